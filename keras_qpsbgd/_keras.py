@@ -1,0 +1,203 @@
+"""What differs between Keras 3 and legacy Keras (`TF_USE_LEGACY_KERAS=1`).
+
+The package always says `from tensorflow import keras`; this module holds the
+few places where the two are not the same, and the few uses of Keras or
+TensorFlow behaviour for which there is no public function. Each of the latter
+has a test that fails when it goes away (`tests/test_private_api.py`).
+"""
+
+import sys
+
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd import ops
+
+KERAS_3 = getattr(keras, "__version__", "2").startswith("3")
+
+if KERAS_3 and keras.config.backend() != "tensorflow":
+    raise ImportError(
+        "keras_qpsbgd needs the TensorFlow backend of Keras. Set "
+        "`KERAS_BACKEND=tensorflow` before Keras is imported. Received: "
+        f"KERAS_BACKEND={keras.config.backend()}"
+    )
+
+if not KERAS_3:
+    # Legacy Keras has no hard tanh; the paper's networks need one.
+    keras.utils.get_custom_objects().setdefault("hard_tanh", ops.hard_tanh)
+
+# The argument of `Layer.add_weight` that keeps a weight in its own precision.
+AUTOCAST = "autocast" if KERAS_3 else "experimental_autocast"
+
+register = keras.utils.register_keras_serializable("keras_qpsbgd")
+
+
+class Optimizer(keras.optimizers.Optimizer):
+    """A Keras optimizer with the Keras 3 signature in both versions.
+
+    Subclasses define `build(variables)`, `update_step(gradient, variable,
+    learning_rate)` and, if they need the whole list of gradients, `apply`.
+    """
+
+    def __init__(self, learning_rate, name=None, **kwargs):
+        if isinstance(learning_rate, dict):
+            learning_rate = keras.optimizers.schedules.deserialize(
+                learning_rate
+            )
+        if isinstance(learning_rate, int):
+            learning_rate = float(learning_rate)
+        if KERAS_3:
+            super().__init__(learning_rate, name=name, **kwargs)
+        else:
+            # Legacy optimizers compile their update with XLA on a GPU, which
+            # host solvers cannot live under.
+            kwargs["jit_compile"] = False
+            kwargs.pop("is_legacy_optimizer", None)
+            super().__init__(name=name or type(self).__name__, **kwargs)
+            self._learning_rate = self._build_learning_rate(learning_rate)
+
+    def is_built(self):
+        return bool(getattr(self, "built" if KERAS_3 else "_built", False))
+
+    def build(self, variables):
+        super().build(variables)
+        if not KERAS_3:
+            self._trainable_variables = list(variables)
+            self._built = True
+
+    def add_scalar(self, value, dtype, name):
+        """A scalar optimizer variable, saved with the model."""
+        initializer = keras.initializers.Constant(value)
+        if KERAS_3:
+            return self.add_variable(
+                shape=(),
+                initializer=initializer,
+                dtype=dtype,
+                aggregation="only_first_replica",
+                name=name,
+            )
+        variable = tf.Variable(
+            tf.cast(value, dtype),
+            name=name,
+            trainable=False,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+        self._variables.append(variable)
+        return variable
+
+    def variable_key(self, variable):
+        """Identifies a model variable, whichever replica it is seen from."""
+        return self._var_key(variable)
+
+    def get_config(self):
+        config = super().get_config()
+        if not KERAS_3:
+            config.pop("jit_compile")
+            config.pop("is_legacy_optimizer")
+            rate = self._serialize_hyperparameter(self._learning_rate)
+            config["learning_rate"] = (
+                rate if isinstance(rate, dict) else float(rate)
+            )
+        return config
+
+    if not KERAS_3:
+
+        def update_step(self, gradient, variable, learning_rate=None):
+            raise NotImplementedError
+
+        def _update_step(self, gradient, variable):
+            self.update_step(gradient, variable, self.learning_rate)
+
+        def apply(self, grads, trainable_variables=None):
+            if trainable_variables is None:
+                trainable_variables = self._trainable_variables
+            self.stock_apply(grads, trainable_variables)
+
+        def apply_gradients(
+            self,
+            grads_and_vars,
+            name=None,
+            skip_gradients_aggregation=False,
+            **kwargs,
+        ):
+            aggregate = kwargs.pop("experimental_aggregate_gradients", True)
+            self._aggregate = aggregate and not skip_gradients_aggregation
+            grads, variables = zip(*grads_and_vars)
+            self.apply(grads, variables)
+            return self.iterations
+
+    def stock_apply(self, grads, variables):
+        """The update that Keras itself makes out of `update_step`.
+
+        Gradients are summed over replicas; clipping, moving averages,
+        constraints and the iteration counter are Keras's.
+        """
+        if KERAS_3:
+            super().apply(grads, variables)
+            return
+        if self.use_ema:
+            # Keras 3 averages all variables that the optimizer was built on,
+            # legacy Keras only those that it is handed: hand it all.
+            given = {self._var_key(v): g for g, v in zip(grads, variables)}
+            variables = self._trainable_variables
+            zero = tf.zeros(())
+            grads = [given.get(self._var_key(v), zero) for v in variables]
+        super().apply_gradients(list(zip(grads, variables)))
+
+
+def apply_inner(optimizer, grads, variables, aggregate=True):
+    """Applies gradients with another Keras optimizer."""
+    if KERAS_3:
+        optimizer.apply(grads, variables)
+    else:
+        optimizer.apply_gradients(
+            list(zip(grads, variables)),
+            skip_gradients_aggregation=not aggregate,
+        )
+
+
+def build_inner(optimizer, variables):
+    """Builds another Keras optimizer once."""
+    built = getattr(optimizer, "built" if KERAS_3 else "_built", False)
+    if variables and not built:
+        optimizer.build(variables)
+
+
+def tf_variable(variable):
+    """The `tf.Variable` behind a Keras variable."""
+    value = getattr(variable, "value", variable)
+    return variable if callable(value) else value
+
+
+def current_graph():
+    """The graph being traced, or `None` in eager execution."""
+    if tf.executing_eagerly():
+        return None
+    return tf.compat.v1.get_default_graph()
+
+
+def trace_again():
+    """Makes `tf.function` trace once more before it runs.
+
+    `tf.function` traces a second time if the first trace created a variable,
+    and runs the second trace. An optimizer that is built in the middle of the
+    first trace, after the backward pass, is thus seen by the backward pass of
+    the second one.
+    """
+    if tf.inside_function():
+        return tf.Variable(0.0, trainable=False, name="trace_again")
+    return None
+
+
+def inside_loss_scale_optimizer():
+    """Whether a `LossScaleOptimizer` is among the callers."""
+    if KERAS_3:
+        wrapper = keras.optimizers.LossScaleOptimizer
+    else:
+        wrapper = keras.mixed_precision.LossScaleOptimizer
+    frame = sys._getframe(1)
+    while frame is not None:
+        if isinstance(frame.f_locals.get("self"), wrapper):
+            return True
+        frame = frame.f_back
+    return False

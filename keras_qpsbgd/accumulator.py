@@ -1,0 +1,287 @@
+"""How the rows and gradients of a backward pass reach the optimizer.
+
+The backward pass of a binary layer calls `QuboAccumulator.record`; the
+optimizer calls `QuboAccumulator.read` when it updates the kernel. In between:
+
+- Inside `model.fit` the optimizer announces the pass before the gradients are
+  taken (`begin_pass`). What the pass records is kept as plain tensors and read
+  in the same step: no variable is written, nothing outlives the step.
+- Otherwise (a loop of your own, a wrapping optimizer, gradient accumulation, a
+  layer inside `tf.while_loop`) the pass is summed into variables: couplings,
+  fields, offset and statistics, for everything in them is a sum. They are
+  created when the first such pass is recorded.
+
+So nothing is recorded unless a `QPSBGD` wants it: with another optimizer the
+layers cost what straight-through layers cost and no n x n variable exists.
+
+The problem comes in two forms with the same solution. `gram` is the sums.
+`rows` keeps the rows themselves, for layers wider than `WIDE` whose pass was
+not summed: no n x n matrix is ever made, and searches that work on the
+residual need it. (A variable cannot hold the rows: XLA does not let a
+variable change its shape, and the number of rows is not known beforehand.)
+"""
+
+import threading
+import weakref
+
+import tensorflow as tf
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd import ops
+
+WIDE = 256
+
+_local = threading.local()
+_recorders = weakref.WeakSet()
+
+
+class Recorder:
+    """One optimizer's wish to have passes recorded.
+
+    The optimizer holds it; accumulators refer to it weakly, so recording ends
+    with the optimizer.
+
+    Attributes:
+        on_host: whether the problems are solved outside the graph.
+        announces: whether the optimizer's last step was announced by
+            `begin_pass`. If so, a pass that is not announced belongs to another
+            optimizer and is not recorded.
+    """
+
+    def __init__(self, on_host):
+        self.on_host = on_host
+        self.announces = False
+        _recorders.add(self)
+
+
+class Pass:
+    """What one announced backward pass has recorded so far."""
+
+    def __init__(self, recorder):
+        self.recorder = weakref.ref(recorder)
+        self.graph = _keras.current_graph()
+        self.calls = {}
+
+
+def host_solver_alive():
+    """Whether an optimizer exists that solves outside the graph."""
+    return any(recorder.on_host for recorder in _recorders)
+
+
+def begin_pass(recorder):
+    """Announces that `recorder` will read what is recorded from here on."""
+    current = getattr(_local, "current", None)
+    if (
+        current is None
+        or current.recorder() is not recorder
+        or current.graph is not _keras.current_graph()
+    ):
+        _local.current = Pass(recorder)
+
+
+def end_pass(recorder):
+    """Takes the announced pass of `recorder`, or `None` if there is none."""
+    current = getattr(_local, "current", None)
+    if current is None or current.recorder() is not recorder:
+        return None
+    _local.current = None
+    return current
+
+
+class QuboAccumulator:
+    """What one update has gathered for one binary kernel.
+
+    Args:
+        kernel: the variable.
+        num_variables: n.
+        num_columns: m.
+        name: name of the layer, for messages.
+    """
+
+    def __init__(self, kernel, num_variables, num_columns, name):
+        self.kernel = kernel
+        self.num_variables = num_variables
+        self.num_columns = num_columns
+        self.name = name
+        self.ever_recorded = False
+        self.sums = None  # variables, where something had to be summed
+        self._owner = lambda: None
+
+    @property
+    def owner(self):
+        """The recorder that unannounced passes are recorded for."""
+        return self._owner()
+
+    def claim(self, recorder):
+        """Makes `recorder` the owner; what another one had summed is dropped."""
+        if self.owner is not recorder:
+            self._owner = weakref.ref(recorder)
+            self.sums = None
+            self.ever_recorded = False
+
+    def record(self, make_rows):
+        """Records one call of the layer in a backward pass, if anybody asks.
+
+        Args:
+            make_rows: function that returns the call's `ops.CallRows`.
+        """
+        current = getattr(_local, "current", None)
+        announced = None if current is None else current.recorder()
+        if announced is not None and current.graph is _keras.current_graph():
+            current.calls.setdefault(self, []).append(make_rows())
+        elif announced is not None:
+            # Tensors of an inner graph cannot leave it, variables can.
+            self.claim(announced)
+            self._add(make_rows())
+        elif self.owner is not None and not self.owner.announces:
+            self._add(make_rows())
+        else:
+            return
+        self.ever_recorded = True
+
+    def store(self, one_pass):
+        """Sums an announced pass into the variables."""
+        for call in one_pass.calls.pop(self, []):
+            self._add(call)
+
+    def read(self, one_pass):
+        """The problem of this update and its statistics, over all replicas.
+
+        To be called in replica context.
+
+        Args:
+            one_pass: the announced pass, or `None`.
+
+        Returns:
+            `(Problem, Statistics)`, or `None` if nothing was ever recorded.
+        """
+        calls = [] if one_pass is None else one_pass.calls.get(self, [])
+        if self.sums is not None:
+            problems = [_gram(call) for call in calls]
+            return _read_gram([self.sums.read(), *problems])
+        if not calls:
+            return None
+        if self.num_variables > WIDE:
+            return _read_rows(calls)
+        return _read_gram([_gram(call) for call in calls])
+
+    def clear(self):
+        """Empties the variables, if there are any."""
+        if self.sums is not None:
+            self.sums.clear()
+
+    def _add(self, call):
+        if self.sums is None:
+            self.sums = _Sums(self.num_variables, self.num_columns)
+        self.sums.add(*_gram(call))
+
+
+def _gram(call):
+    problem = ops.gram_problem(call.normalized_rows, call.row_gradients)
+    return problem, ops.statistics(call)
+
+
+class _Sums:
+    """Variables with the sums of all passes since the last update.
+
+    Each replica adds to its own copy; they are summed when they are read. No
+    Keras object tracks them, so they are neither weights nor saved.
+    """
+
+    def __init__(self, n, m):
+        shapes = {
+            "couplings": (n, n),
+            "fields": (n, m),
+            "offset": (m,),
+            "max_gradient": (),
+            "counts": (3,),
+        }
+        with tf.init_scope():
+            for name, shape in shapes.items():
+                variable = tf.Variable(
+                    tf.zeros(shape),
+                    trainable=False,
+                    synchronization=tf.VariableSynchronization.ON_READ,
+                    aggregation=tf.VariableAggregation.SUM,
+                    name=f"qubo_{name}",
+                )
+                setattr(self, name, variable)
+
+    def add(self, problem, statistics):
+        self.couplings.assign_add(problem.couplings)
+        self.fields.assign_add(problem.fields)
+        self.offset.assign_add(problem.offset)
+        self.max_gradient.assign(
+            tf.maximum(self.max_gradient.read_value(), statistics.max_gradient)
+        )
+        self.counts.assign_add(tf.stack(statistics[1:]))
+
+    def read(self):
+        problem = ops.Problem(
+            self.couplings.read_value(),
+            self.fields.read_value(),
+            self.offset.read_value(),
+        )
+        statistics = ops.Statistics(
+            self.max_gradient.read_value(),
+            *tf.unstack(self.counts.read_value(), num=3),
+        )
+        return problem, statistics
+
+    def clear(self):
+        for variable in vars(self).values():
+            variable.assign(tf.zeros(variable.shape))
+
+
+def _read_gram(parts):
+    problems, statistics = zip(*parts)
+    problem = ops.Problem(
+        *(tf.add_n([p[i] for p in problems]) for i in range(3))
+    )
+    statistics = _total(statistics)
+    if _num_replicas() > 1:
+        sums = _all_reduce(list(problem[:3]) + list(statistics[1:]))
+        problem = ops.Problem(*sums[:3])
+        statistics = ops.Statistics(_maximum(statistics[0]), *sums[3:])
+    return problem, statistics
+
+
+def _read_rows(calls):
+    rows = tf.concat([call.normalized_rows for call in calls], axis=0)
+    gradients = tf.concat([call.row_gradients for call in calls], axis=0)
+    statistics = _total([ops.statistics(call) for call in calls])
+    if _num_replicas() > 1:
+        context = tf.distribute.get_replica_context()
+        rows = context.all_gather(rows, axis=0)
+        gradients = context.all_gather(gradients, axis=0)
+        statistics = ops.Statistics(
+            _maximum(statistics[0]), *_all_reduce(list(statistics[1:]))
+        )
+    return ops.rows_problem(rows, gradients), statistics
+
+
+def _total(statistics):
+    if len(statistics) == 1:
+        return statistics[0]
+    return ops.Statistics(
+        tf.reduce_max([s.max_gradient for s in statistics]),
+        *(tf.add_n([s[i] for s in statistics]) for i in range(1, 4)),
+    )
+
+
+def _num_replicas():
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def _all_reduce(tensors):
+    return tf.distribute.get_replica_context().all_reduce(
+        tf.distribute.ReduceOp.SUM, tensors
+    )
+
+
+def _maximum(scalar):
+    # `ReduceOp` has no maximum.
+    gathered = tf.distribute.get_replica_context().all_gather(
+        tf.reshape(scalar, (1,)), axis=0
+    )
+    return tf.reduce_max(gathered)

@@ -1,0 +1,30 @@
+"""What solves the QUBOs: a registry of backends.
+
+A `Backend` turns a `Qubo` (n variables, m columns, shared couplings) into a
+`Solution`. Host backends work on NumPy arrays and may take long; a
+`GraphBackend` is traced into the training graph.
+"""
+
+from keras_qpsbgd.backends.backend_sampler import as_sampler
+from keras_qpsbgd.backends.backend import Backend
+from keras_qpsbgd.backends.backend import BackendUnavailable
+from keras_qpsbgd.backends.backend import GraphBackend
+from keras_qpsbgd.backends.backend import Solution
+from keras_qpsbgd.backends.backend import SolverError
+from keras_qpsbgd.backends.registry import available
+from keras_qpsbgd.backends.registry import get
+from keras_qpsbgd.backends.registry import register
+from keras_qpsbgd.backends.registry import serialize
+
+__all__ = [
+    "Backend",
+    "BackendUnavailable",
+    "GraphBackend",
+    "Solution",
+    "SolverError",
+    "as_sampler",
+    "available",
+    "get",
+    "register",
+    "serialize",
+]

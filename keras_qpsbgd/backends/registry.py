@@ -1,0 +1,206 @@
+"""Backends by name.
+
+Three ways in: the table below, `register` at run time, and the entry-point group
+`keras_qpsbgd.backends` of an installed package,
+
+```ini
+[options.entry_points]
+keras_qpsbgd.backends =
+    my_solver = my_package.solver:MySolverBackend
+```
+
+A backend's module is imported when the backend is first asked for, so that
+`import keras_qpsbgd` needs none of the solvers.
+"""
+
+import importlib
+import importlib.metadata
+import importlib.util
+from typing import NamedTuple
+
+import dimod
+
+from keras_qpsbgd.backends.backend import Backend
+from keras_qpsbgd.backends.backend import BackendUnavailable
+
+ENTRY_POINTS = "keras_qpsbgd.backends"
+_HERE = "keras_qpsbgd.backends"
+
+
+class _Entry(NamedTuple):
+    load: object  # () -> subclass of Backend
+    summary: str = ""
+    requires: tuple = ()  # importable packages
+    install: str = ""  # what to tell pip
+
+
+def _builtin(module, name):
+    return lambda: getattr(importlib.import_module(f"{_HERE}.{module}"), name)
+
+
+_SAMPLERS = {
+    "requires": ("dwave.samplers",),
+    "install": "keras_qpsbgd[dwave]",
+}
+_entries = {
+    "native": _Entry(
+        _builtin("native", "NativeBackend"),
+        "exact up to 16 inputs, tabu search and sweeps above; in the graph",
+    ),
+    "exact": _Entry(
+        _builtin("exact", "ExactBackend"),
+        "all states of up to 20 inputs; in the graph",
+    ),
+    "ridge": _Entry(
+        _builtin("relaxed", "RidgeBackend"),
+        "the QUBO relaxed and rounded; in the graph",
+    ),
+    "sign": _Entry(
+        _builtin("relaxed", "SignBackend"),
+        "the linear part alone; in the graph",
+    ),
+    "simulated_annealing": _Entry(
+        _builtin("samplers", "SimulatedAnnealingBackend"),
+        "dwave-samplers simulated annealing; on the host",
+        **_SAMPLERS,
+    ),
+    "tabu": _Entry(
+        _builtin("samplers", "TabuBackend"),
+        "dwave-samplers tabu search; on the host",
+        **_SAMPLERS,
+    ),
+}
+
+
+class Availability(NamedTuple):
+    """Whether a backend can run here."""
+
+    name: str
+    available: bool
+    missing: str  # empty if nothing is
+    summary: str
+
+
+def register(name, backend_class):
+    """Makes a `Backend` subclass known under a name.
+
+    Args:
+        name: what to pass as `QPSBGD(backend=...)`.
+        backend_class: subclass of `Backend`. Its arguments must be plain
+            values: they are saved with the optimizer.
+    """
+    if not (isinstance(backend_class, type) and issubclass(backend_class, Backend)):
+        raise TypeError(
+            "`backend_class` must be a subclass of `Backend`. "
+            f"Received: backend_class={backend_class!r}"
+        )
+    if name in _entries and _entries[name].load() is not backend_class:
+        raise ValueError(
+            f"A backend of this name exists already. Received: name={name!r}"
+        )
+    backend_class.name = name
+    _entries[name] = _Entry(lambda: backend_class, _first_line(backend_class))
+
+
+def get(identifier):
+    """A backend from a name, a configuration, a `Backend` or a `dimod.Sampler`.
+
+    Args:
+        identifier: `"native"`; `{"name": "native", "preset": "fast"}`; a
+            `Backend`, which is returned as it is; or any `dimod.Sampler`, which
+            is called once per column.
+
+    Raises:
+        ValueError: the name is unknown.
+        BackendUnavailable: the backend's package is not installed.
+    """
+    if isinstance(identifier, Backend):
+        return identifier
+    if isinstance(identifier, dimod.Sampler):
+        from keras_qpsbgd.backends.samplers import SamplerBackend
+
+        return SamplerBackend(identifier)
+    config = {}
+    if isinstance(identifier, dict):
+        config = dict(identifier)
+        identifier = config.pop("name", None)
+    if not isinstance(identifier, str):
+        raise ValueError(
+            "`backend` must be a name, a configuration with a `name`, a "
+            f"`Backend` or a `dimod.Sampler`. Received: backend={identifier!r}"
+        )
+    entries = _all_entries()
+    if identifier not in entries:
+        raise ValueError(
+            f"`backend` must be one of {sorted(entries)}. "
+            f"Received: backend={identifier!r}"
+        )
+    entry = entries[identifier]
+    missing = _missing(entry)
+    if missing:
+        raise BackendUnavailable(
+            f"The backend `{identifier}` cannot run here: {missing}. "
+            f"Received: backend={identifier!r}"
+        )
+    backend_class = entry.load()
+    try:
+        backend = backend_class.from_config(config)
+    except TypeError as error:
+        raise ValueError(
+            f"The backend `{identifier}` does not take these arguments "
+            f"({error}). Received: {config}"
+        ) from error
+    backend.name = identifier
+    return backend
+
+
+def serialize(backend):
+    """The configuration from which `get` makes an equal backend."""
+    return {"name": backend.name, **backend.get_config()}
+
+
+def available():
+    """All known backends and whether they can run here.
+
+    Returns:
+        A list of `Availability(name, available, missing, summary)`.
+    """
+    rows = []
+    for name, entry in _all_entries().items():
+        missing = _missing(entry)
+        summary = entry.summary
+        if not missing and not summary:
+            try:
+                summary = _first_line(entry.load())
+            except Exception as error:  # a plug-in may fail in any way
+                missing = f"cannot be imported ({error})"
+        rows.append(Availability(name, not missing, missing, summary))
+    return rows
+
+
+def _all_entries():
+    entries = dict(_entries)
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        entries.setdefault(point.name, _Entry(point.load))
+    return entries
+
+
+def _missing(entry):
+    absent = [name for name in entry.requires if not _is_installed(name)]
+    if not absent:
+        return ""
+    return (
+        f"{', '.join(absent)} is not installed "
+        f'(`python -m pip install "{entry.install}"`)'
+    )
+
+
+def _is_installed(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # a parent package is missing
+        return False
+
+
+def _first_line(backend_class):
+    return (backend_class.__doc__ or "").strip().partition("\n")[0]

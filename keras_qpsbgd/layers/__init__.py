@@ -1,0 +1,7 @@
+"""Keras layers with weights of +1 and -1."""
+
+from keras_qpsbgd.layers.binary_conv2d import BinaryConv2D
+from keras_qpsbgd.layers.binary_dense import BinaryDense
+from keras_qpsbgd.layers.binary_layer import BinaryLayer
+
+__all__ = ["BinaryConv2D", "BinaryDense", "BinaryLayer"]

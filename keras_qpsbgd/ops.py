@@ -1,0 +1,198 @@
+r"""The formulas of a QP-SBGD step, as TensorFlow operations.
+
+One binary layer multiplies rows \(X\) (`rows`, \(B \times n\)) with
+\(W = \mathrm{sign}(\Omega)\) and receives the gradient \(V\)
+(`row_gradients`, \(B \times m\)) of the loss with respect to \(R = XW\).
+From these the paper's Definition 1 makes one quadratic unconstrained binary
+problem per column \(j\),
+
+$$\min_{g \in \{-1,+1\}^n} \sum_b (v_{bj} - z_b^T g)^2
+  = g^T Q g + s_j^T g + \mathrm{offset}_j ,$$
+
+with the normalised rows \(z_b = x_b / \lVert x_b \rVert^2\), the couplings
+\(Q = \sum_b z_b z_b^T\), shared by all columns, the fields
+\(s_j = -2 \sum_b v_{bj} z_b\) and \(\mathrm{offset}_j = \sum_b v_{bj}^2\).
+
+Reference: Krahn et al., "Projected Stochastic Gradient Descent with Quantum
+Annealed Binary Gradients", BMVC 2024, https://arxiv.org/abs/2310.15128
+"""
+
+from typing import NamedTuple
+from typing import Optional
+
+import tensorflow as tf
+
+
+class Problem(NamedTuple):
+    """The QUBOs of one layer as tensors: `m` columns, `n` variables each.
+
+    In the `gram` form `couplings` is set; in the `rows` form, for wide layers,
+    `normalized_rows` and `row_gradients` are, and no n x n matrix exists.
+    """
+
+    couplings: Optional[tf.Tensor]  # n x n
+    fields: tf.Tensor  # n x m
+    offset: tf.Tensor  # m
+    normalized_rows: Optional[tf.Tensor] = None  # B x n
+    row_gradients: Optional[tf.Tensor] = None  # B x m
+
+
+class Statistics(NamedTuple):
+    """What the gradient scales need to know about the rows of one update."""
+
+    max_gradient: tf.Tensor  # max |V|
+    kept_rows: tf.Tensor  # rows with a non-zero gradient
+    row_norms: tf.Tensor  # sum of the l1 norms of the kept normalised rows
+    batch: tf.Tensor  # leading dimensions of the layer's inputs
+
+
+def sign(x):
+    """Sign with `sign(0) = +1`, so that every weight is +1 or -1."""
+    one = tf.ones_like(x)
+    return tf.where(x >= 0, one, -one)
+
+
+@tf.custom_gradient
+def binarize(kernel):
+    """`sign(kernel)` forward, identity backward (straight-through)."""
+    return sign(kernel), lambda upstream: upstream
+
+
+def hard_tanh(x):
+    """The paper's activation: clips `x` to [-1, 1]."""
+    return tf.clip_by_value(x, -1.0, 1.0)
+
+
+def row_weights(rows):
+    r"""Weights of the rows in the couplings and in the fields.
+
+    Couplings are \(\sum_b a_b^2 x_b x_b^T\), fields are
+    \(-2 \sum_b f_b v_{bj} x_b\); the paper's normalisation is
+    \(a_b = f_b = 1 / \lVert x_b \rVert^2\). All-zero rows get weight zero.
+
+    Returns:
+        The pair `(a, f)`, each of shape (B, 1).
+    """
+    weights = tf.math.divide_no_nan(
+        1.0, tf.reduce_sum(tf.square(rows), axis=1, keepdims=True)
+    )
+    return weights, weights
+
+
+class CallRows(NamedTuple):
+    """Normalised rows and gradients of one call of a layer, float32."""
+
+    normalized_rows: tf.Tensor  # B x n, zero where not kept
+    row_gradients: tf.Tensor  # B x m
+    kept: tf.Tensor  # B x 1, 1 or 0
+    batch: tf.Tensor  # scalar
+
+
+def normalize(rows, row_gradients, kept=None, *, batch):
+    """`CallRows` of one call of a layer.
+
+    A row whose gradient is zero along the whole last axis says nothing about
+    the update (a masked sample, a node outside the batch), so it is set to
+    zero and drops out of couplings and fields.
+
+    Args:
+        rows: (B, n), what the kernel is multiplied with.
+        row_gradients: (B, m).
+        kept: (B, 1), which rows to keep, if not those with a gradient.
+        batch: scalar, the leading dimension of the layer's input.
+    """
+    rows = tf.cast(rows, tf.float32)
+    row_gradients = tf.cast(row_gradients, tf.float32)
+    if kept is None:
+        kept = tf.reduce_any(row_gradients != 0, axis=1, keepdims=True)
+    kept = tf.cast(kept, tf.float32)
+    coupling_weights, field_weights = row_weights(rows)
+    if field_weights is not coupling_weights:
+        row_gradients *= tf.math.divide_no_nan(field_weights, coupling_weights)
+    return CallRows(
+        rows * (coupling_weights * kept),
+        row_gradients,
+        kept,
+        tf.cast(batch, tf.float32),
+    )
+
+
+def statistics(call):
+    """`Statistics` of one call."""
+    return Statistics(
+        max_gradient=tf.reduce_max(tf.abs(call.row_gradients)),
+        kept_rows=tf.reduce_sum(call.kept),
+        row_norms=tf.reduce_sum(tf.abs(call.normalized_rows)),
+        batch=call.batch,
+    )
+
+
+def fields(normalized_rows, row_gradients):
+    """s = -2 Z'V, shape (n, m)."""
+    return -2.0 * tf.matmul(normalized_rows, row_gradients, transpose_a=True)
+
+
+def gram_problem(normalized_rows, row_gradients):
+    """The problem as sums over rows (small and middle layers)."""
+    return Problem(
+        couplings=tf.matmul(normalized_rows, normalized_rows, transpose_a=True),
+        fields=fields(normalized_rows, row_gradients),
+        offset=tf.reduce_sum(tf.square(row_gradients), axis=0),
+    )
+
+
+def rows_problem(normalized_rows, row_gradients):
+    """The problem by its rows, for wide layers: no n x n matrix."""
+    return Problem(
+        couplings=None,
+        fields=fields(normalized_rows, row_gradients),
+        offset=tf.reduce_sum(tf.square(row_gradients), axis=0),
+        normalized_rows=normalized_rows,
+        row_gradients=row_gradients,
+    )
+
+
+def coupling_diagonal(problem):
+    """Diagonal of Q, shape (n,), in either form."""
+    if problem.couplings is not None:
+        return tf.linalg.diag_part(problem.couplings)
+    return tf.reduce_sum(tf.square(problem.normalized_rows), axis=0)
+
+
+def scale_problem(problem, factor):
+    """The problem for gradients `factor * V`; the couplings stay as they are."""
+    gradients = problem.row_gradients
+    return problem._replace(
+        fields=problem.fields * factor,
+        offset=problem.offset * tf.square(factor),
+        row_gradients=None if gradients is None else gradients * factor,
+    )
+
+
+def random_energy(problem):
+    """Mean energy of a random state, offset + tr Q, shape (m,)."""
+    return problem.offset + tf.reduce_sum(coupling_diagonal(problem))
+
+
+def never_ascend(states, problem_fields):
+    """Replaces a column g with s'g > 0 by -g, whose energy is lower."""
+    ascent = tf.reduce_sum(problem_fields * states, axis=0, keepdims=True) > 0
+    return tf.where(ascent, -states, states)
+
+
+def informed(problem):
+    """Mask (n, m) of the entries about which the problem says something.
+
+    False for a column whose fields are all zero and for an input whose
+    coupling row is all zero (never active in the update): they are held.
+    """
+    active = coupling_diagonal(problem) > 0
+    steered = tf.reduce_any(problem.fields != 0, axis=0)
+    return active[:, None] & steered[None, :]
+
+
+def is_finite(tensors):
+    """Scalar: whether every entry of every tensor is finite."""
+    return tf.reduce_all(
+        [tf.reduce_all(tf.math.is_finite(t)) for t in tensors]
+    )

@@ -1,0 +1,78 @@
+r"""How the gradient is scaled before the QUBO is solved.
+
+The solution of a QUBO depends on the scale of the gradient. With
+\(z = x / \lVert x \rVert^2\), \(z^T g\) is of order 1, but the gradient of a mean
+over B samples is of order 1/B: unscaled, the couplings dominate, the gradient
+hardly steers the solution and nothing is learned. Scaling V by c scales the
+fields by c and leaves the couplings alone.
+
+| name    | factor c                             | default kappa |
+|---------|--------------------------------------|---------------|
+| `max`   | kappa / max\|V\|                     | 4             |
+| `reach` | kappa * mean l1 norm of z / max\|V\| | 1             |
+| `rms`   | kappa / rms(V)                       | 1             |
+| `batch` | number of samples in the update      |               |
+| `raw`   | 1, the paper's rule                  |               |
+
+The first three do not depend on the scale of the loss.
+"""
+
+import tensorflow as tf
+
+DEFAULT_KAPPA = {"max": 4.0, "reach": 1.0, "rms": 1.0}
+NAMES = ("max", "reach", "rms", "batch", "raw")
+
+
+class GradientScale:
+    """Computes the factor c of one layer.
+
+    Args:
+        name: one of the names in the table.
+        kappa: number > 0, or `None` for the default of the table.
+    """
+
+    def __init__(self, name="max", kappa=None):
+        if name not in NAMES:
+            raise ValueError(
+                f"`gradient_scale` must be one of {NAMES}. "
+                f"Received: gradient_scale={name!r}"
+            )
+        if kappa is not None and name not in DEFAULT_KAPPA:
+            raise ValueError(
+                f"`kappa` has no meaning with gradient_scale={name!r}. "
+                f"Received: kappa={kappa}"
+            )
+        if kappa is not None and not 0 < kappa < float("inf"):
+            raise ValueError(
+                "`kappa` must be a positive number or None. "
+                f"Received: kappa={kappa}"
+            )
+        self.name = name
+        self.kappa = DEFAULT_KAPPA.get(name) if kappa is None else float(kappa)
+
+    @property
+    def depends_on_loss_scale(self):
+        return self.name in ("batch", "raw")
+
+    def factor(self, problem, statistics, loss_scale):
+        """c for one layer; zero if its gradient is zero throughout.
+
+        Args:
+            problem: `ops.Problem`.
+            statistics: `ops.Statistics`.
+            loss_scale: what the recorded gradients were multiplied with: the
+                loss scale factor times the number of accumulated batches.
+        """
+        divide = tf.math.divide_no_nan
+        if self.name == "max":
+            return divide(self.kappa, statistics.max_gradient)
+        if self.name == "reach":
+            reach = divide(statistics.row_norms, statistics.kept_rows)
+            return divide(self.kappa * reach, statistics.max_gradient)
+        if self.name == "rms":
+            count = statistics.kept_rows * problem.fields.shape[1]
+            mean_square = divide(tf.reduce_sum(problem.offset), count)
+            return divide(self.kappa, tf.sqrt(mean_square))
+        if self.name == "batch":
+            return statistics.batch / loss_scale
+        return tf.constant(1.0) / loss_scale

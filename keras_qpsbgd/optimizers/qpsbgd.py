@@ -1,0 +1,546 @@
+"""QP-SBGD as a Keras optimizer."""
+
+import random
+import warnings
+
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd import accumulator
+from keras_qpsbgd import backends
+from keras_qpsbgd import ops
+from keras_qpsbgd.backends.on_host import HostCall
+from keras_qpsbgd.optimizers.gradient_scale import GradientScale
+
+# Arguments that concern real variables only: the inner optimizer's business.
+_REAL_ONLY = ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm")
+
+
+@_keras.register
+class QPSBGD(_keras.Optimizer):
+    r"""Quantum projected stochastic binary-gradient descent.
+
+    For every binary kernel, in each step, the gradient is mapped onto binary
+    variables by solving one QUBO per column (the paper's Definition 1),
+
+    $$g_j = \arg\min_{g \in \{-1,+1\}^n} \; g^T Q g + s_j^T g ,$$
+
+    and the latent weights move against it:
+
+    $$\Omega \leftarrow \Omega - \alpha \, g .$$
+
+    Entries about which the step says nothing are held: columns whose fields are
+    zero and inputs that were never active. A solution that would ascend is
+    turned round. Every other variable (biases, batch normalisation, an encoder)
+    is updated by `real_optimizer`. Non-finite gradients skip the whole update.
+
+    Args:
+        learning_rate: float or schedule, the step of the latent weights. About
+            0.02 for layers of some ten inputs, 0.002 for some hundred, with
+            decay to zero. `optimizer.real_optimizer.learning_rate` is apart.
+        backend: what solves the QUBOs: a name (see `backends.available()`), a
+            configuration such as `{"name": "native", "preset": "fast"}`, a
+            `Backend` or any `dimod.Sampler`.
+        gradient_scale: `"max"`, `"reach"`, `"rms"`, `"batch"` or `"raw"`, see
+            `optimizers/gradient_scale.py`. `"raw"` is the paper's rule, which
+            hardly learns from a loss that is a mean over the batch.
+        kappa: strength of the first three scales; `None` means 4, 1 and 1.
+        real_optimizer: a Keras optimizer, its name or configuration, for all
+            variables that are not binary kernels. Saved with the model.
+        seed: int. Makes a run repeatable to the bit. `None` draws one, which is
+            saved with the optimizer's state.
+        on_failure: what a failed solve does to the step: `"raise"` ends training
+            with a message that says `SolverError` and leaves all variables as
+            they were, `"hold"` leaves the layer as it is, any backend is tried
+            instead. The exception is kept as `optimizer.last_error`.
+        name: name of the optimizer.
+        **kwargs: arguments of `keras.optimizers.Optimizer`. `weight_decay` and
+            gradient clipping are handed to `real_optimizer`: they reach real
+            variables only.
+
+    Example:
+
+    >>> optimizer = keras_qpsbgd.QPSBGD(learning_rate=0.02)
+    >>> model = keras.Sequential([keras_qpsbgd.layers.BinaryDense(1)])
+    >>> model.compile(optimizer=optimizer, loss="mse")
+    >>> _ = model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0)
+
+    In a training loop of your own, build the optimizer first
+    (`optimizer.build(model.trainable_variables)`): the backward pass is recorded
+    for the optimizer that was built on the kernel last.
+
+    Reference:
+        - [Krahn et al., 2024](https://arxiv.org/abs/2310.15128)
+    """
+
+    def __init__(
+        self,
+        learning_rate=0.01,
+        backend="native",
+        gradient_scale="max",
+        kappa=None,
+        real_optimizer="adam",
+        seed=None,
+        on_failure="raise",
+        name="qpsbgd",
+        **kwargs,
+    ):
+        real_only = {key: kwargs.pop(key, None) for key in _REAL_ONLY}
+        super().__init__(learning_rate, name=name, **kwargs)
+        if seed is not None and not isinstance(seed, int):
+            raise ValueError(
+                f"`seed` must be an int or None. Received: seed={seed!r}"
+            )
+        self.seed = seed
+        self.gradient_scale = gradient_scale
+        self.kappa = kappa
+        self._scale = GradientScale(gradient_scale, kappa)
+        if gradient_scale == "raw":
+            warnings.warn(
+                'gradient_scale="raw" is the paper\'s rule as printed. With a '
+                "loss that is a mean over the batch it hardly learns; the other "
+                "scales do.",
+                stacklevel=2,
+            )
+        self.backend = backends.get(backend)
+        self.on_failure = on_failure
+        self._fallback = None
+        if on_failure not in ("raise", "hold"):
+            self._fallback = backends.get(on_failure)
+        self.last_error = None
+        self.real_optimizer = self._inner(real_optimizer, real_only)
+        self._recorder = accumulator.Recorder(
+            on_host=not isinstance(self.backend, backends.GraphBackend)
+        )
+        self._binary = {}
+        self._aggregate = True
+        self._warned = set()
+
+    # Set-up
+
+    def _inner(self, real_optimizer, real_only):
+        """The optimizer of the real variables."""
+        inner = keras.optimizers.get(real_optimizer)
+        if isinstance(inner, QPSBGD):
+            raise ValueError(
+                "`real_optimizer` updates what is not binary and cannot be "
+                f"QPSBGD. Received: real_optimizer={real_optimizer}"
+            )
+        if getattr(inner, "use_ema", False):
+            raise ValueError(
+                "Give `use_ema` to QPSBGD, not to `real_optimizer`: it averages "
+                f"all variables. Received: real_optimizer={real_optimizer}"
+            )
+        steps = getattr(self, "gradient_accumulation_steps", None)
+        settings = {**real_only, "gradient_accumulation_steps": steps}
+        for key, value in settings.items():
+            if value is None:
+                continue
+            present = getattr(inner, key, None)
+            if present is not None and present != value:
+                raise ValueError(
+                    f"`{key}` is set on `real_optimizer` already, to {present}. "
+                    f"Received: {key}={value}"
+                )
+            setattr(inner, key, value)
+        return inner
+
+    def build(self, variables):
+        """Creates all state, and takes over the recording of the kernels.
+
+        Args:
+            variables: the model's trainable variables, at least one of them a
+                binary kernel.
+        """
+        variables = list(variables)
+        if not self.is_built():
+            self._build(variables)
+        for acc in self._binary.values():
+            acc.claim(self._recorder)
+        self._recorder.announces = False
+
+    def _build(self, variables):
+        binary, real = {}, []
+        for variable in variables:
+            acc = getattr(variable, "qubo_accumulator", None)
+            if acc is None:
+                real.append(variable)
+            else:
+                binary[self.variable_key(variable)] = acc
+        if not binary:
+            raise ValueError(
+                "`QPSBGD` found no trainable binary kernel among the "
+                "`variables`. Use a layer of `keras_qpsbgd.layers`, or another "
+                f"optimizer. Received: {[v.name for v in variables]}"
+            )
+        for acc in binary.values():
+            self.backend.check(acc.num_variables, acc.num_columns)
+        super().build(variables)
+        self._binary = binary
+        seed = random.randrange(2**31) if self.seed is None else self.seed
+        self._seed = self.add_scalar(seed % 2**31, "int32", "seed")
+        self._skipped = self.add_scalar(0, "int32", "skipped_updates")
+        _keras.build_inner(self.real_optimizer, real)
+
+    @property
+    def variables(self):
+        own = super().variables
+        return type(own)(list(own) + list(self.real_optimizer.variables))
+
+    @property
+    def skipped_updates(self):
+        """Number of updates skipped because a gradient was not finite."""
+        return int(self._skipped) if self.is_built() else 0
+
+    # The pass is announced before Keras takes the gradients
+
+    def scale_loss(self, loss):
+        accumulator.begin_pass(self._recorder)
+        return super().scale_loss(loss)
+
+    def compute_gradients(self, loss, var_list, tape=None):
+        """Legacy Keras's way from the loss to the gradients."""
+        accumulator.begin_pass(self._recorder)
+        return super().compute_gradients(loss, var_list, tape)
+
+    # One update
+
+    def apply(self, grads, trainable_variables=None):
+        """Updates the variables, given their straight-through gradients.
+
+        The gradient of a binary kernel itself is not used, what its layer
+        recorded is.
+        """
+        if trainable_variables is None:
+            trainable_variables = self._trainable_variables
+        variables = list(trainable_variables)
+        one_pass = accumulator.end_pass(self._recorder)
+        if not self.is_built():
+            if one_pass is None:
+                # The backward pass did not know of this optimizer.
+                _keras.trace_again()
+            with tf.init_scope():
+                self.build(variables)
+        if (
+            self._scale.depends_on_loss_scale
+            and _keras.inside_loss_scale_optimizer()
+        ):
+            raise ValueError(
+                "With a LossScaleOptimizer (or mixed_float16) `gradient_scale` "
+                'must be "max", "reach" or "rms", which do not depend on the '
+                f"loss scale. Received: gradient_scale={self.gradient_scale!r}"
+            )
+        self._recorder.announces = one_pass is not None
+
+        binary, real = [], []
+        for grad, variable in zip(grads, variables):
+            if grad is None:
+                continue
+            acc = self._binary.get(self.variable_key(variable))
+            (real if acc is None else binary).append((grad, variable, acc))
+        if self._accumulates() and one_pass is not None:
+            for _, _, acc in binary:
+                acc.store(one_pass)
+        gathered = [acc.read(one_pass) for _, _, acc in binary]
+        for (_, _, acc), found in zip(binary, gathered):
+            self._warn_if_empty(acc, found)
+        found = [
+            (variable, acc, problem)
+            for (_, variable, acc), problem in zip(binary, gathered)
+            if problem is not None
+        ]
+        checked = [tf.convert_to_tensor(g) for g in grads if g is not None]
+        checked += [part.fields for _, _, (part, _) in found]
+        checked += [
+            part.couplings
+            for _, _, (part, _) in found
+            if part.couplings is not None
+        ]
+        finite = _all_replicas(ops.is_finite(checked))
+
+        def update(real_grads, problems):
+            self._update(
+                real_grads,
+                [variable for _, variable, _ in real],
+                [(variable, acc) for variable, acc, _ in found],
+                problems,
+            )
+
+        _in_one_branch(
+            finite,
+            update,
+            ([grad for grad, _, _ in real], [p for _, _, p in found]),
+            lambda: self._skip([acc for _, acc, _ in found]),
+        )
+
+    def _update(self, real_grads, real_variables, kernels, problems):
+        """The update with finite gradients, in replica context."""
+        if self._accumulates():
+            steps = self.gradient_accumulation_steps
+            states = tf.cond(
+                (self._iterations + 1) % steps == 0,
+                lambda: self._solve_and_clear(kernels, problems),
+                lambda: [tf.zeros(acc.kernel.shape) for _, acc in kernels],
+            )
+        else:
+            states = self._solve_and_clear(kernels, problems)
+        scale = getattr(self, "loss_scale_factor", None)
+        if scale is not None:
+            real_grads = [grad / scale for grad in real_grads]
+        # A solver that failed with `on_failure="raise"` stops here, before any
+        # variable has moved.
+        ordered = states if self._recorder.on_host else []
+        with tf.control_dependencies(ordered):
+            real_grads = [_identity(grad) for grad in real_grads]
+        if real_grads:
+            _keras.apply_inner(
+                self.real_optimizer, real_grads, real_variables, self._aggregate
+            )
+        self.stock_apply(states, [variable for variable, _ in kernels])
+
+    def _solve_and_clear(self, kernels, problems):
+        """States of all kernels, shaped like them, zero where held.
+
+        Only the first replica solves; the others return zeros, and the sum over
+        replicas that follows hands all of them the same states. So copies stay
+        equal even with a solver that cannot be seeded, and it is asked once.
+        """
+        context = tf.distribute.get_replica_context()
+        shapes = [acc.kernel.shape for _, acc in kernels]
+
+        def solve():
+            return self._solve_all(kernels, problems)
+
+        if context.num_replicas_in_sync == 1:
+            states = solve()
+        else:
+            states = tf.cond(
+                tf.equal(context.replica_id_in_sync_group, 0),
+                solve,
+                lambda: [tf.zeros(shape) for shape in shapes],
+            )
+        for _, acc in kernels:
+            acc.clear()
+        return states
+
+    def _solve_all(self, kernels, problems):
+        states, messages = [], []
+        for index, ((_, acc), (problem, statistics)) in enumerate(
+            zip(kernels, problems)
+        ):
+            factor = self._scale.factor(problem, statistics, self._loss_scale())
+            problem = ops.scale_problem(problem, factor)
+            seed = tf.stack(
+                [
+                    tf.convert_to_tensor(self._seed) + 7919 * index,
+                    tf.cast(self.iterations, tf.int32),
+                ]
+            )
+            if self._recorder.on_host:
+                solved, message = self._host_call(problem, seed, acc.name)
+                messages.append(message)
+            else:
+                solved = self.backend.solve_in_graph(problem, seed)
+            solved = tf.where(ops.informed(problem), solved, 0.0)
+            states.append(tf.reshape(solved, acc.kernel.shape))
+        if messages and self.on_failure == "raise":
+            checks = [
+                tf.debugging.Assert(message == "", [message])
+                for message in messages
+            ]
+            if not tf.executing_eagerly():
+                with tf.control_dependencies(checks):
+                    states = [tf.identity(state) for state in states]
+        return states
+
+    def _host_call(self, problem, seed, name):
+        return HostCall(self.backend, self._fallback, self._on_error)(
+            problem, seed, name
+        )
+
+    def _on_error(self, error):
+        self.last_error = error
+        if self.on_failure != "raise":
+            self._warn_once(
+                "failed",
+                f"A solve failed and was handled by on_failure="
+                f"{self.on_failure!r}: {error}",
+            )
+
+    def update_step(self, gradient, variable, learning_rate=None):
+        """Moves one kernel against its binary gradient.
+
+        Keras has summed `gradient` over replicas, and may have clipped and
+        averaged it: all of them scale the states by a positive factor, which the
+        sign takes out again.
+        """
+        if self.variable_key(variable) not in self._binary:
+            return
+        rate = tf.cast(learning_rate, variable.dtype)
+        step = tf.sign(tf.cast(gradient, variable.dtype))
+        variable.assign_sub(rate * step)
+
+    def _skip(self, accumulators):
+        """Leaves everything as it is after a non-finite gradient."""
+        self._skipped.assign_add(1)
+        for acc in accumulators:
+            acc.clear()
+        self._drop_partial_update()
+        if tf.executing_eagerly():
+            self._warn_if_skipped()
+
+    def _loss_scale(self):
+        """What the recorded gradients were multiplied with."""
+        scale = getattr(self, "loss_scale_factor", None) or 1.0
+        return float(scale * (self._accumulates() or 1))
+
+    # Gradient accumulation
+
+    def _accumulates(self):
+        return getattr(self, "gradient_accumulation_steps", None)
+
+    def _drop_partial_update(self):
+        """Goes back to the start of an accumulation."""
+        steps = self._accumulates()
+        if not steps:
+            return
+        for optimizer in (self, self.real_optimizer):
+            iterations = optimizer._iterations
+            iterations.assign(iterations - iterations % steps)
+            for gradient in getattr(optimizer, "_accumulated_gradients", []):
+                gradient.assign(tf.zeros(gradient.shape, gradient.dtype))
+
+    # Warnings
+
+    def _warn_once(self, key, message):
+        if key not in self._warned:
+            self._warned.add(key)
+            warnings.warn(message, stacklevel=3)
+
+    def _warn_if_empty(self, acc, found):
+        empty = found is None and not acc.ever_recorded
+        if not empty and found is not None and tf.executing_eagerly():
+            empty = bool(found[1].batch == 0)
+        if empty:
+            self._warn_once(
+                acc.name,
+                f"The kernel of layer `{acc.name}` has a gradient, but its "
+                "backward pass was not recorded, so this update holds it. In a "
+                "training loop of your own call "
+                "`optimizer.build(model.trainable_variables)` before the first "
+                "gradient, and the layer without `training=False`.",
+            )
+
+    def _warn_if_skipped(self):
+        count = self.skipped_updates
+        if count:
+            self._warn_once(
+                "skipped",
+                f"{count} update(s) skipped: a gradient was not finite. No "
+                "variable and no optimizer state changed in them (the moving "
+                "statistics of batch normalisation, which the forward pass "
+                "writes, may have). See `optimizer.skipped_updates`.",
+            )
+
+    def finalize_variable_values(self, var_list):
+        """Called by Keras at the end of `fit`."""
+        self._warn_if_skipped()
+        super().finalize_variable_values(var_list)
+
+    # Configuration and state
+
+    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+        self.real_optimizer.exclude_from_weight_decay(var_list, var_names)
+
+    def get_config(self):
+        config = super().get_config()
+        for key in _REAL_ONLY:
+            config.pop(key)
+        on_failure = self.on_failure
+        if self._fallback is not None:
+            on_failure = backends.serialize(self._fallback)
+        config.update(
+            backend=backends.serialize(self.backend),
+            gradient_scale=self.gradient_scale,
+            kappa=self.kappa,
+            real_optimizer=keras.optimizers.serialize(self.real_optimizer),
+            seed=self.seed,
+            on_failure=on_failure,
+        )
+        return config
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        if isinstance(config.get("real_optimizer"), dict):
+            config["real_optimizer"] = keras.optimizers.deserialize(
+                config["real_optimizer"], custom_objects=custom_objects
+            )
+        return super().from_config(config, custom_objects=custom_objects)
+
+    def set_weights(self, weights):
+        for variable, weight in zip(self.variables, weights):
+            variable.assign(weight)
+
+    def load_own_variables(self, store):
+        super().load_own_variables(store)
+        steps = self._accumulates()
+        if steps and int(self._iterations) % steps:
+            self._drop_partial_update()
+            warnings.warn(
+                "The optimizer was saved in the middle of a gradient "
+                "accumulation. What had been accumulated is dropped; training "
+                "goes on with the next whole update.",
+                stacklevel=2,
+            )
+
+
+def _identity(gradient):
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(
+            tf.identity(gradient.values), gradient.indices, gradient.dense_shape
+        )
+    return tf.identity(gradient)
+
+
+def _all_replicas(flag):
+    """Whether a flag is set on all replicas."""
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return flag
+    count = context.all_reduce(
+        tf.distribute.ReduceOp.SUM, tf.cast(flag, tf.float32)
+    )
+    return count >= context.num_replicas_in_sync
+
+
+def _in_one_branch(condition, update, arguments, skip):
+    """`tf.cond` between an update in replica context and a skip.
+
+    TensorFlow does not allow a branch in replica context to merge replicas, as
+    an update does, so with several replicas the branch is taken in cross-replica
+    context and the replicas are entered anew inside it.
+    """
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        tf.cond(condition, lambda: _none(update(*arguments)), lambda: _none(skip()))
+        return
+
+    def across(strategy, condition, *arguments):
+        first = strategy.experimental_local_results(condition)[0]
+
+        def branch(function, arguments):
+            strategy.extended.call_for_each_replica(function, args=arguments)
+
+        tf.cond(
+            first,
+            lambda: _none(branch(update, arguments)),
+            lambda: _none(branch(skip, ())),
+        )
+
+    context.merge_call(across, args=(condition, *arguments))
+
+
+def _none(_):
+    """Branches of `tf.cond` must return the same: nothing."""

@@ -1,0 +1,165 @@
+r"""The QUBO of a binary layer as a value, in NumPy.
+
+`Qubo` holds the problems of all columns of one layer: they share the couplings
+and differ in their fields. It knows no TensorFlow and no layer; this is what
+host backends receive and what `binary_map` and the analysis tools work on.
+"""
+
+import dimod
+import numpy as np
+
+
+class Qubo:
+    r"""Minimise g'Qg + s_j'g + offset_j over g in {-1, +1}^n, for each column j.
+
+    Args:
+        couplings: Q, symmetric, (n, n). May be `None` if `normalized_rows` is
+            given: it is then computed when first needed.
+        fields: s, (n, m).
+        offset: (m,), the constant part of each column's energy. Zeros if
+            `None`.
+        normalized_rows: Z, (B, n), where the problem came from rows and they
+            were kept: Q = Z'Z.
+        row_gradients: V, (B, m), likewise: s = -2 Z'V.
+
+    Example:
+
+    >>> import numpy as np
+    >>> rows = np.array([[1.0, 1.0], [1.0, -1.0]])
+    >>> qubo = Qubo.from_rows(rows, v=np.array([1.0, 0.5]))
+    >>> qubo.energy(np.array([[1], [1]]))
+    array([0.25])
+    """
+
+    def __init__(
+        self,
+        couplings,
+        fields,
+        offset=None,
+        normalized_rows=None,
+        row_gradients=None,
+    ):
+        self.fields = np.asarray(fields)
+        if self.fields.ndim != 2:
+            raise ValueError(
+                "`fields` must have shape (variables, columns). Received: "
+                f"fields.shape={self.fields.shape}"
+            )
+        n, m = self.fields.shape
+        self._couplings = None if couplings is None else np.asarray(couplings)
+        self.normalized_rows = normalized_rows
+        self.row_gradients = row_gradients
+        if couplings is None and normalized_rows is None:
+            raise ValueError(
+                "One of `couplings` and `normalized_rows` is required. "
+                "Received: None for both"
+            )
+        if couplings is not None and self._couplings.shape != (n, n):
+            raise ValueError(
+                "`couplings` must be square and fit `fields` of shape "
+                f"{(n, m)}. Received: couplings.shape={self._couplings.shape}"
+            )
+        if offset is None:
+            offset = np.zeros(m, self.fields.dtype)
+        self.offset = np.broadcast_to(np.asarray(offset), (m,))
+
+    @classmethod
+    def from_rows(cls, rows, v):
+        """The paper's Definition 1 for rows (B, n) and gradients (B,) or (B, m).
+
+        Rows are normalised to x / ||x||^2. Rows whose gradient is zero in all
+        columns do not enter.
+        """
+        rows = np.asarray(rows, dtype=np.float64)
+        v = np.asarray(v, dtype=np.float64)
+        v = v[:, None] if v.ndim == 1 else v
+        if rows.ndim != 2 or v.ndim != 2 or len(rows) != len(v):
+            raise ValueError(
+                "`rows` must have shape (B, n) and `v` shape (B,) or (B, m) "
+                f"with the same B. Received: rows.shape={rows.shape}, "
+                f"v.shape={v.shape}"
+            )
+        kept = (v != 0).any(axis=1)
+        rows, v = rows[kept], v[kept]
+        squares = (rows**2).sum(axis=1, keepdims=True)
+        z = np.divide(rows, squares, out=np.zeros_like(rows), where=squares > 0)
+        return cls(z.T @ z, -2 * z.T @ v, (v**2).sum(axis=0), z, v)
+
+    @classmethod
+    def from_bqm(cls, bqm):
+        """One column from a `dimod.BinaryQuadraticModel` of either vartype.
+
+        Variables keep the order of `bqm.variables`.
+        """
+        spin = bqm.spin
+        n = spin.num_variables
+        linear, (rows, columns, values), offset = spin.to_numpy_vectors(
+            variable_order=list(spin.variables)
+        )
+        couplings = np.zeros((n, n))
+        couplings[rows, columns] = values / 2
+        couplings[columns, rows] = values / 2
+        return cls(couplings, np.reshape(linear, (n, 1)), [offset])
+
+    @property
+    def couplings(self):
+        """Q, (n, n)."""
+        if self._couplings is None:
+            self._couplings = self.normalized_rows.T @ self.normalized_rows
+        return self._couplings
+
+    @property
+    def num_variables(self):
+        return self.fields.shape[0]
+
+    @property
+    def num_columns(self):
+        return self.fields.shape[1]
+
+    def energy(self, states):
+        """Energies (m,) of `states` (n, m), or of one state (n,) per column.
+
+        Equal to the sum of squared residuals sum_b (v_bj - z_b'g_j)^2, so never
+        negative where the problem came from rows.
+        """
+        states = np.asarray(states, dtype=np.float64)
+        states = states[:, None] if states.ndim == 1 else states
+        if states.shape[0] != self.num_variables:
+            raise ValueError(
+                f"`states` must have {self.num_variables} rows. Received: "
+                f"states.shape={states.shape}"
+            )
+        quadratic = np.einsum("ij,ij->j", states, self.couplings @ states)
+        return quadratic + (self.fields * states).sum(axis=0) + self.offset
+
+    def random_energy(self):
+        """Mean energy (m,) over random states: offset + tr Q.
+
+        The reference point of the gap (E - E_best) / (E_rand - E_best).
+        """
+        return self.offset + np.trace(self.couplings)
+
+    def to_bqm(self, column=0):
+        """The problem of one column as a spin `dimod.BinaryQuadraticModel`."""
+        # dimod reads the quadratic part of a spin model from the off-diagonal;
+        # the diagonal is constant for spins (g_i^2 = 1).
+        bqm = dimod.BinaryQuadraticModel(
+            np.asarray(self.fields[:, column], dtype=np.float64),
+            _pairs(self.couplings),
+            float(self.offset[column]) + float(np.trace(self.couplings)),
+            dimod.SPIN,
+        )
+        return bqm
+
+    def __repr__(self):
+        return (
+            f"Qubo(num_variables={self.num_variables}, "
+            f"num_columns={self.num_columns})"
+        )
+
+
+def _pairs(couplings):
+    """Q without its diagonal: g'Qg counts each pair twice, and so does dimod."""
+    pairs = np.array(couplings, dtype=np.float64)
+    np.fill_diagonal(pairs, 0.0)
+    return pairs
