@@ -1,0 +1,56 @@
+"""Chooses the learning rates of the demo, on the validation images.
+
+    python benchmarks/tune_digits.py
+
+Both methods get the same grid of learning rates and the same seeds, which are
+not the demo's; the test images are not looked at. Copy the rates with the best
+mean validation accuracy after the last epoch into
+`keras_qpsbgd/experiments/digits.py`.
+"""
+
+import argparse
+
+from keras_qpsbgd.experiments import digits
+
+RATES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064)
+FIRST_SEED = 100
+METHODS = (digits.QPSBGD, digits.BINARY_CONNECT)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seeds", type=int, default=4)
+    seeds = parser.parse_args().seeds
+
+    data = digits.load()
+    print(
+        "Validation accuracy in percent after the last of "
+        f"{digits.EPOCHS} epochs,\nmean +- standard error of {seeds} seeds\n"
+    )
+    print(f"{'rate':>8}" + "".join(f"{method:>24}" for method in METHODS))
+    found = {method: {} for method in METHODS}
+    for rate in RATES:
+        line = f"{rate:>8}"
+        for method in METHODS:
+            accuracies = [
+                digits.train(
+                    method, data, seed, rate=rate, progress=False
+                ).validation_curve[-1]
+                for seed in range(FIRST_SEED, FIRST_SEED + seeds)
+            ]
+            mean, error = digits.mean_and_error(accuracies)
+            found[method][rate] = mean
+            cell = f"{100 * mean:.1f} +- {100 * error:.1f}"
+            line += f"{cell:>24}"
+        print(line, flush=True)
+    print()
+    for method in METHODS:
+        best = max(found[method], key=found[method].get)
+        print(f"best rate of {method}: {best}")
+
+
+if __name__ == "__main__":
+    main()
