@@ -184,9 +184,13 @@ def trace_again():
     first trace, after the backward pass, is thus seen by the backward pass of
     the second one.
     """
-    if tf.inside_function():
-        return tf.Variable(0.0, trainable=False, name="trace_again")
-    return None
+    tf.Variable(0.0, trainable=False, name="trace_again")
+
+
+def inside_while_gradient():
+    """Whether the gradient of a `tf.while_loop` is being traced."""
+    graph = current_graph()
+    return type(graph).__name__ == "_WhileBodyGradFuncGraph"
 
 
 def inside_loss_scale_optimizer():

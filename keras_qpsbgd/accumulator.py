@@ -21,6 +21,7 @@ residual need it. (A variable cannot hold the rows: XLA does not let a
 variable change its shape, and the number of rows is not known beforehand.)
 """
 
+import gc
 import threading
 import weakref
 
@@ -65,6 +66,9 @@ class Pass:
 
 def host_solver_alive():
     """Whether an optimizer exists that solves outside the graph."""
+    if any(recorder.on_host for recorder in _recorders):
+        # One that is merely waiting for the garbage collector does not count.
+        gc.collect()
     return any(recorder.on_host for recorder in _recorders)
 
 
@@ -170,9 +174,20 @@ class QuboAccumulator:
         if self.sums is not None:
             self.sums.clear()
 
-    def _add(self, call):
+    def prepare(self):
+        """Creates the variables now: a second trace may not."""
         if self.sums is None:
             self.sums = _Sums(self.num_variables, self.num_columns)
+
+    def _add(self, call):
+        if _keras.inside_while_gradient():
+            raise ValueError(
+                f"The binary layer `{self.name}` is called inside a "
+                "`tf.while_loop`, whose gradient cannot be recorded. Unroll the "
+                "loop (for a Keras RNN: `unroll=True`), or train with another "
+                f"optimizer. Received: a call inside {_keras.current_graph()}"
+            )
+        self.prepare()
         self.sums.add(*_gram(call))
 
 

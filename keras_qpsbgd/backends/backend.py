@@ -1,6 +1,7 @@
 """The contract between QUBOs and whatever solves them."""
 
 import dataclasses
+import json
 import weakref
 from typing import Optional
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 from keras_qpsbgd import ops
 
 
-# Compiled searches, apart from the backends so that these can be pickled.
+# Compiled searches by class, then by configuration and shape.
 _compiled = weakref.WeakKeyDictionary()
 
 
@@ -138,7 +139,8 @@ class GraphBackend(Backend):
 
     A subclass defines `search`, which must compile with XLA and draw its random
     numbers from `seed` with the stateless functions and `alg="philox"`: other
-    generators differ between compiled and plain graphs.
+    generators differ between compiled and plain graphs. Backends of equal class
+    and `get_config` share what was compiled.
     """
 
     def search(self, problem, seed):
@@ -156,20 +158,21 @@ class GraphBackend(Backend):
         Keras does not compile with XLA on a CPU, and the searches are several
         times slower without, so they compile themselves.
         """
-        # One function per shape: a shared one would count every layer's shape
-        # as a retracing, and warn.
+        # Compiling takes longer than solving, so equal backends share their
+        # functions; one per shape, since a shared one would count every
+        # layer's shape as a retracing, and warn.
+        config = json.dumps(self.get_config(), sort_keys=True, default=repr)
         shape = (tuple(problem.fields.shape), problem.couplings is None)
-        functions = _compiled.setdefault(self, {})
-        if shape not in functions:
-            backend = weakref.proxy(self)
+        functions = _compiled.setdefault(type(self), {})
+        if (config, shape) not in functions:
 
             @tf.function(jit_compile=True, reduce_retracing=True)
             def compiled(problem, seed):
-                states = backend.search(problem, seed)
+                states = self.search(problem, seed)
                 return ops.never_ascend(states, problem.fields)
 
-            functions[shape] = compiled
-        return functions[shape](problem, seed)
+            functions[config, shape] = compiled
+        return functions[config, shape](problem, seed)
 
     def sample(self, qubo, seed):
         problem = ops.Problem(

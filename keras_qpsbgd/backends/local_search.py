@@ -1,14 +1,19 @@
 """Search by single flips, for all columns and restarts at once.
 
 Each lane (a column and a restart) holds a state g and the field
-h = Qg + s/2. Flipping variable i changes the energy by 4 (Q_ii - g_i h_i) and
-the field by -2 g_i Q_i. Each lane flips its own best variable at each step.
+h_i = sum_{j != i} Q_ij g_j + s_i / 2. Flipping variable i changes the energy by
+4 d_i, d_i = -g_i h_i, and the field by -2 g_i Q_i. Each lane flips its own best
+variable at each step.
 
-A variable without couplings (never active in the batch) is fixed at sign(-s),
-which is its optimum; free flips would otherwise eat the steps.
+The search runs on integers: couplings and fields are rounded to a unit of about
+1e-7 of the largest possible field. Sums are then exact, so compiled and plain
+graphs take the same steps and equal energies are equal; and d and the index of
+its variable fit in one number, the key, whose least is the best flip, ties going
+to the lower index.
+
+A variable without couplings to others is fixed at sign(-s), which is its
+optimum; free flips would otherwise eat the steps.
 """
-
-import math
 
 import tensorflow as tf
 
@@ -18,8 +23,14 @@ from keras_qpsbgd import ops
 TENURE = 3
 TENURE_SPREAD = 6
 TENURE_TABLE = 64
-# Energy differences below this share of the mean Q_ii are rounding.
-TOLERANCE = 1e-6
+# The search ends early once fewer than a sixth of the lanes have found anything
+# better during the last quarter of the steps.
+WINDOW = 4
+LIVELY = 6
+# Energies of restarts closer than this, relative to the largest, are a tie.
+TIE = 1e-6
+# The least key of a lane is sought in this many pieces at once.
+PIECES = 16
 
 
 def greedy(problem, seed):
@@ -27,22 +38,18 @@ def greedy(problem, seed):
     del seed
     lanes = _Lanes(problem, 1)
 
-    def improves(step, g, h, gain):
-        del g, h
-        return (step < 2 * lanes.n) & tf.reduce_any(gain < -lanes.tolerance)
+    def improves(step, h, signs, least):
+        del h, signs
+        return (step < 2 * lanes.n) & tf.reduce_any(least < 0)
 
-    def descend(step, g, h, gain):
-        del gain
-        delta = lanes.delta(g, h)
-        flip = _argmin(delta)
-        gain = tf.gather(delta, flip, batch_dims=1)
-        improving = gain < -lanes.tolerance
-        g, h = lanes.flip(g, h, flip, tf.cast(improving, tf.float32))
-        return step + 1, g, h, gain
+    def descend(step, h, signs, least):
+        h, signs, _ = lanes.flip(h, signs, least, 1, least < 0)
+        return step + 1, h, signs, lanes.least_key(h, signs, 1)
 
-    loop = (0, lanes.start, lanes.field(lanes.start), -lanes.infinite)
-    _, g, _, _ = tf.while_loop(improves, descend, loop)
-    return lanes.best(g)
+    h, signs = lanes.field(lanes.start), lanes.signs(2)
+    loop = (0, h, signs, lanes.least_key(h, signs, 1))
+    _, _, signs, _ = tf.while_loop(improves, descend, loop)
+    return lanes.best(ops.sign(tf.cast(signs, tf.float32)))
 
 
 def tabu(problem, seed, steps, restarts):
@@ -53,61 +60,44 @@ def tabu(problem, seed, steps, restarts):
     the best energy of the lane.
 
     Args:
-        steps: flips per lane.
+        steps: flips per lane, at most.
         restarts: lanes per column.
     """
     lanes = _Lanes(problem, restarts, seed)
     table = tf.random.stateless_uniform(
         (TENURE_TABLE, lanes.count),
         seed + [1, 0],
-        minval=TENURE + 1,
-        maxval=TENURE + 1 + TENURE_SPREAD,
+        minval=TENURE + 2,
+        maxval=TENURE + 2 + TENURE_SPREAD,
         dtype=tf.int32,
         alg="philox",
     )
-    index = tf.range(lanes.n)[None, :]
     history = tf.TensorArray(
         tf.int32, steps, element_shape=(lanes.count,), clear_after_read=False
     )
 
-    def body(step, g, h, rest, energy, best, best_step, history):
-        delta = lanes.delta(g, h)
-        allowed = (rest <= step) | (
-            delta < (best - energy - lanes.tolerance)[:, None]
-        )
-        flip = _argmin(tf.where(allowed, delta, lanes.infinite[:, None]))
-        energy += tf.gather(delta, flip, batch_dims=1)
-        g, h = lanes.flip(g, h, flip, 1.0)
+    def body(step, h, rests, excess, best_step, history):
+        # `rests` is g times the step, counted from 1, that may flip it again;
+        # `excess` is how far the energy is above the best of the lane.
+        least = lanes.least_key(h, rests, step + 1, excess)
         until = step + tf.gather(table, step % TENURE_TABLE)
-        rest = tf.where(index == flip[:, None], until[:, None], rest)
-        improved = energy < best - lanes.tolerance
-        best = tf.where(improved, energy, best)
-        best_step = tf.where(improved, step + 1, best_step)
-        return (
-            step + 1,
-            g,
-            h,
-            rest,
-            energy,
-            best,
-            best_step,
-            history.write(step, flip),
-        )
+        h, rests, d = lanes.flip(h, rests, least, until)
+        excess += d
+        best_step = tf.where(excess < 0, step + 1, best_step)
+        excess = tf.maximum(excess, 0)
+        history = history.write(step, lanes.index_of(least))
+        return step + 1, h, rests, excess, best_step, history
 
-    zero = tf.zeros((lanes.count,))
-    rest = tf.where(lanes.active, 0, tf.int32.max)
-    loop = (
-        0,
-        lanes.start,
-        lanes.field(lanes.start),
-        tf.tile(rest[None], (lanes.count, 1)),
-        zero,
-        zero,
-        tf.zeros((lanes.count,), tf.int32),
-        history,
-    )
+    def goes_on(step, h, rests, excess, best_step, history):
+        del h, rests, excess, history
+        lively = best_step > step - steps // WINDOW
+        lively = tf.reduce_sum(tf.cast(lively, tf.int32))
+        return (step < steps) & ((LIVELY * lively >= lanes.count) | (step == 0))
+
+    zero = tf.zeros((lanes.count,), tf.int32)
+    h, rests = lanes.field(lanes.start), lanes.signs(tf.int32.max)
     *_, best_step, history = tf.while_loop(
-        lambda step, *_: step < steps, body, loop
+        goes_on, body, (0, h, rests, zero, zero, history)
     )
     # Replaying the flips up to the best step is cheaper than copying the best
     # state whenever one is found.
@@ -118,76 +108,147 @@ def tabu(problem, seed, steps, restarts):
         tf.stack([lane, flips], axis=-1), counted, (lanes.count, lanes.n)
     )
     odd = tf.cast(parity % 2, tf.float32)
+    # With very few free variables all may rest, and a fixed one be flipped.
+    odd = tf.where(lanes.active, odd, 0.0)
     return lanes.best(lanes.start * (1.0 - 2.0 * odd))
 
 
 class _Lanes:
-    """Couplings, fields and start states of all lanes, lane-major (L x n)."""
+    """Couplings, fields and start states of all lanes, lane-major (L x n).
+
+    Fields are kept shifted left, to leave room for the index in a key.
+    """
 
     def __init__(self, problem, restarts, seed=None):
-        self.couplings = problem.couplings
-        if self.couplings is None:
+        couplings = problem.couplings
+        if couplings is None:
             z = problem.normalized_rows
-            self.couplings = tf.matmul(z, z, transpose_a=True)
+            couplings = tf.matmul(z, z, transpose_a=True)
         self.n, self.m = problem.fields.shape
         self.restarts = restarts
         self.count = self.m * restarts
-        self.diagonal = tf.linalg.diag_part(self.couplings)
-        self.half_fields = tf.tile(
-            tf.transpose(problem.fields) / 2.0, (restarts, 1)
+        # Enough bits for the index; and no field above 2^24, so that the
+        # float32 sums of the start are exact.
+        self.shift = max((self.n - 1).bit_length(), 7)
+        self.largest = 2 ** (31 - self.shift)
+
+        couplings = tf.linalg.set_diag(couplings, tf.zeros((self.n,)))
+        reach = tf.reduce_sum(tf.abs(couplings), axis=1)
+        self.active = reach > 0
+        # Beyond its reach a field decides its variable, whatever its size:
+        # clipped, it cannot take the bits of the others.
+        half_fields = tf.clip_by_value(
+            tf.transpose(problem.fields) / 2.0, -2.0 * reach, 2.0 * reach
         )
-        self.active = tf.reduce_any(self.couplings != 0, axis=1)
-        self.tolerance = TOLERANCE * tf.reduce_mean(tf.abs(self.diagonal))
-        self.infinite = tf.fill((self.count,), tf.float32.max)
-        self.start = ops.sign(-self.half_fields)
+        bound = tf.reduce_max(reach + tf.reduce_max(tf.abs(half_fields), 0))
+        unit = _power_of_two(bound) * (2.0 / self.largest)
+        couplings = tf.round(tf.math.divide_no_nan(couplings, unit))
+        half_fields = tf.round(tf.math.divide_no_nan(half_fields, unit))
+        self.couplings = couplings
+        # What a flip adds to the fields, from +1 and from -1; and from nothing.
+        rows = tf.cast(couplings, tf.int32) * 2 ** (self.shift + 1)
+        self.changes = tf.concat([-rows, rows, tf.zeros_like(rows[:1])], 0)
+
+        self.start = ops.sign(-tf.transpose(problem.fields))
         if restarts > 1:
             random = tf.random.stateless_uniform(
                 (self.count, self.n), seed, minval=-1.0, alg="philox"
             )
             first = tf.range(self.count)[:, None] < self.m
             fixed = first | ~self.active[None, :]
+            self.start = tf.tile(self.start, (restarts, 1))
             self.start = tf.where(fixed, self.start, ops.sign(random))
+            half_fields = tf.tile(half_fields, (restarts, 1))
+        self.half_fields = half_fields
 
     def field(self, g):
-        return tf.matmul(g, self.couplings) + self.half_fields
+        h = tf.matmul(g, self.couplings) + self.half_fields
+        return tf.cast(h, tf.int32) * 2**self.shift
 
-    def delta(self, g, h):
-        """Energy changes of all flips, divided by 4."""
-        return self.diagonal - g * h
+    def signs(self, fixed):
+        """The start as integers, of size 1; `fixed` where not to be flipped."""
+        size = tf.where(self.active, 1, fixed)
+        return tf.where(self.start > 0, size, -size)
 
-    def flip(self, g, h, flip, factor):
-        """Flips one variable per lane where `factor` is 1."""
-        value = tf.gather(g, flip, batch_dims=1) * factor
-        chosen = tf.range(self.n)[None, :] == flip[:, None]
-        h -= 2.0 * value[:, None] * tf.gather(self.couplings, flip)
-        g = tf.where(chosen, g - 2.0 * value[:, None], g)
-        return g, h
+    def least_key(self, h, rests, step, excess=None):
+        """The key of the best flip of each lane.
+
+        Args:
+            h: fields.
+            rests: integers with the signs of the states. Variables where they
+                are larger than `step` may not be flipped, ...
+            excess: ... unless d < -excess.
+        """
+        limit = tf.int32.min
+        if excess is not None:
+            limit = tf.minimum(excess, self.largest - 1)[:, None]
+            limit *= -(2**self.shift)
+        # Under XLA a reduction along a row is slow. The minimum of pieces of
+        # it, all of the same width, is not.
+        width = -(-self.n // PIECES)
+        least = None
+        for piece in range(PIECES):
+            begin = min(piece * width, self.n - width)
+            part = slice(begin, begin + width)
+            index = tf.range(begin, begin + width)
+            signs = rests[:, part]
+            key = tf.where(signs < 0, h[:, part], -h[:, part]) + index
+            allowed = tf.abs(signs) <= step
+            if excess is not None:
+                allowed |= key < limit
+            key = tf.where(allowed, key, tf.int32.max)
+            least = key if least is None else tf.minimum(least, key)
+        return tf.reduce_min(least, axis=1)
+
+    def index_of(self, key):
+        return tf.bitwise.bitwise_and(key, 2**self.shift - 1)
+
+    def flip(self, h, signs, key, size, where=None):
+        """Flips one variable per lane, that of `key`.
+
+        Args:
+            h: fields.
+            signs: integers with the signs of the states.
+            key: from `least_key`.
+            size: the size that the flipped sign gets.
+            where: in which lanes; all if `None`.
+
+        Returns:
+            Fields, signs and the d of the flips.
+        """
+        flip = tf.minimum(self.index_of(key), self.n - 1)
+        old = tf.gather(signs, flip, batch_dims=1)
+        row = tf.where(old < 0, flip + self.n, flip)
+        chosen = flip
+        if where is not None:
+            row = tf.where(where, row, 2 * self.n)
+            chosen = tf.where(where, flip, -1)
+        new = tf.where(old < 0, size, -size)
+        signs = tf.where(
+            tf.range(self.n)[None, :] == chosen[:, None], new[:, None], signs
+        )
+        h += tf.gather(self.changes, row)
+        # A flip leaves its own field alone. Taken from the new ones, so that
+        # XLA need not keep a copy of the old.
+        own = tf.bitwise.right_shift(
+            tf.gather(h, flip, batch_dims=1), self.shift
+        )
+        return h, signs, tf.where(old < 0, own, -own)
 
     def best(self, g):
         """The best restart of each column, (n, m)."""
         if self.restarts == 1:
             return tf.transpose(g)
-        energy = tf.reduce_sum(g * (self.field(g) + self.half_fields), axis=1)
+        field = tf.matmul(g, self.couplings) + 2.0 * self.half_fields
+        energy = tf.reduce_sum(g * field, axis=1)
         energy = tf.reshape(energy, (self.restarts, self.m))
-        best = tf.argmin(energy, axis=0, output_type=tf.int32)
+        tie = TIE * tf.reduce_max(tf.abs(energy), axis=0)
+        ties = energy <= tf.reduce_min(energy, axis=0) + tie
+        best = tf.argmax(tf.cast(ties, tf.int32), 0, output_type=tf.int32)
         return tf.transpose(tf.gather(g, best * self.m + tf.range(self.m)))
 
 
-def _argmin(values):
-    """Index of the least entry of each row, near ties to the lower index.
-
-    The index replaces the lowest bits of the number, so that one integer
-    minimum finds it: about a quarter faster than argmin under XLA.
-    """
-    n = values.shape[1]
-    mask = 2 ** max(1, math.ceil(math.log2(n))) - 1
-    bits = tf.bitcast(values, tf.int32)
-    # Orders negative floats as integers, too.
-    bits = tf.bitwise.bitwise_xor(
-        bits, tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, 31), 2**31 - 1)
-    )
-    packed = tf.bitwise.bitwise_or(
-        tf.bitwise.bitwise_and(bits, ~mask), tf.range(n)[None, :]
-    )
-    least = tf.reduce_min(packed, axis=1)
-    return tf.minimum(tf.bitwise.bitwise_and(least, mask), n - 1)
+def _power_of_two(x):
+    """The largest power of two that is not above `x` (0 for 0)."""
+    bits = tf.bitwise.bitwise_and(tf.bitcast(x, tf.int32), 0x7F800000)
+    return tf.bitcast(bits, tf.float32)

@@ -15,7 +15,8 @@ class HostCall:
     Args:
         backend: a `Backend`.
         fallback: the `Backend` that solves what `backend` failed to, or `None`.
-        on_error: called with each exception.
+        on_error: weak reference to a function that is called with each
+            exception.
     """
 
     def __init__(self, backend, fallback, on_error):
@@ -55,15 +56,20 @@ class HostCall:
         try:
             return self._attempt(self.backend, qubo, seed), b""
         except Exception as error:  # solvers may raise anything
-            self.on_error(error)
+            self._tell(error)
             message = _message(name, self.backend, error)
         if self.fallback is not None:
             try:
                 return self._attempt(self.fallback, qubo, seed), b""
             except Exception as error:
-                self.on_error(error)
+                self._tell(error)
                 message += "; " + _message(name, self.fallback, error)
         return (0 * qubo.fields).astype("float32"), message.encode()
+
+    def _tell(self, error):
+        on_error = self.on_error()
+        if on_error is not None:
+            on_error(error)
 
     @staticmethod
     def _attempt(backend, qubo, seed):

@@ -2,6 +2,7 @@
 
 import random
 import warnings
+import weakref
 
 import tensorflow as tf
 from tensorflow import keras
@@ -154,11 +155,18 @@ class QPSBGD(_keras.Optimizer):
                 binary kernel.
         """
         variables = list(variables)
-        if not self.is_built():
-            self._build(variables)
+        first = not self.is_built()
+        if first:
+            with tf.init_scope():
+                self._build(variables)
         for acc in self._binary.values():
             acc.claim(self._recorder)
         self._recorder.announces = False
+        if first and _keras.current_graph() is not None:
+            # The backward pass of this trace did not know of the optimizer.
+            _keras.trace_again()
+            for acc in self._binary.values():
+                acc.prepare()
 
     def _build(self, variables):
         binary, real = {}, []
@@ -191,7 +199,7 @@ class QPSBGD(_keras.Optimizer):
     @property
     def skipped_updates(self):
         """Number of updates skipped because a gradient was not finite."""
-        return int(self._skipped) if self.is_built() else 0
+        return int(tf.convert_to_tensor(self._skipped)) if self.is_built() else 0
 
     # The pass is announced before Keras takes the gradients
 
@@ -216,10 +224,9 @@ class QPSBGD(_keras.Optimizer):
             trainable_variables = self._trainable_variables
         variables = list(trainable_variables)
         one_pass = accumulator.end_pass(self._recorder)
-        if not self.is_built():
-            if one_pass is None:
-                # The backward pass did not know of this optimizer.
-                _keras.trace_again()
+        if not self.is_built() and one_pass is None:
+            self.build(variables)
+        elif not self.is_built():
             with tf.init_scope():
                 self.build(variables)
         if (
@@ -355,9 +362,10 @@ class QPSBGD(_keras.Optimizer):
         return states
 
     def _host_call(self, problem, seed, name):
-        return HostCall(self.backend, self._fallback, self._on_error)(
-            problem, seed, name
-        )
+        # TensorFlow keeps callbacks alive; they must not keep the optimizer.
+        on_error = weakref.WeakMethod(self._on_error)
+        call = HostCall(self.backend, self._fallback, on_error)
+        return call(problem, seed, name)
 
     def _on_error(self, error):
         self.last_error = error
@@ -419,7 +427,7 @@ class QPSBGD(_keras.Optimizer):
             warnings.warn(message, stacklevel=3)
 
     def _warn_if_empty(self, acc, found):
-        empty = found is None and not acc.ever_recorded
+        empty = found is None
         if not empty and found is not None and tf.executing_eagerly():
             empty = bool(found[1].batch == 0)
         if empty:

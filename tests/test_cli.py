@@ -1,0 +1,86 @@
+"""The command line."""
+
+import sys
+
+import pytest
+
+from keras_qpsbgd import backends
+from keras_qpsbgd import cli
+from keras_qpsbgd.experiments import digits
+
+
+def test_backends_table(capsys):
+    assert cli.main(["backends"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    for row in backends.available():
+        ready = "yes" if row.available else "no"
+        assert any(line.split()[:2] == [row.name, ready] for line in lines)
+
+
+def test_backends_table_says_what_is_missing(capsys, monkeypatch):
+    command = '`python -m pip install "keras_qpsbgd[dwave]"`'
+    row = backends.available()[0]._replace(
+        name="tabu",
+        available=False,
+        missing=f"dwave.samplers is not installed ({command})",
+    )
+    monkeypatch.setattr(backends, "available", lambda: [row])
+    assert cli.main(["backends"]) == 0
+    out = capsys.readouterr().out
+    assert "tabu     no " in out
+    assert command in out  # in one line
+
+
+def test_demo(capsys, tmp_path):
+    pytest.importorskip("sklearn")
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "curves.png"
+    arguments = ["demo", "--epochs", "1", "--seeds", "1"]
+    assert cli.main([*arguments, "--output", str(path)]) == 0
+    out = capsys.readouterr().out
+    for method in digits.METHODS:
+        assert f"\n{method}  " in out  # its line in the table
+    assert str(path) in out
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_without_scikit_learn(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    assert cli.main(["demo"]) == 1
+    captured = capsys.readouterr()
+    assert 'python -m pip install "keras_qpsbgd[demo]"' in captured.err
+    assert not captured.out
+
+
+def test_demo_help_names_the_defaults(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["demo", "--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"training images (default: {digits.EPOCHS})" in out
+    assert f"trainings per method (default: {digits.SEEDS})" in out
+
+
+def test_training_starts_anew_for_every_seed():
+    pytest.importorskip("sklearn")
+    training = digits.Training(digits.QPSBGD, digits.load(), epochs=1)
+    first, other, again = (training.run(seed, False) for seed in (0, 1, 0))
+    assert first.validation_curve == again.validation_curve
+    assert first.test_accuracy == again.test_accuracy
+    assert first.validation_curve != other.validation_curve
+
+
+def test_command_is_required():
+    with pytest.raises(SystemExit):
+        cli.main([])
+
+
+def test_table_fits_a_terminal():
+    runs = [
+        digits.Run(method, seed, [0.5], 0.9 + seed / 100, 1234.5)
+        for method in digits.METHODS
+        for seed in range(2)
+    ]
+    lines = digits.table(runs).splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert "90.5 +- 0.5 %" in lines[2]
