@@ -2,7 +2,7 @@
 
     python benchmarks/tune_digits.py
 
-Both methods get the same grid of learning rates and the same seeds, which are
+All methods get the same grid of learning rates and the same seeds, which are
 not the demo's; the test images are not looked at. Copy the rates with the best
 mean validation accuracy after the last epoch into
 `keras_qpsbgd/experiments/digits.py`.
@@ -12,9 +12,8 @@ import argparse
 
 from keras_qpsbgd.experiments import digits
 
-RATES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064)
+RATES = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256)
 FIRST_SEED = 100
-METHODS = (digits.QPSBGD, digits.BINARY_CONNECT)
 
 
 def main():
@@ -30,24 +29,25 @@ def main():
         "Validation accuracy in percent after the last of "
         f"{digits.EPOCHS} epochs,\nmean +- standard error of {seeds} seeds\n"
     )
-    print(f"{'rate':>8}" + "".join(f"{method:>24}" for method in METHODS))
-    found = {method: {} for method in METHODS}
+    print(
+        f"{'rate':>8}" + "".join(f"{method:>23}" for method in digits.METHODS)
+    )
+    found = {method: {} for method in digits.METHODS}
     for rate in RATES:
         line = f"{rate:>8}"
-        for method in METHODS:
+        for method in digits.METHODS:
+            training = digits.Training(method, data, rate=rate)
             accuracies = [
-                digits.train(
-                    method, data, seed, rate=rate, progress=False
-                ).validation_curve[-1]
+                training.run(seed, progress=False).validation_curve[-1]
                 for seed in range(FIRST_SEED, FIRST_SEED + seeds)
             ]
             mean, error = digits.mean_and_error(accuracies)
             found[method][rate] = mean
             cell = f"{100 * mean:.1f} +- {100 * error:.1f}"
-            line += f"{cell:>24}"
+            line += f"{cell:>23}"
         print(line, flush=True)
     print()
-    for method in METHODS:
+    for method in digits.METHODS:
         best = max(found[method], key=found[method].get)
         print(f"best rate of {method}: {best}")
 
