@@ -34,7 +34,7 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
         )
         if self.groups != 1:
             raise ValueError(
-                "`BinaryConv2D` does not support grouped convolutions. "
+                "`groups` must be 1: a grouped convolution has a QUBO per group. "
                 f"Received: groups={self.groups}"
             )
         self._refuse_adapters()

@@ -1,5 +1,6 @@
 """QP-SBGD as a Keras optimizer."""
 
+import copy
 import random
 import warnings
 import weakref
@@ -145,6 +146,10 @@ class QPSBGD(_keras.Optimizer):
                     f"Received: {key}={value}"
                 )
             setattr(inner, key, value)
+        # Its state is part of ours; Keras would save and load it twice, the
+        # second time after `load_own_variables` has put things in order.
+        inner.save_own_variables = lambda store: None
+        inner.load_own_variables = lambda store: None
         return inner
 
     def build(self, variables):
@@ -299,12 +304,14 @@ class QPSBGD(_keras.Optimizer):
         # variable has moved.
         ordered = states if self._recorder.on_host else []
         with tf.control_dependencies(ordered):
-            real_grads = [_identity(grad) for grad in real_grads]
-        if real_grads:
-            _keras.apply_inner(
-                self.real_optimizer, real_grads, real_variables, self._aggregate
-            )
-        self.stock_apply(states, [variable for variable, _ in kernels])
+            if real_grads:
+                _keras.apply_inner(
+                    self.real_optimizer,
+                    real_grads,
+                    real_variables,
+                    self._aggregate,
+                )
+            self.stock_apply(states, [variable for variable, _ in kernels])
 
     def _solve_and_clear(self, kernels, problems):
         """States of all kernels, shaped like them, zero where held.
@@ -480,7 +487,7 @@ class QPSBGD(_keras.Optimizer):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        config = dict(config)
+        config = copy.deepcopy(config)  # Keras changes it in deserializing
         if isinstance(config.get("real_optimizer"), dict):
             config["real_optimizer"] = keras.optimizers.deserialize(
                 config["real_optimizer"], custom_objects=custom_objects
@@ -502,14 +509,6 @@ class QPSBGD(_keras.Optimizer):
                 "goes on with the next whole update.",
                 stacklevel=2,
             )
-
-
-def _identity(gradient):
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(
-            tf.identity(gradient.values), gradient.indices, gradient.dense_shape
-        )
-    return tf.identity(gradient)
 
 
 def _all_replicas(flag):

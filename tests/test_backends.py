@@ -1,0 +1,313 @@
+import subprocess
+import sys
+import unittest
+
+import dimod
+import dimod.testing
+import numpy as np
+import pytest
+import tensorflow as tf
+import tools
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import ops
+from keras_qpsbgd.backends import registry
+
+pytestmark = pytest.mark.once
+
+NATIVE = [
+    {"name": "native", "preset": preset}
+    for preset in ("fast", "balanced", "accurate")
+]
+ALL = [*NATIVE, "exact", "ridge", "sign", "simulated_annealing", "tabu"]
+
+
+def qubo(n, m=3, batch=12, kind="normal", seed=0, scale=1.0):
+    rows, v = tools.rows_and_gradients(seed, batch, n, m, kind)
+    return kq.Qubo.from_rows(rows, scale * v)
+
+
+def least_energies(problem):
+    return np.array(
+        [
+            dimod.ExactSolver().sample(problem.to_bqm(column)).first.energy
+            for column in range(problem.num_columns)
+        ]
+    )
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 12, 16])
+@pytest.mark.parametrize("backend", [*NATIVE, "exact"], ids=str)
+def test_small_layers_are_solved_exactly(n, backend):
+    if n == 16 and backend != "exact":
+        pytest.skip("the same enumeration as `exact`; benchmarks/solvers.py")
+    kinds = ["normal"] if n == 16 else ["normal", "pm1", "sparse"]
+    for kind in kinds:
+        problem = qubo(n, kind=kind, scale=0.3)
+        solution = kq.backends.get(backend).solve(problem)
+        bound = 1e-5 * problem.random_energy()
+        assert (solution.energies <= least_energies(problem) + bound).all()
+
+
+@pytest.mark.parametrize("backend", ALL, ids=str)
+def test_solution(backend):
+    for problem in (qubo(8, kind="sparse"), qubo(20, batch=30)):
+        solution = kq.backends.get(backend).solve(problem, seed=3)
+        assert solution.states.dtype == np.int8
+        assert solution.states.shape == problem.fields.shape
+        assert set(np.unique(solution.states)) <= {-1, 1}
+        np.testing.assert_allclose(
+            solution.energies, problem.energy(solution.states)
+        )
+        assert ((problem.fields * solution.states).sum(axis=0) <= 1e-9).all()
+        again = kq.backends.get(backend).solve(problem, seed=3)
+        np.testing.assert_array_equal(solution.states, again.states)
+        if backend != "sign":
+            assert (solution.energies < problem.random_energy()).all()
+
+
+@pytest.mark.parametrize("backend", NATIVE, ids=str)
+def test_search_is_nearly_exact_at_20(backend):
+    problem = qubo(20, m=5, batch=30)
+    best = kq.backends.get("exact").solve(problem).energies
+    found = kq.backends.get(backend).solve(problem).energies
+    gap = (found - best) / (problem.random_energy() - best)
+    assert gap.min() >= -1e-6
+    assert gap.mean() < {"fast": 0.1, "balanced": 0.03, "accurate": 1e-3}[
+        backend["preset"]
+    ]
+
+
+def _problem(q, form):
+    z, v = (tf.constant(a, tf.float32) for a in (q.normalized_rows, q.row_gradients))
+    return ops.rows_problem(z, v) if form == "rows" else ops.gram_problem(z, v)
+
+
+@pytest.mark.parametrize("backend", [*NATIVE, "exact", "ridge", "sign"], ids=str)
+def test_both_forms_and_no_xla(backend):
+    """`rows` and `gram` describe one problem; XLA changes nothing."""
+    backend = kq.backends.get(backend)
+    problem = qubo(20, batch=30)
+    seed = tf.constant([1, 2])
+    energies = {}
+    for form in ("gram", "rows"):
+        compiled = backend.solve_in_graph(_problem(problem, form), seed).numpy()
+        plain = backend.search(_problem(problem, form), seed)
+        plain = ops.never_ascend(plain, problem.fields.astype("float32")).numpy()
+        np.testing.assert_array_equal(compiled, plain)
+        energies[form] = problem.energy(compiled)
+    if backend.name != "native":  # native sweeps over rows, flips otherwise
+        np.testing.assert_allclose(energies["rows"], energies["gram"], rtol=1e-5)
+
+
+def test_sweeps_agree_in_both_forms():
+    from keras_qpsbgd.backends import sweeps
+
+    problem = qubo(30, batch=20)
+    seed = tf.constant([1, 2])
+    found = [
+        sweeps.cyclic_sweeps(_problem(problem, form), seed, 3).numpy()
+        for form in ("gram", "rows")
+    ]
+    np.testing.assert_array_equal(*found)
+    once = sweeps.cyclic_sweeps(_problem(problem, "rows"), seed, 1).numpy()
+    assert (problem.energy(found[0]) <= problem.energy(once) + 1e-5).all()
+
+
+def test_inactive_inputs_do_not_disturb_the_search():
+    rows, v = tools.rows_and_gradients(batch=20, n=30)
+    rows[:, ::3] = 0.0
+    small = kq.Qubo.from_rows(np.delete(rows, np.s_[::3], axis=1), v)
+    full = kq.Qubo.from_rows(rows, v)
+    best = kq.backends.get("exact").solve(small).energies
+    found = kq.backends.get(NATIVE[2]).solve(full).energies
+    np.testing.assert_allclose(found, best, rtol=1e-3)
+
+
+def test_ridge_formula():
+    problem = qubo(9)
+    n = 9
+    q = problem.couplings + 0.1 * np.trace(problem.couplings) / n * np.eye(n)
+    expected = np.sign(-np.linalg.solve(q, problem.fields) / 2)
+    solution = kq.backends.get("ridge").solve(problem)
+    np.testing.assert_array_equal(solution.states, expected)
+    zero = kq.Qubo(np.zeros((3, 3)), np.zeros((3, 1)))
+    np.testing.assert_array_equal(
+        kq.backends.get("ridge").solve(zero).states, np.ones((3, 1))
+    )
+    with pytest.raises(ValueError, match="`rho`.*Received: rho=0"):
+        kq.backends.get({"name": "ridge", "rho": 0})
+
+
+def test_sign_formula():
+    problem = qubo(9)
+    solution = kq.backends.get("sign").solve(problem)
+    np.testing.assert_array_equal(solution.states, np.sign(-problem.fields))
+
+
+def test_reads_are_kept():
+    backend = kq.backends.get({"name": "simulated_annealing", "num_reads": 4})
+    problem = qubo(12)
+    solution = backend.solve(problem)
+    assert solution.samples.shape == (4, 12, 3)
+    assert solution.sample_energies.shape == (4, 3)
+    np.testing.assert_allclose(
+        solution.energies, solution.sample_energies.min(axis=0)
+    )
+
+
+def test_any_dimod_sampler():
+    problem = qubo(8)
+    backend = kq.backends.get(dimod.ExactSolver())
+    np.testing.assert_allclose(
+        backend.solve(problem).energies, least_energies(problem)
+    )
+    with pytest.raises(ValueError, match="cannot be saved.*register"):
+        backend.get_config()
+
+
+def test_model_is_built_once_per_layer(monkeypatch):
+    built = []
+    original = kq.Qubo.to_bqm
+    monkeypatch.setattr(
+        kq.Qubo, "to_bqm", lambda self, c=0: built.append(c) or original(self, c)
+    )
+    problem = qubo(8, m=6)
+    kq.backends.get(dimod.ExactSolver()).solve(problem)
+    assert built == [0]
+
+
+def test_registry_lists_all_backends():
+    rows = {row.name: row for row in kq.backends.available()}
+    expected = {"native", "exact", "ridge", "sign", "simulated_annealing", "tabu"}
+    assert expected <= set(rows)
+    for name in expected:
+        assert rows[name].available and not rows[name].missing
+        assert rows[name].summary
+
+
+def test_missing_package(monkeypatch):
+    monkeypatch.setattr(registry, "_is_installed", lambda name: False)
+    rows = {row.name: row for row in kq.backends.available()}
+    assert rows["native"].available
+    assert not rows["tabu"].available
+    assert "dwave.samplers" in rows["tabu"].missing
+    assert "pip install" in rows["tabu"].missing
+    with pytest.raises(kq.backends.BackendUnavailable, match="pip install"):
+        kq.QPSBGD(backend="tabu")
+
+
+def test_register_and_entry_points(monkeypatch, tmp_path):
+    class Up(kq.backends.Backend):
+        """All variables up."""
+
+        def __init__(self, reads=1):
+            self.reads = reads
+
+        def sample(self, qubo, seed):
+            shape = (self.reads, qubo.num_variables, qubo.num_columns)
+            return np.ones(shape), {"seed": seed}
+
+        def get_config(self):
+            return {"reads": self.reads}
+
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    kq.backends.register("up", Up)
+    backend = kq.backends.get({"name": "up", "reads": 2})
+    again = kq.backends.get(kq.backends.serialize(backend))
+    assert isinstance(again, Up) and again.reads == 2
+    assert kq.backends.get(backend) is backend
+    with pytest.raises(ValueError, match="exists already.*Received"):
+        kq.backends.register("native", Up)
+    with pytest.raises(TypeError, match="`backend_class`.*Received"):
+        kq.backends.register("other", int)
+    # An installed distribution's entry point.
+    info = tmp_path / "plugin-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: plugin\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[keras_qpsbgd.backends]\nplugin = my_plugin:Plugin\n"
+    )
+    (tmp_path / "my_plugin.py").write_text(
+        "import keras_qpsbgd as kq\n"
+        "class Plugin(kq.backends.get('sign').__class__):\n"
+        "    'A plug-in.'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rows = {row.name: row for row in kq.backends.available()}
+    assert rows["plugin"].available and rows["plugin"].summary == "A plug-in."
+    assert kq.backends.get("plugin").name == "plugin"
+
+
+@pytest.mark.parametrize(
+    "identifier, message",
+    [
+        ("nativ", "`backend` must be one of.*Received: backend='nativ'"),
+        (3, "`backend` must be a name.*Received: backend=3"),
+        ({"name": "native", "preset": "best"}, "`preset`.*Received: preset='best'"),
+        ({"name": "native", "speed": 1}, "does not take.*Received: {'speed': 1}"),
+    ],
+)
+def test_wrong_identifiers(identifier, message):
+    with pytest.raises(ValueError, match=message):
+        kq.QPSBGD(backend=identifier)
+
+
+class Answers(kq.backends.Backend):
+    name = "answers"
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def sample(self, qubo, seed):
+        return self.answer, {}
+
+
+@pytest.mark.parametrize(
+    "answer, message",
+    [
+        (np.ones((1, 7, 3)), "shape"),
+        (np.ones((8, 3)), "shape"),
+        (np.ones((0, 8, 3)), "shape"),
+        (np.zeros((1, 8, 3)), r"\+1 and -1"),
+        (np.full((1, 8, 3), np.nan), r"\+1 and -1"),
+    ],
+)
+def test_wrong_answers(answer, message):
+    with pytest.raises(kq.backends.SolverError, match=f"{message}.*Received: "):
+        Answers(answer).solve(qubo(8))
+
+
+def test_ascending_answer_is_turned_round():
+    problem = qubo(8)
+    ascent = np.sign(problem.fields)[None]
+    solution = Answers(ascent).solve(problem)
+    np.testing.assert_array_equal(solution.states, -ascent[0])
+
+
+@dimod.testing.load_sampler_bqm_tests(kq.backends.as_sampler("native"))
+class TestNativeSampler(unittest.TestCase):
+    """dimod's own tests of a sampler."""
+
+
+def test_native_sampler_api():
+    sampler = kq.backends.as_sampler("native")
+    dimod.testing.assert_sampler_api(sampler)
+    bqm = dimod.generators.gnp_random_bqm(10, 0.5, "BINARY", random_state=1)
+    found = sampler.sample(bqm, num_reads=3)
+    dimod.testing.assert_response_energies(found, bqm)
+    assert len(found) == 3
+    best = dimod.ExactSolver().sample(bqm).first.energy
+    np.testing.assert_allclose(found.first.energy, best)
+
+
+def test_import_needs_no_solver():
+    code = (
+        "import sys, keras_qpsbgd\n"
+        "heavy = ('dwave', 'gurobipy', 'spektral', 'keras_qpsbgd.cli')\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert output.stdout.strip() == "[]"

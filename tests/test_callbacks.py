@@ -1,0 +1,135 @@
+"""Stock Keras callbacks do their work with QPSBGD."""
+
+import csv
+
+import numpy as np
+import pytest
+import tools
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+
+
+@pytest.fixture
+def setting():
+    x, y = tools.data()
+    model = tools.small_model()
+    model.compile(
+        tools.optimizer(real_optimizer="adam"), tools.loss(), metrics=["accuracy"]
+    )
+
+    def fit(callbacks, epochs=2, **arguments):
+        return model.fit(
+            x,
+            y,
+            batch_size=tools.BATCH,
+            epochs=epochs,
+            shuffle=False,
+            verbose=0,
+            callbacks=callbacks,
+            **arguments,
+        )
+
+    return model, fit
+
+
+def test_model_checkpoint(setting, tmp_path):
+    model, fit = setting
+    path = str(tmp_path / "{epoch}.keras")
+    fit([keras.callbacks.ModelCheckpoint(path)])
+    loaded = keras.models.load_model(str(tmp_path / "2.keras"))
+    tools.assert_equal(loaded.get_weights(), model.get_weights())
+    x, y = tools.data()
+    for net in (model, loaded):
+        net.fit(x, y, batch_size=tools.BATCH, shuffle=False, verbose=0)
+    tools.assert_equal(loaded.get_weights(), model.get_weights())
+
+
+def test_backup_and_restore(setting, tmp_path):
+    """A run killed in its third epoch goes on as if nothing had happened."""
+    model, fit = setting
+    fit([], epochs=4)
+    expected = model.get_weights()
+
+    class Kill(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise InterruptedError
+
+    def fresh():
+        net = tools.small_model()
+        net.compile(tools.optimizer(real_optimizer="adam"), tools.loss())
+        return net
+
+    x, y = tools.data()
+    arguments = dict(batch_size=tools.BATCH, shuffle=False, verbose=0, epochs=4)
+
+    def backup():
+        return keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))
+
+    with pytest.raises(InterruptedError):
+        fresh().fit(x, y, callbacks=[backup(), Kill()], **arguments)
+    resumed = fresh()
+    history = resumed.fit(x, y, callbacks=[backup()], **arguments)
+    assert len(history.epoch) == 2
+    tools.assert_equal(resumed.get_weights(), expected)
+
+
+def test_early_stopping_restores_the_best_weights(setting):
+    model, fit = setting
+    seen = []
+
+    class Watch(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            seen.append((logs["loss"], self.model.get_weights()))
+
+    stop = keras.callbacks.EarlyStopping(
+        "loss", patience=1, min_delta=10.0, restore_best_weights=True
+    )
+    history = fit([Watch(), stop], epochs=6)
+    assert len(history.epoch) == 2
+    tools.assert_equal(model.get_weights(), seen[0][1])
+
+
+def test_learning_rate_callbacks(setting):
+    model, fit = setting
+    fit([keras.callbacks.LearningRateScheduler(lambda epoch: 0.5 / (epoch + 1))])
+    assert float(np.array(model.optimizer.learning_rate)) == 0.25
+    plateau = keras.callbacks.ReduceLROnPlateau(
+        "loss", factor=0.5, patience=1, min_delta=10.0
+    )
+    fit([plateau], epochs=3)
+    assert float(np.array(model.optimizer.learning_rate)) == 0.0625
+    inner = model.optimizer.real_optimizer.learning_rate
+    np.testing.assert_allclose(np.array(inner), 0.001)
+
+
+def test_loggers(setting, tmp_path):
+    model, fit = setting
+    path = tmp_path / "log.csv"
+    board = keras.callbacks.TensorBoard(str(tmp_path / "board"), histogram_freq=1)
+    fit([keras.callbacks.CSVLogger(str(path)), board])
+    with open(path) as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["0", "1"]
+    assert {"loss", "accuracy"} <= set(rows[0])
+    assert list((tmp_path / "board").rglob("*tfevents*"))
+
+
+@pytest.mark.skipif(
+    not hasattr(keras.callbacks, "SwapEMAWeights"),
+    reason="legacy Keras has no SwapEMAWeights",
+)
+def test_swap_ema_weights():
+    x, y = tools.data()
+    model = tools.small_model()
+    model.compile(tools.optimizer(use_ema=True), tools.loss())
+    model.fit(
+        x,
+        y,
+        verbose=0,
+        validation_data=(x, y),
+        callbacks=[keras.callbacks.SwapEMAWeights()],
+    )
+    assert all(np.isfinite(w).all() for w in model.get_weights())
+    assert _keras.KERAS_3

@@ -1,0 +1,98 @@
+"""A solver that fails ends in the state that its policy promises."""
+
+import numpy as np
+import pytest
+import tools
+
+import keras_qpsbgd as kq
+
+
+class Failing(kq.backends.Backend):
+    """Fails on some calls, or answers badly."""
+
+    name = "failing"
+
+    def __init__(self, how, on=(2,)):
+        self.how = how
+        self.on = on
+        self.calls = 0
+        self.inner = tools.GapBackend()
+
+    def sample(self, qubo, seed):
+        call = self.calls
+        self.calls += 1
+        samples, info = self.inner.sample(qubo, seed)
+        if call not in self.on:
+            return samples, info
+        if self.how == "raises":
+            raise OSError("the chip is warm")
+        if self.how == "shape":
+            return samples[:, :-1], info
+        return 0.5 * samples, info
+
+
+MESSAGES = {
+    "raises": "the chip is warm",
+    "shape": "samples of shape",
+    "values": "states of .1 and -1",
+}
+
+
+@pytest.mark.parametrize("how", MESSAGES)
+@pytest.mark.parametrize("mode", [{}, {"run_eagerly": True}], ids=str)
+def test_raise(how, mode):
+    x, y = tools.data()
+    model = tools.small_model()
+    opt = tools.optimizer(backend=Failing(how), real_optimizer="adam")
+    model.compile(opt, tools.loss(), **mode)
+    model.train_on_batch(x[:6], y[:6])
+    before = model.get_weights()
+    state = [np.array(v) for v in opt.variables]
+    with pytest.raises(Exception, match=f"(?s)SolverError.*{MESSAGES[how]}"):
+        model.fit(x[6:12], y[6:12], batch_size=6, verbose=0)
+    # Nothing has moved: neither kernels nor biases nor the optimizer.
+    tools.assert_equal(model.get_weights(), before)
+    tools.assert_equal([np.array(v) for v in opt.variables], state)
+    kind = OSError if how == "raises" else kq.backends.SolverError
+    assert isinstance(opt.last_error, kind)
+    # And training can go on.
+    model.fit(x[6:12], y[6:12], batch_size=6, verbose=0)
+    assert not np.array_equal(model.get_weights()[0], before[0])
+
+
+def test_hold():
+    x, y = tools.data()
+    model = tools.small_model()
+    opt = tools.optimizer(backend=Failing("raises", on=(0,)), on_failure="hold")
+    before = tools.kernels(model)
+    with pytest.warns(UserWarning, match="on_failure='hold'.*the chip is warm"):
+        found = tools.fit(model, opt, x[:6], y[:6])
+    still = [np.array_equal(a, b) for a, b in zip(before, found)]
+    assert sorted(still) == [False, True]  # one layer held, the other moved
+    assert isinstance(opt.last_error, OSError)
+
+
+def test_fallback():
+    x, y = tools.data()
+    opt = tools.optimizer(
+        backend=Failing("raises", on=range(100)), on_failure="exact"
+    )
+    with pytest.warns(UserWarning, match="on_failure='exact'"):
+        found = tools.fit(tools.small_model(), opt, x, y)
+    expected = tools.clear_cut_fit(tools.CLEAR_CUT["max"])
+    tools.assert_equal(found, expected)
+
+
+def test_fallback_that_fails_too():
+    x, y = tools.data()
+    opt = tools.optimizer(
+        backend=Failing("raises", on=(0,)),
+        on_failure=Failing("shape", on=(0,)),
+    )
+    with pytest.warns(UserWarning):
+        before = tools.kernels(tools.small_model())
+        found = tools.fit(tools.small_model(), opt, x[:6], y[:6])
+    assert sorted(np.array_equal(a, b) for a, b in zip(before, found)) == [
+        False,
+        True,
+    ]

@@ -1,0 +1,363 @@
+import inspect
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tools
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import _keras
+from keras_qpsbgd import accumulator
+from keras_qpsbgd import ops
+
+layers = kq.layers
+
+
+class JacobianDense(layers.BinaryDense):
+    """`BinaryDense` without its closed form."""
+
+    rows = layers.BinaryLayer.rows
+
+
+class JacobianConv(layers.BinaryConv2D):
+    rows = layers.BinaryLayer.rows
+
+
+def recorded(layer, x, activation="hard_tanh", seed=0):
+    """The problem that a backward pass through `layer` records."""
+    recorder = accumulator.Recorder(on_host=False)
+    accumulator.begin_pass(recorder)
+    rng = np.random.default_rng(seed)
+    with tf.GradientTape() as tape:
+        y = keras.activations.get(activation)(layer(x))
+        target = tf.constant(rng.normal(size=y.shape), y.dtype)
+        # Half of the samples have no gradient at all.
+        weight = tf.reshape(
+            tf.range(len(x)) % 2, [-1] + [1] * (len(y.shape) - 1)
+        )
+        loss = tf.reduce_mean((y - target) ** 2 * tf.cast(weight, y.dtype))
+    tape.gradient(loss, layer.trainable_variables)
+    one_pass = accumulator.end_pass(recorder)
+    return layer.kernel.qubo_accumulator.read(one_pass), one_pass
+
+
+def assert_same_problem(closed, jacobian, columns):
+    """A Jacobian's problem is block diagonal, one block per column."""
+    n = closed.fields.shape[0]
+    order = np.arange(n * columns).reshape(n, columns)
+    for column in range(columns):
+        block = order[:, column]
+        np.testing.assert_allclose(
+            jacobian.couplings.numpy()[np.ix_(block, block)],
+            closed.couplings,
+            rtol=1e-4,
+            atol=1e-6,
+        )
+        np.testing.assert_allclose(
+            jacobian.fields.numpy()[block, 0],
+            closed.fields[:, column],
+            rtol=1e-4,
+            atol=1e-6,
+        )
+    np.testing.assert_allclose(
+        jacobian.offset[0], tf.reduce_sum(closed.offset), rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("shape", [(8, 5), (4, 3, 5), (2, 3, 2, 5)], ids=str)
+def test_dense_rows_are_the_jacobian(shape):
+    x = tf.random.stateless_normal(shape, (1, 2)) * 2
+    found = {}
+    for kind in (layers.BinaryDense, JacobianDense):
+        keras.utils.set_random_seed(0)
+        layer = kind(3)
+        (found[kind], _), one_pass = recorded(layer, x)
+        if kind is layers.BinaryDense:
+            (call,) = one_pass.calls[layer.kernel.qubo_accumulator]
+            kept = call.row_gradients.numpy()[call.kept.numpy()[:, 0] > 0]
+            # Saturated units: single entries of V are zero.
+            assert (kept == 0).any()
+            assert (call.kept.numpy() == 0).any()
+    assert_same_problem(found[layers.BinaryDense], found[JacobianDense], 3)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"padding": "same"},
+        {"strides": 2},
+        {"strides": 2, "padding": "same"},
+        {"dilation_rate": 2, "padding": "same"},
+        {"dilation_rate": 2},
+    ],
+    ids=str,
+)
+def test_conv_rows_are_the_jacobian(arguments):
+    x = tf.random.stateless_normal((2, 6, 5, 2), (1, 2)) * 2
+    found = []
+    for kind in (layers.BinaryConv2D, JacobianConv):
+        keras.utils.set_random_seed(0)
+        layer = kind(2, (3, 2), **arguments)
+        found.append(recorded(layer, x)[0][0])
+    assert_same_problem(*found, columns=2)
+
+
+def test_channels_first_is_channels_last_transposed():
+    x = tf.random.stateless_normal((4, 6, 5, 2), (1, 2))
+    keras.utils.set_random_seed(0)
+    last = layers.BinaryConv2D(3, 2, padding="same", bias_initializer="ones")
+    first = layers.BinaryConv2D(
+        3, 2, padding="same", data_format="channels_first"
+    )
+    y = last(x)
+    first.build((None, 2, 6, 5))
+    first.set_weights(last.get_weights())
+    transposed = first(tf.transpose(x, (0, 3, 1, 2)))
+    np.testing.assert_allclose(tf.transpose(transposed, (0, 2, 3, 1)), y, atol=1e-6)
+    rows = last.rows(x)
+    np.testing.assert_allclose(
+        first.rows(tf.transpose(x, (0, 3, 1, 2))), rows, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        first.row_gradients(tf.transpose(y, (0, 3, 1, 2))), last.row_gradients(y)
+    )
+
+
+def test_conv_is_a_dense_layer_on_patches():
+    x = tf.random.stateless_normal((3, 5, 5, 2), (1, 2))
+    layer = layers.BinaryConv2D(4, 3, use_bias=False, output_scale=None)
+    y = layer(x)
+    kernel = tf.reshape(layer.binary_kernel, (-1, 4))
+    np.testing.assert_allclose(
+        tf.reshape(y, (-1, 4)), layer.rows(x) @ kernel, rtol=1e-5, atol=1e-5
+    )
+
+
+def test_forward_and_straight_through_gradient():
+    x = tf.random.stateless_normal((8, 5), (1, 2))
+    layer = layers.BinaryDense(3)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = layer(x)
+        loss = tf.reduce_sum(y**2)
+    kernel, bias = layer.trainable_variables
+    d_x, d_kernel, d_bias = tape.gradient(loss, [x, _keras.tf_variable(kernel), _keras.tf_variable(bias)])
+    w = ops.sign(tf.convert_to_tensor(kernel))
+    scale = 1 / np.sqrt(5)
+    np.testing.assert_allclose(y, x @ w * scale, rtol=1e-5)
+    np.testing.assert_allclose(d_x, 2 * y @ tf.transpose(w) * scale, rtol=1e-4)
+    np.testing.assert_allclose(
+        d_kernel, tf.transpose(x) @ (2 * y) * scale, rtol=1e-4
+    )
+    np.testing.assert_allclose(d_bias, tf.reduce_sum(2 * y, 0), rtol=1e-4)
+
+
+def test_binary_kernel_and_sign_of_zero():
+    layer = layers.BinaryDense(2, kernel_initializer="zeros")
+    layer.build((None, 3))
+    np.testing.assert_array_equal(layer.binary_kernel, np.ones((3, 2)))
+    layer.kernel.assign(-1e-9 * np.ones((3, 2)))
+    np.testing.assert_array_equal(layer.binary_kernel, -np.ones((3, 2)))
+
+
+def test_output_scale():
+    x = np.ones((1, 4), "float32")
+    arguments = dict(kernel_initializer="ones", use_bias=False)
+    assert layers.BinaryDense(1, **arguments)(x) == 2.0
+    assert layers.BinaryDense(1, output_scale=None, **arguments)(x) == 4.0
+    with pytest.raises(ValueError, match="`output_scale`.*Received: "):
+        layers.BinaryDense(1, output_scale=2.0)
+
+
+PAIRS = [
+    (layers.BinaryDense, keras.layers.Dense),
+    (layers.BinaryConv2D, keras.layers.Conv2D),
+]
+
+
+@pytest.mark.parametrize("ours, theirs", PAIRS)
+def test_arguments_and_defaults_are_those_of_keras(ours, theirs):
+    signature = inspect.signature(theirs.__init__)
+    required = {"units": 3} if ours is layers.BinaryDense else {
+        "filters": 3,
+        "kernel_size": 2,
+    }
+    defaults = {
+        name: parameter.default
+        for name, parameter in signature.parameters.items()
+        if parameter.default is not inspect.Parameter.empty
+    }
+    config = theirs(**required).get_config()
+    mine = ours(**required).get_config()
+    assert mine.pop("output_scale") == "fan_in"
+    mine.pop("name"), config.pop("name")
+    assert mine == config
+    explicit = ours(**required, **defaults).get_config()
+    explicit.pop("name"), explicit.pop("output_scale")
+    assert explicit == config
+    # Positional arguments in the order of Keras, too.
+    positional = list(required.values()) + list(defaults.values())
+    names = [p for p in signature.parameters if p in {**required, **defaults}]
+    assert names == list({**required, **defaults})
+    in_order = ours(*positional).get_config()
+    in_order.pop("name"), in_order.pop("output_scale")
+    assert in_order == config
+
+
+@pytest.mark.parametrize("ours, theirs", PAIRS)
+def test_weights_and_parameters_are_those_of_keras(ours, theirs):
+    shape = (None, 6) if ours is layers.BinaryDense else (None, 6, 6, 2)
+    arguments = (3,) if ours is layers.BinaryDense else (3, 2)
+    mine, keras_layer = ours(*arguments), theirs(*arguments)
+    mine.build(shape), keras_layer.build(shape)
+    assert mine.count_params() == keras_layer.count_params()
+    assert [w.shape for w in mine.weights] == [
+        w.shape for w in keras_layer.weights
+    ]
+    keras_layer.set_weights(mine.get_weights())
+
+
+def test_masks_and_sequences():
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((4, 3)),
+            keras.layers.Masking(),
+            layers.BinaryDense(2),
+        ]
+    )
+    x = np.ones((2, 4, 3), "float32")
+    x[:, 2:] = 0.0
+    assert layers.BinaryDense(2).supports_masking
+    model.compile(tools.optimizer(backend="exact"), "mse")
+    model.fit(x, np.ones((2, 4, 2)), verbose=0)
+    assert model.predict(x, verbose=0).shape == (2, 4, 2)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision(policy):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((5,)),
+            layers.BinaryDense(4, activation="hard_tanh", dtype=policy),
+            layers.BinaryDense(3, dtype=policy),
+            keras.layers.Activation("linear", dtype="float32"),
+        ]
+    )
+    assert model.layers[-2].kernel.dtype in ("float32", tf.float32)
+    seen = []
+
+    class Watching(tools.GapBackend):
+        def sample(self, qubo, seed):
+            seen.append((qubo.couplings.dtype, qubo.fields.dtype))
+            return super().sample(qubo, seed)
+
+    start = tools.kernels(model)
+    opt = tools.optimizer(backend=Watching())
+    if policy == "mixed_float16":
+        wrapper = (
+            keras.optimizers.LossScaleOptimizer
+            if _keras.KERAS_3
+            else keras.mixed_precision.LossScaleOptimizer
+        )
+        opt = wrapper(opt)
+    found = tools.fit(model, opt, *tools.data())
+    assert len(seen) == 2 * tools.STEPS
+    assert set(seen) == {(np.dtype("float32"), np.dtype("float32"))}
+    assert not np.array_equal(found[0], start[0])
+    assert np.isfinite(found[0]).all()
+
+
+def test_small_negative_weight_keeps_its_sign_in_float16():
+    layer = layers.BinaryDense(1, dtype="mixed_float16", use_bias=False)
+    layer.build((None, 1))
+    layer.kernel.assign([[-1e-9]])
+    assert layer(np.ones((1, 1)))[0, 0] == -1.0
+
+
+def test_own_layer_by_its_jacobian():
+    class BinaryScale(layers.BinaryLayer):
+        def build(self, input_shape):
+            self.kernel = self.add_weight(
+                name="kernel", shape=(input_shape[-1],), initializer="ones"
+            )
+            self.mark_binary(self.kernel)
+
+        def binary_call(self, inputs, binary_kernel):
+            return inputs * binary_kernel
+
+        def call(self, inputs, training=None):
+            return self.binary_product(inputs, training)
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(64, 4)).astype("float32")
+    target = np.array([1.0, -1.0, -1.0, 1.0])
+    model = keras.Sequential(
+        [keras.layers.InputLayer((4,)), BinaryScale(output_scale=None)]
+    )
+    model.compile(kq.QPSBGD(0.3, "exact", seed=0), "mse")
+    model.fit(x, x * target, epochs=2, batch_size=16, verbose=0)
+    np.testing.assert_array_equal(model.layers[-1].binary_kernel, target)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_nothing_is_recorded_without_qpsbgd(optimizer):
+    model = tools.small_model()
+    before = len([v for v in model.variables])
+    x, y = tools.data()
+    model.compile(optimizer, tools.loss())
+    calls = []
+    for layer in model.layers[-2:]:
+        layer._call_rows = lambda *_: calls.append(_)
+    model.fit(x, y, verbose=0)
+    assert not calls
+    for layer in model.layers[-2:]:
+        acc = layer.kernel.qubo_accumulator
+        assert acc.sums is None and acc.owner is None
+    assert len(model.variables) == before
+    shapes = {tuple(v.shape) for v in model.optimizer.variables}
+    assert (tools.INPUTS, tools.INPUTS) not in shapes
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="groups.*Received: groups=2"):
+        layers.BinaryConv2D(4, 3, groups=2)
+    layer = layers.BinaryDense(2)
+    layer.build((None, 3))
+    with pytest.raises(ValueError, match="Received: mode=int8"):
+        layer.quantize("int8")
+    with pytest.raises(ValueError, match="Received: rank=2"):
+        layer.enable_lora(2)
+    if _keras.KERAS_3:
+        with pytest.raises(ValueError, match="`lora_rank`.*Received"):
+            layers.BinaryDense(2, lora_rank=2)
+
+
+def test_layer_without_kernel():
+    class Forgetful(layers.BinaryLayer):
+        def binary_call(self, inputs, binary_kernel):
+            return inputs
+
+        def call(self, inputs, training=None):
+            return self.binary_product(inputs, training)
+
+    with pytest.raises(ValueError, match="no binary kernel.*mark_binary"):
+        Forgetful()(np.ones((1, 2)))
+
+    class Frozen(Forgetful):
+        def build(self, input_shape):
+            self.kernel = self.add_weight(
+                name="kernel", shape=(2,), trainable=False
+            )
+            self.mark_binary(self.kernel)
+
+    with pytest.raises(ValueError, match="must be a trainable variable"):
+        Frozen()(np.ones((1, 2)))
+
+
+def test_summary_counts_like_dense():
+    lines = []
+    tools.small_model().summary(print_fn=lambda line, **_: lines.append(line))
+    assert "30" in "\n".join(lines)  # 5*3+3 + 3*3+3

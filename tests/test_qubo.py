@@ -1,0 +1,132 @@
+import dimod
+import numpy as np
+import pytest
+import tensorflow as tf
+import tools
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import ops
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("kind", ["normal", "pm1", "sparse"])
+def test_energy_is_the_sum_of_squared_residuals(kind):
+    rows, v = tools.rows_and_gradients(kind=kind)
+    qubo = kq.Qubo.from_rows(rows, v)
+    rng = np.random.default_rng(1)
+    for _ in range(10):
+        g = rng.choice([-1.0, 1.0], size=(6, 3))
+        expected = np.zeros(3)
+        for x, vb in zip(rows, v):
+            z = x / (x @ x) if x.any() else x
+            expected += (vb - z @ g) ** 2
+        np.testing.assert_allclose(qubo.energy(g), expected, rtol=1e-12)
+        assert (qubo.energy(g) >= 0).all()
+
+
+@pytest.mark.once
+def test_rows_without_gradient_do_not_enter():
+    rows, v = tools.rows_and_gradients()
+    v[3] = 0.0
+    v[5, 0] = 0.0  # a single zero entry stays
+    left_out = np.delete(rows, 3, axis=0), np.delete(v, 3, axis=0)
+    a, b = kq.Qubo.from_rows(rows, v), kq.Qubo.from_rows(*left_out)
+    np.testing.assert_allclose(a.couplings, b.couplings)
+    np.testing.assert_allclose(a.fields, b.fields)
+
+
+@pytest.mark.once
+def test_graph_formulas_agree_with_numpy():
+    rows, v = tools.rows_and_gradients(kind="sparse")
+    v[2] = 0.0
+    qubo = kq.Qubo.from_rows(rows, v)
+    call = ops.normalize(tf.constant(rows), tf.constant(v), batch=12)
+    gram = ops.gram_problem(call.normalized_rows, call.row_gradients)
+    wide = ops.rows_problem(call.normalized_rows, call.row_gradients)
+    for problem in (gram, wide):
+        np.testing.assert_allclose(problem.fields, qubo.fields, atol=1e-5)
+        np.testing.assert_allclose(problem.offset, qubo.offset, rtol=1e-5)
+        np.testing.assert_allclose(
+            ops.coupling_diagonal(problem), np.diag(qubo.couplings), atol=1e-6
+        )
+    np.testing.assert_allclose(gram.couplings, qubo.couplings, atol=1e-6)
+    z = wide.normalized_rows.numpy()
+    np.testing.assert_allclose(z.T @ z, qubo.couplings, atol=1e-6)
+
+
+@pytest.mark.once
+def test_couplings_from_kept_rows():
+    rows, v = tools.rows_and_gradients()
+    qubo = kq.Qubo.from_rows(rows, v)
+    kept = kq.Qubo(
+        None, qubo.fields, qubo.offset, qubo.normalized_rows, qubo.row_gradients
+    )
+    np.testing.assert_allclose(kept.couplings, qubo.couplings)
+
+
+@pytest.mark.once
+def test_to_bqm_and_back():
+    qubo = kq.Qubo.from_rows(*tools.rows_and_gradients())
+    states = tools.all_states(6)
+    for column in range(3):
+        bqm = qubo.to_bqm(column)
+        assert bqm.vartype is dimod.SPIN
+        energies = bqm.energies((states.T, range(6)))
+        one = kq.Qubo(
+            qubo.couplings,
+            np.repeat(qubo.fields[:, [column]], states.shape[1], axis=1),
+            qubo.offset[column],
+        )
+        np.testing.assert_allclose(energies, one.energy(states), rtol=1e-10)
+        for model in (bqm, bqm.change_vartype("BINARY", inplace=False)):
+            back = kq.Qubo.from_bqm(model)
+            for state in states.T[::9]:
+                np.testing.assert_allclose(
+                    back.energy(state), bqm.energy(dict(enumerate(state)))
+                )
+
+
+@pytest.mark.once
+def test_random_energy_is_the_mean_over_all_states():
+    qubo = kq.Qubo.from_rows(*tools.rows_and_gradients(m=1))
+    energies = [qubo.energy(state)[0] for state in tools.all_states(6).T]
+    np.testing.assert_allclose(qubo.random_energy()[0], np.mean(energies))
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "arguments, name",
+    [
+        (dict(couplings=np.eye(2), fields=np.ones(2)), "fields"),
+        (dict(couplings=np.eye(3), fields=np.ones((2, 1))), "couplings"),
+        (dict(couplings=None, fields=np.ones((2, 1))), "couplings"),
+    ],
+)
+def test_wrong_shapes(arguments, name):
+    with pytest.raises(ValueError, match=f"`{name}`.*Received: "):
+        kq.Qubo(**arguments)
+
+
+@pytest.mark.once
+def test_wrong_rows_and_states():
+    with pytest.raises(ValueError, match="`rows`.*Received: "):
+        kq.Qubo.from_rows(np.ones((3, 2)), np.ones(4))
+    qubo = kq.Qubo.from_rows(np.ones((3, 2)), np.ones(3))
+    with pytest.raises(ValueError, match="`states`.*Received: "):
+        qubo.energy(np.ones((3, 1)))
+
+
+@pytest.mark.once
+def test_binary_map():
+    rows, v = tools.rows_and_gradients()
+    best = kq.binary_map(rows, v)
+    assert best.shape == (6, 3) and best.dtype == np.int8
+    qubo = kq.Qubo.from_rows(rows, v)
+    for column in range(3):
+        one = kq.Qubo.from_rows(rows, v[:, column])
+        least = min(one.energy(state)[0] for state in tools.all_states(6).T)
+        np.testing.assert_allclose(qubo.energy(best)[column], least, rtol=1e-6)
+        single = kq.binary_map(rows, v[:, column])
+        assert single.shape == (6,)
+    with pytest.raises(kq.backends.BackendUnavailable, match="at most 20"):
+        kq.binary_map(np.ones((2, 21)), np.ones(2))
