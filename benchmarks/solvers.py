@@ -15,11 +15,11 @@ Three targets, each with a PASS or FAIL line; the exit status is 1 if one fails.
 3. No backend ever ascends: s'g <= 0 in every column.
 
 How it is measured. Problems: rows of +-1 (`pm1`), clipped normal rows (`htanh`)
-or 0/1 rows of density .11 (`sparse`); gradients v normal with standard deviation
-sigma, or planted (v = Zg for a hidden g, plus noise). All solvers get the same
-float32 couplings and fields; energies are computed in float64. The gap of a
-column is (E - E_best) / (E_rand - E_best), where E_best is the best of all that
-is run here and of a reference tabu search 50 times as long as `accurate`.
+or 0/1 rows of density .11 (`sparse`); gradients v normal with standard
+deviation sigma, or planted (v = Zg for a hidden g, plus noise). All solvers get
+the same float32 couplings and fields; energies are computed in float64. The gap
+of a column is (E - E_best) / (E_rand - E_best), where E_best is the best of all
+that is run here and of a reference tabu search 48 times as long as `accurate`.
 
 CPU time of the process, one thread. Ours is the time of
 `backend.solve_in_graph` from couplings and fields to states, called eagerly
@@ -73,7 +73,7 @@ NUM_SWEEPS = 1000
 
 
 class Instance:
-    """One layer: the problem as tensors and, of the same numbers, as a value."""
+    """One layer: the problem as tensors and, the same numbers, as a value."""
 
     def __init__(self, kind, batch, n, m, sigma, seed, planted=False):
         rng = np.random.default_rng(FIRST_SEED + seed)
@@ -118,13 +118,14 @@ def gap(energies, best, qubo):
     return float(np.mean((energies - best) / reach))
 
 
-def cpu_seconds(function, repeats):
-    """Median CPU time of a call, after one that compiles."""
-    function()
+def cpu_seconds(function, problem, repeats):
+    """Median CPU time of `function(problem, seed)`, once it has compiled."""
+    seed = tf.constant([0, 0])
+    function(problem, seed).numpy()
     times = []
     for _ in range(repeats):
         start = time.process_time()
-        function()
+        function(problem, seed).numpy()
         times.append(time.process_time() - start)
     return float(np.median(times))
 
@@ -241,7 +242,7 @@ def small_layers(report, quick):
     for seed, kind in enumerate(KINDS):
         for sigma in (0.01, 1.0):
             instance = Instance(kind, 16, 16, 4, sigma, seed)
-            ours = cpu_seconds(lambda: solve(backend, instance.problem), 50)
+            ours = cpu_seconds(backend.solve_in_graph, instance.problem, 50)
             times = []
             for _ in range(5):
                 _, once, each = anneal(instance.qubo, 4, 10, "layer")
@@ -269,8 +270,9 @@ def middle_layers(report, quick):
         f"\n2. n = m = 128, {instances} instances per cell: mean gap x 10,000, "
         "CPU ms per layer"
     )
-    names = [f"B{batch} {kind}" for batch, kind, _ in CELLS]
-    print(f"{'':>16}" + "".join(f"{name:>10}" for name in names))
+    print(f"{'':>16}" + "".join(f"{'B' + str(cell[0]):>10}" for cell in CELLS))
+    print(f"{'':>16}" + "".join(f"{cell[1]:>10}" for cell in CELLS))
+    print(f"{'sigma':>16}" + "".join(f"{cell[2]:>10}" for cell in CELLS))
     backends = {
         preset: kq.backends.get({"name": "native", "preset": preset})
         for preset in native.PRESETS
@@ -301,9 +303,7 @@ def middle_layers(report, quick):
                 states = solve(backend, instance.problem, seed)
                 energies[name] = qubo.energy(states[:, :columns])
                 cell_times[name].append(
-                    cpu_seconds(
-                        lambda: solve(backend, instance.problem, seed), 7
-                    )
+                    cpu_seconds(backend.solve_in_graph, instance.problem, 7)
                 )
             for name, (reads, temperatures) in annealers.items():
                 states, once, each = anneal(
@@ -427,9 +427,8 @@ def wide_layers():
             def swept(problem, seed, count=count):
                 return sweeps.cyclic_sweeps(problem, seed, count)
 
-            seed = tf.constant([0, 0])
-            seconds = cpu_seconds(lambda: swept(problem, seed).numpy(), 5)
-            residual = v - z @ swept(problem, seed).numpy()
+            seconds = cpu_seconds(swept, problem, 5)
+            residual = v - z @ swept(problem, tf.constant([0, 0])).numpy()
             quality = np.mean((residual**2).sum(axis=0) / random)
             print(
                 f"{batch:>5}{count:>8}{1e3 * seconds:>8.1f}{quality:>10.4f}",

@@ -8,8 +8,8 @@ variable at each step.
 The search runs on integers: couplings and fields are rounded to a unit of about
 1e-7 of the largest possible field. Sums are then exact, so compiled and plain
 graphs take the same steps and equal energies are equal; and d and the index of
-its variable fit in one number, the key, whose least is the best flip, ties going
-to the lower index.
+its variable fit in one number, the key. The least key is the best flip, ties
+going to the lower index.
 
 A variable without couplings to others is fixed at sign(-s), which is its
 optimum; free flips would otherwise eat the steps.
@@ -24,8 +24,9 @@ TENURE = 3
 TENURE_SPREAD = 6
 TENURE_TABLE = 64
 # The search ends early once fewer than a sixth of the lanes have found anything
-# better during the last quarter of the steps.
+# better during the last quarter of the steps, and of 32 steps.
 WINDOW = 4
+LEAST_WINDOW = 32
 LIVELY = 6
 # Energies of restarts closer than this, relative to the largest, are a tie.
 TIE = 1e-6
@@ -88,9 +89,11 @@ def tabu(problem, seed, steps, restarts):
         history = history.write(step, lanes.index_of(least))
         return step + 1, h, rests, excess, best_step, history
 
+    window = max(steps // WINDOW, LEAST_WINDOW)
+
     def goes_on(step, h, rests, excess, best_step, history):
         del h, rests, excess, history
-        lively = best_step > step - steps // WINDOW
+        lively = best_step > step - window
         lively = tf.reduce_sum(tf.cast(lively, tf.int32))
         return (step < steps) & ((LIVELY * lively >= lanes.count) | (step == 0))
 
@@ -141,6 +144,8 @@ class _Lanes:
             tf.transpose(problem.fields) / 2.0, -2.0 * reach, 2.0 * reach
         )
         bound = tf.reduce_max(reach + tf.reduce_max(tf.abs(half_fields), 0))
+        # Rounding may add half a unit per coupling.
+        bound *= 1.0 + self.n / self.largest
         unit = _power_of_two(bound) * (2.0 / self.largest)
         couplings = tf.round(tf.math.divide_no_nan(couplings, unit))
         half_fields = tf.round(tf.math.divide_no_nan(half_fields, unit))
@@ -151,13 +156,22 @@ class _Lanes:
 
         self.start = ops.sign(-tf.transpose(problem.fields))
         if restarts > 1:
+            # Integers: philox gives compiled and plain graphs the same integers
+            # but not the same floats.
             random = tf.random.stateless_uniform(
-                (self.count, self.n), seed, minval=-1.0, alg="philox"
+                (self.count, self.n),
+                seed,
+                minval=0,
+                maxval=2,
+                dtype=tf.int32,
+                alg="philox",
             )
             first = tf.range(self.count)[:, None] < self.m
             fixed = first | ~self.active[None, :]
             self.start = tf.tile(self.start, (restarts, 1))
-            self.start = tf.where(fixed, self.start, ops.sign(random))
+            self.start = tf.where(
+                fixed, self.start, tf.cast(2 * random - 1, tf.float32)
+            )
             half_fields = tf.tile(half_fields, (restarts, 1))
         self.half_fields = half_fields
 
@@ -201,7 +215,10 @@ class _Lanes:
         return tf.reduce_min(least, axis=1)
 
     def index_of(self, key):
-        return tf.bitwise.bitwise_and(key, 2**self.shift - 1)
+        # The largest key means that all variables rest; flip any.
+        return tf.minimum(
+            tf.bitwise.bitwise_and(key, 2**self.shift - 1), self.n - 1
+        )
 
     def flip(self, h, signs, key, size, where=None):
         """Flips one variable per lane, that of `key`.
@@ -216,7 +233,7 @@ class _Lanes:
         Returns:
             Fields, signs and the d of the flips.
         """
-        flip = tf.minimum(self.index_of(key), self.n - 1)
+        flip = self.index_of(key)
         old = tf.gather(signs, flip, batch_dims=1)
         row = tf.where(old < 0, flip + self.n, flip)
         chosen = flip

@@ -88,9 +88,7 @@ class SimulatedAnnealingBackend(SamplerBackend):
         num_reads: annealings per column; the best is taken.
         num_sweeps: sweeps per annealing.
         beta_range: inverse temperatures at the start and at the end. `None`
-            computes them once per layer and step: hot enough that the stiffest
-            variable flips with probability 1/2, cold enough that the softest
-            excitation has died out to 1 %.
+            computes them once per layer and step, see `beta_range`.
     """
 
     name = "simulated_annealing"
@@ -144,21 +142,26 @@ class TabuBackend(SamplerBackend):
 def beta_range(qubo):
     """Inverse temperatures that suit all columns of `qubo`.
 
-    The largest energy change of a flip is at most 2 (max|s| + 2 sum|Q_i|); the
-    smallest that matters is about the smallest coupling or field.
+    The field on a variable in a random state is typically
+    t = sqrt(s^2 + sum (2 Q_i)^2). It is hot where a flip against the largest t
+    has probability 1/2, and cold where one against 1 % of the median t has
+    probability 1 %.
+
+    dwave-samplers takes the largest possible field and the smallest bias
+    instead, for each column, in a Python loop that can take longer than the
+    annealing. With these dense, real-valued couplings that range is far too
+    wide: most sweeps are spent frozen or at random.
     """
-    couplings = np.abs(np.array(qubo.couplings, dtype=np.float64)) * 2
+    couplings = 2 * np.array(qubo.couplings, dtype=np.float64)
     np.fill_diagonal(couplings, 0.0)
-    fields = np.abs(np.asarray(qubo.fields, dtype=np.float64))
-    largest = 2 * (fields.max(axis=1) + couplings.sum(axis=1)).max()
-    if largest == 0:
+    fields = np.asarray(qubo.fields, dtype=np.float64)
+    typical = np.sqrt(fields**2 + (couplings**2).sum(axis=1, keepdims=True))
+    typical = typical[typical > 0]
+    if typical.size == 0:
         return (0.1, 1.0)
-    # As in dwave-samplers: the smallest bias of each variable, non-zero.
-    candidates = np.concatenate([couplings, fields], axis=1)
-    candidates[candidates <= largest * 1e-9] = np.inf
-    smallest = 2 * candidates.min()
-    hot, cold = np.log(2) / largest, np.log(100) / smallest
-    return (float(hot), float(max(cold, hot)))
+    hot = np.log(2) / (2 * typical.max())
+    cold = np.log(100) / (2 * 0.01 * np.median(typical))
+    return (float(hot), float(cold))
 
 
 def _samples(sampleset, order):

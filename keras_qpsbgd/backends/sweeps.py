@@ -6,8 +6,8 @@ together. Within a block of variables this is done one by one, between blocks by
 matrix products. The start is g = 0, so the first sweep rounds the variables one
 after the other and later sweeps are 1-opt; the order is random.
 
-With rows the residual itself is kept, and no n x n matrix exists. With couplings
-only, z_i'r = -(Qg + s/2)_i.
+With rows the residual itself is kept, and no n x n matrix exists. With
+couplings only, z_i'r = -(Qg + s/2)_i.
 """
 
 import tensorflow as tf
@@ -22,9 +22,12 @@ def cyclic_sweeps(problem, seed, sweeps):
     n, m = problem.fields.shape
     blocks = -(-n // BLOCK)
     padding = blocks * BLOCK - n
-    order = tf.argsort(
-        tf.random.stateless_uniform((n,), seed, alg="philox"), stable=True
+    # Integers: philox gives compiled and plain graphs the same integers but not
+    # the same floats.
+    random = tf.random.stateless_uniform(
+        (n,), seed, minval=None, maxval=None, dtype=tf.int32, alg="philox"
     )
+    order = tf.argsort(random, stable=True)
     if problem.couplings is None:
         z = tf.gather(problem.normalized_rows, order, axis=1)
         step = _ResidualStep(tf.pad(z, [[0, 0], [0, padding]]))
