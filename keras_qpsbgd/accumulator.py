@@ -117,7 +117,7 @@ class QuboAccumulator:
         return self._owner()
 
     def claim(self, recorder):
-        """Makes `recorder` the owner; what another one had summed is dropped."""
+        """Makes `recorder` the owner; what another had summed is dropped."""
         if self.owner is not recorder:
             self._owner = weakref.ref(recorder)
             self.sums = None
@@ -183,8 +183,8 @@ class QuboAccumulator:
         if _keras.inside_while_gradient():
             raise ValueError(
                 f"The binary layer `{self.name}` is called inside a "
-                "`tf.while_loop`, whose gradient cannot be recorded. Unroll the "
-                "loop (for a Keras RNN: `unroll=True`), or train with another "
+                "`tf.while_loop`, whose gradient cannot be recorded. Unroll "
+                "the loop (for a Keras RNN: `unroll=True`), or train with another "
                 f"optimizer. Received: a call inside {_keras.current_graph()}"
             )
         self.prepare()
@@ -223,13 +223,21 @@ class _Sums:
                 setattr(self, name, variable)
 
     def add(self, problem, statistics):
-        self.couplings.assign_add(problem.couplings)
-        self.fields.assign_add(problem.fields)
-        self.offset.assign_add(problem.offset)
+        # A LossScaleOptimizer that skips a step leaves what was recorded in
+        # it behind, infinite. (The optimizer tests the gradients themselves.)
+        sound = tf.math.is_finite(tf.reduce_sum(self.offset.read_value()))
+
+        def earlier(variable):
+            value = variable.read_value()
+            return tf.where(sound, value, tf.zeros_like(value))
+
+        self.couplings.assign(earlier(self.couplings) + problem.couplings)
+        self.fields.assign(earlier(self.fields) + problem.fields)
+        self.counts.assign(earlier(self.counts) + tf.stack(statistics[1:]))
         self.max_gradient.assign(
-            tf.maximum(self.max_gradient.read_value(), statistics.max_gradient)
+            tf.maximum(earlier(self.max_gradient), statistics.max_gradient)
         )
-        self.counts.assign_add(tf.stack(statistics[1:]))
+        self.offset.assign(earlier(self.offset) + problem.offset)
 
     def read(self):
         problem = ops.Problem(

@@ -160,7 +160,7 @@ def coupling_diagonal(problem):
 
 
 def scale_problem(problem, factor):
-    """The problem for gradients `factor * V`; the couplings stay as they are."""
+    """The problem for gradients `factor * V`; the couplings stay."""
     gradients = problem.row_gradients
     return problem._replace(
         fields=problem.fields * factor,
@@ -193,6 +193,4 @@ def informed(problem):
 
 def is_finite(tensors):
     """Scalar: whether every entry of every tensor is finite."""
-    return tf.reduce_all(
-        [tf.reduce_all(tf.math.is_finite(t)) for t in tensors]
-    )
+    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(t)) for t in tensors])

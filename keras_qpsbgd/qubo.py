@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Qubo:
-    r"""Minimise g'Qg + s_j'g + offset_j over g in {-1, +1}^n, for each column j.
+    r"""Minimise g'Qg + s_j'g + offset_j over g in {-1, +1}^n, for each j.
 
     Args:
         couplings: Q, symmetric, (n, n). May be `None` if `normalized_rows` is
@@ -65,7 +65,7 @@ class Qubo:
 
     @classmethod
     def from_rows(cls, rows, v):
-        """The paper's Definition 1 for rows (B, n) and gradients (B,) or (B, m).
+        """The paper's Definition 1 for rows (B, n), gradients (B,) or (B, m).
 
         Rows are normalised to x / ||x||^2. Rows whose gradient is zero in all
         columns do not enter.
@@ -159,7 +159,7 @@ class Qubo:
 
 
 def _pairs(couplings):
-    """Q without its diagonal: g'Qg counts each pair twice, and so does dimod."""
+    """Q without its diagonal: dimod counts pairs twice, as g'Qg does."""
     pairs = np.array(couplings, dtype=np.float64)
     np.fill_diagonal(pairs, 0.0)
     return pairs

@@ -1,8 +1,8 @@
 """Two logical CPUs for the replica tests, and the second run for legacy Keras.
 
 The environment variable that chooses legacy Keras is read when TensorFlow is
-imported, so that half of the suite runs in a child process, started here so that
-it uses the second core; `test_legacy_keras.py` waits for it.
+imported, so that half of the suite runs in a child process, started here so
+that it uses the second core; `test_legacy_keras.py` waits for it.
 """
 
 import os
@@ -25,7 +25,9 @@ tf.config.set_logical_device_configuration(
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "once: needs no second run in legacy Keras")
+    config.addinivalue_line(
+        "markers", "once: needs no second run in legacy Keras"
+    )
 
 
 def pytest_collection_modifyitems(config, items):

@@ -73,17 +73,22 @@ def test_search_is_nearly_exact_at_20(backend):
     found = kq.backends.get(backend).solve(problem).energies
     gap = (found - best) / (problem.random_energy() - best)
     assert gap.min() >= -1e-6
-    assert gap.mean() < {"fast": 0.1, "balanced": 0.03, "accurate": 1e-3}[
-        backend["preset"]
-    ]
+    assert (
+        gap.mean()
+        < {"fast": 0.1, "balanced": 0.03, "accurate": 1e-3}[backend["preset"]]
+    )
 
 
 def _problem(q, form):
-    z, v = (tf.constant(a, tf.float32) for a in (q.normalized_rows, q.row_gradients))
+    z, v = (
+        tf.constant(a, tf.float32) for a in (q.normalized_rows, q.row_gradients)
+    )
     return ops.rows_problem(z, v) if form == "rows" else ops.gram_problem(z, v)
 
 
-@pytest.mark.parametrize("backend", [*NATIVE, "exact", "ridge", "sign"], ids=str)
+@pytest.mark.parametrize(
+    "backend", [*NATIVE, "exact", "ridge", "sign"], ids=str
+)
 def test_both_forms_and_no_xla(backend):
     """`rows` and `gram` describe one problem; XLA changes nothing."""
     backend = kq.backends.get(backend)
@@ -93,11 +98,15 @@ def test_both_forms_and_no_xla(backend):
     for form in ("gram", "rows"):
         compiled = backend.solve_in_graph(_problem(problem, form), seed).numpy()
         plain = backend.search(_problem(problem, form), seed)
-        plain = ops.never_ascend(plain, problem.fields.astype("float32")).numpy()
+        plain = ops.never_ascend(
+            plain, problem.fields.astype("float32")
+        ).numpy()
         np.testing.assert_array_equal(compiled, plain)
         energies[form] = problem.energy(compiled)
     if backend.name != "native":  # native sweeps over rows, flips otherwise
-        np.testing.assert_allclose(energies["rows"], energies["gram"], rtol=1e-5)
+        np.testing.assert_allclose(
+            energies["rows"], energies["gram"], rtol=1e-5
+        )
 
 
 def test_sweeps_agree_in_both_forms():
@@ -170,7 +179,9 @@ def test_model_is_built_once_per_layer(monkeypatch):
     built = []
     original = kq.Qubo.to_bqm
     monkeypatch.setattr(
-        kq.Qubo, "to_bqm", lambda self, c=0: built.append(c) or original(self, c)
+        kq.Qubo,
+        "to_bqm",
+        lambda self, c=0: built.append(c) or original(self, c),
     )
     problem = qubo(8, m=6)
     kq.backends.get(dimod.ExactSolver()).solve(problem)
@@ -179,7 +190,14 @@ def test_model_is_built_once_per_layer(monkeypatch):
 
 def test_registry_lists_all_backends():
     rows = {row.name: row for row in kq.backends.available()}
-    expected = {"native", "exact", "ridge", "sign", "simulated_annealing", "tabu"}
+    expected = {
+        "native",
+        "exact",
+        "ridge",
+        "sign",
+        "simulated_annealing",
+        "tabu",
+    }
     assert expected <= set(rows)
     for name in expected:
         assert rows[name].available and not rows[name].missing
@@ -244,8 +262,14 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
     [
         ("nativ", "`backend` must be one of.*Received: backend='nativ'"),
         (3, "`backend` must be a name.*Received: backend=3"),
-        ({"name": "native", "preset": "best"}, "`preset`.*Received: preset='best'"),
-        ({"name": "native", "speed": 1}, "does not take.*Received: {'speed': 1}"),
+        (
+            {"name": "native", "preset": "best"},
+            "`preset`.*Received: preset='best'",
+        ),
+        (
+            {"name": "native", "speed": 1},
+            "does not take.*Received: {'speed': 1}",
+        ),
     ],
 )
 def test_wrong_identifiers(identifier, message):

@@ -15,7 +15,9 @@ def setting():
     x, y = tools.data()
     model = tools.small_model()
     model.compile(
-        tools.optimizer(real_optimizer="adam"), tools.loss(), metrics=["accuracy"]
+        tools.optimizer(real_optimizer="adam"),
+        tools.loss(),
+        metrics=["accuracy"],
     )
 
     def fit(callbacks, epochs=2, **arguments):
@@ -93,7 +95,9 @@ def test_early_stopping_restores_the_best_weights(setting):
 
 def test_learning_rate_callbacks(setting):
     model, fit = setting
-    fit([keras.callbacks.LearningRateScheduler(lambda epoch: 0.5 / (epoch + 1))])
+    fit(
+        [keras.callbacks.LearningRateScheduler(lambda epoch: 0.5 / (epoch + 1))]
+    )
     assert float(np.array(model.optimizer.learning_rate)) == 0.25
     plateau = keras.callbacks.ReduceLROnPlateau(
         "loss", factor=0.5, patience=1, min_delta=10.0
@@ -107,7 +111,9 @@ def test_learning_rate_callbacks(setting):
 def test_loggers(setting, tmp_path):
     model, fit = setting
     path = tmp_path / "log.csv"
-    board = keras.callbacks.TensorBoard(str(tmp_path / "board"), histogram_freq=1)
+    board = keras.callbacks.TensorBoard(
+        str(tmp_path / "board"), histogram_freq=1
+    )
     fit([keras.callbacks.CSVLogger(str(path)), board])
     with open(path) as file:
         rows = list(csv.DictReader(file))

@@ -126,7 +126,9 @@ def test_eager_loop_without_build_holds_the_first_step(reference):
     with pytest.warns(UserWarning, match="was not recorded.*build"):
         found = _loop(model, opt, x[first], y[first], "eager")
     tools.assert_equal(found, start)
-    assert not np.array_equal(_loop(model, opt, x[rest], y[rest], "eager")[0], start[0])
+    assert not np.array_equal(
+        _loop(model, opt, x[rest], y[rest], "eager")[0], start[0]
+    )
 
 
 def test_custom_loop_after_fit(reference):
@@ -180,7 +182,9 @@ def test_gradient_accumulation(scale):
     if scale == "max":
         modes += [{"run_eagerly": True}, {"jit_compile": True}]
     for arguments in modes:
-        opt = tools.optimizer(gradient_accumulation_steps=2, gradient_scale=scale)
+        opt = tools.optimizer(
+            gradient_accumulation_steps=2, gradient_scale=scale
+        )
         found = tools.fit(
             tools.small_model(seed), opt, x, y, tools.BATCH // 2, **arguments
         )
@@ -199,7 +203,9 @@ class Twice(keras.Model):
         if not self.split:
             return self.layer(x, training=training)
         halves = tf.split(x, 2)
-        return tf.concat([self.layer(half, training=training) for half in halves], 0)
+        return tf.concat(
+            [self.layer(half, training=training) for half in halves], 0
+        )
 
 
 @pytest.mark.parametrize("scale", ["max", "reach", "rms", "batch"])

@@ -115,13 +115,16 @@ def test_channels_first_is_channels_last_transposed():
     first.build((None, 2, 6, 5))
     first.set_weights(last.get_weights())
     transposed = first(tf.transpose(x, (0, 3, 1, 2)))
-    np.testing.assert_allclose(tf.transpose(transposed, (0, 2, 3, 1)), y, atol=1e-6)
+    np.testing.assert_allclose(
+        tf.transpose(transposed, (0, 2, 3, 1)), y, atol=1e-6
+    )
     rows = last.rows(x)
     np.testing.assert_allclose(
         first.rows(tf.transpose(x, (0, 3, 1, 2))), rows, atol=1e-6
     )
     np.testing.assert_allclose(
-        first.row_gradients(tf.transpose(y, (0, 3, 1, 2))), last.row_gradients(y)
+        first.row_gradients(tf.transpose(y, (0, 3, 1, 2))),
+        last.row_gradients(y),
     )
 
 
@@ -143,7 +146,9 @@ def test_forward_and_straight_through_gradient():
         y = layer(x)
         loss = tf.reduce_sum(y**2)
     kernel, bias = layer.trainable_variables
-    d_x, d_kernel, d_bias = tape.gradient(loss, [x, _keras.tf_variable(kernel), _keras.tf_variable(bias)])
+    d_x, d_kernel, d_bias = tape.gradient(
+        loss, [x, _keras.tf_variable(kernel), _keras.tf_variable(bias)]
+    )
     w = ops.sign(tf.convert_to_tensor(kernel))
     scale = 1 / np.sqrt(5)
     np.testing.assert_allclose(y, x @ w * scale, rtol=1e-5)
@@ -180,10 +185,14 @@ PAIRS = [
 @pytest.mark.parametrize("ours, theirs", PAIRS)
 def test_arguments_and_defaults_are_those_of_keras(ours, theirs):
     signature = inspect.signature(theirs.__init__)
-    required = {"units": 3} if ours is layers.BinaryDense else {
-        "filters": 3,
-        "kernel_size": 2,
-    }
+    required = (
+        {"units": 3}
+        if ours is layers.BinaryDense
+        else {
+            "filters": 3,
+            "kernel_size": 2,
+        }
+    )
     defaults = {
         name: parameter.default
         for name, parameter in signature.parameters.items()

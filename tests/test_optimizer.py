@@ -21,7 +21,12 @@ def one_layer(units=2, inputs=3, **arguments):
 def eager_fit(model, opt, x, y, loss="mse", **arguments):
     """A few steps without tracing."""
     model.compile(opt, loss, run_eagerly=True)
-    arguments = {"batch_size": len(x), "shuffle": False, "verbose": 0, **arguments}
+    arguments = {
+        "batch_size": len(x),
+        "shuffle": False,
+        "verbose": 0,
+        **arguments,
+    }
     return model.fit(x, y, **arguments)
 
 
@@ -47,7 +52,8 @@ def test_one_step_by_hand():
 
     eager_fit(model, opt, x, t, loss)
     np.testing.assert_allclose(
-        model.layers[-1].kernel.numpy()[:, 0], [0.1 - 0.25, -0.2 - 0.25, 0.3 + 0.25]
+        model.layers[-1].kernel.numpy()[:, 0],
+        [0.1 - 0.25, -0.2 - 0.25, 0.3 + 0.25],
     )
     qubo = kq.Qubo.from_rows(x, t)
     np.testing.assert_allclose(qubo.fields[:, 0], [-1.0, -0.8, 0.4])
@@ -56,7 +62,9 @@ def test_one_step_by_hand():
 
 def test_golden_sequence():
     """Four steps with the exact backend, written down once."""
-    found = tools.fit(tools.small_model(), tools.optimizer(backend="exact"), *tools.data())
+    found = tools.fit(
+        tools.small_model(), tools.optimizer(backend="exact"), *tools.data()
+    )
     start = tools.kernels(tools.small_model())
     steps = [np.rint((b - a) / 0.05).astype(int) for a, b in zip(start, found)]
     np.testing.assert_array_equal(steps[0], GOLDEN[0])
@@ -121,7 +129,9 @@ def test_held_entries_do_not_move():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(8, 4)).astype("float32")
     x[:, 1] = 0.0  # never active
-    weight = np.array([1.0, 0.0], "float32")  # the second column has no gradient
+    weight = np.array(
+        [1.0, 0.0], "float32"
+    )  # the second column has no gradient
 
     def loss(y_true, y_pred):
         return tf.reduce_sum((y_true - y_pred) ** 2 * weight, axis=-1)
@@ -151,7 +161,9 @@ def test_never_ascend_in_the_graph(backend):
         call = ops.normalize(tf.constant(rows), tf.constant(1e-3 * v), batch=12)
         problem = ops.gram_problem(call.normalized_rows, call.row_gradients)
         states = backend.solve_in_graph(problem, tf.constant([seed, 0]))
-        assert (tf.reduce_sum(problem.fields * states, axis=0) <= 0).numpy().all()
+        assert (
+            (tf.reduce_sum(problem.fields * states, axis=0) <= 0).numpy().all()
+        )
 
 
 @pytest.mark.parametrize("real", ["adam", "sgd", keras.optimizers.Adagrad])
@@ -292,13 +304,19 @@ def test_wrong_arguments(arguments, name):
 
 def test_too_wide_a_layer_is_refused_before_training():
     model = one_layer(2, 21)
-    with pytest.raises(kq.backends.BackendUnavailable, match="at most 20 inputs"):
-        eager_fit(model, kq.QPSBGD(backend="exact"), np.ones((2, 21)), np.ones((2, 2)))
+    with pytest.raises(
+        kq.backends.BackendUnavailable, match="at most 20 inputs"
+    ):
+        eager_fit(
+            model, kq.QPSBGD(backend="exact"), np.ones((2, 21)), np.ones((2, 2))
+        )
 
 
 def test_model_without_binary_kernel():
     model = keras.Sequential([keras.layers.Dense(2)])
-    with pytest.raises(ValueError, match="no trainable binary kernel.*Received"):
+    with pytest.raises(
+        ValueError, match="no trainable binary kernel.*Received"
+    ):
         eager_fit(model, kq.QPSBGD(), np.ones((2, 3)), np.ones((2, 2)))
 
 
@@ -307,7 +325,9 @@ def test_frozen_layer_beside_a_trained_one():
     model = tools.small_model()
     model.layers[-2].trainable = False
     before, last = tools.kernels(model)
-    found = eager_fit(model, tools.optimizer(), x, y, tools.loss()) and tools.kernels(model)
+    found = eager_fit(
+        model, tools.optimizer(), x, y, tools.loss()
+    ) and tools.kernels(model)
     np.testing.assert_array_equal(found[0], before)
     assert not np.array_equal(found[1], last)
 
@@ -355,7 +375,9 @@ def test_wide_layers_agree_with_the_gram_form(monkeypatch):
     np.testing.assert_array_equal(*found)
 
 
-@pytest.mark.parametrize("mode", [{"run_eagerly": True}, {}, {"jit_compile": True}], ids=str)
+@pytest.mark.parametrize(
+    "mode", [{"run_eagerly": True}, {}, {"jit_compile": True}], ids=str
+)
 def test_non_finite_batch_is_skipped(mode):
     x, y = tools.data()
     x = x.copy()
@@ -373,7 +395,9 @@ def test_non_finite_batch_is_skipped(mode):
             verbose=0,
         )
     tools.assert_equal(model.get_weights(), weights)
-    tools.assert_equal([np.array(v) for v in opt.real_optimizer.variables], state)
+    tools.assert_equal(
+        [np.array(v) for v in opt.real_optimizer.variables], state
+    )
     assert opt.skipped_updates == 1
     rest = slice(2 * tools.BATCH, None)
     model.fit(x[rest], y[rest], batch_size=tools.BATCH, verbose=0)
@@ -392,11 +416,18 @@ def test_non_finite_batch_on_two_replicas():
         model.compile(tools.optimizer(), tools.loss())
     weights = model.get_weights()
     with pytest.warns(UserWarning, match="skipped"):
-        model.fit(x[: tools.BATCH], y[: tools.BATCH], batch_size=tools.BATCH, verbose=0)
+        model.fit(
+            x[: tools.BATCH],
+            y[: tools.BATCH],
+            batch_size=tools.BATCH,
+            verbose=0,
+        )
     tools.assert_equal(model.get_weights(), weights)
 
 
-@pytest.mark.skipif(not _keras.KERAS_3, reason="legacy Keras does not accumulate")
+@pytest.mark.skipif(
+    not _keras.KERAS_3, reason="legacy Keras does not accumulate"
+)
 def test_non_finite_micro_batch_restarts_the_update():
     x, y = tools.data()
     bad = x[:3].copy()
@@ -415,6 +446,44 @@ def test_non_finite_micro_batch_restarts_the_update():
         net.train_on_batch(x[:3], y[:3])
         net.train_on_batch(x[3:6], y[3:6])
     tools.assert_equal(model.get_weights(), clean.get_weights())
+
+
+def test_overflow_under_loss_scaling_costs_one_step():
+    """What an overflowing step recorded is not mixed into the next one."""
+    x, y = tools.data()
+    model = tools.small_model()
+    opt = tools.optimizer()
+    wrapper = (
+        keras.optimizers.LossScaleOptimizer
+        if _keras.KERAS_3
+        else keras.mixed_precision.LossScaleOptimizer
+    )
+
+    def loss(y_true, y_pred):
+        return 16.0 * tools.loss()(y_true, y_pred)
+
+    model.compile(wrapper(opt, initial_scale=2.0**127), loss, run_eagerly=True)
+    iterations = []
+    for _ in range(8):
+        model.train_on_batch(x[:6], y[:6])
+        iterations.append(int(opt.iterations))
+    # Some steps overflow; from the first finite one on, each updates.
+    first = iterations.index(1) if 1 in iterations else None
+    assert first is not None
+    assert iterations[first:] == list(range(1, 9 - first))
+    assert opt.skipped_updates == 0
+
+
+def test_missing_gradient_warns():
+    model = tools.small_model()
+    opt = tools.optimizer()
+    opt.build(model.trainable_variables)
+    x, y = tools.data()
+    grads = tools.gradients(model, x, y)
+    grads[1] = None
+    with pytest.warns(UserWarning, match="No gradient exists"):
+        opt.apply_gradients(zip(grads, model.trainable_variables))
+    opt.apply([], [])
 
 
 def test_another_optimizer_takes_over_and_the_old_one_lets_go():

@@ -1,4 +1,4 @@
-"""The few uses of behaviour that is not public; each fails when it goes away."""
+"""The few uses of behaviour that is not public: fails when one goes away."""
 
 import warnings
 
@@ -42,7 +42,9 @@ def test_while_gradient_is_recognised():
         with tf.GradientTape() as tape:
             tape.watch(x)
             y = spy(x)
-            y = tf.while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, spy(y)), (0, y))[1]
+            y = tf.while_loop(
+                lambda i, y: i < 2, lambda i, y: (i + 1, spy(y)), (0, y)
+            )[1]
         return tape.gradient(y, x)
 
     function(tf.constant(1.0))

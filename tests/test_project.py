@@ -57,7 +57,10 @@ def test_quickstart_is_short_and_runs(tmp_path):
     path = ROOT / "examples" / "quickstart.py"
     assert len(path.read_text().splitlines()) < 40
     done = subprocess.run(
-        [sys.executable, str(path)], cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, str(path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     accuracy = float(re.search(r"accuracy: ([\d.]+)", done.stdout).group(1))
@@ -66,7 +69,13 @@ def test_quickstart_is_short_and_runs(tmp_path):
 
 def test_wheel_contains_the_package_alone(tmp_path):
     done = run(
-        "pip", "wheel", ".", "--no-deps", "--quiet", "--wheel-dir", str(tmp_path)
+        "pip",
+        "wheel",
+        ".",
+        "--no-deps",
+        "--quiet",
+        "--wheel-dir",
+        str(tmp_path),
     )
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")

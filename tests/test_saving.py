@@ -60,7 +60,9 @@ def test_save_load_continue(tmp_path, seed):
     )
 
 
-@pytest.mark.skipif(not _keras.KERAS_3, reason="legacy Keras does not accumulate")
+@pytest.mark.skipif(
+    not _keras.KERAS_3, reason="legacy Keras does not accumulate"
+)
 def test_partial_accumulation_is_dropped_on_load(tmp_path):
     x, y = tools.data()
     model = tools.small_model()

@@ -10,13 +10,12 @@ import tensorflow as tf
 
 from keras_qpsbgd import ops
 
-
 # Compiled searches by class, then by configuration and shape.
 _compiled = weakref.WeakKeyDictionary()
 
 
 class BackendUnavailable(RuntimeError):
-    """A backend cannot run here, or not on this layer. Raised before training."""
+    """A backend cannot run here, or not on this layer: before training."""
 
 
 class SolverError(RuntimeError):
@@ -30,7 +29,7 @@ class Solution:
     Attributes:
         states: (n, m), int8, +1 or -1.
         energies: (m,), `Qubo.energy(states)`.
-        info: timings, reads, chain breaks and the like, as the backend has them.
+        info: timings, reads, chain breaks, as the backend has them.
         samples: (reads, n, m), all reads, where the backend returns several.
         sample_energies: (reads, m), their energies.
     """
@@ -130,7 +129,9 @@ class Backend:
         return cls(**config)
 
     def __repr__(self):
-        arguments = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items())
+        arguments = ", ".join(
+            f"{k}={v!r}" for k, v in self.get_config().items()
+        )
         return f"{type(self).__name__}({arguments})"
 
 
@@ -166,7 +167,9 @@ class GraphBackend(Backend):
         functions = _compiled.setdefault(type(self), {})
         if (config, shape) not in functions:
 
-            @tf.function(jit_compile=True, reduce_retracing=True)
+            @tf.function(
+                jit_compile=True, reduce_retracing=True, autograph=False
+            )
             def compiled(problem, seed):
                 states = self.search(problem, seed)
                 return ops.never_ascend(states, problem.fields)

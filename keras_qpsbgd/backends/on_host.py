@@ -9,8 +9,8 @@ from keras_qpsbgd.qubo import Qubo
 class HostCall:
     """Solves problems on the host and remembers what went wrong.
 
-    TensorFlow turns an exception in a host callback into an error of its own, so
-    the callback returns a message instead and keeps the exception.
+    TensorFlow turns an exception in a host callback into an error of its own,
+    so the callback returns a message instead and keeps the exception.
 
     Args:
         backend: a `Backend`.

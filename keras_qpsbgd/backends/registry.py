@@ -1,7 +1,7 @@
 """Backends by name.
 
-Three ways in: the table below, `register` at run time, and the entry-point group
-`keras_qpsbgd.backends` of an installed package,
+Three ways in: the table below, `register` at run time, and the entry-point
+group `keras_qpsbgd.backends` of an installed package,
 
 ```ini
 [options.entry_points]
@@ -89,7 +89,9 @@ def register(name, backend_class):
         backend_class: subclass of `Backend`. Its arguments must be plain
             values: they are saved with the optimizer.
     """
-    if not (isinstance(backend_class, type) and issubclass(backend_class, Backend)):
+    if not (
+        isinstance(backend_class, type) and issubclass(backend_class, Backend)
+    ):
         raise TypeError(
             "`backend_class` must be a subclass of `Backend`. "
             f"Received: backend_class={backend_class!r}"

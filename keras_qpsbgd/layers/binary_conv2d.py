@@ -34,7 +34,7 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
         )
         if self.groups != 1:
             raise ValueError(
-                "`groups` must be 1: a grouped convolution has a QUBO per group. "
+                "`groups` must be 1: each group would be a QUBO of its own. "
                 f"Received: groups={self.groups}"
             )
         self._refuse_adapters()

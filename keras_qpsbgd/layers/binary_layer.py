@@ -2,8 +2,8 @@ r"""What all binary layers share.
 
 A binary layer has a real kernel \(\Omega\) (the Keras variable, "latent
 weights") and computes with \(W = \mathrm{sign}(\Omega)\). Its gradient is the
-straight-through one, as if the sign were not there, so the layer trains with any
-Keras optimizer. With `QPSBGD` the backward pass also records what the layer's
+straight-through one, as if the sign were not there, so the layer trains with
+any Keras optimizer. With `QPSBGD` the backward pass also records what the layer's
 QUBO is made of: the rows that the kernel is multiplied with and the gradient of
 the loss with respect to the product.
 """
@@ -27,8 +27,8 @@ class BinaryLayer(_keras.keras.layers.Layer):
 
     - `binary_call(inputs, binary_kernel)`, the product, differentiable in both;
     - optionally `rows(inputs)`, the (B, n) rows that the kernel, flattened to
-      (n, m), is multiplied with. Without it the Jacobian of the product is taken
-      with `tf.GradientTape` and the QUBO is that of the whole flattened kernel,
+      (n, m), is multiplied with. Without it the Jacobian of the product is
+      taken with `tf.GradientTape` and the QUBO is that of the whole flattened kernel,
       which is for small layers.
 
     Args:
@@ -77,7 +77,8 @@ class BinaryLayer(_keras.keras.layers.Layer):
             raise ValueError(
                 f"The kernel of the binary layer `{self.name}` must be a "
                 "trainable variable when the layer is built; freeze the layer "
-                f"afterwards with `trainable = False`. Received: kernel={kernel}"
+                "afterwards with `trainable = False`. "
+                f"Received: kernel={kernel}"
             )
         columns = kernel.shape[-1] if self._has_rows() else 1
         self._accumulator = accumulator.QuboAccumulator(
@@ -212,8 +213,8 @@ class BinaryLayer(_keras.keras.layers.Layer):
 
     def quantize(self, mode=None, *args, **kwargs):
         raise ValueError(
-            f"`{type(self).__name__}` cannot be quantized: its weights have one "
-            f"bit already, see `binary_kernel`. Received: mode={mode}"
+            f"`{type(self).__name__}` cannot be quantized: its weights have "
+            f"one bit already, see `binary_kernel`. Received: mode={mode}"
         )
 
     def get_config(self):

@@ -52,8 +52,8 @@ class QPSBGD(_keras.Optimizer):
             variables that are not binary kernels. Saved with the model.
         seed: int. Makes a run repeatable to the bit. `None` draws one, which is
             saved with the optimizer's state.
-        on_failure: what a failed solve does to the step: `"raise"` ends training
-            with a message that says `SolverError` and leaves all variables as
+        on_failure: what a failed solve does to the step: `"raise"` ends
+            training with a message that says `SolverError` and leaves all variables as
             they were, `"hold"` leaves the layer as it is, any backend is tried
             instead. The exception is kept as `optimizer.last_error`.
         name: name of the optimizer.
@@ -69,8 +69,8 @@ class QPSBGD(_keras.Optimizer):
     >>> _ = model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0)
 
     In a training loop of your own, build the optimizer first
-    (`optimizer.build(model.trainable_variables)`): the backward pass is recorded
-    for the optimizer that was built on the kernel last.
+    (`optimizer.build(model.trainable_variables)`): the backward pass is
+    recorded for the optimizer that was built on the kernel last.
 
     Reference:
         - [Krahn et al., 2024](https://arxiv.org/abs/2310.15128)
@@ -101,8 +101,8 @@ class QPSBGD(_keras.Optimizer):
         if gradient_scale == "raw":
             warnings.warn(
                 'gradient_scale="raw" is the paper\'s rule as printed. With a '
-                "loss that is a mean over the batch it hardly learns; the other "
-                "scales do.",
+                "loss that is a mean over the batch it hardly learns; the "
+                "other scales do.",
                 stacklevel=2,
             )
         self.backend = backends.get(backend)
@@ -131,8 +131,8 @@ class QPSBGD(_keras.Optimizer):
             )
         if getattr(inner, "use_ema", False):
             raise ValueError(
-                "Give `use_ema` to QPSBGD, not to `real_optimizer`: it averages "
-                f"all variables. Received: real_optimizer={real_optimizer}"
+                "Give `use_ema` to QPSBGD, not to `real_optimizer`: it "
+                f"averages all variables. Received: real_optimizer={real_optimizer}"
             )
         steps = getattr(self, "gradient_accumulation_steps", None)
         settings = {**real_only, "gradient_accumulation_steps": steps}
@@ -142,8 +142,8 @@ class QPSBGD(_keras.Optimizer):
             present = getattr(inner, key, None)
             if present is not None and present != value:
                 raise ValueError(
-                    f"`{key}` is set on `real_optimizer` already, to {present}. "
-                    f"Received: {key}={value}"
+                    f"`{key}` is set on `real_optimizer` already, to "
+                    f"{present}. Received: {key}={value}"
                 )
             setattr(inner, key, value)
         # Its state is part of ours; Keras would save and load it twice, the
@@ -204,7 +204,9 @@ class QPSBGD(_keras.Optimizer):
     @property
     def skipped_updates(self):
         """Number of updates skipped because a gradient was not finite."""
-        return int(tf.convert_to_tensor(self._skipped)) if self.is_built() else 0
+        return (
+            int(tf.convert_to_tensor(self._skipped)) if self.is_built() else 0
+        )
 
     # The pass is announced before Keras takes the gradients
 
@@ -219,12 +221,16 @@ class QPSBGD(_keras.Optimizer):
 
     # One update
 
+    @tf.autograph.experimental.do_not_convert
     def apply(self, grads, trainable_variables=None):
         """Updates the variables, given their straight-through gradients.
 
         The gradient of a binary kernel itself is not used, what its layer
         recorded is.
         """
+        grads = list(grads)
+        if not grads:
+            return
         if trainable_variables is None:
             trainable_variables = self._trainable_variables
         variables = list(trainable_variables)
@@ -243,11 +249,15 @@ class QPSBGD(_keras.Optimizer):
                 'must be "max", "reach" or "rms", which do not depend on the '
                 f"loss scale. Received: gradient_scale={self.gradient_scale!r}"
             )
-        self._recorder.announces = one_pass is not None
 
         binary, real = [], []
         for grad, variable in zip(grads, variables):
             if grad is None:
+                self._warn_once(
+                    variable.name,
+                    f"No gradient exists for the variable `{variable.name}`; "
+                    "it is not updated.",
+                )
                 continue
             acc = self._binary.get(self.variable_key(variable))
             (real if acc is None else binary).append((grad, variable, acc))
@@ -262,7 +272,10 @@ class QPSBGD(_keras.Optimizer):
             for (_, variable, acc), problem in zip(binary, gathered)
             if problem is not None
         ]
-        checked = [tf.convert_to_tensor(g) for g in grads if g is not None]
+        checked = [
+            grad.values if isinstance(grad, tf.IndexedSlices) else grad
+            for grad, _, _ in binary + real
+        ]
         checked += [part.fields for _, _, (part, _) in found]
         checked += [
             part.couplings
@@ -285,6 +298,8 @@ class QPSBGD(_keras.Optimizer):
             ([grad for grad, _, _ in real], [p for _, _, p in found]),
             lambda: self._skip([acc for _, acc, _ in found]),
         )
+        # Last: legacy Keras calls `build` in every update.
+        self._recorder.announces = one_pass is not None
 
     def _update(self, real_grads, real_variables, kernels, problems):
         """The update with finite gradients, in replica context."""
@@ -387,8 +402,8 @@ class QPSBGD(_keras.Optimizer):
         """Moves one kernel against its binary gradient.
 
         Keras has summed `gradient` over replicas, and may have clipped and
-        averaged it: all of them scale the states by a positive factor, which the
-        sign takes out again.
+        averaged it: all of them scale the states by a positive factor, which
+        the sign takes out again.
         """
         if self.variable_key(variable) not in self._binary:
             return
@@ -526,12 +541,14 @@ def _in_one_branch(condition, update, arguments, skip):
     """`tf.cond` between an update in replica context and a skip.
 
     TensorFlow does not allow a branch in replica context to merge replicas, as
-    an update does, so with several replicas the branch is taken in cross-replica
-    context and the replicas are entered anew inside it.
+    an update does, so with several replicas the branch is taken in
+    cross-replica context and the replicas are entered anew inside it.
     """
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
-        tf.cond(condition, lambda: _none(update(*arguments)), lambda: _none(skip()))
+        tf.cond(
+            condition, lambda: _none(update(*arguments)), lambda: _none(skip())
+        )
         return
 
     def across(strategy, condition, *arguments):
