@@ -184,8 +184,9 @@ class QuboAccumulator:
             raise ValueError(
                 f"The binary layer `{self.name}` is called inside a "
                 "`tf.while_loop`, whose gradient cannot be recorded. Unroll "
-                "the loop (for a Keras RNN: `unroll=True`), or train with another "
-                f"optimizer. Received: a call inside {_keras.current_graph()}"
+                "the loop (for a Keras RNN: `unroll=True`), or train with "
+                "another optimizer. Received: a call inside "
+                f"{_keras.current_graph()}"
             )
         self.prepare()
         self.sums.add(*_gram(call))

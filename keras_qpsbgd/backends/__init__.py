@@ -5,12 +5,12 @@ A `Backend` turns a `Qubo` (n variables, m columns, shared couplings) into a
 `GraphBackend` is traced into the training graph.
 """
 
-from keras_qpsbgd.backends.backend_sampler import as_sampler
 from keras_qpsbgd.backends.backend import Backend
 from keras_qpsbgd.backends.backend import BackendUnavailable
 from keras_qpsbgd.backends.backend import GraphBackend
 from keras_qpsbgd.backends.backend import Solution
 from keras_qpsbgd.backends.backend import SolverError
+from keras_qpsbgd.backends.backend_sampler import as_sampler
 from keras_qpsbgd.backends.registry import available
 from keras_qpsbgd.backends.registry import get
 from keras_qpsbgd.backends.registry import register

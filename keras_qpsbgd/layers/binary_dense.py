@@ -15,8 +15,8 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
 
     Inputs of any rank are multiplied along their last axis, masks pass through,
     weights and saved file are those of `Dense`; `layer.binary_kernel` is what
-    it computes with. `lora_rank` and `quantize` are not supported: the kernel has
-    one bit already.
+    it computes with. `lora_rank` and `quantize` are not supported: the kernel
+    has one bit already.
 
     Args:
         units: as in `Dense`, and so are all other arguments and their defaults.

@@ -3,9 +3,9 @@ r"""What all binary layers share.
 A binary layer has a real kernel \(\Omega\) (the Keras variable, "latent
 weights") and computes with \(W = \mathrm{sign}(\Omega)\). Its gradient is the
 straight-through one, as if the sign were not there, so the layer trains with
-any Keras optimizer. With `QPSBGD` the backward pass also records what the layer's
-QUBO is made of: the rows that the kernel is multiplied with and the gradient of
-the loss with respect to the product.
+any Keras optimizer. With `QPSBGD` the backward pass also records what the
+layer's QUBO is made of: the rows that the kernel is multiplied with and the
+gradient of the loss with respect to the product.
 """
 
 import math
@@ -28,8 +28,8 @@ class BinaryLayer(_keras.keras.layers.Layer):
     - `binary_call(inputs, binary_kernel)`, the product, differentiable in both;
     - optionally `rows(inputs)`, the (B, n) rows that the kernel, flattened to
       (n, m), is multiplied with. Without it the Jacobian of the product is
-      taken with `tf.GradientTape` and the QUBO is that of the whole flattened kernel,
-      which is for small layers.
+      taken with `tf.GradientTape` and the QUBO is that of the whole flattened
+      kernel, which is for small layers.
 
     Args:
         output_scale: `"fan_in"` divides the product by the square root of the

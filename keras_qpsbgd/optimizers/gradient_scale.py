@@ -2,9 +2,9 @@ r"""How the gradient is scaled before the QUBO is solved.
 
 The solution of a QUBO depends on the scale of the gradient. With
 \(z = x / \lVert x \rVert^2\), \(z^T g\) is of order 1, but the gradient of a
-mean over B samples is of order 1/B: unscaled, the couplings dominate, the gradient
-hardly steers the solution and nothing is learned. Scaling V by c scales the
-fields by c and leaves the couplings alone.
+mean over B samples is of order 1/B: unscaled, the couplings dominate, the
+gradient hardly steers the solution and nothing is learned. Scaling V by c
+scales the fields by c and leaves the couplings alone.
 
 | name    | factor c                             | default kappa |
 |---------|--------------------------------------|---------------|

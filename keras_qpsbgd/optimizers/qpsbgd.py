@@ -53,9 +53,10 @@ class QPSBGD(_keras.Optimizer):
         seed: int. Makes a run repeatable to the bit. `None` draws one, which is
             saved with the optimizer's state.
         on_failure: what a failed solve does to the step: `"raise"` ends
-            training with a message that says `SolverError` and leaves all variables as
-            they were, `"hold"` leaves the layer as it is, any backend is tried
-            instead. The exception is kept as `optimizer.last_error`.
+            training with a message that says `SolverError` and leaves all
+            variables as they were, `"hold"` leaves the layer as it is, any
+            backend is tried instead. The exception is kept as
+            `optimizer.last_error`.
         name: name of the optimizer.
         **kwargs: arguments of `keras.optimizers.Optimizer`. `weight_decay` and
             gradient clipping are handed to `real_optimizer`: they reach real
@@ -132,7 +133,8 @@ class QPSBGD(_keras.Optimizer):
         if getattr(inner, "use_ema", False):
             raise ValueError(
                 "Give `use_ema` to QPSBGD, not to `real_optimizer`: it "
-                f"averages all variables. Received: real_optimizer={real_optimizer}"
+                "averages all variables. Received: "
+                f"real_optimizer={real_optimizer}"
             )
         steps = getattr(self, "gradient_accumulation_steps", None)
         settings = {**real_only, "gradient_accumulation_steps": steps}
