@@ -6,6 +6,7 @@ See the README for a first example, `keras_qpsbgd.QPSBGD` for the optimizer.
 import importlib.metadata
 
 from keras_qpsbgd import backends
+from keras_qpsbgd import constraints
 from keras_qpsbgd import layers
 from keras_qpsbgd import optimizers
 from keras_qpsbgd.optimizers import QPSBGD
@@ -22,6 +23,7 @@ __all__ = [
     "Qubo",
     "backends",
     "binary_map",
+    "constraints",
     "layers",
     "optimizers",
 ]
