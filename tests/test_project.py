@@ -63,7 +63,9 @@ def test_quickstart_is_short_and_runs(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    accuracy = float(re.search(r"test accuracy: ([\d.]+)", done.stdout).group(1))
+    accuracy = float(
+        re.search(r"test accuracy: ([\d.]+)", done.stdout).group(1)
+    )
     assert accuracy > 0.85
 
 
