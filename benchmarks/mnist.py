@@ -23,6 +23,7 @@ BATCH = 128
 VALIDATION_IMAGES = 5_000
 QPSBGD_RATE = 0.002
 ADAM_RATE = 0.005
+REAL_RATE = 0.005  # of batch normalisation beside QP-SBGD
 
 QPSBGD = "QP-SBGD"
 ADAM = "Adam"
@@ -77,14 +78,13 @@ def make_optimizer(method, steps, seed, arguments):
     def cosine(rate):
         return keras.optimizers.schedules.CosineDecay(rate, steps)
 
-    adam = keras.optimizers.Adam(cosine(ADAM_RATE))
     if method == ADAM:
-        return adam
+        return keras.optimizers.Adam(cosine(arguments.adam_rate))
     return kq.QPSBGD(
         learning_rate=cosine(arguments.rate),
         backend={"name": "native", "preset": arguments.preset},
         kappa=arguments.kappa,
-        real_optimizer=adam,
+        real_optimizer=keras.optimizers.Adam(cosine(REAL_RATE)),
         seed=seed,
     )
 
@@ -141,6 +141,7 @@ def main():
     add("--methods", nargs="+", default=METHODS, choices=METHODS)
     add("--rate", type=float, default=QPSBGD_RATE, help="of QP-SBGD")
     add("--kappa", type=float, help="of QP-SBGD")
+    add("--adam-rate", type=float, default=ADAM_RATE, help="of Adam")
     add("--preset", default="balanced", help="of the native backend")
     add("--no-test", action="store_true", help="do not look at the test images")
     add("--progress", action="store_true", help="show Keras's progress bars")

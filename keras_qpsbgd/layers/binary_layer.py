@@ -135,7 +135,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
                 )
                 return upstream
 
-            return tf.identity(product), backward
+            return product, backward
 
         return identity(product)
 
