@@ -107,7 +107,6 @@ class QuboAccumulator:
         self.num_variables = num_variables
         self.num_columns = num_columns
         self.name = name
-        self.ever_recorded = False
         self.sums = None  # variables, where something had to be summed
         self._owner = lambda: None
 
@@ -121,7 +120,6 @@ class QuboAccumulator:
         if self.owner is not recorder:
             self._owner = weakref.ref(recorder)
             self.sums = None
-            self.ever_recorded = False
 
     def record(self, make_rows):
         """Records one call of the layer in a backward pass, if anybody asks.
@@ -139,9 +137,6 @@ class QuboAccumulator:
             self._add(make_rows())
         elif self.owner is not None and not self.owner.announces:
             self._add(make_rows())
-        else:
-            return
-        self.ever_recorded = True
 
     def store(self, one_pass):
         """Sums an announced pass into the variables."""

@@ -32,6 +32,7 @@ def test_backends_table_says_what_is_missing(capsys, monkeypatch):
     assert command in out  # in one line
 
 
+@pytest.mark.once
 def test_demo(capsys, tmp_path):
     pytest.importorskip("sklearn")
     pytest.importorskip("matplotlib")
@@ -61,6 +62,7 @@ def test_demo_help_names_the_defaults(capsys):
     assert f"trainings per method (default: {digits.SEEDS})" in out
 
 
+@pytest.mark.once
 def test_training_starts_anew_for_every_seed():
     pytest.importorskip("sklearn")
     training = digits.Training(digits.QPSBGD, digits.load(), epochs=1)
