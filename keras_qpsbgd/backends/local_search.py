@@ -24,12 +24,14 @@ TENURE = 3
 TENURE_SPREAD = 6
 TENURE_TABLE = 64
 # The search ends early once fewer than a sixth of the lanes have found anything
-# better during the last quarter of the steps, and of 32 steps.
-WINDOW = 4
+# better during the last fifth of the steps, and of 32 steps.
+WINDOW = 5
 LEAST_WINDOW = 32
 LIVELY = 6
 # Energies of restarts closer than this, relative to the largest, are a tie.
 TIE = 1e-6
+# The key of no flip.
+NONE = tf.int32.max
 # The least key of a lane is sought in this many pieces at once.
 PIECES = 16
 
@@ -39,18 +41,19 @@ def greedy(problem, seed):
     del seed
     lanes = _Lanes(problem, 1)
 
-    def improves(step, h, signs, least):
-        del h, signs
+    def improves(step, h, turns, least):
+        del h, turns
         return (step < 2 * lanes.n) & tf.reduce_any(least < 0)
 
-    def descend(step, h, signs, least):
-        h, signs, _ = lanes.flip(h, signs, least, 1, least < 0)
-        return step + 1, h, signs, lanes.least_key(h, signs, 1)
+    def descend(step, h, turns, least):
+        least = tf.where(least < 0, least, NONE)
+        h, turns, _, _ = lanes.flip(h, turns, least, 1)
+        return step + 1, h, turns, lanes.least_key(h, turns, 1)
 
-    h, signs = lanes.field(lanes.start), lanes.signs(2)
-    loop = (0, h, signs, lanes.least_key(h, signs, 1))
-    _, _, signs, _ = tf.while_loop(improves, descend, loop)
-    return lanes.best(ops.sign(tf.cast(signs, tf.float32)))
+    h, turns = lanes.field(lanes.start), lanes.turns(2)
+    loop = (0, h, turns, lanes.least_key(h, turns, 1))
+    _, _, turns, _ = tf.while_loop(improves, descend, loop)
+    return lanes.best(ops.sign(-tf.cast(turns, tf.float32)))
 
 
 def tabu(problem, seed, steps, restarts):
@@ -76,43 +79,39 @@ def tabu(problem, seed, steps, restarts):
     history = tf.TensorArray(
         tf.int32, steps, element_shape=(lanes.count,), clear_after_read=False
     )
-
-    def body(step, h, rests, excess, best_step, history):
-        # `rests` is g times the step, counted from 1, that may flip it again;
-        # `excess` is how far the energy is above the best of the lane.
-        least = lanes.least_key(h, rests, step + 1, excess)
-        until = step + tf.gather(table, step % TENURE_TABLE)
-        h, rests, d = lanes.flip(h, rests, least, until)
-        excess += d
-        best_step = tf.where(excess < 0, step + 1, best_step)
-        excess = tf.maximum(excess, 0)
-        history = history.write(step, lanes.index_of(least))
-        return step + 1, h, rests, excess, best_step, history
-
     window = max(steps // WINDOW, LEAST_WINDOW)
 
-    def goes_on(step, h, rests, excess, best_step, history):
-        del h, rests, excess, history
+    def goes_on(step, h, turns, excess, best_step, history):
+        del h, turns, excess, history
         lively = best_step > step - window
         lively = tf.reduce_sum(tf.cast(lively, tf.int32))
         return (step < steps) & ((LIVELY * lively >= lanes.count) | (step == 0))
 
+    def body(step, h, turns, excess, best_step, history):
+        # A turn's size is the step, counted from 1, at which it is allowed;
+        # `excess` is how far the energy is above the best of the lane.
+        least = lanes.least_key(h, turns, step + 1, excess)
+        until = step + tf.gather(table, step % TENURE_TABLE)
+        h, turns, flip, d = lanes.flip(h, turns, least, until)
+        excess += d
+        best_step = tf.where(excess < 0, step + 1, best_step)
+        excess = tf.maximum(excess, 0)
+        return step + 1, h, turns, excess, best_step, history.write(step, flip)
+
     zero = tf.zeros((lanes.count,), tf.int32)
-    h, rests = lanes.field(lanes.start), lanes.signs(tf.int32.max)
+    h, turns = lanes.field(lanes.start), lanes.turns(tf.int32.max)
     *_, best_step, history = tf.while_loop(
-        goes_on, body, (0, h, rests, zero, zero, history)
+        goes_on, body, (0, h, turns, zero, zero, history)
     )
     # Replaying the flips up to the best step is cheaper than copying the best
-    # state whenever one is found.
+    # state whenever one is found. Column n takes those that were none.
     flips = history.stack()
     counted = tf.cast(tf.range(steps)[:, None] < best_step[None, :], tf.int32)
     lane = tf.tile(tf.range(lanes.count)[None, :], (steps, 1))
     parity = tf.scatter_nd(
-        tf.stack([lane, flips], axis=-1), counted, (lanes.count, lanes.n)
+        tf.stack([lane, flips], axis=-1), counted, (lanes.count, lanes.n + 1)
     )
-    odd = tf.cast(parity % 2, tf.float32)
-    # With very few free variables all may rest, and a fixed one be flipped.
-    odd = tf.where(lanes.active, odd, 0.0)
+    odd = tf.cast(parity[:, : lanes.n] % 2, tf.float32)
     return lanes.best(lanes.start * (1.0 - 2.0 * odd))
 
 
@@ -130,9 +129,9 @@ class _Lanes:
         self.n, self.m = problem.fields.shape
         self.restarts = restarts
         self.count = self.m * restarts
-        # Enough bits for the index; and no field above 2^24, so that the
-        # float32 sums of the start are exact.
-        self.shift = max((self.n - 1).bit_length(), 7)
+        # Enough low bits for a key; and no field above 2^24, so that the float32
+        # sums of the start are exact.
+        self.shift = max((self.n - 1).bit_length() + 1, 8)
         self.largest = 2 ** (31 - self.shift)
 
         couplings = tf.linalg.set_diag(couplings, tf.zeros((self.n,)))
@@ -179,21 +178,26 @@ class _Lanes:
         h = tf.matmul(g, self.couplings) + self.half_fields
         return tf.cast(h, tf.int32) * 2**self.shift
 
-    def signs(self, fixed):
-        """The start as integers, of size 1; `fixed` where not to be flipped."""
-        size = tf.where(self.active, 1, fixed)
-        return tf.where(self.start > 0, size, -size)
+    def turns(self, fixed):
+        """What a flip does to each variable: -1 where it is +1, +1 where -1.
 
-    def least_key(self, h, rests, step, excess=None):
-        """The key of the best flip of each lane.
+        `fixed` is the size where it is not to be flipped, instead of 1.
+        """
+        size = tf.where(self.active, 1, fixed)
+        return tf.where(self.start > 0, -size, size)
+
+    def least_key(self, h, turns, step, excess=None):
+        """The key of the best flip of each lane, `NONE` if there is none.
+
+        A key is d, then the index, then one bit: whether the variable is -1.
 
         Args:
             h: fields.
-            rests: integers with the signs of the states. Variables where they
-                are larger than `step` may not be flipped, ...
+            turns: integers, see `turns`. Where their size is above `step` the
+                variable may not be flipped, ...
             excess: ... unless d < -excess.
         """
-        limit = tf.int32.min
+        limit = None
         if excess is not None:
             limit = tf.minimum(excess, self.largest - 1)[:, None]
             limit *= -(2**self.shift)
@@ -204,53 +208,45 @@ class _Lanes:
         for piece in range(PIECES):
             begin = min(piece * width, self.n - width)
             part = slice(begin, begin + width)
-            index = tf.range(begin, begin + width)
-            signs = rests[:, part]
-            key = tf.where(signs < 0, h[:, part], -h[:, part]) + index
-            allowed = tf.abs(signs) <= step
-            if excess is not None:
+            low_bits = 2 * tf.range(begin, begin + width) + 1
+            turn = turns[:, part]
+            # h where the variable is -1, else -h - 1: the one is taken from the
+            # lowest bit.
+            key = low_bits + tf.bitwise.bitwise_xor(
+                h[:, part], tf.bitwise.right_shift(turn, 31)
+            )
+            allowed = tf.abs(turn) <= step
+            if limit is not None:
                 allowed |= key < limit
-            key = tf.where(allowed, key, tf.int32.max)
+            key = tf.where(allowed, key, NONE)
             least = key if least is None else tf.minimum(least, key)
         return tf.reduce_min(least, axis=1)
 
-    def index_of(self, key):
-        # The largest key means that all variables rest; flip any.
-        return tf.minimum(
-            tf.bitwise.bitwise_and(key, 2**self.shift - 1), self.n - 1
-        )
-
-    def flip(self, h, signs, key, size, where=None):
-        """Flips one variable per lane, that of `key`.
+    def flip(self, h, turns, key, size):
+        """Flips one variable per lane.
 
         Args:
             h: fields.
-            signs: integers with the signs of the states.
+            turns: see `turns`.
             key: from `least_key`.
-            size: the size that the flipped sign gets.
-            where: in which lanes; all if `None`.
+            size: the size that the new turn gets.
 
         Returns:
-            Fields, signs and the d of the flips.
+            Fields, turns, the indices of the flips (n for none) and their d.
         """
-        flip = self.index_of(key)
-        old = tf.gather(signs, flip, batch_dims=1)
-        row = tf.where(old < 0, flip + self.n, flip)
-        chosen = flip
-        if where is not None:
-            row = tf.where(where, row, 2 * self.n)
-            chosen = tf.where(where, flip, -1)
-        new = tf.where(old < 0, size, -size)
-        signs = tf.where(
-            tf.range(self.n)[None, :] == chosen[:, None], new[:, None], signs
+        none = key == NONE
+        low_bits = tf.bitwise.bitwise_and(key, 2**self.shift - 1)
+        negative = low_bits % 2
+        flip = tf.where(none, self.n, low_bits // 2)
+        turns = tf.where(
+            tf.range(self.n)[None, :] == flip[:, None],
+            tf.where(negative == 1, -size, size)[:, None],
+            turns,
         )
+        row = tf.where(none, 2 * self.n, flip + negative * self.n)
         h += tf.gather(self.changes, row)
-        # A flip leaves its own field alone. Taken from the new ones, so that
-        # XLA need not keep a copy of the old.
-        own = tf.bitwise.right_shift(
-            tf.gather(h, flip, batch_dims=1), self.shift
-        )
-        return h, signs, tf.where(old < 0, own, -own)
+        d = tf.bitwise.right_shift(key, self.shift)
+        return h, turns, flip, tf.where(none, 0, d)
 
     def best(self, g):
         """The best restart of each column, (n, m)."""
