@@ -9,7 +9,8 @@ The search runs on integers: couplings and fields are rounded to a unit of about
 1e-7 of the largest possible field. Sums are then exact, so compiled and plain
 graphs take the same steps and equal energies are equal; and d and the index of
 its variable fit in one number, the key. The least key is the best flip, ties
-going to the lower index.
+going to the lower index. (Parameters were chosen on other instances than those
+of benchmarks/solvers.py.)
 
 A variable without couplings to others is fixed at sign(-s), which is its
 optimum; free flips would otherwise eat the steps.
@@ -129,8 +130,8 @@ class _Lanes:
         self.n, self.m = problem.fields.shape
         self.restarts = restarts
         self.count = self.m * restarts
-        # Enough low bits for a key; and no field above 2^24, so that the float32
-        # sums of the start are exact.
+        # Enough low bits for a key; and no field above 2^24, so that the
+        # float32 sums of the start are exact.
         self.shift = max((self.n - 1).bit_length() + 1, 8)
         self.largest = 2 ** (31 - self.shift)
 
