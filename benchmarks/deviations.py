@@ -81,6 +81,7 @@ ROWS = [
 
 def train(data, rate, seed, scale="max", output="fan_in", inputs="pm", idle=0):
     """Accuracies on validation and test images."""
+    keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
     model = keras.Sequential(
         [
