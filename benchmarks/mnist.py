@@ -21,8 +21,12 @@ from keras_qpsbgd import constraints
 
 BATCH = 128
 VALIDATION_IMAGES = 5_000
-QPSBGD_RATE = 0.002
-ADAM_RATE = 0.005
+# The best of three settings each, in percent on the validation images, seeds 100
+# and 101 (`--no-test --first-seed 100 --seeds 2` and `--rate`, ...):
+#   QP-SBGD  rate .002: 97.72; .004: 97.80; .002 with kappa 8: 97.78
+#   Adam     rate .0025: 98.06; .005: 98.00; .01: ADAM01
+QPSBGD_RATE = 0.004
+ADAM_RATE = 0.0025
 REAL_RATE = 0.005  # of batch normalisation beside QP-SBGD
 
 QPSBGD = "QP-SBGD"
@@ -123,7 +127,7 @@ def train(method, data, seed, arguments):
 
 def mean_and_error(values):
     mean = statistics.fmean(values)
-    if len(values) == 1:
+    if len(values) == 1 or math.isnan(mean):
         return mean, math.nan
     return mean, statistics.stdev(values) / math.sqrt(len(values))
 
@@ -137,7 +141,7 @@ def main():
     add("--data", help="an mnist.npz (default: download by Keras)")
     add("--epochs", type=int, default=10)
     add("--seeds", type=int, default=3)
-    add("--first-seed", type=int, default=0)
+    add("--first-seed", type=int, default=10)
     add("--methods", nargs="+", default=METHODS, choices=METHODS)
     add("--rate", type=float, default=QPSBGD_RATE, help="of QP-SBGD")
     add("--kappa", type=float, help="of QP-SBGD")
