@@ -21,8 +21,8 @@ from keras_qpsbgd import constraints
 
 BATCH = 128
 VALIDATION_IMAGES = 5_000
-# The best of three settings each, in percent on the validation images, seeds 100
-# and 101 (`--no-test --first-seed 100 --seeds 2` and `--rate`, ...):
+# The best of three settings each, in percent of the validation images, seeds
+# 100 and 101 (`--no-test --first-seed 100 --seeds 2` and `--rate`, ...):
 #   QP-SBGD  rate .002: 97.72; .004: 97.80; .002 with kappa 8: 97.78
 #   Adam     rate .0025: 98.06; .005: 98.00; .01: ADAM01
 QPSBGD_RATE = 0.004
