@@ -24,7 +24,7 @@ VALIDATION_IMAGES = 5_000
 # The best of three settings each, in percent of the validation images, seeds
 # 100 and 101 (`--no-test --first-seed 100 --seeds 2` and `--rate`, ...):
 #   QP-SBGD  rate .002: 97.72; .004: 97.80; .002 with kappa 8: 97.78
-#   Adam     rate .0025: 98.06; .005: 98.00; .01: ADAM01
+#   Adam     rate .0025: 98.06; .005: 98.00; .01: 97.91
 QPSBGD_RATE = 0.004
 ADAM_RATE = 0.0025
 REAL_RATE = 0.005  # of batch normalisation beside QP-SBGD
