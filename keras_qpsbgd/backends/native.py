@@ -19,7 +19,7 @@ class _Preset:
     sweeps: int
 
 
-# Chosen at n = m = 128 on instances other than those of benchmarks/solvers.py.
+# Compared on other instances than those of benchmarks/solvers.py; see there.
 PRESETS = {
     "fast": _Preset(steps=0, restarts=1, sweeps=1),
     "balanced": _Preset(steps=1.25, restarts=1, sweeps=2),
