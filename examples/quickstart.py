@@ -22,7 +22,8 @@ model = keras.Sequential(
 )
 decay = keras.optimizers.schedules.CosineDecay
 model.compile(
-    # QP-SBGD moves the binary kernels, Adam everything else.
+    # QP-SBGD moves the binary kernels, Adam everything else. The rate decays to
+    # zero over 20 epochs of 43 batches.
     optimizer=kq.QPSBGD(decay(0.01, 20 * 43), backend="native", seed=0),
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=["accuracy"],

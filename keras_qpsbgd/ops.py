@@ -183,12 +183,18 @@ def never_ascend(states, problem_fields):
 def informed(problem):
     """Mask (n, m) of the entries about which the problem says something.
 
-    False for a column whose fields are all zero and for an input whose
-    coupling row is all zero (never active in the update): they are held.
+    False for a column whose fields are all zero, for an input whose coupling
+    row is all zero (never active in the update), and for an entry with neither
+    a field nor couplings to others, either sign of which is as good: they are
+    held.
     """
-    active = coupling_diagonal(problem) > 0
+    diagonal = coupling_diagonal(problem)
     steered = tf.reduce_any(problem.fields != 0, axis=0)
-    return active[:, None] & steered[None, :]
+    mask = (diagonal > 0)[:, None] & steered[None, :]
+    if problem.couplings is not None:
+        total = tf.reduce_sum(tf.abs(problem.couplings), axis=1)
+        mask &= (total > diagonal)[:, None] | (problem.fields != 0)
+    return mask
 
 
 def is_finite(tensors):

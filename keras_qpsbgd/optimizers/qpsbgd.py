@@ -110,7 +110,13 @@ class QPSBGD(_keras.Optimizer):
         self.on_failure = on_failure
         self._fallback = None
         if on_failure not in ("raise", "hold"):
-            self._fallback = backends.get(on_failure)
+            try:
+                self._fallback = backends.get(on_failure)
+            except ValueError as error:
+                raise ValueError(
+                    '`on_failure` must be "raise", "hold" or a backend '
+                    f"({error}). Received: on_failure={on_failure!r}"
+                ) from error
         self.last_error = None
         self.real_optimizer = self._inner(real_optimizer, real_only)
         self._recorder = accumulator.Recorder(
