@@ -97,7 +97,7 @@ def test_both_forms_and_no_xla(backend):
     energies = {}
     for form in ("gram", "rows"):
         compiled = backend.solve_in_graph(_problem(problem, form), seed).numpy()
-        plain = backend.search(_problem(problem, form), seed)
+        plain = tf.function(backend.search)(_problem(problem, form), seed)
         plain = ops.never_ascend(
             plain, problem.fields.astype("float32")
         ).numpy()

@@ -178,9 +178,9 @@ def test_gradient_accumulation(scale):
     seed = tools.CLEAR_CUT[scale]
     x, y = tools.data(seed)
     expected = tools.clear_cut_fit(seed, gradient_scale=scale)
-    modes = [{}]
+    modes = [{"run_eagerly": True}]
     if scale == "max":
-        modes += [{"run_eagerly": True}, {"jit_compile": True}]
+        modes += [{}, {"jit_compile": True}]
     for arguments in modes:
         opt = tools.optimizer(
             gradient_accumulation_steps=2, gradient_scale=scale
@@ -217,7 +217,7 @@ def test_shared_layer(scale):
         model = Twice(kq.layers.BinaryDense(3), split)
         backend = tools.GapBackend()
         opt = tools.optimizer(backend=backend, gradient_scale=scale)
-        model.compile(opt, tools.loss())
+        model.compile(opt, tools.loss(), run_eagerly=True)
         model.fit(x, y, batch_size=tools.BATCH, shuffle=False, verbose=0)
         assert backend.least > 1e-3
         found.append(model.layer.kernel.numpy())
@@ -364,7 +364,7 @@ def test_same_seed_same_bits_on_a_searching_backend():
     x = rng.normal(size=(64, 40)).astype("float32")
     y = rng.integers(2, size=(64,))
     found = []
-    for seed in (3, 3, 4):
+    for seed in (3, 3):
         keras.utils.set_random_seed(0)
         model = keras.Sequential([kq.layers.BinaryDense(3)])
         opt = kq.QPSBGD(
@@ -373,7 +373,7 @@ def test_same_seed_same_bits_on_a_searching_backend():
         model.compile(opt, tools.loss())
         model.fit(x, y, batch_size=8, shuffle=False, verbose=0)
         found.append(model.get_weights())
-    tools.assert_equal(found[0], found[1])
+    tools.assert_equal(*found)
 
 
 def test_two_host_layers_of_equal_shape():

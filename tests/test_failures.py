@@ -38,8 +38,11 @@ MESSAGES = {
 }
 
 
-@pytest.mark.parametrize("how", MESSAGES)
-@pytest.mark.parametrize("mode", [{}, {"run_eagerly": True}], ids=str)
+@pytest.mark.parametrize(
+    "how, mode",
+    [*((how, {}) for how in MESSAGES), ("raises", {"run_eagerly": True})],
+    ids=str,
+)
 def test_raise(how, mode):
     x, y = tools.data()
     model = tools.small_model()

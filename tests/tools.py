@@ -114,14 +114,14 @@ def assert_equal(left, right):
 
 
 def clear_cut_fit(seed, **arguments):
-    """Kernels after `fit`, and the assertion that no step was nearly a tie.
+    """Kernels after an eager `fit`, and the assertion that no step was nearly a tie.
 
     One tie decided otherwise moves an entry by twice the learning rate, so
     exact comparisons need such data.
     """
     backend = GapBackend()
     opt = optimizer(backend=backend, **arguments)
-    found = fit(small_model(seed), opt, *data(seed))
+    found = fit(small_model(seed), opt, *data(seed), run_eagerly=True)
     assert backend.least > 1e-3, backend.least
     assert backend.solved == 2 * STEPS
     return found
