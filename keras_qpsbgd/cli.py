@@ -73,7 +73,8 @@ def _demo(arguments):
     seeds = arguments.seeds or digits.SEEDS
     print(
         f"Handwritten digits, 10 classes: {len(data.train[0])} images to train "
-        f"on, {len(data.test[0])} to test.\n"
+        f"on, {len(data.validation[0])} to validate, {len(data.test[0])} to "
+        "test.\n"
         f"A 64-{digits.HIDDEN}-10 network with weights of +1 and -1, "
         f"{epochs} epochs, {seeds} seed{'s' * (seeds > 1)}."
     )

@@ -114,7 +114,7 @@ def assert_equal(left, right):
 
 
 def clear_cut_fit(seed, **arguments):
-    """Kernels after an eager `fit`, and the assertion that no step was nearly a tie.
+    """Kernels after an eager `fit` in which no step was nearly a tie.
 
     One tie decided otherwise moves an entry by twice the learning rate, so
     exact comparisons need such data.
