@@ -22,7 +22,8 @@ from keras_qpsbgd import constraints
 BATCH = 128
 VALIDATION_IMAGES = 5_000
 # The best of three settings each, in percent of the last 5,000 training images,
-# which were the validation images then, seeds 100 and 101 (`--no-test --first-seed 100 --seeds 2` and `--rate`, ...):
+# which were the validation images then; seeds 100 and 101 (`--no-test
+# --first-seed 100 --seeds 2` and `--rate`, `--kappa` or `--adam-rate`):
 #   QP-SBGD  rate .002: 97.72; .004: 97.80; .002 with kappa 8: 97.78
 #   Adam     rate .0025: 98.06; .005: 98.00; .01: 97.91
 QPSBGD_RATE = 0.004
