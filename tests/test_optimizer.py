@@ -473,11 +473,11 @@ def test_overflow_under_loss_scaling_costs_one_step():
     )
 
     def loss(y_true, y_pred):
-        return 16.0 * tools.loss()(y_true, y_pred)
+        return 256.0 * tools.loss()(y_true, y_pred)
 
     model.compile(wrapper(opt, initial_scale=2.0**127), loss, run_eagerly=True)
     iterations = []
-    for _ in range(8):
+    for _ in range(16):
         model.train_on_batch(x[:6], y[:6])
         iterations.append(int(opt.iterations))
     # The first steps overflow and are the wrapper's to skip; none of the finite
