@@ -476,14 +476,15 @@ def test_overflow_under_loss_scaling_costs_one_step():
         return 256.0 * tools.loss()(y_true, y_pred)
 
     model.compile(wrapper(opt, initial_scale=2.0**127), loss, run_eagerly=True)
-    iterations = []
+    moved = []
     for _ in range(16):
+        before = tools.kernels(model)[1]
         model.train_on_batch(x[:6], y[:6])
-        iterations.append(int(opt.iterations))
+        moved.append(not np.array_equal(tools.kernels(model)[1], before))
     # The first steps overflow and are the wrapper's to skip; none of the finite
     # ones that follow finds anything infinite.
-    assert iterations[0] == 0
-    assert iterations[-1] >= 2
+    assert not moved[0]
+    assert sum(moved) >= 2
     assert opt.skipped_updates == 0
 
 
