@@ -73,14 +73,12 @@ def host_solver_alive():
 
 
 def begin_pass(recorder):
-    """Announces that `recorder` will read what is recorded from here on."""
-    current = getattr(_local, "current", None)
-    if (
-        current is None
-        or current.recorder() is not recorder
-        or current.graph is not _keras.current_graph()
-    ):
-        _local.current = Pass(recorder)
+    """Announces that `recorder` will read what is recorded from here on.
+
+    A pass that was announced but never read (a wrapping optimizer skipped the
+    step, an exception ended it) is forgotten.
+    """
+    _local.current = Pass(recorder)
 
 
 def end_pass(recorder):

@@ -464,18 +464,15 @@ def test_non_finite_micro_batch_restarts_the_update():
 def test_overflow_under_loss_scaling_costs_one_step():
     """What an overflowing step recorded is not mixed into the next one."""
     x, y = tools.data()
-    model = tools.small_model()
+    model = tools.small_model(dtype="mixed_float16")
     opt = tools.optimizer()
     wrapper = (
         keras.optimizers.LossScaleOptimizer
         if _keras.KERAS_3
         else keras.mixed_precision.LossScaleOptimizer
     )
-
-    def loss(y_true, y_pred):
-        return 256.0 * tools.loss()(y_true, y_pred)
-
-    model.compile(wrapper(opt, initial_scale=2.0**127), loss, run_eagerly=True)
+    wrapped = wrapper(opt, initial_scale=2.0**26)  # float16 ends at 2^16
+    model.compile(wrapped, tools.loss(), run_eagerly=True)
     moved = []
     for _ in range(16):
         before = tools.kernels(model)[1]
