@@ -163,12 +163,6 @@ def build_inner(optimizer, variables):
         optimizer.build(variables)
 
 
-def tf_variable(variable):
-    """The `tf.Variable` behind a Keras variable."""
-    value = getattr(variable, "value", variable)
-    return variable if callable(value) else value
-
-
 def current_graph():
     """The graph being traced, or `None` in eager execution."""
     if tf.executing_eagerly():

@@ -163,7 +163,7 @@ def test_two_replicas(reference, backend):
     model.fit(x, y, batch_size=tools.BATCH, shuffle=False, verbose=0)
     tools.assert_equal(tools.kernels(model), expected)
     for layer in model.layers[-2:]:
-        kernel = _keras.tf_variable(layer.kernel)
+        kernel = tools.tf_variable(layer.kernel)
         copies = strategy.experimental_local_results(kernel)
         assert len(copies) == 2
         np.testing.assert_array_equal(copies[0].numpy(), copies[1].numpy())

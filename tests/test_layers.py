@@ -147,7 +147,7 @@ def test_forward_and_straight_through_gradient():
         loss = tf.reduce_sum(y**2)
     kernel, bias = layer.trainable_variables
     d_x, d_kernel, d_bias = tape.gradient(
-        loss, [x, _keras.tf_variable(kernel), _keras.tf_variable(bias)]
+        loss, [x, tools.tf_variable(kernel), tools.tf_variable(bias)]
     )
     w = ops.sign(tf.convert_to_tensor(kernel))
     scale = 1 / np.sqrt(5)

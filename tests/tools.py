@@ -127,6 +127,12 @@ def clear_cut_fit(seed, **arguments):
     return found
 
 
+def tf_variable(variable):
+    """The `tf.Variable` behind a Keras variable."""
+    value = getattr(variable, "value", variable)
+    return variable if callable(value) else value
+
+
 def gradients(model, x, y, training=True):
     with tf.GradientTape() as tape:
         value = loss()(y, model(x, training=training))
