@@ -25,6 +25,7 @@ def main(argv=None):
     commands = parser.add_subparsers(metavar="command", required=True)
     _add_demo(commands)
     _add_backends(commands)
+    _add_qpu_cost(commands)
     arguments = parser.parse_args(argv)
     return arguments.run(arguments)
 
@@ -131,6 +132,146 @@ def _backends(arguments):
         for line in lines[1:]:
             print(" " * indent + line)
     return 0
+
+
+def _add_qpu_cost(commands):
+    parser = commands.add_parser(
+        "qpu-cost",
+        help="what training a network on a D-Wave QPU would cost",
+        description=(
+            "Embeds the layers of a network on a D-Wave chip, and estimates "
+            "the QPU time of training it. Needs no token and calls no QPU. "
+            "Times are those of Ocean's cost model for an Advantage system of "
+            "2022, the newest that Ocean ships."
+        ),
+    )
+    parser.add_argument(
+        "network",
+        help="layer sizes such as 16-4-4-2, or a saved model (.keras, .h5)",
+    )
+    parser.add_argument(
+        "--steps",
+        type=_positive,
+        default=1000,
+        help="training steps (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--num-reads",
+        type=_positive,
+        default=100,
+        help="anneals per call (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--annealing-time",
+        type=float,
+        help="microseconds per anneal (default: the chip's, 20)",
+    )
+    parser.add_argument(
+        "--topology",
+        choices=["pegasus", "zephyr"],
+        default="pegasus",
+        help="of the chip (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--block-size",
+        type=_positive,
+        help=(
+            "solve wider layers by blocks of so many inputs (default: as a "
+            "whole if the chip holds them, else 64)"
+        ),
+    )
+    parser.set_defaults(run=_qpu_cost)
+
+
+def _qpu_cost(arguments):
+    from keras_qpsbgd import backends
+    from keras_qpsbgd.backends.qpu_cost import layer_cost
+
+    try:
+        layers = _layers(arguments.network)
+        backend = backends.get(
+            {
+                "name": "dwave",
+                "mock": True,
+                "topology": arguments.topology,
+                "num_reads": arguments.num_reads,
+                "annealing_time": arguments.annealing_time,
+                "block_size": arguments.block_size,
+            }
+        )
+        start = time.perf_counter()
+        costs = []
+        for name, inputs, outputs in layers:
+            _say(f"embedding {name} ...")
+            costs.append(layer_cost(backend, inputs, outputs))
+        _say("")
+    except (ValueError, OSError, backends.BackendUnavailable) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(_cost_table(layers, costs, arguments.steps))
+    seconds = sum(cost.seconds for cost in costs)
+    ratio = sum(cost.one_by_one_seconds for cost in costs) / seconds
+    embedding = time.perf_counter() - start
+    print(
+        f"\n{arguments.steps:,} steps: {arguments.steps * seconds:,.1f} s of "
+        f"QPU access time, {ratio:.1f} times less than with a call per "
+        "column.\n"
+        f"Embedded in {embedding:.1f} s, once; kept on disk."
+    )
+    if any(cost.block_size < cost.num_variables for cost in costs):
+        print("Layers solved by blocks may need fewer calls: sweeps end early.")
+    return 0
+
+
+def _cost_table(layers, costs, steps):
+    head = (
+        f"{'layer':<16} {'inputs':>6} {'outputs':>7} {'chain':>5} "
+        f"{'copies':>6} {'calls/step':>10} {'ms/step':>10} {'QPU s':>11}"
+    )
+    lines = [head, "-" * len(head)]
+    for (name, _, _), cost in zip(layers, costs):
+        lines.append(
+            f"{name[:16]:<16} {cost.num_variables:>6} {cost.num_columns:>7} "
+            f"{cost.longest_chain:>5} {cost.copies:>6} {cost.calls:>10} "
+            f"{1000 * cost.seconds:>10,.1f} {steps * cost.seconds:>11,.1f}"
+        )
+    return "\n".join(lines)
+
+
+def _say(text):
+    """A line that the next one replaces, for people who wait."""
+    if sys.stdout.isatty():
+        print(f"\r{text:<{WIDTH - 1}}\r", end="", flush=True)
+
+
+def _layers(network):
+    """Names, inputs and outputs of the binary layers."""
+    if re.fullmatch(r"\d+(-\d+)+", network):
+        sizes = [int(size) for size in network.split("-")]
+        if min(sizes) < 1:
+            raise ValueError(
+                f"Layers have at least one unit. Received: {network}"
+            )
+        pairs = zip(sizes, sizes[1:])
+        return [(f"{n} x {m}", n, m) for n, m in pairs]
+    if not network.endswith((".keras", ".h5")):
+        raise ValueError(
+            "`network` must be sizes such as 16-4-4-2 or the file of a saved "
+            f"model. Received: {network}"
+        )
+    from tensorflow import keras
+
+    model = keras.models.load_model(network, compile=False)
+    marked = [
+        getattr(variable, "qubo_accumulator", None)
+        for variable in model.trainable_variables
+    ]
+    layers = [
+        (acc.name, acc.num_variables, acc.num_columns) for acc in marked if acc
+    ]
+    if not layers:
+        raise ValueError(f"The model has no binary layer. Received: {network}")
+    return layers
 
 
 def _wrap(text, width):

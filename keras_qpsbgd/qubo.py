@@ -116,6 +116,24 @@ class Qubo:
     def num_columns(self):
         return self.fields.shape[1]
 
+    # Index in the layer of the first column, where this is a part of a layer.
+    first_column = 0
+
+    def columns(self, start, stop):
+        """The problem of some of the columns."""
+        if (start, stop) == (0, self.num_columns):
+            return self
+        gradients = self.row_gradients
+        part = Qubo(
+            self._couplings,
+            self.fields[:, start:stop],
+            self.offset[start:stop],
+            self.normalized_rows,
+            None if gradients is None else gradients[:, start:stop],
+        )
+        part.first_column = self.first_column + start
+        return part
+
     def energy(self, states):
         """Energies (m,) of `states` (n, m), or of one state (n,) per column.
 
@@ -150,6 +168,28 @@ class Qubo:
             dimod.SPIN,
         )
         return bqm
+
+    def to_union_bqm(self):
+        """All columns as one spin model without couplings between them.
+
+        Variable i of column j has the label `j * num_variables + i`. Its energy
+        is the sum of the columns' energies.
+        """
+        n, m = self.num_variables, self.num_columns
+        first, second = np.triu_indices(n, 1)
+        starts = n * np.arange(m)[:, None]
+        couplings = np.asarray(self.couplings, dtype=np.float64)
+        pairs = 2 * couplings[first, second]
+        return dimod.BinaryQuadraticModel.from_numpy_vectors(
+            np.asarray(self.fields, dtype=np.float64).T.ravel(),
+            (
+                (starts + first).ravel(),
+                (starts + second).ravel(),
+                np.tile(pairs, m),
+            ),
+            float(self.offset.sum()) + m * float(np.trace(couplings)),
+            dimod.SPIN,
+        )
 
     def __repr__(self):
         return (

@@ -6,11 +6,14 @@ A `Backend` turns a `Qubo` (n variables, m columns, shared couplings) into a
 """
 
 from keras_qpsbgd.backends.backend import Backend
-from keras_qpsbgd.backends.backend import BackendUnavailable
 from keras_qpsbgd.backends.backend import GraphBackend
 from keras_qpsbgd.backends.backend import Solution
-from keras_qpsbgd.backends.backend import SolverError
 from keras_qpsbgd.backends.backend_sampler import as_sampler
+from keras_qpsbgd.backends.calls import process_pool
+from keras_qpsbgd.backends.errors import BackendUnavailable
+from keras_qpsbgd.backends.errors import BudgetExceeded
+from keras_qpsbgd.backends.errors import SolverError
+from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.registry import available
 from keras_qpsbgd.backends.registry import get
 from keras_qpsbgd.backends.registry import register
@@ -19,12 +22,15 @@ from keras_qpsbgd.backends.registry import serialize
 __all__ = [
     "Backend",
     "BackendUnavailable",
+    "BudgetExceeded",
     "GraphBackend",
     "Solution",
     "SolverError",
+    "TransientError",
     "as_sampler",
     "available",
     "get",
+    "process_pool",
     "register",
     "serialize",
 ]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import threading
 import weakref
 from typing import Optional
 
@@ -9,17 +10,15 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
+from keras_qpsbgd.backends import blocks
+from keras_qpsbgd.backends import calls
+from keras_qpsbgd.backends.errors import BackendUnavailable
+from keras_qpsbgd.backends.errors import check_number
 
 # Compiled searches by class, then by configuration and shape.
 _compiled = weakref.WeakKeyDictionary()
-
-
-class BackendUnavailable(RuntimeError):
-    """A backend cannot run here, or not on this layer: before training."""
-
-
-class SolverError(RuntimeError):
-    """A solver failed, or answered with something that is no solution."""
+# Arguments of every host backend that are saved, if they are not the default.
+_OPTIONS = ("block_size", "block_sweeps", "retries", "timeout_seconds")
 
 
 @dataclasses.dataclass
@@ -29,7 +28,10 @@ class Solution:
     Attributes:
         states: (n, m), int8, +1 or -1.
         energies: (m,), `Qubo.energy(states)`.
-        info: timings, reads, chain breaks, as the backend has them.
+        info: what the backend tells: `calls` made to the solver, `retries`,
+            `reads`, `energies` of all reads (reads, m) where there are several,
+            and its own figures, such as `qpu_access_time` (microseconds, as
+            in Ocean), `chain_break_fraction` and `proven_optimal` (per column).
         samples: (reads, n, m), all reads, where the backend returns several.
         sample_energies: (reads, m), their energies.
     """
@@ -46,6 +48,21 @@ class Backend:
 
     A subclass defines `sample` and, if it has arguments, `get_config`.
 
+    Args:
+        executor: a `concurrent.futures.Executor`; the columns of all layers are
+            then solved in parallel through it. Its workers get a copy of the
+            backend and open solver handles of their own. Never part of a
+            configuration; `backends.get(name, executor=...)` gives one to any
+            backend.
+        block_size: layers with more inputs are solved by blocks of so many,
+            see `backends/blocks.py`. `None`: as a whole.
+        block_sweeps: most sweeps over the blocks.
+        retries: how often a call is repeated that failed in a way that can pass
+            (time-out, too many requests, server error), after 1, 2, 4, ...
+            seconds.
+        timeout_seconds: how long to wait for the answer of a remote call, or
+            of an executor's worker.
+
     Example:
 
     ```python
@@ -60,6 +77,35 @@ class Backend:
 
     name = None
     max_variables = None
+    executor = None
+    block_size = None
+    block_sweeps = 4
+    retries = 3
+    timeout_seconds = 600.0
+    # What is opened when first needed and not copied to workers.
+    _handle = None
+
+    def __init__(
+        self,
+        executor=None,
+        block_size=None,
+        block_sweeps=4,
+        retries=3,
+        timeout_seconds=600.0,
+    ):
+        calls.check_executor(executor)
+        check_number("block_size", block_size, at_least=1, optional=True)
+        check_number("block_sweeps", block_sweeps, at_least=1)
+        check_number("retries", retries, at_least=0)
+        check_number("timeout_seconds", timeout_seconds, above=0)
+        self.executor = executor
+        self.block_size = block_size
+        self.block_sweeps = block_sweeps
+        self.retries = retries
+        self.timeout_seconds = timeout_seconds
+        self._lock = threading.RLock()
+
+    # What subclasses define
 
     def sample(self, qubo, seed):
         """Candidate states for all columns.
@@ -70,12 +116,51 @@ class Backend:
 
         Returns:
             `(samples, info)`: samples of shape (reads, n, m), and a dictionary.
+            Arrays in it have one entry per column.
         """
         raise NotImplementedError
 
+    def prepare(self, qubo):
+        """What is computed once for all columns: further arguments of `sample`.
+
+        The columns may then be sampled in several calls, in several places.
+        """
+        del qubo
+        return {}
+
+    def columns_per_call(self, num_variables, num_columns):
+        """How many columns one call of `sample` should get.
+
+        All of them, or, with an executor, an eighth: enough parts for some
+        workers, and not a part for each column.
+        """
+        del num_variables
+        return num_columns if self.executor is None else -(-num_columns // 8)
+
+    def reserve(self, num_variables, num_columns):
+        """Called before each call of `sample`; may raise. See `settle`."""
+
+    def settle(self, reserved, info):
+        """Called after it, with what `reserve` gave and the call's `info`.
+
+        `info` is `None` after a failure.
+        """
+
+    @classmethod
+    def configuration_missing(cls):
+        """What the user has yet to configure, as text; empty if nothing."""
+        return ""
+
+    def block_size_for(self, num_variables):
+        """How many variables are solved together."""
+        return min(num_variables, self.block_size or num_variables)
+
+    # What they inherit
+
     def check(self, num_variables, num_columns):
         """Raises `BackendUnavailable` if such a layer cannot be solved."""
-        if self.max_variables and num_variables > self.max_variables:
+        width = self.block_size_for(num_variables)
+        if self.max_variables and width > self.max_variables:
             raise BackendUnavailable(
                 f"The backend `{self.name}` solves layers of at most "
                 f"{self.max_variables} inputs. Use `native`, or a narrower "
@@ -92,27 +177,27 @@ class Backend:
         Returns:
             A `Solution`.
         """
-        n, m = qubo.num_variables, qubo.num_columns
-        samples, info = self.sample(qubo, int(seed))
-        samples = np.asarray(samples)
-        if samples.ndim != 3 or samples.shape[1:] != (n, m) or not len(samples):
-            raise SolverError(
-                f"The backend `{self.name}` must return samples of shape "
-                f"(reads, {n}, {m}). Received: shape {samples.shape}"
+        seed = int(seed)
+        block_size = self.block_size_for(qubo.num_variables)
+        if block_size < qubo.num_variables:
+            states, info = blocks.solve(
+                qubo, seed, block_size, self._solve_whole, self.block_sweeps
             )
-        if not np.isin(samples, (-1, 1)).all():
-            wrong = np.unique(samples[~np.isin(samples, (-1, 1))])[:5]
-            raise SolverError(
-                f"The backend `{self.name}` must return states of +1 and -1. "
-                f"Received: {wrong.tolist()}"
-            )
-        samples = samples.astype(np.int8)
+            return self._best(qubo, states[None], info)
+        return self._solve_whole(qubo, seed)
+
+    def _solve_whole(self, qubo, seed):
+        return self._best(qubo, *calls.sample(self, qubo, seed))
+
+    def _best(self, qubo, samples, info):
         ascent = np.einsum("nm,rnm->rm", qubo.fields, samples) > 0
         samples = np.where(ascent[:, None, :], -samples, samples)
         energies = np.stack([qubo.energy(states) for states in samples])
         best = energies.argmin(axis=0)
-        columns = np.arange(m)
+        columns = np.arange(qubo.num_columns)
         several = len(samples) > 1
+        if several:
+            info["energies"] = energies
         return Solution(
             states=samples[best, :, columns].T.copy(),
             energies=energies[best, columns],
@@ -122,7 +207,13 @@ class Backend:
         )
 
     def get_config(self):
-        return {}
+        """The arguments, without the executor."""
+        options = {name: getattr(self, name) for name in _OPTIONS}
+        return {
+            name: value
+            for name, value in options.items()
+            if value != getattr(type(self), name)
+        }
 
     @classmethod
     def from_config(cls, config):
@@ -134,6 +225,17 @@ class Backend:
         )
         return f"{type(self).__name__}({arguments})"
 
+    def __getstate__(self):
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if name not in ("executor", "_handle", "_lock")
+        }
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
 
 class GraphBackend(Backend):
     """Solves in TensorFlow, as part of the training graph.
@@ -143,6 +245,9 @@ class GraphBackend(Backend):
     generators differ between compiled and plain graphs. Backends of equal class
     and `get_config` share what was compiled.
     """
+
+    def __init__(self):
+        super().__init__()
 
     def search(self, problem, seed):
         """States (n, m) of +1.0 and -1.0 for an `ops.Problem`.

@@ -1,79 +1,117 @@
 """Calls a host backend from inside a TensorFlow graph."""
 
+import concurrent.futures
+import time
+
+import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd.backends.backend import SolverError
+from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.qubo import Qubo
 
 
 class HostCall:
-    """Solves problems on the host and remembers what went wrong.
+    """Solves the problems of all layers on the host.
 
     TensorFlow turns an exception in a host callback into an error of its own,
     so the callback returns a message instead and keeps the exception.
 
     Args:
-        backend: a `Backend`.
+        backend: a `Backend`. With an executor the layers are solved in
+            parallel, otherwise one after the other.
         fallback: the `Backend` that solves what `backend` failed to, or `None`.
+        report: the `SolverReport` in which solves are counted.
         on_error: weak reference to a function that is called with each
             exception.
     """
 
-    def __init__(self, backend, fallback, on_error):
+    def __init__(self, backend, fallback, report, on_error):
         self.backend = backend
         self.fallback = fallback
+        self.report = report
         self.on_error = on_error
 
-    def __call__(self, problem, seed, name):
-        """States (n, m) and a message, empty if all went well.
+    def __call__(self, problems, seeds, names):
+        """States of all layers and a message for each, empty if it went well.
 
         On failure the states are zero, so that nothing moves.
 
         Args:
-            problem: an `ops.Problem`.
-            seed: int32 tensor of shape (2,).
-            name: name of the layer, for messages.
+            problems: list of `ops.Problem`.
+            seeds: list of int32 tensors of shape (2,).
+            names: names of the layers, for messages and the report.
         """
-        if problem.couplings is None:
-            names = ("normalized_rows", "row_gradients", "fields", "offset")
-        else:
-            names = ("couplings", "fields", "offset")
+        fields = [_field_names(problem) for problem in problems]
 
-        def callback(seed, *arrays):
-            given = dict(zip(names, arrays))
-            qubo = Qubo(given.pop("couplings", None), **given)
-            return self._solve(qubo, _fold(seed), name)
+        def callback(seeds, *arrays):
+            arrays = iter(arrays)
+            qubos = []
+            for layer in fields:
+                given = {field: next(arrays) for field in layer}
+                qubos.append(Qubo(given.pop("couplings", None), **given))
+            answers = self._solve_all(qubos, [_fold(s) for s in seeds], names)
+            states, messages = zip(*answers)
+            return [*states, np.array(messages)]
 
-        arrays = [getattr(problem, name) for name in names]
-        states, message = tf.numpy_function(
-            callback, [seed, *arrays], (tf.float32, tf.string)
+        arrays = [
+            getattr(problem, field)
+            for problem, layer in zip(problems, fields)
+            for field in layer
+        ]
+        *states, messages = tf.numpy_function(
+            callback,
+            [tf.stack(seeds), *arrays],
+            [tf.float32] * len(problems) + [tf.string],
         )
-        states.set_shape(problem.fields.shape)
-        message.set_shape(())
-        return states, message
+        for state, problem in zip(states, problems):
+            state.set_shape(problem.fields.shape)
+        messages.set_shape((len(problems),))
+        return states, messages
+
+    def _solve_all(self, qubos, seeds, names):
+        tasks = list(zip(qubos, seeds, names))
+        if self.backend.executor is None or len(tasks) == 1:
+            return [self._solve(*task) for task in tasks]
+        # These threads only wait for the executor's workers.
+        with concurrent.futures.ThreadPoolExecutor(len(tasks)) as threads:
+            return list(threads.map(lambda task: self._solve(*task), tasks))
 
     def _solve(self, qubo, seed, name):
+        start = time.perf_counter()
+        states, message, info = None, "", {}
+        failed = fell_back = False
         try:
-            return self._attempt(self.backend, qubo, seed), b""
+            solution = self.backend.solve(qubo, seed)
+            states, info = solution.states, solution.info
         except Exception as error:  # solvers may raise anything
+            failed = True
+            info = getattr(error, "info", {})
             self._tell(error)
             message = _message(name, self.backend, error)
-        if self.fallback is not None:
+        if failed and self.fallback is not None:
             try:
-                return self._attempt(self.fallback, qubo, seed), b""
+                states = self.fallback.solve(qubo, seed).states
+                message, fell_back = "", True
             except Exception as error:
                 self._tell(error)
                 message += "; " + _message(name, self.fallback, error)
-        return (0 * qubo.fields).astype("float32"), message.encode()
+        self.report.count(
+            name, time.perf_counter() - start, info, failed, fell_back
+        )
+        if states is None:
+            states = np.zeros(qubo.fields.shape)
+        return states.astype(np.float32), message.encode()
 
     def _tell(self, error):
         on_error = self.on_error()
         if on_error is not None:
             on_error(error)
 
-    @staticmethod
-    def _attempt(backend, qubo, seed):
-        return backend.solve(qubo, seed).states.astype("float32")
+
+def _field_names(problem):
+    if problem.couplings is None:
+        return ("normalized_rows", "row_gradients", "fields", "offset")
+    return ("couplings", "fields", "offset")
 
 
 def _message(name, backend, error):

@@ -21,7 +21,9 @@ from typing import NamedTuple
 import dimod
 
 from keras_qpsbgd.backends.backend import Backend
-from keras_qpsbgd.backends.backend import BackendUnavailable
+from keras_qpsbgd.backends.backend import GraphBackend
+from keras_qpsbgd.backends.calls import check_executor
+from keras_qpsbgd.backends.errors import BackendUnavailable
 
 ENTRY_POINTS = "keras_qpsbgd.backends"
 _HERE = "keras_qpsbgd.backends"
@@ -69,7 +71,27 @@ _entries = {
         "dwave-samplers tabu search; on the host",
         **_SAMPLERS,
     ),
+    "gurobi": _Entry(
+        _builtin("gurobi", "GurobiBackend"),
+        "Gurobi, exact where it has the time; on the host",
+        ("gurobipy",),
+        "keras_qpsbgd[gurobi]",
+    ),
+    "dwave": _Entry(
+        _builtin("dwave", "DWaveBackend"),
+        "a D-Wave quantum annealer, all columns of a layer in one call",
+        ("dwave.system",),
+        "keras_qpsbgd[dwave]",
+    ),
+    "leap_hybrid": _Entry(
+        _builtin("leap_hybrid", "LeapHybridBackend"),
+        "D-Wave's hybrid solver, all columns of a layer in one call",
+        ("dwave.system",),
+        "keras_qpsbgd[dwave]",
+    ),
 }
+# Values that no error message repeats.
+_SECRETS = ("token", "password", "secret", "api_key")
 
 
 class Availability(NamedTuple):
@@ -104,28 +126,45 @@ def register(name, backend_class):
     _entries[name] = _Entry(lambda: backend_class, _first_line(backend_class))
 
 
-def get(identifier):
+def get(identifier, executor=None):
     """A backend from a name, a configuration, a `Backend` or a `dimod.Sampler`.
 
     Args:
         identifier: `"native"`; `{"name": "native", "preset": "fast"}`; a
             `Backend`, which is returned as it is; or any `dimod.Sampler`, which
             is called once per column.
+        executor: a `concurrent.futures.Executor` through which columns and
+            layers are solved in parallel. A configuration may hold it, too.
 
     Raises:
         ValueError: the name is unknown.
         BackendUnavailable: the backend's package is not installed.
     """
+    config = {}
+    if isinstance(identifier, dict):
+        config = dict(identifier)
+        identifier = config.pop("name", None)
+        executor = config.pop("executor", executor)
+    backend = _get(identifier, config)
+    if executor is not None:
+        check_executor(executor)
+        if isinstance(backend, GraphBackend):
+            raise ValueError(
+                f"The backend `{backend.name}` solves in the training graph "
+                "and takes no `executor`. Received: "
+                f"executor={type(executor).__name__}"
+            )
+        backend.executor = executor
+    return backend
+
+
+def _get(identifier, config):
     if isinstance(identifier, Backend):
         return identifier
     if isinstance(identifier, dimod.Sampler):
         from keras_qpsbgd.backends.samplers import SamplerBackend
 
         return SamplerBackend(identifier)
-    config = {}
-    if isinstance(identifier, dict):
-        config = dict(identifier)
-        identifier = config.pop("name", None)
     if not isinstance(identifier, str):
         raise ValueError(
             "`backend` must be a name, a configuration with a `name`, a "
@@ -143,6 +182,17 @@ def get(identifier):
         raise BackendUnavailable(
             f"The backend `{identifier}` cannot run here: {missing}. "
             f"Received: backend={identifier!r}"
+        )
+    secrets = [
+        name
+        for name in config
+        if any(word in name.lower() for word in _SECRETS)
+    ]
+    if secrets:
+        raise ValueError(
+            "Secrets are no arguments, as arguments are saved with the model: "
+            "configure the solver's own package (`dwave setup`, a licence "
+            f"file). Received: {secrets} (values not shown)"
         )
     backend_class = entry.load()
     try:
@@ -171,9 +221,11 @@ def available():
     for name, entry in _all_entries().items():
         missing = _missing(entry)
         summary = entry.summary
-        if not missing and not summary:
+        if not missing:
             try:
-                summary = _first_line(entry.load())
+                backend_class = entry.load()
+                missing = backend_class.configuration_missing()
+                summary = summary or _first_line(backend_class)
             except Exception as error:  # a plug-in may fail in any way
                 missing = f"cannot be imported ({error})"
         rows.append(Availability(name, not missing, missing, summary))

@@ -1,7 +1,5 @@
 """Any `dimod.Sampler` as a backend, column by column."""
 
-import threading
-
 import dimod
 import numpy as np
 
@@ -16,25 +14,25 @@ class SamplerBackend(Backend):
 
     Args:
         sampler: a `dimod.Sampler`. It is called by one thread at a time.
+        options: dictionary with arguments of `Backend`, or `None`.
         **parameters: passed to `sampler.sample` for every column. A `seed` is
             added where the sampler takes one.
     """
 
-    def __init__(self, sampler, **parameters):
+    def __init__(self, sampler, options=None, **parameters):
+        super().__init__(**(options or {}))
         self.sampler = sampler
         self.parameters = parameters
         self.name = type(sampler).__name__
-        self._lock = threading.Lock()
 
-    def sample(self, qubo, seed):
+    def sample(self, qubo, seed, **shared):
         with self._lock:
-            return self._sample(qubo, seed)
+            return self._sample(qubo, seed, {**shared, **self.parameters})
 
-    def _sample(self, qubo, seed):
-        rng = np.random.default_rng(seed)
-        seeds = rng.integers(2**31, size=qubo.num_columns)
-        parameters = {**self.column_parameters(qubo), **self.parameters}
+    def _sample(self, qubo, seed, parameters):
+        seeds = _column_seeds(qubo, seed)
         seeded = "seed" in (self.sampler.parameters or {})
+        seeded = seeded and "seed" not in parameters
         model = qubo.to_bqm(0)
         order = list(model.variables)
         fields = np.asarray(qubo.fields, dtype=np.float64)
@@ -43,7 +41,7 @@ class SamplerBackend(Backend):
         for column in range(qubo.num_columns):
             model.add_linear_from_array(fields[:, column] - previous)
             previous = fields[:, column]
-            if seeded and "seed" not in self.parameters:
+            if seeded:
                 parameters["seed"] = int(seeds[column])
             sampleset = self.sampler.sample(model, **parameters)
             reads.append(_samples(sampleset, order))
@@ -54,12 +52,7 @@ class SamplerBackend(Backend):
         for column, read in enumerate(reads):
             samples[: len(read), :, column] = read
             samples[len(read) :, :, column] = read[-1]
-        return samples, {"reads": count}
-
-    def column_parameters(self, qubo):
-        """Parameters that are computed once for all columns of a layer."""
-        del qubo
-        return {}
+        return samples, {"reads": count, "calls": qubo.num_columns}
 
     def get_config(self):
         raise ValueError(
@@ -71,15 +64,6 @@ class SamplerBackend(Backend):
     def __repr__(self):
         return f"{type(self).__name__}({type(self.sampler).__name__})"
 
-    def __getstate__(self):
-        state = self.__dict__.copy()
-        del state["_lock"]
-        return state
-
-    def __setstate__(self, state):
-        self.__dict__.update(state)
-        self._lock = threading.Lock()
-
 
 class SimulatedAnnealingBackend(SamplerBackend):
     """Simulated annealing of dwave-samplers.
@@ -89,26 +73,34 @@ class SimulatedAnnealingBackend(SamplerBackend):
         num_sweeps: sweeps per annealing.
         beta_range: inverse temperatures at the start and at the end. `None`
             computes them once per layer and step, see `beta_range`.
+        **options: arguments of `Backend`.
     """
 
     name = "simulated_annealing"
 
-    def __init__(self, num_reads=10, num_sweeps=1000, beta_range=None):
+    def __init__(
+        self, num_reads=10, num_sweeps=1000, beta_range=None, **options
+    ):
         from dwave.samplers import SimulatedAnnealingSampler
 
         super().__init__(
             SimulatedAnnealingSampler(),
+            options,
             num_reads=num_reads,
             num_sweeps=num_sweeps,
         )
         self.name = "simulated_annealing"
         self.beta_range = beta_range
 
-    def column_parameters(self, qubo):
+    def prepare(self, qubo):
         return {"beta_range": self.beta_range or beta_range(qubo)}
 
     def get_config(self):
-        return {**self.parameters, "beta_range": self.beta_range}
+        return {
+            **Backend.get_config(self),
+            **self.parameters,
+            "beta_range": self.beta_range,
+        }
 
 
 class TabuBackend(SamplerBackend):
@@ -120,15 +112,17 @@ class TabuBackend(SamplerBackend):
         timeout: milliseconds after which a search ends. A search that ends this
             way is not repeatable, so the default is far above what the restarts
             take.
+        **options: arguments of `Backend`.
     """
 
     name = "tabu"
 
-    def __init__(self, num_reads=1, num_restarts=10, timeout=60_000):
+    def __init__(self, num_reads=1, num_restarts=10, timeout=60_000, **options):
         from dwave.samplers import TabuSampler
 
         super().__init__(
             TabuSampler(),
+            options,
             num_reads=num_reads,
             num_restarts=num_restarts,
             timeout=timeout,
@@ -136,7 +130,14 @@ class TabuBackend(SamplerBackend):
         self.name = "tabu"
 
     def get_config(self):
-        return dict(self.parameters)
+        return {**Backend.get_config(self), **self.parameters}
+
+
+def _column_seeds(qubo, seed):
+    """A seed for each column, which a cut into parts does not change."""
+    last = qubo.first_column + qubo.num_columns
+    seeds = np.random.default_rng(seed).integers(2**31, size=last)
+    return seeds[qubo.first_column :]
 
 
 def beta_range(qubo):

@@ -13,6 +13,7 @@ from keras_qpsbgd import accumulator
 from keras_qpsbgd import backends
 from keras_qpsbgd import ops
 from keras_qpsbgd.backends.on_host import HostCall
+from keras_qpsbgd.backends.report import SolverReport
 from keras_qpsbgd.optimizers.gradient_scale import GradientScale
 
 # Arguments that concern real variables only: the inner optimizer's business.
@@ -118,6 +119,7 @@ class QPSBGD(_keras.Optimizer):
                     f"({error}). Received: on_failure={on_failure!r}"
                 ) from error
         self.last_error = None
+        self._report = SolverReport()
         self.real_optimizer = self._inner(real_optimizer, real_only)
         self._recorder = accumulator.Recorder(
             on_host=not isinstance(self.backend, backends.GraphBackend)
@@ -215,6 +217,19 @@ class QPSBGD(_keras.Optimizer):
         return (
             int(tf.convert_to_tensor(self._skipped)) if self.is_built() else 0
         )
+
+    def solver_report(self):
+        """What the solver on the host was asked, cost and failed to do.
+
+        Returns:
+            A `SolverReport`: `layers` by name, their `total`; print it for a
+            table. Empty for backends that solve in the graph.
+
+        Example:
+
+        >>> print(model.optimizer.solver_report())
+        """
+        return self._report.copy()
 
     # The pass is announced before Keras takes the gradients
 
@@ -362,40 +377,48 @@ class QPSBGD(_keras.Optimizer):
         return states
 
     def _solve_all(self, kernels, problems):
-        states, messages = [], []
-        for index, ((_, acc), (problem, statistics)) in enumerate(
-            zip(kernels, problems)
-        ):
+        scaled, seeds = [], []
+        for index, (problem, statistics) in enumerate(problems):
             factor = self._scale.factor(problem, statistics, self._loss_scale())
-            problem = ops.scale_problem(problem, factor)
-            seed = tf.stack(
-                [
-                    tf.convert_to_tensor(self._seed) + 7919 * index,
-                    tf.cast(self.iterations, tf.int32),
-                ]
+            scaled.append(ops.scale_problem(problem, factor))
+            seeds.append(
+                tf.stack(
+                    [
+                        tf.convert_to_tensor(self._seed) + 7919 * index,
+                        tf.cast(self.iterations, tf.int32),
+                    ]
+                )
             )
-            if self._recorder.on_host:
-                solved, message = self._host_call(problem, seed, acc.name)
-                messages.append(message)
-            else:
-                solved = self.backend.solve_in_graph(problem, seed)
-            solved = tf.where(ops.informed(problem), solved, 0.0)
-            states.append(tf.reshape(solved, acc.kernel.shape))
-        if messages and self.on_failure == "raise":
-            checks = [
-                tf.debugging.Assert(message == "", [message])
-                for message in messages
+        names = [acc.name for _, acc in kernels]
+        if self._recorder.on_host and kernels:
+            solved = self._solve_on_host(scaled, seeds, names)
+        else:
+            solved = [
+                self.backend.solve_in_graph(problem, seed)
+                for problem, seed in zip(scaled, seeds)
             ]
-            if not tf.executing_eagerly():
-                with tf.control_dependencies(checks):
-                    states = [tf.identity(state) for state in states]
-        return states
+        return [
+            tf.reshape(
+                tf.where(ops.informed(problem), states, 0.0), acc.kernel.shape
+            )
+            for problem, states, (_, acc) in zip(scaled, solved, kernels)
+        ]
 
-    def _host_call(self, problem, seed, name):
+    def _solve_on_host(self, problems, seeds, names):
         # TensorFlow keeps callbacks alive; they must not keep the optimizer.
         on_error = weakref.WeakMethod(self._on_error)
-        call = HostCall(self.backend, self._fallback, on_error)
-        return call(problem, seed, name)
+        call = HostCall(self.backend, self._fallback, self._report, on_error)
+        states, messages = call(problems, seeds, names)
+        if self.on_failure != "raise":
+            return states
+        failed = tf.strings.reduce_join(messages, separator=" ")
+        check = tf.debugging.Assert(
+            tf.reduce_all(messages == ""), [tf.strings.strip(failed)]
+        )
+        if tf.executing_eagerly():
+            return states
+        with tf.control_dependencies([check]):
+            return [tf.identity(state) for state in states]
 
     def _on_error(self, error):
         self.last_error = error

@@ -1,0 +1,62 @@
+r"""Columns that are wider than a solver: sweeps over blocks of variables.
+
+With all variables B outside a block A held, the energy of the block is again a
+QUBO, with couplings $Q_{AA}$ and fields $s_A + 2 Q_{AB} g_B$. Each block is
+solved in its turn, for all columns at once, and the answer of a column is taken
+only if it is better. So the energy never rises.
+"""
+
+import numpy as np
+
+from keras_qpsbgd.backends import infos
+from keras_qpsbgd.backends.errors import BackendUnavailable
+from keras_qpsbgd.backends.errors import SolverError
+from keras_qpsbgd.qubo import Qubo
+
+
+def solve(qubo, seed, block_size, solve_block, sweeps):
+    """States (n, m) by block coordinate descent from sign(-s).
+
+    Args:
+        qubo: a `Qubo`.
+        seed: int. Every sweep cuts the variables into blocks in another way.
+        block_size: largest number of variables in a block.
+        solve_block: `(qubo, seed) -> Solution`.
+        sweeps: most sweeps; they end when one has improved no column.
+
+    Returns:
+        `(states, info)`.
+    """
+    n = qubo.num_variables
+    couplings = np.asarray(qubo.couplings, dtype=np.float64)
+    fields = np.asarray(qubo.fields, dtype=np.float64)
+    rng = np.random.default_rng(seed)
+    states = np.where(fields > 0, -1.0, 1.0)
+    # Kept up to date, so that a block costs |A| n m instead of n n m.
+    forces = couplings @ states
+    told = []
+    for _ in range(sweeps):
+        improved = False
+        for block in np.array_split(rng.permutation(n), -(-n // block_size)):
+            block.sort()
+            inner = couplings[np.ix_(block, block)]
+            outside = forces[block] - inner @ states[block]
+            part = Qubo(inner, fields[block] + 2 * outside)
+            try:
+                solution = solve_block(part, int(rng.integers(2**31)))
+            except (SolverError, BackendUnavailable) as error:
+                error.info = infos.over_blocks([*told, error.info])
+                raise
+            told.append(solution.info)
+            before = part.energy(states[block])
+            tolerance = 1e-9 * (np.abs(before) + np.trace(inner))
+            better = solution.energies < before - tolerance
+            if not better.any():
+                continue
+            improved = True
+            change = np.where(better, solution.states - states[block], 0.0)
+            states[block] += change
+            forces += couplings[:, block] @ change
+        if not improved:
+            break
+    return states.astype(np.int8), infos.over_blocks(told)

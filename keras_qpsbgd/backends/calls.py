@@ -1,0 +1,243 @@
+"""From the columns of a layer to calls of a solver.
+
+The columns are cut into parts, each part is one call of `Backend.sample`. Calls
+run here, one after the other, or through an executor, all at once. A call that
+fails in a way that can pass is repeated.
+"""
+
+import concurrent.futures
+import functools
+import multiprocessing
+import pickle
+import threading
+import time
+
+import numpy as np
+
+from keras_qpsbgd.backends import infos
+from keras_qpsbgd.backends.errors import BackendUnavailable
+from keras_qpsbgd.backends.errors import SolverError
+from keras_qpsbgd.backends.errors import TransientError
+
+FIRST_WAIT = 1.0  # seconds before the first retry; doubled for each further
+
+_worker = threading.local()
+
+
+def sample(backend, qubo, seed):
+    """Samples all columns of `qubo`.
+
+    Returns:
+        `(samples, info)` as `Backend.sample` does.
+    """
+    n, m = qubo.num_variables, qubo.num_columns
+    width = max(1, backend.columns_per_call(n, m))
+    shared = backend.prepare(qubo)
+    kind = _Here if backend.executor is None else _Elsewhere
+    calls = [
+        kind(backend, qubo.columns(start, min(start + width, m)), seed, shared)
+        for start in range(0, m, width)
+    ]
+    retries = 0
+    answers = []
+    try:
+        for call in calls:
+            call.begin()
+        for call in calls:
+            for attempt in range(backend.retries + 1):
+                try:
+                    samples, info = call.result()
+                    answers.append(
+                        (_checked(backend, call.qubo, samples), info)
+                    )
+                    break
+                except TransientError:
+                    if attempt == backend.retries:
+                        raise
+                    retries += 1
+                    time.sleep(FIRST_WAIT * 2**attempt)
+                    call.begin()
+    except Exception as error:
+        for call in calls:
+            call.cancel()
+        if isinstance(error, (SolverError, BackendUnavailable)):
+            error.info = _told(calls, answers, retries)
+        raise
+    info = _told(calls, answers, retries)
+    return _join([samples for samples, _ in answers]), info
+
+
+def _told(calls, answers, retries):
+    info = infos.over_columns([info for _, info in answers])
+    made = sum(call.made for call in calls)
+    # A backend may make several calls in one `sample`, and count them.
+    info["calls"] = info.get("calls", len(answers)) + made - len(answers)
+    info["retries"] = retries
+    return info
+
+
+class _Here:
+    """A call in this thread."""
+
+    reserved = None
+    made = 0
+
+    def __init__(self, backend, qubo, seed, shared):
+        self.backend = backend
+        self.qubo = qubo
+        self.seed = seed
+        self.shared = shared
+
+    def begin(self):
+        pass
+
+    def result(self):
+        self.reserved = self._reserve()
+        return self._settled(self._run)
+
+    def cancel(self):
+        pass
+
+    def _reserve(self):
+        return self.backend.reserve(
+            self.qubo.num_variables, self.qubo.num_columns
+        )
+
+    def _run(self):
+        return self.backend.sample(self.qubo, self.seed, **self.shared)
+
+    def _settled(self, run):
+        self.made += 1
+        try:
+            samples, info = run()
+        except Exception as error:
+            self.backend.settle(self.reserved, getattr(error, "info", None))
+            raise
+        self.backend.settle(self.reserved, info)
+        return samples, info
+
+
+class _Elsewhere(_Here):
+    """A call by a worker of the backend's executor.
+
+    Whatever the worker does, budget and retries are kept here.
+    """
+
+    future = None
+
+    def begin(self):
+        self.reserved = self._reserve()
+        self.future = self.backend.executor.submit(
+            _in_worker,
+            pickle.dumps(self.backend),
+            self.qubo,
+            self.seed,
+            self.shared,
+        )
+
+    def result(self):
+        future, self.future = self.future, None
+        try:
+            return self._settled(lambda: self._wait(future))
+        finally:
+            future.cancel()  # after a time-out; does nothing if it is done
+
+    def cancel(self):
+        if self.future is not None:
+            self.future.cancel()
+            self.backend.settle(self.reserved, None)
+
+    def _wait(self, future):
+        timeout = self.backend.timeout_seconds
+        try:
+            return future.result(timeout)
+        except (TimeoutError, concurrent.futures.TimeoutError) as error:
+            raise TransientError(
+                f"A worker of the executor gave no answer in {timeout:g} s "
+                "(`timeout_seconds`)"
+            ) from error
+        except concurrent.futures.BrokenExecutor as error:
+            raise SolverError(
+                f"The executor's workers died: {error}. Scripts that start "
+                "a process pool need an `if __name__ == '__main__':` around "
+                "what they do"
+            ) from error
+        except concurrent.futures.CancelledError as error:
+            raise SolverError("The executor cancelled the call") from error
+
+
+def _in_worker(pickled, qubo, seed, shared):
+    """Runs in the worker, which keeps its backends and their handles."""
+    if not hasattr(_worker, "backend"):
+        # Per thread: solver handles are not shared between threads.
+        _worker.backend = functools.lru_cache(maxsize=8)(pickle.loads)
+    return _worker.backend(pickled).sample(qubo, seed, **shared)
+
+
+def check_executor(executor):
+    """Refuses what is no executor, and forked processes.
+
+    TensorFlow's threads and a solver's handles do not survive a fork.
+    """
+    if executor is None:
+        return
+    if not callable(getattr(executor, "submit", None)):
+        raise TypeError(
+            "`executor` must be a `concurrent.futures.Executor`. Received: "
+            f"executor={executor!r}"
+        )
+    if isinstance(executor, concurrent.futures.ProcessPoolExecutor):
+        # There is no public way to ask.
+        if executor._mp_context.get_start_method() == "fork":
+            raise ValueError(
+                "`executor` must not fork its processes. Use "
+                "`keras_qpsbgd.backends.process_pool(max_workers)`, which "
+                "spawns them. Received: a ProcessPoolExecutor that forks"
+            )
+
+
+def process_pool(max_workers=None):
+    """A pool of spawned processes, to be used as `executor`.
+
+    The script that makes one needs an `if __name__ == "__main__":`, as each
+    process imports it.
+
+    Args:
+        max_workers: number of processes; `None` is that of the CPUs.
+    """
+    return concurrent.futures.ProcessPoolExecutor(
+        max_workers, mp_context=multiprocessing.get_context("spawn")
+    )
+
+
+def _checked(backend, qubo, samples):
+    """The samples as int8, if they are samples."""
+    n, m = qubo.num_variables, qubo.num_columns
+    samples = np.asarray(samples)
+    if samples.ndim != 3 or samples.shape[1:] != (n, m) or not len(samples):
+        raise SolverError(
+            f"The backend `{backend.name}` must return samples of shape "
+            f"(reads, {n}, {m}). Received: shape {samples.shape}"
+        )
+    valid = (samples == 1) | (samples == -1)
+    if not valid.all():
+        raise SolverError(
+            f"The backend `{backend.name}` must return states of +1 and -1. "
+            f"Received: {np.unique(samples[~valid])[:5].tolist()}"
+        )
+    return samples.astype(np.int8)
+
+
+def _join(parts):
+    """Samples (reads, n, m) from those of parts of the columns.
+
+    Where parts have different numbers of reads the last is repeated.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    reads = max(len(part) for part in parts)
+    padded = [
+        np.concatenate([part, np.repeat(part[-1:], reads - len(part), axis=0)])
+        for part in parts
+    ]
+    return np.concatenate(padded, axis=-1)

@@ -1,0 +1,68 @@
+"""What a quantum annealer does to a problem: scale it, and take its time."""
+
+import numpy as np
+
+# Control errors of current chips (sd of h about 0.01 to 0.025, of J about
+# 0.015): smaller values are not what the chip anneals.
+PRECISION = 0.02
+
+
+def scale_factor(bqm, properties):
+    """The factor by which a chip multiplies a problem to use its ranges.
+
+    Args:
+        bqm: spin model on the chip's qubits.
+        properties: of the sampler: `h_range`, `extended_j_range` or `j_range`,
+            `per_qubit_coupling_range`.
+    """
+    linear, (first, second, pairs), _ = bqm.to_numpy_vectors()
+    couplings = properties.get("extended_j_range") or properties["j_range"]
+    excess = [
+        _excess(linear, properties["h_range"]),
+        _excess(pairs, couplings),
+    ]
+    per_qubit = properties.get("per_qubit_coupling_range")
+    if per_qubit:
+        sums = np.zeros(len(linear))
+        np.add.at(sums, first, pairs)
+        np.add.at(sums, second, pairs)
+        excess.append(_excess(sums, per_qubit))
+    largest = max(excess)
+    return 1.0 / largest if largest > 0 else 1.0
+
+
+def _excess(values, bounds):
+    """By what the values must be divided to lie within the bounds."""
+    low, high = bounds
+    least = values.min(initial=0.0) / low if low else 0.0
+    return max(least, values.max(initial=0.0) / high if high else 0.0)
+
+
+def access_time(sampler, num_qubits, **parameters):
+    """Estimated QPU access time of one call, in seconds.
+
+    Args:
+        sampler: a `DWaveSampler` or its mock.
+        num_qubits: qubits that the problem occupies.
+        **parameters: of the call: `num_reads`, `annealing_time`, ...
+    """
+    solver = getattr(sampler, "solver", None) or offline_solver(
+        sampler.properties
+    )
+    return 1e-6 * solver.estimate_qpu_access_time(num_qubits, **parameters)
+
+
+def offline_solver(properties):
+    """Ocean's own cost model, for a chip of which only properties are known.
+
+    Without timing data among them it takes those of an Advantage system of
+    2022, the newest that Ocean ships.
+    """
+    from dwave.cloud.solver import StructuredSolver
+    from dwave.cloud.testing import mocks
+
+    timing = properties.get("problem_timing_data")
+    timing = timing or mocks.qpu_problem_timing_data("advantage")
+    data = mocks.structured_solver_data()
+    data["properties"]["problem_timing_data"] = timing
+    return StructuredSolver(client=None, data=data)

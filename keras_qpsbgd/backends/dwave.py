@@ -1,0 +1,344 @@
+"""A layer's columns on a D-Wave quantum annealer, side by side."""
+
+import warnings
+
+import numpy as np
+
+from keras_qpsbgd.backends import chip
+from keras_qpsbgd.backends import ocean
+from keras_qpsbgd.backends.backend import Backend
+from keras_qpsbgd.backends.budget import Budget
+from keras_qpsbgd.backends.cliques import Cliques
+from keras_qpsbgd.backends.errors import BackendUnavailable
+from keras_qpsbgd.backends.errors import SolverError
+from keras_qpsbgd.backends.errors import check_number
+
+BLOCK_SIZE = 64
+
+
+class DWaveBackend(Backend):
+    r"""The QPU, through dwave-system.
+
+    The couplings of a layer are a complete graph on its inputs, the same for
+    all columns. So the embedding of $K_n$ is found once per number of inputs,
+    kept for the run and on disk, and laid on the chip as many times as there
+    are columns, or as fit: all columns are annealed in one call, each on its
+    own qubits. Columns that find no place are left to a further call. A layer
+    that is wider than the largest clique is solved by blocks.
+
+    The best read of each column is taken. `Solution.info` has
+    `qpu_access_time` (microseconds), `chain_break_fraction` (per column),
+    `reads` and `energies`.
+
+    Access is configured in D-Wave's own ways (`dwave setup --auth`, or the
+    environment variable `DWAVE_API_TOKEN`); there is no argument for a token.
+
+    Args:
+        solver: name of the solver, or a dictionary of features; `None` takes
+            what D-Wave's configuration says, else the largest QPU.
+        topology: `"pegasus"` or `"zephyr"`, to choose a solver by it.
+        num_reads: anneals per call.
+        annealing_time: microseconds per anneal; `None` is the solver's default.
+        chain_strength: coupling that holds the qubits of a variable together;
+            `None` is dwave-system's `uniform_torque_compensation`.
+        parameters: dictionary of further parameters of the solver.
+        qpu_budget_seconds: no call is made that could bring the QPU access time
+            of this backend above it; `on_failure` decides what happens then.
+            Calls that failed without a report count with their estimate. The
+            count starts anew when a saved optimizer is loaded.
+        profile: section of D-Wave's configuration file.
+        region: of Leap.
+        mock: True replaces the chip by simulated annealing, see
+            `mock_qpu.py`; all else, embeddings, times and ranges, stays.
+        sampler: a structured `dimod.Sampler`, such as a `DWaveSampler` that is
+            open already. Not saved.
+        **options: arguments of `Backend`.
+
+    Example:
+
+    >>> optimizer = kq.QPSBGD(
+    ...     0.02,
+    ...     backend={"name": "dwave", "qpu_budget_seconds": 30},
+    ...     on_failure="native",
+    ... )
+    """
+
+    name = "dwave"
+
+    def __init__(
+        self,
+        solver=None,
+        topology=None,
+        num_reads=100,
+        annealing_time=None,
+        chain_strength=None,
+        parameters=None,
+        qpu_budget_seconds=None,
+        profile=None,
+        region=None,
+        mock=False,
+        sampler=None,
+        **options,
+    ):
+        super().__init__(**options)
+        if topology not in (None, "pegasus", "zephyr"):
+            raise ValueError(
+                '`topology` must be "pegasus", "zephyr" or None. Received: '
+                f"topology={topology!r}"
+            )
+        if topology is not None and solver is not None:
+            raise ValueError(
+                "Only one of `solver` and `topology` can be chosen. Received: "
+                f"solver={solver!r}, topology={topology!r}"
+            )
+        check_number("num_reads", num_reads, at_least=1)
+        check_number("annealing_time", annealing_time, above=0, optional=True)
+        check_number(
+            "qpu_budget_seconds", qpu_budget_seconds, at_least=0, optional=True
+        )
+        self.solver = solver
+        self.topology = topology
+        self.num_reads = num_reads
+        self.annealing_time = annealing_time
+        self.chain_strength = chain_strength
+        self.parameters = dict(parameters or {})
+        self.qpu_budget_seconds = qpu_budget_seconds
+        self.profile = profile
+        self.region = region
+        self.mock = mock
+        self.sampler = sampler
+        self.budget = Budget(qpu_budget_seconds)
+        self._warned = False
+
+    # Set-up
+
+    @classmethod
+    def configuration_missing(cls):
+        missing = ocean.token_missing()
+        return missing and f"{missing} With `mock=True` it needs none."
+
+    def check(self, num_variables, num_columns):
+        """Connects, and embeds what the layer needs, before training."""
+        super().check(num_variables, num_columns)
+        width = self.block_size_for(num_variables)
+        if not self.copies(width, num_columns):
+            raise BackendUnavailable(
+                f"The chip holds no complete graph of {width} variables. Give "
+                "`dwave` a smaller `block_size`. Received: "
+                f"block_size={self.block_size}, a layer of {num_variables} "
+                "inputs"
+            )
+        properties = self.open().sampler.properties
+        for name, value in self._call_parameters().items():
+            low, high = properties.get(f"{name}_range") or (-np.inf, np.inf)
+            if isinstance(value, (int, float)) and not low <= value <= high:
+                raise BackendUnavailable(
+                    f"`{name}` must be between {low:g} and {high:g} on this "
+                    f"solver. Received: {name}={value}"
+                )
+
+    def open(self):
+        """The sampler and its embeddings, opened when first needed."""
+        with self._lock:
+            if self._handle is None:
+                self._handle = _Chip(self.sampler or self._connect())
+            return self._handle
+
+    def _connect(self):
+        if self.mock:
+            from keras_qpsbgd.backends.mock_qpu import MockQPU
+
+            return MockQPU(self.topology or "pegasus")
+        solver = self.solver
+        if self.topology is not None:
+            solver = {
+                "topology__type": self.topology,
+                "order_by": "-num_active_qubits",
+            }
+        return ocean.connect(
+            "DWaveSampler",
+            self.timeout_seconds,
+            solver=solver,
+            profile=self.profile,
+            region=self.region,
+        )
+
+    def copies(self, num_variables, num_columns):
+        """Embeddings for a call: at most one for each column."""
+        return self.open().cliques.copies(num_variables, num_columns)
+
+    def block_size_for(self, num_variables):
+        if self.block_size is not None:
+            return min(num_variables, self.block_size)
+        largest = self.open().cliques.largest()
+        if num_variables <= largest:
+            return num_variables
+        return min(BLOCK_SIZE, largest)
+
+    # Calls
+
+    def columns_per_call(self, num_variables, num_columns):
+        copies = len(self.copies(num_variables, num_columns))
+        number = -(-num_columns // max(copies, 1))
+        return -(-num_columns // number)  # calls of about equal size
+
+    def estimate(self, num_variables, num_columns):
+        """Estimated QPU seconds of one call."""
+        copies = self.copies(num_variables, num_columns)
+        qubits = sum(len(chain) for copy in copies for chain in copy.values())
+        parameters = self._call_parameters()
+        parameters.pop("label", None)
+        return chip.access_time(self.open().sampler, qubits, **parameters)
+
+    def reserve(self, num_variables, num_columns):
+        return self.budget.reserve(self.estimate(num_variables, num_columns))
+
+    def settle(self, reserved, info):
+        microseconds = (info or {}).get("qpu_access_time")
+        charged = reserved if microseconds is None else 1e-6 * microseconds
+        self.budget.settle(reserved, charged)
+
+    def sample(self, qubo, seed):
+        del seed  # a QPU has none
+        structure = self.open().structure(qubo.num_variables, qubo.num_columns)
+        problem = structure.embed_bqm(
+            qubo.to_union_bqm(), chain_strength=self.chain_strength
+        )
+        self._warn_if_imprecise(problem)
+        found = ocean.sample(
+            self.open().sampler,
+            problem,
+            self.timeout_seconds,
+            **self._call_parameters(),
+        )
+        samples, breaks = _unembed(found, structure)
+        shape = (len(samples), qubo.num_columns, qubo.num_variables)
+        breaks = breaks.reshape(shape).mean(axis=(0, 2))
+        if (breaks == 1).all() and any(len(c) > 1 for c in structure.values()):
+            raise SolverError(
+                "All chains are broken in all reads. Raise `chain_strength`. "
+                f"Received: chain_strength={self.chain_strength}"
+            )
+        info = {
+            "calls": 1,
+            "reads": int(found.record.num_occurrences.sum()),
+            "qpu_access_time": float(
+                found.info.get("timing", {}).get("qpu_access_time", 0.0)
+            ),
+            "chain_break_fraction": breaks,
+        }
+        return samples.reshape(shape).swapaxes(1, 2), info
+
+    def _call_parameters(self):
+        parameters = {"num_reads": self.num_reads, **self.parameters}
+        if self.annealing_time is not None:
+            parameters["annealing_time"] = self.annealing_time
+        if "label" in self.open().sampler.parameters:
+            parameters.setdefault("label", "keras_qpsbgd")
+        return parameters
+
+    def _warn_if_imprecise(self, problem):
+        if self._warned:
+            return
+        linear = np.abs(problem.to_numpy_vectors().linear_biases)
+        linear = linear[linear > 0]
+        properties = self.open().sampler.properties
+        scaled = linear * chip.scale_factor(problem, properties)
+        share = (scaled < chip.PRECISION).mean() if linear.size else 0.0
+        if share > 0.5:
+            self._warned = True
+            warnings.warn(
+                f"{100 * share:.0f} % of the fields are below the precision of "
+                f"the chip ({chip.PRECISION} after scaling), so the gradient "
+                "hardly steers its answers. A larger `kappa`, another "
+                "`gradient_scale` or a lower `chain_strength` helps.",
+                stacklevel=2,
+            )
+
+    # Configuration
+
+    def get_config(self):
+        config = {
+            "solver": self.solver,
+            "topology": self.topology,
+            "num_reads": self.num_reads,
+            "annealing_time": self.annealing_time,
+            "chain_strength": self.chain_strength,
+            "parameters": self.parameters or None,
+            "qpu_budget_seconds": self.qpu_budget_seconds,
+            "profile": self.profile,
+            "region": self.region,
+            "mock": self.mock or None,
+        }
+        if callable(self.chain_strength):
+            raise ValueError(
+                "A function as `chain_strength` cannot be saved with the "
+                "optimizer; a number can. Received: "
+                f"chain_strength={self.chain_strength!r}"
+            )
+        given = {k: v for k, v in config.items() if v is not None}
+        return {**super().get_config(), **given}
+
+    def __getstate__(self):
+        # Copies in workers count nothing: a call is paid for where it starts.
+        state = super().__getstate__()
+        del state["budget"]
+        return state
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        self.budget = Budget(self.qpu_budget_seconds)
+
+
+class _Chip:
+    """A sampler and what is known of its graph."""
+
+    def __init__(self, sampler):
+        self.sampler = sampler
+        self.cliques = Cliques(sampler.to_networkx_graph())
+        self._structures = {}
+
+    def structure(self, num_variables, num_columns):
+        """The embedding of as many columns, ready for use.
+
+        Labels as in `Qubo.to_union_bqm`.
+        """
+        from dwave.embedding import EmbeddedStructure
+
+        key = (num_variables, num_columns)
+        if key not in self._structures:
+            copies = self.cliques.copies(num_variables, num_columns)
+            embedding = {
+                column * num_variables + variable: chain
+                for column, copy in enumerate(copies)
+                for variable, chain in copy.items()
+            }
+            self._structures[key] = EmbeddedStructure(
+                self.sampler.edgelist, embedding
+            )
+        return self._structures[key]
+
+
+def _unembed(found, structure):
+    """Spins and broken chains, both (reads, variables), in order of labels."""
+    from dwave.embedding.chain_breaks import broken_chains
+    from dwave.embedding.chain_breaks import majority_vote
+
+    record = found.record
+    position = {qubit: i for i, qubit in enumerate(found.variables)}
+    wanted = [structure[label] for label in range(len(structure))]
+    missing = [q for chain in wanted for q in chain if q not in position]
+    if missing:
+        raise SolverError(
+            f"The answer lacks {len(missing)} of "
+            f"{sum(map(len, wanted))} qubits. Received: "
+            f"{len(found.variables)} qubits"
+        )
+    if not len(record) or not np.isfinite(record.energy).all():
+        raise SolverError(
+            "The answer has no finite energies. Received: "
+            f"{np.asarray(record.energy)[:5].tolist()}"
+        )
+    chains = [np.array([position[q] for q in chain]) for chain in wanted]
+    samples, _ = majority_vote(record.sample, chains)
+    return np.asarray(samples), broken_chains(record.sample, chains)

@@ -1,0 +1,52 @@
+"""What can go wrong with a solver, in types of our own."""
+
+
+class BackendUnavailable(RuntimeError):
+    """A backend cannot run here, or not on this layer: before training.
+
+    A package, a licence, a token or the network is missing, or the layer is too
+    wide. The message says what to do. Trying again does not help.
+
+    Attributes:
+        info: as in `SolverError`.
+    """
+
+    info = {}
+
+
+class SolverError(RuntimeError):
+    """A solver failed, or answered with something that is no solution.
+
+    Attributes:
+        info: what is known of the failed calls, as in `Solution.info`.
+    """
+
+    info = {}
+
+
+class TransientError(SolverError):
+    """A failure that can pass: a time-out, too many requests, a server error.
+
+    Raised by a backend's `sample`, it makes the call be repeated.
+    """
+
+
+class BudgetExceeded(SolverError):
+    """The next call could cost more than is left of the budget."""
+
+
+def check_number(name, value, at_least=None, above=None, optional=False):
+    """Raises a `ValueError` that names the argument."""
+    if value is None and optional:
+        return
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if (
+        not number
+        or (at_least is not None and not value >= at_least)
+        or (above is not None and not value > above)
+    ):
+        bound = f"above {above}" if at_least is None else f"at least {at_least}"
+        raise ValueError(
+            f"`{name}` must be a number {bound}{' or None' * optional}. "
+            f"Received: {name}={value!r}"
+        )

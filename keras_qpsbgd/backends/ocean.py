@@ -1,0 +1,150 @@
+"""Remote calls of D-Wave Ocean: never for ever, and with errors of our own."""
+
+import os
+import threading
+
+from keras_qpsbgd.backends.errors import BackendUnavailable
+from keras_qpsbgd.backends.errors import SolverError
+from keras_qpsbgd.backends.errors import TransientError
+
+CONFIGURE = "Configure access with `dwave setup --auth` or DWAVE_API_TOKEN"
+
+
+def within(seconds, function):
+    """`function()`, or a `TransientError` if it takes longer.
+
+    Ocean has time-outs for single requests, but retries them, and some waits
+    have none. A thread that does not come back is left behind: it ends with the
+    process.
+    """
+    answer = {}
+
+    def run():
+        try:
+            answer["value"] = function()
+        except BaseException as error:
+            answer["error"] = error
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TransientError(f"No answer in {seconds:g} s (`timeout_seconds`)")
+    if "error" in answer:
+        raise answer["error"]
+    return answer["value"]
+
+
+def connect(kind, seconds, **config):
+    """Opens a `DWaveSampler` or `LeapHybridSampler`.
+
+    Args:
+        kind: name of the class in `dwave.system`.
+        seconds: time-out of the connection, of each request, and of waiting
+            for an answer.
+        **config: arguments of the sampler; `None` leaves the choice to the
+            user's configuration.
+
+    Raises:
+        BackendUnavailable: with what to do.
+    """
+    import dwave.system
+
+    config.update(request_timeout=seconds, polling_timeout=seconds)
+    given = {k: v for k, v in config.items() if v is not None}
+    try:
+        return within(seconds, lambda: getattr(dwave.system, kind)(**given))
+    except Exception as error:
+        known = translate(error)
+        if isinstance(known, BackendUnavailable):
+            raise known from error
+        raise BackendUnavailable(
+            f"The connection to D-Wave Leap failed: {known}. {CONFIGURE}"
+        ) from error
+
+
+def sample(sampler, problem, seconds, **parameters):
+    """The resolved answer to a problem, or an error of ours."""
+
+    def call():
+        found = sampler.sample(problem, **parameters)
+        found.resolve()  # errors of a remote call surface here
+        return found
+
+    try:
+        return within(seconds, call)
+    except Exception as error:
+        known = translate(error)
+        raise known from (None if known is error else error)
+
+
+def translate(error):
+    """The error of ours that says what can be done about one of Ocean's.
+
+    | ours | what |
+    |---|---|
+    | `BackendUnavailable` | 401, 403, 404, configuration: will not pass |
+    | `TransientError` | time-outs, 429, 5xx, lost connections: may pass |
+    | `SolverError` | all others |
+    """
+    import requests
+    from dwave.cloud import exceptions
+    from dwave.cloud.api import exceptions as api
+    from dwave.cloud.config.exceptions import ConfigFileError
+
+    if isinstance(error, (SolverError, BackendUnavailable)):
+        return error
+    text = f"{type(error).__name__}: {_without_token(str(error))}"
+    refused = (
+        api.ResourceAuthenticationError,
+        api.ResourceAccessForbiddenError,
+        api.ResourceNotFoundError,
+        exceptions.UnsupportedSolverError,
+        ConfigFileError,
+    )
+    if isinstance(error, refused):
+        known = BackendUnavailable(f"D-Wave Leap refuses: {text}. {CONFIGURE}")
+        known.info = {"qpu_access_time": 0.0}
+        return known
+    if isinstance(error, api.ResourceLimitsExceededError):
+        known = TransientError(f"Too many requests: {text}")
+        known.info = {"qpu_access_time": 0.0}
+        return known
+    passing = (
+        api.InternalServerError,
+        api.RequestTimeout,
+        exceptions.Timeout,
+        exceptions.PollingTimeout,
+        exceptions.ProblemUploadError,
+        exceptions.SolverOfflineError,
+        requests.ConnectionError,
+        requests.Timeout,
+        TimeoutError,
+    )
+    kind = TransientError if isinstance(error, passing) else SolverError
+    return kind(text)
+
+
+def token_missing():
+    """What the user has yet to configure, as text; empty if nothing."""
+    from dwave.cloud.config import load_config
+
+    try:
+        configured = bool(load_config().get("token"))
+    except Exception as error:
+        return f"D-Wave's configuration cannot be read ({type(error).__name__})"
+    return "" if configured else f"no token. {CONFIGURE}."
+
+
+def _without_token(text):
+    """Ocean's messages hold no token; if one ever does, it stays here."""
+    from dwave.cloud.config import load_config
+
+    tokens = {os.environ.get("DWAVE_API_TOKEN")}
+    try:
+        tokens.add(load_config().get("token"))
+    except Exception:
+        pass  # an unreadable file has shown no token
+    for token in filter(None, tokens):
+        text = text.replace(token, "***")
+    return text

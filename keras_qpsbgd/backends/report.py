@@ -1,0 +1,120 @@
+"""What solving has cost, and what went wrong, layer by layer."""
+
+import dataclasses
+import threading
+
+import numpy as np
+
+
+@dataclasses.dataclass
+class LayerReport:
+    """Sums over the solves of one layer.
+
+    Attributes:
+        solves: problems of the layer, one per update.
+        calls: calls of the solver for them, repeated ones included.
+        seconds: time spent in them.
+        qpu_seconds: QPU access time that the answers report.
+        retries: calls that were repeated.
+        failures: solves in which the backend failed.
+        fallbacks: failures that the backend of `on_failure` made good.
+        mean_chain_breaks: share of broken chains, `None` without chains.
+    """
+
+    solves: int = 0
+    calls: int = 0
+    seconds: float = 0.0
+    qpu_seconds: float = 0.0
+    retries: int = 0
+    failures: int = 0
+    fallbacks: int = 0
+    mean_chain_breaks: float = None
+
+
+class SolverReport:
+    """Reports by layer. `print(report)` gives a table.
+
+    Attributes:
+        layers: dictionary from the layer's name to its `LayerReport`.
+        total: `LayerReport` of all layers.
+    """
+
+    def __init__(self):
+        self.layers = {}
+        self._lock = threading.Lock()
+
+    def count(self, layer, seconds, info, failed=False, fell_back=False):
+        """Adds one solve."""
+        breaks = info.get("chain_break_fraction")
+        row = LayerReport(
+            solves=1,
+            calls=info.get("calls", 1),
+            seconds=seconds,
+            qpu_seconds=1e-6 * info.get("qpu_access_time", 0.0),
+            retries=info.get("retries", 0),
+            failures=int(failed),
+            fallbacks=int(fell_back),
+            mean_chain_breaks=None
+            if breaks is None
+            else float(np.mean(breaks)),
+        )
+        with self._lock:
+            present = self.layers.get(layer)
+            self.layers[layer] = row if present is None else _sum(present, row)
+
+    @property
+    def total(self):
+        total = LayerReport()
+        for row in self.copy().layers.values():
+            total = _sum(total, row)
+        return total
+
+    def copy(self):
+        """The report as it is now."""
+        report = SolverReport()
+        with self._lock:
+            report.layers = dict(self.layers)
+        return report
+
+    def as_dict(self):
+        """Plain dictionaries, for JSON."""
+        return {k: dataclasses.asdict(v) for k, v in self.layers.items()}
+
+    def __str__(self):
+        if not self.layers:
+            return "No solver was called on the host."
+        rows = {**self.layers, "total": self.total}
+        names = max(len("layer"), *(min(len(name), 18) for name in rows))
+        lines = [
+            f"{'layer':<{names}} {'calls':>7} {'seconds':>8} {'QPU s':>7} "
+            f"{'retries':>7} {'failures':>8} {'fallbacks':>9} {'breaks':>7}"
+        ]
+        lines.append("-" * len(lines[0]))
+        for name, row in rows.items():
+            breaks = row.mean_chain_breaks
+            breaks = "-" if breaks is None else f"{100 * breaks:.1f} %"
+            lines.append(
+                f"{name[:18]:<{names}} {row.calls:>7} {row.seconds:>8.1f} "
+                f"{row.qpu_seconds:>7.3f} {row.retries:>7} {row.failures:>8} "
+                f"{row.fallbacks:>9} {breaks:>7}"
+            )
+        return "\n".join(lines)
+
+
+def _sum(a, b):
+    """The report of both, chain breaks weighed by solves."""
+    summed = {
+        field.name: getattr(a, field.name) + getattr(b, field.name)
+        for field in dataclasses.fields(LayerReport)
+        if field.name != "mean_chain_breaks"
+    }
+    known = [r for r in (a, b) if r.mean_chain_breaks is not None]
+    breaks = None
+    if known:
+        breaks = np.average(
+            [r.mean_chain_breaks for r in known],
+            weights=[max(r.solves - r.failures, 1) for r in known],
+        )
+    return LayerReport(
+        **summed, mean_chain_breaks=None if breaks is None else float(breaks)
+    )
