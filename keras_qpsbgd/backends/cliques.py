@@ -19,7 +19,12 @@ import pathlib
 import tempfile
 import threading
 
-FAMILIES = ("chimera", "pegasus", "zephyr")
+# Lattices, and what their size is made of.
+FAMILIES = {
+    "chimera": ("rows", "columns", "tile"),
+    "pegasus": ("rows",),
+    "zephyr": ("rows", "tile"),
+}
 # Part of every file name; to be raised when the searches change.
 VERSION = 1
 # Pairs of qubits hold no larger K_n on Pegasus, and on Zephyr only after a
@@ -114,9 +119,8 @@ class Cliques:
             validate(copies, self.graph)
         except (OSError, ValueError, LookupError, TypeError):
             return None
-        if not copies or any(len(copy) != name for copy in copies[1:]):
-            return None
-        if name != "largest" and len(copies[0]) != name:
+        sizes = {len(copy) for copy in copies}
+        if not copies or name != "largest" and sizes != {name}:
             return None
         return copies, stored.get("complete") is True
 
@@ -208,7 +212,7 @@ def _search(graph, n, copies, at_most):
     copies = list(copies)
     if n <= LARGEST_SHORT and not copies:
         copies = _short_copies(graph, n)
-    left = graph.copy()
+    left = _without_gaps(graph)
     left.remove_nodes_from(_qubits(copies))
     while at_most is None or len(copies) < at_most:
         copy = _busclique(left, n)
@@ -238,13 +242,38 @@ def _busclique(graph, n):
     return dict(enumerate(chains[:n]))
 
 
+def _without_gaps(graph):
+    """The chip without qubits that lack a coupler to another one.
+
+    busclique tries exponentially many ways around missing couplers: with sixty
+    of them on a Pegasus chip, single calls take many seconds.
+    """
+    try:
+        import dwave.graphs as lattices
+    except ImportError:
+        import dwave_networkx as lattices
+    family = graph.graph["family"]
+    whole = getattr(lattices, f"{family}_graph")(
+        *(graph.graph[key] for key in FAMILIES[family]),
+        coordinates=graph.graph["labels"] == "coordinate",
+    )
+    whole.remove_nodes_from(set(whole) - set(graph))
+    whole.remove_edges_from(list(graph.edges))
+    regular = graph.copy()
+    for p, q in sorted(map(sorted, whole.edges)):
+        if p in regular and q in regular:
+            regular.remove_node(max(p, q, key=whole.degree))
+    return regular
+
+
 def _largest_copy(graph):
     """The largest K_n, by bisection."""
+    regular = _without_gaps(graph)
     best, low, high = None, LARGEST_SHORT, len(graph) + 1
-    step = 64
     while high - low > 1:
-        n = min(low + step, (low + high) // 2)
-        copy = _busclique(graph, n)
+        # Chips hold a K_n of about 200; do not start in the thousands.
+        n = min(low + 64, (low + high) // 2)
+        copy = _busclique(regular, n)
         if copy:
             best, low = copy, n
         else:

@@ -1,0 +1,134 @@
+"""Train a binary network on two replicas with `tf.distribute`.
+
+    python -m pip install "keras_qpsbgd[dwave,legacy]"
+    python examples/distributed.py
+
+Each replica gets half of every batch. The QUBOs are summed over the replicas,
+the first replica alone solves them, in the graph (`native`) or on the host (a
+`dimod.Sampler`), and all move along its states. So all copies of a kernel stay
+equal, and equal to those of a training on one device. Shown for
+
+1. Keras 3: `MirroredStrategy`, two logical CPUs of one process;
+2. legacy Keras: `MultiWorkerMirroredStrategy`, two processes, started here.
+
+Keras 3.15 trains nothing on several workers: there `fit` of a plain `Dense`
+layer ends with "ValueError: Attempt to convert a value (PerReplica...", see
+https://github.com/keras-team/keras/issues/20585. Use legacy Keras for that.
+"""
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+
+def train(strategy, backend):
+    """Returns the kernels, in one vector, after some steps."""
+    from tensorflow import keras
+
+    import keras_qpsbgd as kq
+
+    # With this seed no QUBO has two solutions that are nearly as good: rounding
+    # errors, which depend on how a batch is split, would choose between them.
+    keras.utils.set_random_seed(1)
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(160, 16)), rng.integers(3, size=160)
+    with strategy.scope():
+        hidden = kq.layers.BinaryDense(8, activation="tanh")
+        model = keras.Sequential([hidden, kq.layers.BinaryDense(3)])
+        model.build((None, 16))
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(kq.QPSBGD(0.02, backend=backend, seed=1), loss)
+    before = hidden.kernel.numpy()
+    # `batch_size` counts the samples of all replicas.
+    model.fit(x, y, batch_size=32, shuffle=False, verbose=0)
+    assert (before != hidden.kernel.numpy()).any(), "nothing was learned"
+    return np.concatenate([np.ravel(k.kernel.numpy()) for k in model.layers])
+
+
+def child(path):
+    """Trains, in a process of its own, and writes the kernels to a file."""
+    import tensorflow as tf
+    from dwave.samplers import SimulatedAnnealingSampler
+
+    class Sampler(SimulatedAnnealingSampler):
+        calls = 0
+
+        def sample(self, bqm, **parameters):
+            self.calls += 1
+            return super().sample(bqm, **parameters)
+
+    found, sampler = {}, Sampler()
+    if "TF_CONFIG" in os.environ:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    else:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        two = [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.set_logical_device_configuration(cpu, two)
+        strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+        one = tf.distribute.get_strategy()
+        found["one"] = [train(one, "native"), train(one, Sampler())]
+    assert strategy.num_replicas_in_sync == 2
+    found["two"] = [train(strategy, "native"), train(strategy, sampler)]
+    np.savez(path, calls=sampler.calls, **found)
+
+
+def start(*environments):
+    """Runs a child in each environment; returns what they found."""
+    # Two workers cannot share a GPU.
+    settings = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    children, deadline = {}, time.monotonic() + 120
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for i, environment in enumerate(environments):
+                path = os.path.join(folder, f"{i}.npz")
+                command = [sys.executable, __file__, path]
+                env = {**os.environ, **settings, **environment}
+                children[path] = subprocess.Popen(command, env=env)
+            for process in children.values():
+                if process.wait(deadline - time.monotonic()):
+                    sys.exit("a process failed")
+        finally:  # a worker would wait for a lost one
+            for process in children.values():
+                process.kill()
+                process.wait()
+        return [dict(np.load(path)) for path in children]
+
+
+def main():
+    (found,) = start({"TF_USE_LEGACY_KERAS": "0"})
+    mirrored = np.array_equal(found["two"], found["one"])
+    print("equal kernels on two replicas and on one device:", mirrored)
+    if importlib.util.find_spec("tf_keras") is None:
+        print("two workers: skipped, tf_keras is not installed")
+        return mirrored
+
+    free = ("localhost", 0)
+    with socket.create_server(free) as a, socket.create_server(free) as b:
+        names = [f"localhost:{s.getsockname()[1]}" for s in (a, b)]
+    tasks = [{"type": "worker", "index": index} for index in range(2)]
+    configs = [{"cluster": {"worker": names}, "task": task} for task in tasks]
+    legacy = {"TF_USE_LEGACY_KERAS": "1"}
+    first, second = start(
+        *({**legacy, "TF_CONFIG": json.dumps(config)} for config in configs)
+    )
+    asked = [int(worker["calls"]) for worker in (first, second)]
+    print("calls of the host solver by worker:", asked)
+    single = np.array_equal(first["two"], found["one"])
+    print("equal kernels on two workers and on one device:", single)
+    equal = np.array_equal(first["two"], second["two"])
+    print("equal kernels on both workers:", equal)
+    return mirrored and single and equal and asked[0] > 0 and asked[1] == 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        child(sys.argv[1])
+    else:
+        sys.exit(not main())

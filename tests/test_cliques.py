@@ -1,0 +1,329 @@
+import json
+import random
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from keras_qpsbgd.backends import cliques
+from keras_qpsbgd.backends.cliques import Cliques
+
+pytest.importorskip("dwave.system")
+lattices = pytest.importorskip("dwave.graphs")
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_QPSBGD_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def chip(family, size, qubits=0, couplers=0, **labels):
+    """A lattice without some random qubits and couplers."""
+    graph = getattr(lattices, f"{family}_graph")(size, **labels)
+    rng = random.Random(0)
+    graph.remove_nodes_from(rng.sample(sorted(graph), qubits))
+    graph.remove_edges_from(rng.sample(sorted(graph.edges), couplers))
+    return graph
+
+
+def check(copies, n, graph):
+    """Independent of `validate`, and slower."""
+    used = [q for copy in copies for chain in copy.values() for q in chain]
+    assert len(used) == len(set(used))
+    for copy in copies:
+        assert list(copy) == list(range(n))
+        for i, chain in copy.items():
+            assert isinstance(chain, tuple)
+            joined = {chain[0]}
+            for _ in chain:
+                joined |= {q for q in chain if joined & set(graph[q])}
+            assert joined == set(chain)
+            for j in range(i):
+                assert any(graph.has_edge(p, q) for p in chain for q in copy[j])
+
+
+@pytest.fixture
+def no_search(monkeypatch):
+    def search(*arguments):
+        raise AssertionError("searched")
+
+    def forbid():
+        monkeypatch.setattr(cliques, "_search", search)
+        monkeypatch.setattr(cliques, "_largest_copy", search)
+
+    return forbid
+
+
+@pytest.mark.parametrize(
+    "family, size, qubits, couplers, n, least, longest",
+    [
+        ("pegasus", 16, 0, 0, 16, 80, 3),
+        ("pegasus", 16, 28, 10, 64, 6, 8),
+        ("pegasus", 16, 28, 10, 4, 1350, 1),
+        ("zephyr", 12, 0, 0, 16, 80, 4),
+        ("zephyr", 12, 223, 10, 16, 55, 6),
+        ("zephyr", 12, 223, 10, 32, 15, 6),
+        ("zephyr", 12, 223, 10, 8, 280, 2),
+    ],
+)
+def test_number_of_copies(family, size, qubits, couplers, n, least, longest):
+    graph = chip(family, size, qubits, couplers)
+    copies = Cliques(graph).copies(n)
+    check(copies, n, graph)
+    assert len(copies) >= least
+    assert cliques.longest_chain(copies) <= longest
+    first = cliques.longest_chain(copies[:1])
+    assert first == min(cliques.longest_chain([copy]) for copy in copies)
+
+
+# busclique alone hangs for 5..8, and takes minutes without these couplers.
+@pytest.mark.parametrize(
+    "couplers, n",
+    [(0, 5), (0, 8), *((60, n) for n in (2, 3, 4, 5, 6, 7, 8, 9, 12))],
+)
+def test_small_zephyr(couplers, n):
+    graph = chip("zephyr", 4, 40, couplers)
+    copies = Cliques(graph).copies(n)
+    check(copies, n, graph)
+    assert len(copies) * n**2 >= 0.9 * len(graph)
+
+
+@pytest.mark.parametrize("n", [4, 8, 12])
+@pytest.mark.parametrize("family", ["chimera", "pegasus", "zephyr"])
+def test_coordinates(family, n, no_search):
+    graph = chip(family, 4, 3, 3, coordinates=True)
+    copies = Cliques(graph).copies(n)
+    check(copies, n, graph)
+    assert copies
+    no_search()
+    assert Cliques(graph).copies(n) == copies
+
+
+def test_graph_of_a_sampler():
+    from dwave.system.testing import MockDWaveSampler
+
+    sampler = MockDWaveSampler(topology_type="zephyr", topology_shape=[2, 4])
+    graph = sampler.to_networkx_graph()
+    copies = Cliques(graph).copies(16)
+    check(copies, 16, graph)
+    assert copies
+
+
+@pytest.mark.parametrize("n", [6, 9, 16])
+def test_copies_are_a_prefix(n, tmp_path):
+    graph = chip("zephyr", 4, 20)
+    everything = Cliques(graph, tmp_path / "a").copies(n)
+    assert len(everything) > 3
+    for count in (0, 1, 3, len(everything) + 5):
+        fresh = Cliques(graph, tmp_path / f"{count}")
+        assert fresh.copies(n, count) == everything[:count]
+    # In steps, and from the disk of another object.
+    for count in (1, 3, 2, None):
+        assert (
+            Cliques(graph, tmp_path / "b").copies(n, count)
+            == (everything[:count])
+        )
+
+
+def test_order_of_the_graph_does_not_matter(tmp_path):
+    graph = chip("pegasus", 3)
+    other = type(graph)(**graph.graph)
+    other.add_edges_from(sorted(graph.edges, reverse=True))
+    assert Cliques(other, tmp_path / "a").copies(12) == (
+        Cliques(graph, tmp_path / "b").copies(12)
+    )
+
+
+def test_result_belongs_to_the_caller():
+    known = Cliques(chip("zephyr", 2))
+    copies = known.copies(4)
+    first = dict(copies[0])
+    copies[0].clear()
+    copies.clear()
+    assert known.copies(4)[0] == first
+
+
+def test_disk(directory, no_search):
+    graph = chip("pegasus", 3)
+    first = Cliques(graph)
+    copies, largest = first.copies(12), first.largest()
+    part = first.copies(16, 1)
+    no_search()
+    assert first.copies(12) == copies
+    second = Cliques(graph)
+    assert second.copies(12) == copies
+    assert second.copies(12, 1) == copies[:1]
+    assert second.copies(16, 1) == part
+    assert second.largest() == largest
+    with pytest.raises(AssertionError, match="searched"):
+        second.copies(16)
+    # Another chip does not find them.
+    with pytest.raises(AssertionError, match="searched"):
+        Cliques(chip("pegasus", 3, couplers=1)).copies(12)
+    # No temporary file stays.
+    assert sorted(path.suffix for path in directory.iterdir()) == [".json"] * 3
+
+
+def halve(text):
+    return text[: len(text) // 2]
+
+
+def overlap(text):
+    stored = json.loads(text)
+    stored["copies"].append(stored["copies"][0])
+    return json.dumps(stored)
+
+
+def cut_chains(text):
+    stored = json.loads(text)
+    stored["copies"][0] = [chain[:1] for chain in stored["copies"][0]]
+    return json.dumps(stored)
+
+
+def fewer_variables(text):
+    stored = json.loads(text)
+    stored["copies"] = [chains[:-1] for chains in stored["copies"]]
+    return json.dumps(stored)
+
+
+def unknown_qubit(text):
+    stored = json.loads(text)
+    stored["copies"][0][0] = [10**6]
+    return json.dumps(stored)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        halve,
+        overlap,
+        cut_chains,
+        fewer_variables,
+        unknown_qubit,
+        lambda text: "",
+        lambda text: "[]",
+        lambda text: '{"copies": [], "complete": true}',
+        lambda text: '{"copies": [[[]]], "complete": true}',
+    ],
+)
+def test_damaged_files_are_replaced(damage, directory):
+    graph = chip("pegasus", 3)
+    copies = Cliques(graph).copies(12)
+    (path,) = directory.iterdir()
+    text = path.read_text()
+    path.write_text(damage(text))
+    assert Cliques(graph).copies(12) == copies
+    assert path.read_text() == text
+
+
+def test_unwritable_directory(tmp_path):
+    graph = chip("zephyr", 2)
+    (tmp_path / "file").write_text("")
+    blocked = Cliques(graph, tmp_path / "file")
+    assert blocked.copies(4) == Cliques(graph).copies(4)
+    assert blocked.largest() == Cliques(graph).largest()
+
+
+def test_default_directory(tmp_path, monkeypatch):
+    monkeypatch.delenv("KERAS_QPSBGD_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    graph = chip("zephyr", 1)
+    Cliques(graph).copies(2)
+    (path,) = (tmp_path / "home").rglob("*.json")
+    assert "keras_qpsbgd" in str(path.parent)
+
+
+@pytest.mark.parametrize(
+    "graph, largest",
+    [
+        (chip("pegasus", 16), 180),
+        (chip("zephyr", 4), 56),
+        (chip("zephyr", 1), 10),
+        (chip("chimera", 1), 5),
+    ],
+    ids=["P16", "Z4", "Z1", "C1"],
+)
+def test_largest(graph, largest):
+    known = Cliques(graph)
+    assert known.largest() == largest
+    check(known.copies(largest, 1), largest, graph)
+    assert len(known.copies(largest, 1)) == 1
+    assert known.copies(largest + 1) == []
+    assert known.copies(10 * len(graph)) == []
+
+
+def test_one_variable():
+    graph = chip("pegasus", 3, 5)
+    copies = Cliques(graph).copies(1)
+    assert sorted(copy[0] for copy in copies) == [(q,) for q in sorted(graph)]
+
+
+def test_threads(monkeypatch):
+    graph = chip("zephyr", 4, 20)
+    alone = Cliques(graph).copies(12)
+    shared = Cliques(graph, "/dev/null/nowhere")
+    searches = []
+    results = {}
+    search = cliques._search
+
+    def count(*arguments):
+        searches.append(arguments[1])
+        return search(*arguments)
+
+    def work(k):
+        results[k] = shared.copies(12, None if k % 2 else k)
+
+    monkeypatch.setattr(cliques, "_search", count)
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for k, copies in results.items():
+        assert copies == (alone if k % 2 else alone[:k])
+    assert len(results) == 8
+    # The first search for all is the last search.
+    assert len(searches) <= 5
+
+
+def test_validate():
+    graph = chip("chimera", 1)  # 0..3 are coupled to 4..7
+    good = [{0: (0,), 1: (4,)}, {0: (1, 5), 1: (2, 6), 2: (3, 7)}]
+    cliques.validate(good, graph)
+    assert cliques.is_disjoint(good)
+    assert cliques.longest_chain(good) == 2
+    assert cliques.longest_chain([]) == 0
+    assert not cliques.is_disjoint([{0: (0,)}, {0: (1, 0)}])
+    for bad in (
+        [{0: (0,)}, {0: (0,)}],  # share a qubit
+        [{0: (0,), 1: (1,)}],  # are not coupled
+        [{0: (0, 1), 1: (4,)}],  # chain in two parts
+        [{0: ()}],
+    ):
+        with pytest.raises(ValueError, match="`embeddings`.*Received"):
+            cliques.validate(bad, graph)
+
+
+def test_arguments():
+    graph = chip("zephyr", 1)
+    with pytest.raises(ValueError, match="`n`.*Received: n=0"):
+        Cliques(graph).copies(0)
+    graph.graph["family"] = "ring"
+    with pytest.raises(ValueError, match="`graph`.*Received: .*'ring'"):
+        Cliques(graph)
+
+
+def test_module_imports_no_dwave():
+    # Alone, since the package brings TensorFlow.
+    code = (
+        "import runpy, sys; runpy.run_path(sys.argv[1]); "
+        "heavy = {'minorminer', 'dwave', 'networkx', 'platformdirs'}; "
+        "assert not heavy & set(sys.modules)"
+    )
+    command = [sys.executable, "-c", code, cliques.__file__]
+    subprocess.run(command, check=True)
