@@ -1,6 +1,7 @@
 """QPU and cloud for tests without either."""
 
 import functools
+import types
 from unittest import mock
 
 import numpy as np
@@ -27,17 +28,30 @@ def qpu(sampler, **arguments):
 
 
 def hybrid(**arguments):
-    """The real `LeapHybridSampler`; dwave-system's mock replaces the server."""
+    """The real `LeapHybridSampler`; only the server is replaced.
+
+    By dwave-system's mock of it, which would descend from one random state.
+    """
+    from dwave.samplers import SimulatedAnnealingSampler
     from dwave.system import LeapHybridSampler
     from dwave.system.testing import MockLeapHybridSolver
 
     from keras_qpsbgd.backends.leap_hybrid import LeapHybridBackend
 
+    class Server(MockLeapHybridSolver):
+        calls = 0
+
+        def sample_bqm(self, bqm, time_limit):
+            type(self).calls += 1
+            found = SimulatedAnnealingSampler().sample(
+                bqm, num_reads=10, num_sweeps=100, seed=1
+            )
+            found.info.update(qpu_access_time=32_000, run_time=3_000_000)
+            return types.SimpleNamespace(sampleset=found)
+
     target = "dwave.system.samplers.leap_hybrid_sampler.Client"
     with mock.patch(target) as client:
-        client.from_config.return_value.get_solver.return_value = (
-            MockLeapHybridSolver()
-        )
+        client.from_config.return_value.get_solver.return_value = Server()
         return LeapHybridBackend(sampler=LeapHybridSampler(), **arguments)
 
 

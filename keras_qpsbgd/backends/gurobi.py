@@ -98,19 +98,23 @@ class GurobiBackend(Backend):
         return samples, {"proven_optimal": proven, "work": work, "calls": m}
 
     def _model(self, n):
+        """The model for n inputs and its variables."""
         import gurobipy
 
         if self._handle is None:
-            self._handle = _Handle(gurobipy)
-        if n not in self._handle.models:
-            model = gurobipy.Model(env=self._handle.env)
+            env = gurobipy.Env(empty=True)
+            env.setParam("OutputFlag", 0)
+            env.start()
+            self._handle = env, {}
+        env, models = self._handle
+        if n not in models:
+            model = gurobipy.Model(env=env)
             if self.work_limit is not None:
                 model.Params.WorkLimit = self.work_limit
             model.Params.MIPGap = self.mip_gap
             model.Params.Threads = self.threads
-            x = model.addMVar(n, vtype=gurobipy.GRB.BINARY)
-            self._handle.models[n] = (model, x)
-        return self._handle.models[n]
+            models[n] = model, model.addMVar(n, vtype=gurobipy.GRB.BINARY)
+        return models[n]
 
     def get_config(self):
         return {
@@ -119,21 +123,6 @@ class GurobiBackend(Backend):
             "mip_gap": self.mip_gap,
             "threads": self.threads,
         }
-
-
-class _Handle:
-    """An environment and its models, closed together."""
-
-    def __init__(self, gurobipy):
-        self.models = {}
-        self.env = gurobipy.Env(empty=True)
-        self.env.setParam("OutputFlag", 0)
-        self.env.start()
-
-    def __del__(self):
-        for model, _ in self.models.values():
-            model.dispose()
-        self.env.dispose()
 
 
 class _translated:

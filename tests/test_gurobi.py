@@ -1,0 +1,111 @@
+"""Gurobi, with the licence that comes with pip."""
+
+import gurobipy
+import numpy as np
+import pytest
+import tools
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+
+pytestmark = pytest.mark.once
+
+
+def qubo(n, m, seed=0, scale=1.0):
+    rows, v = tools.rows_and_gradients(seed, batch=24, n=n, m=m)
+    return kq.Qubo.from_rows(rows, scale * v)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0])
+def test_equals_enumeration(scale):
+    """200 random columns in all, up to n = 16."""
+    gurobi = kq.backends.get("gurobi")
+    for n in (2, 5, 9, 13, 16):
+        problem = qubo(n, 20, seed=n, scale=scale)
+        best = kq.backends.get("exact").solve(problem).energies
+        solution = gurobi.solve(problem)
+        np.testing.assert_allclose(
+            solution.energies, best, atol=1e-6 * problem.random_energy().min()
+        )
+        assert solution.info["proven_optimal"].all()
+        assert solution.info["work"] > 0
+
+
+def test_one_environment_and_one_model_per_shape(monkeypatch):
+    made = {"Env": 0, "Model": 0}
+
+    def counting(name, original):
+        def make(*args, **kwargs):
+            made[name] += 1
+            return original(*args, **kwargs)
+
+        return make
+
+    for name in made:
+        original = getattr(gurobipy, name)
+        monkeypatch.setattr(gurobipy, name, counting(name, original))
+    gurobi = kq.backends.get("gurobi")
+    for _ in range(2):
+        gurobi.solve(qubo(6, 5))
+        gurobi.solve(qubo(7, 5))
+    assert made == {"Env": 1, "Model": 2}
+
+
+def test_work_limit_is_deterministic_and_reported():
+    problem = qubo(40, 2, scale=0.05)
+    config = {"name": "gurobi", "work_limit": 0.05}
+    first, second = (kq.backends.get(config).solve(problem) for _ in range(2))
+    assert not first.info["proven_optimal"].any()
+    np.testing.assert_array_equal(first.states, second.states)
+    assert first.info["work"] == second.info["work"]
+    assert (first.energies < problem.random_energy()).all()
+
+
+def test_a_column_does_not_depend_on_those_before():
+    problem = qubo(20, 4)
+    whole = kq.backends.get("gurobi").solve(problem, 5).states
+    part = kq.backends.get("gurobi").solve(problem.columns(2, 4), 5).states
+    np.testing.assert_array_equal(whole[:, 2:], part)
+
+
+def test_too_wide_for_the_licence():
+    """Before training starts."""
+    model = keras.Sequential(
+        [keras.layers.InputLayer((201,)), kq.layers.BinaryDense(2)]
+    )
+    optimizer = kq.QPSBGD(backend="gurobi")
+    message = "(?s)200 inputs.*block_size.*native.*Received"
+    with pytest.raises(kq.backends.BackendUnavailable, match=message):
+        optimizer.build(model.trainable_variables)
+    model.compile(kq.QPSBGD(backend="gurobi"), "mse")
+    before = model.get_weights()
+    with pytest.raises(kq.backends.BackendUnavailable, match=message):
+        model.fit(np.ones((4, 201)), np.ones((4, 2)), verbose=0)
+    tools.assert_equal(model.get_weights(), before)
+    # What the message proposes works.
+    backend = {"name": "gurobi", "block_size": 200, "block_sweeps": 1}
+    model.compile(kq.QPSBGD(backend=backend), "mse")
+    model.fit(np.ones((4, 201)), np.ones((4, 2)), verbose=0)
+    assert not np.array_equal(model.get_weights()[0], before[0])
+
+
+@pytest.mark.parametrize(
+    "code, expected",
+    [
+        ("NO_LICENSE", kq.backends.BackendUnavailable),
+        ("SIZE_LIMIT_EXCEEDED", kq.backends.BackendUnavailable),
+        ("NETWORK", kq.backends.TransientError),
+        ("OUT_OF_MEMORY", kq.backends.SolverError),
+    ],
+)
+def test_errors_become_ours(code, expected, monkeypatch):
+    number = getattr(gurobipy.GRB.Error, code)
+
+    def fails(*args, **kwargs):
+        raise gurobipy.GurobiError(number, "no")
+
+    monkeypatch.setattr(gurobipy, "Env", fails)
+    gurobi = kq.backends.get({"name": "gurobi", "retries": 0})
+    with pytest.raises(expected, match=f"Gurobi error {number}") as raised:
+        gurobi.solve(qubo(3, 1))
+    assert type(raised.value) is expected
