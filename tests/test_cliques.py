@@ -80,7 +80,7 @@ def test_number_of_copies(family, size, qubits, couplers, n, least, longest):
     assert first == min(cliques.longest_chain([copy]) for copy in copies)
 
 
-# busclique alone hangs for 5..8, and takes minutes without these couplers.
+# busclique alone does not come back for 5..8.
 @pytest.mark.parametrize(
     "couplers, n",
     [(0, 5), (0, 8), *((60, n) for n in (2, 3, 4, 5, 6, 7, 8, 9, 12))],
@@ -90,6 +90,19 @@ def test_small_zephyr(couplers, n):
     copies = Cliques(graph).copies(n)
     check(copies, n, graph)
     assert len(copies) * n**2 >= 0.9 * len(graph)
+
+
+@pytest.mark.parametrize("coordinates", [False, True])
+@pytest.mark.parametrize("family", ["chimera", "pegasus", "zephyr"])
+def test_busclique_sees_no_missing_couplers(family, coordinates):
+    # It takes minutes to get around those of a large chip.
+    whole = chip(family, 3, coordinates=coordinates)
+    graph = chip(family, 3, 5, 10, coordinates=coordinates)
+    regular = cliques._without_gaps(graph)
+    assert len(graph) - 10 <= len(regular) < len(graph)
+    assert set(regular) < set(graph)
+    couplers = {frozenset(e) for e in whole.subgraph(regular).edges}
+    assert {frozenset(e) for e in regular.edges} == couplers
 
 
 @pytest.mark.parametrize("n", [4, 8, 12])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tools
 
 import keras_qpsbgd as kq
@@ -61,6 +62,21 @@ def test_raise(how, mode):
     # And training can go on.
     model.fit(x[6:12], y[6:12], batch_size=6, verbose=0)
     assert not np.array_equal(model.get_weights()[0], before[0])
+
+
+def test_raise_on_two_replicas():
+    """All replicas stop, none waits for the others."""
+    x, y = tools.data()
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        model = tools.small_model()
+        opt = tools.optimizer(backend=Failing("raises"))
+        model.compile(opt, tools.loss())
+    model.fit(x[:6], y[:6], batch_size=6, verbose=0)
+    before = model.get_weights()
+    with pytest.raises(Exception, match="SolverError"):
+        model.fit(x[6:12], y[6:12], batch_size=6, verbose=0)
+    tools.assert_equal(model.get_weights(), before)
+    assert isinstance(opt.last_error, OSError)
 
 
 def test_hold():

@@ -126,6 +126,7 @@ class QPSBGD(_keras.Optimizer):
         )
         self._binary = {}
         self._aggregate = True
+        self._checked = False
         self._warned = set()
 
     # Set-up
@@ -197,14 +198,23 @@ class QPSBGD(_keras.Optimizer):
                 "`variables`. Use a layer of `keras_qpsbgd.layers`, or another "
                 f"optimizer. Received: {[v.name for v in variables]}"
             )
-        for acc in binary.values():
-            self.backend.check(acc.num_variables, acc.num_columns)
         super().build(variables)
         self._binary = binary
         seed = random.randrange(2**31) if self.seed is None else self.seed
         self._seed = self.add_scalar(seed % 2**31, "int32", "seed")
         self._skipped = self.add_scalar(0, "int32", "skipped_updates")
         _keras.build_inner(self.real_optimizer, real)
+
+    def _check_backend(self):
+        """Once, when training starts.
+
+        Not in `build`, which Keras calls in loading a model: that must work
+        without the solver's licence or token.
+        """
+        if not self._checked:
+            for acc in self._binary.values():
+                self.backend.check(acc.num_variables, acc.num_columns)
+            self._checked = True
 
     @property
     def variables(self):
@@ -263,6 +273,7 @@ class QPSBGD(_keras.Optimizer):
         elif not self.is_built():
             with tf.init_scope():
                 self.build(variables)
+        self._check_backend()
         if (
             self._scale.depends_on_loss_scale
             and _keras.inside_loss_scale_optimizer()
@@ -359,21 +370,23 @@ class QPSBGD(_keras.Optimizer):
         equal even with a solver that cannot be seeded, and it is asked once.
         """
         context = tf.distribute.get_replica_context()
-        shapes = [acc.kernel.shape for _, acc in kernels]
 
         def solve():
             return self._solve_all(kernels, problems)
 
+        def wait():
+            zeros = [tf.zeros(acc.kernel.shape) for _, acc in kernels]
+            return zeros, self._no_failure()
+
         if context.num_replicas_in_sync == 1:
-            states = solve()
+            states, failure = solve()
         else:
-            states = tf.cond(
-                tf.equal(context.replica_id_in_sync_group, 0),
-                solve,
-                lambda: [tf.zeros(shape) for shape in shapes],
-            )
+            first = tf.equal(context.replica_id_in_sync_group, 0)
+            states, failure = tf.cond(first, solve, wait)
         for _, acc in kernels:
             acc.clear()
+        if self._recorder.on_host and self.on_failure == "raise":
+            states = _unless(failure, states)
         return states
 
     def _solve_all(self, kernels, problems):
@@ -389,36 +402,34 @@ class QPSBGD(_keras.Optimizer):
                     ]
                 )
             )
-        names = [acc.name for _, acc in kernels]
+        failure = self._no_failure()
         if self._recorder.on_host and kernels:
-            solved = self._solve_on_host(scaled, seeds, names)
+            names = [acc.name for _, acc in kernels]
+            solved, messages = self._host_call()(scaled, seeds, names)
+            failure = tf.strings.strip(
+                tf.strings.reduce_join(messages, separator=" ")
+            )
         else:
             solved = [
                 self.backend.solve_in_graph(problem, seed)
                 for problem, seed in zip(scaled, seeds)
             ]
-        return [
+        states = [
             tf.reshape(
                 tf.where(ops.informed(problem), states, 0.0), acc.kernel.shape
             )
             for problem, states, (_, acc) in zip(scaled, solved, kernels)
         ]
+        return states, failure
 
-    def _solve_on_host(self, problems, seeds, names):
+    def _no_failure(self):
+        # XLA knows no strings; solvers on the host do not live under it.
+        return tf.constant("" if self._recorder.on_host else 0.0)
+
+    def _host_call(self):
         # TensorFlow keeps callbacks alive; they must not keep the optimizer.
         on_error = weakref.WeakMethod(self._on_error)
-        call = HostCall(self.backend, self._fallback, self._report, on_error)
-        states, messages = call(problems, seeds, names)
-        if self.on_failure != "raise":
-            return states
-        failed = tf.strings.reduce_join(messages, separator=" ")
-        check = tf.debugging.Assert(
-            tf.reduce_all(messages == ""), [tf.strings.strip(failed)]
-        )
-        if tf.executing_eagerly():
-            return states
-        with tf.control_dependencies([check]):
-            return [tf.identity(state) for state in states]
+        return HostCall(self.backend, self._fallback, self._report, on_error)
 
     def _on_error(self, error):
         self.last_error = error
@@ -566,6 +577,25 @@ def _all_replicas(flag):
         tf.distribute.ReduceOp.SUM, tf.cast(flag, tf.float32)
     )
     return count >= context.num_replicas_in_sync
+
+
+def _unless(failure, states):
+    """The states, if no replica has failed; ends the step on all otherwise.
+
+    A replica that went on alone would wait for the others for ever.
+    """
+    context = tf.distribute.get_replica_context()
+    failed = tf.cast(failure != "", tf.float32)
+    if context.num_replicas_in_sync > 1:
+        failed = context.all_reduce(tf.distribute.ReduceOp.SUM, failed)
+        failure = tf.where(
+            failure == "", "SolverError: the first replica failed", failure
+        )
+    check = tf.debugging.Assert(tf.equal(failed, 0.0), [failure])
+    if tf.executing_eagerly():
+        return states
+    with tf.control_dependencies([check]):
+        return [tf.identity(state) for state in states]
 
 
 def _in_one_branch(condition, update, arguments, skip):

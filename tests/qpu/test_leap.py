@@ -1,0 +1,53 @@
+"""Against the true QPU and hybrid solver; about 0.2 s of QPU time.
+
+Skipped where no token is configured, or with SKIP_INT_TESTS set.
+"""
+
+import os
+
+import numpy as np
+import pytest
+
+import keras_qpsbgd as kq
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture(params=["dwave", "leap_hybrid"])
+def backend(request):
+    pytest.importorskip("dwave.system")
+    if os.environ.get("SKIP_INT_TESTS"):
+        pytest.skip("SKIP_INT_TESTS is set")
+    row = {r.name: r for r in kq.backends.available()}[request.param]
+    if not row.available:
+        pytest.skip(row.missing)
+    config = {"name": request.param}
+    if request.param == "dwave":
+        config["qpu_budget_seconds"] = 0.3
+    backend = kq.backends.get(config)
+    try:
+        backend.check(8, 4)
+    except kq.backends.BackendUnavailable as error:
+        pytest.skip(str(error))
+    return backend
+
+
+def test_optimum_of_small_columns(backend):
+    rng = np.random.default_rng(0)
+    rows, v = rng.normal(size=(12, 8)), rng.normal(size=(12, 4))
+    problem = kq.Qubo.from_rows(rows, v)
+    solution = backend.solve(problem)
+    best = kq.backends.get("exact").solve(problem).energies
+    np.testing.assert_allclose(solution.energies, best, rtol=1e-5)
+    assert solution.info["calls"] == 1
+    assert solution.info["qpu_access_time"] > 0
+
+
+def test_estimate_is_close_to_what_is_charged(backend):
+    if backend.name != "dwave":
+        pytest.skip("the hybrid solver gives no estimate")
+    rng = np.random.default_rng(1)
+    rows, v = rng.normal(size=(12, 8)), rng.normal(size=(12, 4))
+    solution = backend.solve(kq.Qubo.from_rows(rows, v))
+    charged = 1e-6 * solution.info["qpu_access_time"]
+    assert charged == pytest.approx(backend.estimate(8, 4), rel=0.3)
