@@ -370,23 +370,21 @@ class QPSBGD(_keras.Optimizer):
         equal even with a solver that cannot be seeded, and it is asked once.
         """
         context = tf.distribute.get_replica_context()
+        shapes = [acc.kernel.shape for _, acc in kernels]
 
         def solve():
             return self._solve_all(kernels, problems)
 
-        def wait():
-            zeros = [tf.zeros(acc.kernel.shape) for _, acc in kernels]
-            return zeros, self._no_failure()
-
         if context.num_replicas_in_sync == 1:
-            states, failure = solve()
+            states = solve()
         else:
-            first = tf.equal(context.replica_id_in_sync_group, 0)
-            states, failure = tf.cond(first, solve, wait)
+            states = tf.cond(
+                tf.equal(context.replica_id_in_sync_group, 0),
+                solve,
+                lambda: [tf.zeros(shape) for shape in shapes],
+            )
         for _, acc in kernels:
             acc.clear()
-        if self._recorder.on_host and self.on_failure == "raise":
-            states = _unless(failure, states)
         return states
 
     def _solve_all(self, kernels, problems):
@@ -402,29 +400,22 @@ class QPSBGD(_keras.Optimizer):
                     ]
                 )
             )
-        failure = self._no_failure()
         if self._recorder.on_host and kernels:
             names = [acc.name for _, acc in kernels]
             solved, messages = self._host_call()(scaled, seeds, names)
-            failure = tf.strings.strip(
-                tf.strings.reduce_join(messages, separator=" ")
-            )
+            if self.on_failure == "raise":
+                solved = _unless(messages, solved)
         else:
             solved = [
                 self.backend.solve_in_graph(problem, seed)
                 for problem, seed in zip(scaled, seeds)
             ]
-        states = [
+        return [
             tf.reshape(
                 tf.where(ops.informed(problem), states, 0.0), acc.kernel.shape
             )
             for problem, states, (_, acc) in zip(scaled, solved, kernels)
         ]
-        return states, failure
-
-    def _no_failure(self):
-        # XLA knows no strings; solvers on the host do not live under it.
-        return tf.constant("" if self._recorder.on_host else 0.0)
 
     def _host_call(self):
         # TensorFlow keeps callbacks alive; they must not keep the optimizer.
@@ -579,19 +570,10 @@ def _all_replicas(flag):
     return count >= context.num_replicas_in_sync
 
 
-def _unless(failure, states):
-    """The states, if no replica has failed; ends the step on all otherwise.
-
-    A replica that went on alone would wait for the others for ever.
-    """
-    context = tf.distribute.get_replica_context()
-    failed = tf.cast(failure != "", tf.float32)
-    if context.num_replicas_in_sync > 1:
-        failed = context.all_reduce(tf.distribute.ReduceOp.SUM, failed)
-        failure = tf.where(
-            failure == "", "SolverError: the first replica failed", failure
-        )
-    check = tf.debugging.Assert(tf.equal(failed, 0.0), [failure])
+def _unless(messages, states):
+    """The states, if all messages are empty; ends the step otherwise."""
+    failure = tf.strings.strip(tf.strings.reduce_join(messages, separator=" "))
+    check = tf.debugging.Assert(tf.equal(failure, ""), [failure])
     if tf.executing_eagerly():
         return states
     with tf.control_dependencies([check]):
