@@ -211,21 +211,15 @@ class DWaveBackend(Backend):
             self.timeout_seconds,
             **self._call_parameters(),
         )
-        samples, breaks = _unembed(found, structure)
+        samples, broken = _unembed(found, structure)
         shape = (len(samples), qubo.num_columns, qubo.num_variables)
-        breaks = breaks.reshape(shape).mean(axis=(0, 2))
-        if (breaks == 1).all() and any(len(c) > 1 for c in structure.values()):
-            raise SolverError(
-                "All chains are broken in all reads. Raise `chain_strength`. "
-                f"Received: chain_strength={self.chain_strength}"
-            )
         info = {
             "calls": 1,
             "reads": int(found.record.num_occurrences.sum()),
             "qpu_access_time": float(
                 found.info.get("timing", {}).get("qpu_access_time", 0.0)
             ),
-            "chain_break_fraction": breaks,
+            "chain_break_fraction": broken.reshape(shape).mean(axis=(0, 2)),
         }
         return samples.reshape(shape).swapaxes(1, 2), info
 
@@ -340,5 +334,13 @@ def _unembed(found, structure):
             f"{np.asarray(record.energy)[:5].tolist()}"
         )
     chains = [np.array([position[q] for q in chain]) for chain in wanted]
+    broken = broken_chains(record.sample, chains)
+    long = [len(chain) > 1 for chain in chains]
+    if any(long) and broken[:, long].all():
+        raise SolverError(
+            "All chains are broken in all reads, so the answer means nothing. "
+            f"Raise `chain_strength`. Received: {len(record)} reads of "
+            f"{sum(long)} chains"
+        )
     samples, _ = majority_vote(record.sample, chains)
-    return np.asarray(samples), broken_chains(record.sample, chains)
+    return np.asarray(samples), broken

@@ -119,6 +119,7 @@ def translate(error):
         exceptions.SolverOfflineError,
         requests.ConnectionError,
         requests.Timeout,
+        ConnectionError,
         TimeoutError,
     )
     kind = TransientError if isinstance(error, passing) else SolverError

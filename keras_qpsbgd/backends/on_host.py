@@ -49,8 +49,11 @@ class HostCall:
             for layer in fields:
                 given = {field: next(arrays) for field in layer}
                 qubos.append(Qubo(given.pop("couplings", None), **given))
-            answers = self._solve_all(qubos, [_fold(s) for s in seeds], names)
-            states, messages = zip(*answers)
+            seeds = [_fold(seed) for seed in seeds]
+            answers = self._solve_all(qubos, seeds, names)
+            states, messages, counts = zip(*answers)
+            for name, count in zip(names, counts):
+                self.report.count(name, **count)
             return [*states, np.array(messages)]
 
         arrays = [
@@ -95,12 +98,15 @@ class HostCall:
             except Exception as error:
                 self._tell(error)
                 message += "; " + _message(name, self.fallback, error)
-        self.report.count(
-            name, time.perf_counter() - start, info, failed, fell_back
-        )
         if states is None:
             states = np.zeros(qubo.fields.shape)
-        return states.astype(np.float32), message.encode()
+        count = {
+            "seconds": time.perf_counter() - start,
+            "info": info,
+            "failed": failed,
+            "fell_back": fell_back,
+        }
+        return states.astype(np.float32), message.encode(), count
 
     def _tell(self, error):
         on_error = self.on_error()
