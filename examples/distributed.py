@@ -15,8 +15,8 @@ Keras 3.15 trains nothing on several workers: there `fit` of a plain `Dense`
 layer ends with "ValueError: Attempt to convert a value (PerReplica...", see
 https://github.com/keras-team/keras/issues/20585. Use legacy Keras for that.
 
-A solver that fails with `on_failure="raise"` ends `fit` on the first worker; the
-others stop when its process ends.
+A solver that fails with `on_failure="raise"` ends `fit` on the first worker;
+the others stop when its process ends.
 """
 
 import importlib.util

@@ -208,15 +208,18 @@ def _qpu_cost(arguments):
     except (ValueError, OSError, backends.BackendUnavailable) as error:
         print(error, file=sys.stderr)
         return 1
-    print(_cost_table(layers, costs, arguments.steps))
+    embedding = time.perf_counter() - start
     seconds = sum(cost.seconds for cost in costs)
     ratio = sum(cost.one_by_one_seconds for cost in costs) / seconds
-    embedding = time.perf_counter() - start
+    print(
+        f"A full {arguments.topology} chip, {arguments.num_reads} reads per "
+        "call\n"
+    )
+    print(_cost_table(layers, costs, arguments.steps))
     print(
         f"\n{arguments.steps:,} steps: {arguments.steps * seconds:,.1f} s of "
-        f"QPU access time, {ratio:.1f} times less than with a call per "
-        "column.\n"
-        f"Embedded in {embedding:.1f} s, once; kept on disk."
+        f"QPU access time.\nA call per column would take {ratio:.1f} times as "
+        f"much.\nEmbedded in {embedding:.1f} s, once; kept on disk."
     )
     if any(cost.block_size < cost.num_variables for cost in costs):
         print("Layers solved by blocks may need fewer calls: sweeps end early.")

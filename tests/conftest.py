@@ -7,10 +7,14 @@ that it uses the second core; `test_legacy_keras.py` waits for it.
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Embeddings are found anew, once for all tests, and not kept.
+os.environ["KERAS_QPSBGD_CACHE"] = tempfile.mkdtemp()
 
 import pytest
 import tensorflow as tf
@@ -65,6 +69,7 @@ def pytest_collection_finish(session):
 
 
 def pytest_sessionfinish(session):
+    shutil.rmtree(os.environ["KERAS_QPSBGD_CACHE"], ignore_errors=True)
     if _legacy is not None and _legacy.poll() is None:
         _legacy.kill()
 

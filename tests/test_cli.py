@@ -1,8 +1,10 @@
 """The command line."""
 
+import re
 import sys
 
 import pytest
+import tools
 
 from keras_qpsbgd import backends
 from keras_qpsbgd import cli
@@ -70,6 +72,47 @@ def test_training_starts_anew_for_every_seed():
     assert first.validation_curve == again.validation_curve
     assert first.test_accuracy == again.test_accuracy
     assert first.validation_curve != other.validation_curve
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("topology", ["pegasus", "zephyr"])
+def test_qpu_cost(capsys, monkeypatch, topology):
+    monkeypatch.delenv("DWAVE_API_TOKEN", raising=False)
+    arguments = ["--steps", "1000", "--topology", topology]
+    assert cli.main(["qpu-cost", "16-64-4-2", *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    # 64 columns of 16 inputs: chains of 3, one call, 43 ms.
+    (row,) = [line.split() for line in lines if line.startswith("16 x 64")]
+    assert row[3:] == ["16", "64", "3", "64", "1", "42.7", "42.7"]
+    out = " ".join(lines)
+    assert re.search(r"1,000 steps: 1\d\d\.\d s of QPU access time", out)
+    ratio = re.search(r"call per column would take ([\d.]+) times", out)[1]
+    assert float(ratio) > 15
+
+
+@pytest.mark.once
+def test_qpu_cost_of_a_saved_model(capsys, tmp_path):
+    path = str(tmp_path / "model.keras")
+    tools.small_model().save(path)
+    assert cli.main(["qpu-cost", path, "--block-size", "2"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("binary_dense") == 2
+    assert "by blocks" in out
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "network, message",
+    [
+        ("16", "`network`.*Received: 16"),
+        ("16-0", "at least one unit.*Received: 16-0"),
+        ("missing.keras", "missing.keras"),
+    ],
+)
+def test_qpu_cost_of_what_is_no_network(network, message, capsys):
+    assert cli.main(["qpu-cost", network]) == 1
+    assert re.search(message, capsys.readouterr().err)
 
 
 def test_command_is_required():

@@ -1,0 +1,131 @@
+"""What the way from a layer to a solver costs, as ratios.
+
+    python benchmarks/adapters.py
+
+1. QPU time of the columns of a layer in one call, against a call for each
+   column, by Ocean's cost model (no QPU is called).
+2. CPU time of a layer through the adapter, against a loop over
+   `sampler.sample(bqm)` with models that are there already: what is left is
+   everything but the sampler's own time.
+3. CPU time of QPU calls, everything but the chip, against the QPU time that is
+   charged for them.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import time
+
+import numpy as np
+from dwave.samplers import SimulatedAnnealingSampler
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.backends import qpu_cost
+from keras_qpsbgd.backends.mock_qpu import MockQPU
+from keras_qpsbgd.backends.samplers import beta_range
+
+COLUMNS = 64
+INPUTS = 16
+REPEATS = 15
+
+
+def problem(n=INPUTS, m=COLUMNS, seed=0):
+    rng = np.random.default_rng(seed)
+    return kq.Qubo.from_rows(rng.normal(size=(64, n)), rng.normal(size=(64, m)))
+
+
+def cpu_seconds(function, *args):
+    start = time.process_time()
+    function(*args)
+    return time.process_time() - start
+
+
+def one_call():
+    print("QPU time of a layer, 100 reads: one call per column / as few as fit")
+    for topology in ("pegasus", "zephyr"):
+        backend = kq.backends.get(
+            {"name": "dwave", "mock": True, "topology": topology}
+        )
+        for n, m in ((8, 64), (16, 64), (32, 64), (64, 64)):
+            cost = qpu_cost.layer_cost(backend, n, m)
+            print(
+                f"  {topology:<8} {n:>3} x {m}: {cost.calls:>2} call(s), "
+                f"{1000 * cost.one_by_one_seconds:7.1f} / "
+                f"{1000 * cost.seconds:6.1f} ms = "
+                f"{cost.one_by_one_seconds / cost.seconds:5.1f}"
+            )
+
+
+def adapter():
+    """Alternates both, so that the machine's moods hit both."""
+    sampler = SimulatedAnnealingSampler()
+    qubo = problem()
+    print(f"\n{COLUMNS} columns of {INPUTS} inputs, simulated annealing:")
+    for reads, sweeps in ((10, 1000), (10, 100), (1, 1000), (1, 100)):
+        backend = kq.backends.get(
+            {
+                "name": "simulated_annealing",
+                "num_reads": reads,
+                "num_sweeps": sweeps,
+            }
+        )
+        models = [qubo.to_bqm(column) for column in range(COLUMNS)]
+        # The same range for both, computed once: the sampler's own takes it
+        # longer than annealing, and the comparison would flatter us.
+        parameters = {
+            "num_reads": reads,
+            "num_sweeps": sweeps,
+            "beta_range": beta_range(qubo),
+        }
+        ratios = [
+            cpu_seconds(backend.solve, qubo)
+            / cpu_seconds(_loop, sampler, models, parameters)
+            for _ in range(REPEATS)
+        ]
+        print(
+            f"  {reads:>2} reads of {sweeps:>4} sweeps: adapter / loop "
+            f"{np.median(ratios):.2f} (quartiles "
+            f"{np.quantile(ratios, 0.25):.2f} to "
+            f"{np.quantile(ratios, 0.75):.2f})"
+        )
+
+
+def _loop(sampler, models, parameters):
+    for seed, model in enumerate(models):
+        sampler.sample(model, seed=seed, **parameters)
+
+
+def client():
+    """CPU time on our side of a QPU call."""
+    annealing = []
+
+    class Timed(MockQPU):
+        def sample(self, *args, **kwargs):
+            start = time.process_time()
+            answer = super().sample(*args, **kwargs)
+            annealing.append(time.process_time() - start)
+            return answer
+
+    print("\nCPU time beside the chip / QPU time, per call of 100 reads:")
+    for n, m in ((16, 4), (16, 64), (64, 7)):
+        backend = kq.backends.get({"name": "dwave", "mock": True})
+        backend.sampler = Timed()
+        qubo = problem(n, m)
+        backend.solve(qubo)  # embeds
+        ratios = []
+        for _ in range(5):
+            annealing.clear()
+            took = cpu_seconds(backend.solve, qubo) - sum(annealing)
+            charged = backend.estimate(n, m)
+            ratios.append(took / charged)
+        print(
+            f"  {n:>3} x {m:<3} {1000 * charged:5.1f} ms of QPU time: "
+            f"{np.median(ratios):.1f}"
+        )
+
+
+if __name__ == "__main__":
+    one_call()
+    adapter()
+    client()
