@@ -140,6 +140,7 @@ def test_parameters_pass_through(spy):
         "num_reads": 7,
         "annealing_time": 50.0,
         "reduce_intersample_correlation": True,
+        "answer_mode": "raw",
         "label": "keras_qpsbgd",
     }
     assert min(bqm.quadratic.values()) == -3.5
@@ -373,6 +374,10 @@ def test_saved_and_loaded(tmp_path):
         ({"num_reads": 20_000}, "`num_reads` must be between 1 and 10000"),
         ({"annealing_time": 3e3}, "`annealing_time`.*Received: .*3000"),
         ({"block_size": 500}, "`block_size`.*Received: block_size=500"),
+        (
+            {"num_reads": 9000, "annealing_time": 1999.0},
+            "s, this solver allows 10 s.*Received: num_reads=9000",
+        ),
     ],
 )
 def test_what_the_chip_cannot_do_is_said_before_training(
@@ -403,8 +408,13 @@ def test_mock_has_the_ranges_of_a_qpu():
         sampler.sample(strong, auto_scale=False)
     with pytest.raises(SolverFailureError, match="num_reads"):
         sampler.sample(strong, num_reads=0)
-    with pytest.raises(KeyError, match="seed"):
+    with pytest.raises(ValueError, match="seed"):
         sampler.sample(strong, seed=1)
+    with pytest.raises(SolverFailureError, match="duration"):
+        sampler.sample(strong, num_reads=10_000, annealing_time=2000.0)
+    assert found.info["timing"]["qpu_access_time"] == pytest.approx(
+        1e6 * chip.access_time(sampler, 2, num_reads=3)
+    )
     with pytest.raises(dimod.exceptions.BinaryQuadraticModelStructureError):
         sampler.sample(dimod.BinaryQuadraticModel({-5: 1.0}, {}, "SPIN"))
 

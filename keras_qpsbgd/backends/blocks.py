@@ -37,7 +37,7 @@ def solve(qubo, seed, block_size, solve_block, sweeps):
     told = []
     for _ in range(sweeps):
         improved = False
-        for block in np.array_split(rng.permutation(n), -(-n // block_size)):
+        for block in np.array_split(rng.permutation(n), _count(n, block_size)):
             block.sort()
             inner = couplings[np.ix_(block, block)]
             outside = forces[block] - inner @ states[block]
@@ -60,3 +60,13 @@ def solve(qubo, seed, block_size, solve_block, sweeps):
         if not improved:
             break
     return states.astype(np.int8), infos.over_blocks(told)
+
+
+def sizes(num_variables, block_size):
+    """The sizes of the blocks that there are: one, or two that differ by 1."""
+    count = _count(num_variables, block_size)
+    return sorted({num_variables // count, -(-num_variables // count)})
+
+
+def _count(num_variables, block_size):
+    return -(-num_variables // block_size)

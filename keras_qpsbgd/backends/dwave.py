@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 
+from keras_qpsbgd.backends import blocks
 from keras_qpsbgd.backends import chip
 from keras_qpsbgd.backends import ocean
 from keras_qpsbgd.backends.backend import Backend
@@ -120,14 +121,19 @@ class DWaveBackend(Backend):
     def check(self, num_variables, num_columns):
         """Connects, and embeds what the layer needs, before training."""
         super().check(num_variables, num_columns)
-        width = self.block_size_for(num_variables)
-        if not self.copies(width, num_columns):
-            raise BackendUnavailable(
-                f"The chip holds no complete graph of {width} variables. Give "
-                "`dwave` a smaller `block_size`. Received: "
-                f"block_size={self.block_size}, a layer of {num_variables} "
-                "inputs"
-            )
+        self._check_parameters()
+        block_size = self.block_size_for(num_variables)
+        for width in blocks.sizes(num_variables, block_size):
+            if not self.copies(width, num_columns):
+                raise BackendUnavailable(
+                    f"The chip holds no complete graph of {width} variables. "
+                    "Give `dwave` a smaller `block_size`. Received: "
+                    f"block_size={self.block_size}, a layer of "
+                    f"{num_variables} inputs"
+                )
+            self._check_duration(width, num_columns)
+
+    def _check_parameters(self):
         properties = self.open().sampler.properties
         for name, value in self._call_parameters().items():
             low, high = properties.get(f"{name}_range") or (-np.inf, np.inf)
@@ -136,6 +142,19 @@ class DWaveBackend(Backend):
                     f"`{name}` must be between {low:g} and {high:g} on this "
                     f"solver. Received: {name}={value}"
                 )
+
+    def _check_duration(self, num_variables, num_columns):
+        limits = self.open().sampler.properties.get(
+            "problem_run_duration_range"
+        )
+        seconds = self.estimate(num_variables, num_columns)
+        if limits and seconds > 1e-6 * limits[1]:
+            raise BackendUnavailable(
+                f"A call would take {seconds:.3g} s, this solver allows "
+                f"{1e-6 * limits[1]:g} s. Lower `num_reads` or "
+                f"`annealing_time`. Received: num_reads={self.num_reads}, "
+                f"annealing_time={self.annealing_time}"
+            )
 
     def open(self):
         """The sampler and its embeddings, opened when first needed."""
@@ -186,9 +205,9 @@ class DWaveBackend(Backend):
         """Estimated QPU seconds of one call."""
         copies = self.copies(num_variables, num_columns)
         qubits = sum(len(chain) for copy in copies for chain in copy.values())
-        parameters = self._call_parameters()
-        parameters.pop("label", None)
-        return chip.access_time(self.open().sampler, qubits, **parameters)
+        return chip.access_time(
+            self.open().sampler, qubits, **self._call_parameters()
+        )
 
     def reserve(self, num_variables, num_columns):
         return self.budget.reserve(self.estimate(num_variables, num_columns))
@@ -216,19 +235,22 @@ class DWaveBackend(Backend):
         info = {
             "calls": 1,
             "reads": int(found.record.num_occurrences.sum()),
-            "qpu_access_time": float(
-                found.info.get("timing", {}).get("qpu_access_time", 0.0)
-            ),
             "chain_break_fraction": broken.reshape(shape).mean(axis=(0, 2)),
         }
+        timing = found.info.get("timing", {})
+        if "qpu_access_time" in timing:
+            info["qpu_access_time"] = float(timing["qpu_access_time"])
         return samples.reshape(shape).swapaxes(1, 2), info
 
     def _call_parameters(self):
         parameters = {"num_reads": self.num_reads, **self.parameters}
         if self.annealing_time is not None:
             parameters["annealing_time"] = self.annealing_time
-        if "label" in self.open().sampler.parameters:
-            parameters.setdefault("label", "keras_qpsbgd")
+        # Every read as it came, under a name to find in Leap's list of calls.
+        wanted = {"answer_mode": "raw", "label": "keras_qpsbgd"}
+        for name, value in wanted.items():
+            if name in self.open().sampler.parameters:
+                parameters.setdefault(name, value)
         return parameters
 
     def _warn_if_imprecise(self, problem):

@@ -1,5 +1,7 @@
 """The columns of a layer as integer programs, with Gurobi."""
 
+import contextlib
+
 import numpy as np
 
 from keras_qpsbgd.backends.backend import Backend
@@ -53,7 +55,7 @@ class GurobiBackend(Backend):
     def check(self, num_variables, num_columns):
         super().check(num_variables, num_columns)
         num_variables = self.block_size_for(num_variables)
-        with self._lock, _translated():
+        with self._lock, _errors_translated():
             # Licences are checked when a model is first optimised.
             model, _ = self._model(num_variables)
             ones = np.eye(num_variables)
@@ -61,7 +63,7 @@ class GurobiBackend(Backend):
             model.optimize()
 
     def sample(self, qubo, seed):
-        with self._lock, _translated():
+        with self._lock, _errors_translated():
             return self._sample(qubo, seed)
 
     def _sample(self, qubo, seed):
@@ -125,33 +127,30 @@ class GurobiBackend(Backend):
         }
 
 
-class _translated:
+@contextlib.contextmanager
+def _errors_translated():
     """Turns Gurobi's errors into ours."""
+    import gurobipy
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        import gurobipy
-
-        if not isinstance(error, gurobipy.GurobiError):
-            return
-        codes = gurobipy.GRB.Error
+    codes = gurobipy.GRB.Error
+    try:
+        yield
+    except gurobipy.GurobiError as error:
+        text = f"Gurobi error {error.errno}: {error}"
         if error.errno == codes.SIZE_LIMIT_EXCEEDED:
             raise BackendUnavailable(
                 "The Gurobi licence is too small for this layer; the one that "
                 "comes with pip allows 200 inputs. Install a full licence "
                 "(free for academics), give `gurobi` a `block_size` of 200 or "
-                "less, or use `native`. Received: Gurobi error "
-                f"{error.errno}: {error}"
+                f"less, or use `native`. Received: {text}"
             ) from error
         if error.errno == codes.NO_LICENSE:
             raise BackendUnavailable(
                 "Gurobi found no valid licence. Install one "
                 "(https://www.gurobi.com/solutions/licensing/), or remove the "
                 "one that has expired: the one that comes with pip is then "
-                f"used. Received: Gurobi error {error.errno}: {error}"
+                f"used. Received: {text}"
             ) from error
-        passing = (codes.NETWORK, codes.JOB_REJECTED, codes.CSWORKER)
-        known = TransientError if error.errno in passing else SolverError
-        raise known(f"Gurobi error {error.errno}: {error}") from error
+        if error.errno in (codes.NETWORK, codes.JOB_REJECTED, codes.CSWORKER):
+            raise TransientError(text) from error
+        raise SolverError(text) from error

@@ -44,70 +44,66 @@ class MockQPU(MockDWaveSampler):
             topology_type=topology,
             topology_shape=list(shape or SHAPES[topology]),
             broken_nodes=list(dead_qubits),
+            substitute_sampler=_Annealer(num_sweeps),
             parameter_warnings=False,
+            exact_solver_cutoff=0,
         )
-        self.num_sweeps = num_sweeps
         self.solver = chip.offline_solver(self.properties)
 
-    def sample(self, bqm, num_reads=1, annealing_time=None, **parameters):
-        parameters["num_reads"] = num_reads
-        if annealing_time is not None:
-            parameters["annealing_time"] = annealing_time
-        self._check(bqm, parameters)
+    def sample(self, bqm, **parameters):
+        timing = self._timing(bqm.num_variables, parameters)
+        self._check_ranges(parameters, timing)
         scaled = bqm.spin.copy()
         factor = chip.scale_factor(scaled, self.properties)
         if parameters.get("auto_scale", True):
             scaled.scale(factor)
         elif factor < 1:
             raise SolverFailureError("Problem exceeds the ranges of the solver")
-        found = SimulatedAnnealingSampler().sample(
-            scaled,
-            num_reads=num_reads,
-            num_sweeps=self.num_sweeps,
-            # On the chip's scale every problem is annealed alike.
-            beta_range=(0.1, 10.0),
-            seed=_fingerprint(scaled),
-        )
-        samples = found.record.sample
-        if bqm.vartype is dimod.BINARY:
-            samples = (samples + 1) // 2
-        return dimod.SampleSet.from_samples_bqm(
-            (samples, found.variables),
-            bqm,
-            info={"timing": self._timing(bqm.num_variables, parameters)},
-        )
+        found = super().sample(scaled, **parameters)
+        found.info["timing"].update(timing)
+        found.record.energy = bqm.spin.energies(found)
+        return found.change_vartype(bqm.vartype, inplace=False)
 
-    def _check(self, bqm, parameters):
-        dimod_structure = set(self.nodelist)
-        unknown = [v for v in bqm.variables if v not in dimod_structure]
-        edges = self.adjacency
-        missing = [(u, v) for u, v in bqm.quadratic if v not in edges[u]]
-        if unknown or missing:
-            raise dimod.exceptions.BinaryQuadraticModelStructureError(
-                "Problem graph incompatible with solver"
-            )
-        for name in parameters:
-            if name not in self.parameters:
-                raise KeyError(f"{name!r} is not a parameter of this solver")
+    def _check_ranges(self, parameters, timing):
         for name in ("num_reads", "annealing_time"):
             low, high = self.properties[f"{name}_range"]
             if name in parameters and not low <= parameters[name] <= high:
                 raise SolverFailureError(f"Parameter {name} out of range")
+        longest = self.properties["problem_run_duration_range"][1]
+        if timing["qpu_access_time"] > longest:
+            raise SolverFailureError("Problem run duration out of range")
 
     def _timing(self, num_qubits, parameters):
-        timed = ("num_reads", "annealing_time")
-        access = 1e6 * chip.access_time(
-            self,
-            num_qubits,
-            **{k: v for k, v in parameters.items() if k in timed},
-        )
-        programming = 1e6 * chip.access_time(self, num_qubits, num_reads=0)
+        """In microseconds, as a QPU tells it."""
+        access = 1e6 * chip.access_time(self, num_qubits, **parameters)
+        none = {**parameters, "num_reads": 0}
+        programming = 1e6 * chip.access_time(self, num_qubits, **none)
         return {
             "qpu_access_time": access,
             "qpu_programming_time": programming,
             "qpu_sampling_time": access - programming,
-            "qpu_access_overhead_time": 0.0,
         }
+
+
+class _Annealer(dimod.Sampler):
+    """Takes the place of the chip."""
+
+    properties = {}
+    parameters = {"num_reads": []}
+
+    def __init__(self, num_sweeps):
+        self.num_sweeps = num_sweeps
+
+    def sample(self, bqm, num_reads=1, **ignored):
+        del ignored  # what only a chip knows, such as the annealing time
+        return SimulatedAnnealingSampler().sample(
+            bqm,
+            num_reads=num_reads,
+            num_sweeps=self.num_sweeps,
+            # On the chip's scale every problem is annealed alike.
+            beta_range=(0.1, 10.0),
+            seed=_fingerprint(bqm),
+        )
 
 
 def _fingerprint(bqm):

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from keras_qpsbgd.backends import blocks
 from keras_qpsbgd.backends.cliques import longest_chain
 
 
@@ -41,10 +42,11 @@ def layer_cost(backend, num_variables, num_columns):
         BackendUnavailable: the layer does not fit.
     """
     backend.check(num_variables, num_columns)
-    largest = backend.block_size_for(num_variables)
-    blocks = -(-num_variables // largest)
-    rounds = 1 if blocks == 1 else blocks * backend.block_sweeps
-    width = -(-num_variables // blocks)
+    width = blocks.sizes(num_variables, backend.block_size_for(num_variables))[
+        -1
+    ]
+    count = -(-num_variables // width)
+    rounds = 1 if count == 1 else count * backend.block_sweeps
     copies = backend.copies(width, num_columns)
     per_call = backend.columns_per_call(width, num_columns)
     whole, rest = divmod(num_columns, per_call)

@@ -211,10 +211,12 @@ class QPSBGD(_keras.Optimizer):
         Not in `build`, which Keras calls in loading a model: that must work
         without the solver's licence or token.
         """
-        if not self._checked:
+        if self._checked:
+            return
+        for backend in filter(None, (self.backend, self._fallback)):
             for acc in self._binary.values():
-                self.backend.check(acc.num_variables, acc.num_columns)
-            self._checked = True
+                backend.check(acc.num_variables, acc.num_columns)
+        self._checked = True
 
     @property
     def variables(self):
