@@ -1,0 +1,55 @@
+"""Train a binary network on a D-Wave quantum annealer.
+
+Takes the QPU if access is configured (`dwave setup --auth`), with a budget of
+ten seconds, else the mock, in which simulated annealing replaces the chip.
+
+    python -m pip install "keras_qpsbgd[dwave,demo]"
+    python examples/annealer.py
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.model_selection import train_test_split
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+
+# Ones and sevens, in 16 principal components.
+images, labels = load_digits(return_X_y=True)
+chosen = (labels == 1) | (labels == 7)
+components = PCA(16).fit_transform(images[chosen])
+x, x_test, y, y_test = train_test_split(
+    components / components.std(),
+    (labels[chosen] == 7).astype("int32"),
+    random_state=0,
+)
+
+access = {row.name: row.available for row in kq.backends.available()}["dwave"]
+print("QPU" if access else "mock QPU: no access is configured")
+backend = {"name": "dwave", "num_reads": 50, "mock": not access}
+keras.utils.set_random_seed(0)
+model = keras.Sequential(
+    [
+        keras.layers.InputLayer((16,)),
+        kq.layers.BinaryDense(8, activation="hard_tanh"),
+        kq.layers.BinaryDense(2),
+    ]
+)
+model.compile(
+    kq.QPSBGD(
+        keras.optimizers.schedules.CosineDecay(0.03, decay_steps=90),
+        backend={**backend, "qpu_budget_seconds": 10},
+        real_optimizer=keras.optimizers.Adam(0.01),
+        on_failure="native",
+        seed=0,
+    ),
+    keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    metrics=["accuracy"],
+)
+model.fit(x, y, epochs=10, batch_size=32, verbose=2)
+print(model.optimizer.solver_report())
+print(f"test accuracy: {model.evaluate(x_test, y_test, verbose=0)[1]:.3f}")
