@@ -1,8 +1,10 @@
 """Two logical CPUs for the replica tests, and the second run for legacy Keras.
 
 The environment variable that chooses legacy Keras is read when TensorFlow is
-imported, so that half of the suite runs in a child process, started here so
-that it uses the second core; `test_legacy_keras.py` waits for it.
+imported, so that half of the suite runs in a child process, for which
+`test_legacy_keras.py` waits. With `-n 2` (pytest-xdist) the child keeps one of
+the two workers waiting and its core busy; without, it is started first, so that
+it uses the second core.
 """
 
 import os
@@ -13,13 +15,15 @@ import sys
 import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# Embeddings are found anew, once for all tests, and not kept.
-os.environ["KERAS_QPSBGD_CACHE"] = tempfile.mkdtemp()
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    # Embeddings are found anew, once for all tests, and not kept.
+    os.environ["KERAS_QPSBGD_CACHE"] = tempfile.mkdtemp()
 
 import pytest
 import tensorflow as tf
 
 LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
+WORKER = "PYTEST_XDIST_WORKER" in os.environ
 ROOT = pathlib.Path(__file__).parent.parent
 
 tf.config.set_logical_device_configuration(
@@ -34,44 +38,61 @@ def pytest_configure(config):
     )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Files stay together, as their tests share what is compiled."""
+    from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False  # the order is ours, see below
+    return LoadFileScheduling(config, log)
+
+
 def pytest_collection_modifyitems(config, items):
     if LEGACY:
         once = [item for item in items if item.get_closest_marker("once")]
         config.hook.pytest_deselected(items=once)
         items[:] = [item for item in items if item not in once]
         return
-    # Wait for the child at the very end.
-    items.sort(key=lambda item: "test_legacy_keras" in item.nodeid)
+    # The child takes long: a worker starts with it, one process ends with it.
+    items.sort(key=lambda item: ("test_legacy_keras" in item.nodeid) ^ WORKER)
 
 
 @pytest.fixture(scope="session")
 def legacy_run():
     """The suite under legacy Keras, running in a child process."""
-    return _legacy
+    return _legacy or _start_legacy()
 
 
 _legacy = None
 
 
-def pytest_collection_finish(session):
+def _start_legacy():
     global _legacy
-    wanted = any("test_legacy_keras" in item.nodeid for item in session.items)
-    if LEGACY or not wanted or session.config.option.collectonly:
-        return
+    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1"}
+    environment.pop("PYTEST_XDIST_WORKER", None)
     _legacy = subprocess.Popen(
         [sys.executable, "-m", "pytest", "tests", "-p", "no:cacheprovider"],
         cwd=ROOT,
-        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
+    return _legacy
+
+
+def pytest_collection_finish(session):
+    wanted = any("test_legacy_keras" in item.nodeid for item in session.items)
+    if LEGACY or WORKER or not wanted or session.config.option.collectonly:
+        return
+    _start_legacy()
 
 
 def pytest_sessionfinish(session):
-    shutil.rmtree(os.environ["KERAS_QPSBGD_CACHE"], ignore_errors=True)
     if _legacy is not None and _legacy.poll() is None:
         _legacy.kill()
+    if not WORKER:
+        shutil.rmtree(os.environ["KERAS_QPSBGD_CACHE"], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """The repository itself: floors, style, README, wheel."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -48,7 +49,7 @@ def test_readme_commands():
     commands = re.findall(r"^python -m pip install .*$", readme, re.M)
     assert len(commands) == 2
     assert commands[0].endswith("python -m keras_qpsbgd demo")
-    assert commands[1].endswith("python -m pytest")
+    assert commands[1].endswith("python -m pytest -n 2")
     # On the first screen.
     assert readme.index(commands[1]) < 2000
 
@@ -67,6 +68,25 @@ def test_quickstart_is_short_and_runs(tmp_path):
         re.search(r"test accuracy: ([\d.]+)", done.stdout).group(1)
     )
     assert accuracy > 0.85
+
+
+def test_annealer_example(tmp_path):
+    path = ROOT / "examples" / "annealer.py"
+    environment = {**os.environ, "DWAVE_CONFIG_FILE": os.devnull}
+    environment.pop("DWAVE_API_TOKEN", None)  # no QPU time for tests
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "mock QPU" in done.stdout
+    accuracy = re.search(r"test accuracy: ([\d.]+)", done.stdout)[1]
+    assert float(accuracy) > 0.85
+    total = re.search(r"^total +(\d+)", done.stdout, re.M)[1]
+    assert int(total) == 2 * 90  # one call per layer and step
 
 
 def test_wheel_contains_the_package_alone(tmp_path):
