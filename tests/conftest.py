@@ -96,10 +96,17 @@ def pytest_sessionfinish(session):
 
 
 @pytest.fixture(autouse=True)
-def clean_session():
-    """Every test starts with the same random state and an empty session."""
+def same_start():
+    """Every test starts with the same random state."""
     from tensorflow import keras
 
     keras.utils.set_random_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def clean_session():
+    """Every file starts with an empty session; emptying it takes 0.2 s."""
+    from tensorflow import keras
+
     yield
     keras.backend.clear_session()

@@ -30,6 +30,9 @@ class BackendSampler(dimod.Sampler):
         self.properties = {"backend": registry.serialize(self.backend)}
         self.parameters = {"num_reads": [], "seed": []}
 
+    def __repr__(self):
+        return f"{type(self).__name__}({self.backend!r})"
+
     def sample(self, bqm, num_reads=1, seed=0, **kwargs):
         """One read per seed `seed`, `seed + 1`, ...
 
