@@ -180,6 +180,9 @@ def _add_qpu_cost(commands):
             "whole if the chip holds them, else 64)"
         ),
     )
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw the layers on the chip"
+    )
     parser.set_defaults(run=_qpu_cost)
 
 
@@ -223,7 +226,23 @@ def _qpu_cost(arguments):
     )
     if any(cost.block_size < cost.num_variables for cost in costs):
         print("Layers solved by blocks may need fewer calls: sweeps end early.")
+    if arguments.plot:
+        _draw_chip(backend, layers, arguments.plot)
     return 0
+
+
+def _draw_chip(backend, layers, path):
+    try:
+        from keras_qpsbgd.backends import chip_drawing
+
+        chip_drawing.draw(backend, layers, path)
+    except ImportError:
+        print(
+            "No picture: matplotlib is not installed "
+            '(`python -m pip install "keras_qpsbgd[plots]"`).'
+        )
+    else:
+        print(f"Picture written to {path}")
 
 
 def _cost_table(layers, costs, steps):

@@ -162,6 +162,7 @@ def test_several_threads(backend):
 def test_configuration_of_host_backends(backend):
     config = {
         "name": backend,
+        "executor_tasks": 4,
         "block_size": 32,
         "block_sweeps": 2,
         "retries": 1,
@@ -172,7 +173,7 @@ def test_configuration_of_host_backends(backend):
     assert config.items() <= saved.items()
     json.dumps(saved)
     assert kq.backends.serialize(kq.backends.get(saved)) == saved
-    for name in ("block_size", "block_sweeps", "retries", "timeout_seconds"):
+    for name in config.keys() - {"name"}:
         with pytest.raises(ValueError, match=f"`{name}`.*Received: {name}=-1"):
             kq.backends.get({**config, name: -1})
 

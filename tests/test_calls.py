@@ -56,9 +56,13 @@ def processes():
 def test_processes_give_the_same_answers(config, processes):
     problem = qubo()
     alone = kq.backends.get(config).solve(problem, 3)
-    together = kq.backends.get(config, executor=processes).solve(problem, 3)
-    np.testing.assert_array_equal(alone.states, together.states)
-    assert together.info["calls"] == alone.info["calls"] == 20
+    for tasks in (3, 16):
+        backend = kq.backends.get(
+            {**config, "executor_tasks": tasks}, executor=processes
+        )
+        together = backend.solve(problem, 3)
+        np.testing.assert_array_equal(alone.states, together.states)
+        assert together.info["calls"] == alone.info["calls"] == 20
     if "proven_optimal" in alone.info:
         assert together.info["proven_optimal"].shape == (20,)
 

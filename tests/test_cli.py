@@ -95,8 +95,12 @@ def test_qpu_cost(capsys, monkeypatch, topology):
 def test_qpu_cost_of_a_saved_model(capsys, tmp_path):
     path = str(tmp_path / "model.keras")
     tools.small_model().save(path)
-    assert cli.main(["qpu-cost", path, "--block-size", "2"]) == 0
+    picture = tmp_path / "chip.png"
+    arguments = ["--block-size", "2", "--plot", str(picture)]
+    assert cli.main(["qpu-cost", path, *arguments]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
     out = capsys.readouterr().out
+    assert str(picture) in out
     assert out.count("binary_dense") == 2
     assert "by blocks" in out
 

@@ -18,7 +18,13 @@ from keras_qpsbgd.backends.errors import check_number
 # Compiled searches by class, then by configuration and shape.
 _compiled = weakref.WeakKeyDictionary()
 # Arguments of every host backend that are saved, if they are not the default.
-_OPTIONS = ("block_size", "block_sweeps", "retries", "timeout_seconds")
+_OPTIONS = (
+    "executor_tasks",
+    "block_size",
+    "block_sweeps",
+    "retries",
+    "timeout_seconds",
+)
 
 
 @dataclasses.dataclass
@@ -29,9 +35,9 @@ class Solution:
         states: (n, m), int8, +1 or -1.
         energies: (m,), `Qubo.energy(states)`.
         info: what the backend tells: `calls` made to the solver, `retries`,
-            `reads`, `energies` of all reads (reads, m) where there are several,
-            and its own figures, such as `qpu_access_time` (microseconds, as
-            in Ocean), `chain_break_fraction` and `proven_optimal` (per column).
+            `reads`, the `energies` of all reads (reads, m), and figures of its
+            own, such as `qpu_access_time` (microseconds, as in Ocean),
+            `chain_break_fraction` and `proven_optimal` (per column).
         samples: (reads, n, m), all reads, where the backend returns several.
         sample_energies: (reads, m), their energies.
     """
@@ -54,6 +60,8 @@ class Backend:
             backend and open solver handles of their own. Never part of a
             configuration; `backends.get(name, executor=...)` gives one to any
             backend.
+        executor_tasks: number of parts into which the columns of a layer are
+            cut for it; should not be less than its workers.
         block_size: layers with more inputs are solved by blocks of so many,
             see `backends/blocks.py`. `None`: as a whole.
         block_sweeps: most sweeps over the blocks.
@@ -78,6 +86,7 @@ class Backend:
     name = None
     max_variables = None
     executor = None
+    executor_tasks = 16
     block_size = None
     block_sweeps = 4
     retries = 3
@@ -88,17 +97,20 @@ class Backend:
     def __init__(
         self,
         executor=None,
+        executor_tasks=16,
         block_size=None,
         block_sweeps=4,
         retries=3,
         timeout_seconds=600.0,
     ):
         calls.check_executor(executor)
+        check_number("executor_tasks", executor_tasks, at_least=1)
         check_number("block_size", block_size, at_least=1, optional=True)
         check_number("block_sweeps", block_sweeps, at_least=1)
         check_number("retries", retries, at_least=0)
         check_number("timeout_seconds", timeout_seconds, above=0)
         self.executor = executor
+        self.executor_tasks = executor_tasks
         self.block_size = block_size
         self.block_sweeps = block_sweeps
         self.retries = retries
@@ -129,13 +141,11 @@ class Backend:
         return {}
 
     def columns_per_call(self, num_variables, num_columns):
-        """How many columns one call of `sample` should get.
-
-        All of them, or, with an executor, an eighth: enough parts for some
-        workers, and not a part for each column.
-        """
+        """How many columns one call of `sample` should get."""
         del num_variables
-        return num_columns if self.executor is None else -(-num_columns // 8)
+        if self.executor is None:
+            return num_columns
+        return -(-num_columns // self.executor_tasks)
 
     def reserve(self, num_variables, num_columns):
         """Called before each call of `sample`; may raise. See `settle`."""
@@ -196,8 +206,7 @@ class Backend:
         best = energies.argmin(axis=0)
         columns = np.arange(qubo.num_columns)
         several = len(samples) > 1
-        if several:
-            info["energies"] = energies
+        info["energies"] = energies
         return Solution(
             states=samples[best, :, columns].T.copy(),
             energies=energies[best, columns],
