@@ -59,7 +59,8 @@ def connect(kind, seconds, **config):
         if isinstance(known, BackendUnavailable):
             raise known from error
         raise BackendUnavailable(
-            f"The connection to D-Wave Leap failed: {known}. {CONFIGURE}"
+            f"The connection to D-Wave Leap failed: {known}. Check the "
+            f"network. {CONFIGURE}"
         ) from error
 
 
