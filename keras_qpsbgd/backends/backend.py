@@ -206,6 +206,7 @@ class Backend:
         best = energies.argmin(axis=0)
         columns = np.arange(qubo.num_columns)
         several = len(samples) > 1
+        info.setdefault("reads", len(samples))
         info["energies"] = energies
         return Solution(
             states=samples[best, :, columns].T.copy(),

@@ -2,7 +2,14 @@
 
 import numpy as np
 
-SUMMED = ("calls", "retries", "qpu_access_time", "work", "run_time")
+SUMMED = (
+    "calls",
+    "retries",
+    "qpu_access_time",
+    "work",
+    "run_time",
+    "charge_time",
+)
 
 
 def over_columns(parts):
