@@ -74,7 +74,7 @@ def _demo(arguments):
     seeds = arguments.seeds or digits.SEEDS
     print(
         f"Handwritten digits, 10 classes: {len(data.train[0])} images to train "
-        f"on, {len(data.validation[0])} to validate, {len(data.test[0])} to "
+        f"on,\n{len(data.validation[0])} to validate, {len(data.test[0])} to "
         "test.\n"
         f"A 64-{digits.HIDDEN}-10 network with weights of +1 and -1, "
         f"{epochs} epochs, {seeds} seed{'s' * (seeds > 1)}."
@@ -219,10 +219,12 @@ def _qpu_cost(arguments):
         "call\n"
     )
     print(_cost_table(layers, costs, arguments.steps))
+    total = arguments.steps * seconds
+    hours = f" ({total / 3600:,.1f} h)" if total > 3600 else ""
     print(
-        f"\n{arguments.steps:,} steps: {arguments.steps * seconds:,.1f} s of "
-        f"QPU access time.\nA call per column would take {ratio:.1f} times as "
-        f"much.\nEmbedded in {embedding:.1f} s, once; kept on disk."
+        f"\n{arguments.steps:,} steps: {total:,.1f} s{hours} of QPU access "
+        f"time.\nA call per column would take {ratio:.1f} times as "
+        f"much.\nEmbeddings took {embedding:.1f} s and are kept on disk."
     )
     if any(cost.block_size < cost.num_variables for cost in costs):
         print("Layers solved by blocks may need fewer calls: sweeps end early.")
@@ -292,7 +294,10 @@ def _layers(network):
         (acc.name, acc.num_variables, acc.num_columns) for acc in marked if acc
     ]
     if not layers:
-        raise ValueError(f"The model has no binary layer. Received: {network}")
+        raise ValueError(
+            "The model has no binary layer, or was saved before it was built. "
+            f"Received: {network}"
+        )
     return layers
 
 

@@ -169,25 +169,30 @@ class Qubo:
         )
         return bqm
 
-    def to_union_bqm(self):
+    def to_union_bqm(self, scales=None):
         """All columns as one spin model without couplings between them.
 
         Variable i of column j has the label `j * num_variables + i`. Its energy
         is the sum of the columns' energies.
+
+        Args:
+            scales: (m,), factors of the columns. They change no column's
+                optimum. `None` is 1.
         """
         n, m = self.num_variables, self.num_columns
+        scales = np.ones(m) if scales is None else np.asarray(scales)
         first, second = np.triu_indices(n, 1)
         starts = n * np.arange(m)[:, None]
         couplings = np.asarray(self.couplings, dtype=np.float64)
         pairs = 2 * couplings[first, second]
         return dimod.BinaryQuadraticModel.from_numpy_vectors(
-            np.asarray(self.fields, dtype=np.float64).T.ravel(),
+            (scales * np.asarray(self.fields, dtype=np.float64)).T.ravel(),
             (
                 (starts + first).ravel(),
                 (starts + second).ravel(),
-                np.tile(pairs, m),
+                np.outer(scales, pairs).ravel(),
             ),
-            float(self.offset.sum()) + m * float(np.trace(couplings)),
+            float((scales * (self.offset + np.trace(couplings))).sum()),
             dimod.SPIN,
         )
 

@@ -388,7 +388,32 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
         ),
         (
             {"name": "dwave", "topology": "zephyr", "solver": "x"},
-            "one of `solver` and `topology`.*Received: solver='x'",
+            "`topology` and `mock` must not.*Received: solver='x'",
+        ),
+        (
+            {"name": "dwave", "mock": True, "solver": "x"},
+            "`topology` and `mock` must not.*Received: solver='x'",
+        ),
+        ({"name": "dwave", "solver": 7}, "`solver`.*Received: solver=7"),
+        (
+            {"name": "dwave", "num_reads": 2.5},
+            "`num_reads` must be a whole number.*Received: num_reads=2.5",
+        ),
+        (
+            {"name": "dwave", "chain_strength": -1},
+            "`chain_strength`.*Received: chain_strength=-1",
+        ),
+        (
+            {"name": "dwave", "parameters": {"num_reads": 1}},
+            "`parameters`.*arguments of their own.*Received",
+        ),
+        (
+            {"name": "dwave", "num_read": 10},
+            "not take `num_read`. Did you mean `num_reads`.*Received",
+        ),
+        (
+            {"name": "dwave", "block_sizes": 10},
+            "Did you mean `block_size`.*Received",
         ),
         (
             {"name": "gurobi", "work_limit": 0},

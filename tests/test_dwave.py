@@ -143,7 +143,44 @@ def test_parameters_pass_through(spy):
         "answer_mode": "raw",
         "label": "keras_qpsbgd",
     }
-    assert min(bqm.quadratic.values()) == -3.5
+    # Each column is scaled as a whole, its chains included.
+    problem = qubo(8)
+    for column, copy in enumerate(backend.copies(8, 3)):
+        chain = next(chain for chain in copy.values() if len(chain) == 2)
+        variable = list(copy.values()).index(chain)
+        field = problem.fields[variable, column] / 2  # spread over two qubits
+        scale = bqm.linear[chain[0]] / field
+        assert bqm.quadratic[chain] == pytest.approx(-3.5 * scale)
+
+
+def test_every_column_uses_the_ranges_of_the_chip(spy):
+    """A small gradient does not drown beside a large one."""
+    problem = qubo(8, m=2)
+    problem = kq.Qubo(problem.couplings, problem.fields * [1.0, 100.0])
+    backend = offline.qpu(spy)
+    backend.solve(problem)
+    ((bqm, _),) = spy.asked
+    factor = chip.scale_factor(bqm, spy.properties)
+    for copy in backend.copies(8, 2):
+        qubits = {q for chain in copy.values() for q in chain}
+        pairs = [b for e, b in bqm.quadratic.items() if qubits >= set(e)]
+        field = max(abs(bqm.linear[q]) for q in qubits)
+        used = max(field / 4.0, max(pairs) / 1.0, -min(pairs) / 2.0)
+        assert factor * used > 0.5  # 0.01 without
+
+
+def test_chain_strength_may_be_a_function(spy):
+    asked = []
+
+    def strength(bqm, embedding):
+        asked.append((bqm.num_variables, sorted(embedding)))
+        return 2.0
+
+    backend = offline.qpu(spy, chain_strength=strength)
+    found = backend.solve(qubo(6))
+    assert asked == 3 * [(6, list(range(6)))]
+    constant = offline.qpu(spy, chain_strength=2.0).solve(qubo(6))
+    np.testing.assert_array_equal(found.samples, constant.samples)
 
 
 def test_info(spy):
@@ -343,10 +380,14 @@ def test_token_is_no_argument():
     for config in (
         {"name": "dwave", "token": "abc-123"},
         {"name": "gurobi", "WLSSecret": "abc-123"},
+        {"name": "dwave", "parameters": {"token": "abc-123"}},
+        {"name": "dwave", "solver": {"a": {"token": "abc-123"}}},
     ):
         with pytest.raises(ValueError, match="Secrets are no arg") as raised:
             kq.QPSBGD(backend=config)
         assert "abc-123" not in str(raised.value)
+    with pytest.raises(ValueError, match="Secrets are no arg"):
+        DWaveBackend(parameters={"token": "abc-123"})
 
 
 def test_saved_and_loaded(tmp_path):
@@ -374,6 +415,10 @@ def test_saved_and_loaded(tmp_path):
         ({"num_reads": 20_000}, "`num_reads` must be between 1 and 10000"),
         ({"annealing_time": 3e3}, "`annealing_time`.*Received: .*3000"),
         ({"block_size": 500}, "`block_size`.*Received: block_size=500"),
+        (
+            {"parameters": {"anneal_schedul": 1}},
+            "`parameters`.*anneal_schedule.*Received: .'anneal_schedul'",
+        ),
         (
             {"num_reads": 9000, "annealing_time": 1999.0},
             "s, this solver allows 10 s.*Received: num_reads=9000",

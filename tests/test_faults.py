@@ -25,7 +25,7 @@ SEED = 10  # no step is nearly a tie, which the tests check
 
 
 def raises(error):
-    def sample(answer, bqm):
+    def sample(answer, chains):
         raise error
 
     return sample
@@ -34,7 +34,7 @@ def raises(error):
 def raises_late(error):
     """As remote calls do: `sample` returns, the answer does not come."""
 
-    def sample(answer, bqm):
+    def sample(answer, chains):
         future = concurrent.futures.Future()
         future.set_exception(error)
         return dimod.SampleSet.from_future(future)
@@ -42,31 +42,30 @@ def raises_late(error):
     return sample
 
 
-def never_answers(answer, bqm):
+def never_answers(answer, chains):
     threading.Event().wait()
 
 
-def nan_energies(answer, bqm):
+def nan_energies(answer, chains):
     answer.record.energy[:] = np.nan
     return answer
 
 
-def wrong_labels(answer, bqm):
+def wrong_labels(answer, chains):
     return answer.relabel_variables({q: f"q{q}" for q in answer.variables})
 
 
-def broken_chains(answer, bqm):
-    """The two qubits of each chain disagree."""
+def broken_chains(answer, chains):
+    """The qubits of each chain disagree."""
     position = {qubit: i for i, qubit in enumerate(answer.variables)}
-    strongest = min(bqm.quadratic.values())
-    for pair, coupling in bqm.quadratic.items():
-        if coupling == strongest:
-            for qubit, spin in zip(pair, (1, -1)):
-                answer.record.sample[:, position[qubit]] = spin
+    for first, *others in chains:
+        answer.record.sample[:, position[first]] = 1
+        for qubit in others:
+            answer.record.sample[:, position[qubit]] = -1
     return answer
 
 
-def half_the_columns(answer, bqm):
+def half_the_columns(answer, chains):
     kept = sorted(answer.variables)[: len(answer.variables) // 2]
     samples = answer.record.sample[:, : len(kept)]
     energies = answer.record.energy
@@ -119,13 +118,14 @@ class Faulty(MockQPU):
     def __init__(self, plan):
         super().__init__("pegasus", shape=[2])
         self.plan = plan
+        self.chains = ()
         self.calls = 0
 
     def sample(self, bqm, **parameters):
         fault = self.plan.get(self.calls)
         self.calls += 1
         answer = super().sample(bqm, **parameters)
-        return answer if fault is None else fault(answer, bqm)
+        return answer if fault is None else fault(answer, self.chains)
 
 
 def data():
@@ -154,7 +154,10 @@ def train(backend, on_failure):
 
 def faulty(plan):
     # A time-out that no busy machine reaches by itself.
-    return offline.qpu(Faulty(plan), retries=2, timeout_seconds=4.0)
+    backend = offline.qpu(Faulty(plan), retries=2, timeout_seconds=4.0)
+    copies = backend.copies(5, 2)
+    backend.sampler.chains = [c for copy in copies for c in copy.values()]
+    return backend
 
 
 class Oracle(tools.GapBackend):

@@ -104,10 +104,12 @@ class Backend:
         timeout_seconds=600.0,
     ):
         calls.check_executor(executor)
-        check_number("executor_tasks", executor_tasks, at_least=1)
-        check_number("block_size", block_size, at_least=1, optional=True)
-        check_number("block_sweeps", block_sweeps, at_least=1)
-        check_number("retries", retries, at_least=0)
+        check_number("executor_tasks", executor_tasks, at_least=1, whole=True)
+        check_number(
+            "block_size", block_size, at_least=1, optional=True, whole=True
+        )
+        check_number("block_sweeps", block_sweeps, at_least=1, whole=True)
+        check_number("retries", retries, at_least=0, whole=True)
         check_number("timeout_seconds", timeout_seconds, above=0)
         self.executor = executor
         self.executor_tasks = executor_tasks

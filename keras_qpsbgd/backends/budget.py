@@ -27,8 +27,8 @@ class Budget:
             committed = self.charged + self._reserved
             if self.seconds is not None and committed + seconds > self.seconds:
                 raise BudgetExceeded(
-                    f"The next call is estimated to take {seconds:.4g} s of "
-                    f"QPU time, {committed:.4g} s are used or reserved. "
+                    f"The QPU budget is used up: {committed:.4g} s are spent "
+                    f"or reserved, the next call would take {seconds:.4g} s. "
                     f"Received: qpu_budget_seconds={self.seconds:g}"
                 )
             self._reserved += seconds

@@ -18,6 +18,7 @@ from keras_qpsbgd.backends import infos
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
+from keras_qpsbgd.backends.errors import check_number
 
 FIRST_WAIT = 1.0  # seconds before the first retry; doubled for each further
 
@@ -205,6 +206,7 @@ def process_pool(max_workers=None):
     Args:
         max_workers: number of processes; `None` is that of the CPUs.
     """
+    check_number("max_workers", max_workers, 1, optional=True, whole=True)
     return concurrent.futures.ProcessPoolExecutor(
         max_workers, mp_context=multiprocessing.get_context("spawn")
     )

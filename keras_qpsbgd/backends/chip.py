@@ -31,6 +31,34 @@ def scale_factor(bqm, properties):
     return 1.0 / largest if largest > 0 else 1.0
 
 
+def column_scales(qubo, chain_lengths, chain_strength, properties):
+    """Factors that let every column use the ranges of the chip.
+
+    A chip scales a problem as a whole, so beside a column with a large gradient
+    the fields of the others would drown in control errors.
+
+    Args:
+        qubo: a `Qubo`.
+        chain_lengths: (n, m), qubits of each variable, over which its field is
+            spread.
+        chain_strength: (m,), coupling within chains, in units of the QUBO.
+        properties: of the sampler.
+
+    Returns:
+        (m,) factors.
+    """
+    ranges = properties.get("extended_j_range") or properties["j_range"]
+    couplings = 2 * np.array(qubo.couplings, dtype=np.float64)
+    np.fill_diagonal(couplings, 0.0)
+    fields = np.abs(qubo.fields / chain_lengths).max(axis=0)
+    excess = np.maximum(
+        fields / properties["h_range"][1], _excess(couplings, ranges)
+    )
+    if (chain_lengths > 1).any():
+        excess = np.maximum(excess, chain_strength / -ranges[0])
+    return np.divide(1.0, excess, out=np.ones_like(excess), where=excess > 0)
+
+
 def _excess(values, bounds):
     """By what the values must be divided to lie within the bounds."""
     low, high = bounds

@@ -13,6 +13,7 @@ from keras_qpsbgd.backends.cliques import Cliques
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import check_number
+from keras_qpsbgd.backends.errors import refuse_secrets
 
 BLOCK_SIZE = 64
 
@@ -87,12 +88,31 @@ class DWaveBackend(Backend):
                 '`topology` must be "pegasus", "zephyr" or None. Received: '
                 f"topology={topology!r}"
             )
-        if topology is not None and solver is not None:
+        if not isinstance(solver, (str, dict, type(None))):
             raise ValueError(
-                "Only one of `solver` and `topology` can be chosen. Received: "
-                f"solver={solver!r}, topology={topology!r}"
+                "`solver` must be a name, a dictionary of features or None. "
+                f"Received: solver={solver!r}"
             )
-        check_number("num_reads", num_reads, at_least=1)
+        if solver is not None and (topology is not None or mock):
+            raise ValueError(
+                "`solver` chooses a QPU, so that `topology` and `mock` must "
+                f"not. Received: solver={solver!r}, topology={topology!r}, "
+                f"mock={mock!r}"
+            )
+        refuse_secrets({"solver": solver, "parameters": parameters})
+        if not isinstance(parameters, (dict, type(None))) or (
+            {"num_reads", "annealing_time"} & set(parameters or ())
+        ):
+            raise ValueError(
+                "`parameters` must be a dictionary without `num_reads` and "
+                "`annealing_time`, which are arguments of their own. Received: "
+                f"parameters={parameters!r}"
+            )
+        if not callable(chain_strength):
+            check_number(
+                "chain_strength", chain_strength, above=0, optional=True
+            )
+        check_number("num_reads", num_reads, at_least=1, whole=True)
         check_number("annealing_time", annealing_time, above=0, optional=True)
         check_number(
             "qpu_budget_seconds", qpu_budget_seconds, at_least=0, optional=True
@@ -134,7 +154,14 @@ class DWaveBackend(Backend):
             self._check_duration(width, num_columns)
 
     def _check_parameters(self):
-        properties = self.open().sampler.properties
+        sampler = self.open().sampler
+        unknown = sorted(set(self.parameters) - set(sampler.parameters))
+        if unknown:
+            raise BackendUnavailable(
+                "This solver has no such `parameters`; it has "
+                f"{sorted(sampler.parameters)}. Received: {unknown}"
+            )
+        properties = sampler.properties
         for name, value in self._call_parameters().items():
             low, high = properties.get(f"{name}_range") or (-np.inf, np.inf)
             if isinstance(value, (int, float)) and not low <= value <= high:
@@ -220,9 +247,7 @@ class DWaveBackend(Backend):
     def sample(self, qubo, seed):
         del seed  # a QPU has none
         structure = self.open().structure(qubo.num_variables, qubo.num_columns)
-        problem = structure.embed_bqm(
-            qubo.to_union_bqm(), chain_strength=self.chain_strength
-        )
+        problem = self._embed(qubo, structure)
         self._warn_if_imprecise(problem)
         found = ocean.sample(
             self.open().sampler,
@@ -241,6 +266,41 @@ class DWaveBackend(Backend):
         if "qpu_access_time" in timing:
             info["qpu_access_time"] = float(timing["qpu_access_time"])
         return samples.reshape(shape).swapaxes(1, 2), info
+
+    def _embed(self, qubo, structure):
+        """The columns on their qubits, each scaled to the chip's ranges."""
+        n, m = qubo.num_variables, qubo.num_columns
+        strengths = self._chain_strengths(qubo, structure)
+        lengths = [len(structure[label]) for label in range(n * m)]
+        scales = chip.column_scales(
+            qubo,
+            np.reshape(lengths, (m, n)).T,
+            strengths,
+            self.open().sampler.properties,
+        )
+        return structure.embed_bqm(
+            qubo.to_union_bqm(scales),
+            chain_strength=dict(enumerate(np.repeat(scales * strengths, n))),
+        )
+
+    def _chain_strengths(self, qubo, structure):
+        """For each column, in the QUBO's own units."""
+        from dwave.embedding.chain_strength import uniform_torque_compensation
+
+        n, m = qubo.num_variables, qubo.num_columns
+        if self.chain_strength is None:  # the same for all: their couplings are
+            return np.full(m, uniform_torque_compensation(qubo.to_bqm(0)))
+        if not callable(self.chain_strength):
+            return np.full(m, float(self.chain_strength))
+        return np.array(
+            [
+                self.chain_strength(
+                    qubo.to_bqm(column),
+                    {i: structure[column * n + i] for i in range(n)},
+                )
+                for column in range(m)
+            ]
+        )
 
     def _call_parameters(self):
         parameters = {"num_reads": self.num_reads, **self.parameters}

@@ -35,18 +35,39 @@ class BudgetExceeded(SolverError):
     """The next call could cost more than is left of the budget."""
 
 
-def check_number(name, value, at_least=None, above=None, optional=False):
+def check_number(
+    name, value, at_least=None, above=None, optional=False, whole=False
+):
     """Raises a `ValueError` that names the argument."""
     if value is None and optional:
         return
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    kinds = int if whole else (int, float)
     if (
-        not number
+        not isinstance(value, kinds)
+        or isinstance(value, bool)
         or (at_least is not None and not value >= at_least)
         or (above is not None and not value > above)
     ):
+        kind = "a whole number" if whole else "a number"
         bound = f"above {above}" if at_least is None else f"at least {at_least}"
         raise ValueError(
-            f"`{name}` must be a number {bound}{' or None' * optional}. "
+            f"`{name}` must be {kind} {bound}{' or None' * optional}. "
             f"Received: {name}={value!r}"
         )
+
+
+# Words in the names of what no configuration holds and no message repeats.
+_SECRETS = ("token", "password", "secret", "api_key")
+
+
+def refuse_secrets(config):
+    """Raises a `ValueError` if a dictionary holds a secret, at any depth."""
+    for name, value in config.items():
+        if any(word in str(name).lower() for word in _SECRETS):
+            raise ValueError(
+                "Secrets are no arguments, as arguments are saved with the "
+                "model: configure the solver's own package (`dwave setup "
+                f"--auth`, a licence file). Received: {name} (not shown)"
+            )
+        if isinstance(value, dict):
+            refuse_secrets(value)

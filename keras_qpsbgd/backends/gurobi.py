@@ -47,7 +47,7 @@ class GurobiBackend(Backend):
         super().__init__(**options)
         check_number("work_limit", work_limit, above=0, optional=True)
         check_number("mip_gap", mip_gap, at_least=0)
-        check_number("threads", threads, at_least=0)
+        check_number("threads", threads, at_least=0, whole=True)
         self.work_limit = work_limit
         self.mip_gap = mip_gap
         self.threads = threads

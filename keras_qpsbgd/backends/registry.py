@@ -13,9 +13,11 @@ A backend's module is imported when the backend is first asked for, so that
 `import keras_qpsbgd` needs none of the solvers.
 """
 
+import difflib
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 from typing import NamedTuple
 
 import dimod
@@ -24,6 +26,7 @@ from keras_qpsbgd.backends.backend import Backend
 from keras_qpsbgd.backends.backend import GraphBackend
 from keras_qpsbgd.backends.calls import check_executor
 from keras_qpsbgd.backends.errors import BackendUnavailable
+from keras_qpsbgd.backends.errors import refuse_secrets
 
 ENTRY_POINTS = "keras_qpsbgd.backends"
 _HERE = "keras_qpsbgd.backends"
@@ -90,8 +93,6 @@ _entries = {
         "keras_qpsbgd[dwave]",
     ),
 }
-# Values that no error message repeats.
-_SECRETS = ("token", "password", "secret", "api_key")
 
 
 class Availability(NamedTuple):
@@ -183,27 +184,41 @@ def _get(identifier, config):
             f"The backend `{identifier}` cannot run here: {missing}. "
             f"Received: backend={identifier!r}"
         )
-    secrets = [
-        name
-        for name in config
-        if any(word in name.lower() for word in _SECRETS)
-    ]
-    if secrets:
-        raise ValueError(
-            "Secrets are no arguments, as arguments are saved with the model: "
-            "configure the solver's own package (`dwave setup`, a licence "
-            f"file). Received: {secrets} (values not shown)"
-        )
+    refuse_secrets(config)
     backend_class = entry.load()
-    try:
-        backend = backend_class.from_config(config)
-    except TypeError as error:
-        raise ValueError(
-            f"The backend `{identifier}` does not take these arguments "
-            f"({error}). Received: {config}"
-        ) from error
+    _check_arguments(identifier, backend_class, config)
+    backend = backend_class.from_config(config)
     backend.name = identifier
     return backend
+
+
+def _check_arguments(name, backend_class, config):
+    """Raises a `ValueError` that names the argument meant, if one is near."""
+    if backend_class.from_config.__func__ is not Backend.from_config.__func__:
+        return  # it knows what to do with its configuration
+    known = {}
+    for cls in backend_class.__mro__:
+        if "__init__" in vars(cls):
+            arguments = inspect.signature(cls.__init__).parameters
+            known.update(arguments)
+            # `**options` hands on to the next class.
+            if inspect.Parameter.VAR_KEYWORD not in [
+                argument.kind for argument in arguments.values()
+            ]:
+                break
+    kinds = (
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    )
+    names = [k for k, v in known.items() if v.kind in kinds and k != "self"]
+    for given in config:
+        if given not in names:
+            near = difflib.get_close_matches(given, names, 1)
+            hint = f" Did you mean `{near[0]}`?" if near else ""
+            raise ValueError(
+                f"The backend `{name}` does not take `{given}`.{hint} It takes "
+                f"{sorted(names)}. Received: {config}"
+            )
 
 
 def serialize(backend):

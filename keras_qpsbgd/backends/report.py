@@ -12,8 +12,10 @@ class LayerReport:
 
     Attributes:
         solves: problems of the layer, one per update.
-        calls: calls of the solver for them, repeated ones included.
-        seconds: time spent in them.
+        calls: calls of the solver for them, repeated ones included. A QPU is
+            called once for all columns, a local solver once for each.
+        seconds: time spent in them; layers that are solved at the same time
+            count each.
         qpu_seconds: QPU access time that the answers report.
         retries: calls that were repeated.
         failures: solves in which the backend failed.
@@ -84,7 +86,7 @@ class SolverReport:
         if not self.layers:
             return "No solver was called on the host."
         rows = {**self.layers, "total": self.total}
-        names = max(len("layer"), *(min(len(name), 18) for name in rows))
+        names = max(len("layer"), *(len(_short(name)) for name in rows))
         lines = [
             f"{'layer':<{names}} {'calls':>7} {'seconds':>8} {'QPU s':>7} "
             f"{'retries':>7} {'failures':>8} {'fallbacks':>9} {'breaks':>7}"
@@ -93,12 +95,19 @@ class SolverReport:
         for name, row in rows.items():
             breaks = row.mean_chain_breaks
             breaks = "-" if breaks is None else f"{100 * breaks:.1f} %"
+            qpu = f"{row.qpu_seconds:.3f}" if row.qpu_seconds else "-"
             lines.append(
-                f"{name[:18]:<{names}} {row.calls:>7} {row.seconds:>8.1f} "
-                f"{row.qpu_seconds:>7.3f} {row.retries:>7} {row.failures:>8} "
+                f"{_short(name):<{names}} {row.calls:>7} {row.seconds:>8.1f} "
+                f"{qpu:>7} {row.retries:>7} {row.failures:>8} "
                 f"{row.fallbacks:>9} {breaks:>7}"
             )
         return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _short(name):
+    return name if len(name) <= 18 else f"{name[:15]}..."
 
 
 def _sum(a, b):
