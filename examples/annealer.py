@@ -3,7 +3,7 @@
 Takes the QPU if access is configured (`dwave setup --auth`), with a budget of
 ten seconds, else the mock, in which simulated annealing replaces the chip.
 
-    python -m pip install "keras_qpsbgd[dwave,demo]"
+    python -m pip install ".[dwave,demo]"
     python examples/annealer.py
 """
 

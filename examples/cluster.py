@@ -6,7 +6,7 @@ scheduler in place of `LocalCluster(...)` the same lines use a whole cluster.
 `kq.backends.process_pool()` does it with processes of this machine and no
 further package.
 
-    python -m pip install "keras_qpsbgd[dwave,cluster]"
+    python -m pip install ".[dwave,cluster]"
     python examples/cluster.py
 
 Executors pay where solving takes longer than sending: exact solvers, long
