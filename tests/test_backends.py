@@ -430,6 +430,38 @@ def test_wrong_identifiers(identifier, message):
         kq.QPSBGD(backend=identifier)
 
 
+class Careful(kq.backends.Backend):
+    name = "careful"
+    block_size = 4
+    retries = 0
+
+    def __init__(self, level=1):
+        super().__init__()
+        self.level = level
+
+    def get_config(self):
+        return {**super().get_config(), "level": self.level}
+
+
+def test_options_of_a_class_stay(monkeypatch):
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    kq.backends.register("careful", Careful)
+    backend = kq.backends.get("careful")
+    assert (backend.block_size, backend.retries) == (4, 0)
+    saved = kq.backends.serialize(backend)
+    assert saved == {"name": "careful", "level": 1}
+    assert kq.backends.get(saved).block_size == 4
+
+
+def test_numbers_of_numpy_are_numbers():
+    config = {"name": "dwave", "num_reads": np.int64(5)}
+    assert kq.backends.get(config).num_reads == 5
+    with pytest.raises(ValueError, match="`timeout_seconds`.*Received"):
+        kq.backends.get({"name": "tabu", "timeout_seconds": np.inf})
+    with pytest.raises(ValueError, match="It takes (?!.*options).*num_reads"):
+        kq.backends.get({"name": "tabu", "speed": 1})
+
+
 class Answers(kq.backends.Backend):
     name = "answers"
 

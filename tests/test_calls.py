@@ -196,6 +196,51 @@ def test_workers_that_do_not_answer():
             backend.solve(qubo(m=1))
 
 
+@pytest.mark.parametrize("how", ["shut down", "interrupted", "waiting"])
+def test_nothing_stays_reserved(how, monkeypatch):
+    """In whatever way calls come to nothing, the budget is not spent."""
+    chip = offline.small_chip()
+    executor = concurrent.futures.ThreadPoolExecutor(1)
+    backend = offline.qpu(chip, executor=executor)
+    per_call = backend.estimate(4, 4)
+    backend = offline.qpu(
+        chip, executor=executor, qpu_budget_seconds=2.5 * per_call
+    )
+    monkeypatch.setattr(type(backend), "columns_per_call", lambda *_: 4)
+    error = kq.backends.BudgetExceeded  # at the third of three calls
+    if how == "shut down":
+        executor.shutdown()
+        error = kq.backends.SolverError
+    if how == "interrupted":
+        backend.executor, error = None, KeyboardInterrupt
+
+        def interrupt(qubo, seed):
+            raise KeyboardInterrupt
+
+        backend.sample = interrupt
+    if how == "waiting":
+        go_on = threading.Event()
+        executor.submit(go_on.wait)
+    with pytest.raises(error):
+        backend.solve(qubo(4, 12))
+    assert backend.budget._reserved == pytest.approx(0.0, abs=1e-12)
+    if how != "interrupted":  # which may have reached the QPU
+        assert backend.budget.charged == 0
+    if how == "waiting":
+        go_on.set()
+    executor.shutdown()
+
+
+def test_what_cannot_be_sent_to_workers():
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        backend = WhoAmI(executor=threads)
+        backend.connection = threading.Lock()
+        with pytest.raises(
+            kq.backends.BackendUnavailable, match="sent to the workers.*Recei"
+        ):
+            backend.check(3, 3)
+
+
 def test_workers_that_die():
     with kq.backends.process_pool(1) as pool:
         with pytest.raises(kq.backends.SolverError, match="workers died"):

@@ -183,6 +183,48 @@ def test_chain_strength_may_be_a_function(spy):
     np.testing.assert_array_equal(found.samples, constant.samples)
 
 
+def test_fast_anneal(spy):
+    parameters = {"fast_anneal": True}
+    backend = offline.qpu(spy, annealing_time=0.01, parameters=parameters)
+    backend.check(4, 2)
+    backend.solve(qubo(4, m=2))
+    with pytest.raises(kq.backends.BackendUnavailable, match="annealing_time"):
+        offline.qpu(spy, annealing_time=0.01).check(4, 2)
+
+
+def test_solver_without_a_cost_model(spy):
+    timing = {**spy.solver.properties["problem_timing_data"], "version": "2"}
+    spy.solver.properties["problem_timing_data"] = timing
+    spy._timing = lambda num_qubits, parameters: {
+        "qpu_access_time": 1000.0,
+        "qpu_sampling_time": 10.0,
+    }
+    backend = offline.qpu(spy)
+    backend.check(4, 2)
+    backend.solve(qubo(4, m=2))
+    assert backend.budget.charged == pytest.approx(1e-3)
+    with pytest.raises(kq.backends.BackendUnavailable, match="no budget"):
+        offline.qpu(spy, qpu_budget_seconds=1.0).check(4, 2)
+
+
+def test_fields_alone_use_the_ranges_of_the_chip(spy):
+    """One-hot inputs have no couplings; the scale must not depend on units."""
+    backend = offline.qpu(spy)
+    fields = 1e-3 * qubo(8, m=2).fields
+    solution = backend.solve(kq.Qubo(np.eye(8), fields))
+    np.testing.assert_array_equal(solution.states, np.where(fields > 0, -1, 1))
+    ((bqm, _),) = spy.asked
+    scaled = chip.scale_factor(bqm, spy.properties) * np.array(
+        [abs(bqm.linear[q]) for q in bqm.variables]
+    )
+    assert scaled.max() > 0.5
+
+
+def test_chip_too_small_without_check(spy):
+    with pytest.raises(kq.backends.BackendUnavailable, match="block_size"):
+        offline.qpu(spy, block_size=500).solve(qubo(200, m=1))
+
+
 def test_info(spy):
     backend = offline.qpu(spy, num_reads=9)
     solution = backend.solve(qubo(8, m=4))

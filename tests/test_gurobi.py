@@ -68,6 +68,15 @@ def test_a_column_does_not_depend_on_those_before():
     np.testing.assert_array_equal(whole[:, 2:], part)
 
 
+def test_a_large_column_does_not_hide_the_others():
+    problem = qubo(8, 3)
+    fields = problem.fields * [1.0, 1e7, 1.0]
+    problem = kq.Qubo(problem.couplings, fields)
+    best = kq.backends.get("exact").solve(problem.columns(0, 1)).energies
+    found = kq.backends.get("gurobi").solve(problem).energies[:1]
+    np.testing.assert_allclose(found, best, rtol=1e-6)
+
+
 def test_too_wide_for_the_licence():
     """Before training starts."""
     model = keras.Sequential(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pickle
 import threading
 import weakref
 from typing import Optional
@@ -61,15 +62,15 @@ class Backend:
             configuration; `backends.get(name, executor=...)` gives one to any
             backend.
         executor_tasks: number of parts into which the columns of a layer are
-            cut for it; should not be less than its workers.
+            cut for it; should not be less than its workers. 16 by default.
         block_size: layers with more inputs are solved by blocks of so many,
             see `backends/blocks.py`. `None`: as a whole.
-        block_sweeps: most sweeps over the blocks.
+        block_sweeps: most sweeps over the blocks; 4 by default.
         retries: how often a call is repeated that failed in a way that can pass
             (time-out, too many requests, server error), after 1, 2, 4, ...
-            seconds.
+            seconds. 3 by default.
         timeout_seconds: how long to wait for the answer of a remote call, or
-            of an executor's worker.
+            of an executor's worker. 600 by default.
 
     Example:
 
@@ -97,27 +98,27 @@ class Backend:
     def __init__(
         self,
         executor=None,
-        executor_tasks=16,
+        executor_tasks=None,
         block_size=None,
-        block_sweeps=4,
-        retries=3,
-        timeout_seconds=600.0,
+        block_sweeps=None,
+        retries=None,
+        timeout_seconds=None,
     ):
         calls.check_executor(executor)
-        check_number("executor_tasks", executor_tasks, at_least=1, whole=True)
-        check_number(
-            "block_size", block_size, at_least=1, optional=True, whole=True
-        )
-        check_number("block_sweeps", block_sweeps, at_least=1, whole=True)
-        check_number("retries", retries, at_least=0, whole=True)
-        check_number("timeout_seconds", timeout_seconds, above=0)
         self.executor = executor
-        self.executor_tasks = executor_tasks
-        self.block_size = block_size
-        self.block_sweeps = block_sweeps
-        self.retries = retries
-        self.timeout_seconds = timeout_seconds
+        # `None` leaves the value of the class.
+        whole = {"at_least": 1, "optional": True, "whole": True}
+        self._set("executor_tasks", executor_tasks, **whole)
+        self._set("block_size", block_size, **whole)
+        self._set("block_sweeps", block_sweeps, **whole)
+        self._set("retries", retries, **{**whole, "at_least": 0})
+        self._set("timeout_seconds", timeout_seconds, above=0, optional=True)
         self._lock = threading.RLock()
+
+    def _set(self, name, value, **bounds):
+        check_number(name, value, **bounds)
+        if value is not None:
+            setattr(self, name, value)
 
     # What subclasses define
 
@@ -179,6 +180,16 @@ class Backend:
                 f"layer. Received: a layer of {num_variables} inputs and "
                 f"{num_columns} outputs"
             )
+        if self.executor is not None:
+            try:
+                pickle.dumps(self)
+            except Exception as error:
+                raise BackendUnavailable(
+                    f"The backend `{self.name}` cannot be sent to the workers "
+                    f"of its `executor`: {error}. Give it what workers can "
+                    "open for themselves. Received: "
+                    f"executor={type(self.executor).__name__}"
+                ) from error
 
     def solve(self, qubo, seed=0):
         """Solves all columns of `qubo`.
@@ -232,9 +243,11 @@ class Backend:
         return cls(**config)
 
     def __repr__(self):
-        arguments = ", ".join(
-            f"{k}={v!r}" for k, v in self.get_config().items()
-        )
+        try:
+            config = self.get_config()
+        except ValueError:  # it holds what cannot be saved
+            return f"{type(self).__name__}(...)"
+        arguments = ", ".join(f"{k}={v!r}" for k, v in config.items())
         return f"{type(self).__name__}({arguments})"
 
     def __getstate__(self):

@@ -34,7 +34,7 @@ class BackendSampler(dimod.Sampler):
         return f"{type(self).__name__}({self.backend!r})"
 
     def sample(self, bqm, num_reads=1, seed=0, **kwargs):
-        """One read per seed `seed`, `seed + 1`, ...
+        """One solve per read, with `seed`, `seed + 1`, ...
 
         Args:
             bqm: a `dimod.BinaryQuadraticModel`.

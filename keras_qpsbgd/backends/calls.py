@@ -15,12 +15,13 @@ import time
 import numpy as np
 
 from keras_qpsbgd.backends import infos
-from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.errors import check_number
 
 FIRST_WAIT = 1.0  # seconds before the first retry; doubled for each further
+
+_NOT_RUN = {"qpu_access_time": 0.0}
 
 _worker = threading.local()
 
@@ -58,14 +59,25 @@ def sample(backend, qubo, seed):
                     retries += 1
                     time.sleep(FIRST_WAIT * 2**attempt)
                     call.begin()
-    except Exception as error:
+    except BaseException as error:
         for call in calls:
             call.cancel()
-        if isinstance(error, (SolverError, BackendUnavailable)):
-            error.info = _told(calls, answers, retries)
+        _tell(error, _told(calls, answers, retries))
         raise
     info = _told(calls, answers, retries)
     return _join([samples for samples, _ in answers]), info
+
+
+def _tell(error, info):
+    """Leaves with the error what is known of the calls."""
+    known = getattr(error, "info", None) or {}
+    if "qpu_access_time" in known:  # an answer that was paid for, and useless
+        before = info.get("qpu_access_time", 0.0)
+        info["qpu_access_time"] = before + known["qpu_access_time"]
+    try:
+        error.info = info
+    except AttributeError:
+        pass  # an exception that takes no attributes
 
 
 def _told(calls, answers, retries):
@@ -111,7 +123,7 @@ class _Here:
         self.made += 1
         try:
             samples, info = run()
-        except Exception as error:
+        except BaseException as error:
             self.backend.settle(self.reserved, getattr(error, "info", None))
             raise
         self.backend.settle(self.reserved, info)
@@ -127,14 +139,17 @@ class _Elsewhere(_Here):
     future = None
 
     def begin(self):
+        pickled = pickle.dumps(self.backend)
         self.reserved = self._reserve()
-        self.future = self.backend.executor.submit(
-            _in_worker,
-            pickle.dumps(self.backend),
-            self.qubo,
-            self.seed,
-            self.shared,
-        )
+        try:
+            self.future = self.backend.executor.submit(
+                _in_worker, pickled, self.qubo, self.seed, self.shared
+            )
+        except BaseException as error:
+            self.backend.settle(self.reserved, _NOT_RUN)
+            if isinstance(error, RuntimeError):  # broken, or shut down
+                raise _lost(error) from error
+            raise
 
     def result(self):
         future, self.future = self.future, None
@@ -144,8 +159,13 @@ class _Elsewhere(_Here):
             future.cancel()  # after a time-out; does nothing if it is done
 
     def cancel(self):
-        if self.future is not None:
-            self.future.cancel()
+        future, self.future = self.future, None
+        if future is None:
+            return
+        if future.cancel():
+            self.backend.settle(self.reserved, _NOT_RUN)
+        else:
+            self.made += 1
             self.backend.settle(self.reserved, None)
 
     def _wait(self, future):
@@ -158,13 +178,17 @@ class _Elsewhere(_Here):
                 "(`timeout_seconds`)"
             ) from error
         except concurrent.futures.BrokenExecutor as error:
-            raise SolverError(
-                f"The executor's workers died: {error}. Scripts that start "
-                "a process pool need an `if __name__ == '__main__':` around "
-                "what they do"
-            ) from error
+            raise _lost(error) from error
         except concurrent.futures.CancelledError as error:
             raise SolverError("The executor cancelled the call") from error
+
+
+def _lost(error):
+    return SolverError(
+        f"The executor's workers died, or it was shut down: {error}. Scripts "
+        "that start a process pool need an `if __name__ == '__main__':` around "
+        "what they do"
+    )
 
 
 def _in_worker(pickled, qubo, seed, shared):

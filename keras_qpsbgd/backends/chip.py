@@ -66,6 +66,14 @@ def _excess(values, bounds):
     return max(least, values.max(initial=0.0) / high if high else 0.0)
 
 
+def parameter_ranges(properties, parameters):
+    """What `num_reads` and `annealing_time` may be, as far as is known."""
+    fast = "fast_anneal_time_range"
+    time = fast if parameters.get("fast_anneal") else "annealing_time_range"
+    names = {"num_reads": "num_reads_range", "annealing_time": time}
+    return {k: properties[v] for k, v in names.items() if properties.get(v)}
+
+
 def access_time(sampler, num_qubits, **parameters):
     """Estimated QPU access time of one call, in seconds.
 

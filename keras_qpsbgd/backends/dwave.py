@@ -16,6 +16,7 @@ from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import refuse_secrets
 
 BLOCK_SIZE = 64
+_PAID = "qpu_access_time"
 
 
 class DWaveBackend(Backend):
@@ -41,19 +42,22 @@ class DWaveBackend(Backend):
         topology: `"pegasus"` or `"zephyr"`, to choose a solver by it.
         num_reads: anneals per call.
         annealing_time: microseconds per anneal; `None` is the solver's default.
-        chain_strength: coupling that holds the qubits of a variable together;
-            `None` is dwave-system's `uniform_torque_compensation`.
+        chain_strength: coupling that holds the qubits of a variable together,
+            in units of the QUBO: a number, or a function of model and embedding
+            of a column that returns one (such a function is not saved). `None`
+            is dwave-system's `uniform_torque_compensation`.
         parameters: dictionary of further parameters of the solver.
-        qpu_budget_seconds: no call is made that could bring the QPU access time
-            of this backend above it; `on_failure` decides what happens then.
+        qpu_budget_seconds: no call is made that, by Ocean's estimate, could
+            bring the QPU access time of this backend above it; `on_failure`
+            decides what happens then.
             Calls that failed without a report count with their estimate. The
             count starts anew when a saved optimizer is loaded.
         profile: section of D-Wave's configuration file.
         region: of Leap.
         mock: True replaces the chip by simulated annealing, see
             `mock_qpu.py`; all else, embeddings, times and ranges, stays.
-        sampler: a structured `dimod.Sampler`, such as a `DWaveSampler` that is
-            open already. Not saved.
+        sampler: a `DWaveSampler` that is open already, or one like it. Not
+            saved; workers of an executor get a copy, if it can be pickled.
         **options: arguments of `Backend`.
 
     Example:
@@ -144,14 +148,11 @@ class DWaveBackend(Backend):
         self._check_parameters()
         block_size = self.block_size_for(num_variables)
         for width in blocks.sizes(num_variables, block_size):
-            if not self.copies(width, num_columns):
-                raise BackendUnavailable(
-                    f"The chip holds no complete graph of {width} variables. "
-                    "Give `dwave` a smaller `block_size`. Received: "
-                    f"block_size={self.block_size}, a layer of "
-                    f"{num_variables} inputs"
-                )
-            self._check_duration(width, num_columns)
+            self._check_duration(
+                width, self.columns_per_call(width, num_columns)
+            )
+        if self.qpu_budget_seconds is not None:
+            self.estimate(block_size, 1)
 
     def _check_parameters(self):
         sampler = self.open().sampler
@@ -162,8 +163,9 @@ class DWaveBackend(Backend):
                 f"{sorted(sampler.parameters)}. Received: {unknown}"
             )
         properties = sampler.properties
+        ranges = chip.parameter_ranges(properties, self.parameters)
         for name, value in self._call_parameters().items():
-            low, high = properties.get(f"{name}_range") or (-np.inf, np.inf)
+            low, high = ranges.get(name, (-np.inf, np.inf))
             if isinstance(value, (int, float)) and not low <= value <= high:
                 raise BackendUnavailable(
                     f"`{name}` must be between {low:g} and {high:g} on this "
@@ -174,7 +176,11 @@ class DWaveBackend(Backend):
         limits = self.open().sampler.properties.get(
             "problem_run_duration_range"
         )
-        seconds = self.estimate(num_variables, num_columns)
+        try:  # without the time of programming, which does not count
+            seconds = self.estimate(num_variables, num_columns)
+            seconds -= self.estimate(num_variables, num_columns, num_reads=0)
+        except BackendUnavailable:
+            return
         if limits and seconds > 1e-6 * limits[1]:
             raise BackendUnavailable(
                 f"A call would take {seconds:.3g} s, this solver allows "
@@ -225,19 +231,37 @@ class DWaveBackend(Backend):
 
     def columns_per_call(self, num_variables, num_columns):
         copies = len(self.copies(num_variables, num_columns))
-        number = -(-num_columns // max(copies, 1))
+        if not copies:
+            raise BackendUnavailable(
+                f"The chip holds no complete graph of {num_variables} "
+                "variables. Give `dwave` a smaller `block_size`. Received: "
+                f"block_size={self.block_size}"
+            )
+        number = -(-num_columns // copies)
         return -(-num_columns // number)  # calls of about equal size
 
-    def estimate(self, num_variables, num_columns):
+    def estimate(self, num_variables, num_columns, **parameters):
         """Estimated QPU seconds of one call."""
         copies = self.copies(num_variables, num_columns)
         qubits = sum(len(chain) for copy in copies for chain in copy.values())
-        return chip.access_time(
-            self.open().sampler, qubits, **self._call_parameters()
-        )
+        parameters = {**self._call_parameters(), **parameters}
+        try:
+            return chip.access_time(self.open().sampler, qubits, **parameters)
+        except (KeyError, ValueError) as error:
+            raise BackendUnavailable(
+                "Ocean has no cost model for this solver, so that there can be "
+                "no budget. Received: "
+                f"qpu_budget_seconds={self.qpu_budget_seconds} ({error})"
+            ) from error
 
     def reserve(self, num_variables, num_columns):
-        return self.budget.reserve(self.estimate(num_variables, num_columns))
+        try:
+            seconds = self.estimate(num_variables, num_columns)
+        except BackendUnavailable:
+            if self.qpu_budget_seconds is not None:
+                raise
+            seconds = 0.0
+        return self.budget.reserve(seconds)
 
     def settle(self, reserved, info):
         microseconds = (info or {}).get("qpu_access_time")
@@ -255,16 +279,20 @@ class DWaveBackend(Backend):
             self.timeout_seconds,
             **self._call_parameters(),
         )
-        samples, broken = _unembed(found, structure)
+        timing = found.info.get("timing", {})
+        paid = {k: float(v) for k, v in timing.items() if k == _PAID}
+        try:
+            samples, broken = _unembed(found, structure)
+        except SolverError as error:
+            error.info = paid
+            raise
         shape = (len(samples), qubo.num_columns, qubo.num_variables)
         info = {
             "calls": 1,
             "reads": int(found.record.num_occurrences.sum()),
             "chain_break_fraction": broken.reshape(shape).mean(axis=(0, 2)),
+            **paid,
         }
-        timing = found.info.get("timing", {})
-        if "qpu_access_time" in timing:
-            info["qpu_access_time"] = float(timing["qpu_access_time"])
         return samples.reshape(shape).swapaxes(1, 2), info
 
     def _embed(self, qubo, structure):
@@ -288,8 +316,11 @@ class DWaveBackend(Backend):
         from dwave.embedding.chain_strength import uniform_torque_compensation
 
         n, m = qubo.num_variables, qubo.num_columns
-        if self.chain_strength is None:  # the same for all: their couplings are
-            return np.full(m, uniform_torque_compensation(qubo.to_bqm(0)))
+        if self.chain_strength is None:
+            if np.any(qubo.couplings - np.diag(np.diag(qubo.couplings))):
+                # The same for all, as their couplings are.
+                return np.full(m, uniform_torque_compensation(qubo.to_bqm(0)))
+            return np.abs(qubo.fields).max(axis=0)  # no torque without any
         if not callable(self.chain_strength):
             return np.full(m, float(self.chain_strength))
         return np.array(

@@ -1,5 +1,8 @@
 """What can go wrong with a solver, in types of our own."""
 
+import math
+import numbers
+
 
 class BackendUnavailable(RuntimeError):
     """A backend cannot run here, or not on this layer: before training.
@@ -41,10 +44,10 @@ def check_number(
     """Raises a `ValueError` that names the argument."""
     if value is None and optional:
         return
-    kinds = int if whole else (int, float)
     if (
-        not isinstance(value, kinds)
+        not isinstance(value, numbers.Integral if whole else numbers.Real)
         or isinstance(value, bool)
+        or not math.isfinite(value)
         or (at_least is not None and not value >= at_least)
         or (above is not None and not value > above)
     ):
@@ -56,14 +59,14 @@ def check_number(
         )
 
 
-# Words in the names of what no configuration holds and no message repeats.
+# How names end of what no configuration holds and no message repeats.
 _SECRETS = ("token", "password", "secret", "api_key")
 
 
 def refuse_secrets(config):
     """Raises a `ValueError` if a dictionary holds a secret, at any depth."""
     for name, value in config.items():
-        if any(word in str(name).lower() for word in _SECRETS):
+        if str(name).lower().endswith(_SECRETS):
             raise ValueError(
                 "Secrets are no arguments, as arguments are saved with the "
                 "model: configure the solver's own package (`dwave setup "

@@ -65,12 +65,12 @@ class MockQPU(MockDWaveSampler):
         return found.change_vartype(bqm.vartype, inplace=False)
 
     def _check_ranges(self, parameters, timing):
-        for name in ("num_reads", "annealing_time"):
-            low, high = self.properties[f"{name}_range"]
+        ranges = chip.parameter_ranges(self.properties, parameters)
+        for name, (low, high) in ranges.items():
             if name in parameters and not low <= parameters[name] <= high:
                 raise SolverFailureError(f"Parameter {name} out of range")
         longest = self.properties["problem_run_duration_range"][1]
-        if timing["qpu_access_time"] > longest:
+        if timing["qpu_sampling_time"] > longest:
             raise SolverFailureError("Problem run duration out of range")
 
     def _timing(self, num_qubits, parameters):

@@ -15,7 +15,7 @@ def within(seconds, function):
 
     Ocean has time-outs for single requests, but retries them, and some waits
     have none. A thread that does not come back is left behind: it ends with the
-    process.
+    process. The call it made may still be answered, and billed.
     """
     answer = {}
 
@@ -96,6 +96,8 @@ def translate(error):
     if isinstance(error, (SolverError, BackendUnavailable)):
         return error
     text = f"{type(error).__name__}: {_without_token(str(error))}"
+    # Submissions raise one type for all, with the HTTP status as its code.
+    code = getattr(error, "error_code", None) or 0
     refused = (
         api.ResourceAuthenticationError,
         api.ResourceAccessForbiddenError,
@@ -103,17 +105,18 @@ def translate(error):
         exceptions.UnsupportedSolverError,
         ConfigFileError,
     )
-    if isinstance(error, refused):
+    if isinstance(error, refused) or code in (401, 403, 404):
         known = BackendUnavailable(f"D-Wave Leap refuses: {text}. {CONFIGURE}")
         known.info = {"qpu_access_time": 0.0}
         return known
-    if isinstance(error, api.ResourceLimitsExceededError):
+    if isinstance(error, api.ResourceLimitsExceededError) or code == 429:
         known = TransientError(f"Too many requests: {text}")
         known.info = {"qpu_access_time": 0.0}
         return known
     passing = (
         api.InternalServerError,
         api.RequestTimeout,
+        api.ResourceBadResponseError,
         exceptions.Timeout,
         exceptions.PollingTimeout,
         exceptions.ProblemUploadError,
@@ -123,8 +126,8 @@ def translate(error):
         ConnectionError,
         TimeoutError,
     )
-    kind = TransientError if isinstance(error, passing) else SolverError
-    return kind(text)
+    passes = isinstance(error, passing) or code >= 500
+    return (TransientError if passes else SolverError)(text)
 
 
 def token_missing():

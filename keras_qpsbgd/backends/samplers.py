@@ -1,8 +1,11 @@
 """Any `dimod.Sampler` as a backend, column by column."""
 
+import sys
+
 import dimod
 import numpy as np
 
+from keras_qpsbgd.backends import ocean
 from keras_qpsbgd.backends.backend import Backend
 
 
@@ -19,7 +22,7 @@ class SamplerBackend(Backend):
             added where the sampler takes one.
     """
 
-    def __init__(self, sampler, options=None, **parameters):
+    def __init__(self, sampler, options=None, /, **parameters):
         super().__init__(**(options or {}))
         self.sampler = sampler
         self.parameters = parameters
@@ -43,8 +46,14 @@ class SamplerBackend(Backend):
             previous = fields[:, column]
             if seeded:
                 parameters["seed"] = int(seeds[column])
-            sampleset = self.sampler.sample(model, **parameters)
-            reads.append(_samples(sampleset, order))
+            try:
+                sampleset = self.sampler.sample(model, **parameters)
+                reads.append(_samples(sampleset, order))
+            except Exception as error:
+                if "dwave.cloud" not in sys.modules:
+                    raise
+                # It may be remote, and the failure may pass.
+                raise ocean.translate(error) from error
         # Samplers may merge equal reads; repeat the last so that all columns
         # have the same number.
         count = max(len(read) for read in reads)
