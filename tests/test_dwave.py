@@ -371,6 +371,23 @@ def test_choice_of_solver_and_time_outs(monkeypatch):
     assert asked["profile"] == "mine"
 
 
+def test_close(spy, monkeypatch):
+    import dwave.system
+
+    closed = []
+    monkeypatch.setattr(spy, "close", lambda: closed.append(1))
+    monkeypatch.setattr(dwave.system, "DWaveSampler", lambda **config: spy)
+    backend = DWaveBackend(num_reads=5)
+    backend.solve(qubo(3))
+    backend.close()
+    assert closed == [1]
+    backend.solve(qubo(3))  # opens anew
+    given = offline.qpu(spy)
+    given.solve(qubo(3))
+    given.close()
+    assert closed == [1]  # not ours to close
+
+
 @pytest.mark.parametrize("name", ["dwave", "leap_hybrid"])
 def test_no_token(name, monkeypatch, tmp_path):
     monkeypatch.delenv("DWAVE_API_TOKEN", raising=False)

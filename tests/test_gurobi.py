@@ -51,6 +51,18 @@ def test_one_environment_and_one_model_per_shape(monkeypatch):
     assert made == {"Env": 1, "Model": 2}
 
 
+def test_close_gives_the_licence_back():
+    gurobi = kq.backends.get("gurobi")
+    problem = qubo(6, 2)
+    before = gurobi.solve(problem).states
+    env, _ = gurobi._handle
+    gurobi.close()
+    gurobi.close()  # once more does no harm
+    with pytest.raises(gurobipy.GurobiError):
+        gurobipy.Model(env=env)
+    np.testing.assert_array_equal(gurobi.solve(problem).states, before)
+
+
 def test_work_limit_is_deterministic_and_reported():
     problem = qubo(40, 2, scale=0.05)
     config = {"name": "gurobi", "work_limit": 0.05}

@@ -229,6 +229,10 @@ class Backend:
             sample_energies=energies if several else None,
         )
 
+    def close(self):
+        """Gives back connections and licences; the next solve opens anew."""
+        self._handle = None
+
     def get_config(self):
         """The arguments, without the executor."""
         options = {name: getattr(self, name) for name in _OPTIONS}

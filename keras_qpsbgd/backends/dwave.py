@@ -362,6 +362,12 @@ class DWaveBackend(Backend):
                 stacklevel=2,
             )
 
+    def close(self):
+        with self._lock:
+            if self._handle is not None and self.sampler is None:
+                self._handle.sampler.close()
+            super().close()
+
     # Configuration
 
     def get_config(self):

@@ -119,6 +119,15 @@ class GurobiBackend(Backend):
             models[n] = model, model.addMVar(n, vtype=gurobipy.GRB.BINARY)
         return models[n]
 
+    def close(self):
+        with self._lock:
+            if self._handle is not None:
+                env, models = self._handle
+                for model, _ in models.values():
+                    model.dispose()
+                env.dispose()
+            super().close()
+
     def get_config(self):
         return {
             **super().get_config(),

@@ -97,6 +97,12 @@ class LeapHybridBackend(Backend):
         info.update(calls=1, reads=len(samples))
         return samples.swapaxes(1, 2), info
 
+    def close(self):
+        with self._lock:
+            if self._handle is not None and self.sampler is None:
+                self._handle.close()
+            super().close()
+
     def get_config(self):
         config = {
             "solver": self.solver,
