@@ -10,12 +10,15 @@
 3. CPU time of QPU calls, everything but the chip, against the QPU time that is
    charged for them.
 4. What it is worth to scale every column to the chip's ranges by itself.
+
+Before that, how many columns fit on a chip, and what Gurobi's proofs cost.
 """
 
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import tempfile
 import time
 
 import numpy as np
@@ -24,9 +27,13 @@ from dwave.samplers import SimulatedAnnealingSampler
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends import chip
 from keras_qpsbgd.backends import qpu_cost
+from keras_qpsbgd.backends.cliques import Cliques
+from keras_qpsbgd.backends.cliques import longest_chain
 from keras_qpsbgd.backends.mock_qpu import MockQPU
 from keras_qpsbgd.backends.samplers import beta_range
 
+# As many dead qubits as real chips of these shapes have.
+DEAD = (("pegasus", 0), ("zephyr", 0), ("pegasus", 28), ("zephyr", 223))
 COLUMNS = 64
 INPUTS = 16
 REPEATS = 15
@@ -151,7 +158,51 @@ def scaling():
         print(f"  {name:<28} {gap.mean():.4f}, chains broken {breaks:.4f}")
 
 
+def copies():
+    """How many columns a chip anneals at once, embeddings found anew."""
+    sizes = (4, 8, 16, 32, 64)
+    print("\nColumns in one call (longest chain), largest complete graph:")
+    print(f"  {'':<18}" + "".join(f"{f'K{n}':>12}" for n in sizes))
+    for topology, dead in DEAD:
+        nodes = MockQPU(topology).nodelist
+        rng = np.random.default_rng(0)
+        graph = MockQPU(
+            topology, dead_qubits=rng.choice(nodes, dead, replace=False)
+        ).to_networkx_graph()
+        with tempfile.TemporaryDirectory() as directory:
+            known = Cliques(graph, directory)
+            start = time.process_time()
+            found = [known.copies(n) for n in sizes]
+            cells = [f"{len(c)} ({longest_chain(c)})" for c in found]
+            largest = known.largest()
+            seconds = time.process_time() - start
+        name = f"{topology}, {dead} dead"
+        print(
+            f"  {name:<18}" + "".join(f"{cell:>12}" for cell in cells),
+            f"K{largest}, {seconds:.0f} s of CPU",
+        )
+
+
+def gurobi():
+    """What a proof costs, by inputs and size of the gradient."""
+    print("\nGurobi, 4 columns, 64 rows: CPU ms per column, share proven:")
+    for scale in (0.1, 1.0):
+        cells = []
+        for n in (16, 24, 32, 64, 128):
+            whole = problem(n, 4)
+            qubo = kq.Qubo(whole.couplings, scale * whole.fields)
+            backend = kq.backends.get("gurobi")
+            backend.check(n, 4)
+            start = time.process_time()
+            proven = backend.solve(qubo).info["proven_optimal"].mean()
+            each = 1000 * (time.process_time() - start) / 4
+            cells.append(f"n={n}: {each:.1f} ({100 * proven:.0f} %)")
+        print(f"  gradient {scale}: " + ", ".join(cells))
+
+
 if __name__ == "__main__":
+    copies()
+    gurobi()
     one_call()
     adapter()
     client()

@@ -156,7 +156,7 @@ class Backend:
     def settle(self, reserved, info):
         """Called after it, with what `reserve` gave and the call's `info`.
 
-        `info` is `None` after a failure.
+        After a failure `info` is what the error knows, or `None`.
         """
 
     @classmethod

@@ -15,13 +15,12 @@ import time
 import numpy as np
 
 from keras_qpsbgd.backends import infos
+from keras_qpsbgd.backends.errors import NOT_RUN
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.errors import check_number
 
 FIRST_WAIT = 1.0  # seconds before the first retry; doubled for each further
-
-_NOT_RUN = {"qpu_access_time": 0.0}
 
 _worker = threading.local()
 
@@ -40,32 +39,18 @@ def sample(backend, qubo, seed):
         kind(backend, qubo.columns(start, min(start + width, m)), seed, shared)
         for start in range(0, m, width)
     ]
-    retries = 0
     answers = []
     try:
         for call in calls:
             call.begin()
         for call in calls:
-            for attempt in range(backend.retries + 1):
-                try:
-                    samples, info = call.result()
-                    answers.append(
-                        (_checked(backend, call.qubo, samples), info)
-                    )
-                    break
-                except TransientError:
-                    if attempt == backend.retries:
-                        raise
-                    retries += 1
-                    time.sleep(FIRST_WAIT * 2**attempt)
-                    call.begin()
+            answers.append(call.answer())
     except BaseException as error:
         for call in calls:
             call.cancel()
-        _tell(error, _told(calls, answers, retries))
+        _tell(error, _told(calls, answers))
         raise
-    info = _told(calls, answers, retries)
-    return _join([samples for samples, _ in answers]), info
+    return _join([samples for samples, _ in answers]), _told(calls, answers)
 
 
 def _tell(error, info):
@@ -80,12 +65,13 @@ def _tell(error, info):
         pass  # an exception that takes no attributes
 
 
-def _told(calls, answers, retries):
+def _told(calls, answers):
+    """What all answers and all failures say together."""
     info = infos.over_columns([info for _, info in answers])
     made = sum(call.made for call in calls)
     # A backend may make several calls in one `sample`, and count them.
     info["calls"] = info.get("calls", len(answers)) + made - len(answers)
-    info["retries"] = retries
+    info["retries"] = sum(call.retries for call in calls)
     return info
 
 
@@ -94,12 +80,26 @@ class _Here:
 
     reserved = None
     made = 0
+    retries = 0
 
     def __init__(self, backend, qubo, seed, shared):
         self.backend = backend
         self.qubo = qubo
         self.seed = seed
         self.shared = shared
+
+    def answer(self):
+        """Samples and info; what can pass is repeated."""
+        while True:
+            try:
+                samples, info = self.result()
+                return _checked(self.backend, self.qubo, samples), info
+            except TransientError:
+                if self.retries == self.backend.retries:
+                    raise
+            time.sleep(FIRST_WAIT * 2**self.retries)
+            self.retries += 1
+            self.begin()
 
     def begin(self):
         pass
@@ -146,7 +146,7 @@ class _Elsewhere(_Here):
                 _in_worker, pickled, self.qubo, self.seed, self.shared
             )
         except BaseException as error:
-            self.backend.settle(self.reserved, _NOT_RUN)
+            self.backend.settle(self.reserved, NOT_RUN)
             if isinstance(error, RuntimeError):  # broken, or shut down
                 raise _lost(error) from error
             raise
@@ -163,7 +163,7 @@ class _Elsewhere(_Here):
         if future is None:
             return
         if future.cancel():
-            self.backend.settle(self.reserved, _NOT_RUN)
+            self.backend.settle(self.reserved, NOT_RUN)
         else:
             self.made += 1
             self.backend.settle(self.reserved, None)

@@ -27,7 +27,7 @@ def draw(backend, layers, path):
         axis.axis("off")
     for axis, (name, num_variables, num_columns) in zip(axes, layers):
         block_size = backend.block_size_for(num_variables)
-        width = blocks.sizes(num_variables, block_size)[-1]
+        width = max(blocks.sizes(num_variables, block_size))
         copies = backend.copies(width, num_columns)
         axis.scatter(*zip(*position.values()), s=1, color="0.8", linewidths=0)
         for index, copy in enumerate(copies):

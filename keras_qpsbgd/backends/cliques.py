@@ -142,15 +142,6 @@ class Cliques:
         except OSError:
             pass  # it is searched again next time
 
-    def __getstate__(self):
-        state = self.__dict__.copy()
-        del state["_lock"]
-        return state
-
-    def __setstate__(self, state):
-        self.__dict__.update(state)
-        self._lock = threading.RLock()
-
 
 def is_disjoint(embeddings):
     """Whether no qubit is in two chains."""

@@ -16,7 +16,6 @@ from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import refuse_secrets
 
 BLOCK_SIZE = 64
-_PAID = "qpu_access_time"
 
 
 class DWaveBackend(Backend):
@@ -280,7 +279,9 @@ class DWaveBackend(Backend):
             **self._call_parameters(),
         )
         timing = found.info.get("timing", {})
-        paid = {k: float(v) for k, v in timing.items() if k == _PAID}
+        paid = {}
+        if "qpu_access_time" in timing:
+            paid["qpu_access_time"] = float(timing["qpu_access_time"])
         try:
             samples, broken = _unembed(found, structure)
         except SolverError as error:

@@ -3,6 +3,9 @@
 import math
 import numbers
 
+# What `info` says of a call that certainly never reached a QPU.
+NOT_RUN = {"qpu_access_time": 0.0}
+
 
 class BackendUnavailable(RuntimeError):
     """A backend cannot run here, or not on this layer: before training.

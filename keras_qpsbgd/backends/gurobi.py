@@ -23,10 +23,9 @@ class GurobiBackend(Backend):
     linear part changes.
 
     `Solution.info["proven_optimal"]` tells for each column whether the optimum
-    was proven, `"work"` how much was done. For layers up to 32 inputs a column
-    takes milliseconds to tenths of a second; beyond that, and the more the
-    smaller the gradient, proofs become expensive, and the work limit ends the
-    search with the best state found.
+    was proven, `"work"` how much was done. A proof is the more expensive the
+    wider the layer and the smaller the gradient (`benchmarks/adapters.py`
+    measures it); the work limit ends it with the best state found.
 
     Args:
         work_limit: most work per column, in Gurobi's units of about a second.

@@ -6,6 +6,8 @@ from keras_qpsbgd.backends import ocean
 from keras_qpsbgd.backends.backend import Backend
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import check_number
+from keras_qpsbgd.backends.errors import refuse_secrets
+from keras_qpsbgd.backends.samplers import ordered_samples
 
 
 class LeapHybridBackend(Backend):
@@ -38,6 +40,7 @@ class LeapHybridBackend(Backend):
         **options,
     ):
         super().__init__(**options)
+        refuse_secrets({"solver": solver})
         check_number("time_limit", time_limit, above=0, optional=True)
         self.solver = solver
         self.time_limit = time_limit
@@ -84,14 +87,13 @@ class LeapHybridBackend(Backend):
             self.timeout_seconds,
             time_limit=self.time_limit,
         )
-        position = {label: i for i, label in enumerate(found.variables)}
-        if set(position) != set(range(n * m)):
+        labels = list(range(n * m))
+        if set(found.variables) != set(labels):
             raise SolverError(
                 "The answer does not have the variables of the problem. "
-                f"Received: {len(position)} of {n * m}"
+                f"Received: {len(found.variables)} of {n * m}"
             )
-        order = [position[label] for label in range(n * m)]
-        samples = found.record.sample[:, order].reshape(-1, m, n)
+        samples = ordered_samples(found, labels).reshape(-1, m, n)
         told = ("qpu_access_time", "run_time", "charge_time")
         info = {k: found.info[k] for k in told if k in found.info}
         info.update(calls=1, reads=len(samples))

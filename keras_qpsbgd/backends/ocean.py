@@ -3,6 +3,7 @@
 import os
 import threading
 
+from keras_qpsbgd.backends.errors import NOT_RUN
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
@@ -107,11 +108,11 @@ def translate(error):
     )
     if isinstance(error, refused) or code in (401, 403, 404):
         known = BackendUnavailable(f"D-Wave Leap refuses: {text}. {CONFIGURE}")
-        known.info = {"qpu_access_time": 0.0}
+        known.info = NOT_RUN
         return known
     if isinstance(error, api.ResourceLimitsExceededError) or code == 429:
         known = TransientError(f"Too many requests: {text}")
-        known.info = {"qpu_access_time": 0.0}
+        known.info = NOT_RUN
         return known
     passing = (
         api.InternalServerError,
@@ -144,12 +145,13 @@ def token_missing():
 def _without_token(text):
     """Ocean's messages hold no token; if one ever does, it stays here."""
     from dwave.cloud.config import load_config
+    from dwave.cloud.config.exceptions import ConfigFileError
 
     tokens = {os.environ.get("DWAVE_API_TOKEN")}
     try:
         tokens.add(load_config().get("token"))
-    except Exception:
-        pass  # an unreadable file has shown no token
+    except (ConfigFileError, ValueError):
+        pass  # a file that cannot be read has told Ocean no token either
     for token in filter(None, tokens):
         text = text.replace(token, "***")
     return text

@@ -42,9 +42,8 @@ def layer_cost(backend, num_variables, num_columns):
         BackendUnavailable: the layer does not fit.
     """
     backend.check(num_variables, num_columns)
-    width = blocks.sizes(num_variables, backend.block_size_for(num_variables))[
-        -1
-    ]
+    block_size = backend.block_size_for(num_variables)
+    width = max(blocks.sizes(num_variables, block_size))
     count = -(-num_variables // width)
     rounds = 1 if count == 1 else count * backend.block_sweeps
     copies = backend.copies(width, num_columns)

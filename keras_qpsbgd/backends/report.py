@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+from typing import Optional
 
 import numpy as np
 
@@ -30,7 +31,7 @@ class LayerReport:
     retries: int = 0
     failures: int = 0
     fallbacks: int = 0
-    mean_chain_breaks: float = None
+    mean_chain_breaks: Optional[float] = None
 
 
 class SolverReport:

@@ -48,7 +48,7 @@ class SamplerBackend(Backend):
                 parameters["seed"] = int(seeds[column])
             try:
                 sampleset = self.sampler.sample(model, **parameters)
-                reads.append(_samples(sampleset, order))
+                reads.append(ordered_samples(sampleset, order))
             except Exception as error:
                 if "dwave.cloud" not in sys.modules:
                     raise
@@ -174,7 +174,7 @@ def beta_range(qubo):
     return (float(hot), float(cold))
 
 
-def _samples(sampleset, order):
+def ordered_samples(sampleset, order):
     """Reads (reads, n) of a sample set, variables in the given order."""
     labels = list(sampleset.variables)
     samples = sampleset.record.sample
