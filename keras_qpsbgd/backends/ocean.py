@@ -76,8 +76,13 @@ def sample(sampler, problem, seconds, **parameters):
     try:
         return within(seconds, call)
     except Exception as error:
-        known = translate(error)
-        raise known from (None if known is error else error)
+        raise_ours(error)
+
+
+def raise_ours(error):
+    """Raises what `translate` makes of an error, and tells where from."""
+    known = translate(error)
+    raise known from (None if known is error else error)
 
 
 def translate(error):

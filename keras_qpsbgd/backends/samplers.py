@@ -53,7 +53,7 @@ class SamplerBackend(Backend):
                 if "dwave.cloud" not in sys.modules:
                     raise
                 # It may be remote, and the failure may pass.
-                raise ocean.translate(error) from error
+                ocean.raise_ours(error)
         # Samplers may merge equal reads; repeat the last so that all columns
         # have the same number.
         count = max(len(read) for read in reads)

@@ -406,7 +406,7 @@ class QPSBGD(_keras.Optimizer):
             names = [acc.name for _, acc in kernels]
             solved, messages = self._host_call()(scaled, seeds, names)
             if self.on_failure == "raise":
-                solved = _unless(messages, solved)
+                solved = _unless_failed(messages, solved)
         else:
             solved = [
                 self.backend.solve_in_graph(problem, seed)
@@ -572,7 +572,7 @@ def _all_replicas(flag):
     return count >= context.num_replicas_in_sync
 
 
-def _unless(messages, states):
+def _unless_failed(messages, states):
     """The states, if all messages are empty; ends the step otherwise."""
     failure = tf.strings.strip(tf.strings.reduce_join(messages, separator=" "))
     check = tf.debugging.Assert(tf.equal(failure, ""), [failure])
