@@ -2,6 +2,7 @@
 
 from keras_qpsbgd.layers.binary_conv2d import BinaryConv2D
 from keras_qpsbgd.layers.binary_dense import BinaryDense
+from keras_qpsbgd.layers.binary_graph_conv import BinaryGraphConv
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
-__all__ = ["BinaryConv2D", "BinaryDense", "BinaryLayer"]
+__all__ = ["BinaryConv2D", "BinaryDense", "BinaryGraphConv", "BinaryLayer"]

@@ -1,0 +1,211 @@
+r"""What graph layers do with an adjacency matrix.
+
+The modes are Spektral's, told apart by the ranks of the node features `x` and
+of the adjacency matrix `a`:
+
+| mode | `x` | `a` |
+|---|---|---|
+| single, disjoint | (nodes, features) | (nodes, nodes) |
+| mixed | (graphs, nodes, features) | (nodes, nodes) |
+| batch | (graphs, nodes, features) | (graphs, nodes, nodes) |
+
+In each of them `a` is a dense tensor or a `tf.SparseTensor`.
+"""
+
+import warnings
+
+import numpy as np
+import tensorflow as tf
+
+RANKS = ((2, 2), (3, 2), (3, 3))
+
+# A filter \(D^{-1/2} A D^{-1/2}\) or \(D^{-1} A\) has no eigenvalue above 1,
+# so the mean of its row sums, \(1^T A 1 / N\), is at most 1.
+LARGEST_MEAN_ROW_SUM = 1.001
+
+
+def gcn_filter(a):
+    r"""Kipf and Welling's filter, \(D^{-1/2} (A + I) D^{-1/2}\).
+
+    \(D\) is the diagonal of the row sums of \(A + I\).
+
+    Args:
+        a: numpy array of shape (nodes, nodes) or (graphs, nodes, nodes), or a
+            SciPy sparse matrix.
+
+    Returns:
+        The filter, sparse (CSR) if `a` is.
+    """
+    if hasattr(a, "tocsr"):
+        return _sparse_gcn_filter(a)
+    if not isinstance(a, np.ndarray) or a.ndim not in (2, 3):
+        raise ValueError(
+            "`a` must be a numpy array of rank 2 or 3 or a SciPy sparse "
+            f"matrix. Received: a={a!r}"
+        )
+    _check_square(a.shape)
+    a = a + np.eye(a.shape[-1], dtype=_real_dtype(a))
+    scale = _inverse_root(a.sum(axis=-1))
+    return scale[..., :, None] * a * scale[..., None, :]
+
+
+def _sparse_gcn_filter(a):
+    from scipy import sparse
+
+    _check_square(a.shape)
+    a = a.tocsr().astype(_real_dtype(a))
+    a = a + sparse.eye(a.shape[0], dtype=a.dtype, format="csr")
+    scale = sparse.diags(_inverse_root(np.asarray(a.sum(axis=1)).ravel()))
+    a = (scale @ a @ scale).tocsr()
+    a.sort_indices()
+    return a
+
+
+def _inverse_root(degrees):
+    positive = degrees > 0
+    return np.where(positive, np.where(positive, degrees, 1) ** -0.5, 0).astype(
+        degrees.dtype
+    )
+
+
+def _real_dtype(a):
+    return a.dtype if np.issubdtype(a.dtype, np.floating) else np.float32
+
+
+def _check_square(shape):
+    if shape[-1] != shape[-2]:
+        raise ValueError(
+            "`a` must be square: one row and one column per node. "
+            f"Received: a of shape {tuple(shape)}"
+        )
+
+
+def check_shapes(x_shape, a_shape, name):
+    """Raises unless the shapes, as far as they are known, are a mode."""
+    x_shape, a_shape = tuple(x_shape), tuple(a_shape)
+    received = f"Received: x of shape {x_shape} and a of shape {a_shape}"
+    if (len(x_shape), len(a_shape)) not in RANKS:
+        raise ValueError(
+            f"The inputs `[x, a]` of `{name}` must have ranks (2, 2) in single "
+            "and disjoint mode, (3, 2) in mixed mode or (3, 3) in batch mode. "
+            + received
+        )
+    rows, columns, nodes = a_shape[-2], a_shape[-1], x_shape[-2]
+    if None not in (rows, columns) and rows != columns:
+        raise ValueError(
+            f"The adjacency matrix `a` of `{name}` must be square: one row and "
+            "one column per node. " + received
+        )
+    known = {size for size in (rows, columns, nodes) if size is not None}
+    if len(known) > 1:
+        raise ValueError(
+            f"`x` and `a` of `{name}` must have the same number of nodes. "
+            + received
+        )
+    if len(a_shape) == 3 and None not in (x_shape[0], a_shape[0]):
+        if x_shape[0] != a_shape[0]:
+            raise ValueError(
+                f"`x` and `a` of `{name}` must hold the same number of "
+                "graphs. " + received
+            )
+
+
+def shape_assertions(x, a, name):
+    """Operations that check at run time what `check_shapes` could not."""
+    if tf.executing_eagerly():
+        return []
+    if None not in (x.shape[-2], a.shape[-1], a.shape[-2]):
+        return []
+    shape, nodes = tf.shape(a), tf.shape(x)[-2]
+    shape = tf.cast(shape, nodes.dtype)
+    return [
+        tf.debugging.assert_equal(
+            shape[-2:],
+            tf.stack([nodes, nodes]),
+            f"`x` and `a` of `{name}` must have the same number of nodes, and "
+            "`a` must be square. Received (shape of a, then nodes of x):",
+        )
+    ]
+
+
+def propagate(a, x):
+    """The product A·x in any mode: (..., nodes, features)."""
+    if not isinstance(a, tf.SparseTensor):
+        return tf.matmul(a, x)  # broadcasts `a` in mixed mode
+    if x.dtype == tf.float16:
+        # TensorFlow has no such sparse product on a CPU.
+        a, x32 = tf.cast(a, tf.float32), tf.cast(x, tf.float32)
+        return tf.cast(propagate(a, x32), x.dtype)
+    if len(x.shape) == 2:
+        return tf.sparse.sparse_dense_matmul(a, x)
+    if len(a.shape) == 2:
+        return _sparse_mixed(a, x)
+    return _sparse_batch(a, x)
+
+
+def _sparse_mixed(a, x):
+    graphs, nodes, features = tf.unstack(tf.shape(x))
+    columns = tf.reshape(tf.transpose(x, (1, 0, 2)), (nodes, graphs * features))
+    product = tf.sparse.sparse_dense_matmul(a, columns)
+    product = tf.reshape(product, (nodes, graphs, features))
+    return tf.ensure_shape(tf.transpose(product, (1, 0, 2)), x.shape)
+
+
+def _sparse_batch(a, x):
+    """Graph after graph along the diagonal of one large matrix."""
+    graphs, nodes, features = tf.unstack(tf.shape(x, out_type=tf.int64))
+    graph, row, column = tf.unstack(a.indices, axis=1)
+    union = tf.SparseTensor(
+        tf.stack([graph * nodes + row, graph * nodes + column], axis=1),
+        a.values,
+        tf.stack([graphs * nodes, graphs * nodes]),
+    )
+    product = tf.sparse.sparse_dense_matmul(
+        union, tf.reshape(x, (graphs * nodes, features))
+    )
+    return tf.ensure_shape(tf.reshape(product, tf.shape(x)), x.shape)
+
+
+class NormalizationCheck:
+    """Warns, once, of an adjacency matrix that is not normalised.
+
+    And raises if it is not finite. Both show in the mean of the row sums.
+
+    Args:
+        name: name of the layer, for messages.
+    """
+
+    def __init__(self, name):
+        self.name = name
+        self.warned = False
+
+    def __call__(self, a):
+        values = a.values if isinstance(a, tf.SparseTensor) else a
+        total = tf.reduce_sum(tf.abs(tf.cast(values, tf.float32)))
+        rows = tf.cast(tf.reduce_prod(tf.shape(a)[:-1]), tf.float32)
+        mean = tf.math.divide_no_nan(total, rows)
+        if tf.executing_eagerly():
+            if not mean <= LARGEST_MEAN_ROW_SUM:
+                self.report(mean)
+            return
+        tf.cond(
+            mean <= LARGEST_MEAN_ROW_SUM,
+            lambda: 0,
+            lambda: tf.numpy_function(self.report, [mean], tf.int32),
+        )
+
+    def report(self, mean):
+        if not np.isfinite(mean):
+            raise ValueError(
+                f"The adjacency matrix `a` of `{self.name}` must be finite. "
+                "Received: a with NaN or infinite entries"
+            )
+        if not self.warned:
+            self.warned = True
+            warnings.warn(
+                f"The adjacency matrix `a` of `{self.name}` is not normalised: "
+                f"its rows sum to {mean:.3g} in the mean, and to at most 1 "
+                "after `BinaryGraphConv.preprocess(a)`.",
+                stacklevel=2,
+            )
+        return np.int32(0)

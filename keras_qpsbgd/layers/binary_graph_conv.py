@@ -1,0 +1,230 @@
+"""A graph convolution with weights of +1 and -1."""
+
+import tensorflow as tf
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd.layers import adjacency
+from keras_qpsbgd.layers.binary_layer import BinaryLayer
+
+keras = _keras.keras
+
+
+@_keras.register
+class BinaryGraphConv(BinaryLayer):
+    r"""Spektral's `GCNConv` with a kernel of \(\mathrm{sign}(\Omega)\).
+
+    $$Y = \mathrm{activation}\left(\frac{A X \, \mathrm{sign}(\Omega)}{\sqrt n}
+      + b\right)$$
+
+    To the QUBO it is a dense layer on the rows of \(A X\), one per node. Only
+    nodes with a gradient enter it: a node outside the batch (sample weight 0),
+    or masked, changes neither couplings nor fields.
+
+    It needs no Spektral, and takes its place in Spektral models: inputs
+    `[x, a]` in single, disjoint, mixed and batch mode, `a` dense or a
+    `tf.SparseTensor`, a third input (edges, graph numbers) is ignored, node
+    masks are applied before the activation, `LayerPreprocess(BinaryGraphConv)`
+    and `dataset.apply(BinaryGraphConv.transform)` normalise the adjacency.
+
+    Args:
+        channels: number of outputs per node; this and the other arguments and
+            their defaults are those of `GCNConv`.
+        output_scale: `"fan_in"` (default) divides by the square root of the
+            number of node features n; `None` does not.
+        check_adjacency: whether `a` is looked at in training. It costs one
+            sum over `a` and a step back to Python, so it is off under XLA:
+            set it to `False` to compile a layer with dense adjacency.
+
+    Raises:
+        ValueError: if `x` and `a` do not fit, or (in training) `a` is not
+            finite. Inside a `tf.function`, and so in `fit`, TensorFlow's
+            `InvalidArgumentError` with the same message.
+
+    Example:
+
+    >>> a = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], "float32")
+    >>> a = keras_qpsbgd.layers.BinaryGraphConv.preprocess(a)
+    >>> layer = keras_qpsbgd.layers.BinaryGraphConv(2)
+    >>> layer([tf.ones((3, 4)), a]).shape
+    TensorShape([3, 2])
+
+    Reference:
+        Kipf and Welling, "Semi-Supervised Classification with Graph
+        Convolutional Networks", ICLR 2017, https://arxiv.org/abs/1609.02907
+    """
+
+    def __init__(
+        self,
+        channels,
+        activation=None,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        activity_regularizer=None,
+        kernel_constraint=None,
+        bias_constraint=None,
+        output_scale="fan_in",
+        check_adjacency=True,
+        **kwargs,
+    ):
+        super().__init__(
+            output_scale=output_scale,
+            activity_regularizer=activity_regularizer,
+            **kwargs,
+        )
+        if not isinstance(channels, int) or channels < 1:
+            raise ValueError(
+                "`channels` must be a positive integer. "
+                f"Received: channels={channels}"
+            )
+        self.channels = channels
+        self.activation = keras.activations.get(activation)
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
+        self.check_adjacency = check_adjacency
+        self.supports_masking = True
+        self._check = adjacency.NormalizationCheck(self.name)
+        self._known_dense = False
+
+    @staticmethod
+    def preprocess(a):
+        """The filter of `GCNConv`, see `adjacency.gcn_filter`."""
+        return adjacency.gcn_filter(a)
+
+    @staticmethod
+    def transform(graph):
+        """A Spektral transform: `preprocess` for the adjacency of `graph`."""
+        if graph.a is not None:
+            graph.a = adjacency.gcn_filter(graph.a)
+        return graph
+
+    def build(self, input_shape):
+        x_shape = _x_and_a(input_shape, self.name)[0]
+        if x_shape[-1] is None:
+            raise ValueError(
+                f"The number of node features of `{self.name}` must be known. "
+                f"Received: x of shape {tuple(x_shape)}"
+            )
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(x_shape[-1], self.channels),
+            initializer=self.kernel_initializer,
+            regularizer=self.kernel_regularizer,
+            constraint=self.kernel_constraint,
+        )
+        if self.use_bias:
+            self.bias = self.add_weight(
+                name="bias",
+                shape=(self.channels,),
+                initializer=self.bias_initializer,
+                regularizer=self.bias_regularizer,
+                constraint=self.bias_constraint,
+            )
+        self.mark_binary(self.kernel)
+        self.built = True
+
+    def binary_call(self, inputs, binary_kernel):
+        return tf.tensordot(inputs, binary_kernel, axes=1)
+
+    def rows(self, inputs):
+        return tf.reshape(inputs, (-1, self._accumulator.num_variables))
+
+    def call(self, inputs, training=None, mask=None):
+        x, a = _x_and_a(inputs, self.name)
+        x, a = self._tensor("x", x), self._tensor("a", a)
+        if isinstance(x, tf.SparseTensor):
+            x = tf.sparse.to_dense(x)
+        adjacency.check_shapes(x.shape, a.shape, self.name)
+        self._known_dense = not isinstance(a, tf.SparseTensor)
+        if self.check_adjacency and training is not False:
+            self._check(a)
+        assertions = adjacency.shape_assertions(x, a, self.name)
+        with tf.control_dependencies(assertions):
+            rows = adjacency.propagate(a, x)
+        outputs = self.binary_product(rows, training)
+        if self.use_bias:
+            outputs += tf.cast(self.bias, outputs.dtype)
+        mask = _node_mask(mask)
+        if mask is not None:
+            if len(mask.shape) < len(outputs.shape):
+                mask = mask[..., None]
+            outputs *= tf.cast(mask, outputs.dtype)
+        return self.activation(outputs)
+
+    def compute_mask(self, inputs, mask=None):
+        return _node_mask(mask)
+
+    def compute_output_shape(self, input_shape):
+        x_shape = _x_and_a(input_shape, self.name)[0]
+        return (*x_shape[:-1], self.channels)
+
+    @property
+    def supports_jit(self):
+        # XLA knows neither sparse tensors nor a step back to Python, and Keras
+        # asks before the layer of a subclassed model has seen its adjacency.
+        dense = self._known_dense and not self.check_adjacency
+        return dense and super().supports_jit
+
+    @supports_jit.setter
+    def supports_jit(self, value):
+        del value  # Keras sets it in the constructor of every layer
+
+    def _tensor(self, name, value):
+        if hasattr(value, "tocsr"):
+            raise ValueError(
+                f"`{name}` of `{self.name}` must be a tensor or a "
+                "`tf.SparseTensor`; Spektral's loaders make one of a SciPy "
+                f"matrix. Received: {name} of type {type(value).__name__}"
+            )
+        return tf.cast(value, self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "channels": self.channels,
+            "activation": keras.activations.serialize(self.activation),
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+            "bias_initializer": keras.initializers.serialize(
+                self.bias_initializer
+            ),
+            "kernel_regularizer": keras.regularizers.serialize(
+                self.kernel_regularizer
+            ),
+            "bias_regularizer": keras.regularizers.serialize(
+                self.bias_regularizer
+            ),
+            "activity_regularizer": keras.regularizers.serialize(
+                self.activity_regularizer
+            ),
+            "kernel_constraint": keras.constraints.serialize(
+                self.kernel_constraint
+            ),
+            "bias_constraint": keras.constraints.serialize(
+                self.bias_constraint
+            ),
+            "check_adjacency": self.check_adjacency,
+        }
+
+
+def _x_and_a(inputs, name):
+    if not isinstance(inputs, (list, tuple)) or len(inputs) not in (2, 3):
+        raise ValueError(
+            f"`{name}` must be called with `[x, a]`: node features and "
+            f"adjacency matrix. Received: inputs={inputs}"
+        )
+    return inputs[:2]
+
+
+def _node_mask(mask):
+    # Keras 3 gives a list, one mask per input, and None for none.
+    return mask[0] if isinstance(mask, (list, tuple)) else mask
