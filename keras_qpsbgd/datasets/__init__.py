@@ -1,0 +1,29 @@
+"""The data sets of the paper, checked and ready for Keras and Spektral.
+
+- `karate` needs no file;
+- `citation` reads Cora, PubMed, Citeseer and folders of the same format;
+- `adult` and `mnist` return what `keras.datasets` return, two pairs of arrays.
+
+`keras_qpsbgd.datasets.files` says where files are looked for and how they are
+downloaded.
+"""
+
+from keras_qpsbgd.datasets.files import DamagedFile
+from keras_qpsbgd.datasets.files import DownloadFailed
+from keras_qpsbgd.datasets.files import MissingFile
+from keras_qpsbgd.datasets.graph_data import GraphData
+from keras_qpsbgd.datasets.karate_club import karate
+from keras_qpsbgd.datasets.mnist_digits import mnist
+from keras_qpsbgd.datasets.planetoid import citation
+from keras_qpsbgd.datasets.uci_adult import adult
+
+__all__ = [
+    "DamagedFile",
+    "DownloadFailed",
+    "GraphData",
+    "MissingFile",
+    "adult",
+    "citation",
+    "karate",
+    "mnist",
+]

@@ -1,0 +1,192 @@
+"""Reads the pickles of Planetoid files without running what they say.
+
+A pickle may name any function and have it called. Here it may name the few
+globals that arrays, sparse matrices and adjacency lists are made of, and none
+of them is the real one: they are records that keep what they are given. Arrays
+are made from the records afterwards, when the content was checked. So a file
+reaches neither NumPy's nor SciPy's own unpickling, which trust their input, and
+their classes, which a pickle could change for the whole process.
+
+This also makes the files independent of the module names, deprecated by now,
+under which Python 2 wrote them.
+"""
+
+import collections
+import io
+import math
+import pickle
+import re
+
+import numpy as np
+
+from keras_qpsbgd.datasets.files import DamagedFile
+from keras_qpsbgd.datasets.graph_data import import_sparse
+
+
+class _Sealed(type):
+    """A class on which a pickle cannot set attributes."""
+
+    def __setattr__(cls, name, value):
+        raise pickle.UnpicklingError(f"attribute {name!r} of a class")
+
+
+class _Record(metaclass=_Sealed):
+    """What a pickle gave to a constructor and as state."""
+
+    __slots__ = ("arguments", "state")
+
+    def __new__(cls, *arguments):
+        record = super().__new__(cls)
+        record.arguments = arguments
+        record.state = None
+        return record
+
+    def __setstate__(self, state):
+        self.state = state
+
+
+class _Matrix(_Record):
+    __slots__ = ()
+
+
+class _Array(_Record):
+    __slots__ = ()
+
+
+class _ArrayFromBuffer(_Record):
+    __slots__ = ()
+
+
+class _Dtype(_Record):
+    __slots__ = ()
+
+
+class _ArrayClass(metaclass=_Sealed):
+    """Stands for `numpy.ndarray`, an argument of its constructor."""
+
+
+class _Bytes(metaclass=_Sealed):
+    """Bytes, which Python 3 writes as text in protocols below 3."""
+
+    def __new__(cls, text, encoding):
+        if encoding != "latin1":
+            raise pickle.UnpicklingError(f"bytes encoded in {encoding!r}")
+        return text.encode("latin1")
+
+
+# Python 2 wrote the first of each group, today's packages write the others.
+GLOBALS = {
+    "scipy.sparse.csr.csr_matrix": _Matrix,
+    "scipy.sparse._csr.csr_matrix": _Matrix,
+    "numpy.core.multiarray._reconstruct": _Array,
+    "numpy._core.multiarray._reconstruct": _Array,
+    "numpy.core.numeric._frombuffer": _ArrayFromBuffer,
+    "numpy._core.numeric._frombuffer": _ArrayFromBuffer,
+    "numpy.ndarray": _ArrayClass,
+    "numpy.dtype": _Dtype,
+    "collections.defaultdict": collections.defaultdict,
+    "__builtin__.list": list,
+    "builtins.list": list,
+    "_codecs.encode": _Bytes,
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, content, path):
+        super().__init__(io.BytesIO(content), encoding="latin1")
+        self.path = path
+
+    def find_class(self, module, name):
+        found = GLOBALS.get(f"{module}.{name}")
+        if found is None:
+            raise DamagedFile(
+                f"{self.path} was not read, since it is a pickle that names a "
+                "global which graph data do not need and which could run "
+                "anything. Write arrays, `csr_matrix` and lists of Python "
+                f"integers only. Received: {module}.{name}"
+            )
+        return found
+
+
+def load(content, path):
+    """The object in a pickle.
+
+    Args:
+        content: the pickle, bytes.
+        path: where it came from, for errors.
+
+    Returns:
+        A NumPy array, a `scipy.sparse.csr_matrix`, or what the pickle holds
+        otherwise, made of numbers, strings and containers. Containers are not
+        looked into.
+
+    Raises:
+        DamagedFile: it is no pickle, names another global, or its arrays
+            contradict themselves.
+    """
+    try:
+        found = _Unpickler(content, path).load()
+        if isinstance(found, _Matrix):
+            return _matrix(found)
+        if isinstance(found, _Record):
+            return _array(found)
+        return found
+    except DamagedFile:
+        raise
+    # Whatever nonsense a pickle holds, it shows as one of these.
+    except (
+        pickle.UnpicklingError,
+        ArithmeticError,
+        AttributeError,
+        EOFError,
+        LookupError,
+        MemoryError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise DamagedFile(
+            f"{path} must be a pickle of an array, of a `csr_matrix` or of "
+            f"adjacency lists. Received: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _array(record):
+    """The array of a record, with real numbers only."""
+    if isinstance(record, _ArrayFromBuffer):
+        # NumPy adds an order of axes where they are neither in C's nor in
+        # Fortran's order, which `reshape` below refuses.
+        raw, dtype, shape, order, *_ = record.arguments
+    elif isinstance(record, _Array):
+        _, shape, dtype, fortran, raw = record.state
+        order = "F" if fortran else "C"
+    else:
+        raise TypeError(f"{type(record).__name__} instead of an array")
+    if not isinstance(dtype, _Dtype):
+        raise TypeError(f"{type(dtype).__name__} instead of a dtype")
+    kind, byte_order = dtype.arguments[0], dtype.state[1]
+    # No objects, no structures.
+    if not re.fullmatch("[biuf][1248]", kind) or byte_order not in "<>=|":
+        raise ValueError(f"an array of dtype {byte_order}{kind}")
+    dtype = np.dtype(byte_order + kind)
+    if isinstance(raw, str):
+        raw = raw.encode("latin1")
+    if math.prod(shape) * dtype.itemsize != len(raw) or min(shape) < 0:
+        raise ValueError(f"{len(raw)} bytes for an array of shape {shape}")
+    # A copy that belongs to us, in the byte order of the machine.
+    array = np.frombuffer(raw, dtype).reshape(shape, order=order)
+    return array.astype(dtype.newbyteorder("="))
+
+
+def _matrix(record):
+    sparse = import_sparse()
+    data, indices, indptr = (
+        _array(record.state[key]) for key in ("data", "indices", "indptr")
+    )
+    if indices.dtype.kind != "i" or indptr.dtype.kind != "i":
+        raise TypeError(f"indices of dtype {indices.dtype}, {indptr.dtype}")
+    shape = record.state["_shape"]
+    matrix = sparse.csr_matrix((data, indices, indptr), shape=shape)
+    # Compiled code follows the indices without looking.
+    matrix.check_format(full_check=True)
+    return matrix
