@@ -15,6 +15,7 @@ import collections
 import io
 import math
 import pickle
+import pickletools
 import re
 
 import numpy as np
@@ -125,6 +126,7 @@ def load(content, path):
             contradict themselves.
     """
     try:
+        _check_memo(content)
         found = _Unpickler(content, path).load()
         if isinstance(found, _Matrix):
             return _matrix(found)
@@ -149,6 +151,17 @@ def load(content, path):
             f"{path} must be a pickle of an array, of a `csr_matrix` or of "
             f"adjacency lists. Received: {type(error).__name__}: {error}"
         ) from error
+
+
+def _check_memo(content):
+    """Raises `UnpicklingError` where a pickle would fill the memory.
+
+    Python makes a table as long as the highest number under which a pickle
+    remembers an object: one wrong byte would ask for gigabytes.
+    """
+    for opcode, argument, _ in pickletools.genops(content):
+        if opcode.name in ("PUT", "LONG_BINPUT") and argument > len(content):
+            raise pickle.UnpicklingError(f"object number {argument}")
 
 
 def _array(record):
