@@ -306,6 +306,10 @@ HOSTILE = {
     "negative column": broken_matrix(indices=ARRAY([0, 1, -1])),
     "row ends before it starts": broken_matrix(indptr=ARRAY([0, 9, 1, 3])),
     "row outside": broken_matrix(indptr=ARRAY([0, 1, 2, 10**6])),
+    # SciPy looks no further if the matrix seems to be empty.
+    "row outside, empty": broken_matrix(indptr=ARRAY([0, 10**6, 0, 0])),
+    "negative end": broken_matrix(indptr=ARRAY([0, 1, 2, -5])),
+    "values too many": broken_matrix(indptr=ARRAY([0, 1, 2, 2])),
     "too few rows": broken_matrix(indptr=ARRAY([0, 3])),
     "no values": broken_matrix(data=np.zeros(1, "float32")),
     "shape": broken_matrix(_shape=(10**6, 2)),

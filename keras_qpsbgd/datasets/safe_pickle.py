@@ -198,8 +198,22 @@ def _matrix(record):
     )
     if indices.dtype.kind != "i" or indptr.dtype.kind != "i":
         raise TypeError(f"indices of dtype {indices.dtype}, {indptr.dtype}")
-    shape = record.state["_shape"]
-    matrix = sparse.csr_matrix((data, indices, indptr), shape=shape)
-    # Compiled code follows the indices without looking.
+    rows, columns = record.state["_shape"]
+    # Compiled code follows the indices without looking, and SciPy's own check
+    # leaves gaps: it stops where the last pointer is 0 or less.
+    if (
+        any(array.ndim != 1 for array in (data, indices, indptr))
+        or len(indptr) != rows + 1
+        or indptr[0] != 0
+        or (indptr[1:] < indptr[:-1]).any()
+        or not indptr[-1] == len(indices) == len(data)
+        or len(indices) > 0
+        and not 0 <= indices.min() <= indices.max() < columns
+    ):
+        raise ValueError(
+            f"a `csr_matrix` of shape {(rows, columns)} whose arrays "
+            "contradict each other"
+        )
+    matrix = sparse.csr_matrix((data, indices, indptr), (rows, columns))
     matrix.check_format(full_check=True)
     return matrix
