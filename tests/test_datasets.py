@@ -400,6 +400,8 @@ def test_one_wrong_number_does_not_fill_the_memory():
             safe_pickle.load(content, "path")
 
 
+# Python warns of escapes in texts that the damage made.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_random_damage_is_an_error_of_ours():
     rng = np.random.default_rng(0)
     refused = 0

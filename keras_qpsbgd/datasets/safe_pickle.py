@@ -1,11 +1,11 @@
 """Reads the pickles of Planetoid files without running what they say.
 
 A pickle may name any function and have it called. Here it may name the few
-globals that arrays, sparse matrices and adjacency lists are made of, and none
-of them is the real one: they are records that keep what they are given. Arrays
-are made from the records afterwards, when the content was checked. So a file
-reaches neither NumPy's nor SciPy's own unpickling, which trust their input, and
-their classes, which a pickle could change for the whole process.
+globals that arrays, sparse matrices and adjacency lists are made of. Those of
+NumPy and SciPy are not the real ones but records that keep what they are given;
+arrays are made from the records afterwards, when the content was checked. So a
+file reaches neither the unpickling of these packages, which trusts its input,
+nor their classes, which a pickle could change for the whole process.
 
 This also makes the files independent of the module names, deprecated by now,
 under which Python 2 wrote them.
