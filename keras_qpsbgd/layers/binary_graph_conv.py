@@ -1,5 +1,7 @@
 """A graph convolution with weights of +1 and -1."""
 
+import numbers
+
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
@@ -74,12 +76,12 @@ class BinaryGraphConv(BinaryLayer):
             activity_regularizer=activity_regularizer,
             **kwargs,
         )
-        if not isinstance(channels, int) or channels < 1:
+        if not isinstance(channels, numbers.Integral) or channels < 1:
             raise ValueError(
                 "`channels` must be a positive integer. "
                 f"Received: channels={channels}"
             )
-        self.channels = channels
+        self.channels = int(channels)
         self.activation = keras.activations.get(activation)
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
