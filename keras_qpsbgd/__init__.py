@@ -7,6 +7,7 @@ import importlib.metadata
 
 from keras_qpsbgd import backends
 from keras_qpsbgd import constraints
+from keras_qpsbgd import datasets
 from keras_qpsbgd import layers
 from keras_qpsbgd import optimizers
 from keras_qpsbgd.optimizers import QPSBGD
@@ -24,6 +25,7 @@ __all__ = [
     "backends",
     "binary_map",
     "constraints",
+    "datasets",
     "layers",
     "optimizers",
 ]

@@ -33,9 +33,10 @@ class BinaryGraphConv(BinaryLayer):
             their defaults are those of `GCNConv`.
         output_scale: `"fan_in"` (default) divides by the square root of the
             number of node features n; `None` does not.
-        check_adjacency: whether `a` is looked at in training. It costs one
-            sum over `a` and a step back to Python, so it is off under XLA:
-            set it to `False` to compile a layer with dense adjacency.
+        check_adjacency: whether training looks at the entries of `a`, raises
+            if they are not finite and warns once if they are not normalised.
+            The warning needs Python, which XLA cannot call: `False` allows to
+            compile a layer with dense adjacency.
 
     Raises:
         ValueError: if `x` and `a` do not fit, or (in training) `a` is not
@@ -219,7 +220,8 @@ class BinaryGraphConv(BinaryLayer):
 
 
 def _x_and_a(inputs, name):
-    if not isinstance(inputs, (list, tuple)) or len(inputs) not in (2, 3):
+    pair = isinstance(inputs, (list, tuple)) and len(inputs) in (2, 3)
+    if not pair or isinstance(inputs[0], int):  # the shape of one tensor
         raise ValueError(
             f"`{name}` must be called with `[x, a]`: node features and "
             f"adjacency matrix. Received: inputs={inputs}"

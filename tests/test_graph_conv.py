@@ -1,0 +1,400 @@
+"""`BinaryGraphConv` by itself; `test_graph_models.py` has it with Spektral."""
+
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tools
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import _keras
+from keras_qpsbgd import accumulator
+from keras_qpsbgd.layers import adjacency
+
+NODES, FEATURES, CHANNELS, GRAPHS = 7, 4, 3, 2
+MODES = ("single", "mixed", "batch")
+
+
+class JacobianGraphConv(kq.layers.BinaryGraphConv):
+    """Without the closed form of its rows."""
+
+    rows = kq.layers.BinaryLayer.rows
+
+
+def graph(mode="single", sparse=False, seed=0):
+    """Features and a normalised adjacency matrix, as tensors."""
+    rng = np.random.default_rng(seed)
+    x_shape = (
+        (NODES, FEATURES) if mode == "single" else (GRAPHS, NODES, FEATURES)
+    )
+    a_shape = (GRAPHS, NODES, NODES) if mode == "batch" else (NODES, NODES)
+    a = np.triu(rng.random(a_shape) < 0.4, 1).astype("float32")
+    a = adjacency.gcn_filter(a + np.swapaxes(a, -1, -2))
+    x = rng.normal(size=x_shape).astype("float32")
+    return tf.constant(x), tf.sparse.from_dense(a) if sparse else tf.constant(a)
+
+
+def dense(a):
+    return tf.sparse.to_dense(a) if isinstance(a, tf.SparseTensor) else a
+
+
+def recorded(layer, x, a, weight=None, seed=0):
+    """The problem of one backward pass, and the gradient of the product."""
+    recorder = accumulator.Recorder(on_host=False)
+    accumulator.begin_pass(recorder)
+    rng = np.random.default_rng(seed)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = layer([x, a])
+        target = tf.constant(rng.normal(size=y.shape), y.dtype)
+        if weight is None:
+            weight = tf.range(NODES) % 2
+        weight = tf.cast(weight, y.dtype)[:, None]
+        loss = tf.reduce_mean((y - target) ** 2 * weight)
+    gradients = tape.gradient(loss, [x, layer.kernel])
+    one_pass = accumulator.end_pass(recorder)
+    problem = layer.kernel.qubo_accumulator.read(one_pass)[0]
+    return problem, gradients
+
+
+def conv(cls=kq.layers.BinaryGraphConv, **arguments):
+    keras.utils.set_random_seed(3)
+    return cls(CHANNELS, activation="hard_tanh", **arguments)
+
+
+def assert_close(left, right):
+    np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_rows_and_qubo_are_the_jacobian(mode, sparse):
+    """Against the tape's Jacobian of the whole layer, adjacency included."""
+    x, a = graph(mode, sparse)
+    layer = kq.layers.BinaryGraphConv(
+        CHANNELS, output_scale=None, use_bias=False
+    )
+    layer([x, a])
+    problem, _ = recorded(layer, x, a)
+
+    rng = np.random.default_rng(0)
+    with tf.GradientTape(persistent=True) as tape:
+        y = layer([x, a], training=False)
+        target = tf.constant(rng.normal(size=y.shape), y.dtype)
+        weight = tf.cast(tf.range(NODES) % 2, y.dtype)[:, None]
+        tape.watch(y)
+        loss = tf.reduce_mean((y - target) ** 2 * weight)
+    v = tf.reshape(tape.gradient(loss, y), (-1, CHANNELS)).numpy()
+    jacobian = tape.jacobian(y, layer.kernel, experimental_use_pfor=False)
+    # Output j depends on column j of the kernel alone, by the row.
+    jacobian = tf.reshape(jacobian, (-1, CHANNELS, FEATURES, CHANNELS)).numpy()
+    for j in range(CHANNELS):
+        z = jacobian[:, j, :, j]
+        kept = np.any(v != 0, axis=1)
+        z = (z / np.sum(z**2, axis=1, keepdims=True))[kept]
+        assert_close(problem.couplings, z.T @ z)
+        assert_close(problem.fields[:, j], -2 * z.T @ v[kept, j])
+        assert_close(problem.offset[j], np.sum(v[:, j] ** 2))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_base_class_takes_the_same_jacobian(mode):
+    x, a = graph(mode)
+    closed, _ = recorded(conv(), x, a)
+    by_tape, _ = recorded(conv(JacobianGraphConv), x, a)
+    order = np.arange(FEATURES * CHANNELS).reshape(FEATURES, CHANNELS)
+    for column in range(CHANNELS):
+        block = order[:, column]
+        couplings = by_tape.couplings.numpy()[np.ix_(block, block)]
+        assert_close(couplings, closed.couplings)
+        assert_close(by_tape.fields.numpy()[block, 0], closed.fields[:, column])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_sparse_is_dense(mode):
+    x, a = graph(mode, sparse=True)
+    layer = conv()
+    sparse, sparse_gradients = recorded(layer, x, a)
+    full, full_gradients = recorded(layer, x, dense(a))
+    assert_close(layer([x, a]), layer([x, dense(a)]))
+    assert_close(sparse.couplings, full.couplings)
+    assert_close(sparse.fields, full.fields)
+    for left, right in zip(sparse_gradients, full_gradients):
+        assert_close(left, right)
+
+
+def test_it_is_a_dense_layer_on_ax():
+    x, a = graph()
+    layer = conv()
+    y = layer([x, a])
+    twin = kq.layers.BinaryDense(CHANNELS, activation="hard_tanh")
+    twin.build((None, FEATURES))
+    twin.set_weights(layer.get_weights())
+    assert_close(y, twin(a @ x))
+
+
+def test_nodes_outside_the_batch_change_nothing():
+    x, a = graph()
+    weight = tf.constant([1, 0, 1, 0, 1, 1, 0])
+    outside = np.flatnonzero(weight.numpy() == 0)
+    changed = a.numpy()
+    changed[outside] *= np.linspace(2.0, 5.0, NODES, dtype="float32")
+    layer = conv(check_adjacency=False)
+    before, _ = recorded(layer, x, a, weight)
+    after, _ = recorded(layer, x, tf.constant(changed), weight)
+    np.testing.assert_array_equal(before.couplings, after.couplings)
+    np.testing.assert_array_equal(before.fields, after.fields)
+    # The test could fail: the nodes inside the batch do change it.
+    after, _ = recorded(layer, x, tf.constant(changed), 1 - weight)
+    assert np.abs(before.couplings - after.couplings).max() > 0.1
+
+
+def test_sample_weight_of_fit():
+    """The kernel that `fit` gives is that of the batch's nodes alone."""
+    x, a = graph()
+    y = np.arange(NODES) % CHANNELS
+    weight = np.array([1, 0, 1, 0, 1, 1, 0], "float32")
+    changed = a.numpy()
+    changed[weight == 0] = 0.1
+
+    def kernel(a):
+        keras.utils.set_random_seed(3)
+        inputs = [keras.Input((FEATURES,)), keras.Input((NODES,))]
+        outputs = kq.layers.BinaryGraphConv(CHANNELS, use_bias=False)(inputs)
+        model = keras.Model(inputs, outputs)
+        model.compile(tools.optimizer(), tools.loss())
+        batch = ((x, a), y, weight)
+        model.fit(tf.data.Dataset.from_tensors(batch), verbose=0)
+        return tools.kernels(model)
+
+    tools.assert_equal(kernel(a), kernel(tf.constant(changed)))
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_masked_nodes(rank):
+    """Masks of Keras (graphs, nodes) and of Spektral (graphs, nodes, 1)."""
+    x, a = graph("batch")
+    mask = np.ones((GRAPHS, NODES), bool)
+    mask[0, -2:] = False
+    given = tf.constant(
+        mask if rank == 2 else mask[..., None].astype("float32")
+    )
+    layer = conv()
+    y = layer([x, a], mask=[given, None])
+    assert not np.any(y[0, -2:])
+    assert_close(y[1], layer([x, a])[1])
+    assert layer.compute_mask([x, a], [given, None]) is given
+    assert layer.compute_mask([x, a], [None, None]) is None
+
+    recorder = accumulator.Recorder(on_host=False)
+    accumulator.begin_pass(recorder)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer([x, a], mask=[given, None]) ** 2)
+    tape.gradient(loss, layer.kernel)
+    (calls,) = accumulator.end_pass(recorder).calls.values()
+    kept = tf.reshape(calls[0].kept, (GRAPHS, NODES)).numpy()
+    assert not kept[0, -2:].any() and kept[1].any()
+
+
+def test_third_input_is_ignored():
+    x, a = graph()
+    layer = conv()
+    assert_close(layer([x, a, tf.zeros(NODES, tf.int64)]), layer([x, a]))
+
+
+def test_sparse_features():
+    x, a = graph()
+    layer = conv()
+    assert_close(layer([tf.sparse.from_dense(x), a]), layer([x, a]))
+
+
+def test_preprocess_is_the_formula():
+    rng = np.random.default_rng(0)
+    a = np.triu(rng.random((5, 5)) < 0.5, 1).astype("float32")
+    a += a.T
+    with_loops = a + np.eye(5)
+    root = np.diag(with_loops.sum(axis=1) ** -0.5)
+    wanted = root @ with_loops @ root
+    preprocess = kq.layers.BinaryGraphConv.preprocess
+    assert_close(preprocess(a), wanted)
+    assert_close(preprocess(a.astype(int)), wanted)
+    assert_close(preprocess(np.stack([a, a]))[1], wanted)
+    # A node of negative or zero degree gets no weight instead of NaN.
+    assert np.isfinite(preprocess(np.diag([-1.0, 0.0]))).all()
+    sparse = pytest.importorskip("scipy.sparse")
+    found = preprocess(sparse.coo_matrix(a))
+    assert found.format == "csr" and found.dtype == np.float32
+    assert_close(found.toarray(), wanted)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_mixed_precision(policy, sparse):
+    x, a = graph("single", sparse)
+    wanted = conv()([x, a])
+    found = conv(dtype=keras.mixed_precision.Policy(policy))([x, a])
+    assert found.dtype == policy.replace("mixed_", "")
+    np.testing.assert_allclose(tf.cast(found, "float32"), wanted, atol=0.03)
+
+
+def functional(sparse=False, nodes=NODES, **arguments):
+    keras.utils.set_random_seed(3)
+    x = keras.Input((FEATURES,))
+    a = keras.Input((nodes,), sparse=sparse)
+    h = keras.layers.Dense(FEATURES, activation="tanh")(x)
+    h = kq.layers.BinaryGraphConv(5, activation="hard_tanh", **arguments)(
+        [h, a]
+    )
+    return keras.Model(
+        [x, a], kq.layers.BinaryGraphConv(CHANNELS, **arguments)([h, a])
+    )
+
+
+def test_save_and_load(tmp_path):
+    x, a = graph(sparse=True)
+    model = functional(sparse=True, bias_initializer="ones", output_scale=None)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert_close(loaded([x, a]), model([x, a]))
+    assert loaded.layers[-1].get_config() == model.layers[-1].get_config()
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_fit_without_spektral(monkeypatch, sparse):
+    monkeypatch.setitem(sys.modules, "spektral", None)
+    x, a = graph(sparse=sparse)
+    y = np.arange(NODES) % CHANNELS
+    model = functional(sparse)
+    before = tools.kernels(model)
+    model.compile(tools.optimizer(), tools.loss(), metrics=["accuracy"])
+    data = tf.data.Dataset.from_tensors(((x, a), y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("ignore", message=".*shuffle")
+        model.fit(data.repeat(3), steps_per_epoch=3, verbose=0)
+    for left, right in zip(before, tools.kernels(model)):
+        assert np.abs(left - right).max() > 0.04
+    assert model.predict(data, verbose=0).shape == (NODES, CHANNELS)
+
+
+def test_xla_where_the_adjacency_is_dense():
+    x, a = graph()
+    layer = conv(check_adjacency=False)
+    compiled = tf.function(lambda x, a: layer([x, a]), jit_compile=True)
+    assert_close(compiled(x, a), layer([x, a]))
+    assert layer.supports_jit
+    layer([x, tf.sparse.from_dense(a)])
+    assert not layer.supports_jit
+    assert not conv().supports_jit
+
+
+@pytest.mark.skipif(
+    not _keras.KERAS_3, reason="legacy Keras does not ask the layers"
+)
+@pytest.mark.filterwarnings("ignore:Model doesn't support")
+def test_sparse_stays_out_of_xla():
+    x, a = graph(sparse=True)
+    model = functional(sparse=True)
+    model.compile(tools.optimizer(), tools.loss(), jit_compile=True)
+    data = tf.data.Dataset.from_tensors(((x, a), np.arange(NODES) % CHANNELS))
+    model.fit(data, verbose=0)
+    assert model.jit_compile is False
+
+
+@pytest.mark.parametrize(
+    "x_shape, a_shape, message",
+    [
+        ((7, 4), (7, 6), "must be square"),
+        ((7, 4), (6, 6), "same number of nodes"),
+        ((2, 7, 4), (2, 6, 6), "same number of nodes"),
+        ((2, 7, 4), (3, 7, 7), "same number of graphs"),
+        ((7, 4), (2, 7, 7), "ranks"),
+        ((7, 4), (7,), "ranks"),
+    ],
+)
+def test_shapes_that_do_not_fit(x_shape, a_shape, message):
+    with pytest.raises(ValueError, match=f"{message}.*Received: x of shape"):
+        conv()([tf.zeros(x_shape), tf.zeros(a_shape)])
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_nodes_that_disagree_at_run_time(sparse):
+    layer = conv()
+    a = tf.eye(6)
+    spec = tf.TensorSpec((None, None))
+    if sparse:
+        a, spec = tf.sparse.from_dense(a), tf.SparseTensorSpec((None, None))
+    signature = [tf.TensorSpec((None, FEATURES)), spec]
+    call = tf.function(lambda x, a: layer([x, a]), input_signature=signature)
+    call(tf.zeros((6, FEATURES)), a)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="same number of nodes"
+    ):
+        call(tf.zeros((7, FEATURES)), a)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("graph_mode", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_adjacency_with_nan(sparse, graph_mode, value):
+    x, a = graph()
+    a = a.numpy()
+    a[0, 0] = value
+    a = tf.sparse.from_dense(a) if sparse else tf.constant(a)
+    layer = conv()
+    call = tf.function(layer) if graph_mode else layer
+    error = tf.errors.InvalidArgumentError if graph_mode else ValueError
+    with pytest.raises(error, match="must be finite.*Received: a with NaN"):
+        call([x, a])
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("graph_mode", [False, True], ids=["eager", "graph"])
+def test_adjacency_that_is_not_normalised_warns_once(sparse, graph_mode):
+    x, a = graph()
+    raw = np.float32(a.numpy() > 0)
+    raw = tf.sparse.from_dense(raw) if sparse else tf.constant(raw)
+    layer = conv()
+    call = tf.function(layer) if graph_mode else layer
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        call([x, dense(a)])  # normalised: silence
+        layer([x, raw], training=False)
+    with pytest.warns(UserWarning, match="is not normalised.*preprocess"):
+        call([x, raw])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        call([x, raw])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_filters_count_as_normalised(seed):
+    """Kipf and Welling's and D^-1 A, of weighted graphs with any degrees."""
+    rng = np.random.default_rng(seed)
+    a = np.triu(rng.pareto(1.0, (30, 30)) * (rng.random((30, 30)) < 0.2), 1)
+    a = (a + a.T).astype("float32")
+    layer = kq.layers.BinaryGraphConv(2)
+    degrees = np.maximum(a.sum(axis=1, keepdims=True), 1e-9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for normalised in (adjacency.gcn_filter(a), a / degrees):
+            layer([tf.ones((30, 3)), tf.constant(normalised, tf.float32)])
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="`channels`.*Received: channels=0"):
+        kq.layers.BinaryGraphConv(0)
+    with pytest.raises(ValueError, match="called with `\\[x, a\\]`"):
+        conv()(tf.zeros((7, 4)))
+    with pytest.raises(ValueError, match="rank 2 or 3.*Received: a="):
+        kq.layers.BinaryGraphConv.preprocess([[0, 1], [1, 0]])
+    with pytest.raises(ValueError, match="square.*Received: a of shape"):
+        kq.layers.BinaryGraphConv.preprocess(np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="features of .* must be known"):
+        conv().build([(None, None), (None, None)])
+    sparse = pytest.importorskip("scipy.sparse")
+    with pytest.raises(ValueError, match="must be a tensor.*csr_matrix"):
+        conv().call([tf.zeros((7, 4)), sparse.csr_matrix((7, 7))])
