@@ -1,0 +1,91 @@
+"""Trainings that must go alike in Keras 3 and in legacy Keras.
+
+`test_graph_models.py` calls them in one and runs this file in the other.
+"""
+
+import json
+import sys
+
+import numpy as np
+import tensorflow as tf
+import tools
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+
+# For this seed no column of any step is nearly a tie; the test checks it.
+CLEAR_CUT = 0
+STEPS = 20
+SEEDS = range(6)
+
+
+def blocks(seed, nodes=60, classes=3, features=8):
+    """Nodes in groups: friends within, features that tell a little."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(nodes) % classes
+    likely = np.where(y[:, None] == y[None, :], 0.2, 0.05)
+    a = np.triu(rng.random((nodes, nodes)) < likely, 1).astype("float32")
+    a = kq.layers.BinaryGraphConv.preprocess(a + a.T)
+    centres = rng.normal(size=(classes, features))
+    x = 0.5 * centres[y] + rng.normal(size=(nodes, features))
+    train = rng.permutation(nodes) < nodes // 3
+    return tf.constant(x, tf.float32), tf.sparse.from_dense(a), y, train
+
+
+def network(features, nodes, classes, dropout):
+    x = keras.Input((features,))
+    a = keras.Input((nodes,), sparse=True)
+    hidden = keras.layers.Dense(5, activation="tanh")(x)
+    hidden = keras.layers.Dropout(dropout)(hidden)
+    hidden = kq.layers.BinaryGraphConv(4, "hard_tanh", use_bias=False)(
+        [hidden, a]
+    )
+    return keras.Model([x, a], kq.layers.BinaryGraphConv(classes)([hidden, a]))
+
+
+def train(seed, steps, dropout, **arguments):
+    x, a, y, training = blocks(seed)
+    keras.utils.set_random_seed(seed)
+    model = network(x.shape[1], len(y), 3, dropout)
+    model.compile(kq.QPSBGD(seed=seed, **arguments), tools.loss())
+    batch = (x, a), y, training.astype("float32")
+    model.fit(
+        tf.data.Dataset.from_tensors(batch).repeat(steps),
+        steps_per_epoch=steps,
+        shuffle=False,
+        verbose=0,
+    )
+    found = np.argmax(model([x, a], training=False), axis=1)
+    return model, np.mean((found == y)[~training])
+
+
+def kernels():
+    """Kernels after training without chance, and the least gap."""
+    backend = tools.GapBackend()
+    model, _ = train(
+        CLEAR_CUT,
+        STEPS,
+        dropout=0.0,
+        learning_rate=0.05,
+        backend=backend,
+        real_optimizer="sgd",
+    )
+    return tools.kernels(model), backend.least
+
+
+def accuracies():
+    """Test accuracies with Adam and dropout, one per seed."""
+    rate = {"learning_rate": 0.02, "real_optimizer": "adam"}
+    return [train(seed, 60, dropout=0.3, **rate)[1] for seed in SEEDS]
+
+
+if __name__ == "__main__":
+    found, gap = kernels()
+    found = {
+        "keras": keras.__name__,
+        "kernels": [kernel.tolist() for kernel in found],
+        "gap": gap,
+        "accuracies": accuracies(),
+    }
+    with open(sys.argv[1], "w") as file:
+        json.dump(found, file)

@@ -1,0 +1,206 @@
+"""`BinaryGraphConv` in Spektral's place, and alike in both versions of Keras."""
+
+import inspect
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import graph_training
+import numpy as np
+import pytest
+import tensorflow as tf
+import tools
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+import keras_qpsbgd.spektral
+
+spektral = pytest.importorskip("spektral")
+
+BinaryGraphConv = kq.layers.BinaryGraphConv
+
+
+@pytest.fixture(autouse=True)
+def patched():
+    with kq.spektral.enable_keras3():
+        yield
+
+
+class Graphs(spektral.data.Dataset):
+    """Small graphs of different sizes, or of one adjacency."""
+
+    path = os.curdir
+
+    def __init__(self, shared=False, node_labels=False, **arguments):
+        self.shared = shared
+        self.node_labels = node_labels
+        super().__init__(**arguments)
+
+    def read(self):
+        rng = np.random.default_rng(0)
+        graphs = []
+        for number in range(6):
+            nodes = 6 if self.shared else 4 + number % 3
+            a = np.triu(rng.random((nodes, nodes)) < 0.5, 1).astype("float32")
+            y = np.eye(2, dtype="float32")[number % 2]
+            if self.node_labels:
+                y = np.eye(2, dtype="float32")[rng.integers(2, size=nodes)]
+            x = rng.normal(size=(nodes, 3)).astype("float32")
+            graphs.append(spektral.data.Graph(x=x, a=a + a.T, y=y))
+        if self.shared:
+            self.a = graphs[0].a
+            for graph in graphs:
+                graph.a = None
+        return graphs
+
+
+def test_arguments_and_defaults_are_those_of_gcn_conv():
+    ours = inspect.signature(BinaryGraphConv).parameters
+    theirs = inspect.signature(spektral.layers.GCNConv).parameters
+    common = [name for name in ours if name in theirs]
+    assert common == list(theirs)
+    for name in common:
+        assert ours[name].default == theirs[name].default
+    assert set(ours) - set(theirs) == {"output_scale", "check_adjacency"}
+
+
+@pytest.mark.parametrize("mode", ["single", "batch", "masked"])
+def test_it_is_gcn_conv_with_a_binary_kernel(mode):
+    rng = np.random.default_rng(0)
+    shape = (5,) if mode == "single" else (2, 5)
+    x = tf.constant(rng.normal(size=(*shape, 3)), tf.float32)
+    a = np.float32(rng.random((*shape, 5)) < 0.5)
+    a = tf.constant(spektral.utils.gcn_filter(a))
+    mask = tf.constant(rng.random((2, 5, 1)) < 0.7, tf.float32)
+    arguments = {"mask": [mask, None]} if mode == "masked" else {}
+    ours = BinaryGraphConv(4, "tanh", output_scale=None)
+    theirs = spektral.layers.GCNConv(4, "tanh")
+    ours.build([x.shape, a.shape])
+    theirs.build([x.shape, a.shape])
+    bias = rng.normal(size=(4,))
+    ours.set_weights([ours.get_weights()[0], bias])
+    theirs.set_weights([ours.binary_kernel, bias])
+    assert [w.shape for w in ours.weights] == [w.shape for w in theirs.weights]
+    np.testing.assert_allclose(
+        ours([x, a], **arguments), theirs([x, a], **arguments), atol=1e-5
+    )
+
+
+def test_preprocess_is_spektrals():
+    dataset = Graphs()
+    for graph in dataset:
+        np.testing.assert_allclose(
+            BinaryGraphConv.preprocess(graph.a),
+            spektral.utils.gcn_filter(graph.a),
+            rtol=1e-5,
+        )
+    wanted = [spektral.utils.gcn_filter(graph.a) for graph in dataset]
+    by_hook = Graphs(
+        transforms=spektral.transforms.LayerPreprocess(BinaryGraphConv)
+    )
+    by_transform = Graphs()
+    by_transform.apply(BinaryGraphConv.transform)
+    for a, left, right in zip(wanted, by_hook, by_transform):
+        np.testing.assert_allclose(left.a, a, rtol=1e-5)
+        np.testing.assert_allclose(right.a, a, rtol=1e-5)
+
+
+class GraphClassifier(keras.Model):
+    """Node features to one label a graph, as Spektral's examples have it."""
+
+    def __init__(self, masked=False):
+        super().__init__()
+        self.masking = spektral.layers.GraphMasking() if masked else None
+        self.conv = BinaryGraphConv(
+            4, activation="hard_tanh", kernel_initializer="zeros"
+        )
+        self.pool = spektral.layers.GlobalSumPool()
+        self.dense = kq.layers.BinaryDense(2)
+
+    def call(self, inputs, training=None):
+        x, a, *i = inputs
+        if self.masking is not None:
+            x = self.masking(x)
+        x = self.conv([x, a], training=training)
+        x = self.pool([x, *i] if i else x)
+        return self.dense(x, training=training)
+
+
+LOADERS = {
+    "disjoint": lambda data: spektral.data.DisjointLoader(data, batch_size=3),
+    "batch": lambda data: spektral.data.BatchLoader(
+        data, batch_size=3, mask=True
+    ),
+    "mixed": lambda data: spektral.data.MixedLoader(data, batch_size=3),
+}
+
+
+@pytest.mark.parametrize("mode", sorted(LOADERS))
+def test_fit_with_loaders(mode):
+    dataset = Graphs(shared=mode == "mixed")
+    if mode == "mixed":
+        dataset.a = BinaryGraphConv.preprocess(dataset.a)
+    else:
+        dataset.apply(BinaryGraphConv.transform)
+    loader = LOADERS[mode](dataset)
+    model = GraphClassifier(masked=mode == "batch")
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+    model.compile(tools.optimizer(), loss)
+    history = model.fit(
+        loader.load(), steps_per_epoch=loader.steps_per_epoch, verbose=0
+    )
+    assert np.isfinite(history.history["loss"]).all()
+    # It started at zero, and each step moves an entry by the rate or holds it.
+    moved = np.abs(model.conv.kernel.numpy()) / 0.05
+    assert loader.steps_per_epoch == 2 and moved.max() == 2
+    np.testing.assert_allclose(moved, np.round(moved), atol=1e-5)
+
+
+def test_node_labels_in_batch_mode():
+    """A mask of rank 3 reaches the loss, in either Keras."""
+    dataset = Graphs(node_labels=True, transforms=BinaryGraphConv.transform)
+    loader = spektral.data.BatchLoader(
+        dataset, batch_size=3, mask=True, node_level=True
+    )
+    x, a = keras.Input((None, 4)), keras.Input((None, None))
+    hidden = spektral.layers.GraphMasking()(x)
+    model = keras.Model([x, a], BinaryGraphConv(2)([hidden, a]))
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+    model.compile(tools.optimizer(), loss)
+    before = tools.kernels(model)[0]
+    model.fit(loader.load(), steps_per_epoch=2, verbose=0)
+    assert np.abs(before - tools.kernels(model)[0]).max() > 0.04
+
+
+@pytest.fixture(scope="module")
+def legacy(tmp_path_factory):
+    path = tmp_path_factory.mktemp("legacy") / "found.json"
+    subprocess.run(
+        [sys.executable, graph_training.__file__, str(path)],
+        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
+        cwd=pathlib.Path(__file__).parent,
+        check=True,
+    )
+    return json.loads(path.read_text())
+
+
+@pytest.mark.once
+def test_same_kernels_in_both_versions_of_keras(legacy):
+    assert "tf_keras" in legacy["keras"]
+    kernels, gap = graph_training.kernels()
+    assert gap > 1e-3 and legacy["gap"] > 1e-3, gap
+    tools.assert_equal(
+        kernels, [np.float32(kernel) for kernel in legacy["kernels"]]
+    )
+
+
+@pytest.mark.once
+def test_same_accuracy_in_both_versions_of_keras(legacy):
+    found, wanted = graph_training.accuracies(), legacy["accuracies"]
+    error = np.hypot(np.std(found, ddof=1), np.std(wanted, ddof=1)) / np.sqrt(
+        len(found)
+    )
+    assert np.mean(found) > 0.5
+    assert abs(np.mean(found) - np.mean(wanted)) <= error
