@@ -88,7 +88,7 @@ def show(kind, bare, patched):
     print(f"{'':{width}}  bare  patched")
     for name in failing if kind == "suite" else names:
         # A file that cannot be imported has no single tests.
-        outcomes = [runs.get(name, "fail") for runs in (bare, patched)]
+        outcomes = [runs.get(name, "-") for runs in (bare, patched)]
         print(f"{name:{width}}  {outcomes[0]:4}  {outcomes[1]}")
     counts = [sum(x == "pass" for x in r.values()) for r in (bare, patched)]
     print(f"{f'passed of {len(names)}':{width}}  {counts[0]:<4}  {counts[1]}")
@@ -150,6 +150,11 @@ def run_suite():
             if report.when == "call" or report.failed:
                 outcome = "pass" if report.passed else "fail"
                 self.found[name] = outcome
+
+        def pytest_collectreport(self, report):
+            if report.failed:
+                name = report.nodeid.removeprefix("tests/")
+                self.found[f"{name} (all: import fails)"] = "fail"
 
     outcomes = Outcomes()
     sys.path.insert(0, os.getcwd())

@@ -44,13 +44,25 @@ class Instead:
         return getattr(self._module, name)
 
 
-def find(target):
+def find(target, must_exist=False):
     """The owner and the name of the attribute that `target` points to."""
     module, _, path = target.partition(":")
     *path, attribute = path.split(".")
-    owner = importlib.import_module(f"spektral.{module}")
-    for name in path:
-        owner = getattr(owner, name)
+    try:
+        owner = importlib.import_module(f"spektral.{module}")
+        for name in path:
+            owner = getattr(owner, name)
+        if must_exist:
+            getattr(owner, attribute)
+    except (ImportError, AttributeError) as error:
+        import spektral
+
+        raise RuntimeError(
+            f"`enable_keras3` expected to find `spektral.{target}`, which it "
+            "patches. Install a version of Spektral that it knows: "
+            '`pip install "spektral==1.3.1"`. '
+            f"Received: spektral {spektral.__version__}, {error}"
+        ) from error
     return owner, attribute
 
 
@@ -63,30 +75,17 @@ class Applied:
 
     def apply(self, patch):
         for target, make in patch.replace.items():
-            self._put(patch, target, make, must_exist=True)
+            self._put(make, *find(target, must_exist=True))
         for target, make in patch.add.items():
-            self._put(patch, target, make, must_exist=False)
+            self._put(make, *find(target))
         self.patches.append(patch)
 
-    def _put(self, patch, target, make, must_exist):
-        try:
-            owner, attribute = find(target)
-            if must_exist:
-                getattr(owner, attribute)
-        except (ImportError, AttributeError) as error:
-            import spektral
-
-            raise RuntimeError(
-                f"`enable_keras3` expected to find `spektral.{target}`, which "
-                f"its patch {patch.name!r} replaces. Install a version of "
-                'Spektral that it knows: `pip install "spektral==1.3.1"`. '
-                f"Received: spektral {spektral.__version__}"
-            ) from error
+    def _put(self, make, owner, attribute):
+        new = make(getattr(owner, attribute, None))
         # As it is stored: a property or static method, not what it gives.
-        self._undo.append(
-            (owner, attribute, vars(owner).get(attribute, ABSENT))
-        )
-        setattr(owner, attribute, make(getattr(owner, attribute, None)))
+        stored = vars(owner).get(attribute, ABSENT)
+        self._undo.append((owner, attribute, stored))
+        setattr(owner, attribute, new)
 
     def restore(self):
         while self._undo:

@@ -26,11 +26,10 @@ def with_find(sparse):
     """`find` that takes the half precision matrices SciPy now refuses."""
 
     def find(matrix):
-        dtype = matrix.dtype
-        if dtype != np.float16:
+        if getattr(matrix, "dtype", None) != np.float16:
             return sparse.find(matrix)
         row, column, values = sparse.find(matrix.astype("float32"))
-        return row, column, values.astype(dtype)
+        return row, column, values.astype("float16")
 
     return Instead(sparse, find=find)
 
