@@ -2,12 +2,19 @@
 
 import warnings
 
-from keras_qpsbgd.spektral import keras3
+from keras_qpsbgd.spektral import building
+from keras_qpsbgd.spektral import loading
+from keras_qpsbgd.spektral import masks
 from keras_qpsbgd.spektral import scipy_mending
 from keras_qpsbgd.spektral.patches import Applied
 from keras_qpsbgd.spektral.patches import table
 
-PATCHES = (*scipy_mending.PATCHES, *keras3.PATCHES)
+PATCHES = (
+    *scipy_mending.PATCHES,
+    *masks.PATCHES,
+    *loading.PATCHES,
+    *building.PATCHES,
+)
 KNOWN = "1.3."
 
 _applied = Applied()

@@ -5,6 +5,8 @@ import textwrap
 from collections.abc import Callable
 from typing import NamedTuple
 
+from keras_qpsbgd import _keras
+
 ABSENT = object()
 # Widths of the printed table.
 NAME, REPLACES, WHY = 14, 32, 30
@@ -64,6 +66,22 @@ def find(target, must_exist=False):
             f"Received: spektral {spektral.__version__}, {error}"
         ) from error
     return owner, attribute
+
+
+def keras3():
+    return _keras.KERAS_3
+
+
+def lacking(*targets):
+    """A test: Keras 3, and Spektral has not got one of these itself."""
+
+    def needed():
+        return _keras.KERAS_3 and any(
+            attribute not in vars(owner)
+            for owner, attribute in map(find, targets)
+        )
+
+    return needed
 
 
 class Applied:
