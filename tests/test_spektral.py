@@ -400,6 +400,8 @@ def test_masks_of_own_layers(patched):
         masked, _ = layers.GraphMasking()([x, a])
         layer([masked, a])
         np.testing.assert_array_equal(layer.seen[0][0], valid[0])
+        pooled = layers.GlobalSumPool()(layers.GraphMasking()(x))
+        assert getattr(pooled, "_keras_mask", None) is None
     layer = OwnMessages()
     y = layer([x[0], tf.sparse.from_dense(a[0])])
     assert layer.seen is None
@@ -464,6 +466,24 @@ def test_layers_that_keras_3_cannot_build(patched):
     assert SRCPool().n_nodes is None
     dropped = layers.SparseDropout(0.5)(tf.sparse.eye(3))
     np.testing.assert_array_equal(tf.sparse.to_dense(dropped), np.eye(3))
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("epsilon", [None, 0.5])
+def test_constants_outlive_the_build_of_a_model(patched, epsilon):
+    class Network(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.convolution = layers.GINConvBatch(2, epsilon=epsilon)
+
+        def call(self, inputs):
+            return self.convolution(inputs)
+
+    x, a = tf.ones((1, NODES, FEATURES)), tf.zeros((1, NODES, NODES))
+    model = Network()
+    found = model([x, a])
+    dense = model.convolution.mlp
+    np.testing.assert_allclose(found, dense((1 + (epsilon or 0)) * x))
 
 
 @pytest.mark.once
