@@ -10,6 +10,7 @@ from keras_qpsbgd import constraints
 from keras_qpsbgd import datasets
 from keras_qpsbgd import layers
 from keras_qpsbgd import optimizers
+from keras_qpsbgd import spektral
 from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.projection import binary_map
 from keras_qpsbgd.qubo import Qubo
@@ -28,4 +29,5 @@ __all__ = [
     "datasets",
     "layers",
     "optimizers",
+    "spektral",
 ]
