@@ -380,7 +380,8 @@ def test_filters_count_as_normalised(seed):
     degrees = np.maximum(a.sum(axis=1, keepdims=True), 1e-9)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for normalised in (adjacency.gcn_filter(a), a / degrees):
+        directed = adjacency.gcn_filter(np.float32(rng.random((30, 30)) < 0.1))
+        for normalised in (adjacency.gcn_filter(a), a / degrees, directed):
             layer([tf.ones((30, 3)), tf.constant(normalised, tf.float32)])
 
 

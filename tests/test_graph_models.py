@@ -1,4 +1,4 @@
-"""`BinaryGraphConv` in Spektral's place, and alike in both versions of Keras."""
+"""`BinaryGraphConv` in Spektral's place, and alike in both Kerases."""
 
 import inspect
 import json
