@@ -242,11 +242,12 @@ class Results:
             "weight_decay": WEIGHT_DECAY,
         }
         self.runs = {}
-        for line in path.read_text().splitlines() if path.exists() else ():
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError:
-                continue  # the last line of a run that was killed
+        text = path.read_text() if path.exists() else ""
+        if text and not text.endswith("\n"):  # killed while it wrote
+            text = text[: text.rfind("\n") + 1]
+            path.write_text(text)
+        for line in text.splitlines():
+            record = json.loads(line)
             if record["settings"] == self.settings:
                 self.runs[tuple(record["job"])] = record["result"]
 

@@ -32,7 +32,7 @@ x, a = keras.Input((6,)), keras.Input((graph.num_nodes,))
 hidden = kq.layers.BinaryGraphConv(8, "hard_tanh", use_bias=False)([x, a])
 logits = kq.layers.BinaryGraphConv(4, use_bias=False)([hidden, a])
 model = keras.Model([x, a], logits)
-rate = keras.optimizers.schedules.CosineDecay(0.02, EPOCHS)
+rate = keras.optimizers.schedules.CosineDecay(0.1, EPOCHS)
 model.compile(
     optimizer=kq.QPSBGD(rate, backend="exact"),
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),

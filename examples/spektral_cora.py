@@ -55,7 +55,7 @@ model.compile(
     weighted_metrics=["accuracy"],
 )
 best = keras.callbacks.EarlyStopping(
-    "val_accuracy", mode="max", patience=100, restore_best_weights=True
+    "val_accuracy", mode="max", patience=50, restore_best_weights=True
 )
 history = model.fit(
     load(dataset.mask_tr),
