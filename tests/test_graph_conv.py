@@ -1,4 +1,7 @@
-"""`BinaryGraphConv` by itself; `test_graph_models.py` has it with Spektral."""
+"""`BinaryGraphConv` by itself; `test_graph_models.py` has it with Spektral.
+
+What TensorFlow alone decides runs `once`, under Keras 3.
+"""
 
 import sys
 import warnings
@@ -69,6 +72,7 @@ def assert_close(left, right):
     np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_rows_and_qubo_are_the_jacobian(mode, sparse):
@@ -100,6 +104,7 @@ def test_rows_and_qubo_are_the_jacobian(mode, sparse):
         assert_close(problem.offset[j], np.sum(v[:, j] ** 2))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("mode", MODES)
 def test_base_class_takes_the_same_jacobian(mode):
     x, a = graph(mode)
@@ -113,6 +118,7 @@ def test_base_class_takes_the_same_jacobian(mode):
         assert_close(by_tape.fields.numpy()[block, 0], closed.fields[:, column])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("mode", MODES)
 def test_sparse_is_dense(mode):
     x, a = graph(mode, sparse=True)
@@ -126,6 +132,7 @@ def test_sparse_is_dense(mode):
         assert_close(left, right)
 
 
+@pytest.mark.once
 def test_it_is_a_dense_layer_on_ax():
     x, a = graph()
     layer = conv()
@@ -136,6 +143,7 @@ def test_it_is_a_dense_layer_on_ax():
     assert_close(y, twin(a @ x))
 
 
+@pytest.mark.once
 def test_nodes_outside_the_batch_change_nothing():
     x, a = graph()
     weight = tf.constant([1, 0, 1, 0, 1, 1, 0])
@@ -199,18 +207,21 @@ def test_masked_nodes(rank):
     assert not kept[0, -2:].any() and kept[1].any()
 
 
+@pytest.mark.once
 def test_third_input_is_ignored():
     x, a = graph()
     layer = conv()
     assert_close(layer([x, a, tf.zeros(NODES, tf.int64)]), layer([x, a]))
 
 
+@pytest.mark.once
 def test_sparse_features():
     x, a = graph()
     layer = conv()
     assert_close(layer([tf.sparse.from_dense(x), a]), layer([x, a]))
 
 
+@pytest.mark.once
 def test_preprocess_is_the_formula():
     rng = np.random.default_rng(0)
     a = np.triu(rng.random((5, 5)) < 0.5, 1).astype("float32")
@@ -280,6 +291,7 @@ def test_fit_without_spektral(monkeypatch, sparse):
     assert model.predict(data, verbose=0).shape == (NODES, CHANNELS)
 
 
+@pytest.mark.once
 def test_xla_where_the_adjacency_is_dense():
     x, a = graph()
     layer = conv(check_adjacency=False)
@@ -320,6 +332,7 @@ def test_shapes_that_do_not_fit(x_shape, a_shape, message):
         conv()([tf.zeros(x_shape), tf.zeros(a_shape)])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_nodes_that_disagree_at_run_time(sparse):
     layer = conv()
@@ -370,6 +383,7 @@ def test_adjacency_that_is_not_normalised_warns_once(sparse, graph_mode):
         call([x, raw])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(3))
 def test_filters_count_as_normalised(seed):
     """Kipf and Welling's and D^-1 A, of weighted graphs with any degrees."""
