@@ -10,6 +10,18 @@ from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
 keras = _keras.keras
 
+# Arguments that are objects, and what turns them into a config.
+SERIALIZED = {
+    "activation": keras.activations,
+    "kernel_initializer": keras.initializers,
+    "bias_initializer": keras.initializers,
+    "kernel_regularizer": keras.regularizers,
+    "bias_regularizer": keras.regularizers,
+    "activity_regularizer": keras.regularizers,
+    "kernel_constraint": keras.constraints,
+    "bias_constraint": keras.constraints,
+}
+
 
 @_keras.register
 class BinaryGraphConv(BinaryLayer):
@@ -192,30 +204,12 @@ class BinaryGraphConv(BinaryLayer):
         return {
             **super().get_config(),
             "channels": self.channels,
-            "activation": keras.activations.serialize(self.activation),
             "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(
-                self.kernel_initializer
-            ),
-            "bias_initializer": keras.initializers.serialize(
-                self.bias_initializer
-            ),
-            "kernel_regularizer": keras.regularizers.serialize(
-                self.kernel_regularizer
-            ),
-            "bias_regularizer": keras.regularizers.serialize(
-                self.bias_regularizer
-            ),
-            "activity_regularizer": keras.regularizers.serialize(
-                self.activity_regularizer
-            ),
-            "kernel_constraint": keras.constraints.serialize(
-                self.kernel_constraint
-            ),
-            "bias_constraint": keras.constraints.serialize(
-                self.bias_constraint
-            ),
             "check_adjacency": self.check_adjacency,
+            **{
+                name: module.serialize(getattr(self, name))
+                for name, module in SERIALIZED.items()
+            },
         }
 
 
