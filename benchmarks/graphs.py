@@ -28,6 +28,7 @@ import time
 
 import numpy as np
 
+PROTOCOL = 1  # to be raised where runs are not what they were before
 EPOCHS = {"cora": 100, "pubmed": 50}
 BATCHES = 4  # an epoch
 WEIGHT_DECAY = 5e-4  # of the encoder's first layer
@@ -44,7 +45,7 @@ METHODS = {
     "SGD": ("sgd", (0.03, 0.1, 0.3)),
     "signSGD": ("signsgd", (0.0003, 0.001, 0.003)),
     "frozen": ("frozen", (None,)),
-    "real weights": ("real", (0.001, 0.003, 0.01)),
+    "real weights": ("real", (0.0003, 0.001, 0.003)),
 }
 QPSBGD = "QP-SBGD"
 BACKENDS = ("native", "ridge", "sign")
@@ -165,12 +166,12 @@ def make_update(model, kind, rate, real_rate, seed):
         optimizer.build(variables[-2:])
 
     def update(gradients):
-        encoder.apply(gradients[:-2])
+        encoder.apply_gradients(zip(gradients[:-2], variables[:-2]))
         gradients = gradients[-2:]
         if kind == "signsgd":
             gradients = [tf.sign(gradient) for gradient in gradients]
         if optimizer is not None:
-            optimizer.apply(gradients)
+            optimizer.apply_gradients(zip(gradients, variables[-2:]))
 
     return update
 
@@ -237,8 +238,10 @@ class Results:
     def __init__(self, path, name):
         self.path = path
         self.settings = {
+            "protocol": PROTOCOL,
             "graph": name,
             "epochs": EPOCHS[name],
+            "batches": BATCHES,
             "weight_decay": WEIGHT_DECAY,
         }
         self.runs = {}
@@ -281,9 +284,13 @@ def make_runs(title, jobs, results, arguments):
             pool.submit(run, arguments.graph, arguments.data_dir, *job): job
             for job in missing
         }
-        for future in concurrent.futures.as_completed(jobs_of):
-            results.add(jobs_of[future], future.result())
-            bar.add(1)
+        try:
+            for future in concurrent.futures.as_completed(jobs_of):
+                results.add(jobs_of[future], future.result())
+                bar.add(1)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def choose(results):

@@ -793,5 +793,19 @@ def test_what_is_imported_at_once(path):
             assert node.names[0].name.split(".")[0] in allowed
         if isinstance(node, ast.ImportFrom):
             assert node.module.split(".")[0] in allowed
-            if node.module.startswith("keras_qpsbgd"):
+            if node.module == "keras_qpsbgd":
+                assert node.names[0].name == "cache"
+            elif node.module.startswith("keras_qpsbgd"):
                 assert node.module.startswith("keras_qpsbgd.datasets")
+
+
+def test_cache_of_the_user(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KERAS_QPSBGD_CACHE", "~/here")
+    assert files.folder() == tmp_path / "here" / "datasets"
+
+
+def test_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(datasets.DownloadFailed, match="by hand. Received"):
+        datasets.adult(tmp_path / "file", download=True)

@@ -28,14 +28,13 @@ class JacobianGraphConv(kq.layers.BinaryGraphConv):
 
 
 def graph(mode="single", sparse=False, seed=0):
-    """Features and a normalised adjacency matrix, as tensors."""
+    """Features and the filter of a directed graph, as tensors."""
     rng = np.random.default_rng(seed)
     x_shape = (
         (NODES, FEATURES) if mode == "single" else (GRAPHS, NODES, FEATURES)
     )
     a_shape = (GRAPHS, NODES, NODES) if mode == "batch" else (NODES, NODES)
-    a = np.triu(rng.random(a_shape) < 0.4, 1).astype("float32")
-    a = adjacency.gcn_filter(a + np.swapaxes(a, -1, -2))
+    a = adjacency.gcn_filter(np.float32(rng.random(a_shape) < 0.3))
     x = rng.normal(size=x_shape).astype("float32")
     return tf.constant(x), tf.sparse.from_dense(a) if sparse else tf.constant(a)
 
@@ -133,14 +132,16 @@ def test_sparse_is_dense(mode):
 
 
 @pytest.mark.once
-def test_it_is_a_dense_layer_on_ax():
-    x, a = graph()
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_it_is_a_dense_layer_on_ax(mode, sparse):
+    x, a = graph(mode, sparse)
     layer = conv()
     y = layer([x, a])
     twin = kq.layers.BinaryDense(CHANNELS, activation="hard_tanh")
     twin.build((None, FEATURES))
     twin.set_weights(layer.get_weights())
-    assert_close(y, twin(a @ x))
+    assert_close(y, twin(dense(a).numpy() @ x.numpy()))
 
 
 @pytest.mark.once
@@ -224,8 +225,7 @@ def test_sparse_features():
 @pytest.mark.once
 def test_preprocess_is_the_formula():
     rng = np.random.default_rng(0)
-    a = np.triu(rng.random((5, 5)) < 0.5, 1).astype("float32")
-    a += a.T
+    a = np.float32(rng.random((5, 5)) < 0.5)  # directed
     with_loops = a + np.eye(5)
     root = np.diag(with_loops.sum(axis=1) ** -0.5)
     wanted = root @ with_loops @ root
@@ -266,11 +266,70 @@ def functional(sparse=False, nodes=NODES, **arguments):
 
 def test_save_and_load(tmp_path):
     x, a = graph(sparse=True)
-    model = functional(sparse=True, bias_initializer="ones", output_scale=None)
+    given = {
+        "use_bias": True,
+        "kernel_initializer": keras.initializers.RandomNormal(seed=1),
+        "bias_initializer": keras.initializers.Constant(0.5),
+        "kernel_regularizer": keras.regularizers.L2(0.1),
+        "bias_regularizer": keras.regularizers.L2(0.2),
+        "activity_regularizer": keras.regularizers.L2(0.3),
+        "kernel_constraint": kq.constraints.WeightClip(1.0),
+        "bias_constraint": keras.constraints.NonNeg(),
+        "output_scale": None,
+        "check_adjacency": False,
+    }
+    model = functional(sparse=True, **given)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert_close(loaded([x, a]), model([x, a]))
-    assert loaded.layers[-1].get_config() == model.layers[-1].get_config()
+    layer, config = loaded.layers[-1], loaded.layers[-1].get_config()
+    assert config == model.layers[-1].get_config()
+    default = kq.layers.BinaryGraphConv(CHANNELS).get_config()
+    for name in given:
+        if name != "use_bias":
+            assert config[name] != default[name]
+    # All of them reach Keras: three penalties, two constraints.
+    found = kq.layers.BinaryGraphConv.from_config(config)
+    found([x, a])
+    kernel, bias = (tf.convert_to_tensor(w) for w in found.weights)
+    penalties = [0.1 * tf.reduce_sum(kernel**2), 0.2 * tf.reduce_sum(bias**2)]
+    losses = [float(value) for value in found.losses]
+    assert len(losses) == 3
+    for penalty in penalties:
+        assert np.isclose(losses, float(penalty)).any()
+    assert layer.kernel.constraint is not None
+    assert layer.bias.constraint is not None
+
+
+def test_export_holds_no_python(tmp_path):
+    """A runtime without Python must be able to serve the model."""
+    model = functional()
+    x, a = graph()
+    serve = tf.function(
+        lambda x, a: model([x, a]),
+        input_signature=[tf.TensorSpec(x.shape), tf.TensorSpec(a.shape)],
+    )
+    tf.saved_model.save(model, str(tmp_path), {"serve": serve})
+    loaded = tf.saved_model.load(str(tmp_path)).signatures["serve"]
+    graphs = [loaded.graph.as_graph_def()]
+    operations = {node.op for node in graphs[0].node}
+    for function in graphs[0].library.function:
+        operations |= {node.op for node in function.node_def}
+    assert not {"PyFunc", "EagerPyFunc"} & operations
+    assert_close(next(iter(loaded(x=x, a=a).values())), model([x, a]))
+
+
+@pytest.mark.once
+def test_inference_records_nothing():
+    x, a = graph()
+    layer = conv()
+    layer([x, a])
+    recorder = accumulator.Recorder(on_host=False)
+    accumulator.begin_pass(recorder)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer([x, a], training=False))
+    tape.gradient(loss, layer.kernel)
+    assert not accumulator.end_pass(recorder).calls
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -291,16 +350,15 @@ def test_fit_without_spektral(monkeypatch, sparse):
     assert model.predict(data, verbose=0).shape == (NODES, CHANNELS)
 
 
-@pytest.mark.once
 def test_xla_where_the_adjacency_is_dense():
     x, a = graph()
-    layer = conv(check_adjacency=False)
-    compiled = tf.function(lambda x, a: layer([x, a]), jit_compile=True)
-    assert_close(compiled(x, a), layer([x, a]))
-    assert layer.supports_jit
-    layer([x, tf.sparse.from_dense(a)])
-    assert not layer.supports_jit
-    assert not conv().supports_jit
+    model = functional(check_adjacency=False)
+    model.compile(tools.optimizer(), tools.loss(), jit_compile=True)
+    data = tf.data.Dataset.from_tensors(((x, a), np.arange(NODES) % CHANNELS))
+    model.fit(data, verbose=0)
+    assert model.jit_compile is True
+    assert not functional().layers[-1].supports_jit
+    assert not functional(True, check_adjacency=False).layers[-1].supports_jit
 
 
 @pytest.mark.skipif(
@@ -334,6 +392,23 @@ def test_shapes_that_do_not_fit(x_shape, a_shape, message):
 
 @pytest.mark.once
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_graphs_that_disagree_at_run_time(sparse):
+    layer = conv()
+    x, a = graph("batch", sparse)
+    shape = (None, NODES, NODES)
+    spec = tf.SparseTensorSpec(shape) if sparse else tf.TensorSpec(shape)
+    signature = [tf.TensorSpec((None, NODES, FEATURES)), spec]
+    call = tf.function(lambda x, a: layer([x, a]), input_signature=signature)
+    assert_close(call(x, a), layer([x, a]))
+    for wrong in (x[:1], tf.concat([x, x], axis=0)):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="same number of nodes and"
+        ):
+            call(wrong, a)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_nodes_that_disagree_at_run_time(sparse):
     layer = conv()
     a = tf.eye(6)
@@ -349,6 +424,20 @@ def test_nodes_that_disagree_at_run_time(sparse):
         call(tf.zeros((7, FEATURES)), a)
 
 
+def in_graph(layer):
+    return tf.function(lambda inputs: layer(inputs, training=True))
+
+
+def test_symbolic_inputs_that_do_not_fit():
+    layer = kq.layers.BinaryGraphConv
+    with pytest.raises(ValueError, match="called with `\\[x, a\\]`"):
+        layer(2)(keras.Input((4,)))
+    with pytest.raises(ValueError, match="same number of nodes"):
+        layer(2)([keras.Input((7, 4)), keras.Input((6, 6))])
+    with pytest.raises(ValueError, match="ranks"):
+        layer(2)([keras.Input((4,)), keras.Input((7, 7))])
+
+
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("graph_mode", [False, True], ids=["eager", "graph"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -358,7 +447,7 @@ def test_adjacency_with_nan(sparse, graph_mode, value):
     a[0, 0] = value
     a = tf.sparse.from_dense(a) if sparse else tf.constant(a)
     layer = conv()
-    call = tf.function(layer) if graph_mode else layer
+    call = in_graph(layer) if graph_mode else layer
     error = tf.errors.InvalidArgumentError if graph_mode else ValueError
     with pytest.raises(error, match="must be finite.*Received: a with NaN"):
         call([x, a])
@@ -371,7 +460,7 @@ def test_adjacency_that_is_not_normalised_warns_once(sparse, graph_mode):
     raw = np.float32(a.numpy() > 0)
     raw = tf.sparse.from_dense(raw) if sparse else tf.constant(raw)
     layer = conv()
-    call = tf.function(layer) if graph_mode else layer
+    call = in_graph(layer) if graph_mode else layer
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         call([x, dense(a)])  # normalised: silence

@@ -19,6 +19,8 @@ import pathlib
 import tempfile
 import threading
 
+from keras_qpsbgd import cache
+
 # Lattices, and what their size is made of.
 FAMILIES = {
     "chimera": ("rows", "columns", "tile"),
@@ -63,7 +65,7 @@ class Cliques:
         self.graph.add_edges_from(couplers)
         text = repr((VERSION, family, self.qubits, couplers))
         self.chip = hashlib.sha256(text.encode()).hexdigest()[:20]
-        self.directory = pathlib.Path(directory or _default_directory())
+        self.directory = pathlib.Path(directory or cache.folder())
         self._known = {}
         self._lock = threading.RLock()
 
@@ -181,16 +183,6 @@ def _connected(chain, graph):
         reached |= fresh
         border.extend(fresh)
     return len(reached) == len(chain) > 0
-
-
-def _default_directory():
-    if os.environ.get("KERAS_QPSBGD_CACHE"):
-        return os.environ["KERAS_QPSBGD_CACHE"]
-    try:
-        from platformdirs import user_cache_dir
-    except ImportError:
-        return pathlib.Path.home() / ".cache" / "keras_qpsbgd"
-    return user_cache_dir("keras_qpsbgd")
 
 
 def _search(graph, n, copies, at_most):

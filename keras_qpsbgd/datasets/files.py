@@ -23,6 +23,8 @@ import shutil
 import tempfile
 import zlib
 
+from keras_qpsbgd import cache
+
 PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 
 _PLANETOID = "https://raw.githubusercontent.com/kimiyoung/planetoid/master/data"
@@ -106,7 +108,7 @@ def folder(data_dir=None):
         return pathlib.Path(data_dir).expanduser()
     if os.environ.get("KERAS_QPSBGD_DATA"):
         return pathlib.Path(os.environ["KERAS_QPSBGD_DATA"]).expanduser()
-    return _cache() / "datasets"
+    return cache.folder() / "datasets"
 
 
 def find(place, others=(), data_dir=None, download=False):
@@ -188,26 +190,17 @@ def what_to_do(path):
     )
 
 
-def _cache():
-    if os.environ.get("KERAS_QPSBGD_CACHE"):
-        return pathlib.Path(os.environ["KERAS_QPSBGD_CACHE"])
-    try:
-        from platformdirs import user_cache_dir
-    except ImportError:
-        return pathlib.Path.home() / ".cache" / "keras_qpsbgd"
-    return pathlib.Path(user_cache_dir("keras_qpsbgd"))
-
-
 def _download(place, root):
     from tensorflow import keras
 
     address, checksum = SOURCES[place]
     target = root / place
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # On the same disk as the target, so that the file appears there at once
-    # and whole.
-    temporary = tempfile.mkdtemp(prefix=".download-", dir=target.parent)
+    temporary = None
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # On the same disk as the target, so that the file appears there at
+        # once and whole.
+        temporary = tempfile.mkdtemp(prefix=".download-", dir=target.parent)
         arrived = keras.utils.get_file(
             target.name,
             address,
@@ -223,5 +216,6 @@ def _download(place, root):
             f"{target} by hand. Received: {error}"
         ) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
     return target

@@ -44,6 +44,8 @@ def mnist(data_dir=None, download=False):
         AttributeError,  # a single array, on Python 3.10
         EOFError,
         KeyError,
+        NotImplementedError,  # an unknown compression
+        RuntimeError,  # encrypted
         TypeError,
         ValueError,
         zipfile.BadZipFile,

@@ -199,6 +199,13 @@ class _Part:
             "must have a dictionary from nodes to lists of nodes, all integers",
             f"{type(found).__name__} of something else",
         )
+        total = sum(len(ends) for ends in found.values())
+        # Each end takes a byte at least, unless nodes share one list.
+        self.require(
+            total <= len(self.content),
+            "must have a list of its own for every node",
+            f"{total} ends in {len(self.content)} bytes",
+        )
         outside = [
             node
             for start, ends in found.items()

@@ -115,16 +115,21 @@ def shape_assertions(x, a, name):
     """Operations that check at run time what `check_shapes` could not."""
     if tf.executing_eagerly():
         return []
-    if None not in (x.shape[-2], a.shape[-1], a.shape[-2]):
+
+    def fitting(shape):
+        """What the shape of `a` must be, by that of `x`."""
+        nodes = [shape[-2], shape[-2]]
+        return [shape[0], *nodes] if len(a.shape) == 3 else nodes
+
+    if None not in (*fitting(x.shape), *a.shape):
         return []
-    shape, nodes = tf.shape(a), tf.shape(x)[-2]
-    shape = tf.cast(shape, nodes.dtype)
     return [
         tf.debugging.assert_equal(
-            shape[-2:],
-            tf.stack([nodes, nodes]),
-            f"`x` and `a` of `{name}` must have the same number of nodes, and "
-            "`a` must be square. Received (shape of a, then nodes of x):",
+            tf.cast(tf.shape(a), tf.int32),
+            tf.stack(fitting(tf.shape(x))),
+            f"`x` and `a` of `{name}` must have the same number of nodes and "
+            "of graphs. Received: a of the first shape, x that needs the "
+            "second:",
         )
     ]
 
@@ -205,8 +210,9 @@ class NormalizationCheck:
             self.warned = True
             warnings.warn(
                 f"The adjacency matrix `a` of `{self.name}` is not normalised: "
-                f"its rows sum to {mean:.3g} in the mean, and to about 1 after "
-                "`BinaryGraphConv.preprocess(a)`.",
+                f"its rows sum to {mean:.3g} in the mean. Is it the result of "
+                "`BinaryGraphConv.preprocess(a)`? (Edges with a direction may "
+                "have such sums even so; `check_adjacency=False` then.)",
                 stacklevel=2,
             )
         return np.int32(0)

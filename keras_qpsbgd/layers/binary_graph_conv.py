@@ -156,9 +156,8 @@ class BinaryGraphConv(BinaryLayer):
         x, a = self._tensor("x", x), self._tensor("a", a)
         if isinstance(x, tf.SparseTensor):
             x = tf.sparse.to_dense(x)
-        adjacency.check_shapes(x.shape, a.shape, self.name)
-        self._known_dense = not isinstance(a, tf.SparseTensor)
-        if self.check_adjacency and training is not False:
+        self._look_at(x, a)
+        if self.check_adjacency and _is_training(training):
             self._check(a)
         assertions = adjacency.shape_assertions(x, a, self.name)
         with tf.control_dependencies(assertions):
@@ -176,6 +175,11 @@ class BinaryGraphConv(BinaryLayer):
     def compute_mask(self, inputs, mask=None):
         return _node_mask(mask)
 
+    def compute_output_spec(self, inputs, **kwargs):
+        # Keras 3 asks this, and does not call the layer, for symbolic inputs.
+        self._look_at(*_x_and_a(inputs, self.name))
+        return super().compute_output_spec(inputs, **kwargs)
+
     def compute_output_shape(self, input_shape):
         x_shape = _x_and_a(input_shape, self.name)[0]
         return (*x_shape[:-1], self.channels)
@@ -190,6 +194,11 @@ class BinaryGraphConv(BinaryLayer):
     @supports_jit.setter
     def supports_jit(self, value):
         del value  # Keras sets it in the constructor of every layer
+
+    def _look_at(self, x, a):
+        adjacency.check_shapes(x.shape, a.shape, self.name)
+        sparse = isinstance(a, tf.SparseTensor) or getattr(a, "sparse", False)
+        self._known_dense = not sparse
 
     def _tensor(self, name, value):
         if hasattr(value, "tocsr"):
@@ -215,12 +224,21 @@ class BinaryGraphConv(BinaryLayer):
 
 def _x_and_a(inputs, name):
     pair = isinstance(inputs, (list, tuple)) and len(inputs) in (2, 3)
-    if not pair or isinstance(inputs[0], int):  # the shape of one tensor
+    # The shape of one tensor is a tuple, too.
+    if not pair or inputs[0] is None or isinstance(inputs[0], int):
         raise ValueError(
             f"`{name}` must be called with `[x, a]`: node features and "
             f"adjacency matrix. Received: inputs={inputs}"
         )
     return inputs[:2]
+
+
+def _is_training(training):
+    # `None` is a loop that calls `model(x)`, or the export of a model, which
+    # must not hold a way back to Python.
+    if training is None:
+        return tf.executing_eagerly()
+    return not tf.is_tensor(training) and bool(training)
 
 
 def _node_mask(mask):

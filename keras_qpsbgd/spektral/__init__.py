@@ -13,9 +13,9 @@ replaces the few functions and attributes of Spektral that this comes from:
 
 or, for some lines only, `with enable_keras3():`. Nothing is patched by an
 import, neither SciPy, NumPy nor Keras are touched, and what already works is
-left alone: each patch first looks whether it is needed. Layers and models are
-to be made, and used, while it is enabled; your own subclasses of Spektral's may
-be defined before.
+left alone: under legacy Keras only what SciPy and NumPy have removed is mended.
+Layers and models are to be made, and used, while it is enabled; your own
+subclasses of Spektral's may be defined before.
 
 How much works (`benchmarks/spektral_support.py`; 2026-11-15, Spektral 1.3.1,
 TensorFlow 2.21, Keras 3.15, SciPy 1.17, on a CPU), bare -> patched:
