@@ -438,6 +438,7 @@ def test_symbolic_inputs_that_do_not_fit():
         layer(2)([keras.Input((4,)), keras.Input((7, 7))])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("graph_mode", [False, True], ids=["eager", "graph"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -473,6 +474,17 @@ def test_adjacency_that_is_not_normalised_warns_once(sparse, graph_mode):
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_padding_does_not_hide_a_bare_graph(sparse):
+    """A chain of five nodes, filled up to twenty."""
+    a = np.zeros((2, 20, 20), "float32")
+    chain = np.arange(4)
+    a[:, chain, chain + 1] = a[:, chain + 1, chain] = 1
+    a = tf.sparse.from_dense(a) if sparse else tf.constant(a)
+    with pytest.warns(UserWarning, match="rows sum to 1.6 in the mean"):
+        kq.layers.BinaryGraphConv(2)([tf.ones((2, 20, 3)), a])
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_filters_count_as_normalised(seed):
     """Kipf and Welling's and D^-1 A, of weighted graphs with any degrees."""
@@ -493,7 +505,7 @@ def test_errors():
         kq.layers.BinaryGraphConv(0)
     with pytest.raises(ValueError, match="called with `\\[x, a\\]`"):
         conv()(tf.zeros((7, 4)))
-    with pytest.raises(ValueError, match="rank 2 or 3.*Received: a="):
+    with pytest.raises(ValueError, match="rank 2 or 3.*a of type list"):
         kq.layers.BinaryGraphConv.preprocess([[0, 1], [1, 0]])
     with pytest.raises(ValueError, match="square.*Received: a of shape"):
         kq.layers.BinaryGraphConv.preprocess(np.zeros((2, 3)))

@@ -65,6 +65,7 @@ def assert_same_problem(closed, jacobian, columns):
     )
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("shape", [(8, 5), (4, 3, 5), (2, 3, 2, 5)], ids=str)
 def test_dense_rows_are_the_jacobian(shape):
     x = tf.random.stateless_normal(shape, (1, 2)) * 2
@@ -82,6 +83,7 @@ def test_dense_rows_are_the_jacobian(shape):
     assert_same_problem(found[layers.BinaryDense], found[JacobianDense], 3)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "arguments",
     [

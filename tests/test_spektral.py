@@ -212,7 +212,7 @@ def test_nothing_is_patched_where_nothing_is_needed(monkeypatch):
     give(scipy.linalg, "eigh", lambda a, eigvals=None: None)
     give(scipy.spatial.Delaunay, "vertices", None)
     give(np, "in1d", None)
-    give(keras.backend, "learning_phase", None)
+    give(_keras.keras.backend, "learning_phase", None)
     give(_keras, "KERAS_3", False)
     before = attributes()
     with enable_keras3() as patches:

@@ -143,7 +143,11 @@ def find(place, others=(), data_dir=None, download=False):
             f"{SOURCES[place][0]} and put it at {candidates[0]}"
         )
     else:
-        advice = f"It cannot be downloaded: put it at {candidates[0]}"
+        names_known = ", ".join(map(repr, _CITATION))
+        advice = (
+            f"It cannot be downloaded (of citation graphs {names_known} can): "
+            f"put it at {candidates[0]}"
+        )
     raise MissingFile(
         f"A file of the data set is missing: {names}. {advice}, or name the "
         "folder that holds it by `data_dir` or the environment variable "

@@ -19,6 +19,12 @@ import tensorflow as tf
 
 RANKS = ((2, 2), (3, 2), (3, 3))
 
+# The most likely reason why a graph does not fit.
+CUT = (
+    "If Keras cut one graph into batches, give `fit`, `evaluate` and `predict` "
+    "`batch_size=<number of nodes>` and `shuffle=False`, or use a loader. "
+)
+
 # The filters \(D^{-1/2} A D^{-1/2}\) and \(D^{-1} A\) have no eigenvalue above
 # 1, so the mean of their row sums, \(1^T A 1 / N\), is at most 1, and a little
 # more where edges have a direction. That of a bare graph is its mean degree.
@@ -42,7 +48,7 @@ def gcn_filter(a):
     if not isinstance(a, np.ndarray) or a.ndim not in (2, 3):
         raise ValueError(
             "`a` must be a numpy array of rank 2 or 3 or a SciPy sparse "
-            f"matrix. Received: a={a!r}"
+            f"matrix. Received: a of type {type(a).__name__}"
         )
     _check_square(a.shape)
     a = a + np.eye(a.shape[-1], dtype=_real_dtype(a))
@@ -95,7 +101,7 @@ def check_shapes(x_shape, a_shape, name):
     if None not in (rows, columns) and rows != columns:
         raise ValueError(
             f"The adjacency matrix `a` of `{name}` must be square: one row and "
-            "one column per node. " + received
+            "one column per node. " + CUT + received
         )
     known = {size for size in (rows, columns, nodes) if size is not None}
     if len(known) > 1:
@@ -109,6 +115,16 @@ def check_shapes(x_shape, a_shape, name):
                 f"`x` and `a` of `{name}` must hold the same number of "
                 "graphs. " + received
             )
+
+
+def static_shape(a):
+    """The shape of `a` as far as it is known, which a sparse one hides."""
+    if not isinstance(a, tf.SparseTensor):
+        return a.shape
+    known = tf.get_static_value(a.dense_shape, partial=True)
+    if known is None or a.shape.rank is None:
+        return a.shape
+    return a.shape.merge_with([None if d is None else int(d) for d in known])
 
 
 def shape_assertions(x, a, name):
@@ -128,8 +144,9 @@ def shape_assertions(x, a, name):
             tf.cast(tf.shape(a), tf.int32),
             tf.stack(fitting(tf.shape(x))),
             f"`x` and `a` of `{name}` must have the same number of nodes and "
-            "of graphs. Received: a of the first shape, x that needs the "
-            "second:",
+            "of graphs. "
+            + CUT
+            + "Received: a of the first shape, x that needs the second:",
         )
     ]
 
@@ -172,6 +189,19 @@ def _sparse_batch(a, x):
     return tf.ensure_shape(tf.reshape(product, tf.shape(x)), x.shape)
 
 
+def _row_sums(a):
+    """Sums of the absolute values in the rows of all graphs, a vector."""
+    if not isinstance(a, tf.SparseTensor):
+        sums = tf.reduce_sum(tf.abs(tf.cast(a, tf.float32)), axis=-1)
+        return tf.reshape(sums, (-1,))
+    shape = a.dense_shape[:-1]
+    row = a.indices[:, 0]
+    if len(a.shape) == 3:
+        row = row * shape[1] + a.indices[:, 1]
+    values = tf.abs(tf.cast(a.values, tf.float32))
+    return tf.math.unsorted_segment_sum(values, row, tf.reduce_prod(shape))
+
+
 class NormalizationCheck:
     """Warns, once, of an adjacency matrix that is not normalised.
 
@@ -186,10 +216,10 @@ class NormalizationCheck:
         self.warned = False
 
     def __call__(self, a):
-        values = a.values if isinstance(a, tf.SparseTensor) else a
-        total = tf.reduce_sum(tf.abs(tf.cast(values, tf.float32)))
-        rows = tf.cast(tf.reduce_prod(tf.shape(a)[:-1]), tf.float32)
-        mean = tf.math.divide_no_nan(total, rows)
+        sums = _row_sums(a)
+        # Nodes without neighbours, such as those of padding, do not count.
+        rows = tf.reduce_sum(tf.cast(sums != 0, tf.float32))
+        mean = tf.math.divide_no_nan(tf.reduce_sum(sums), rows)
         if tf.executing_eagerly():
             if not mean <= LARGEST_MEAN_ROW_SUM:
                 self.report(mean)

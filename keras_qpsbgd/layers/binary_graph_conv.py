@@ -52,8 +52,8 @@ class BinaryGraphConv(BinaryLayer):
 
     Raises:
         ValueError: if `x` and `a` do not fit, or (in training) `a` is not
-            finite. Inside a `tf.function`, and so in `fit`, TensorFlow's
-            `InvalidArgumentError` with the same message.
+            finite. What shows only when a `tf.function` runs, as in `fit`,
+            ends in TensorFlow's `InvalidArgumentError`.
 
     Example:
 
@@ -110,7 +110,17 @@ class BinaryGraphConv(BinaryLayer):
 
     @staticmethod
     def preprocess(a):
-        """The filter of `GCNConv`, see `adjacency.gcn_filter`."""
+        r"""The filter of `GCNConv`, \(D^{-1/2} (A + I) D^{-1/2}\).
+
+        Args:
+            a: numpy array of shape (nodes, nodes) or (graphs, nodes, nodes),
+                or a SciPy sparse matrix.
+
+        Returns:
+            The same for the filter. A SciPy matrix can be given to `fit` or to
+            a loader as it is; to call a layer take its `.toarray()`, or
+            Spektral's `sp_matrix_to_sp_tensor`.
+        """
         return adjacency.gcn_filter(a)
 
     @staticmethod
@@ -161,7 +171,7 @@ class BinaryGraphConv(BinaryLayer):
             self._check(a)
         assertions = adjacency.shape_assertions(x, a, self.name)
         with tf.control_dependencies(assertions):
-            rows = adjacency.propagate(a, x)
+            rows = adjacency.propagate(a, tf.identity(x))
         outputs = self.binary_product(rows, training)
         if self.use_bias:
             outputs += tf.cast(self.bias, outputs.dtype)
@@ -196,7 +206,8 @@ class BinaryGraphConv(BinaryLayer):
         del value  # Keras sets it in the constructor of every layer
 
     def _look_at(self, x, a):
-        adjacency.check_shapes(x.shape, a.shape, self.name)
+        shape = adjacency.static_shape(a)
+        adjacency.check_shapes(x.shape, shape, self.name)
         sparse = isinstance(a, tf.SparseTensor) or getattr(a, "sparse", False)
         self._known_dense = not sparse
 

@@ -6,6 +6,7 @@ their Dropout and batch normalization, silently; with recent SciPy its citation
 data sets and `ChebConv.preprocess` raise under either Keras. `enable_keras3()`
 replaces the few functions and attributes of Spektral that this comes from:
 
+>>> import spektral.models
 >>> patches = keras_qpsbgd.spektral.enable_keras3()
 >>> model = spektral.models.GCN(n_labels=7)  # as in Spektral's documentation
 >>> print(patches)  # what was replaced, and why
@@ -43,10 +44,12 @@ What stays to do in your own code:
 - XLA is off for models with these layers, whatever `jit_compile` says, as it
   cannot multiply sparse matrices.
 
-Under Keras 3 three faults of Spektral are mended that it has under legacy
-Keras, too: `GraphMasking` of a list of inputs took features for the mask,
-`GlobalAttnSumPool` raised in single mode, and `SingleLoader` after
-`AdjToSpTensor`.
+Under Keras 3 four faults of Spektral are mended that it has under legacy Keras,
+too: `GraphMasking` of a list of inputs took features for the mask,
+`GlobalAttnSumPool` raised in single mode, `SingleLoader` after `AdjToSpTensor`,
+and global pooling of masked nodes reported wrong losses and accuracies, above 1
+even. (Spektral's warning that it shuffles something that is no `Sequence` comes
+from NumPy 2 and is harmless.)
 
 Not supported: `spektral.models.GNNExplainer`, distribution strategies and mixed
 precision have not been tried. All of Spektral's layers for convolution and

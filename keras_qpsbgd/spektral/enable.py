@@ -50,10 +50,12 @@ class Patches:
     def __str__(self):
         if not self._patches:
             return "Spektral is not patched: nothing needs it."
-        return table(self._patches)
+        text = table(self._patches)
+        return text if self in _handles else f"(disabled)\n{text}"
 
     def __repr__(self):
-        return f"Patches(applied={list(self.applied)})"
+        state = "" if self in _handles else ", disabled"
+        return f"Patches(applied={list(self.applied)}{state})"
 
 
 def enable_keras3():
