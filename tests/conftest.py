@@ -25,6 +25,17 @@ import tensorflow as tf
 LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
 WORKER = "PYTEST_XDIST_WORKER" in os.environ
 ROOT = pathlib.Path(__file__).parent.parent
+LONG_FILES = (
+    "test_backends",
+    "test_calls",
+    "test_distributed",
+    "test_dwave",
+    "test_equalities",
+    "test_graph_benchmark",
+    "test_graph_models",
+    "test_optimizer",
+    "test_project",
+)
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0],
@@ -54,6 +65,9 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in once]
         return
     # The child takes long: a worker starts with it, one process ends with it.
+    # Of the other files the long ones come first, so that both workers end at
+    # about the same time.
+    items.sort(key=lambda item: item.path.stem not in LONG_FILES)
     items.sort(key=lambda item: ("test_legacy_keras" in item.nodeid) ^ WORKER)
 
 

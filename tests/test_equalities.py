@@ -35,7 +35,6 @@ def reference():
         {},
         {"jit_compile": True},
         {"run_eagerly": True},
-        {"steps_per_execution": 2},
         {"steps_per_execution": 3},
     ],
     ids=str,
@@ -46,6 +45,7 @@ def test_fit(reference, arguments):
     tools.assert_equal(found, expected)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("backend", ["exact", "native"])
 def test_graph_backends(reference, backend):
     x, y, expected = reference
@@ -103,6 +103,7 @@ def test_custom_loop(reference, kind):
     tools.assert_equal(_loop(model, opt, x, y, kind), expected)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", ["one function", "two functions"])
 def test_compiled_custom_loop(reference, kind):
     x, y, expected = reference
@@ -250,6 +251,7 @@ def test_model_that_does_not_name_training(reference):
     tools.assert_equal(found, expected)
 
 
+@pytest.mark.once
 def test_layer_inside_a_function():
     """The backward pass of an inner function goes through variables."""
 
@@ -349,6 +351,7 @@ def test_evaluate_and_predict_change_nothing(reference):
     tools.assert_equal(found, expected)
 
 
+@pytest.mark.once
 def test_ragged_last_batch():
     x, y = tools.data(0)
     runs = [
@@ -358,6 +361,7 @@ def test_ragged_last_batch():
     tools.assert_equal(*runs)
 
 
+@pytest.mark.once
 def test_same_seed_same_bits_on_a_searching_backend():
     """Wider than the enumeration, with random restarts."""
     rng = np.random.default_rng(0)
@@ -376,6 +380,7 @@ def test_same_seed_same_bits_on_a_searching_backend():
     tools.assert_equal(*found)
 
 
+@pytest.mark.once
 def test_two_host_layers_of_equal_shape():
     """Their problems and answers are not mixed up."""
     x, y = tools.data(20)

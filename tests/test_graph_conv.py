@@ -161,6 +161,7 @@ def test_nodes_outside_the_batch_change_nothing():
     assert np.abs(before.couplings - after.couplings).max() > 0.1
 
 
+@pytest.mark.once
 def test_sample_weight_of_fit():
     """The kernel that `fit` gives is that of the batch's nodes alone."""
     x, a = graph()
@@ -425,7 +426,8 @@ def test_nodes_that_disagree_at_run_time(sparse):
 
 
 def in_graph(layer):
-    return tf.function(lambda inputs: layer(inputs, training=True))
+    call = lambda inputs: layer(inputs, training=True)
+    return tf.function(call, autograph=False)  # which takes seconds
 
 
 def test_symbolic_inputs_that_do_not_fit():

@@ -358,6 +358,7 @@ def test_raw_and_batch_refuse_a_loss_scale_optimizer():
         tools.fit(model, opt, x, y)
 
 
+@pytest.mark.once
 def test_wide_layers_keep_rows_and_learn():
     """Wider than `WIDE`: the rows form, by sweeps, and no n x n variable."""
     rng = np.random.default_rng(0)
@@ -389,7 +390,13 @@ def test_wide_layers_agree_with_the_gram_form(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "mode", [{"run_eagerly": True}, {}, {"jit_compile": True}], ids=str
+    "mode",
+    [
+        {"run_eagerly": True},
+        {},
+        pytest.param({"jit_compile": True}, marks=pytest.mark.once),
+    ],
+    ids=str,
 )
 def test_non_finite_batch_is_skipped(mode):
     x, y = tools.data()

@@ -61,6 +61,7 @@ def path(problem, start, steps):
         yield model.layers[-1].binary_kernel.numpy()[:, 0]
 
 
+@pytest.mark.once
 def test_fixed_points(problem):
     fixed, others = [], []
     for start in itertools.product((1.0, -1.0), repeat=N):
