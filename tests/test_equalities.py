@@ -152,7 +152,9 @@ def test_fit_after_custom_loop(reference):
     tools.assert_equal(found, expected)
 
 
-@pytest.mark.parametrize("backend", ["native", "gap"])
+@pytest.mark.parametrize(
+    "backend", [pytest.param("native", marks=pytest.mark.once), "gap"]
+)
 def test_two_replicas(reference, backend):
     x, y, expected = reference
     strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])

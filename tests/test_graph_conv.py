@@ -351,6 +351,7 @@ def test_fit_without_spektral(monkeypatch, sparse):
     assert model.predict(data, verbose=0).shape == (NODES, CHANNELS)
 
 
+@pytest.mark.once
 def test_xla_where_the_adjacency_is_dense():
     x, a = graph()
     model = functional(check_adjacency=False)
