@@ -11,7 +11,8 @@ tuned alike: six configurations, the encoder's learning rate among them, judged
 by their validation accuracy over three seeds. Then come fresh seeds. A run's
 accuracy is that on the test nodes after the epoch with the best validation
 accuracy. Initial weights, batches and dropout are the same for all methods of
-one seed, so the differences are paired.
+one seed, so the differences are paired. The graph is downloaded unless
+`--data-dir` or `KERAS_QPSBGD_DATA` names a folder that has it.
 
 Every run is a line of a file; a run that is there is not made again, so a
 killed benchmark goes on where it was.
@@ -366,6 +367,10 @@ def main():
         "--out", type=pathlib.Path, help="default: graphs-NAME.jsonl"
     )
     arguments = parser.parse_args()
+    import keras_qpsbgd as kq
+
+    # Before the processes, of which each would download it.
+    kq.datasets.citation(arguments.graph, arguments.data_dir, download=True)
     begin = time.perf_counter()
     path = arguments.out or pathlib.Path(f"graphs-{arguments.graph}.jsonl")
     results = Results(path, arguments.graph)

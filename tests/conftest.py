@@ -67,8 +67,12 @@ def pytest_collection_modifyitems(config, items):
     # The child takes long: a worker starts with it, one process ends with it.
     # Of the other files the long ones come first, so that both workers end at
     # about the same time.
-    items.sort(key=lambda item: item.path.stem not in LONG_FILES)
-    items.sort(key=lambda item: ("test_legacy_keras" in item.nodeid) ^ WORKER)
+    items.sort(
+        key=lambda item: (
+            ("test_legacy_keras" in item.nodeid) ^ WORKER,
+            item.path.stem not in LONG_FILES,
+        )
+    )
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-import keras_qpsbgd.spektral
 
 spektral = pytest.importorskip("spektral")
 

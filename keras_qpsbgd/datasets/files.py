@@ -32,7 +32,7 @@ _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
 _KERAS = "https://storage.googleapis.com/tensorflow/tf-keras-datasets"
 
 # sha256 of the published files, uncompressed, in the order of `PARTS`.
-_CITATION = {
+CITATION = {
     "cora": (
         "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab",
         "94465c14eb53e04ca262198dcbb2521ee8af60fb3f3d546cd6ca24a511b0e7d1",
@@ -84,7 +84,7 @@ SOURCES = {
             f"{_PLANETOID}/ind.{name}.{part}",
             checksum,
         )
-        for name, checksums in _CITATION.items()
+        for name, checksums in CITATION.items()
         for part, checksum in zip(PARTS, checksums)
     },
 }
@@ -143,9 +143,9 @@ def find(place, others=(), data_dir=None, download=False):
             f"{SOURCES[place][0]} and put it at {candidates[0]}"
         )
     else:
-        names_known = ", ".join(map(repr, _CITATION))
+        known = ", ".join(map(repr, CITATION))
         advice = (
-            f"It cannot be downloaded (of citation graphs {names_known} can): "
+            f"It cannot be downloaded (of citation graphs {known} can): "
             f"put it at {candidates[0]}"
         )
     raise MissingFile(

@@ -24,7 +24,7 @@ from keras_qpsbgd.datasets import files
 from keras_qpsbgd.datasets import graph_data
 from keras_qpsbgd.datasets import safe_pickle
 
-NAMES = ("cora", "pubmed", "citeseer")
+NAMES = tuple(files.CITATION)
 VALIDATION_NODES = 500
 
 

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd.layers import adjacency
+from keras_qpsbgd.layers.binary_dense import BinaryDense
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
 keras = _keras.keras
@@ -155,11 +156,9 @@ class BinaryGraphConv(BinaryLayer):
         self.mark_binary(self.kernel)
         self.built = True
 
-    def binary_call(self, inputs, binary_kernel):
-        return tf.tensordot(inputs, binary_kernel, axes=1)
-
-    def rows(self, inputs):
-        return tf.reshape(inputs, (-1, self._accumulator.num_variables))
+    # To the QUBO, and from here on, a dense layer on the rows of A x.
+    binary_call = BinaryDense.binary_call
+    rows = BinaryDense.rows
 
     def call(self, inputs, training=None, mask=None):
         x, a = _x_and_a(inputs, self.name)
