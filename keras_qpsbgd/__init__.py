@@ -6,6 +6,7 @@ See the README for a first example, `keras_qpsbgd.QPSBGD` for the optimizer.
 import importlib.metadata
 
 from keras_qpsbgd import backends
+from keras_qpsbgd import callbacks
 from keras_qpsbgd import constraints
 from keras_qpsbgd import datasets
 from keras_qpsbgd import layers
@@ -25,6 +26,7 @@ __all__ = [
     "Qubo",
     "backends",
     "binary_map",
+    "callbacks",
     "constraints",
     "datasets",
     "layers",

@@ -9,6 +9,7 @@ only if it is better. So the energy never rises.
 import numpy as np
 
 from keras_qpsbgd.backends import infos
+from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.qubo import Qubo
@@ -35,9 +36,11 @@ def solve(qubo, seed, block_size, solve_block, sweeps):
     # Kept up to date, so that a block costs |A| n m instead of n n m.
     forces = couplings @ states
     told = []
-    for _ in range(sweeps):
+    for sweep in range(sweeps):
         improved = False
-        for block in np.array_split(rng.permutation(n), _count(n, block_size)):
+        parts = np.array_split(rng.permutation(n), _count(n, block_size))
+        for index, block in enumerate(parts):
+            progress.block(index, len(parts), sweep, sweeps)
             block.sort()
             inner = couplings[np.ix_(block, block)]
             outside = forces[block] - inner @ states[block]

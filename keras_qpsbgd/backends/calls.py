@@ -15,6 +15,7 @@ import time
 import numpy as np
 
 from keras_qpsbgd.backends import infos
+from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends.errors import NOT_RUN
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
@@ -43,7 +44,8 @@ def sample(backend, qubo, seed):
     try:
         for call in calls:
             call.begin()
-        for call in calls:
+        for number, call in enumerate(calls):
+            progress.columns(number * width, m)
             answers.append(call.answer())
     except BaseException as error:
         for call in calls:

@@ -4,6 +4,7 @@ import contextlib
 
 import numpy as np
 
+from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends.backend import Backend
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
@@ -97,6 +98,7 @@ class GurobiBackend(Backend):
             samples[0, :, column] = np.where(x.X > 0.5, 1, -1)
             proven[column] = model.Status == GRB.OPTIMAL
             work += model.Work
+            progress.column()
         return samples, {"proven_optimal": proven, "work": work, "calls": m}
 
     def _model(self, n):

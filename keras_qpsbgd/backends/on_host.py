@@ -23,13 +23,15 @@ class HostCall:
         report: the `SolverReport` in which solves are counted.
         on_error: weak reference to a function that is called with each
             exception.
+        progress: the `HostProgress` that is told what is being solved.
     """
 
-    def __init__(self, backend, fallback, report, on_error):
+    def __init__(self, backend, fallback, report, on_error, progress):
         self.backend = backend
         self.fallback = fallback
         self.report = report
         self.on_error = on_error
+        self.progress = progress
 
     def __call__(self, problems, seeds, names):
         """States of all layers and a message for each, empty if it went well.
@@ -50,8 +52,12 @@ class HostCall:
                 given = {field: next(arrays) for field in layer}
                 qubos.append(Qubo(given.pop("couplings", None), **given))
             seeds = [_fold(seed) for seed in seeds]
-            answers = self._solve_all(qubos, seeds, names)
+            with self.progress.step(len(names)):
+                answers = self._solve_all(qubos, seeds, names)
             states, messages, counts = zip(*answers)
+            if any(messages):
+                # `fit` may end here, without a word to its callbacks.
+                self.progress.watch(None)
             for name, count in zip(names, counts):
                 self.report.count(name, **count)
             return [*states, np.array(messages)]
@@ -80,6 +86,10 @@ class HostCall:
             return list(threads.map(lambda task: self._solve(*task), tasks))
 
     def _solve(self, qubo, seed, name):
+        with self.progress.layer(name):
+            return self._solve_layer(qubo, seed, name)
+
+    def _solve_layer(self, qubo, seed, name):
         start = time.perf_counter()
         states, message, info = None, "", {}
         failed = fell_back = False
@@ -109,6 +119,7 @@ class HostCall:
         return states.astype(np.float32), message.encode(), count
 
     def _tell(self, error):
+        self.progress.clear()  # a warning may be written
         on_error = self.on_error()
         if on_error is not None:
             on_error(error)

@@ -6,6 +6,7 @@ import dimod
 import numpy as np
 
 from keras_qpsbgd.backends import ocean
+from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends.backend import Backend
 
 
@@ -54,6 +55,7 @@ class SamplerBackend(Backend):
                     raise
                 # It may be remote, and the failure may pass.
                 ocean.raise_ours(error)
+            progress.column()
         # Samplers may merge equal reads; repeat the last so that all columns
         # have the same number.
         count = max(len(read) for read in reads)

@@ -13,6 +13,7 @@ from keras_qpsbgd import accumulator
 from keras_qpsbgd import backends
 from keras_qpsbgd import ops
 from keras_qpsbgd.backends.on_host import HostCall
+from keras_qpsbgd.backends.progress import HostProgress
 from keras_qpsbgd.backends.report import SolverReport
 from keras_qpsbgd.optimizers.gradient_scale import GradientScale
 
@@ -120,6 +121,7 @@ class QPSBGD(_keras.Optimizer):
                 ) from error
         self.last_error = None
         self._report = SolverReport()
+        self.host_progress = HostProgress()
         self.real_optimizer = self._inner(real_optimizer, real_only)
         self._recorder = accumulator.Recorder(
             on_host=not isinstance(self.backend, backends.GraphBackend)
@@ -422,7 +424,13 @@ class QPSBGD(_keras.Optimizer):
     def _host_call(self):
         # TensorFlow keeps callbacks alive; they must not keep the optimizer.
         on_error = weakref.WeakMethod(self._on_error)
-        return HostCall(self.backend, self._fallback, self._report, on_error)
+        return HostCall(
+            self.backend,
+            self._fallback,
+            self._report,
+            on_error,
+            self.host_progress,
+        )
 
     def _on_error(self, error):
         self.last_error = error

@@ -1,0 +1,152 @@
+"""What a solver on the host is doing, at Keras's progress bar."""
+
+import contextlib
+import os
+import shutil
+import sys
+
+from tensorflow import keras
+
+from keras_qpsbgd.backends.errors import check_number
+from keras_qpsbgd.optimizers import QPSBGD
+
+# Keras's bar with loss and accuracy takes some 75 columns.
+_WIDE = 100
+
+
+class SolverProgress(keras.callbacks.Callback):
+    """Shows in Keras's progress bar what the solver on the host is doing.
+
+    Two things:
+
+    - `solver_s`, the seconds per step in the solver, mean over the epoch, is
+      one more entry of the bar and of `History`. A terminal of less than 100
+      columns has it at the end of the epoch only: a bar that does not fit into
+      its line is repeated line by line.
+    - While the solver works on a step for longer than `after` seconds, a line
+      at the bar says on which layer, for how long and how many columns are
+      done. It is rewritten every second and removed when the solver answers.
+
+        Solving for 12 s: layer dense_1 (2 of 3), 14 of 64 columns
+
+    It has to be passed to `fit`: Keras tells callbacks alone whether a bar is
+    wanted. The line is there with `verbose=1` (or `"auto"`) only, below the bar
+    in a terminal and behind it in a notebook, where lines cannot be reached.
+    What goes to a file or a pipe has no line, as nothing can be removed there.
+    With a backend that solves in the graph, or another optimizer, the callback
+    does nothing.
+
+    Args:
+        after: seconds that a step is solved before the line appears (up to one
+            second later).
+
+    Example:
+
+    ```python
+    model.fit(x, y, callbacks=[kq.callbacks.SolverProgress()])
+    ```
+    """
+
+    def __init__(self, after=2.0):
+        super().__init__()
+        check_number("after", after, at_least=0)
+        self.after = after
+        self._progress = None
+        self._display = None
+
+    def on_train_begin(self, logs=None):
+        optimizer = self.model.optimizer
+        # What mixed precision wraps it in.
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        self._progress = None
+        if isinstance(optimizer, QPSBGD):
+            self._progress = optimizer.host_progress
+            self._display = _display(self.params.get("verbose"))
+            self._watch()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if self._progress is not None:
+            self._before = self._progress.finished, self._progress.seconds
+
+    def on_train_batch_end(self, batch, logs=None):
+        if not isinstance(self._display, _Terminal) or _columns() >= _WIDE:
+            self._log(logs)
+        self._watch()  # a failed solve has ended it
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._log(logs)
+
+    def on_train_end(self, logs=None):
+        if self._progress is not None:
+            self._progress.watch(None)
+
+    def _watch(self):
+        if self._progress is not None:
+            self._progress.watch(self._display, self.after)
+
+    def _log(self, logs):
+        if self._progress is None or logs is None:
+            return
+        steps, seconds = self._before
+        steps = self._progress.finished - steps
+        if steps:
+            logs["solver_s"] = (self._progress.seconds - seconds) / steps
+
+
+def _display(verbose):
+    """Where the line is shown, `None` for nowhere."""
+    if verbose not in (1, "auto"):
+        return None
+    if not keras.utils.is_interactive_logging_enabled():
+        return None  # the bar goes into a log
+    if "ipykernel" in sys.modules:  # Keras asks the same
+        return _Notebook()
+    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        return _Terminal()
+    return None
+
+
+class _Terminal:
+    """A line below the bar.
+
+    The bar itself may fill its line. The cursor stays where Keras left it, so
+    that the next bar is written over the last one.
+    """
+
+    SAVE, RESTORE = "\x1b7", "\x1b8"
+    BELOW = "\r\n\x1b[K"  # at the start of the next line, which is emptied
+    MAKE_ROOM = "\x1bD\x1b[A"  # scrolls if the bar is the last line
+
+    def show(self, text):
+        text = text[: _columns() - 1]
+        _write(self.MAKE_ROOM + self.SAVE + self.BELOW + text + self.RESTORE)
+
+    def clear(self):
+        _write(self.SAVE + self.BELOW + self.RESTORE)
+
+
+class _Notebook:
+    """Behind the bar, taken back with backspaces, as Keras does itself."""
+
+    width = 0
+
+    def show(self, text):
+        self.clear()
+        self.width = len(text) + 3
+        _write(" - " + text)
+
+    def clear(self):
+        back = "\b" * self.width
+        _write(back + " " * self.width + back)
+        self.width = 0
+
+
+def _columns():
+    return shutil.get_terminal_size().columns
+
+
+def _write(text):
+    # A terminal that is gone must not end the training.
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.write(text)
+        sys.stdout.flush()
