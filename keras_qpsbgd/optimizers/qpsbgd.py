@@ -15,6 +15,7 @@ from keras_qpsbgd import ops
 from keras_qpsbgd.backends.on_host import HostCall
 from keras_qpsbgd.backends.progress import HostProgress
 from keras_qpsbgd.backends.report import SolverReport
+from keras_qpsbgd.optimizers import first_step
 from keras_qpsbgd.optimizers.gradient_scale import GradientScale
 
 # Arguments that concern real variables only: the inner optimizer's business.
@@ -129,6 +130,7 @@ class QPSBGD(_keras.Optimizer):
         self._binary = {}
         self._aggregate = True
         self._checked = False
+        self._announced = False
         self._warned = set()
 
     # Set-up
@@ -248,13 +250,31 @@ class QPSBGD(_keras.Optimizer):
     # The pass is announced before Keras takes the gradients
 
     def scale_loss(self, loss):
-        accumulator.begin_pass(self._recorder)
+        self._begin_pass()
         return super().scale_loss(loss)
 
     def compute_gradients(self, loss, var_list, tape=None):
         """Legacy Keras's way from the loss to the gradients."""
-        accumulator.begin_pass(self._recorder)
+        self._begin_pass()
         return super().compute_gradients(loss, var_list, tape)
+
+    def _begin_pass(self):
+        self._announce_if_slow()
+        accumulator.begin_pass(self._recorder)
+
+    def _announce_if_slow(self):
+        if not self._announced:
+            self._announced = True
+            taken = weakref.WeakMethod(self._steps_taken)
+            first_step.announce_if_slow(taken)
+
+    def _steps_taken(self):
+        """Updates made, skipped, and begun by a solver on the host."""
+        return (
+            int(tf.convert_to_tensor(self._iterations)),
+            self.skipped_updates,
+            self.host_progress.begun,
+        )
 
     # One update
 
@@ -268,6 +288,7 @@ class QPSBGD(_keras.Optimizer):
         grads = list(grads)
         if not grads:
             return
+        self._announce_if_slow()  # in a loop of one's own
         if trainable_variables is None:
             trainable_variables = self._trainable_variables
         variables = list(trainable_variables)
