@@ -54,12 +54,11 @@ class Slow(kq.backends.Backend):
         super().__init__()
         self.shown = shown
         self.fails = fails
-        self.calls = 0
+        self.seen = []
 
     def sample(self, qubo, seed):
-        self.calls += 1
         progress.column()
-        self.shown(self.calls)
+        self.seen.append(self.shown())
         if self.fails:
             raise OSError("the chip is warm")
         return np.ones((1, qubo.num_variables, qubo.num_columns)), {}
@@ -76,9 +75,9 @@ def terminal(monkeypatch):
 def shown_in(stream):
     """Waits, in each call, for a line that was written after its begin."""
 
-    def shown(call):
+    def shown():
         before = stream.getvalue().count(SHOWN)
-        assert wait_until(lambda: stream.getvalue().count(SHOWN) > before)
+        return wait_until(lambda: stream.getvalue().count(SHOWN) > before)
 
     return shown
 
@@ -107,7 +106,9 @@ def is_clean(stream):
 
 
 def test_line_below_the_bar(terminal):
-    model, history = fit(terminal, Slow(shown_in(terminal)))
+    backend = Slow(shown_in(terminal))
+    model, history = fit(terminal, backend)
+    assert backend.seen == [True] * 4
     text = terminal.getvalue()
     names = [layer.name for layer in model.layers[-2:]]
     for number, name in enumerate(names, 1):
@@ -125,7 +126,7 @@ def test_line_below_the_bar(terminal):
 
 @pytest.mark.once
 def test_nothing_with_verbose_0(terminal):
-    backend = Slow(lambda call: time.sleep(0.1))
+    backend = Slow(lambda: time.sleep(0.1))
     _, history = fit(terminal, backend, verbose=0)
     assert terminal.getvalue() == ""
     assert history.history["solver_s"][0] > 0.15
@@ -133,7 +134,7 @@ def test_nothing_with_verbose_0(terminal):
 
 def test_a_file_has_the_bar_alone(terminal):
     file = Stream(terminal=False)
-    fit(file, Slow(lambda call: time.sleep(0.1)))
+    fit(file, Slow(lambda: time.sleep(0.1)))
     assert SHOWN not in file.getvalue()
     assert file.getvalue().count("solver_s") >= 2  # in the running bar, too
 
@@ -175,7 +176,7 @@ def test_failures_leave_the_line_clean(terminal):
     assert clean == [True, True]
     # `fit` ended without `on_train_end`; the next one is not watched.
     before = terminal.getvalue()
-    backend.fails, backend.shown = False, lambda call: time.sleep(0.1)
+    backend.fails, backend.shown = False, lambda: time.sleep(0.1)
     with contextlib.redirect_stdout(terminal):
         model.fit(x[:6], y[:6], verbose=0)
     assert terminal.getvalue() == before
@@ -186,6 +187,7 @@ def test_line_comes_back_after_a_held_failure(terminal):
     with pytest.warns(UserWarning, match="the chip is warm"):
         backend = Slow(shown_in(terminal), fails=True)
         fit(terminal, backend, on_failure="hold")
+    assert backend.seen == [True] * 4
     assert is_clean(terminal)
 
 
@@ -328,7 +330,7 @@ def test_what_is_announced(clock, caplog, steps, inside, announced):
 
 
 def test_a_host_solver_at_work_is_not_announced(clock, caplog):
-    backend = Slow(lambda call: clock())
+    backend = Slow(clock)
     fit(io.StringIO(), backend, watched=False, verbose=0)
     assert not messages(caplog)
 

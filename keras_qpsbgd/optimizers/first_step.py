@@ -1,7 +1,7 @@
 """Says once that the first step is being compiled, if that takes long.
 
-A search in the graph is compiled when it first runs, which takes a second or
-two for each shape of a layer, and nothing is to be seen of it. So a thread
+A search in the graph is compiled when it first runs, which takes seconds for
+each shape of a layer, and nothing is to be seen of it. So a thread
 looks, once, after `SECONDS`: has the optimizer taken a step?
 """
 
