@@ -6,7 +6,8 @@ import sys
 import textwrap
 import time
 
-WIDTH = 80
+from keras_qpsbgd.bench.progress import WIDTH
+from keras_qpsbgd.bench.progress import say
 
 
 def main(argv=None):
@@ -26,6 +27,7 @@ def main(argv=None):
     _add_demo(commands)
     _add_backends(commands)
     _add_qpu_cost(commands)
+    _add_bench(commands)
     arguments = parser.parse_args(argv)
     return arguments.run(arguments)
 
@@ -205,9 +207,9 @@ def _qpu_cost(arguments):
         start = time.perf_counter()
         costs = []
         for name, inputs, outputs in layers:
-            _say(f"embedding {name} ...")
+            say(f"embedding {name} ...")
             costs.append(layer_cost(backend, inputs, outputs))
-        _say("")
+        say("")
     except (ValueError, OSError, backends.BackendUnavailable) as error:
         print(error, file=sys.stderr)
         return 1
@@ -262,10 +264,87 @@ def _cost_table(layers, costs, steps):
     return "\n".join(lines)
 
 
-def _say(text):
-    """A line that the next one replaces, for people who wait."""
-    if sys.stdout.isatty():
-        print(f"\r{text:<{WIDTH - 1}}\r", end="", flush=True)
+def _add_bench(commands):
+    from keras_qpsbgd.bench.suites import SUITES
+
+    width = max(map(len, SUITES)) + 2
+    parser = commands.add_parser(
+        "bench",
+        help="measure speed, solvers and accuracy against the alternatives",
+        description=(
+            "Measures, prints tables and whether each target was reached "
+            "(exit code 1 if one was not), and writes bench-SUITE.json and "
+            "bench-SUITE.png. Times are for two cores of 2024."
+        ),
+        epilog="suites:\n"
+        + "\n".join(
+            f"  {name:<{width}}{suite.HELP}" for name, suite in SUITES.items()
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "suites",
+        nargs="*",
+        metavar="SUITE",
+        help="what to measure, see below (default: everything)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="about ten times shorter: a first look, not for figures",
+    )
+    parser.add_argument(
+        "--threads",
+        type=_positive,
+        nargs="+",
+        metavar="N",
+        help="numbers of threads (default: those of the suite, 1 and 2)",
+    )
+    parser.add_argument(
+        "--seeds", type=_positive, help="trainings per method, where it trains"
+    )
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="where the data sets are (default: as `datasets` has it)",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        default=".",
+        help="where to put results and figures (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=(),
+        metavar="NAME",
+        help="rows or columns to measure, as the table names them",
+    )
+    parser.set_defaults(run=_bench)
+
+
+def _bench(arguments):
+    from keras_qpsbgd.bench.options import Options
+    from keras_qpsbgd.bench.run import run
+    from keras_qpsbgd.bench.suites import SUITES
+
+    names = arguments.suites or list(SUITES)
+    unknown = [name for name in names if name not in SUITES]
+    if unknown:
+        print(
+            f"`SUITE` must be one of {', '.join(SUITES)}. "
+            f"Received: {' '.join(unknown)}",
+            file=sys.stderr,
+        )
+        return 1
+    options = Options(
+        quick=arguments.quick,
+        seeds=arguments.seeds,
+        data_dir=arguments.data_dir,
+        only=tuple(arguments.only),
+    )
+    return run(names, options, arguments.threads, arguments.output)
 
 
 def _layers(network):

@@ -1,0 +1,374 @@
+"""What a training step of QP-SBGD costs, in steps of Adam.
+
+Networks, the same binary layers on both sides, through `model.fit`: QP-SBGD
+with each preset of `native` and with `ridge` and `sign`, divided by Keras's
+Adam (straight-through gradients). Batches are cached beforehand. All sides of
+a network are in one process and take turns (see `timing.py`); a slow one gets
+fewer and shorter blocks.
+
+- `layer`: `BinaryDense` by a plain straight-through layer, 16-4-4-2, both with
+  Adam: what the layers cost those who do not use QP-SBGD.
+- `solve`: the QUBOs of a layer of 784 inputs and 256 outputs, 64 rows, solved
+  inside a graph, by the layer's own forward and backward pass (outputs,
+  gradients of kernel and inputs); with and without the making of the problem
+  from rows and gradients.
+"""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd import backends
+from keras_qpsbgd import ops
+from keras_qpsbgd.backends import native
+from keras_qpsbgd.bench import networks
+from keras_qpsbgd.bench import timing
+from keras_qpsbgd.bench.progress import WIDTH
+from keras_qpsbgd.bench.progress import say
+from keras_qpsbgd.layers import BinaryDense
+from keras_qpsbgd.optimizers import QPSBGD
+
+HELP = "a whole training step, in steps of Adam (10 minutes)"
+THREADS = (1, 2)
+
+DEFAULT = backends.get("native").preset
+SOLVERS = {
+    **{name: {"name": "native", "preset": name} for name in native.PRESETS},
+    "ridge": "ridge",
+    "sign": "sign",
+}
+# CPU ratios to reach with two threads; the layer's with one.
+STEP_TARGETS = {
+    "16-4-4-2": {DEFAULT: 1.5, "ridge": 1.3},
+    "123-128x9-1": {DEFAULT: 4.0, "ridge": 2.0},
+    "784-256-10": {DEFAULT: 2.5, "ridge": 3.0},
+}
+LAYER_TARGET = 1.05
+SOLVE_TARGETS = {DEFAULT: 3.0, "ridge": 1.0}
+
+LAYER = "layer"
+SOLVE = "solve"
+INPUTS, OUTPUTS, ROWS = 784, 256, 64
+CALLS_PER_GRAPH = 8
+LARGEST_GRADIENT = 4.0  # what the optimizer scales gradients to
+LEAST_BLOCKS = 3
+LEAST_STEPS = 3
+
+
+def measure(options):
+    """Ratios, and milliseconds of the yardsticks."""
+    results = {"default": DEFAULT, "networks": {}}
+    solvers = options.wanted(SOLVERS)
+    for row in options.wanted([*networks.NETWORKS, LAYER, SOLVE]):
+        if row == LAYER:
+            results[LAYER] = _measure_layer(options)
+        elif row == SOLVE:
+            results[SOLVE] = _measure_solve(solvers, options)
+        else:
+            results["networks"][row] = _measure_network(row, solvers, options)
+        keras.backend.clear_session()
+    return results
+
+
+def _measure_network(name, solvers, options):
+    network = networks.NETWORKS[name]
+    sides = {}
+    for solver in solvers:
+        say(f"{name}, {solver}: compiling")
+        training = networks.Training(
+            network, QPSBGD(network.rate, SOLVERS[solver], seed=0)
+        )
+        sides[solver] = _fitted(training, options)
+    adam = networks.Training(network, "adam").side(network.steps, 0)
+    return _compare(name, adam, sides)
+
+
+def _measure_layer(options):
+    network = networks.NETWORKS["16-4-4-2"]
+    blocks = 4 if options.quick else 20
+    plain, ours = (
+        networks.Training(network, "adam", networks.small_mlp(dense)).side(
+            network.steps, blocks
+        )
+        for dense in (networks.StraightThroughDense, BinaryDense)
+    )
+    return _compare(LAYER, plain, {"BinaryDense": ours})
+
+
+def _fitted(training, options):
+    """A side whose blocks are as long and as many as there is time for."""
+    training.side(LEAST_STEPS, 0).block()  # tracing and compilation
+    _, seconds = timing.per_step(training.side(LEAST_STEPS, 0))
+    block, total = (0.3, 1.0) if options.quick else (1.0, 10.0)
+    steps = int(block / seconds)
+    steps = max(LEAST_STEPS, min(training.network.steps, steps))
+    blocks = int(total / (steps * seconds))
+    return training.side(steps, max(LEAST_BLOCKS, min(20, blocks)))
+
+
+def _compare(name, yardstick, sides):
+    base, found = timing.compare(
+        yardstick, sides, say=lambda text: say(f"{name}, {text}")
+    )
+    return {
+        "yardstick": dataclasses.asdict(base),
+        "sides": {side: dataclasses.asdict(t) for side, t in found.items()},
+    }
+
+
+def _measure_solve(solvers, options):
+    """One solve by one forward and backward pass, in graphs of several."""
+    random = np.random.default_rng(0)
+    repeats = 3 if options.quick else 10
+    blocks = 4 if options.quick else 20
+
+    def draw(*shape):
+        values = random.standard_normal((CALLS_PER_GRAPH, *shape))
+        return tf.constant(values, tf.float32)
+
+    rows = tf.clip_by_value(draw(ROWS, INPUTS), -1.0, 1.0)
+    gradients = draw(ROWS, OUTPUTS)
+    gradients *= LARGEST_GRADIENT / tf.reduce_max(tf.abs(gradients))
+    # A layer each: what is computed from one kernel would be computed once.
+    layers = [
+        BinaryDense(OUTPUTS, use_bias=False) for _ in range(CALLS_PER_GRAPH)
+    ]
+
+    for layer in layers:
+        layer.build((ROWS, INPUTS))
+
+    def forward_and_backward(index, rows, gradients):
+        layer = layers[index]
+        with tf.GradientTape() as tape:
+            tape.watch(rows)
+            outputs = layer(rows)
+        return outputs, tape.gradient(
+            outputs, [layer.kernel, rows], output_gradients=gradients
+        )
+
+    def problem_of(rows, gradients):
+        call = ops.normalize(rows, gradients, batch=ROWS)
+        return ops.rows_problem(call.normalized_rows, call.row_gradients)
+
+    pairs = list(zip(tf.unstack(rows), tf.unstack(gradients)))
+    # Without the couplings, which this form does not have.
+    problems = [problem_of(*pair)[1:] for pair in pairs]
+    sides = {}
+    for name in solvers:
+        solve = backends.get(SOLVERS[name]).solve_in_graph
+
+        def from_rows(index, *pair, solve=solve):
+            return solve(problem_of(*pair), tf.constant([index, 0]))
+
+        def from_problem(index, *parts, solve=solve):
+            return solve(ops.Problem(None, *parts), tf.constant([index, 0]))
+
+        sides[name] = _graph_side(from_rows, pairs, repeats, blocks)
+        sides[_given(name)] = _graph_side(
+            from_problem, problems, repeats, blocks
+        )
+    yardstick = _graph_side(forward_and_backward, pairs, repeats, blocks)
+    return _compare(SOLVE, yardstick, sides)
+
+
+def _given(name):
+    return f"{name}, problem given"
+
+
+def _graph_side(function, arguments, repeats, blocks):
+    """A side of calls inside one graph, one after the other."""
+
+    @tf.function(autograph=False)
+    def graph(arguments):
+        outputs = []
+        for index, values in enumerate(arguments):
+            before = tf.nest.flatten(outputs[-1:])
+            with tf.control_dependencies(before):
+                values = tf.nest.map_structure(tf.identity, values)
+                outputs.append(function(index, *values))
+        return outputs
+
+    def block():
+        for _ in range(repeats):
+            last = tf.nest.flatten(graph(arguments))[-1]
+        last.numpy()
+
+    return timing.Side(block, repeats * len(arguments), blocks)
+
+
+def table(results):
+    """Ratios by network and solver, for CPU and wall time."""
+    parts = []
+    for threads, result in results.items():
+        for kind, title in (("cpu", "CPU"), ("wall", "wall")):
+            parts.append(_step_table(result, kind, title, threads))
+        parts.append(_other_rows(result, threads))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _threads(count):
+    return f"{count} thread{'s' * (count > 1)}"
+
+
+def _step_table(result, kind, title, threads):
+    rows = result["networks"]
+    if not rows:
+        return ""
+    columns = _columns(rows)
+    head = f"{'network':<16}{'Adam ms':>9}" + "".join(
+        f"{name:>10}" for name in columns
+    )
+    lines = [
+        f"{title} time of a step, in steps of Adam, {_threads(threads)}",
+        head[:WIDTH],
+        "-" * len(head),
+    ]
+    for name, row in rows.items():
+        cells = "".join(
+            f"{row['sides'][column][f'{kind}_ratio']:>10.2f}"
+            if column in row["sides"]
+            else f"{'-':>10}"
+            for column in columns
+        )
+        lines.append(f"{name:<16}{1e3 * row['yardstick'][kind]:>9.2f}{cells}")
+    return "\n".join(lines)
+
+
+def _columns(rows):
+    names = {name: None for row in rows.values() for name in row["sides"]}
+    return list(names)
+
+
+def _other_rows(result, threads):
+    lines = []
+    if LAYER in result:
+        times = result[LAYER]["sides"]["BinaryDense"]
+        lines += [
+            f"BinaryDense / a plain straight-through layer, both Adam, "
+            f"{_threads(threads)}:",
+            f"CPU {times['cpu_ratio']:.3f}, wall {times['wall_ratio']:.3f}",
+        ]
+    if SOLVE in result:
+        base = result[SOLVE]["yardstick"]
+        lines += [""] * bool(lines) + [
+            f"One solve / forward and backward pass, layer {INPUTS} x "
+            f"{OUTPUTS}, {ROWS} rows, {_threads(threads)}",
+            f"(the pass: CPU {1e3 * base['cpu']:.2f} ms, wall "
+            f"{1e3 * base['wall']:.2f} ms)",
+            f"{'':<28}{'CPU ratio':>12}{'wall ratio':>12}",
+        ]
+        lines += [
+            f"{name:<28}{times['cpu_ratio']:>12.2f}{times['wall_ratio']:>12.2f}"
+            for name, times in result[SOLVE]["sides"].items()
+        ]
+    return "\n".join(lines)
+
+
+def verdicts(results):
+    """Targets of what was measured, with the most threads; the layer's with
+    the fewest."""
+    found = []
+    threads = max(results)
+    result = results[threads]
+    note = f"CPU, {_threads(threads)}"
+
+    def check(ratio, target, text):
+        found.append((ratio <= target, f"{text}: {ratio:.2f} (<= {target:g})"))
+
+    for solver_row in (DEFAULT, "ridge"):
+        for name, targets in STEP_TARGETS.items():
+            row = result["networks"].get(name, {"sides": {}})
+            if solver_row in row["sides"]:
+                check(
+                    row["sides"][solver_row]["cpu_ratio"],
+                    targets[solver_row],
+                    f"step / Adam, {name}, {solver_row}, {note}",
+                )
+    for solver, target in SOLVE_TARGETS.items():
+        if solver in result.get(SOLVE, {"sides": {}})["sides"]:
+            check(
+                result[SOLVE]["sides"][solver]["cpu_ratio"],
+                target,
+                f"solve / forward + backward, {solver}, {note}",
+            )
+    threads = min(results)
+    if LAYER in results[threads]:
+        check(
+            results[threads][LAYER]["sides"]["BinaryDense"]["cpu_ratio"],
+            LAYER_TARGET,
+            f"BinaryDense / plain layer, CPU, {_threads(threads)}",
+        )
+    return found
+
+
+def draw(results, path):
+    """CPU ratios as bars on a log axis, wall ratios as dots, targets as lines.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    figure = Figure(figsize=(8.0, 3.2 * len(results)), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(results), squeeze=False, sharey=True)[:, 0]
+    for axes, (threads, result) in zip(panels, results.items()):
+        rows = result["networks"]
+        columns = _columns(rows)
+        width = 0.8 / max(1, len(columns))
+        for number, column in enumerate(columns):
+            _draw_column(axes, rows, column, number, width, len(columns))
+        axes.axhline(1.0, color="#555555", linewidth=0.8)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+        axes.set_xticks(range(len(rows)), list(rows), fontsize=9)
+        axes.set_ylabel("steps of Adam")
+        axes.set_title(_threads(threads), loc="left", fontsize=11)
+        axes.grid(axis="y", color="#dddddd", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_title(
+        "bar: CPU time, dot: wall time, line: target",
+        loc="right",
+        fontsize=8,
+        color="#555555",
+    )
+    if panels[0].get_legend_handles_labels()[0]:
+        panels[0].legend(frameon=False, fontsize=8, ncols=5)
+    figure.savefig(path, dpi=150)
+
+
+# Tell apart with any kind of colour vision (Okabe and Ito).
+COLORS = ("#56b4e9", "#0072b2", "#004266", "#d55e00", "#999999", "#009e73")
+
+
+def _draw_column(axes, rows, column, number, width, total):
+    label = column
+    for place, (name, row) in enumerate(rows.items()):
+        if column not in row["sides"]:
+            continue
+        times = row["sides"][column]
+        x = place + (number - (total - 1) / 2) * width
+        axes.bar(
+            x,
+            times["cpu_ratio"],
+            width,
+            color=COLORS[number % len(COLORS)],
+            label=label,
+        )
+        label = None  # once in the legend
+        axes.plot(
+            x,
+            times["wall_ratio"],
+            "o",
+            color="white",
+            markeredgecolor="black",
+            markersize=4,
+        )
+        target = STEP_TARGETS.get(name, {}).get(column)
+        if target:
+            axes.plot([x - width / 2, x + width / 2], [target] * 2, "k-", lw=2)

@@ -1,0 +1,7 @@
+"""The suites by name."""
+
+from keras_qpsbgd.bench import step
+
+SUITES = {
+    "step": step,
+}

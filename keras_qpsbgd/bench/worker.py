@@ -1,0 +1,25 @@
+"""The process in which a suite is measured.
+
+    python -m keras_qpsbgd.bench.worker SUITE JSON_OPTIONS RESULT_FILE
+
+`run.py` starts it, with an environment that sets the number of threads, which
+must be known before TensorFlow is imported.
+"""
+
+import json
+import pathlib
+import sys
+
+from keras_qpsbgd.bench.options import Options
+from keras_qpsbgd.bench.suites import SUITES
+
+
+def main(name, options, path):
+    options = json.loads(options)
+    options["only"] = tuple(options["only"])
+    result = SUITES[name].measure(Options(**options))
+    pathlib.Path(path).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
