@@ -271,10 +271,11 @@ def _add_bench(commands):
     parser = commands.add_parser(
         "bench",
         help="measure speed, solvers and accuracy against the alternatives",
-        description=(
+        description=textwrap.fill(
             "Measures, prints tables and whether each target was reached "
             "(exit code 1 if one was not), and writes bench-SUITE.json and "
-            "bench-SUITE.png. Times are for two cores of 2024."
+            "bench-SUITE.png. Times are for two cores.",
+            WIDTH,
         ),
         epilog="suites:\n"
         + "\n".join(

@@ -47,9 +47,11 @@ def _run_suite(name, options, threads, output):
         try:
             results[count] = measure(name, options, count)
         except subprocess.CalledProcessError as error:
+            print(error.stderr, file=sys.stderr)
             print(
                 f"FAIL  {name} with {count} thread{'s' * (count > 1)}: its "
-                f"process ended with exit code {error.returncode}"
+                f"process ended with exit code {error.returncode}",
+                flush=True,
             )
             return False
     print("\n" + suite.table(results))
@@ -67,22 +69,30 @@ def _run_suite(name, options, threads, output):
 
 
 def measure(name, options, threads):
-    """What `measure` of a suite returns, in a process with so many threads."""
+    """What `measure` of a suite returns, in a process with so many threads.
+
+    Raises:
+        subprocess.CalledProcessError: it failed; `stderr` says why.
+    """
     with tempfile.TemporaryDirectory() as folder, _cores(threads):
         path = pathlib.Path(folder, "result.json")
-        subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "keras_qpsbgd.bench.worker",
-                name,
-                json.dumps(dataclasses.asdict(options)),
-                str(path),
-            ],
-            env=environment(threads),
-            check=True,
-        )
-        say("")
+        command = [
+            sys.executable,
+            "-m",
+            "keras_qpsbgd.bench.worker",
+            name,
+            json.dumps(dataclasses.asdict(options)),
+            str(path),
+        ]
+        # What TensorFlow logs would break the line that shows progress.
+        with open(path.with_suffix(".log"), "w+") as log:
+            done = subprocess.run(command, env=environment(threads), stderr=log)
+            say("")
+            if done.returncode:
+                log.seek(0)
+                raise subprocess.CalledProcessError(
+                    done.returncode, command, stderr=log.read()
+                )
         return json.loads(path.read_text())
 
 

@@ -16,13 +16,12 @@ fewer and shorter blocks.
 
 import dataclasses
 
-import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import backends
-from keras_qpsbgd import ops
 from keras_qpsbgd.backends import native
+from keras_qpsbgd.bench import layer_calls
 from keras_qpsbgd.bench import networks
 from keras_qpsbgd.bench import timing
 from keras_qpsbgd.bench.progress import WIDTH
@@ -52,7 +51,9 @@ LAYER = "layer"
 SOLVE = "solve"
 INPUTS, OUTPUTS, ROWS = 784, 256, 64
 CALLS_PER_GRAPH = 8
-LARGEST_GRADIENT = 4.0  # what the optimizer scales gradients to
+# Of the figure. Told apart with any kind of colour vision (Okabe and Ito).
+COLORS = ("#56b4e9", "#0072b2", "#004266", "#d55e00", "#999999", "#009e73")
+BAR = 0.16
 LEAST_BLOCKS = 3
 LEAST_STEPS = 3
 
@@ -81,8 +82,12 @@ def _measure_network(name, solvers, options):
             network, QPSBGD(network.rate, SOLVERS[solver], seed=0)
         )
         sides[solver] = _fitted(training, options)
-    adam = networks.Training(network, "adam").side(network.steps, 0)
-    return _compare(name, adam, sides)
+    adam = networks.Training(network, "adam")
+    return _compare(name, adam.side(_steps(network, options), 0), sides)
+
+
+def _steps(network, options):
+    return network.steps // 10 if options.quick else network.steps
 
 
 def _measure_layer(options):
@@ -90,7 +95,7 @@ def _measure_layer(options):
     blocks = 4 if options.quick else 20
     plain, ours = (
         networks.Training(network, "adam", networks.small_mlp(dense)).side(
-            network.steps, blocks
+            _steps(network, options), blocks
         )
         for dense in (networks.StraightThroughDense, BinaryDense)
     )
@@ -103,7 +108,8 @@ def _fitted(training, options):
     _, seconds = timing.per_step(training.side(LEAST_STEPS, 0))
     block, total = (0.3, 1.0) if options.quick else (1.0, 10.0)
     steps = int(block / seconds)
-    steps = max(LEAST_STEPS, min(training.network.steps, steps))
+    steps = min(_steps(training.network, options), steps)
+    steps = max(LEAST_STEPS, steps)
     blocks = int(total / (steps * seconds))
     return training.side(steps, max(LEAST_BLOCKS, min(20, blocks)))
 
@@ -119,23 +125,11 @@ def _compare(name, yardstick, sides):
 
 
 def _measure_solve(solvers, options):
-    """One solve by one forward and backward pass, in graphs of several."""
-    random = np.random.default_rng(0)
-    repeats = 3 if options.quick else 10
-    blocks = 4 if options.quick else 20
-
-    def draw(*shape):
-        values = random.standard_normal((CALLS_PER_GRAPH, *shape))
-        return tf.constant(values, tf.float32)
-
-    rows = tf.clip_by_value(draw(ROWS, INPUTS), -1.0, 1.0)
-    gradients = draw(ROWS, OUTPUTS)
-    gradients *= LARGEST_GRADIENT / tf.reduce_max(tf.abs(gradients))
-    # A layer each: what is computed from one kernel would be computed once.
-    layers = [
-        BinaryDense(OUTPUTS, use_bias=False) for _ in range(CALLS_PER_GRAPH)
-    ]
-
+    """One solve by one forward and backward pass of the layer."""
+    repeats, blocks = (3, 4) if options.quick else (10, 20)
+    pairs = layer_calls.draw(INPUTS, OUTPUTS, ROWS, CALLS_PER_GRAPH)
+    # A layer each: the sign of one kernel would be taken once.
+    layers = [BinaryDense(OUTPUTS, use_bias=False) for _ in pairs]
     for layer in layers:
         layer.build((ROWS, INPUTS))
 
@@ -148,54 +142,23 @@ def _measure_solve(solvers, options):
             outputs, [layer.kernel, rows], output_gradients=gradients
         )
 
-    def problem_of(rows, gradients):
-        call = ops.normalize(rows, gradients, batch=ROWS)
-        return ops.rows_problem(call.normalized_rows, call.row_gradients)
-
-    pairs = list(zip(tf.unstack(rows), tf.unstack(gradients)))
-    # Without the couplings, which this form does not have.
-    problems = [problem_of(*pair)[1:] for pair in pairs]
+    problems = [(layer_calls.problem(*pair),) for pair in pairs]
     sides = {}
     for name in solvers:
         solve = backends.get(SOLVERS[name]).solve_in_graph
 
+        def from_problem(index, problem, solve=solve):
+            return solve(problem, tf.constant([index, 0]))
+
         def from_rows(index, *pair, solve=solve):
-            return solve(problem_of(*pair), tf.constant([index, 0]))
+            return solve(layer_calls.problem(*pair), tf.constant([index, 0]))
 
-        def from_problem(index, *parts, solve=solve):
-            return solve(ops.Problem(None, *parts), tf.constant([index, 0]))
-
-        sides[name] = _graph_side(from_rows, pairs, repeats, blocks)
-        sides[_given(name)] = _graph_side(
+        sides[name] = layer_calls.side(from_rows, pairs, repeats, blocks)
+        sides[f"{name}, problem given"] = layer_calls.side(
             from_problem, problems, repeats, blocks
         )
-    yardstick = _graph_side(forward_and_backward, pairs, repeats, blocks)
+    yardstick = layer_calls.side(forward_and_backward, pairs, repeats, blocks)
     return _compare(SOLVE, yardstick, sides)
-
-
-def _given(name):
-    return f"{name}, problem given"
-
-
-def _graph_side(function, arguments, repeats, blocks):
-    """A side of calls inside one graph, one after the other."""
-
-    @tf.function(autograph=False)
-    def graph(arguments):
-        outputs = []
-        for index, values in enumerate(arguments):
-            before = tf.nest.flatten(outputs[-1:])
-            with tf.control_dependencies(before):
-                values = tf.nest.map_structure(tf.identity, values)
-                outputs.append(function(index, *values))
-        return outputs
-
-    def block():
-        for _ in range(repeats):
-            last = tf.nest.flatten(graph(arguments))[-1]
-        last.numpy()
-
-    return timing.Side(block, repeats * len(arguments), blocks)
 
 
 def table(results):
@@ -312,20 +275,25 @@ def draw(results, path):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import LogLocator
+    from matplotlib.ticker import NullLocator
 
-    figure = Figure(figsize=(8.0, 3.2 * len(results)), layout="constrained")
+    figure = Figure(figsize=(8.0, 3.0 * len(results)), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(len(results), squeeze=False, sharey=True)[:, 0]
     for axes, (threads, result) in zip(panels, results.items()):
         rows = result["networks"]
-        columns = _columns(rows)
-        width = 0.8 / max(1, len(columns))
-        for number, column in enumerate(columns):
-            _draw_column(axes, rows, column, number, width, len(columns))
+        for number, column in enumerate(columns := _columns(rows)):
+            offset = (number - (len(columns) - 1) / 2) * BAR
+            _draw_column(axes, rows, column, offset, COLORS[number])
         axes.axhline(1.0, color="#555555", linewidth=0.8)
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+        axes.set_ylim(bottom=0.7)
         axes.set_xticks(range(len(rows)), list(rows), fontsize=9)
+        axes.set_xlim(-0.6, max(1, len(rows)) - 0.4)
         axes.set_ylabel("steps of Adam")
         axes.set_title(_threads(threads), loc="left", fontsize=11)
         axes.grid(axis="y", color="#dddddd", linewidth=0.8)
@@ -337,38 +305,24 @@ def draw(results, path):
         fontsize=8,
         color="#555555",
     )
-    if panels[0].get_legend_handles_labels()[0]:
-        panels[0].legend(frameon=False, fontsize=8, ncols=5)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=6, frameon=False
+    )
     figure.savefig(path, dpi=150)
 
 
-# Tell apart with any kind of colour vision (Okabe and Ito).
-COLORS = ("#56b4e9", "#0072b2", "#004266", "#d55e00", "#999999", "#009e73")
-
-
-def _draw_column(axes, rows, column, number, width, total):
+def _draw_column(axes, rows, column, offset, color):
     label = column
     for place, (name, row) in enumerate(rows.items()):
         if column not in row["sides"]:
             continue
         times = row["sides"][column]
-        x = place + (number - (total - 1) / 2) * width
-        axes.bar(
-            x,
-            times["cpu_ratio"],
-            width,
-            color=COLORS[number % len(COLORS)],
-            label=label,
-        )
+        x = place + offset
+        axes.bar(x, times["cpu_ratio"], BAR, color=color, label=label)
         label = None  # once in the legend
-        axes.plot(
-            x,
-            times["wall_ratio"],
-            "o",
-            color="white",
-            markeredgecolor="black",
-            markersize=4,
-        )
+        axes.plot(x, times["wall_ratio"], "wo", mec="black", markersize=4)
         target = STEP_TARGETS.get(name, {}).get(column)
         if target:
-            axes.plot([x - width / 2, x + width / 2], [target] * 2, "k-", lw=2)
+            ends = [x - 0.6 * BAR, x + 0.6 * BAR]
+            axes.plot(ends, [target, target], color="black", linewidth=2.5)

@@ -1,7 +1,9 @@
 """The suites by name."""
 
+from keras_qpsbgd.bench import scaling
 from keras_qpsbgd.bench import step
 
 SUITES = {
     "step": step,
+    "scaling": scaling,
 }

@@ -16,7 +16,7 @@ from keras_qpsbgd.bench.suites import SUITES
 
 def main(name, options, path):
     options = json.loads(options)
-    options["only"] = tuple(options["only"])
+    options["only"] = tuple(options["only"])  # JSON has lists alone
     result = SUITES[name].measure(Options(**options))
     pathlib.Path(path).write_text(json.dumps(result))
 
