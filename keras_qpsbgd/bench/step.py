@@ -180,19 +180,19 @@ def _step_table(result, kind, title, threads):
     if not rows:
         return ""
     columns = _columns(rows)
-    head = f"{'network':<16}{'Adam ms':>9}" + "".join(
-        f"{name:>10}" for name in columns
-    )
+    head = f"{'network':<16}{'Adam ms':>9}"
+    width = min(10, (WIDTH - len(head)) // len(columns))
+    head += "".join(f"{name:>{width}}" for name in columns)
     lines = [
         f"{title} time of a step, in steps of Adam, {_threads(threads)}",
-        head[:WIDTH],
+        head,
         "-" * len(head),
     ]
     for name, row in rows.items():
         cells = "".join(
-            f"{row['sides'][column][f'{kind}_ratio']:>10.2f}"
+            f"{row['sides'][column][f'{kind}_ratio']:>{width}.2f}"
             if column in row["sides"]
-            else f"{'-':>10}"
+            else f"{'-':>{width}}"
             for column in columns
         )
         lines.append(f"{name:<16}{1e3 * row['yardstick'][kind]:>9.2f}{cells}")
@@ -230,8 +230,7 @@ def _other_rows(result, threads):
 
 
 def verdicts(results):
-    """Targets of what was measured, with the most threads; the layer's with
-    the fewest."""
+    """Of what was measured, with the most threads (`layer`: the fewest)."""
     found = []
     threads = max(results)
     result = results[threads]
@@ -240,21 +239,22 @@ def verdicts(results):
     def check(ratio, target, text):
         found.append((ratio <= target, f"{text}: {ratio:.2f} (<= {target:g})"))
 
-    for solver_row in (DEFAULT, "ridge"):
+    for solver in (DEFAULT, "ridge"):
         for name, targets in STEP_TARGETS.items():
             row = result["networks"].get(name, {"sides": {}})
-            if solver_row in row["sides"]:
+            if solver in row["sides"]:
                 check(
-                    row["sides"][solver_row]["cpu_ratio"],
-                    targets[solver_row],
-                    f"step / Adam, {name}, {solver_row}, {note}",
+                    row["sides"][solver]["cpu_ratio"],
+                    targets[solver],
+                    f"step / Adam, {name}, {solver}, {note}",
                 )
     for solver, target in SOLVE_TARGETS.items():
-        if solver in result.get(SOLVE, {"sides": {}})["sides"]:
+        sides = result.get(SOLVE, {"sides": {}})["sides"]
+        if solver in sides:
             check(
-                result[SOLVE]["sides"][solver]["cpu_ratio"],
+                sides[solver]["cpu_ratio"],
                 target,
-                f"solve / forward + backward, {solver}, {note}",
+                f"solve from rows / forward + backward, {solver}, {note}",
             )
     threads = min(results)
     if LAYER in results[threads]:
@@ -283,15 +283,15 @@ def draw(results, path):
     panels = figure.subplots(len(results), squeeze=False, sharey=True)[:, 0]
     for axes, (threads, result) in zip(panels, results.items()):
         rows = result["networks"]
-        for number, column in enumerate(columns := _columns(rows)):
-            offset = (number - (len(columns) - 1) / 2) * BAR
-            _draw_column(axes, rows, column, offset, COLORS[number])
+        for column in _columns(rows):
+            _draw_column(axes, rows, column)
+        if threads == max(results):
+            _draw_targets(axes, rows)
         axes.axhline(1.0, color="#555555", linewidth=0.8)
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
-        axes.set_ylim(bottom=0.7)
         axes.set_xticks(range(len(rows)), list(rows), fontsize=9)
         axes.set_xlim(-0.6, max(1, len(rows)) - 0.4)
         axes.set_ylabel("steps of Adam")
@@ -305,6 +305,7 @@ def draw(results, path):
         fontsize=8,
         color="#555555",
     )
+    panels[0].set_ylim(bottom=0.7)  # of all panels
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="outside lower center", ncols=6, frameon=False
@@ -312,17 +313,30 @@ def draw(results, path):
     figure.savefig(path, dpi=150)
 
 
-def _draw_column(axes, rows, column, offset, color):
+def _draw_column(axes, rows, column):
+    columns = _columns(rows)
+    color = COLORS[columns.index(column) % len(COLORS)]
     label = column
-    for place, (name, row) in enumerate(rows.items()):
+    for place, row in enumerate(rows.values()):
         if column not in row["sides"]:
             continue
         times = row["sides"][column]
-        x = place + offset
+        x = place + _offset(columns, column)
         axes.bar(x, times["cpu_ratio"], BAR, color=color, label=label)
         label = None  # once in the legend
         axes.plot(x, times["wall_ratio"], "wo", mec="black", markersize=4)
-        target = STEP_TARGETS.get(name, {}).get(column)
-        if target:
-            ends = [x - 0.6 * BAR, x + 0.6 * BAR]
-            axes.plot(ends, [target, target], color="black", linewidth=2.5)
+
+
+def _draw_targets(axes, rows):
+    columns = _columns(rows)
+    for place, name in enumerate(rows):
+        for column, target in STEP_TARGETS.get(name, {}).items():
+            if column in rows[name]["sides"]:
+                x = place + _offset(columns, column)
+                ends = [x - 0.6 * BAR, x + 0.6 * BAR]
+                axes.plot(ends, [target, target], color="black", linewidth=2.5)
+
+
+def _offset(columns, column):
+    """Where the bar of a column stands, from the middle of its network."""
+    return (columns.index(column) - (len(columns) - 1) / 2) * BAR
