@@ -139,7 +139,6 @@ class Training:
     """
 
     def __init__(self, network, optimizer, model=None):
-        keras.utils.set_random_seed(0)
         self.network = network
         self.model = model or network.build()
         self.model.compile(optimizer=optimizer, loss=self._loss())

@@ -10,6 +10,8 @@ import json
 import pathlib
 import sys
 
+from tensorflow import keras
+
 from keras_qpsbgd.bench.options import Options
 from keras_qpsbgd.bench.suites import SUITES
 
@@ -17,6 +19,8 @@ from keras_qpsbgd.bench.suites import SUITES
 def main(name, options, path):
     options = json.loads(options)
     options["only"] = tuple(options["only"])  # JSON has lists alone
+    # Once: a new seed makes TensorFlow prepare all its graphs anew.
+    keras.utils.set_random_seed(0)
     result = SUITES[name].measure(Options(**options))
     pathlib.Path(path).write_text(json.dumps(result))
 
