@@ -163,9 +163,9 @@ def _measure_memory(options):
 
 def exponent(values, times):
     """Slope of log(times) over log(values), upper half of the range."""
-    half = len(values) // 2
-    if len(values) - half < 2 or min(times[half:]) <= 0:
+    if len(values) < 2:
         return math.nan
+    half = min(len(values) // 2, len(values) - 2)
     return float(np.polyfit(np.log(values[half:]), np.log(times[half:]), 1)[0])
 
 
@@ -295,6 +295,7 @@ def draw(results, path):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import LogLocator
     from matplotlib.ticker import NullLocator
 
     threads = max(results)
@@ -320,13 +321,19 @@ def draw(results, path):
         axes.set_xticks(values)
         axes.set_xlabel(name)
         axes.set_ylabel("CPU ms")
-        axes.xaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         for axis in (axes.xaxis, axes.yaxis):
+            axis.set_minor_locator(NullLocator())
             axis.set_major_formatter(plain)
+        axes.set_ylim(top=8 * axes.get_ylim()[1])  # room for the legend
         fixed = _label({k: v for k, v in BASE.items() if k != name})
         axes.set_title(fixed, loc="left", fontsize=10)
         axes.legend(
-            frameon=False, fontsize=8, title="exponents", title_fontsize=8
+            loc="upper left",
+            frameon=False,
+            fontsize=8,
+            title="exponents",
+            title_fontsize=8,
         )
     for axes in panels:  # the last, and what was not measured
         axes.set_axis_off()
