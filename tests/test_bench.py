@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from keras_qpsbgd import cli
+from keras_qpsbgd.bench import peak_memory
 from keras_qpsbgd.bench import run
 from keras_qpsbgd.bench import scaling
 from keras_qpsbgd.bench import step
@@ -186,18 +187,42 @@ def test_process_that_fails_says_why(tmp_path, monkeypatch):
 
 
 def test_step_is_measured(tmp_path):
-    """What the process does: `fit` on both sides."""
-    options = {"quick": True, "only": ["16-4-4-2", "ridge"]}
+    """What the process does: `fit` on both sides, solves in a graph."""
+    options = {"quick": True, "only": ["16-4-4-2", step.SOLVE, "sign"]}
     path = tmp_path / "result.json"
     worker.main("step", json.dumps(options), str(path))
     result = json.loads(path.read_text())
-    (row,) = result["networks"].values()
-    (side,) = row["sides"].values()
-    assert set(side) == {"cpu", "wall", "cpu_ratio", "wall_ratio"}
-    assert row["yardstick"]["cpu"] > 0 and side["cpu"] > 0
-    ((passed, text),) = step.verdicts({2: result})
-    assert passed == (side["cpu_ratio"] <= 1.3)
-    assert f"{side['cpu_ratio']:.2f} (<= 1.3)" in text
+    assert list(result["networks"]) == ["16-4-4-2"]
+    for row in (result["networks"]["16-4-4-2"], result[step.SOLVE]):
+        assert row["yardstick"]["cpu"] > 0
+        for side in row["sides"].values():
+            assert set(side) == {"cpu", "wall", "cpu_ratio", "wall_ratio"}
+            assert side["cpu_ratio"] > 0
+    assert list(result[step.SOLVE]["sides"]) == ["sign", "sign, problem given"]
+    assert fits(step.table({1: result}))
+
+
+def test_peak_memory(capsys, monkeypatch):
+    readings = iter([5000, 7000])
+    fields = []
+
+    def resident(field):
+        fields.append(field)
+        return next(readings)
+
+    monkeypatch.setattr(peak_memory, "_resident", resident)
+    peak_memory.main("16", "4", "8", "adam")
+    assert capsys.readouterr().out == "2000\n"
+    assert fields == ["VmRSS", "VmHWM"]
+
+
+def test_resident_memory_grows_with_what_is_held():
+    before = peak_memory._resident("VmRSS")
+    held = np.ones(2**26, np.uint8)
+    most = peak_memory._resident("VmHWM")
+    assert most >= before > held.nbytes  # TensorFlow alone takes more
+    if os.path.exists("/proc/self/status"):
+        assert peak_memory._resident("VmRSS") > before + held.nbytes // 2
 
 
 def times(ratio):
@@ -230,6 +255,7 @@ def fits(text):
 
 
 def test_step_table_and_verdicts(tmp_path):
+    pytest.importorskip("matplotlib")
     good = {1: step_result(1.0), 2: step_result(1.0)}
     assert fits(step.table(good))
     assert fits("\n".join(text for _, text in step.verdicts(good)))
@@ -242,7 +268,9 @@ def test_step_table_and_verdicts(tmp_path):
     # What was not measured has no verdict.
     few = {2: {"networks": {}}}
     assert step.verdicts(few) == []
-    step.draw(mixed, tmp_path / "step.png")
+    path = tmp_path / "step.png"
+    step.draw(mixed, path)
+    assert path.read_bytes().startswith(b"\x89PNG")
     step.draw(few, tmp_path / "few.png")
 
 
@@ -269,6 +297,7 @@ def scaling_result(more):
 
 
 def test_scaling_table_and_verdicts(tmp_path):
+    pytest.importorskip("matplotlib")
     results = {1: scaling_result(2**20), 2: scaling_result(2**31)}
     text = scaling.table(results)
     assert fits(text)
@@ -276,7 +305,9 @@ def test_scaling_table_and_verdicts(tmp_path):
     verdicts = scaling.verdicts(results)
     assert [passed for passed, _ in verdicts] == [True, False]
     assert "2048 MiB more" in verdicts[1][1]
-    scaling.draw(results, tmp_path / "scaling.png")
+    path = tmp_path / "scaling.png"
+    scaling.draw(results, path)
+    assert path.read_bytes().startswith(b"\x89PNG")
     few = {1: {"series": {"m": results[1]["series"]["m"][:1]}}}
     assert fits(scaling.table(few)) and scaling.verdicts(few) == []
     scaling.draw(few, tmp_path / "few.png")
