@@ -1,0 +1,127 @@
+"""Layer problems made at random, as a training would meet them.
+
+Rows are +-1 (`pm1`: behind a binary activation), clipped normal (`htanh`:
+behind hard tanh) or 0/1 with density .11 (`sparse`: one-hot features such as
+Adult's). Gradients are normal with standard deviation sigma, or planted: v = Zg
+for a hidden state g, plus that noise.
+
+The sigma of a cell is that of a gradient after scaling, where the couplings
+matter but do not decide alone.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from keras_qpsbgd import ops
+from keras_qpsbgd.qubo import Qubo
+
+KINDS = ("pm1", "htanh", "sparse")
+DENSITY = 0.11
+# Parameters of the solvers were chosen on other seeds.
+FIRST_SEED = 1000
+# Layers with more inputs keep their rows in training and make no couplings.
+ROWS_ABOVE = 256
+
+
+class Cell(NamedTuple):
+    """What a group of instances has in common."""
+
+    batch: int
+    kind: str
+    sigma: float
+    planted: bool = False
+
+    @property
+    def name(self):
+        return "planted" if self.planted else self.kind
+
+
+CELLS = (
+    Cell(16, "pm1", 0.1),
+    Cell(16, "htanh", 0.01),
+    Cell(16, "sparse", 0.1),
+    Cell(64, "pm1", 0.1),
+    Cell(64, "htanh", 0.01),
+    Cell(64, "sparse", 0.1),
+)
+PLANTED_CELLS = (
+    Cell(16, "htanh", 0.1, planted=True),
+    Cell(64, "htanh", 0.1, planted=True),
+)
+
+
+class Instance:
+    """One layer: the problem as tensors and, the same numbers, as a value.
+
+    Args:
+        kind: one of `KINDS`.
+        batch: rows.
+        n: inputs.
+        m: columns.
+        sigma: standard deviation of the gradients, or of their noise.
+        seed: int.
+        planted: whether the gradients hide a state.
+
+    Attributes:
+        problem: `ops.Problem` with couplings.
+        rows_problem: the same with rows.
+        qubo: the same as `Qubo`, float32 numbers in float64.
+    """
+
+    def __init__(self, kind, batch, n, m, sigma, seed, planted=False):
+        rng = np.random.default_rng(FIRST_SEED + seed)
+        if kind == "pm1":
+            rows = rng.choice([-1.0, 1.0], size=(batch, n))
+        elif kind == "htanh":
+            rows = np.clip(rng.standard_normal((batch, n)), -1.0, 1.0)
+        elif kind == "sparse":
+            rows = (rng.random((batch, n)) < DENSITY).astype(np.float64)
+        else:
+            raise ValueError(f"`kind` must be one of {KINDS}. Received: {kind}")
+        v = sigma * rng.standard_normal((batch, m))
+        rows = tf.constant(rows, tf.float32)
+        if planted:
+            hidden = rng.choice([-1.0, 1.0], size=(n, m))
+            z = ops.row_weights(rows)[0] * rows
+            v += z.numpy() @ hidden
+        call = ops.normalize(rows, tf.constant(v, tf.float32), batch=batch)
+        z, v = call.normalized_rows, call.row_gradients
+        self.rows_problem = ops.rows_problem(z, v)
+        self.problem = ops.gram_problem(z, v)
+        self.qubo = _value(self.problem)
+
+    @classmethod
+    def of_cell(cls, cell, n, m, seed):
+        """An instance of a `Cell`."""
+        return cls(cell.kind, cell.batch, n, m, cell.sigma, seed, cell.planted)
+
+    @property
+    def trained_problem(self):
+        """The problem in the form in which training hands it to a backend."""
+        if self.qubo.num_variables > ROWS_ABOVE:
+            return self.rows_problem
+        return self.problem
+
+    def first(self, columns):
+        """The problem and its value, restricted to the first columns."""
+        problem = self.problem._replace(
+            fields=self.problem.fields[:, :columns],
+            offset=self.problem.offset[:columns],
+        )
+        return problem, _value(problem)
+
+
+def _value(problem):
+    return Qubo(
+        np.float64(problem.couplings),
+        np.float64(problem.fields),
+        np.float64(problem.offset),
+    )
+
+
+def gaps(energies, best, qubo):
+    """(E - E_best) / (E_rand - E_best) of each column."""
+    reach = np.maximum(qubo.random_energy() - best, 1e-30)
+    return (energies - best) / reach
