@@ -1,9 +1,11 @@
 """The suites by name."""
 
 from keras_qpsbgd.bench import scaling
+from keras_qpsbgd.bench import solver
 from keras_qpsbgd.bench import step
 
 SUITES = {
     "step": step,
+    "solver": solver,
     "scaling": scaling,
 }
