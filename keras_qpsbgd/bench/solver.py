@@ -39,7 +39,7 @@ from keras_qpsbgd.bench import rivals
 from keras_qpsbgd.bench import sphere_decoder
 from keras_qpsbgd.bench.progress import say
 
-HELP = "energy gap and CPU time of solvers (12 minutes; --quick 1 minute)"
+HELP = "energy gap and CPU time of solvers (12 minutes; --quick 2)"
 THREADS = (1,)
 
 # Inputs and columns.
@@ -517,7 +517,7 @@ def _draw_size(panel, layers, names, n):
     panel.set_title(f"n = {n}", fontsize=10)
     panel.set_xscale("log")
     panel.set_yscale("symlog", linthresh=LEAST_GAP, linscale=0.5)
-    panel.set_ylim(0, 1)
+    panel.set_ylim(0, 10)
     panel.set_yticks([0, 1e-6, 1e-4, 1e-2, 1])
     panel.grid(color="#dddddd", linewidth=0.6)
     panel.set_axisbelow(True)
