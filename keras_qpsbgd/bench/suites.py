@@ -1,5 +1,6 @@
 """The suites by name."""
 
+from keras_qpsbgd.bench import accuracy
 from keras_qpsbgd.bench import scaling
 from keras_qpsbgd.bench import solver
 from keras_qpsbgd.bench import step
@@ -8,4 +9,5 @@ SUITES = {
     "step": step,
     "solver": solver,
     "scaling": scaling,
+    "accuracy-per-second": accuracy,
 }
