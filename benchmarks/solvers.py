@@ -60,66 +60,18 @@ from keras_qpsbgd.backends import local_search
 from keras_qpsbgd.backends import native
 from keras_qpsbgd.backends import samplers
 from keras_qpsbgd.backends import sweeps
+from keras_qpsbgd.bench import instances
+from keras_qpsbgd.bench.instances import CELLS
+from keras_qpsbgd.bench.instances import KINDS
+from keras_qpsbgd.bench.instances import Instance
 
 CALLS_PER_GRAPH = 8
-# Tuning used none of the resulting seeds at n = 128.
-FIRST_SEED = 1000
-CELLS = (
-    (16, "pm1", 0.1),
-    (16, "htanh", 0.01),
-    (16, "sparse", 0.1),
-    (64, "pm1", 0.1),
-    (64, "htanh", 0.01),
-    (64, "sparse", 0.1),
-)
-KINDS = ("pm1", "htanh", "sparse")
 NUM_SWEEPS = 1000
-
-
-class Instance:
-    """One layer: the problem as tensors and, the same numbers, as a value."""
-
-    def __init__(self, kind, batch, n, m, sigma, seed, planted=False):
-        rng = np.random.default_rng(FIRST_SEED + seed)
-        if kind == "pm1":
-            rows = rng.choice([-1.0, 1.0], size=(batch, n))
-        elif kind == "htanh":
-            rows = np.clip(rng.standard_normal((batch, n)), -1.0, 1.0)
-        else:
-            rows = (rng.random((batch, n)) < 0.11).astype(np.float64)
-        v = sigma * rng.standard_normal((batch, m))
-        rows = tf.constant(rows, tf.float32)
-        if planted:
-            hidden = rng.choice([-1.0, 1.0], size=(n, m))
-            z = ops.row_weights(rows)[0] * rows
-            v += z.numpy() @ hidden
-        call = ops.normalize(rows, tf.constant(v, tf.float32), batch=batch)
-        z, v = call.normalized_rows, call.row_gradients
-        self.rows_problem = ops.rows_problem(z, v)
-        self.problem = ops.gram_problem(z, v)
-        self.qubo = _value(self.problem)
-
-    def first(self, columns):
-        """The problem and its value, restricted to the first columns."""
-        problem = self.problem._replace(
-            fields=self.problem.fields[:, :columns],
-            offset=self.problem.offset[:columns],
-        )
-        return problem, _value(problem)
-
-
-def _value(problem):
-    return kq.Qubo(
-        np.float64(problem.couplings),
-        np.float64(problem.fields),
-        np.float64(problem.offset),
-    )
 
 
 def gap(energies, best, qubo):
     """Mean gap of the columns."""
-    reach = np.maximum(qubo.random_energy() - best, 1e-30)
-    return float(np.mean((energies - best) / reach))
+    return float(np.mean(instances.gaps(energies, best, qubo)))
 
 
 def cpu_seconds(function, problem, repeats):
@@ -281,9 +233,9 @@ def middle_layers(report, quick):
     """Target 2."""
     n = m = 128
     columns = 16
-    instances = 2 if quick else 5
+    count = 2 if quick else 5
     print(
-        f"\n2. n = m = 128, {instances} instances per cell: mean gap x 10,000, "
+        f"\n2. n = m = 128, {count} instances per cell: mean gap x 10,000, "
         "CPU ms per layer"
     )
     print(f"{'':>16}" + "".join(f"{'B' + str(cell[0]):>10}" for cell in CELLS))
@@ -308,10 +260,10 @@ def middle_layers(report, quick):
     rows = [*backends, *annealers]
     gaps = {row: [] for row in rows}
     times = {row: [] for row in rows}
-    for cell, (batch, kind, sigma) in enumerate(CELLS):
+    for cell, (batch, kind, sigma, _) in enumerate(CELLS):
         cell_gaps = {row: [] for row in rows}
         cell_times = {row: [] for row in rows}
-        for seed in range(instances):
+        for seed in range(count):
             instance = Instance(kind, batch, n, m, sigma, 1000 * cell + seed)
             few, qubo = instance.first(columns)
             energies = {}

@@ -175,7 +175,7 @@ def _table_of_course(name, course, threads):
         f"{'after 1, 2, 4 x Adam':>23}{f'to {level}':>9}{'':>9}",
         f"{'method':<10}{'epochs':>7}{'epoch':>8}{'accuracy':>14}"
         + "".join(
-            f"{f'{count * whole:.1f} s' if whole == whole else '-':>{width}}"
+            f"{_seconds(count * whole):>{width}}"
             for count, width in zip(MULTIPLES, (9, 7, 7))
         )
         + f"{'s':>9}{'/ Adam':>9}",
@@ -205,6 +205,11 @@ def _table_of_course(name, course, threads):
         line += f"{_number(reached / level_of_adam, 1):>9}"
         lines.append(line)
     return "\n".join(lines)
+
+
+def _seconds(value):
+    digits = 1 if value < 99.95 else 0
+    return "-" if math.isnan(value) else f"{value:.{digits}f} s"
 
 
 def _number(value, digits):

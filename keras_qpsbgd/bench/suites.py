@@ -1,6 +1,7 @@
 """The suites by name."""
 
 from keras_qpsbgd.bench import accuracy
+from keras_qpsbgd.bench import quality
 from keras_qpsbgd.bench import scaling
 from keras_qpsbgd.bench import solver
 from keras_qpsbgd.bench import step
@@ -10,4 +11,5 @@ SUITES = {
     "solver": solver,
     "scaling": scaling,
     "accuracy-per-second": accuracy,
+    "quality": quality,
 }

@@ -50,13 +50,19 @@ class Data:
     """Pairs `(x, y)`; nothing is chosen on the test rows."""
 
     train: tuple
-    validation: tuple
+    validation: tuple | None
     test: tuple
 
     def first(self, rows):
         """The same with fewer rows to train on."""
         x, y = self.train
         return dataclasses.replace(self, train=(x[:rows], y[:rows]))
+
+    def joined(self):
+        """The same with the validation rows to train on, too."""
+        pairs = zip(self.train, self.validation)
+        joined = tuple(np.concatenate(pair) for pair in pairs)
+        return dataclasses.replace(self, train=joined, validation=None)
 
 
 def binary_dense(units, **kwargs):
@@ -218,7 +224,9 @@ class Training:
         self._state = [v.numpy() for v in optimizer.variables]
         self._rows = tuple(tf.constant(array) for array in data.train)
         # Compiles.
-        self.model.fit(self._batches(0), steps_per_epoch=2, verbose=0)
+        self.model.fit(
+            self._batches(0), steps_per_epoch=2, shuffle=False, verbose=0
+        )
 
     def _batches(self, seed):
         random = np.random.default_rng(seed)
@@ -243,6 +251,7 @@ class Training:
             epochs=self.epochs,
             steps_per_epoch=self.steps,
             callbacks=list(callbacks),
+            shuffle=False,  # done
             verbose=0,
         )
 
