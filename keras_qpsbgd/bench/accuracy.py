@@ -28,7 +28,7 @@ from tensorflow import keras
 from keras_qpsbgd.bench import tasks
 from keras_qpsbgd.bench.progress import say
 
-HELP = "test accuracy over time of training (20 minutes; --quick 3)"
+HELP = "test accuracy over time of training (20 minutes)"
 THREADS = (2,)
 
 SEEDS = 3

@@ -32,7 +32,7 @@ from keras_qpsbgd.bench import cora
 from keras_qpsbgd.bench import tasks
 from keras_qpsbgd.bench.progress import say
 
-HELP = "test accuracy of the presets (70 minutes; --quick 4)"
+HELP = "test accuracy of the presets (70 minutes)"
 THREADS = (2,)
 
 PROTOCOL = 1  # to be raised where trainings are not what they were before

@@ -39,7 +39,7 @@ from keras_qpsbgd.bench import rivals
 from keras_qpsbgd.bench import sphere_decoder
 from keras_qpsbgd.bench.progress import say
 
-HELP = "energy gap and CPU time of solvers (12 minutes; --quick 2)"
+HELP = "energy gap and CPU time of solvers (12 minutes)"
 THREADS = (1,)
 
 # Inputs and columns.
