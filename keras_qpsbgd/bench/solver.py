@@ -294,6 +294,11 @@ def _optimum(wanted):
 
 # The report
 
+NOTE = """\
+Gaps are those of the first 16 columns (4 from n = 256 on) or fewer, times those
+of all m; others than ours solve a few columns and are scaled to all. `-`: too
+slow, or the licence is too small."""
+
 
 def table(results):
     """Gaps and times as text."""
@@ -303,6 +308,8 @@ def table(results):
             blocks.append(_table_of_size(result, n))
         if result["optimum"]:
             blocks.append(_table_of_optimum(result["optimum"]))
+        if result["layers"]:
+            blocks.append(NOTE)
         if result["missing"]:
             blocks.append(f"Not installed: {', '.join(result['missing'])}")
     return "\n\n".join(blocks)
@@ -320,7 +327,7 @@ def _table_of_size(result, n):
         f"optimum: {', '.join(known)}",
         f"{'':<12}" + "".join(f"{f'B {batch}':>7}" for batch, _ in cells),
         f"{'solver':<12}"
-        + "".join(f"{kind[:6]:>7}" for _, kind in cells)
+        + "".join(f"{kind.removesuffix('ed'):>7}" for _, kind in cells)
         + f"{'ms':>11}",
     ]
     lines.append("-" * len(lines[-1]))
