@@ -119,22 +119,22 @@ class QuboAccumulator:
             self._owner = weakref.ref(recorder)
             self.sums = None
 
-    def record(self, make_rows):
+    def record(self, make_call):
         """Records one call of the layer in a backward pass, if anybody asks.
 
         Args:
-            make_rows: function that returns the call's `ops.CallRows`.
+            make_call: function that returns the `ops.LayerCall`.
         """
         current = getattr(_local, "current", None)
         announced = None if current is None else current.recorder()
         if announced is not None and current.graph is _keras.current_graph():
-            current.calls.setdefault(self, []).append(make_rows())
+            current.calls.setdefault(self, []).append(make_call())
         elif announced is not None:
             # Tensors of an inner graph cannot leave it, variables can.
             self.claim(announced)
-            self._add(make_rows())
+            self._add(make_call())
         elif self.owner is not None and not self.owner.announces:
-            self._add(make_rows())
+            self._add(make_call())
 
     def store(self, one_pass):
         """Sums an announced pass into the variables."""
@@ -154,13 +154,16 @@ class QuboAccumulator:
         """
         calls = [] if one_pass is None else one_pass.calls.get(self, [])
         if self.sums is not None:
-            problems = [_gram(call) for call in calls]
+            problems = [_gram(_normalized(call)) for call in calls]
             return _read_gram([self.sums.read(), *problems])
         if not calls:
             return None
-        if self.num_variables > WIDE:
-            return _read_rows(calls)
-        return _read_gram([_gram(call) for call in calls])
+        return _problem([_normalized(call) for call in calls], self.is_wide)
+
+    @property
+    def is_wide(self):
+        """Whether the rows are kept instead of summed, where they can be."""
+        return self.num_variables > WIDE
 
     def clear(self):
         """Empties the variables, if there are any."""
@@ -182,7 +185,44 @@ class QuboAccumulator:
                 f"{_keras.current_graph()}"
             )
         self.prepare()
-        self.sums.add(*_gram(call))
+        self.sums.add(*_gram(_normalized(call)))
+
+
+def bounds(problem):
+    """Tensors that are finite only if the whole problem is.
+
+    Couplings and fields are bounded by the diagonal of the couplings and the
+    offset (Cauchy-Schwarz), which are sums of squares: few numbers to look at.
+    """
+    return [problem.offset, ops.coupling_diagonal(problem)]
+
+
+def _normalized(call):
+    return ops.normalize(
+        call.rows, call.row_gradients, call.kept, batch=call.batch
+    )
+
+
+def _problem(calls, rows_kept):
+    """The problem of some `ops.CallRows` and its statistics."""
+    if rows_kept:
+        return _read_rows(calls)
+    problem, statistics = _read_gram([_gram(call) for call in calls])
+    if _num_replicas() == 1:
+        rows, gradients = _concatenated(calls)
+        problem = problem._replace(
+            normalized_rows=rows, row_gradients=gradients
+        )
+    return problem, statistics
+
+
+def _concatenated(calls):
+    if len(calls) == 1:
+        return calls[0].normalized_rows, calls[0].row_gradients
+    return (
+        tf.concat([call.normalized_rows for call in calls], axis=0),
+        tf.concat([call.row_gradients for call in calls], axis=0),
+    )
 
 
 def _gram(call):
@@ -252,9 +292,11 @@ class _Sums:
 
 def _read_gram(parts):
     problems, statistics = zip(*parts)
-    problem = ops.Problem(
-        *(tf.add_n([p[i] for p in problems]) for i in range(3))
-    )
+    problem = problems[0]
+    if len(problems) > 1:
+        problem = ops.Problem(
+            *(tf.add_n([p[i] for p in problems]) for i in range(3))
+        )
     statistics = _total(statistics)
     if _num_replicas() > 1:
         sums = _all_reduce(list(problem[:3]) + list(statistics[1:]))
@@ -264,8 +306,7 @@ def _read_gram(parts):
 
 
 def _read_rows(calls):
-    rows = tf.concat([call.normalized_rows for call in calls], axis=0)
-    gradients = tf.concat([call.row_gradients for call in calls], axis=0)
+    rows, gradients = _concatenated(calls)
     statistics = _total([ops.statistics(call) for call in calls])
     if _num_replicas() > 1:
         context = tf.distribute.get_replica_context()

@@ -27,7 +27,9 @@ class Problem(NamedTuple):
     """The QUBOs of one layer as tensors: `m` columns, `n` variables each.
 
     In the `gram` form `couplings` is set; in the `rows` form, for wide layers,
-    `normalized_rows` and `row_gradients` are, and no n x n matrix exists.
+    `normalized_rows` and `row_gradients` are, and no n x n matrix exists. Where
+    the rows of a `gram` problem are at hand they are there too: some backends
+    have a use for them.
     """
 
     couplings: Optional[tf.Tensor]  # n x n
@@ -35,6 +37,7 @@ class Problem(NamedTuple):
     offset: tf.Tensor  # m
     normalized_rows: Optional[tf.Tensor] = None  # B x n
     row_gradients: Optional[tf.Tensor] = None  # B x m
+    start: Optional[tf.Tensor] = None  # n x m, states to start a search from
 
 
 class Statistics(NamedTuple):
@@ -77,6 +80,15 @@ def row_weights(rows):
         1.0, tf.reduce_sum(tf.square(rows), axis=1, keepdims=True)
     )
     return weights, weights
+
+
+class LayerCall(NamedTuple):
+    """What one call of a layer leaves in a backward pass."""
+
+    rows: tf.Tensor  # B x n
+    row_gradients: tf.Tensor  # B x m
+    kept: Optional[tf.Tensor]  # B x 1, or `None`: rows with a gradient
+    batch: tf.Tensor  # scalar, the leading dimension of the layer's input
 
 
 class CallRows(NamedTuple):
@@ -188,15 +200,21 @@ def informed(problem):
     a field nor couplings to others, either sign of which is as good: they are
     held.
     """
-    diagonal = coupling_diagonal(problem)
-    steered = tf.reduce_any(problem.fields != 0, axis=0)
-    mask = (diagonal > 0)[:, None] & steered[None, :]
-    if problem.couplings is not None:
-        total = tf.reduce_sum(tf.abs(problem.couplings), axis=1)
-        mask &= (total > diagonal)[:, None] | (problem.fields != 0)
-    return mask
+    diagonal = coupling_diagonal(problem)[:, None]
+    moved = problem.fields != 0
+    steered = tf.reduce_any(moved, axis=0, keepdims=True)
+    if problem.couplings is None:
+        return (diagonal > 0) & steered
+    # An input that was never active has neither.
+    total = tf.reduce_sum(tf.abs(problem.couplings), axis=1, keepdims=True)
+    return ((total > diagonal) | moved) & steered
 
 
 def is_finite(tensors):
-    """Scalar: whether every entry of every tensor is finite."""
-    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(t)) for t in tensors])
+    """Scalar: whether every entry of every tensor is finite.
+
+    Told from their sums: one operation a tensor. A sum of finite numbers that
+    overflows counts as infinite.
+    """
+    sums = [tf.cast(tf.reduce_sum(tensor), tf.float32) for tensor in tensors]
+    return tf.math.is_finite(tf.add_n(sums))

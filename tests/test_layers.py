@@ -321,7 +321,7 @@ def test_nothing_is_recorded_without_qpsbgd(optimizer):
     model.compile(optimizer, tools.loss())
     calls = []
     for layer in model.layers[-2:]:
-        layer._call_rows = lambda *_: calls.append(_)
+        layer._layer_call = lambda *_: calls.append(_)
     model.fit(x, y, verbose=0)
     assert not calls
     for layer in model.layers[-2:]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pickle
 import threading
 import weakref
@@ -16,6 +17,8 @@ from keras_qpsbgd.backends import calls
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import check_number
 
+# Layers of at most so many weights are solved in one call.
+SMALL = 256
 # Compiled searches by class, then by configuration and shape.
 _compiled = weakref.WeakKeyDictionary()
 # Arguments of every host backend that are saved, if they are not the default.
@@ -273,7 +276,16 @@ class GraphBackend(Backend):
     numbers from `seed` with the stateless functions and `alg="philox"`: other
     generators differ between compiled and plain graphs. Backends of equal class
     and `get_config` share what was compiled.
+
+    Attributes:
+        compiled: whether `search` is compiled by itself. Keras does not compile
+            with XLA on a CPU, and searches are several times slower without.
+        scale_matters: whether the states depend on the scale of the gradients.
+            If not, the problems are not scaled.
     """
+
+    compiled = True
+    scale_matters = True
 
     def __init__(self):
         super().__init__()
@@ -287,29 +299,71 @@ class GraphBackend(Backend):
         """
         raise NotImplementedError
 
-    def solve_in_graph(self, problem, seed):
-        """`search`, compiled, with the check against ascent.
+    def start(self, problem):
+        """States (n, m) to start from, or `None`; found as `problem.start`.
 
-        Keras does not compile with XLA on a CPU, and the searches are several
-        times slower without, so they compile themselves.
+        This part is never compiled by itself: XLA on a CPU factorises a matrix
+        fifty times slower than TensorFlow does.
         """
+        del problem
+        return None
+
+    def solve_in_graph(self, problem, seed):
+        """`search`, with the check against ascent."""
+        (states,) = self._solve([problem], [seed], [1.0], _finished)
+        return states
+
+    def step_in_graph(self, problems, seeds, factors):
+        """The states that a training step moves along, 0 where it holds.
+
+        Args:
+            problems: list of `ops.Problem`, one per layer.
+            seeds: list of int32 tensors of shape (2,).
+            factors: list of scalars, the scales of the gradients, see
+                `ops.scale_problem`.
+        """
+        states = [None] * len(problems)
+        for group in _groups(problems):
+            found = self._solve(
+                *([part[i] for i in group] for part in (problems, seeds)),
+                [factors[i] for i in group],
+                _finished_and_held,
+            )
+            for i, layer in zip(group, found):
+                states[i] = layer
+        return states
+
+    def _solve(self, problems, seeds, factors, finish):
+        problems = [
+            problem._replace(start=self.start(problem)) for problem in problems
+        ]
+
+        def solve(problems, seeds, factors):
+            if self.scale_matters:
+                problems = map(ops.scale_problem, problems, factors)
+            return [
+                finish(self.search(problem, seed), problem)
+                for problem, seed in zip(problems, seeds)
+            ]
+
+        if not self.compiled:
+            return solve(problems, seeds, factors)
+        problems = [_without_rows(problem) for problem in problems]
+        factors = [tf.convert_to_tensor(factor) for factor in factors]
         # Compiling takes longer than solving, so equal backends share their
         # functions; one per shape, since a shared one would count every
         # layer's shape as a retracing, and warn.
         config = json.dumps(self.get_config(), sort_keys=True, default=repr)
-        shape = (tuple(problem.fields.shape), problem.couplings is None)
+        shapes = tuple(
+            (*problem.fields.shape, problem.couplings is None)
+            for problem in problems
+        )
         functions = _compiled.setdefault(type(self), {})
-        if (config, shape) not in functions:
-
-            @tf.function(
-                jit_compile=True, reduce_retracing=True, autograph=False
+        if (config, shapes, finish) not in functions:
+            functions[config, shapes, finish] = tf.function(
+                solve, jit_compile=True, reduce_retracing=True, autograph=False
             )
-            def compiled(problem, seed):
-                states = self.search(problem, seed)
-                return ops.never_ascend(states, problem.fields)
-
-            functions[config, shape] = compiled
-        return functions[config, shape](problem, seed)
+        return functions[config, shapes, finish](problems, seeds, factors)
 
     def sample(self, qubo, seed):
         problem = ops.Problem(
@@ -319,6 +373,38 @@ class GraphBackend(Backend):
         )
         seed = tf.constant([seed, 0], tf.int32)
         return self.solve_in_graph(problem, seed).numpy()[None], {}
+
+
+def _groups(problems):
+    """Which layers are solved in one call, as lists of indices.
+
+    The small ones together: a call costs more than they do. Others by
+    themselves: layers of one shape then share what was compiled, and run at the
+    same time where there are several cores.
+    """
+    sizes = [math.prod(problem.fields.shape) for problem in problems]
+    small = [i for i, size in enumerate(sizes) if size <= SMALL]
+    groups = [[i] for i, size in enumerate(sizes) if size > SMALL]
+    return groups + [small] if small else groups
+
+
+def _without_rows(problem):
+    """Without the rows, if there are couplings.
+
+    Their number would be a shape to compile for, and ragged last batches exist.
+    """
+    if problem.couplings is None:
+        return problem
+    return problem._replace(normalized_rows=None, row_gradients=None)
+
+
+def _finished(states, problem):
+    return ops.never_ascend(states, problem.fields)
+
+
+def _finished_and_held(states, problem):
+    states = ops.never_ascend(states, problem.fields)
+    return tf.where(ops.informed(problem), states, 0.0)
 
 
 def _float32(array):

@@ -25,20 +25,22 @@ TENURE = 3
 TENURE_SPREAD = 6
 TENURE_TABLE = 64
 # The search ends early once fewer than a sixth of the lanes have found anything
-# better during the last fifth of the steps, and of 32 steps.
+# better during the last fifth of the steps, and of 16 steps.
 WINDOW = 5
-LEAST_WINDOW = 32
+LEAST_WINDOW = 16
 LIVELY = 6
 # Energies of restarts closer than this, relative to the largest, are a tie.
 TIE = 1e-6
 # The key of no flip.
 NONE = tf.int32.max
-# The least key of a lane is sought in this many pieces at once.
+# The least key of a lane is sought in so many pieces at once, of so many
+# entries at least.
 PIECES = 16
+LEAST_WIDTH = 8
 
 
 def greedy(problem, seed):
-    """Best-improvement descent from sign(-s)."""
+    """Best-improvement descent from `problem.start`, else from sign(-s)."""
     del seed
     lanes = _Lanes(problem, 1)
 
@@ -60,7 +62,8 @@ def greedy(problem, seed):
 def tabu(problem, seed, steps, restarts):
     """1-opt tabu search.
 
-    Restart 0 starts from sign(-s), the others at random. Each step takes the
+    Restart 0 starts from `problem.start`, or from sign(-s) if there is none,
+    the others at random. Each step takes the
     best flip that is not tabu, uphill too; a tabu flip is allowed if it beats
     the best energy of the lane.
 
@@ -105,15 +108,17 @@ def tabu(problem, seed, steps, restarts):
         goes_on, body, (0, h, turns, zero, zero, history)
     )
     # Replaying the flips up to the best step is cheaper than copying the best
-    # state whenever one is found. Column n takes those that were none.
+    # state whenever one is found; index n stands for no flip.
     flips = history.stack()
-    counted = tf.cast(tf.range(steps)[:, None] < best_step[None, :], tf.int32)
-    lane = tf.tile(tf.range(lanes.count)[None, :], (steps, 1))
-    parity = tf.scatter_nd(
-        tf.stack([lane, flips], axis=-1), counted, (lanes.count, lanes.n + 1)
-    )
-    odd = tf.cast(parity[:, : lanes.n] % 2, tf.float32)
-    return lanes.best(lanes.start * (1.0 - 2.0 * odd))
+    index = tf.range(lanes.n)[None, :]
+
+    def replay(step, g):
+        flip = tf.where(step < best_step, flips[step], lanes.n)
+        return step + 1, tf.where(index == flip[:, None], -g, g)
+
+    last = tf.reduce_max(best_step)
+    _, g = tf.while_loop(lambda step, _: step < last, replay, (0, lanes.start))
+    return lanes.best(g)
 
 
 class _Lanes:
@@ -136,7 +141,8 @@ class _Lanes:
         self.largest = 2 ** (31 - self.shift)
 
         couplings = tf.linalg.set_diag(couplings, tf.zeros((self.n,)))
-        reach = tf.reduce_sum(tf.abs(couplings), axis=1)
+        # Symmetric, so either axis will do, and XLA is faster along this one.
+        reach = tf.reduce_sum(tf.abs(couplings), axis=0)
         self.active = reach > 0
         # Beyond its reach a field decides its variable, whatever its size:
         # clipped, it cannot take the bits of the others.
@@ -155,6 +161,10 @@ class _Lanes:
         self.changes = tf.concat([-rows, rows, tf.zeros_like(rows[:1])], 0)
 
         self.start = ops.sign(-tf.transpose(problem.fields))
+        if problem.start is not None:
+            self.start = tf.where(
+                self.active, tf.transpose(problem.start), self.start
+            )
         if restarts > 1:
             # Integers: philox gives compiled and plain graphs the same integers
             # but not the same floats.
@@ -204,10 +214,10 @@ class _Lanes:
             limit *= -(2**self.shift)
         # Under XLA a reduction along a row is slow. The minimum of pieces of
         # it, all of the same width, is not.
-        width = -(-self.n // PIECES)
+        width = min(max(-(-self.n // PIECES), LEAST_WIDTH), self.n)
         least = None
-        for piece in range(PIECES):
-            begin = min(piece * width, self.n - width)
+        for begin in range(0, self.n, width):
+            begin = min(begin, self.n - width)
             part = slice(begin, begin + width)
             low_bits = 2 * tf.range(begin, begin + width) + 1
             turn = turns[:, part]

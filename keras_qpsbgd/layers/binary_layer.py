@@ -131,7 +131,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
         def identity(product):
             def backward(upstream):
                 self._accumulator.record(
-                    lambda: self._call_rows(inputs, weights, upstream)
+                    lambda: self._layer_call(inputs, weights, upstream)
                 )
                 return upstream
 
@@ -139,15 +139,13 @@ class BinaryLayer(_keras.keras.layers.Layer):
 
         return identity(product)
 
-    def _call_rows(self, inputs, weights, upstream):
+    def _layer_call(self, inputs, weights, upstream):
         batch = tf.shape(tf.nest.flatten(inputs)[0])[0]
         if self._has_rows():
-            return ops.normalize(
-                self.rows(inputs), self.row_gradients(upstream), batch=batch
-            )
-        return ops.normalize(
-            *self._jacobian_rows(inputs, weights, upstream), batch=batch
-        )
+            rows, gradients = self.rows(inputs), self.row_gradients(upstream)
+            return ops.LayerCall(rows, gradients, None, batch)
+        rows, gradients, kept = self._jacobian_rows(inputs, weights, upstream)
+        return ops.LayerCall(rows, gradients, kept, batch)
 
     def _jacobian_rows(self, inputs, weights, upstream):
         """Rows, gradients and kept rows of the flattened kernel.

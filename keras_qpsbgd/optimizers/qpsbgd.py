@@ -331,16 +331,15 @@ class QPSBGD(_keras.Optimizer):
             for (_, variable, acc), problem in zip(binary, gathered)
             if problem is not None
         ]
+        # The gradient of a kernel is a product of what an announced pass has
+        # recorded. If that is finite it need not be made, so it is not looked
+        # at, and TensorFlow leaves it out.
         checked = [
             grad.values if isinstance(grad, tf.IndexedSlices) else grad
-            for grad, _, _ in binary + real
+            for grad, _, _ in (real if one_pass is not None else binary + real)
         ]
-        checked += [part.fields for _, _, (part, _) in found]
-        checked += [
-            part.couplings
-            for _, _, (part, _) in found
-            if part.couplings is not None
-        ]
+        for _, _, (problem, _) in found:
+            checked += accumulator.bounds(problem)
         finite = _all_replicas(ops.is_finite(checked))
 
         def update(real_grads, problems):
@@ -413,33 +412,39 @@ class QPSBGD(_keras.Optimizer):
         return states
 
     def _solve_all(self, kernels, problems):
-        scaled, seeds = [], []
-        for index, (problem, statistics) in enumerate(problems):
-            factor = self._scale.factor(problem, statistics, self._loss_scale())
-            scaled.append(ops.scale_problem(problem, factor))
-            seeds.append(
-                tf.stack(
-                    [
-                        tf.convert_to_tensor(self._seed) + 7919 * index,
-                        tf.cast(self.iterations, tf.int32),
-                    ]
-                )
-            )
+        loss_scale = self._loss_scale()
+        factors = [
+            self._scale.factor(problem, statistics, loss_scale)
+            for problem, statistics in problems
+        ]
+        problems = [problem for problem, _ in problems]
+        step = tf.cast(self.iterations, tf.int32)
+        first = tf.convert_to_tensor(self._seed)
+        seeds = [
+            tf.stack([first + 7919 * index, step])
+            for index in range(len(problems))
+        ]
         if self._recorder.on_host and kernels:
-            names = [acc.name for _, acc in kernels]
-            solved, messages = self._host_call()(scaled, seeds, names)
-            if self.on_failure == "raise":
-                solved = _unless_failed(messages, solved)
+            states = self._solve_on_host(kernels, problems, factors, seeds)
         else:
-            solved = [
-                self.backend.solve_in_graph(problem, seed)
-                for problem, seed in zip(scaled, seeds)
-            ]
+            states = self.backend.step_in_graph(problems, seeds, factors)
         return [
-            tf.reshape(
-                tf.where(ops.informed(problem), states, 0.0), acc.kernel.shape
-            )
-            for problem, states, (_, acc) in zip(scaled, solved, kernels)
+            tf.reshape(found, acc.kernel.shape)
+            for found, (_, acc) in zip(states, kernels)
+        ]
+
+    def _solve_on_host(self, kernels, problems, factors, seeds):
+        scaled = [
+            ops.scale_problem(problem, factor)
+            for problem, factor in zip(problems, factors)
+        ]
+        names = [acc.name for _, acc in kernels]
+        solved, messages = self._host_call()(scaled, seeds, names)
+        if self.on_failure == "raise":
+            solved = _unless_failed(messages, solved)
+        return [
+            tf.where(ops.informed(problem), states, 0.0)
+            for problem, states in zip(scaled, solved)
         ]
 
     def _host_call(self):
