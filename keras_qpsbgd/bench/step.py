@@ -11,7 +11,9 @@ fewer and shorter blocks.
 - `solve`: the QUBOs of a layer of 784 inputs and 256 outputs, 64 rows, solved
   inside a graph, by the layer's own forward and backward pass (outputs,
   gradients of kernel and inputs); with and without the making of the problem
-  from rows and gradients.
+  from rows and gradients. The target is for the problem given: in training the
+  kernel's gradient is not made, and the problem's fields, a product of the same
+  size, take its place.
 """
 
 import dataclasses
@@ -49,6 +51,7 @@ SOLVE_TARGETS = {DEFAULT: 3.0, "ridge": 1.0}
 
 LAYER = "layer"
 SOLVE = "solve"
+GIVEN = ", problem given"
 INPUTS, OUTPUTS, ROWS = 784, 256, 64
 CALLS_PER_GRAPH = 8
 # Of the figure. Told apart with any kind of colour vision (Okabe and Ito).
@@ -154,7 +157,7 @@ def _measure_solve(solvers, options):
             return solve(layer_calls.problem(*pair), tf.constant([index, 0]))
 
         sides[name] = layer_calls.side(from_rows, pairs, repeats, blocks)
-        sides[f"{name}, problem given"] = layer_calls.side(
+        sides[f"{name}{GIVEN}"] = layer_calls.side(
             from_problem, problems, repeats, blocks
         )
     yardstick = layer_calls.side(forward_and_backward, pairs, repeats, blocks)
@@ -250,11 +253,11 @@ def verdicts(results):
                 )
     for solver, target in SOLVE_TARGETS.items():
         sides = result.get(SOLVE, {"sides": {}})["sides"]
-        if solver in sides:
+        if f"{solver}{GIVEN}" in sides:
             check(
-                sides[solver]["cpu_ratio"],
+                sides[f"{solver}{GIVEN}"]["cpu_ratio"],
                 target,
-                f"solve from rows / forward + backward, {solver}, {note}",
+                f"solve / forward + backward, {solver}, {note}",
             )
     threads = min(results)
     if LAYER in results[threads]:
