@@ -6,6 +6,7 @@ Energies are compared in units of E_rand, the mean energy of a random state.
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import ops
@@ -26,7 +27,7 @@ CELLS = (
     ),
     instances.Cell(30, "htanh", 0.1, planted=True),
 )
-GRAM, ROWS = (24, 6), (40, 6)
+GRAM, ROWS = (34, 6), (40, 6)
 # Of E_rand: what float32 sums may differ by.
 ROUNDING = 1e-5
 
@@ -102,11 +103,25 @@ def test_ridge_by_rows_is_ridge_by_inputs(cell):
     expected = relaxed.ridge_solution(inputs).numpy()
     scale = abs(expected).max()
     qubo = value(problem)
-    matrix = qubo.couplings + 0.1 * np.trace(qubo.couplings) / 24 * np.eye(24)
+    n = qubo.num_variables
+    matrix = qubo.couplings + 0.1 * np.trace(qubo.couplings) / n * np.eye(n)
     exact = np.linalg.solve(matrix, -qubo.fields / 2)
     np.testing.assert_allclose(expected, exact, atol=1e-3 * scale)
-    for other in (problem, rows):
-        found = relaxed.ridge_solution(other).numpy()
+
+    @tf.function
+    def of_any_batch(z, v):  # as in `fit`, which does not know its size
+        return relaxed.ridge_solution(
+            problem._replace(normalized_rows=z, row_gradients=v)
+        )
+
+    unknown = of_any_batch.get_concrete_function(
+        tf.TensorSpec((None, n)), tf.TensorSpec((None, 6))
+    )
+    for found in (
+        relaxed.ridge_solution(problem),
+        relaxed.ridge_solution(rows),
+        unknown(problem.normalized_rows, problem.row_gradients),
+    ):
         np.testing.assert_allclose(found, exact, atol=1e-3 * scale)
 
 
@@ -175,20 +190,115 @@ def test_seeded_never_ascending_and_held(preset, shape):
         assert np.all((fields * states).sum(axis=0) <= slack)
 
 
+class Uphill(kq.backends.GraphBackend):
+    """The worst states, or the signs of what does not depend on the scale."""
+
+    name = "uphill"
+
+    def __init__(self, compiled):
+        super().__init__()
+        self.compiled = compiled
+
+    def search(self, problem, seed):
+        del seed
+        return ops.sign(problem.fields)
+
+
+class Threshold(Uphill):
+    """States that depend on the scale."""
+
+    def search(self, problem, seed):
+        del seed
+        return ops.sign(-problem.fields - 1.0)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_step_turns_round_and_scales(compiled):
+    problem = layer(CELLS[1], (5, 4))
+    (states,) = Uphill(compiled).step_in_graph([problem], [SEED], [2.0])
+    (held,) = np.nonzero(states.numpy().any(axis=0))
+    expected = np.where(problem.fields.numpy() > 0, -1.0, 1.0)[:, held]
+    expected[2] = 0.0
+    np.testing.assert_array_equal(states.numpy()[:, held], expected)
+
+    backend = Threshold(compiled)
+    found = {}
+    for factor in (0.1, 100.0):
+        (found[factor],) = backend.step_in_graph([problem], [SEED], [factor])
+        scaled = ops.scale_problem(problem, factor)
+        plain = backend.solve_in_graph(scaled, SEED).numpy()
+        plain[~ops.informed(scaled).numpy()] = 0.0
+        np.testing.assert_array_equal(found[factor], plain)
+    assert np.any(found[0.1] != found[100.0])
+
+
 def test_layers_solved_together_are_the_layers_solved_alone():
-    backend = kq.backends.get("native")
-    problems = [layer(CELLS[1], shape) for shape in ((5, 4), (8, 3))]
-    problems.append(layer(CELLS[2], (8, 3), seed=1))
+    backend = kq.backends.get({"name": "native", "preset": "balanced"})
+    shapes = ((5, 4), (20, 4), (20, 4))
+    problems = [layer(CELLS[1], shape) for shape in shapes]
     sizes = [problem.fields.shape.num_elements() for problem in problems]
     assert max(sizes) <= backend_module.SMALL
     seeds = [tf.constant([i, 1]) for i in range(3)]
-    factors = [tf.constant(1.0 + i) for i in range(3)]
+    factors = [tf.constant(0.1 * (1.0 + i)) for i in range(3)]
     together = backend.step_in_graph(problems, seeds, factors)
     for index, found in enumerate(together):
         (alone,) = backend.step_in_graph(
             *([part[index]] for part in (problems, seeds, factors))
         )
         np.testing.assert_array_equal(found, alone)
+
+
+def test_shared_functions_do_not_change_with_a_backend():
+    backend_module._compiled.clear()
+    first = kq.backends.get("native")
+    narrow, wide = layer(CELLS[0], ROWS), layer(CELLS[1], ROWS)
+    first.solve_in_graph(narrow, SEED)
+    first.preset = "accurate"
+    found = kq.backends.get("native").solve_in_graph(
+        wide._replace(
+            normalized_rows=tf.pad(wide.normalized_rows, [[0, 1], [0, 0]]),
+            row_gradients=tf.pad(wide.row_gradients, [[0, 1], [0, 0]]),
+        ),
+        SEED,
+    )
+    expected = sweeps.cyclic_sweeps(wide, SEED, 1)
+    np.testing.assert_allclose(
+        energies(wide, found), energies(wide, expected), atol=ROUNDING
+    )
+
+
+def test_the_gradient_of_a_kernel_is_not_made():
+    """In `fit` nothing that has an effect depends on it."""
+    model = keras.Sequential(
+        [keras.layers.InputLayer((7,)), kq.layers.BinaryDense(3)]
+    )
+    model.compile(kq.QPSBGD(seed=0), "mse")
+    x, y = tf.ones((5, 7)), tf.ones((5, 3))
+    model.fit(x, y, verbose=0)
+    step = tf.function(lambda x, y: model.train_step((x, y)), autograph=False)
+    step(x, y)
+    graph = step.get_concrete_function(x, y).graph
+    products = [op for op in graph.get_operations() if op.type == "MatMul"]
+    made = [
+        op
+        for op in products
+        if op.name.startswith("gradient_tape") and op.outputs[0].shape == (7, 3)
+    ]
+    assert made  # Keras asks for it, ...
+    needed, todo = (
+        set(),
+        [
+            op
+            for op in graph.get_operations()
+            if op.op_def.is_stateful and op.type != "ReadVariableOp"
+        ],
+    )
+    while todo:
+        op = todo.pop()
+        if op not in needed:
+            needed.add(op)
+            todo += [tensor.op for tensor in op.inputs] + op.control_inputs
+    assert not needed & set(made)  # ... but TensorFlow leaves it out
 
 
 def test_a_ragged_last_batch_compiles_no_search(monkeypatch):

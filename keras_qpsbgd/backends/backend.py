@@ -1,5 +1,6 @@
 """The contract between QUBOs and whatever solves them."""
 
+import copy
 import dataclasses
 import json
 import math
@@ -302,8 +303,10 @@ class GraphBackend(Backend):
     def start(self, problem):
         """States (n, m) to start from, or `None`; found as `problem.start`.
 
-        This part is never compiled by itself: XLA on a CPU factorises a matrix
-        fifty times slower than TensorFlow does.
+        It is independent of the scale of the gradients, which is not applied
+        yet. This part is not compiled by itself, since XLA on a CPU factorises
+        a matrix fifty times slower than TensorFlow does; in a model that is
+        compiled whole (`jit_compile=True`) it is.
         """
         del problem
         return None
@@ -338,11 +341,14 @@ class GraphBackend(Backend):
             problem._replace(start=self.start(problem)) for problem in problems
         ]
 
+        # What is shared must not change with this backend.
+        backend = copy.copy(self) if self.compiled else self
+
         def solve(problems, seeds, factors):
-            if self.scale_matters:
+            if backend.scale_matters:
                 problems = map(ops.scale_problem, problems, factors)
             return [
-                finish(self.search(problem, seed), problem)
+                finish(backend.search(problem, seed), problem)
                 for problem, seed in zip(problems, seeds)
             ]
 

@@ -41,14 +41,15 @@ class NativeBackend(GraphBackend):
     - up to 16 inputs: exact, by enumeration;
     - above: 1-opt descent or tabu search from the rounded ridge solution, which
       is nearer to the optimum than sign(-s) and costs one factorisation;
-    - wide layers (rows kept, or more than 50,000 weights): sweeps from zero.
+    - wide layers (rows kept, or more than 50,000 weights, with `"accurate"`
+      200,000): sweeps from zero.
 
     Args:
         preset: `"fast"` (descent; 1 sweep), `"balanced"` (tabu, 0.75n steps; 2
-            sweeps) or `"accurate"` (tabu, 10n steps and 3 restarts, more up to
-            64 inputs, and up to 200,000 weights; 8 sweeps). Trained networks
-            are as good with `"fast"`, see `python -m keras_qpsbgd bench
-            quality`; the others find lower energies.
+            sweeps) or `"accurate"` (tabu, 10n steps and 3 restarts, with up to
+            64 inputs more; 8 sweeps). The slower ones find lower energies
+            (`python -m keras_qpsbgd bench solver`); what that is worth in
+            training, `bench quality` tells.
     """
 
     name = "native"
@@ -59,6 +60,7 @@ class NativeBackend(GraphBackend):
                 f"`preset` must be one of {sorted(PRESETS)}. "
                 f"Received: preset={preset!r}"
             )
+        super().__init__()
         self.preset = preset
 
     def start(self, problem):

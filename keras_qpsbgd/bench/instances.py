@@ -65,7 +65,7 @@ class Instance:
         planted: whether the gradients hide a state.
 
     Attributes:
-        problem: `ops.Problem` with couplings.
+        problem: `ops.Problem` with couplings, and rows beside them.
         rows_problem: the same with rows.
         qubo: the same as `Qubo`, float32 numbers in float64.
     """
@@ -89,7 +89,9 @@ class Instance:
         call = ops.normalize(rows, tf.constant(v, tf.float32), batch=batch)
         z, v = call.normalized_rows, call.row_gradients
         self.rows_problem = ops.rows_problem(z, v)
-        self.problem = ops.gram_problem(z, v)
+        self.problem = ops.gram_problem(z, v)._replace(
+            normalized_rows=z, row_gradients=v
+        )
         self.qubo = _value(self.problem)
 
     @classmethod
@@ -125,3 +127,25 @@ def gaps(energies, best, qubo):
     """(E - E_best) / (E_rand - E_best) of each column."""
     reach = np.maximum(qubo.random_energy() - best, 1e-30)
     return (energies - best) / reach
+
+
+def copies(problem, count):
+    """The same problem in other units, several times.
+
+    For calls in one graph: TensorFlow would compute once what the calls for
+    one problem have in common.
+    """
+    found = []
+    for index in range(count):
+        factor = 1.0 + 0.01 * index
+        root = factor**0.5
+        units = (factor, factor, factor, root, root)
+        found.append(
+            ops.Problem(
+                *(
+                    None if part is None else part * unit
+                    for part, unit in zip(problem[:5], units)
+                )
+            )
+        )
+    return found

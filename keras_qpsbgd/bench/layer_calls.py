@@ -30,9 +30,11 @@ def draw(inputs, outputs, rows, calls):
 def problem(rows, gradients):
     """The `ops.Problem` of a layer, in the form that `fit` gives it."""
     call = ops.normalize(rows, gradients, batch=rows.shape[0])
-    wide = rows.shape[1] > accumulator.WIDE
-    make = ops.rows_problem if wide else ops.gram_problem
-    return make(call.normalized_rows, call.row_gradients)
+    found = ops.rows_problem(call.normalized_rows, call.row_gradients)
+    if rows.shape[1] > accumulator.WIDE:
+        return found
+    summed = ops.gram_problem(call.normalized_rows, call.row_gradients)
+    return found._replace(couplings=summed.couplings)
 
 
 def side(function, arguments, repeats, blocks):

@@ -45,8 +45,8 @@ def _look(steps_taken, caller):
         # Whether there is a progress bar an optimizer cannot know, so this is
         # left to a logger, which can be silenced.
         _logger.warning(
-            "The first training step has been compiling for %g s. This is done "
-            "once for each shape of a layer; further steps do not wait for it.",
+            "The first training step has not ended after %g s; it is probably "
+            "being compiled. This is done once for each shape of a layer.",
             SECONDS,
         )
 
