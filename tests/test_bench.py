@@ -246,7 +246,7 @@ def step_result(ratio):
             name: row(*step.SOLVERS) for name in step.networks.NETWORKS
         },
         step.LAYER: row("BinaryDense"),
-        step.SOLVE: row(*step.SOLVERS),
+        step.SOLVE: row(*(name + step.GIVEN for name in step.SOLVERS)),
     }
 
 

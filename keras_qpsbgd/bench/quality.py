@@ -292,7 +292,7 @@ def verdicts(results):
                 continue
             text = (
                 f"{name}: {default} - accurate = {difference:+.2f} "
-                f"(>= -{plain:.2f}; SE of the difference {error:.2f})"
+                f"(>= -{plain:.2f})"
             )
             found.append((difference >= -plain, text + SAME.get(name, "")))
     return found
