@@ -51,8 +51,7 @@ class Statistics(NamedTuple):
 
 def sign(x):
     """Sign with `sign(0) = +1`, so that every weight is +1 or -1."""
-    one = tf.ones_like(x)
-    return tf.where(x >= 0, one, -one)
+    return tf.where(x >= 0, tf.constant(1, x.dtype), tf.constant(-1, x.dtype))
 
 
 @tf.custom_gradient
@@ -189,7 +188,7 @@ def random_energy(problem):
 def never_ascend(states, problem_fields):
     """Replaces a column g with s'g > 0 by -g, whose energy is lower."""
     ascent = tf.reduce_sum(problem_fields * states, axis=0, keepdims=True) > 0
-    return tf.where(ascent, -states, states)
+    return states * tf.where(ascent, -1.0, 1.0)
 
 
 def informed(problem):

@@ -341,8 +341,16 @@ class GraphBackend(Backend):
             problem._replace(start=self.start(problem)) for problem in problems
         ]
 
+        if not self.compiled:
+            return [
+                self._solve_plainly(*layer, finish)
+                for layer in zip(problems, seeds, factors)
+            ]
+        problems = [_without_rows(problem) for problem in problems]
+        factors = [tf.convert_to_tensor(factor) for factor in factors]
+        config = json.dumps(self.get_config(), sort_keys=True, default=repr)
         # What is shared must not change with this backend.
-        backend = copy.copy(self) if self.compiled else self
+        backend = copy.copy(self)
 
         def solve(problems, seeds, factors):
             if backend.scale_matters:
@@ -352,24 +360,18 @@ class GraphBackend(Backend):
                 for problem, seed in zip(problems, seeds)
             ]
 
-        if not self.compiled:
-            return solve(problems, seeds, factors)
-        problems = [_without_rows(problem) for problem in problems]
-        factors = [tf.convert_to_tensor(factor) for factor in factors]
-        # Compiling takes longer than solving, so equal backends share their
-        # functions; one per shape, since a shared one would count every
-        # layer's shape as a retracing, and warn.
-        config = json.dumps(self.get_config(), sort_keys=True, default=repr)
-        shapes = tuple(
-            (*problem.fields.shape, problem.couplings is None)
-            for problem in problems
-        )
-        functions = _compiled.setdefault(type(self), {})
-        if (config, shapes, finish) not in functions:
-            functions[config, shapes, finish] = tf.function(
-                solve, jit_compile=True, reduce_retracing=True, autograph=False
-            )
-        return functions[config, shapes, finish](problems, seeds, factors)
+        key = (config, finish, *map(_shape, problems))
+        return _shared(type(self), key, solve)(problems, seeds, factors)
+
+    def _solve_plainly(self, problem, seed, factor, finish):
+        """Without compiling the search; what follows it is, if it is large."""
+        if self.scale_matters:
+            problem = ops.scale_problem(problem, factor)
+        states = self.search(problem, seed)
+        problem = _without_rows(problem)
+        if math.prod(problem.fields.shape) > SMALL:
+            finish = _shared(GraphBackend, (finish, _shape(problem)), finish)
+        return finish(states, problem)
 
     def sample(self, qubo, seed):
         problem = ops.Problem(
@@ -379,6 +381,25 @@ class GraphBackend(Backend):
         )
         seed = tf.constant([seed, 0], tf.int32)
         return self.solve_in_graph(problem, seed).numpy()[None], {}
+
+
+def _shape(problem):
+    return (*problem.fields.shape, problem.couplings is None)
+
+
+def _shared(owner, key, function):
+    """`function`, compiled, or what was compiled for an equal key.
+
+    Compiling takes longer than solving, so equal backends share their
+    functions; one per shape, since a shared one would count every layer's shape
+    as a retracing, and warn.
+    """
+    functions = _compiled.setdefault(owner, {})
+    if key not in functions:
+        functions[key] = tf.function(
+            function, jit_compile=True, reduce_retracing=True, autograph=False
+        )
+    return functions[key]
 
 
 def _groups(problems):

@@ -1,5 +1,8 @@
 """Exact solution by enumeration of all states."""
 
+import functools
+import operator
+
 import numpy as np
 import tensorflow as tf
 
@@ -33,15 +36,11 @@ def enumerate_states(problem):
     table = (
         _quadratic(first, couplings[:half, :half])[:, None]
         + _quadratic(second, couplings[half:, half:])[None, :]
-        + tf.matmul(
-            tf.matmul(2.0 * first, couplings[:half, half:]),
-            second,
-            transpose_b=True,
-        )
+        + _product(2.0 * _product(first, couplings[:half, half:]), second.T)
     )
     # s'g = s_a'a + s_b'b, (m, number of a) and (m, number of b)
-    linear_first = tf.matmul(problem.fields[:half], first, True, True)
-    linear_second = tf.matmul(problem.fields[half:], second, True, True)
+    linear_first = _product(tf.transpose(problem.fields[:half]), first.T)
+    linear_second = _product(tf.transpose(problem.fields[half:]), second.T)
 
     # Piece by piece: under XLA a reduction along a whole row is slow.
     best_of_first = None
@@ -79,12 +78,25 @@ def _all_states(n):
     """All 2^n states of n variables as rows, (2^n, n)."""
     index = np.arange(2**n)[:, None]
     bits = (index >> np.arange(n)[None, ::-1]) & 1
-    return tf.constant(1.0 - 2.0 * bits, tf.float32)
+    return np.float32(1.0 - 2.0 * bits)
 
 
 def _quadratic(states, couplings):
     """g'Qg of each row g."""
-    return tf.reduce_sum(tf.matmul(states, couplings) * states, axis=1)
+    return tf.reduce_sum(_product(states, couplings) * states, axis=1)
+
+
+def _product(left, right):
+    """The matrix product, as a sum of outer products.
+
+    XLA hands a product to its threads, which for matrices as small as these
+    takes longer than to compute it.
+    """
+    terms = (
+        left[:, i, None] * right[i][None, :] for i in range(right.shape[0])
+    )
+    none = tf.zeros((left.shape[0], right.shape[1]))
+    return functools.reduce(operator.add, terms, none)
 
 
 def _first_true(mask):
