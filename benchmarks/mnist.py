@@ -149,7 +149,7 @@ def main():
     add("--rate", type=float, default=QPSBGD_RATE, help="of QP-SBGD")
     add("--kappa", type=float, help="of QP-SBGD")
     add("--adam-rate", type=float, default=ADAM_RATE, help="of Adam")
-    add("--preset", default="balanced", help="of the native backend")
+    add("--preset", default="balanced", help="of native (default: balanced)")
     add("--no-test", action="store_true", help="do not look at the test images")
     add("--progress", action="store_true", help="show Keras's progress bars")
     arguments = parser.parse_args()

@@ -31,7 +31,7 @@ from keras_qpsbgd.bench.progress import say
 from keras_qpsbgd.layers import BinaryDense
 from keras_qpsbgd.optimizers import QPSBGD
 
-HELP = "a whole training step, in steps of Adam (10 minutes)"
+HELP = "a whole training step, in steps of Adam (25 minutes)"
 THREADS = (1, 2)
 
 DEFAULT = backends.get("native").preset
