@@ -50,7 +50,7 @@ _SAMPLERS = {
 _entries = {
     "native": _Entry(
         _builtin("native", "NativeBackend"),
-        "exact up to 16 inputs, tabu search and sweeps above; in the graph",
+        "exact up to 16 inputs, local search and sweeps above; in the graph",
     ),
     "exact": _Entry(
         _builtin("exact", "ExactBackend"),
