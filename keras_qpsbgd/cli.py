@@ -339,6 +339,15 @@ def _bench(arguments):
             file=sys.stderr,
         )
         return 1
+    known = [name for suite in names for name in SUITES[suite].names()]
+    unknown = [name for name in arguments.only if name not in known]
+    if unknown:
+        allowed = ", ".join(dict.fromkeys(known))
+        print(
+            f"`--only` takes {allowed}. Received: {' '.join(unknown)}",
+            file=sys.stderr,
+        )
+        return 1
     options = Options(
         quick=arguments.quick,
         seeds=arguments.seeds,

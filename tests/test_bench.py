@@ -87,6 +87,7 @@ def suite(monkeypatch):
         path.write_text(matplotlib.__name__ + str(sorted(results)))
 
     suite = types.SimpleNamespace(
+        names=list,
         HELP="what it is",
         THREADS=(1, 2),
         table=lambda results: f"the table of {sorted(results)}",
@@ -143,6 +144,12 @@ def test_unknown_suite(capsys):
     assert cli.main(["bench", "stp"]) == 1
     assert "`SUITE` must be one of step" in (err := capsys.readouterr().err)
     assert err.endswith("Received: stp\n")
+
+
+def test_unknown_row(capsys):
+    assert cli.main(["bench", "step", "--only", "fast", "fsat"]) == 1
+    assert "`--only` takes 16-4-4-2, " in (err := capsys.readouterr().err)
+    assert err.endswith("Received: fsat\n")
 
 
 def test_help_lists_the_suites_and_their_time(capsys):

@@ -90,6 +90,11 @@ class Clock(keras.callbacks.Callback):
             self._start = time.perf_counter()
 
 
+def names():
+    """What `--only` takes."""
+    return [*COURSES, *tasks.METHODS]
+
+
 def measure(options):
     """Trains; see the module."""
     result = {}

@@ -87,6 +87,11 @@ def _key(job):
     return json.dumps(job, sort_keys=True)
 
 
+def names():
+    """What `--only` takes."""
+    return [*SEEDS, *METHODS]
+
+
 def measure(options):
     """Trains; see the module."""
     runs = Runs(pathlib.Path(options.output, "bench-quality.jsonl"))

@@ -61,6 +61,11 @@ COLORS = {
 MARKERS = {"native": "o", "ridge": "^", "step": "s", "Adam": "x"}
 
 
+def names():
+    """What `--only` takes."""
+    return [*RANGES, MEMORY]
+
+
 def measure(options):
     """Times of each point of each series, and the memory of some."""
     results = {"series": {}}

@@ -64,6 +64,12 @@ BLOCK_SECONDS = 0.05
 MOST_CALLS = 32
 
 
+def names():
+    """What `--only` takes."""
+    sizes = [f"n={n}" for n in SIZES]
+    return [*sizes, OPTIMUM, *_ours(), *(rival.name for rival in rivals.RIVALS)]
+
+
 def measure(options):
     """Measures; see the module."""
     sizes = QUICK_SIZES if options.quick else tuple(SIZES)

@@ -61,6 +61,11 @@ LEAST_BLOCKS = 3
 LEAST_STEPS = 3
 
 
+def names():
+    """What `--only` takes."""
+    return [*networks.NETWORKS, LAYER, SOLVE, *SOLVERS]
+
+
 def measure(options):
     """Ratios, and milliseconds of the yardsticks."""
     results = {"default": DEFAULT, "networks": {}}
