@@ -16,9 +16,10 @@ layers cost what straight-through layers cost and no n x n variable exists.
 
 The problem comes in two forms with the same solution. `gram` is the sums.
 `rows` keeps the rows themselves, for layers wider than `WIDE` whose pass was
-not summed: no n x n matrix is ever made, and searches that work on the
-residual need it. (A variable cannot hold the rows: XLA does not let a
-variable change its shape, and the number of rows is not known beforehand.)
+not summed: no n x n matrix is made (`ridge` makes one if there are more rows
+than inputs), and searches that work on the residual need it. (A variable cannot
+hold the rows: XLA does not let a variable change its shape, and the number of
+rows is not known beforehand.)
 """
 
 import gc
@@ -186,15 +187,6 @@ class QuboAccumulator:
             )
         self.prepare()
         self.sums.add(*_gram(_normalized(call)))
-
-
-def bounds(problem):
-    """Tensors that are finite only if the whole problem is.
-
-    Couplings and fields are bounded by the diagonal of the couplings and the
-    offset (Cauchy-Schwarz), which are sums of squares: few numbers to look at.
-    """
-    return [problem.offset, ops.coupling_diagonal(problem)]
 
 
 def _normalized(call):

@@ -209,6 +209,15 @@ def informed(problem):
     return ((total > diagonal) | moved) & steered
 
 
+def bounds(problem):
+    """Tensors that are finite only if the whole problem is.
+
+    Couplings and fields are bounded by the diagonal of the couplings and the
+    offset (Cauchy-Schwarz), which are sums of squares: few numbers to look at.
+    """
+    return [problem.offset, coupling_diagonal(problem)]
+
+
 def is_finite(tensors):
     """Scalar: whether every entry of every tensor is finite.
 

@@ -191,7 +191,7 @@ def test_seeded_never_ascending_and_held(preset, shape):
 
 
 class Uphill(kq.backends.GraphBackend):
-    """The worst states, or the signs of what does not depend on the scale."""
+    """States that ascend."""
 
     name = "uphill"
 

@@ -327,11 +327,9 @@ class GraphBackend(Backend):
         """
         states = [None] * len(problems)
         for group in _groups(problems):
-            found = self._solve(
-                *([part[i] for i in group] for part in (problems, seeds)),
-                [factors[i] for i in group],
-                _finished_and_held,
-            )
+            parts = (problems, seeds, factors)
+            parts = ([part[i] for i in group] for part in parts)
+            found = self._solve(*parts, _finished_and_held)
             for i, layer in zip(group, found):
                 states[i] = layer
         return states
@@ -340,7 +338,6 @@ class GraphBackend(Backend):
         problems = [
             problem._replace(start=self.start(problem)) for problem in problems
         ]
-
         if not self.compiled:
             return [
                 self._solve_plainly(*layer, finish)

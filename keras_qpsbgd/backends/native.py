@@ -65,7 +65,7 @@ class NativeBackend(GraphBackend):
 
     def start(self, problem):
         n = problem.fields.shape[0]
-        if n <= ENUMERATE_UP_TO or self._sweeps(problem):
+        if n <= ENUMERATE_UP_TO or self._is_wide(problem):
             return None
         return ops.sign(relaxed.ridge_solution(problem))
 
@@ -74,19 +74,19 @@ class NativeBackend(GraphBackend):
         n = problem.fields.shape[0]
         if n <= ENUMERATE_UP_TO:
             return exact.enumerate_states(problem)
-        if self._sweeps(problem):
+        if self._is_wide(problem):
             return sweeps.cyclic_sweeps(problem, seed, preset.sweeps)
         if preset.steps == 0:
             return local_search.greedy(problem, seed)
         steps, restarts = preset.steps, preset.restarts
         if self.preset == "accurate":
-            for largest, more_steps, more_restarts in reversed(ACCURATE_UP_TO):
-                if n <= largest:
-                    steps, restarts = more_steps, more_restarts
+            more = [row for row in ACCURATE_UP_TO if n <= row[0]]
+            if more:
+                _, steps, restarts = more[0]
         return local_search.tabu(problem, seed, int(steps * n), restarts)
 
-    def _sweeps(self, problem):
-        """Whether the layer is wide."""
+    def _is_wide(self, problem):
+        """Whether single flips would take too long."""
         weights = math.prod(problem.fields.shape)
         largest = SWEEP_FROM
         if self.preset == "accurate":

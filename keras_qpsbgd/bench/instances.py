@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_qpsbgd import accumulator
 from keras_qpsbgd import ops
 from keras_qpsbgd.qubo import Qubo
 
@@ -21,8 +22,6 @@ KINDS = ("pm1", "htanh", "sparse")
 DENSITY = 0.11
 # Parameters of the solvers were chosen on other seeds.
 FIRST_SEED = 1000
-# Layers with more inputs keep their rows in training and make no couplings.
-ROWS_ABOVE = 256
 
 
 class Cell(NamedTuple):
@@ -102,7 +101,7 @@ class Instance:
     @property
     def trained_problem(self):
         """The problem in the form in which training hands it to a backend."""
-        if self.qubo.num_variables > ROWS_ABOVE:
+        if self.qubo.num_variables > accumulator.WIDE:
             return self.rows_problem
         return self.problem
 
@@ -111,6 +110,7 @@ class Instance:
         problem = self.problem._replace(
             fields=self.problem.fields[:, :columns],
             offset=self.problem.offset[:columns],
+            row_gradients=self.problem.row_gradients[:, :columns],
         )
         return problem, _value(problem)
 

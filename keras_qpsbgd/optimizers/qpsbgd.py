@@ -15,6 +15,7 @@ from keras_qpsbgd import ops
 from keras_qpsbgd.backends.on_host import HostCall
 from keras_qpsbgd.backends.progress import HostProgress
 from keras_qpsbgd.backends.report import SolverReport
+from keras_qpsbgd.optimizers import branches
 from keras_qpsbgd.optimizers import first_step
 from keras_qpsbgd.optimizers.gradient_scale import GradientScale
 
@@ -339,8 +340,8 @@ class QPSBGD(_keras.Optimizer):
             for grad, _, _ in (real if one_pass is not None else binary + real)
         ]
         for _, _, (problem, _) in found:
-            checked += accumulator.bounds(problem)
-        finite = _all_replicas(ops.is_finite(checked))
+            checked += ops.bounds(problem)
+        finite = branches.all_replicas(ops.is_finite(checked))
 
         def update(real_grads, problems):
             self._update(
@@ -350,7 +351,7 @@ class QPSBGD(_keras.Optimizer):
                 problems,
             )
 
-        _in_one_branch(
+        branches.in_one_branch(
             finite,
             update,
             ([grad for grad, _, _ in real], [p for _, _, p in found]),
@@ -441,7 +442,7 @@ class QPSBGD(_keras.Optimizer):
         names = [acc.name for _, acc in kernels]
         solved, messages = self._host_call()(scaled, seeds, names)
         if self.on_failure == "raise":
-            solved = _unless_failed(messages, solved)
+            solved = branches.unless_failed(messages, solved)
         return [
             tf.where(ops.informed(problem), states, 0.0)
             for problem, states in zip(scaled, solved)
@@ -593,57 +594,3 @@ class QPSBGD(_keras.Optimizer):
                 "goes on with the next whole update.",
                 stacklevel=2,
             )
-
-
-def _all_replicas(flag):
-    """Whether a flag is set on all replicas."""
-    context = tf.distribute.get_replica_context()
-    if context.num_replicas_in_sync == 1:
-        return flag
-    count = context.all_reduce(
-        tf.distribute.ReduceOp.SUM, tf.cast(flag, tf.float32)
-    )
-    return count >= context.num_replicas_in_sync
-
-
-def _unless_failed(messages, states):
-    """The states, if all messages are empty; ends the step otherwise."""
-    failure = tf.strings.strip(tf.strings.reduce_join(messages, separator=" "))
-    check = tf.debugging.Assert(tf.equal(failure, ""), [failure])
-    if tf.executing_eagerly():
-        return states
-    with tf.control_dependencies([check]):
-        return [tf.identity(state) for state in states]
-
-
-def _in_one_branch(condition, update, arguments, skip):
-    """`tf.cond` between an update in replica context and a skip.
-
-    TensorFlow does not allow a branch in replica context to merge replicas, as
-    an update does, so with several replicas the branch is taken in
-    cross-replica context and the replicas are entered anew inside it.
-    """
-    context = tf.distribute.get_replica_context()
-    if context.num_replicas_in_sync == 1:
-        tf.cond(
-            condition, lambda: _none(update(*arguments)), lambda: _none(skip())
-        )
-        return
-
-    def across(strategy, condition, *arguments):
-        first = strategy.experimental_local_results(condition)[0]
-
-        def branch(function, arguments):
-            strategy.extended.call_for_each_replica(function, args=arguments)
-
-        tf.cond(
-            first,
-            lambda: _none(branch(update, arguments)),
-            lambda: _none(branch(skip, ())),
-        )
-
-    context.merge_call(across, args=(condition, *arguments))
-
-
-def _none(_):
-    """Branches of `tf.cond` must return the same: nothing."""
