@@ -11,6 +11,7 @@ mean validation accuracy after the last epoch into
 import argparse
 
 from keras_qpsbgd.experiments import digits
+from keras_qpsbgd.experiments import statistics
 
 RATES = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256)
 FIRST_SEED = 100
@@ -41,7 +42,7 @@ def main():
                 training.run(seed, progress=False).validation_curve[-1]
                 for seed in range(FIRST_SEED, FIRST_SEED + seeds)
             ]
-            mean, error = digits.mean_and_error(accuracies)
+            mean, error = statistics.mean_and_error(accuracies)
             found[method][rate] = mean
             cell = f"{100 * mean:.1f} +- {100 * error:.1f}"
             line += f"{cell:>23}"

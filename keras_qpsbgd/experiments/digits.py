@@ -23,6 +23,7 @@ from tensorflow import keras
 from keras_qpsbgd import constraints
 from keras_qpsbgd import layers
 from keras_qpsbgd import optimizers
+from keras_qpsbgd.experiments.statistics import mean_and_error
 
 EPOCHS = 20
 SEEDS = 3
@@ -231,18 +232,6 @@ class EpochBar(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         values = [(name, logs[name]) for name in self._shown]
         self._bar.update(epoch + 1, values)
-
-
-def mean_and_error(values):
-    """Mean and standard error of the mean along the first axis.
-
-    The error of a single value is not known: NaN.
-    """
-    values = np.asarray(values, dtype=float)
-    if len(values) == 1:
-        return values[0], np.full_like(values[0], np.nan)
-    error = values.std(axis=0, ddof=1) / math.sqrt(len(values))
-    return values.mean(axis=0), error
 
 
 def table(runs):

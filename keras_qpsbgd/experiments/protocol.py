@@ -1,0 +1,112 @@
+"""What an experiment shows: its measures, its tables, its figures.
+
+Plain data. The experiments fill it in; `tables`, `figures` and `results_page`
+read it together with the records of the runs.
+
+Example:
+
+    report = ExperimentReport(
+        name="adult-3layer",
+        title="Adult, three layers",
+        setting="Fifteen features, 32 batches of 16, two epochs.",
+        open_choices=("The paper does not name the features: the first 15.",),
+        tasks=(
+            TaskReport(
+                name="adult-3layer",
+                title="15-10-1",
+                measures=(TEST_ACCURACY, TEST_LOSS),
+                curves=(TRAIN_LOSS,),
+                paper={"QP-SBGD": "figure only"},
+            ),
+        ),
+    )
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """What a table or a figure shows.
+
+    Attributes:
+        key: its name in `result` and `curves` of a record.
+        label: its name for readers.
+        higher_is_better: whether more of it is better.
+        percent: whether a fraction, 0.8, is shown as 80 %.
+    """
+
+    key: str
+    label: str
+    higher_is_better: bool
+    percent: bool = False
+
+
+TRAIN_LOSS = Measure("train_loss", "training loss", False)
+VALIDATION_LOSS = Measure("validation_loss", "validation loss", False)
+VALIDATION_ACCURACY = Measure(
+    "validation_accuracy", "validation accuracy", True, percent=True
+)
+TEST_LOSS = Measure("test_loss", "test loss", False)
+TEST_ACCURACY = Measure("test_accuracy", "test accuracy", True, percent=True)
+
+# Methods against each other over epochs; the same without epochs; one method
+# over two settings, of which none is chosen.
+KINDS = ("curves", "bars", "cells")
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskReport:
+    """One table and one figure.
+
+    Attributes:
+        name: `task` of its records.
+        title: heading.
+        measures: of the table; methods are compared by the first.
+        curves: measures that are drawn over epochs.
+        paper: method -> the paper's value of the first measure: a number, a
+            range `(low, high)`, or text such as "figure only".
+        literature: label -> value of the first measure published elsewhere.
+        kind: one of `KINDS`.
+        chosen_by: measure by which configurations were chosen.
+    """
+
+    name: str
+    title: str
+    measures: tuple
+    curves: tuple
+    paper: dict
+    literature: dict = dataclasses.field(default_factory=dict)
+    kind: str = "curves"
+    chosen_by: Measure = VALIDATION_ACCURACY
+
+    def __post_init__(self):
+        if self.kind not in KINDS:
+            raise ValueError(
+                f"`kind` must be one of {', '.join(KINDS)}. "
+                f"Received: {self.kind}"
+            )
+        if not self.measures:
+            raise ValueError("`measures` must not be empty. Received: ()")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExperimentReport:
+    """A section of the page of results.
+
+    Attributes:
+        name: folder of its records.
+        title: heading.
+        setting: data, network and steps in two or three sentences.
+        open_choices: sentences on what the paper leaves open and what was
+            taken.
+        tasks: tuple of `TaskReport`.
+        reference_method: the method that the others are compared with.
+    """
+
+    name: str
+    title: str
+    setting: str
+    open_choices: tuple
+    tasks: tuple
+    reference_method: str = "QP-SBGD"

@@ -1,0 +1,218 @@
+"""Records of runs on disk: one line of JSON for each.
+
+    OUT/<experiment>/runs/<task>--<method>.jsonl   what was learned
+    OUT/<experiment>/times.jsonl                   CPU seconds, which vary
+    OUT/<experiment>/meta.json                     command, date, packages
+
+A run is
+
+    {"task": "adult-2layer", "method": "QP-SBGD", "stage": "fresh",
+     "configuration": {"rate": 0.02}, "seed": 0,
+     "curves": {"epoch": [0, 1], "test_accuracy": [0.5, 0.6]},
+     "result": {"epoch": 1, "test_accuracy": 0.6}}
+
+Its stage is "tuning" where configurations are compared, on validation data
+alone, and "fresh" where the chosen one is run on seeds that had no part in the
+choice. Files of runs hold no times, so that the same command writes the same
+files. A number that is not finite, of a run that diverged, is `null` in the
+file and NaN when read.
+"""
+
+import json
+import math
+import numbers
+import os
+import pathlib
+import re
+
+import numpy as np
+
+STAGES = ("tuning", "fresh")
+KEYS = ("task", "method", "stage", "configuration", "seed", "result")
+SIGNIFICANT_DIGITS = 6
+
+
+def path_of(folder, task, method):
+    """The file of a task and a method in the folder of an experiment."""
+    method = re.sub(r"[^\w.+-]+", "-", method).strip("-")
+    return pathlib.Path(folder, "runs", f"{task}--{method}.jsonl")
+
+
+def append(path, record):
+    """Adds a record of a run to a file; see `append_line`.
+
+    Its configuration is not rounded, so that it is found again in a grid.
+
+    Raises:
+        ValueError: the record is not complete, or a "tuning" run has looked at
+            test data.
+    """
+    validate(record)
+    configuration = _plain(record["configuration"], digits=17)
+    _write(path, {**_plain(record), "configuration": configuration})
+
+
+def append_line(path, value):
+    """Adds a line of JSON to a file, which one process alone writes.
+
+    Floats are rounded to 6 significant digits. What a killed process left of a
+    line is removed before.
+    """
+    _write(path, _plain(value))
+
+
+def _write(path, value):
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    line = json.dumps(value, sort_keys=True, allow_nan=False) + "\n"
+    with open(path, "ab+") as file:
+        file.seek(0)
+        file.truncate(len(_whole_lines(file.read())))
+        file.write(line.encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read(folder):
+    """All runs of an experiment, sorted, whatever the order in the files.
+
+    Args:
+        folder: folder of the experiment.
+
+    Returns:
+        List of dictionaries. The last line of a file is left out if it was
+        cut.
+
+    Raises:
+        ValueError: a line is broken, or two runs of the same task, method,
+            stage, configuration and seed differ.
+    """
+    runs = {}
+    for path in sorted(pathlib.Path(folder, "runs").glob("*.jsonl")):
+        for run in read_lines(path):
+            validate(run)
+            for part in ("curves", "result"):
+                run[part] = _with_nan(run.get(part, {}))
+            key = _key(run)
+            if key in runs and text_of(runs[key]) != text_of(run):
+                raise ValueError(
+                    f"Two different runs of the same kind in {path}: "
+                    f"remove one. Received: {' '.join(map(str, key))}"
+                )
+            runs[key] = run
+    return sorted(
+        runs.values(),
+        key=lambda run: (
+            run["task"],
+            run["method"],
+            STAGES.index(run["stage"]),
+            order_of(run["configuration"]),
+            run["seed"],
+        ),
+    )
+
+
+def read_lines(path):
+    """Values of a file of JSON lines, without a last line that was cut."""
+    lines = _whole_lines(pathlib.Path(path).read_bytes()).splitlines()
+    values = []
+    for number, line in enumerate(lines, 1):
+        try:
+            values.append(json.loads(line))
+        except ValueError as error:
+            raise ValueError(
+                f"Line {number} of {path} is not JSON: remove it. "
+                f"Received: {line[:60]!r}"
+            ) from error
+    return values
+
+
+def read_times(folder):
+    """Lines of `times.jsonl`; an empty list if there is none."""
+    path = pathlib.Path(folder, "times.jsonl")
+    return read_lines(path) if path.exists() else []
+
+
+def read_meta(folder):
+    """`meta.json`; empty if there is none."""
+    path = pathlib.Path(folder, "meta.json")
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def validate(record):
+    """Raises a `ValueError` unless it is the record of a run."""
+    missing = [key for key in KEYS if key not in record]
+    if missing:
+        raise ValueError(
+            f"`record` must have {', '.join(KEYS)}. "
+            f"Received: no {', '.join(missing)}"
+        )
+    if record["stage"] not in STAGES:
+        raise ValueError(
+            f"`stage` must be one of {', '.join(STAGES)}. "
+            f"Received: {record['stage']}"
+        )
+    if not isinstance(record["seed"], numbers.Integral):
+        raise ValueError(f"`seed` must be int. Received: {record['seed']}")
+    curves = record.get("curves", {})
+    if len({len(curve) for curve in curves.values()}) > 1:
+        lengths = {key: len(curve) for key, curve in curves.items()}
+        raise ValueError(
+            f"`curves` must be of the same length. Received: {lengths}"
+        )
+    if record["stage"] == "tuning":
+        keys = [*curves, *record["result"]]
+        tested = sorted({key for key in keys if key.startswith("test_")})
+        if tested:
+            raise ValueError(
+                "A record whose `stage` is tuning must not look at test data. "
+                f"Received: {', '.join(tested)}"
+            )
+
+
+def order_of(configuration):
+    """Sorts configurations: numbers by size, and before text."""
+    return [
+        (key, 0, value, "")
+        if isinstance(value, (int, float))
+        else (key, 1, 0, str(value))
+        for key, value in sorted(configuration.items())
+    ]
+
+
+def text_of(value):
+    """JSON with sorted keys: the same for what is the same in a file."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _key(run):
+    names = (run[name] for name in ("task", "method", "stage"))
+    return (*names, text_of(run["configuration"]), run["seed"])
+
+
+def _whole_lines(content):
+    return content[: content.rfind(b"\n") + 1]
+
+
+def _plain(value, digits=SIGNIFICANT_DIGITS):
+    """As JSON has it, floats rounded."""
+    if isinstance(value, dict):
+        return {key: _plain(item, digits) for key, item in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(item, digits) for item in value]
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        finite = math.isfinite(value)
+        return float(f"{value:.{digits}g}") if finite else None
+    return value
+
+
+def _with_nan(value):
+    if isinstance(value, dict):
+        return {key: _with_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_nan(item) for item in value]
+    return math.nan if value is None else value
