@@ -1,0 +1,379 @@
+"""RESULTS.md: all experiments whose records are there, and their figures.
+
+Everything on the page is made from the records; nothing is typed.
+"""
+
+import math
+import os
+import pathlib
+import textwrap
+
+from keras_qpsbgd.experiments import figures
+from keras_qpsbgd.experiments import records
+from keras_qpsbgd.experiments import statistics
+from keras_qpsbgd.experiments import tables
+from keras_qpsbgd.experiments.statistics import mean_and_error
+
+WIDTH = 100
+TITLE = "# The paper's experiments, run again"
+HOW_TO_READ = (
+    "Values are mean +- standard error over fresh seeds, which had no part in "
+    "the choice of learning rates; those were chosen on validation data, each "
+    "method from its own grid. All methods are run with the same seeds, and "
+    "each is compared with {reference} by a two-sided paired t-test over the "
+    'seeds that both have. "Tie" means p >= 0.05; "better" and "worse" say '
+    "what the other method is. The tests are not corrected for their number: "
+    "with this many rivals take a difference as significant from p < 0.005 "
+    "on. Differences of percentages are in percentage points (pp). The paper "
+    "agrees where its value is within two standard errors of ours."
+)
+ROSENBROCK = (
+    "The paper's runs on the Rosenbrock function are only mentioned there; no "
+    "setting is given, so there is nothing to run again."
+)
+MOCKED_QPU = (
+    "Runs on a real QPU: here the `dwave` backend was run on a mock QPU only, "
+    "which samples classically; its times and errors are not those of a chip."
+)
+NO_QPU = "Runs on a real QPU: no record here comes from one."
+
+
+def write(output, reports, path=None, figure_folder=None):
+    """Writes the page and its figures.
+
+    Args:
+        output: folder with a folder of records per experiment.
+        reports: sequence of `ExperimentReport`, in the order of the page;
+            those without records are left out.
+        path: file to write; `None` is RESULTS.md in `output`.
+        figure_folder: where the figures go, EXPERIMENT/TASK.png; `None` is
+            `output`.
+
+    Returns:
+        Path of the page.
+
+    Raises:
+        ImportError: matplotlib or scipy is not installed.
+    """
+    output = pathlib.Path(output)
+    path = pathlib.Path(path or output / "RESULTS.md")
+    figure_folder = pathlib.Path(figure_folder or output)
+    found = [(report, records.read(output / report.name)) for report in reports]
+    found = [(report, runs) for report, runs in found if runs]
+    parts = [TITLE, _paragraph(_how_to_read(found)), _summary(found)]
+    for report, runs in found:
+        parts += _section(report, runs, output, path, figure_folder)
+    parts += ["## Not reproducible", *_not_reproducible(found)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n\n".join(part for part in parts if part) + "\n")
+    return path
+
+
+def _how_to_read(found):
+    names = dict.fromkeys(report.reference_method for report, _ in found)
+    return HOW_TO_READ.format(reference=" or ".join(names) or "the reference")
+
+
+def _paragraph(text, indent=""):
+    return textwrap.fill(
+        text,
+        WIDTH,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _item(text):
+    return _paragraph(f"- {text}", indent="  ")
+
+
+# The summary
+
+
+def _summary(found):
+    """A line per task: ours, the best of the others, how they compare."""
+    head = [
+        "task",
+        "measure",
+        "ours",
+        "best of the others",
+        "others better / tie / worse",
+        "paper",
+        "ours against it",
+    ]
+    lines = []
+    for report, runs in found:
+        for task in report.tasks:
+            rows = _rows(report, task, runs)
+            if task.kind != "cells" and rows:
+                lines.append(_summary_line(report, task, rows))
+    return tables.markdown_table(head, lines)
+
+
+def _rows(report, task, runs):
+    if task.kind == "cells":
+        return []
+    return tables.rows_of(runs, task, report.reference_method)
+
+
+def _summary_line(report, task, rows):
+    measure = task.measures[0]
+    reference = report.reference_method
+    ours = [row for row in rows if row.method == reference]
+    others = [row for row in rows if row.method != reference]
+    counts = [
+        sum(row.verdict == word for row in others)
+        for word in ("better", "tie", "worse")
+    ]
+    best = best_of(others, measure)
+    paper = task.paper.get(reference)
+    word = agreement(ours[0], paper, measure) if ours else None
+    return [
+        f"[{task.title}](#{_anchor(report.title)})",
+        measure.label,
+        _value(ours[0], measure) if ours else "not run",
+        f"{best.method}: {_value(best, measure)}" if best else "-",
+        " / ".join(map(str, counts)),
+        tables.paper_text(paper, measure),
+        word or "-",
+    ]
+
+
+def _value(row, measure):
+    return tables.mean_text(row.values[measure.key].values(), measure)
+
+
+def _anchor(title):
+    """As GitHub makes it of a heading."""
+    kept = (c for c in title.lower() if c.isalnum() or c in " -_")
+    return "".join(kept).replace(" ", "-")
+
+
+def best_of(rows, measure):
+    """The row with the best mean; `None` if there is none."""
+    sign = 1 if measure.higher_is_better else -1
+    means = [
+        (sign * mean_and_error(list(row.values[measure.key].values()))[0], row)
+        for row in rows
+    ]
+    means = [(mean, row) for mean, row in means if not math.isnan(mean)]
+    return max(means, key=lambda pair: pair[0])[1] if means else None
+
+
+def agreement(row, paper, measure):
+    """What our value is, against the paper's, within two standard errors.
+
+    Args:
+        row: `Row` of the method.
+        paper: number, range, text or `None`.
+        measure: the `Measure`.
+
+    Returns:
+        "agrees", "is above" or "is below"; `None` if it cannot be told.
+    """
+    if paper is None or isinstance(paper, str):
+        return None
+    low, high = paper if isinstance(paper, tuple) else (paper, paper)
+    mean, error = mean_and_error(list(row.values[measure.key].values()))
+    if math.isnan(error) or math.isnan(mean):
+        return None
+    if mean - 2 * error > high:
+        return "is above"
+    return "is below" if mean + 2 * error < low else "agrees"
+
+
+# A section
+
+
+def _section(report, runs, output, path, figure_folder):
+    folder = output / report.name
+    meta = records.read_meta(folder)
+    parts = [f"## {report.title}", _paragraph(report.setting)]
+    if "command" in meta:
+        parts.append(f"```bash\n{meta['command']}\n```")
+    parts.append(_paragraph(_when(meta)))
+    for task in report.tasks:
+        of_task = tables.select(runs, task=task.name)
+        if not tables.select(of_task, stage="fresh"):
+            continue
+        figure = figure_folder / report.name / f"{task.name}.png"
+        figure.parent.mkdir(parents=True, exist_ok=True)
+        figures.draw(runs, task, report.reference_method, figure)
+        link = pathlib.Path(os.path.relpath(figure, path.parent)).as_posix()
+        if len(report.tasks) > 1:
+            parts.append(f"### {task.title}")
+        parts += [
+            tables.markdown(of_task, task, report.reference_method),
+            *map(_paragraph, _sentences(report, task, of_task)),
+            f"![{task.title}]({link})",
+        ]
+    if report.open_choices:
+        parts.append("What the paper leaves open, and what was taken:")
+        parts.append("\n".join(map(_item, report.open_choices)))
+    parts += _details(report, runs, records.read_times(folder), meta)
+    return parts
+
+
+def _when(meta):
+    if "date" not in meta:
+        return ""
+    text = f"Run on {meta['date']}"
+    if "minutes" in meta:
+        text += f" in {meta['minutes']:g} minutes"
+    if "processes" in meta:
+        count = meta["processes"]
+        text += f" with {count} process{'es' * (count != 1)}"
+    return text + "."
+
+
+def _sentences(report, task, runs):
+    """What the table says, in words."""
+    if task.kind == "cells":
+        return [_best_cell(task, runs)]
+    rows = tables.rows_of(runs, task, report.reference_method)
+    sentences = [
+        paper_sentence(rows, task, report.reference_method),
+        rivals_sentence(rows, report.reference_method, task.measures[0]),
+    ]
+    if task.literature:
+        values = (
+            f"{label} {tables.paper_text(value, task.measures[0])}"
+            for label, value in task.literature.items()
+        )
+        sentences.append(f"Published elsewhere: {', '.join(values)}.")
+    return filter(None, sentences)
+
+
+def _best_cell(task, runs):
+    measure = task.measures[0]
+    cells = []
+    for method in tables.methods_of(runs, ""):
+        of_method = tables.select(runs, method=method)
+        for configuration, group in statistics.by_configuration(of_method):
+            values = list(statistics.by_seed(group, measure).values())
+            cells.append((mean_and_error(values)[0], configuration, values))
+    sign = 1 if measure.higher_is_better else -1
+    cells = [cell for cell in cells if not math.isnan(cell[0])]
+    _, configuration, values = max(cells, key=lambda cell: sign * cell[0])
+    return (
+        f"Of {len(cells)} cells the best is "
+        f"{tables.configuration_text(configuration)}, with "
+        f"{measure.label} {tables.mean_text(values, measure)}. Nothing was "
+        "chosen by these runs, and the best of many cells is better than it "
+        "would be on other seeds."
+    )
+
+
+def paper_sentence(rows, task, reference):
+    """Whether the value of the reference agrees with the paper's."""
+    measure = task.measures[0]
+    ours = next((row for row in rows if row.method == reference), None)
+    paper = task.paper.get(reference)
+    if ours is None:
+        return f"{reference} has not been run."
+    if paper is None:
+        return "The paper gives no value, so no number can be compared."
+    if paper == "figure only":
+        return "The paper gives a figure only, so no number can be compared."
+    if isinstance(paper, str):
+        return f"The paper: {paper}; so no number can be compared."
+    theirs = tables.paper_text(paper, measure)
+    word = agreement(ours, paper, measure)
+    start = f"{reference}, {measure.label}: {_value(ours, measure)}"
+    if word is None:
+        return (
+            f"{start}; without a standard error it cannot be told whether it "
+            f"agrees with the paper's {theirs}."
+        )
+    ending = {"agrees": "agrees with"}.get(word, word)
+    return f"{start} here, which {ending} the paper's {theirs}."
+
+
+def rivals_sentence(rows, reference, measure):
+    """Which methods win, tie and lose against the reference."""
+    others = [row for row in rows if row.method != reference]
+    if not others or len(others) == len(rows):
+        return ""
+    seeds = max(row.comparison.pairs for row in others)
+    said = []
+    for word, verb in (
+        ("better", "loses to"),
+        ("tie", "ties with"),
+        ("worse", "beats"),
+        ("not tested", "is not tested against"),
+    ):
+        names = [
+            _with_doubt(row, seeds) for row in others if row.verdict == word
+        ]
+        if names or word != "not tested":
+            said.append(f"{verb} {', '.join(names) or 'none'}")
+    return (
+        f"By the paired test on {measure.label} {reference} {'; '.join(said)}."
+    )
+
+
+def _with_doubt(row, seeds):
+    """A method, with what weakens the verdict on it."""
+    p, pairs = row.comparison.p, row.comparison.pairs
+    doubts = []
+    if statistics.STRICT_LEVEL <= p < statistics.LEVEL:
+        doubts.append(f"p = {p:.3f} only")
+    if pairs < seeds:
+        doubts.append(f"{pairs} seeds only")
+    return f"{row.method} [{', '.join(doubts)}]" if doubts else row.method
+
+
+def _details(report, runs, times, meta):
+    """Grids, seeds, times and packages, folded away."""
+    parts = ["<details>\n<summary>Grids, seeds and times</summary>"]
+    for task in report.tasks:
+        of_task = tables.select(runs, task=task.name)
+        if not of_task:
+            continue
+        if task.kind == "cells":
+            seeds = tables.seeds_text(of_task)
+            parts.append(f"{task.title}: seeds {seeds} in every cell.")
+            continue
+        tuned = tables.select(of_task, stage="tuning")
+        text = (
+            f"configurations and their {task.chosen_by.label} over the tuning "
+            "seeds, by which one was chosen."
+        )
+        parts.append(
+            _paragraph(f"{task.title}: {text if tuned else 'the seeds.'}")
+        )
+        parts.append(tables.grids(of_task, task, report.reference_method))
+        parts.append(_paragraph(_times(times, task, report.reference_method)))
+    packages = meta.get("packages", {})
+    if packages:
+        names = (f"{name} {packages[name]}" for name in sorted(packages))
+        parts.append(_paragraph(f"Packages: {', '.join(names)}."))
+    return [*parts, "</details>"]
+
+
+def _times(times, task, reference):
+    fresh = tables.select(times, task=task.name, stage="fresh")
+    said = []
+    for method in tables.methods_of(fresh, reference):
+        of_method = tables.select(fresh, method=method)
+        seconds = sorted(time["seconds"] for time in of_method)
+        said.append(f"{method} {math.fsum(seconds) / len(seconds):.3g}")
+    return f"CPU seconds per fresh run: {', '.join(said)}." if said else ""
+
+
+def _not_reproducible(found):
+    qpu = [
+        run
+        for _, runs in found
+        for run in runs
+        if "dwave" in f"{run['method']} {run['configuration']}".casefold()
+    ]
+    mocked = [
+        "mock" in run["method"].casefold() or run["configuration"].get("mock")
+        for run in qpu
+    ]
+    items = [ROSENBROCK]
+    if all(mocked):
+        items.append(MOCKED_QPU if qpu else NO_QPU)
+    return ["\n".join(map(_item, items))]
