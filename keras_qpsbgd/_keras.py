@@ -126,11 +126,12 @@ class Optimizer(keras.optimizers.Optimizer):
             self.apply(grads, variables)
             return self.iterations
 
-    def stock_apply(self, grads, variables):
+    def stock_apply(self, grads, variables, aggregate=True):
         """The update that Keras itself makes out of `update_step`.
 
-        Gradients are summed over replicas; clipping, moving averages,
-        constraints and the iteration counter are Keras's.
+        Gradients are summed over replicas, unless `aggregate` says that legacy
+        Keras has done so; clipping, moving averages, constraints and the
+        iteration counter are Keras's.
         """
         if KERAS_3:
             super().apply(grads, variables)
@@ -142,7 +143,10 @@ class Optimizer(keras.optimizers.Optimizer):
             variables = self._trainable_variables
             zero = tf.zeros(())
             grads = [given.get(self._var_key(v), zero) for v in variables]
-        super().apply_gradients(list(zip(grads, variables)))
+        super().apply_gradients(
+            list(zip(grads, variables)),
+            skip_gradients_aggregation=not aggregate,
+        )
 
 
 def apply_inner(optimizer, grads, variables, aggregate=True):
@@ -199,3 +203,24 @@ def inside_loss_scale_optimizer():
             return True
         frame = frame.f_back
     return False
+
+
+def training_optimizers():
+    """The optimizers of the model that is being trained by `fit`.
+
+    First the one that it was compiled with, `None` if there is none, then those
+    that are attributes of it, without the wrapper that scales the loss. `None`
+    instead of a list unless a `train_step` is among the callers.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        # AutoGraph puts a prefix before the names of functions.
+        if frame.f_code.co_name.endswith("train_step"):
+            model = frame.f_locals.get("self")
+            if isinstance(model, keras.Model):
+                kind = keras.optimizers.Optimizer
+                held = [v for v in vars(model).values() if isinstance(v, kind)]
+                found = [getattr(model, "optimizer", None), *held]
+                return [getattr(opt, "inner_optimizer", opt) for opt in found]
+        frame = frame.f_back
+    return None

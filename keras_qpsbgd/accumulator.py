@@ -35,13 +35,33 @@ WIDE = 256
 
 _local = threading.local()
 _recorders = weakref.WeakSet()
+_latent = weakref.WeakSet()
 
 
-class Recorder:
+class Owner:
+    """What one optimizer wants of the binary kernels that are its own.
+
+    The optimizer holds it, as `kernel_owner`; accumulators refer to it weakly,
+    so what it wants ends with the optimizer.
+
+    Args:
+        forward: what layers multiply by in training: `"sign"` of the kernel, or
+            `"latent"`, the real kernel itself.
+    """
+
+    def __init__(self, forward="sign"):
+        self.forward = forward
+        if forward == "latent":
+            _latent.add(self)
+
+    @property
+    def records_unannounced(self):
+        """Whether passes that nobody announced are recorded for it."""
+        return False
+
+
+class Recorder(Owner):
     """One optimizer's wish to have passes recorded.
-
-    The optimizer holds it; accumulators refer to it weakly, so recording ends
-    with the optimizer.
 
     Attributes:
         on_host: whether the problems are solved outside the graph.
@@ -51,9 +71,14 @@ class Recorder:
     """
 
     def __init__(self, on_host):
+        super().__init__()
         self.on_host = on_host
         self.announces = False
         _recorders.add(self)
+
+    @property
+    def records_unannounced(self):
+        return not self.announces
 
 
 class Pass:
@@ -111,14 +136,32 @@ class QuboAccumulator:
 
     @property
     def owner(self):
-        """The recorder that unannounced passes are recorded for."""
+        """The `Owner` that was built on the kernel last, while it exists."""
         return self._owner()
 
-    def claim(self, recorder):
-        """Makes `recorder` the owner; what another had summed is dropped."""
-        if self.owner is not recorder:
-            self._owner = weakref.ref(recorder)
+    def claim(self, owner):
+        """Makes `owner` the owner; what another had summed is dropped."""
+        if self.owner is not owner:
+            self._owner = weakref.ref(owner)
             self.sums = None
+
+    @property
+    def forward(self):
+        """What a call in training multiplies by: `"sign"` or `"latent"`.
+
+        In a loop of your own the owner says it. In `fit` the owner may be an
+        optimizer of earlier days: if the model has it no more, the one that it
+        was compiled with says it.
+        """
+        if not _latent:
+            return "sign"
+        owner = self.owner
+        optimizers = _keras.training_optimizers()
+        if optimizers is not None:
+            owners = [getattr(opt, "kernel_owner", None) for opt in optimizers]
+            if owner not in owners:
+                owner = owners[0]
+        return "sign" if owner is None else owner.forward
 
     def record(self, make_call):
         """Records one call of the layer in a backward pass, if anybody asks.
@@ -134,7 +177,7 @@ class QuboAccumulator:
             # Tensors of an inner graph cannot leave it, variables can.
             self.claim(announced)
             self._add(make_call())
-        elif self.owner is not None and not self.owner.announces:
+        elif self.owner is not None and self.owner.records_unannounced:
             self._add(make_call())
 
     def store(self, one_pass):

@@ -76,6 +76,35 @@ def test_loss_scale_optimizer_is_recognised():
         assert seen[0] is expected
 
 
+@pytest.mark.parametrize("eagerly", [True, False])
+def test_optimizers_of_the_model_in_fit(eagerly):
+    """Found through the frame of `train_step`, on the way to every layer."""
+    seen = []
+
+    class Spy(keras.layers.Dense):
+        def call(self, inputs):
+            seen.append(_keras.training_optimizers())
+            return super().call(inputs)
+
+    wrapper = (
+        keras.optimizers.LossScaleOptimizer
+        if _keras.KERAS_3
+        else keras.mixed_precision.LossScaleOptimizer
+    )
+    opt = keras.optimizers.SGD()
+    model = keras.Sequential([keras.layers.InputLayer((2,)), Spy(1)])
+    model.compile(wrapper(opt), "mse", run_eagerly=eagerly)
+    x, y = np.ones((2, 2)), np.ones((2, 1))
+    model(x)
+    model.evaluate(x, y, verbose=0)
+    assert set(seen) == {None}
+    seen.clear()
+    model.fit(x, y, verbose=0)
+    assert seen
+    for found in seen:
+        assert found[0] is opt
+
+
 def test_keras_announces_the_pass_before_the_gradients():
     """`scale_loss` in Keras 3, `compute_gradients` in legacy Keras."""
     order = []

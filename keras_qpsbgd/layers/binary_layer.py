@@ -5,7 +5,8 @@ weights") and computes with \(W = \mathrm{sign}(\Omega)\). Its gradient is the
 straight-through one, as if the sign were not there, so the layer trains with
 any Keras optimizer. With `QPSBGD` the backward pass also records what the
 layer's QUBO is made of: the rows that the kernel is multiplied with and the
-gradient of the loss with respect to the product.
+gradient of the loss with respect to the product. With `ProxQuant` training
+multiplies by \(\Omega\) itself; `evaluate` and `predict` take the sign.
 """
 
 import math
@@ -112,12 +113,17 @@ class BinaryLayer(_keras.keras.layers.Layer):
         Args:
             inputs: what `binary_call` takes.
             training: the layer's `training` argument. Everything but `False` is
-                recorded: it is `None` in a loop that calls `model(x)`.
+                training, and recorded: it is `None` in a loop that calls
+                `model(x)`.
         """
+        in_training = training is not False
         kernel = tf.convert_to_tensor(self._marked_kernel())
-        weights = tf.cast(ops.binarize(kernel), self.compute_dtype)
+        weights = kernel
+        if not in_training or self._accumulator.forward == "sign":
+            weights = ops.binarize(kernel)
+        weights = tf.cast(weights, self.compute_dtype)
         product = self.binary_call(inputs, weights)
-        if training is not False:
+        if in_training:
             product = self._recorded(product, inputs, weights)
         if self.output_scale == "fan_in":
             fan_in = math.prod(kernel.shape) // kernel.shape[-1]

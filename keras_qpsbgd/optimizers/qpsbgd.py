@@ -1,12 +1,10 @@
 """QP-SBGD as a Keras optimizer."""
 
-import copy
 import random
 import warnings
 import weakref
 
 import tensorflow as tf
-from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import accumulator
@@ -17,14 +15,12 @@ from keras_qpsbgd.backends.progress import HostProgress
 from keras_qpsbgd.backends.report import SolverReport
 from keras_qpsbgd.optimizers import branches
 from keras_qpsbgd.optimizers import first_step
+from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from keras_qpsbgd.optimizers.gradient_scale import GradientScale
-
-# Arguments that concern real variables only: the inner optimizer's business.
-_REAL_ONLY = ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm")
 
 
 @_keras.register
-class QPSBGD(_keras.Optimizer):
+class QPSBGD(BinaryOptimizer):
     r"""Quantum projected stochastic binary-gradient descent.
 
     For every binary kernel, in each step, the gradient is mapped onto binary
@@ -93,8 +89,17 @@ class QPSBGD(_keras.Optimizer):
         name="qpsbgd",
         **kwargs,
     ):
-        real_only = {key: kwargs.pop(key, None) for key in _REAL_ONLY}
-        super().__init__(learning_rate, name=name, **kwargs)
+        backend = backends.get(backend)
+        super().__init__(
+            learning_rate,
+            real_optimizer,
+            accumulator.Recorder(
+                on_host=not isinstance(backend, backends.GraphBackend)
+            ),
+            name=name,
+            **kwargs,
+        )
+        self._recorder = self.kernel_owner
         if seed is not None and not isinstance(seed, int):
             raise ValueError(
                 f"`seed` must be an int or None. Received: seed={seed!r}"
@@ -110,7 +115,7 @@ class QPSBGD(_keras.Optimizer):
                 "other scales do.",
                 stacklevel=2,
             )
-        self.backend = backends.get(backend)
+        self.backend = backend
         self.on_failure = on_failure
         self._fallback = None
         if on_failure not in ("raise", "hold"):
@@ -124,49 +129,11 @@ class QPSBGD(_keras.Optimizer):
         self.last_error = None
         self._report = SolverReport()
         self.host_progress = HostProgress()
-        self.real_optimizer = self._inner(real_optimizer, real_only)
-        self._recorder = accumulator.Recorder(
-            on_host=not isinstance(self.backend, backends.GraphBackend)
-        )
-        self._binary = {}
-        self._aggregate = True
+        self._skipped = None  # a variable, once built
         self._checked = False
         self._announced = False
-        self._warned = set()
 
     # Set-up
-
-    def _inner(self, real_optimizer, real_only):
-        """The optimizer of the real variables."""
-        inner = keras.optimizers.get(real_optimizer)
-        if isinstance(inner, QPSBGD):
-            raise ValueError(
-                "`real_optimizer` updates what is not binary and cannot be "
-                f"QPSBGD. Received: real_optimizer={real_optimizer}"
-            )
-        if getattr(inner, "use_ema", False):
-            raise ValueError(
-                "Give `use_ema` to QPSBGD, not to `real_optimizer`: it "
-                "averages all variables. Received: "
-                f"real_optimizer={real_optimizer}"
-            )
-        steps = getattr(self, "gradient_accumulation_steps", None)
-        settings = {**real_only, "gradient_accumulation_steps": steps}
-        for key, value in settings.items():
-            if value is None:
-                continue
-            present = getattr(inner, key, None)
-            if present is not None and present != value:
-                raise ValueError(
-                    f"`{key}` is set on `real_optimizer` already, to "
-                    f"{present}. Received: {key}={value}"
-                )
-            setattr(inner, key, value)
-        # Its state is part of ours; Keras would save and load it twice, the
-        # second time after `load_own_variables` has put things in order.
-        inner.save_own_variables = lambda store: None
-        inner.load_own_variables = lambda store: None
-        return inner
 
     def build(self, variables):
         """Creates all state, and takes over the recording of the kernels.
@@ -175,40 +142,19 @@ class QPSBGD(_keras.Optimizer):
             variables: the model's trainable variables, at least one of them a
                 binary kernel.
         """
-        variables = list(variables)
-        first = not self.is_built()
-        if first:
-            with tf.init_scope():
-                self._build(variables)
-        for acc in self._binary.values():
-            acc.claim(self._recorder)
         self._recorder.announces = False
-        if first and _keras.current_graph() is not None:
-            # The backward pass of this trace did not know of the optimizer.
-            _keras.trace_again()
-            for acc in self._binary.values():
-                acc.prepare()
-
-    def _build(self, variables):
-        binary, real = {}, []
-        for variable in variables:
-            acc = getattr(variable, "qubo_accumulator", None)
-            if acc is None:
-                real.append(variable)
-            else:
-                binary[self.variable_key(variable)] = acc
-        if not binary:
-            raise ValueError(
-                "`QPSBGD` found no trainable binary kernel among the "
-                "`variables`. Use a layer of `keras_qpsbgd.layers`, or another "
-                f"optimizer. Received: {[v.name for v in variables]}"
-            )
         super().build(variables)
-        self._binary = binary
+
+    def add_state(self, kernels):
         seed = random.randrange(2**31) if self.seed is None else self.seed
         self._seed = self.add_scalar(seed % 2**31, "int32", "seed")
         self._skipped = self.add_scalar(0, "int32", "skipped_updates")
-        _keras.build_inner(self.real_optimizer, real)
+
+    def _built_in_a_trace(self):
+        # The backward pass was not recorded; that of the next trace will be.
+        _keras.trace_again()
+        for acc in self._binary.values():
+            acc.prepare()
 
     def _check_backend(self):
         """Once, when training starts.
@@ -224,16 +170,12 @@ class QPSBGD(_keras.Optimizer):
         self._checked = True
 
     @property
-    def variables(self):
-        own = super().variables
-        return type(own)(list(own) + list(self.real_optimizer.variables))
-
-    @property
     def skipped_updates(self):
         """Number of updates skipped because a gradient was not finite."""
-        return (
-            int(tf.convert_to_tensor(self._skipped)) if self.is_built() else 0
-        )
+        # Asked by a thread, too, while the optimizer is being built.
+        if self._skipped is None:
+            return 0
+        return int(tf.convert_to_tensor(self._skipped))
 
     def solver_report(self):
         """What the solver on the host was asked, cost and failed to do.
@@ -310,17 +252,7 @@ class QPSBGD(_keras.Optimizer):
                 f"loss scale. Received: gradient_scale={self.gradient_scale!r}"
             )
 
-        binary, real = [], []
-        for grad, variable in zip(grads, variables):
-            if grad is None:
-                self._warn_once(
-                    variable.name,
-                    f"No gradient exists for the variable `{variable.name}`; "
-                    "it is not updated.",
-                )
-                continue
-            acc = self._binary.get(self.variable_key(variable))
-            (real if acc is None else binary).append((grad, variable, acc))
+        binary, real = self.split(grads, variables)
         if self._accumulates() and one_pass is not None:
             for _, _, acc in binary:
                 acc.store(one_pass)
@@ -371,20 +303,11 @@ class QPSBGD(_keras.Optimizer):
             )
         else:
             states = self._solve_and_clear(kernels, problems)
-        scale = getattr(self, "loss_scale_factor", None)
-        if scale is not None:
-            real_grads = [grad / scale for grad in real_grads]
         # A solver that failed with `on_failure="raise"` stops here, before any
         # variable has moved.
         ordered = states if self._recorder.on_host else []
         with tf.control_dependencies(ordered):
-            if real_grads:
-                _keras.apply_inner(
-                    self.real_optimizer,
-                    real_grads,
-                    real_variables,
-                    self._aggregate,
-                )
+            self.apply_real(real_grads, real_variables)
             self.stock_apply(states, [variable for variable, _ in kernels])
 
     def _solve_and_clear(self, kernels, problems):
@@ -495,28 +418,7 @@ class QPSBGD(_keras.Optimizer):
         scale = getattr(self, "loss_scale_factor", None) or 1.0
         return float(scale * (self._accumulates() or 1))
 
-    # Gradient accumulation
-
-    def _accumulates(self):
-        return getattr(self, "gradient_accumulation_steps", None)
-
-    def _drop_partial_update(self):
-        """Goes back to the start of an accumulation."""
-        steps = self._accumulates()
-        if not steps:
-            return
-        for optimizer in (self, self.real_optimizer):
-            iterations = optimizer._iterations
-            iterations.assign(iterations - iterations % steps)
-            for gradient in getattr(optimizer, "_accumulated_gradients", []):
-                gradient.assign(tf.zeros(gradient.shape, gradient.dtype))
-
     # Warnings
-
-    def _warn_once(self, key, message):
-        if key not in self._warned:
-            self._warned.add(key)
-            warnings.warn(message, stacklevel=3)
 
     def _warn_if_empty(self, acc, found):
         empty = found is None
@@ -548,15 +450,10 @@ class QPSBGD(_keras.Optimizer):
         self._warn_if_skipped()
         super().finalize_variable_values(var_list)
 
-    # Configuration and state
-
-    def exclude_from_weight_decay(self, var_list=None, var_names=None):
-        self.real_optimizer.exclude_from_weight_decay(var_list, var_names)
+    # Configuration
 
     def get_config(self):
         config = super().get_config()
-        for key in _REAL_ONLY:
-            config.pop(key)
         on_failure = self.on_failure
         if self._fallback is not None:
             on_failure = backends.serialize(self._fallback)
@@ -564,33 +461,7 @@ class QPSBGD(_keras.Optimizer):
             backend=backends.serialize(self.backend),
             gradient_scale=self.gradient_scale,
             kappa=self.kappa,
-            real_optimizer=keras.optimizers.serialize(self.real_optimizer),
             seed=self.seed,
             on_failure=on_failure,
         )
         return config
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = copy.deepcopy(config)  # Keras changes it in deserializing
-        if isinstance(config.get("real_optimizer"), dict):
-            config["real_optimizer"] = keras.optimizers.deserialize(
-                config["real_optimizer"], custom_objects=custom_objects
-            )
-        return super().from_config(config, custom_objects=custom_objects)
-
-    def set_weights(self, weights):
-        for variable, weight in zip(self.variables, weights):
-            variable.assign(weight)
-
-    def load_own_variables(self, store):
-        super().load_own_variables(store)
-        steps = self._accumulates()
-        if steps and int(self._iterations) % steps:
-            self._drop_partial_update()
-            warnings.warn(
-                "The optimizer was saved in the middle of a gradient "
-                "accumulation. What had been accumulated is dropped; training "
-                "goes on with the next whole update.",
-                stacklevel=2,
-            )
