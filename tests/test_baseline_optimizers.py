@@ -1,0 +1,336 @@
+"""`SignSGD`, `ProxQuant` and `Bop`, on one layer that is computed on paper.
+
+Four inputs, one output, kernel (1/2, 1/4, 3/4, -1/2) and bias 0. The samples
+x1 = (1, 1, 0, 0), x2 = (0, 1, 2, 0) and the loss sum_b t_b y_b with
+t = (1, -1/2) have the gradient g = sum_b t_b x_b = (1, 1/2, -1, 0) for the
+kernel, 1/2 for the bias. So the loss is g.w + bias / 2, w being the kernel or
+its sign: with the kernel above 1/2 + 1/8 - 3/4 = -1/8, with its sign
+1 + 1/2 - 1 = 1/2. All numbers are exact in floating point.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tools
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import _keras
+from keras_qpsbgd import accumulator
+from keras_qpsbgd.optimizers import QPSBGD
+from keras_qpsbgd.optimizers import Bop
+from keras_qpsbgd.optimizers import ProxQuant
+from keras_qpsbgd.optimizers import SignSGD
+
+ALL = (SignSGD, ProxQuant, Bop)
+START = [0.5, 0.25, 0.75, -0.5]
+LATENT, SIGN = -0.125, 0.5  # the loss at the start
+X = np.array([[1, 1, 0, 0], [0, 1, 2, 0]], "float32")
+T = np.array([[1], [-0.5]], "float32")
+
+
+def loss(y_true, y_pred):
+    return 2.0 * y_true * y_pred  # Keras takes the mean over two samples
+
+
+def paper_model(opt=None, **arguments):
+    layer = kq.layers.BinaryDense(1, output_scale=None)
+    model = keras.Sequential([keras.layers.InputLayer((4,)), layer])
+    restart(model)
+    if opt is not None:
+        model.compile(opt, loss, **arguments)
+    return model
+
+
+def restart(model):
+    model.set_weights([np.array(START)[:, None], np.zeros(1)])
+
+
+def kernel(model):
+    return model.layers[-1].kernel.numpy()[:, 0].tolist()
+
+
+def losses(model, epochs, t=T):
+    arguments = {"batch_size": 2, "shuffle": False, "verbose": 0}
+    return model.fit(X, t, epochs=epochs, **arguments).history["loss"]
+
+
+def one_loss(model):
+    """The loss of one step from the start."""
+    restart(model)
+    return float(np.ravel(model.train_on_batch(X, T))[0])
+
+
+def wrapper():
+    if _keras.KERAS_3:
+        return keras.optimizers.LossScaleOptimizer
+    return keras.mixed_precision.LossScaleOptimizer
+
+
+def test_sign_sgd():
+    opt = SignSGD(0.25, real_optimizer=keras.optimizers.SGD(0.5))
+    model = paper_model(opt, run_eagerly=True)
+    assert losses(model, 1) == [SIGN]
+    assert kernel(model) == [0.25, 0.0, 1.0, -0.5]
+    assert model.layers[-1].bias.numpy() == [-0.25]
+
+
+@pytest.mark.parametrize(
+    "momentum, expected",
+    [
+        # m = g/2, then g/4 - g/8: on in the same direction.
+        (0.5, [0.0, -0.25, 1.25, -0.5]),
+        # Back again.
+        (0.0, START),
+    ],
+)
+def test_signum(momentum, expected):
+    model = paper_model(SignSGD(0.25, momentum), run_eagerly=True)
+    model.train_on_batch(X, T)
+    model.train_on_batch(X, -0.25 * T)
+    assert kernel(model) == expected
+
+
+def test_bop():
+    model = paper_model(Bop(0.5, 0.3), run_eagerly=True)
+    # m = g/2: the first has its weight's sign and is above the threshold, the
+    # second (1/4) is below it, the third has the other sign.
+    assert losses(model, 1) == [SIGN]
+    assert kernel(model) == [-0.5, 0.25, 0.75, -0.5]
+    # m = 3/4 g: the first weight agrees by now, the second (3/8) is flipped.
+    model.train_on_batch(X, T)
+    assert kernel(model) == [-0.5, -0.25, 0.75, -0.5]
+
+
+PROX = [
+    # Kernel - g/2 = (0, 0, 5/4, -1/2), drawn by 1/2 * 1/4 * 1 to the sign.
+    [0.125, 0.125, 1.125, -0.625],
+    # (-3/8, -1/8, 13/8, -5/8), drawn by 1/2 * 1/4 * 2.
+    [-0.625, -0.375, 1.375, -0.875],
+    # (-9/8, -5/8, 15/8, -7/8), drawn by 1/2 * 1/4 * 3, but not past the sign.
+    [-1.0, -1.0, 1.5, -1.0],
+]
+
+
+def test_prox_quant_in_fit():
+    """From the first step on the loss is that of the real weights."""
+    opt = ProxQuant(0.5, 0.25, real_optimizer=keras.optimizers.SGD(0.5))
+    model = paper_model(opt)
+    # g.kernel + bias/2; the bias goes down by 1/4 in each step.
+    assert losses(model, 3) == [LATENT, -0.9375 - 0.125, -2.1875 - 0.25]
+    assert kernel(model) == PROX[2]
+    # g.sign - 3/8
+    assert model.evaluate(X, T, verbose=0) == -2.5 - 0.375
+    signs = X @ [[-1.0], [-1.0], [1.0], [-1.0]]
+    np.testing.assert_array_equal(model.predict(X, verbose=0), signs - 0.75)
+
+
+def test_prox_quant_with_a_schedule():
+    """Asked with 0, 1, ...: here it gives what is the default."""
+    schedule = keras.optimizers.schedules.PolynomialDecay(0.25, 2, 0.75)
+    model = paper_model(ProxQuant(0.5, schedule), run_eagerly=True)
+    for expected in PROX:
+        model.train_on_batch(X, T)
+        assert kernel(model) == expected
+
+
+def test_prox_quant_in_a_loop():
+    """The first trace did not know of the optimizer, and is not run."""
+    model = paper_model()
+    opt = ProxQuant(0.5, 0.25)
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            value = tf.reduce_mean(loss(T, model(X)))
+        grads = tape.gradient(value, model.trainable_variables)
+        opt.apply_gradients(zip(grads, model.trainable_variables))
+        return value
+
+    assert step().numpy() == LATENT
+    assert kernel(model) == PROX[0]
+
+
+def test_forward_follows_the_optimizer_of_the_model():
+    """All optimizers are alive all the time, as in a notebook."""
+    prox, adam, qpsbgd = (
+        ProxQuant(),
+        keras.optimizers.Adam(),
+        QPSBGD(backend="sign"),
+    )
+    model = paper_model()
+    found = []
+    for opt in (prox, adam, prox, qpsbgd, SignSGD(), prox):
+        model.compile(opt, loss, run_eagerly=True)
+        found.append(one_loss(model))
+    assert found == [LATENT, SIGN, LATENT, SIGN, SIGN, LATENT]
+    # In a loop it is the one that was built on the kernel last.
+    restart(model)
+    for opt, expected in ((ProxQuant(), LATENT), (qpsbgd, SIGN)):
+        opt.build(model.trainable_variables)
+        assert tf.reduce_mean(loss(T, model(X))).numpy() == expected
+
+
+def test_forward_follows_an_optimizer_beside_the_compiled_one():
+    class Own(keras.Sequential):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                value = tf.reduce_mean(loss(y, self(x, training=True)))
+            grads = tape.gradient(value, self.trainable_variables)
+            self.other.apply_gradients(zip(grads, self.trainable_variables))
+            return {"value": value}
+
+    layer = kq.layers.BinaryDense(1, output_scale=None)
+    model = Own([keras.layers.InputLayer((4,)), layer])
+    model.compile("sgd")
+    model.other = ProxQuant(0.5, 0.25)
+    restart(model)
+    assert model.fit(X, T, verbose=0).history["value"] == [LATENT]
+    assert kernel(model) == PROX[0]
+
+
+@pytest.mark.parametrize(
+    "layer, inputs",
+    [
+        (kq.layers.BinaryDense(2), np.ones((1, 3))),
+        (kq.layers.BinaryConv2D(2, (1, 3)), np.ones((1, 3, 3, 1))),
+        (kq.layers.BinaryGraphConv(2), [np.ones((1, 3)), np.eye(1)]),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_latent_forward_of_every_layer(layer, inputs):
+    """Only the latent forward sees that the kernel is twice as large."""
+    inputs = tf.nest.map_structure(lambda x: tf.constant(x, "float32"), inputs)
+    layer(inputs)
+    weights = layer.get_weights()
+
+    def ratio(training):
+        outputs = []
+        for factor in (1.0, 2.0):
+            layer.set_weights([factor * w for w in weights])
+            outputs.append(layer(inputs, training=training).numpy())
+        return np.unique(outputs[1] / outputs[0]).tolist()
+
+    owner = accumulator.Owner(forward="latent")
+    layer.kernel.qubo_accumulator.claim(owner)
+    assert ratio(True) == ratio(None) == [2.0]
+    assert ratio(False) == [1.0]
+    del owner
+    assert ratio(True) == [1.0]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda rate: SignSGD(rate, 0.5),
+        lambda rate: ProxQuant(rate, 0.01),
+        lambda rate: Bop(rate, 1e-4),
+    ],
+    ids=["SignSGD", "ProxQuant", "Bop"],
+)
+def test_save_load_continue(tmp_path, make):
+    """To the bit, schedule, state and forward included."""
+    schedule = keras.optimizers.schedules.CosineDecay(0.1, 20)
+    model = paper_model()
+    model.compile(make(schedule), "mse", run_eagerly=True)
+    model.train_on_batch(X, T)
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    assert loaded.optimizer.get_config() == model.optimizer.get_config()
+    for net in (model, loaded):
+        before = kernel(net)
+        for _ in range(3):
+            net.train_on_batch(X, T)
+        assert kernel(net) != before
+    tools.assert_equal(loaded.get_weights(), model.get_weights())
+    tools.assert_equal(
+        [tf.convert_to_tensor(v).numpy() for v in loaded.optimizer.variables],
+        [tf.convert_to_tensor(v).numpy() for v in model.optimizer.variables],
+    )
+
+
+def test_schedule_is_the_learning_rate():
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
+        [0], [0.5, 0.125]
+    )
+    model = paper_model(SignSGD(schedule), run_eagerly=True)
+    for expected in (0.0, -0.125):
+        model.train_on_batch(X, T)
+        assert kernel(model)[0] == expected
+
+
+STEPS = [
+    (lambda **k: SignSGD(0.25, **k), [0.25, 0.0, 1.0, -0.5]),
+    (lambda **k: ProxQuant(0.5, 0.25, **k), PROX[0]),
+    (lambda **k: Bop(0.5, 0.3, **k), [-0.5, 0.25, 0.75, -0.5]),
+]
+
+
+@pytest.mark.parametrize("make, expected", STEPS, ids=[c.__name__ for c in ALL])
+def test_same_step_with_what_keras_adds(make, expected):
+    """Loss scaling, averages, weight decay and clipping of real variables."""
+    scaled = paper_model(wrapper()(make()), run_eagerly=True)
+    assert one_loss(scaled) == (LATENT if make().name == "prox_quant" else SIGN)
+    assert kernel(scaled) == expected
+    decayed = paper_model(
+        make(weight_decay=0.5, clipnorm=0.01, use_ema=True), run_eagerly=True
+    )
+    decayed.train_on_batch(X, T)
+    assert kernel(decayed) == expected
+    if _keras.KERAS_3:
+        halves = paper_model(
+            make(gradient_accumulation_steps=2), run_eagerly=True
+        )
+        for _ in range(2):
+            assert kernel(halves) == START
+            halves.train_on_batch(X, T)
+        assert kernel(halves) == expected
+
+
+@pytest.mark.once
+def test_two_replicas():
+    strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+    with strategy.scope():
+        model = paper_model(Bop(0.5, 0.3))
+    losses(model, 1)
+    assert kernel(model) == [-0.5, 0.25, 0.75, -0.5]
+
+
+def test_config():
+    schedule = keras.optimizers.schedules.PolynomialDecay(0.1, 10, 1.0)
+    for opt in (
+        SignSGD(schedule, 0.9, keras.optimizers.SGD(0.5), weight_decay=0.01),
+        ProxQuant(0.5, schedule, clipnorm=1.0, name="mine"),
+        ProxQuant(0.5, 1),
+        Bop(0.5, 0.25, use_ema=True),
+    ):
+        config = opt.get_config()
+        assert type(opt).from_config(config).get_config() == config
+        restored = keras.optimizers.deserialize(keras.optimizers.serialize(opt))
+        assert type(restored) is type(opt)
+        assert restored.get_config() == config
+
+
+@pytest.mark.parametrize(
+    "kind, arguments, name",
+    [
+        (SignSGD, {"momentum": 1.0}, "momentum"),
+        (SignSGD, {"real_optimizer": Bop()}, "real_optimizer"),
+        (ProxQuant, {"regularization": -1.0}, "regularization"),
+        (Bop, {"threshold": float("nan")}, "threshold"),
+    ],
+)
+def test_wrong_arguments(kind, arguments, name):
+    with pytest.raises(ValueError, match=f"`{name}`.*Received: "):
+        kind(**arguments)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_model_without_binary_kernel(kind):
+    variable = tf.Variable([1.0])
+    with pytest.raises(
+        ValueError, match=f"`{kind.__name__}` found no trainable .*Received"
+    ):
+        kind().build([variable])
