@@ -28,6 +28,7 @@ def main(argv=None):
     _add_backends(commands)
     _add_qpu_cost(commands)
     _add_bench(commands)
+    _add_reproduce(commands)
     arguments = parser.parse_args(argv)
     return arguments.run(arguments)
 
@@ -355,6 +356,140 @@ def _bench(arguments):
         only=tuple(arguments.only),
     )
     return run(names, options, arguments.threads, arguments.output)
+
+
+def _add_reproduce(commands):
+    parser = commands.add_parser(
+        "reproduce",
+        help="run the paper's experiments against tuned baselines",
+        description=(
+            "Runs experiments of the paper: every method gets the same number "
+            "of configurations, the best on validation data is run on fresh "
+            "seeds. Writes runs as JSON lines, tables, figures and RESULTS.md. "
+            "A killed command goes on where it was when it is given again."
+        ),
+    )
+    parser.add_argument(
+        "names",
+        nargs="+",
+        metavar="NAME",
+        help=(
+            "logistic, adult-2layer, adult-10layer, adult-small, mnist-pairs, "
+            "karate, cora, pubmed, direction, mnist, or all"
+        ),
+    )
+    parser.add_argument(
+        "--seeds",
+        type=_positive,
+        help="fresh seeds (default: that of each experiment, mostly 10)",
+    )
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        default=[],
+        metavar="METHOD",
+        help=(
+            "native, gurobi, dwave, ridge, sign, sgd, signsgd, adam, "
+            "proxquant, bop, frozen, real (default: all but gurobi and dwave, "
+            "which take hours; the chip of dwave is mocked)"
+        ),
+    )
+    parser.add_argument(
+        "--backend",
+        help="what solves the QUBOs of QP-SBGD (default: native)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="short runs, to see that it works; no result",
+    )
+    parser.add_argument(
+        "--paper",
+        action="store_true",
+        help=(
+            "all that the paper states, as it states it: raw gradients, "
+            "unscaled layers, its batches and learning rates, five runs"
+        ),
+    )
+    parser.add_argument(
+        "--out",
+        default="results",
+        metavar="DIR",
+        help="folder of the results (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--page",
+        metavar="FILE",
+        help="where to put the page (default: RESULTS.md in the folder)",
+    )
+    parser.add_argument(
+        "--data-dir", help="folder of the data sets (default: download them)"
+    )
+    parser.add_argument(
+        "--processes", type=_positive, help="default: one for each core"
+    )
+    parser.set_defaults(run=_reproduce)
+
+
+def _reproduce(arguments):
+    from keras_qpsbgd.experiments import methods
+    from keras_qpsbgd.experiments import reproduce
+    from keras_qpsbgd.experiments.catalogue import EXPERIMENTS
+    from keras_qpsbgd.experiments.options import Options
+
+    names = list(dict.fromkeys(arguments.names))
+    if "all" in names:
+        names = list(EXPERIMENTS)
+    for argument, received, known in (
+        ("NAME", names, [*EXPERIMENTS, "all"]),
+        ("--methods", arguments.methods, list(methods.METHODS)),
+    ):
+        unknown = [name for name in received if name not in known]
+        if unknown:
+            print(
+                f"`{argument}` must be one of {', '.join(known)}. "
+                f"Received: {' '.join(unknown)}",
+                file=sys.stderr,
+            )
+            return 1
+    options = Options(
+        quick=arguments.quick,
+        paper=arguments.paper,
+        seeds=arguments.seeds,
+        backend=arguments.backend,
+        methods=tuple(arguments.methods or methods.DEFAULT),
+        data_dir=arguments.data_dir,
+    )
+    try:
+        reproduce.reproduce(
+            names,
+            options,
+            arguments.out,
+            _command(arguments),
+            arguments.processes,
+        )
+    except KeyboardInterrupt:
+        print("\nStopped. The same command goes on from here.")
+        return 130
+    except (ValueError, ImportError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    page = reproduce.report(names, options, arguments.out, arguments.page)
+    print(f"\nThe page is {page}")
+    return 0
+
+
+def _command(arguments):
+    """The command without what concerns the user's machine."""
+    words = ["python -m keras_qpsbgd reproduce", *arguments.names]
+    if arguments.seeds is not None:
+        words.append(f"--seeds {arguments.seeds}")
+    if arguments.methods:
+        words += ["--methods", *arguments.methods]
+    if arguments.backend is not None:
+        words.append(f"--backend {arguments.backend}")
+    words += ["--quick"] * arguments.quick + ["--paper"] * arguments.paper
+    return " ".join(words)
 
 
 def _layers(network):

@@ -10,8 +10,8 @@ class WeightClip(_keras.keras.constraints.Constraint):
     """Clips latent weights to [-`clip_value`, `clip_value`].
 
     Only the sign of a latent weight is seen, so one that has moved far from
-    zero would need many steps to change it. BinaryConnect is any Keras optimizer
-    on binary layers with this constraint, and clips to [-1, 1].
+    zero would need many steps to change it. BinaryConnect is any Keras
+    optimizer on binary layers with this constraint, and clips to [-1, 1].
 
     Args:
         clip_value: float > 0, the bound.

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from keras_qpsbgd.bench.progress import say
 from keras_qpsbgd.bench.suites import SUITES
+from keras_qpsbgd.threads import environment
 
 # A target was reached, missed, or there was not enough to judge it by.
 OUTCOMES = {True: "PASS", False: "FAIL", None: "SKIP"}
@@ -97,25 +98,6 @@ def measure(name, options, threads):
                     done.returncode, command, stderr=log.read()
                 )
         return json.loads(path.read_text())
-
-
-def environment(threads):
-    """The environment of a process with so many threads and no GPU."""
-    values = dict(os.environ)
-    for name in (
-        "OMP_NUM_THREADS",
-        "TF_NUM_INTRAOP_THREADS",
-        "TF_NUM_INTEROP_THREADS",
-    ):
-        values[name] = str(threads)
-    if threads == 1:
-        # XLA has a pool of its own, which knows no other switch.
-        flags = values.get("XLA_FLAGS", "")
-        flags += " --xla_cpu_multi_thread_eigen=false"
-        values["XLA_FLAGS"] = flags.strip()
-    values["CUDA_VISIBLE_DEVICES"] = "-1"
-    values.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    return values
 
 
 @contextlib.contextmanager

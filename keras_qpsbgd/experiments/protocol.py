@@ -101,6 +101,7 @@ class ExperimentReport:
         open_choices: sentences on what the paper leaves open and what was
             taken.
         tasks: tuple of `TaskReport`.
+        pictures: pairs of a file in the folder and what it shows.
         reference_method: the method that the others are compared with.
     """
 
@@ -109,4 +110,5 @@ class ExperimentReport:
     setting: str
     open_choices: tuple
     tasks: tuple
+    pictures: tuple = ()
     reference_method: str = "QP-SBGD"

@@ -200,19 +200,27 @@ def _section(report, runs, output, path, figure_folder):
         figure = figure_folder / report.name / f"{task.name}.png"
         figure.parent.mkdir(parents=True, exist_ok=True)
         figures.draw(runs, task, report.reference_method, figure)
-        link = pathlib.Path(os.path.relpath(figure, path.parent)).as_posix()
         if len(report.tasks) > 1:
             parts.append(f"### {task.title}")
         parts += [
             tables.markdown(of_task, task, report.reference_method),
             *map(_paragraph, _sentences(report, task, of_task)),
-            f"![{task.title}]({link})",
+            _image(task.title, figure, path),
         ]
+    for name, caption in report.pictures:
+        picture = figure_folder / report.name / name
+        if picture.is_file():
+            parts += [_paragraph(caption), _image(caption, picture, path)]
     if report.open_choices:
         parts.append("What the paper leaves open, and what was taken:")
         parts.append("\n".join(map(_item, report.open_choices)))
     parts += _details(report, runs, records.read_times(folder), meta)
     return parts
+
+
+def _image(text, figure, page):
+    link = pathlib.Path(os.path.relpath(figure, page.parent)).as_posix()
+    return f"![{text}]({link})"
 
 
 def _when(meta):

@@ -1,0 +1,40 @@
+"""All experiments, by name."""
+
+import dataclasses
+from collections.abc import Callable
+
+from keras_qpsbgd.experiments import adult
+from keras_qpsbgd.experiments import direction
+from keras_qpsbgd.experiments import graphs
+from keras_qpsbgd.experiments import logistic
+from keras_qpsbgd.experiments import mnist
+from keras_qpsbgd.experiments import mnist_pairs
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What is trained, and what is said about it; functions of `Options`.
+
+    `draw`, if there is one, draws further pictures: a function of options,
+    folder, and the configuration chosen for QP-SBGD on the first task.
+    """
+
+    tasks: Callable
+    report: Callable
+    draw: Callable | None = None
+
+
+EXPERIMENTS = {
+    logistic.NAME: Experiment(logistic.tasks, logistic.report),
+    adult.TWO_LAYERS: Experiment(adult.two_layer_tasks, adult.two_layer_report),
+    adult.TEN_LAYERS: Experiment(adult.ten_layer_tasks, adult.ten_layer_report),
+    adult.SMALL: Experiment(adult.small_tasks, adult.small_report),
+    mnist_pairs.NAME: Experiment(
+        mnist_pairs.tasks, mnist_pairs.report, mnist_pairs.draw
+    ),
+    graphs.KARATE: Experiment(graphs.karate_tasks, graphs.karate_report),
+    graphs.CORA: Experiment(graphs.cora_tasks, graphs.cora_report),
+    graphs.PUBMED: Experiment(graphs.pubmed_tasks, graphs.pubmed_report),
+    direction.NAME: Experiment(direction.tasks, direction.report),
+    mnist.NAME: Experiment(mnist.tasks, mnist.report),
+}

@@ -1,0 +1,139 @@
+"""The networks of the experiments, with binary weights or with real ones.
+
+With `weights="binary"` every kernel that the paper trains is +1 or -1; with
+`weights="real"` the same network has ordinary kernels, to see what the bits
+cost. `kernels` finds them in a model of either kind.
+"""
+
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd import constraints
+from keras_qpsbgd import layers
+
+
+class RealDense(keras.layers.Dense):
+    """`Dense`, under a name that `kernels` knows."""
+
+
+class RealGraphConv(layers.BinaryGraphConv):
+    """With the real kernel, unscaled: Kipf and Welling's layer."""
+
+    def binary_product(self, inputs, training=None):
+        return self.binary_call(inputs, tf.convert_to_tensor(self.kernel))
+
+
+class SeededDropout(keras.layers.Layer):
+    """Dropout whose random state is a weight, so that it can be set anew.
+
+    Keras's own layers take theirs from a generator outside `get_weights`; runs
+    that share one compiled model would depend on each other.
+
+    Args:
+        rate: share of the entries that become zero in training.
+    """
+
+    def __init__(self, rate, **kwargs):
+        super().__init__(**kwargs)
+        self.rate = rate
+
+    def build(self, input_shape):
+        self.state = self.add_weight(
+            name="state",
+            shape=(2,),
+            dtype="int32",
+            initializer="zeros",
+            trainable=False,
+            **{_keras.AUTOCAST: False},
+        )
+        super().build(input_shape)
+
+    def call(self, inputs, training=None):
+        if not training:
+            return inputs
+        state = tf.convert_to_tensor(self.state)
+        uniform = tf.random.stateless_uniform(
+            tf.shape(inputs), state, alg="philox"
+        )
+        self.state.assign(state + tf.constant([0, 1]))
+        kept = tf.cast(uniform >= self.rate, inputs.dtype)
+        return inputs * kept / (1.0 - self.rate)
+
+
+def kernels(model):
+    """The kernels that the methods differ in, in the order of the layers."""
+    return [
+        layer.kernel
+        for layer in model.layers
+        if isinstance(layer, (layers.BinaryLayer, RealDense))
+    ]
+
+
+def mlp(
+    sizes, weights, output_scale="fan_in", batch_normalization=None, clip=None
+):
+    """Dense layers with hard tanh between them, logits at the end.
+
+    Args:
+        sizes: widths from inputs to outputs, such as `(16, 4, 4, 2)`.
+        weights: `"binary"` or `"real"`.
+        output_scale: of the binary layers; `None` is the paper's network.
+        batch_normalization: momentum of the batch normalisation behind every
+            layer, the last one included; `None` has none.
+        clip: bound of the latent weights, or `None`.
+    """
+    model = keras.Sequential([keras.layers.InputLayer((sizes[0],))])
+    for position, units in enumerate(sizes[1:], start=2):
+        if weights == "real":
+            layer = RealDense(units, use_bias=False)
+        else:
+            layer = layers.BinaryDense(
+                units,
+                use_bias=False,
+                output_scale=output_scale,
+                kernel_constraint=clip and constraints.WeightClip(clip),
+            )
+        model.add(layer)
+        if batch_normalization is not None:
+            model.add(
+                keras.layers.BatchNormalization(momentum=batch_normalization)
+            )
+        if position < len(sizes):
+            model.add(keras.layers.Activation("hard_tanh"))
+    return model
+
+
+def graph_network(
+    num_features,
+    num_classes,
+    weights,
+    output_scale="fan_in",
+    hidden=16,
+    encoder=None,
+    sparse_features=False,
+):
+    """Two graph convolutions, behind an encoder of real weights if asked for.
+
+    Args:
+        num_features: features of a node.
+        num_classes: classes of the nodes.
+        weights: `"binary"` or `"real"`, of the graph convolutions.
+        output_scale: of the binary layers; `None` is the paper's network.
+        hidden: features between the two convolutions.
+        encoder: widths of the two dense layers of the encoder (tanh, dropout
+            of one half between them), or `None`.
+        sparse_features: whether the features come as a `tf.SparseTensor`.
+    """
+    x = keras.Input((num_features,), sparse=sparse_features)
+    a = keras.Input((None,), sparse=True)
+    features = x
+    if encoder is not None:
+        wide, narrow = encoder
+        features = keras.layers.Dense(wide, "tanh", name="encoder")(features)
+        features = SeededDropout(0.5)(features)
+        features = keras.layers.Dense(narrow, "tanh")(features)
+    conv = layers.BinaryGraphConv if weights == "binary" else RealGraphConv
+    settings = {"use_bias": False, "output_scale": output_scale}
+    features = conv(hidden, "hard_tanh", **settings)([features, a])
+    return keras.Model([x, a], conv(num_classes, **settings)([features, a]))

@@ -1,0 +1,191 @@
+"""Which runs an experiment consists of, and which of them are missing.
+
+Every method gets the same number of configurations. Each is run on the tuning
+seeds, the best on validation data is chosen, and the chosen one is run on fresh
+seeds: those runs are the result. Solvers on the host take the configuration
+that was chosen for `native`.
+"""
+
+import dataclasses
+
+from keras_qpsbgd.experiments import methods
+from keras_qpsbgd.experiments import protocol
+from keras_qpsbgd.experiments import records
+from keras_qpsbgd.experiments import statistics
+from keras_qpsbgd.experiments.task import FRESH
+from keras_qpsbgd.experiments.task import TUNING
+
+FIRST_TUNING_SEED = 1_000
+QUICK_SEEDS = 2
+QUICK_CONFIGURATIONS = 2
+
+_MEASURES = {
+    measure.key: measure
+    for measure in (protocol.VALIDATION_ACCURACY, protocol.VALIDATION_LOSS)
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """All runs of one method on one task.
+
+    Args:
+        task: a `Task`.
+        method: a `Method`.
+        options: `Options`.
+        folder: folder of the experiment's records.
+    """
+
+    task: object
+    method: methods.Method
+    options: object
+    folder: object
+
+    @property
+    def path(self):
+        """The file of its records."""
+        return records.path_of(self.folder, self.task.name, self.method.label)
+
+    @property
+    def depends(self):
+        """Whether it takes the configuration chosen for another item."""
+        return bool(self.task.like or self.method.like)
+
+    @property
+    def cost(self):
+        """How long it takes, roughly."""
+        return self.task.cost * self.method.cost * self.size()
+
+    def grid(self):
+        """Its configurations."""
+        found = self.task.grids[self.method.like or self.method.key]
+        if self.options.quick and not self.task.ablation:
+            return found[:QUICK_CONFIGURATIONS]
+        return found
+
+    def tuning_seeds(self):
+        count = 1 if self.options.quick else self.task.tuning_seeds
+        return range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + count)
+
+    def fresh_seeds(self):
+        if self.options.seeds is not None:
+            return range(self.options.seeds)
+        if self.options.quick:
+            return range(1 if self.task.ablation else QUICK_SEEDS)
+        if self.options.paper:
+            return range(6 if self.task.ablation else 5)
+        if self.method.key in methods.HOST:
+            return range(self.task.host_seeds)
+        return range(self.task.fresh_seeds)
+
+    def is_tuned(self):
+        """Whether there is something to choose."""
+        if self.depends or self.task.ablation:
+            return False
+        return len(self.grid()) > 1
+
+    def size(self):
+        """Number of its runs."""
+        fresh = len(self.fresh_seeds())
+        if self.task.ablation:
+            return fresh * len(self.grid())
+        tuning = len(self.grid()) * len(self.tuning_seeds())
+        return fresh + self.is_tuned() * tuning
+
+    def records(self):
+        """Its runs that were made, other configurations and seeds left out."""
+        runs = records.read_lines(self.path) if self.path.exists() else []
+        tuned = self.is_tuned()
+        kept = [
+            run
+            for run in runs
+            if run["stage"] == TUNING
+            and tuned
+            and run["seed"] in self.tuning_seeds()
+            and run["configuration"] in self.grid()
+        ]
+        wanted = self.fresh_configurations(kept)
+        kept += [
+            run
+            for run in runs
+            if run["stage"] == FRESH
+            and run["seed"] in self.fresh_seeds()
+            and wanted is not None
+            and run["configuration"] in wanted
+        ]
+        return kept
+
+    def tuning_runs(self):
+        """Pairs of configuration and seed."""
+        if not self.is_tuned():
+            return []
+        return [(c, s) for c in self.grid() for s in self.tuning_seeds()]
+
+    def fresh_configurations(self, runs):
+        """The configurations that get fresh seeds, `None` if not known yet.
+
+        Args:
+            runs: records of the stage `tuning`.
+        """
+        if self.task.ablation:
+            return self.grid()
+        if self.depends:
+            return self._of_another()
+        if not self.is_tuned():
+            return self.grid()
+        tuning = [run for run in runs if run["stage"] == TUNING]
+        if len(tuning) < len(self.tuning_runs()):
+            return None
+        measure = _MEASURES[self.task.judged_by]
+        return [statistics.choose(tuning, measure, self.grid())]
+
+    def _of_another(self):
+        """What was chosen for the item that this one is like."""
+        key = self.method.like or self.method.key
+        other = dataclasses.replace(
+            self,
+            task=self.task.like or self.task,
+            method=methods.METHODS[key],
+        )
+        return other.fresh_configurations(other.records())
+
+    def missing(self, stage):
+        """Runs that were not made: pairs of configuration and seed."""
+        runs = self.records()
+        done = [
+            (run["configuration"], run["seed"])
+            for run in runs
+            if run["stage"] == stage
+        ]
+        if stage == TUNING:
+            wanted = self.tuning_runs()
+        else:
+            configurations = self.fresh_configurations(runs)
+            if configurations is None:
+                raise ValueError(
+                    f"The configuration of `{self.method.key}` on "
+                    f"{self.task.name} is that of another method, which has "
+                    "not been chosen: run it, too. Received: no runs of it in "
+                    f"{self.folder}"
+                )
+            wanted = [
+                (c, s) for c in configurations for s in self.fresh_seeds()
+            ]
+        return [pair for pair in wanted if pair not in done]
+
+    def num_missing(self):
+        """Number of runs to make, as far as it can be told."""
+        return self.size() - len(self.records())
+
+
+def items(tasks, options, folder):
+    """The items of some tasks, in the order of the tables."""
+    found = []
+    for task in tasks:
+        for key, method in methods.METHODS.items():
+            if key not in options.methods or key not in task.methods:
+                continue
+            if key == "native" and options.backend is not None:
+                method = methods.with_backend(method, options.backend)
+            found.append(Item(task, method, options, folder))
+    return found

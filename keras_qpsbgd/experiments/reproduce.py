@@ -1,0 +1,220 @@
+"""Runs experiments on all cores, and reports.
+
+Every run is a line of a file as soon as it is over, see `records`; a run that
+is there is not made again. So a killed command goes on where it was.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import pathlib
+import time
+
+from tensorflow import keras
+
+from keras_qpsbgd import threads
+from keras_qpsbgd.experiments import plan
+from keras_qpsbgd.experiments import records
+from keras_qpsbgd.experiments import results_page
+from keras_qpsbgd.experiments import tables
+from keras_qpsbgd.experiments import worker
+from keras_qpsbgd.experiments.catalogue import EXPERIMENTS
+from keras_qpsbgd.experiments.task import FRESH
+
+PACKAGES = ("keras_qpsbgd", "tensorflow", "keras", "numpy")
+# What must not change between the runs of one folder.
+SETTINGS = ("quick", "paper", "backend")
+
+
+def reproduce(names, options, out, command, processes=None):
+    """Makes the missing runs of experiments.
+
+    Args:
+        names: names of experiments.
+        options: `Options`.
+        out: folder of the results.
+        command: the command line, to be written down.
+        processes: how many; `None` is the number of cores.
+
+    Raises:
+        ValueError: the folder holds results of other options.
+    """
+    folders = {name: pathlib.Path(out, name) for name in names}
+    for name, folder in folders.items():
+        _check_settings(folder, options)
+        for task in EXPERIMENTS[name].tasks(options):
+            # Before the processes, of which each would download them.
+            if task.prepare is not None:
+                task.prepare(options.data_dir)
+    with _pool(processes or threads.cores()) as pool:
+        for name, folder in folders.items():
+            start = time.perf_counter()
+            try:
+                _make_runs(name, folder, options, pool)
+            finally:
+                minutes = (time.perf_counter() - start) / 60
+                _write_meta(folder, command, minutes, pool.processes)
+
+
+def _check_settings(folder, options):
+    path = folder / "settings.json"
+    settings = {name: getattr(options, name) for name in SETTINGS}
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(settings) + "\n")
+        return
+    present = json.loads(path.read_text())
+    if present != settings:
+        raise ValueError(
+            f"The folder {folder} holds results of other options, "
+            f"{_flags(present)}. Choose another by `--out`, or remove it. "
+            f"Received: {_flags(settings)}"
+        )
+
+
+def _flags(settings):
+    given = [
+        f"--{name}" if value is True else f"--{name} {value}"
+        for name, value in settings.items()
+        if value
+    ]
+    return " ".join(given) or "the defaults"
+
+
+@dataclasses.dataclass
+class _Pool:
+    executor: concurrent.futures.Executor
+    queue: object
+    stop: object
+    processes: int
+
+
+@contextlib.contextmanager
+def _pool(processes):
+    """Processes of one thread each: the networks are small."""
+    context = multiprocessing.get_context("spawn")
+    queue, stop = context.SimpleQueue(), context.Event()
+    before = dict(os.environ)
+    os.environ.update(threads.environment(1))
+    executor = concurrent.futures.ProcessPoolExecutor(
+        processes, context, worker.start, (queue, stop)
+    )
+    try:
+        yield _Pool(executor, queue, stop, processes)
+    finally:
+        stop.set()
+        executor.shutdown(cancel_futures=True)
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _make_runs(name, folder, options, pool):
+    items = plan.items(EXPERIMENTS[name].tasks(options), options, folder)
+    total = sum(item.size() for item in items)
+    missing = sum(item.num_missing() for item in items)
+    print(f"\n{name}: {total} runs, {total - missing} there", flush=True)
+    if not missing:
+        return
+    bar = keras.utils.Progbar(missing, unit_name="run")
+    # What takes the choice of another comes after all others.
+    for depends in (False, True):
+        wave = [item for item in items if item.depends == depends]
+        wave.sort(key=lambda item: -item.cost)
+        futures = [
+            pool.executor.submit(
+                worker.work,
+                name,
+                item.task.name,
+                item.method.key,
+                options,
+                folder,
+            )
+            for item in wave
+            if item.num_missing()
+        ]
+        while futures:
+            done, waiting = concurrent.futures.wait(
+                futures, 0.5, concurrent.futures.FIRST_EXCEPTION
+            )
+            _drain(pool.queue, folder, bar)
+            for future in done:
+                future.result()
+            futures = list(waiting)
+
+
+def _drain(queue, folder, bar):
+    while not queue.empty():
+        task, method, stage, seed, seconds = queue.get()
+        bar.add(1)
+        records.append_line(
+            folder / "times.jsonl",
+            {
+                "task": task,
+                "method": method,
+                "stage": stage,
+                "seed": seed,
+                "seconds": seconds,
+            },
+        )
+
+
+def _write_meta(folder, command, minutes, processes):
+    """What is not the same in a second run; its time is added up."""
+    minutes += records.read_meta(folder).get("minutes", 0.0)
+    meta = {
+        "command": command,
+        "date": datetime.date.today().isoformat(),
+        "minutes": round(minutes, 2),
+        "processes": processes,
+        "packages": {
+            name: importlib.metadata.version(name) for name in PACKAGES
+        },
+    }
+    (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
+
+
+def report(names, options, out, page=None):
+    """Prints tables; writes them, the figures and the page.
+
+    Args:
+        names: names of experiments; the page has all that are in the folder.
+        options: `Options`.
+        out: folder of the results.
+        page: file of the page; `None` is RESULTS.md in `out`.
+
+    Returns:
+        Path of the page.
+    """
+    reports = {name: e.report(options) for name, e in EXPERIMENTS.items()}
+    for name in names:
+        folder = pathlib.Path(out, name)
+        runs = records.read(folder)
+        reference = reports[name].reference_method
+        parts = [f"# {reports[name].title}"]
+        for task in reports[name].tasks:
+            of_task = [run for run in runs if run["task"] == task.name]
+            if not any(run["stage"] == FRESH for run in of_task):
+                continue
+            print(f"\n{task.title}\n")
+            print(tables.terminal(of_task, task, reference), flush=True)
+            parts.append(f"## {task.title}")
+            parts.append(tables.markdown(of_task, task, reference))
+        (folder / "table.md").write_text("\n\n".join(parts) + "\n")
+        _draw(name, folder, options)
+    return results_page.write(out, list(reports.values()), page)
+
+
+def _draw(name, folder, options):
+    """Further pictures of an experiment, if QP-SBGD was run."""
+    experiment = EXPERIMENTS[name]
+    if experiment.draw is None or "native" not in options.methods:
+        return
+    first = plan.items(experiment.tasks(options), options, folder)[0]
+    chosen = first.fresh_configurations(first.records())
+    if chosen:
+        experiment.draw(options, folder, chosen[0])

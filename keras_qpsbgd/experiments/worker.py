@@ -1,0 +1,113 @@
+"""Makes the runs of an item, in a process of its own."""
+
+import importlib
+import multiprocessing
+import time
+
+from tensorflow import keras
+
+from keras_qpsbgd.experiments import catalogue
+from keras_qpsbgd.experiments import plan
+from keras_qpsbgd.experiments import records
+from keras_qpsbgd.experiments.checkpoint import Checkpoint
+from keras_qpsbgd.experiments.methods import NOT_FOR_THE_OPTIMIZER
+from keras_qpsbgd.experiments.task import FRESH
+from keras_qpsbgd.experiments.task import TUNING
+
+_queue = None
+_stop = None
+_sources = {}
+
+
+def start(queue, stop):
+    """Prepares a process.
+
+    Args:
+        queue: where it tells what it has done.
+        stop: an event; once set, no further run is begun.
+    """
+    global _queue, _stop
+    _queue, _stop = queue, stop
+
+
+def _may_go_on():
+    # Nobody would know of the runs of an orphan.
+    return not _stop.is_set() and multiprocessing.parent_process().is_alive()
+
+
+def work(experiment, task, method, options, folder):
+    """Makes all runs of one method on one task that are missing.
+
+    Names instead of objects: tasks hold functions, which no process can send
+    to another.
+    """
+    tasks = catalogue.EXPERIMENTS[experiment].tasks(options)
+    for item in plan.items(tasks, options, folder):
+        if (item.task.name, item.method.key) == (task, method):
+            make_runs(item, lambda *done: _queue.put(done), _may_go_on)
+
+
+def make_runs(item, report, may_go_on=lambda: True):
+    """Makes all runs of an item that are missing.
+
+    Args:
+        item: an `Item`.
+        report: function of (task, method, stage, seed, CPU seconds), called
+            after each run.
+        may_go_on: function, asked before each run.
+    """
+    trainers = {}
+    for stage in (TUNING, FRESH):
+        for configuration, seed in item.missing(stage):
+            if not may_go_on():
+                return
+            start = time.process_time()
+            run = _run(item, trainers, configuration, seed, stage)
+            records.append(item.path, run)
+            report(
+                item.task.name,
+                item.method.label,
+                stage,
+                seed,
+                time.process_time() - start,
+            )
+    # Compiled models would stay in memory.
+    trainers.clear()
+    keras.backend.clear_session()
+
+
+def _run(item, trainers, configuration, seed, stage):
+    settings = {
+        key: value
+        for key, value in configuration.items()
+        if key not in NOT_FOR_THE_OPTIMIZER
+    }
+    name = records.text_of(settings)
+    if name not in trainers:
+        trainers[name] = _trainer(item, settings)
+    key = {
+        "task": item.task.name,
+        "method": item.method.label,
+        "stage": stage,
+        "configuration": configuration,
+        "seed": seed,
+    }
+    checkpoint = Checkpoint(item.path.with_suffix(".npz"), key)
+    outcome = trainers[name].run(seed, configuration, stage, checkpoint)
+    checkpoint.remove()
+    return {**key, **outcome}
+
+
+def _trainer(item, settings):
+    module, _, name = item.task.trainer.partition(":")
+    trainer = getattr(importlib.import_module(module), name)
+    source = _source(item.task, item.options.data_dir)
+    return trainer(item.task, source, item.method, settings)
+
+
+def _source(task, data_dir):
+    """The data, loaded once a process; only the last are kept."""
+    if task.name not in _sources:
+        _sources.clear()
+        _sources[task.name] = task.load(data_dir)
+    return _sources[task.name]
