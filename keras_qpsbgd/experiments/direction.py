@@ -130,7 +130,7 @@ def report(options):
                 curves=(),
                 paper={
                     "QP-SBGD": (0.584, 0.603),
-                    "BinaryConnect, signSGD": (0.449, 0.622),
+                    "BinaryConnect (signSGD)": (0.449, 0.622),
                 },
                 kind="bars",
             )

@@ -71,6 +71,7 @@ ON_THE_LINE = 1e-6
 
 FITTED_IMAGES = 500
 MEASURED_IMAGES = 2000
+FIRST_IMAGES = (FITTED_IMAGES + MEASURED_IMAGES) // 2  # of each digit
 SPLITS = 20
 
 
@@ -329,7 +330,7 @@ def main(argv=None):
     )
     parser.add_argument("--data-dir", help="folder with mnist.npz")
     (x, y), _ = datasets.mnist(parser.parse_args(argv).data_dir)
-    each = (FITTED_IMAGES + MEASURED_IMAGES) // 2
+    each = FIRST_IMAGES
     used = sorted({digit for pair in PAIRS for digit in pair})
     images = {digit: x[y == digit][:each] for digit in used}
     total = each * len(images) * len(RECIPES)

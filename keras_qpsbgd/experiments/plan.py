@@ -60,7 +60,8 @@ class Item:
         """Its configurations."""
         found = self.task.grids[self.method.like or self.method.key]
         if self.options.quick and not self.task.ablation:
-            return found[:QUICK_CONFIGURATIONS]
+            middle = max(len(found) - QUICK_CONFIGURATIONS, 0) // 2
+            return found[middle : middle + QUICK_CONFIGURATIONS]
         return found
 
     def tuning_seeds(self):
