@@ -18,6 +18,7 @@ def grids(
     prox,
     bop,
     steps,
+    prox_reaches=(3.0, 10.0),
     real=None,
     real_rates=(None,),
     frozen_real_rates=(None,),
@@ -29,10 +30,11 @@ def grids(
         sign: of signSGD and of QP-SBGD with `sign`.
         adam: of BinaryConnect with Adam.
         sgd: of BinaryConnect with SGD.
-        prox: of ProxQuant: half as many, with two strengths each.
+        prox: of ProxQuant: half as many, if there are two strengths.
         bop: pairs of averaging rate and threshold.
         steps: of a run. ProxQuant's pull grows with the steps, so its strength
             is set by how far it carries a weight in all of them.
+        prox_reaches: the strengths: rate * strength * steps^2.
         real: of the real network, if not those of Adam.
         real_rates: of everything else, for each of the above.
         frozen_real_rates: where the kernels stay as they are.
@@ -44,7 +46,7 @@ def grids(
         "signsgd": grid(sign, real_rates),
         "adam": grid(adam, real_rates),
         "sgd": grid(sgd, real_rates),
-        "proxquant": _proxquant(prox, steps, real_rates),
+        "proxquant": _proxquant(prox, prox_reaches, steps, real_rates),
         "bop": [
             configuration
             for rate, threshold in bop
@@ -55,14 +57,15 @@ def grids(
     }
 
 
-def _proxquant(rates, steps, real_rates):
-    """With the learning rate's decay a weight is drawn by 0.45 or by 1.5.
+def _proxquant(rates, reaches, steps, real_rates):
+    """Strengths that carry a weight as far, whatever the rate and the steps.
 
-    The step t is rate(t) * regularization * t; with a cosine they sum up to
-    0.149 * rate * regularization * steps^2.
+    Step t draws a weight by rate * regularization * t. In all steps that is
+    half of rate * regularization * steps^2, and 0.149 of it where the rate
+    decays along a cosine.
     """
     found = []
-    for rate, reach in itertools.product(rates, (3.0, 10.0)):
+    for rate, reach in itertools.product(rates, reaches):
         regularization = float(f"{reach / (rate * steps**2):.2g}")
         found += grid([rate], real_rates, regularization=regularization)
     return found

@@ -57,6 +57,10 @@ class Task:
         scale: `gradient_scale` of QP-SBGD.
         decay: whether learning rates fall to zero along a cosine.
         weight_decay: of the layer named `encoder`.
+        unit_variance: methods whose kernels start with the variance of +1 and
+            -1. ProxQuant computes with the real kernel, and from the small
+            numbers that others start with no signal would pass ten scaled
+            layers. Signs, and so the binary network, are the same.
         is_graph: whether `inputs` are features and adjacency of a graph.
         probe: training rows on which the training loss is taken; `None` is all.
         ablation: whether all configurations get fresh seeds and none is chosen.
@@ -81,6 +85,7 @@ class Task:
     scale: str = "max"
     decay: bool = True
     weight_decay: float = 0.0
+    unit_variance: tuple = ()
     is_graph: bool = False
     probe: int | None = None
     ablation: bool = False

@@ -39,6 +39,7 @@ class Trainer:
         self._decayed = None
         if task.weight_decay:
             self._decayed = self.model.get_layer("encoder").kernel
+        self._unit_variance = method.key in task.unit_variance
         self._data = {}
         variables = [*self.model.weights, *self.update.state()]
         self._state = [(v, np.array(v)) for v in variables]
@@ -108,6 +109,9 @@ class Trainer:
                 variable.assign(initializer(variable.shape))
             elif variable.dtype == "int32":  # of dropout
                 variable.assign([seed, 0])
+        if self._unit_variance:
+            for kernel in self.kernels:
+                kernel.assign(kernel / np.std(kernel))
 
     def _assign(self, splits):
         """Puts data where the compiled functions look for them."""
