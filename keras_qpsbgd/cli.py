@@ -465,7 +465,7 @@ def _reproduce(arguments):
             names,
             options,
             arguments.out,
-            _command(arguments),
+            _flags(arguments),
             arguments.processes,
         )
     except KeyboardInterrupt:
@@ -479,17 +479,16 @@ def _reproduce(arguments):
     return 0
 
 
-def _command(arguments):
-    """The command without what concerns the user's machine."""
-    words = ["python -m keras_qpsbgd reproduce", *arguments.names]
+def _flags(arguments):
+    """What was asked for, without what concerns the user's machine."""
+    words = []
     if arguments.seeds is not None:
         words.append(f"--seeds {arguments.seeds}")
     if arguments.methods:
         words += ["--methods", *arguments.methods]
     if arguments.backend is not None:
         words.append(f"--backend {arguments.backend}")
-    words += ["--quick"] * arguments.quick + ["--paper"] * arguments.paper
-    return " ".join(words)
+    return words + ["--quick"] * arguments.quick + ["--paper"] * arguments.paper
 
 
 def _layers(network):

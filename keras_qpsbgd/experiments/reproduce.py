@@ -31,14 +31,14 @@ PACKAGES = ("keras_qpsbgd", "tensorflow", "keras", "numpy")
 SETTINGS = ("quick", "paper", "backend")
 
 
-def reproduce(names, options, out, command, processes=None):
+def reproduce(names, options, out, flags=(), processes=None):
     """Makes the missing runs of experiments.
 
     Args:
         names: names of experiments.
         options: `Options`.
         out: folder of the results.
-        command: the command line, to be written down.
+        flags: words of the command line, to be written down.
         processes: how many; `None` is the number of cores.
 
     Raises:
@@ -58,6 +58,7 @@ def reproduce(names, options, out, command, processes=None):
                 _make_runs(name, folder, options, pool)
             finally:
                 minutes = (time.perf_counter() - start) / 60
+                command = ["python -m keras_qpsbgd reproduce", name, *flags]
                 _write_meta(folder, command, minutes, pool.processes)
 
 
@@ -167,7 +168,7 @@ def _write_meta(folder, command, minutes, processes):
     """What is not the same in a second run; its time is added up."""
     minutes += records.read_meta(folder).get("minutes", 0.0)
     meta = {
-        "command": command,
+        "command": " ".join(command),
         "date": datetime.date.today().isoformat(),
         "minutes": round(minutes, 2),
         "processes": processes,
