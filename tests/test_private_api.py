@@ -76,8 +76,7 @@ def test_loss_scale_optimizer_is_recognised():
         assert seen[0] is expected
 
 
-@pytest.mark.parametrize("eagerly", [True, False])
-def test_optimizers_of_the_model_in_fit(eagerly):
+def test_optimizers_of_the_model_in_fit():
     """Found through the frame of `train_step`, on the way to every layer."""
     seen = []
 
@@ -93,7 +92,7 @@ def test_optimizers_of_the_model_in_fit(eagerly):
     )
     opt = keras.optimizers.SGD()
     model = keras.Sequential([keras.layers.InputLayer((2,)), Spy(1)])
-    model.compile(wrapper(opt), "mse", run_eagerly=eagerly)
+    model.compile(wrapper(opt), "mse")
     x, y = np.ones((2, 2)), np.ones((2, 1))
     model(x)
     model.evaluate(x, y, verbose=0)
