@@ -31,7 +31,7 @@ LONG_FILES = (
     "test_distributed",
     "test_dwave",
     "test_equalities",
-    "test_graph_benchmark",
+    "test_graph_examples",
     "test_graph_models",
     "test_optimizer",
     "test_project",

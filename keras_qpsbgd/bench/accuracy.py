@@ -9,8 +9,8 @@ normalisation behind all layers, learning rates that decay to zero (cosine).
 Time is wall-clock time of `model.fit`. The clock stands still while the test
 images are looked at, which happens after every epoch (ten times an epoch on
 MNIST), and compilation, which seeds share, is not in it. Learning rates were
-chosen on validation images before, by benchmarks/tune_digits.py and
-benchmarks/mnist.py; nothing is chosen on the test images.
+chosen on validation images before, see `tasks`; nothing is chosen on the test
+images.
 
 Since the learning rates decay, a curve shows its best at its end only: before,
 a shorter training would reach more.

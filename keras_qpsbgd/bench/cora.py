@@ -1,4 +1,4 @@
-"""A graph network with binary weights on Cora, as benchmarks/graphs.py has it.
+"""A graph network with binary weights on Cora, that of `reproduce cora`.
 
 An encoder of real weights (1433-32-10, tanh, dropout, Adam, weight decay) feeds
 a graph network of binary weights (10-16-7, hard tanh). Batches are a quarter of
