@@ -22,34 +22,41 @@ WIDE = "mnist-1024-bn"
 PLAIN = "mnist-256"
 BATCH = 128
 EPOCHS = {NORMALIZED: 10, PLAIN: 10, WIDE: 30}
-TUNING_EPOCHS = 2
+TUNING_EPOCHS = 3
 PROBE = 5_000  # training images on which the training loss is taken
 MOMENTUM = 0.99
 REAL_RATE = 0.005  # of batch normalisation
 
 
 class Source:
-    """55,000 images to train on, 5,000 to validate, 10,000 to test."""
+    """60,000 images to train on, of which 5,000 validate, and 10,000 to test.
+
+    Configurations are compared with 5,000 images held out; the chosen one is
+    trained on all.
+    """
 
     def __init__(self, data_dir, num_train):
         (x, y), (x_test, y_test) = datasets.mnist(data_dir, download=True)
         # At random: the last images of MNIST are easier than the others.
         order = random(0, 2).permutation(len(x))
-        held = len(x) // 12
         x, y = _scaled(x)[order], y[order].astype("int32")
         self._x, self._y = x, y
-        self._train = np.arange(len(x) - held)[:num_train]
-        self._validation = np.arange(len(x) - held, len(x))
+        held = len(x) // 12
+        self._held = np.arange(len(x) - held, len(x))
+        self._others = np.arange(len(x) - held)[:num_train]
         self._test = Split(
             (_scaled(x_test),), np.arange(len(x_test)), y_test.astype("int32")
         )
 
-    def splits(self):
+    def splits(self, stage):
+        if stage == TUNING:
+            return {
+                "train": Split((self._x,), self._others, self._y),
+                "validation": Split((self._x,), self._held, self._y),
+            }
+        everything = np.concatenate([self._others, self._held])
         return {
-            # What is trained on is all of `train`; its first images are looked
-            # at for the loss.
-            "train": Split((self._x,), self._train, self._y),
-            "validation": Split((self._x,), self._validation, self._y),
+            "train": Split((self._x,), everything, self._y),
             "test": self._test,
         }
 
@@ -72,7 +79,7 @@ def tasks(options):
             name=name,
             load=lambda data_dir: Source(data_dir, num_train),
             prepare=lambda data_dir: datasets.mnist(data_dir, download=True),
-            splits=lambda source, seed, stage: source.splits(),
+            splits=lambda source, seed, stage: source.splits(stage),
             batches=batches,
             build=lambda source, weights: networks.mlp(
                 sizes,
@@ -145,11 +152,12 @@ def report(options):
         name=NAME,
         title="MNIST, ten classes (beyond the paper)",
         setting=(
-            "55,000 images to train on, 5,000 to validate, 10,000 to test, "
-            "pixels in [-1, 1], latent weights clipped to [-1, 1], batches of "
+            "60,000 images to train on, 10,000 to test, pixels in [-1, 1], "
+            "latent weights clipped to [-1, 1], batches of "
             f"{BATCH}; {EPOCHS[NORMALIZED]} epochs (784-1024-1024-10: "
             f"{EPOCHS[WIDE]}). Configurations are compared after "
-            f"{TUNING_EPOCHS} epochs; 784-1024-1024-10 takes those of "
+            f"{TUNING_EPOCHS} epochs on 55,000 of the images, by the accuracy "
+            "on the other 5,000; 784-1024-1024-10 takes those of "
             "784-256-10. Accuracies are those after the last epoch; the "
             f"training loss is taken on {PROBE:,} training images."
         ),
