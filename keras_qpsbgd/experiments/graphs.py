@@ -106,7 +106,7 @@ def karate_tasks(options):
                 6, 4, weights, options.output_scale, hidden=8
             ),
             grids=grids(
-                qp=(0.015, 0.05, 0.15, 0.5),
+                qp=(0.005, 0.015, 0.05, 0.15),
                 sign=(0.005, 0.015, 0.05, 0.15),
                 adam=(0.005, 0.015, 0.05, 0.15),
                 sgd=(0.3, 1.0, 3.0, 10.0),
