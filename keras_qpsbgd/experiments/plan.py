@@ -90,8 +90,8 @@ class Item:
         fresh = len(self.fresh_seeds())
         if self.task.ablation:
             return fresh * len(self.grid())
-        tuning = len(self.grid()) * len(self.tuning_seeds())
-        return fresh + self.is_tuned() * tuning
+        # Not by the grid: what is like another task has none.
+        return fresh + len(self.tuning_runs())
 
     def records(self):
         """Its runs that were made, other configurations and seeds left out."""
