@@ -43,6 +43,8 @@ class Checkpoint:
             return
         header = {"key": self._key, "curves": curves, "done": done}
         arrays = {f"v{k}": np.array(v) for k, v in enumerate(variables)}
+        # It may be the first file of an experiment.
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._path.with_suffix(".tmp.npz")
         np.savez(temporary, header=json.dumps(header), **arrays)
         os.replace(temporary, self._path)
