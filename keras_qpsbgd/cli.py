@@ -438,8 +438,6 @@ def _reproduce(arguments):
     from keras_qpsbgd.experiments.options import Options
 
     names = list(dict.fromkeys(arguments.names))
-    if "all" in names:
-        names = list(EXPERIMENTS)
     for argument, received, known in (
         ("NAME", names, [*EXPERIMENTS, "all"]),
         ("--methods", arguments.methods, list(methods.METHODS)),
@@ -452,6 +450,8 @@ def _reproduce(arguments):
                 file=sys.stderr,
             )
             return 1
+    if "all" in names:
+        names = list(EXPERIMENTS)
     options = Options(
         quick=arguments.quick,
         paper=arguments.paper,
