@@ -42,7 +42,7 @@ class Checkpoint:
         if time.monotonic() - self._saved < EVERY_SECONDS:
             return
         header = {"key": self._key, "curves": curves, "done": done}
-        arrays = {f"v{k}": np.array(v) for k, v in enumerate(variables)}
+        arrays = {f"v{k}": v.numpy() for k, v in enumerate(variables)}
         # It may be the first file of an experiment.
         self._path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._path.with_suffix(".tmp.npz")

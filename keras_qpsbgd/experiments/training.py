@@ -42,7 +42,7 @@ class Trainer:
         self._unit_variance = method.key in task.unit_variance
         self._data = {}
         variables = [*self.model.weights, *self.update.state()]
-        self._state = [(v, np.array(v)) for v in variables]
+        self._state = [(v, v.numpy()) for v in variables]
         self._steps = tf.function(self._make_steps)
         self._scores = {}
 
