@@ -91,8 +91,7 @@ def read(folder):
     for path in sorted(pathlib.Path(folder, "runs").glob("*.jsonl")):
         for run in read_lines(path):
             validate(run)
-            for part in ("curves", "result"):
-                run[part] = _with_nan(run.get(part, {}))
+            run.setdefault("curves", {})
             key = _key(run)
             if key in runs and text_of(runs[key]) != text_of(run):
                 raise ValueError(
@@ -113,12 +112,15 @@ def read(folder):
 
 
 def read_lines(path):
-    """Values of a file of JSON lines, without a last line that was cut."""
+    """Values of a file of JSON lines, without a last line that was cut.
+
+    What is `null` in the file is NaN.
+    """
     lines = _whole_lines(pathlib.Path(path).read_bytes()).splitlines()
     values = []
     for number, line in enumerate(lines, 1):
         try:
-            values.append(json.loads(line))
+            values.append(_with_nan(json.loads(line)))
         except ValueError as error:
             raise ValueError(
                 f"Line {number} of {path} is not JSON: remove it. "
