@@ -432,6 +432,7 @@ def _add_reproduce(commands):
 
 
 def _reproduce(arguments):
+    from keras_qpsbgd import backends
     from keras_qpsbgd.experiments import methods
     from keras_qpsbgd.experiments import reproduce
     from keras_qpsbgd.experiments.catalogue import EXPERIMENTS
@@ -468,13 +469,18 @@ def _reproduce(arguments):
             _flags(arguments),
             arguments.processes,
         )
+        page = reproduce.report(names, options, arguments.out, arguments.page)
     except KeyboardInterrupt:
         print("\nStopped. The same command goes on from here.")
         return 130
-    except (ValueError, ImportError, OSError) as error:
+    except (
+        backends.BackendUnavailable,
+        ValueError,
+        ImportError,
+        OSError,
+    ) as error:
         print(error, file=sys.stderr)
         return 1
-    page = reproduce.report(names, options, arguments.out, arguments.page)
     print(f"\nThe page is {page}")
     return 0
 

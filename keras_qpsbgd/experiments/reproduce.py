@@ -13,10 +13,12 @@ import json
 import multiprocessing
 import os
 import pathlib
+import sys
 import time
 
 from tensorflow import keras
 
+from keras_qpsbgd import backends
 from keras_qpsbgd import threads
 from keras_qpsbgd.experiments import plan
 from keras_qpsbgd.experiments import records
@@ -91,7 +93,6 @@ def _flags(settings):
 class _Pool:
     executor: concurrent.futures.Executor
     queue: object
-    stop: object
     processes: int
 
 
@@ -99,16 +100,22 @@ class _Pool:
 def _pool(processes):
     """Processes of one thread each: the networks are small."""
     context = multiprocessing.get_context("spawn")
-    queue, stop = context.SimpleQueue(), context.Event()
+    queue = context.SimpleQueue()
     before = dict(os.environ)
+    others = multiprocessing.active_children()
     os.environ.update(threads.environment(1))
     executor = concurrent.futures.ProcessPoolExecutor(
-        processes, context, worker.start, (queue, stop)
+        processes, context, worker.start, (queue,)
     )
     try:
-        yield _Pool(executor, queue, stop, processes)
+        yield _Pool(executor, queue, processes)
+    except BaseException:
+        # A run may take an hour; killed, it goes on where it was.
+        for process in multiprocessing.active_children():
+            if process not in others:
+                process.terminate()
+        raise
     finally:
-        stop.set()
         executor.shutdown(cancel_futures=True)
         os.environ.clear()
         os.environ.update(before)
@@ -121,12 +128,17 @@ def _make_runs(name, folder, options, pool):
     print(f"\n{name}: {total} runs, {total - missing} there", flush=True)
     if not missing:
         return
-    bar = keras.utils.Progbar(missing, unit_name="run")
+    # A file gets a line a minute.
+    interval = 0.05 if sys.stdout.isatty() else 60.0
+    bar = keras.utils.Progbar(missing, interval=interval, unit_name="run")
     # What takes the choice of another comes after all others.
     for depends in (False, True):
         wave = [item for item in items if item.depends == depends]
         wave.sort(key=lambda item: -item.cost)
-        futures = [
+        if depends:
+            for item in wave:
+                item.missing(FRESH)  # says here if nothing was chosen
+        futures = {
             pool.executor.submit(
                 worker.work,
                 name,
@@ -134,18 +146,27 @@ def _make_runs(name, folder, options, pool):
                 item.method.key,
                 options,
                 folder,
-            )
+            ): item
             for item in wave
             if item.num_missing()
-        ]
+        }
         while futures:
-            done, waiting = concurrent.futures.wait(
+            done, _ = concurrent.futures.wait(
                 futures, 0.5, concurrent.futures.FIRST_EXCEPTION
             )
             _drain(pool.queue, folder, bar)
             for future in done:
-                future.result()
-            futures = list(waiting)
+                _raise_if_failed(future, futures.pop(future))
+
+
+def _raise_if_failed(future, item):
+    error = future.exception()
+    if isinstance(error, backends.BackendUnavailable):
+        raise error
+    if error is not None:
+        raise RuntimeError(
+            f"{item.method.label} on {item.task.name} failed: {error}"
+        ) from error
 
 
 def _drain(queue, folder, bar):

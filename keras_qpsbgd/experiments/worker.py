@@ -2,6 +2,7 @@
 
 import importlib
 import multiprocessing
+import signal
 import time
 
 from tensorflow import keras
@@ -15,24 +16,24 @@ from keras_qpsbgd.experiments.task import FRESH
 from keras_qpsbgd.experiments.task import TUNING
 
 _queue = None
-_stop = None
 _sources = {}
 
 
-def start(queue, stop):
+def start(queue):
     """Prepares a process.
 
     Args:
         queue: where it tells what it has done.
-        stop: an event; once set, no further run is begun.
     """
-    global _queue, _stop
-    _queue, _stop = queue, stop
+    global _queue
+    _queue = queue
+    # Ctrl-C reaches all processes; the parent ends this one, without a word.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _may_go_on():
     # Nobody would know of the runs of an orphan.
-    return not _stop.is_set() and multiprocessing.parent_process().is_alive()
+    return multiprocessing.parent_process().is_alive()
 
 
 def work(experiment, task, method, options, folder):
