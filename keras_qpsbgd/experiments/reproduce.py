@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -26,9 +27,16 @@ from keras_qpsbgd.experiments import results_page
 from keras_qpsbgd.experiments import tables
 from keras_qpsbgd.experiments import worker
 from keras_qpsbgd.experiments.catalogue import EXPERIMENTS
+from keras_qpsbgd.experiments.methods import METHODS
 from keras_qpsbgd.experiments.task import FRESH
 
-PACKAGES = ("keras_qpsbgd", "tensorflow", "keras", "numpy")
+PACKAGES = ("keras_qpsbgd", "tensorflow", "tensorflow-cpu", "keras", "numpy")
+# Modules that data, tables and figures need, and what they come with.
+NEEDED = {
+    "matplotlib": "matplotlib",
+    "scipy": "scipy",
+    "skimage": "scikit-image",
+}
 # What must not change between the runs of one folder.
 SETTINGS = ("quick", "paper", "backend")
 
@@ -44,8 +52,12 @@ def reproduce(names, options, out, flags=(), processes=None):
         processes: how many; `None` is the number of cores.
 
     Raises:
+        ImportError: a package that the results need is not installed.
+        BackendUnavailable: so is a solver, or it has no licence.
         ValueError: the folder holds results of other options.
     """
+    _check_packages()
+    _check_backends(options)
     folders = {name: pathlib.Path(out, name) for name in names}
     for name, folder in folders.items():
         _check_settings(folder, options)
@@ -55,13 +67,28 @@ def reproduce(names, options, out, flags=(), processes=None):
                 task.prepare(options.data_dir)
     with _pool(processes or threads.cores()) as pool:
         for name, folder in folders.items():
-            start = time.perf_counter()
-            try:
-                _make_runs(name, folder, options, pool)
-            finally:
-                minutes = (time.perf_counter() - start) / 60
-                command = ["python -m keras_qpsbgd reproduce", name, *flags]
-                _write_meta(folder, command, minutes, pool.processes)
+            _run_experiment(name, folder, options, flags, pool)
+
+
+def _check_packages():
+    """Now, and not when hours of runs are to be drawn."""
+    missing = [
+        package
+        for module, package in NEEDED.items()
+        if importlib.util.find_spec(module) is None
+    ]
+    if missing:
+        raise ImportError(
+            f"The experiments need {', '.join(missing)}. Install with\n\n"
+            '    python -m pip install "keras_qpsbgd[experiments]"'
+        )
+
+
+def _check_backends(options):
+    """Opens every solver that is asked for: a licence may be missing."""
+    asked = [METHODS[key].backend for key in options.methods]
+    for backend in filter(None, [*asked, options.backend]):
+        backends.get(backend).check(num_variables=2, num_columns=1)
 
 
 def _check_settings(folder, options):
@@ -121,13 +148,23 @@ def _pool(processes):
         os.environ.update(before)
 
 
-def _make_runs(name, folder, options, pool):
+def _run_experiment(name, folder, options, flags, pool):
     items = plan.items(EXPERIMENTS[name].tasks(options), options, folder)
     total = sum(item.size() for item in items)
     missing = sum(item.num_missing() for item in items)
     print(f"\n{name}: {total} runs, {total - missing} there", flush=True)
     if not missing:
         return
+    start = time.perf_counter()
+    try:
+        _make_runs(name, items, missing, pool)
+    finally:
+        minutes = (time.perf_counter() - start) / 60
+        command = ["python -m keras_qpsbgd reproduce", name, *flags]
+        _write_meta(folder, " ".join(command), minutes, pool.processes)
+
+
+def _make_runs(name, items, missing, pool):
     # A file gets a line a minute.
     interval = 0.05 if sys.stdout.isatty() else 60.0
     bar = keras.utils.Progbar(missing, interval=interval, unit_name="run")
@@ -144,8 +181,8 @@ def _make_runs(name, folder, options, pool):
                 name,
                 item.task.name,
                 item.method.key,
-                options,
-                folder,
+                item.options,
+                item.folder,
             ): item
             for item in wave
             if item.num_missing()
@@ -154,7 +191,7 @@ def _make_runs(name, folder, options, pool):
             done, _ = concurrent.futures.wait(
                 futures, 0.5, concurrent.futures.FIRST_EXCEPTION
             )
-            _drain(pool.queue, folder, bar)
+            _drain(pool.queue, items[0].folder, bar)
             for future in done:
                 _raise_if_failed(future, futures.pop(future))
 
@@ -186,18 +223,29 @@ def _drain(queue, folder, bar):
 
 
 def _write_meta(folder, command, minutes, processes):
-    """What is not the same in a second run; its time is added up."""
-    minutes += records.read_meta(folder).get("minutes", 0.0)
+    """What is not the same in a second run.
+
+    Runs may come from several commands: all are kept, their times added up.
+    """
+    before = records.read_meta(folder)
+    commands = [*before.get("command", "").splitlines(), command]
     meta = {
-        "command": " ".join(command),
+        "command": "\n".join(dict.fromkeys(commands)),
         "date": datetime.date.today().isoformat(),
-        "minutes": round(minutes, 2),
+        "minutes": round(before.get("minutes", 0.0) + minutes, 2),
         "processes": processes,
-        "packages": {
-            name: importlib.metadata.version(name) for name in PACKAGES
-        },
+        "packages": _versions(),
     }
     (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
+
+
+def _versions():
+    found = {}
+    for name in PACKAGES:
+        # TensorFlow has several names, and a checkout on the path has none.
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def report(names, options, out, page=None):
