@@ -65,9 +65,12 @@ HOST = ("gurobi", "dwave")
 DEFAULT = tuple(key for key in METHODS if key not in HOST)
 
 
-def with_backend(method, backend):
-    """The method with another solver of its QUBOs."""
-    return dataclasses.replace(method, backend=backend, label="QP-SBGD")
+def method_of(key, options):
+    """A method; QP-SBGD with the solver that a user asked for."""
+    method = METHODS[key]
+    if key == "native" and options.backend is not None:
+        return dataclasses.replace(method, backend=options.backend)
+    return method
 
 
 class Update:

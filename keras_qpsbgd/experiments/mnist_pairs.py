@@ -12,7 +12,7 @@ from keras_qpsbgd.experiments import half_plane_pictures
 from keras_qpsbgd.experiments import half_planes
 from keras_qpsbgd.experiments import networks
 from keras_qpsbgd.experiments.grids import grids
-from keras_qpsbgd.experiments.methods import METHODS
+from keras_qpsbgd.experiments.methods import method_of
 from keras_qpsbgd.experiments.protocol import TEST_ACCURACY
 from keras_qpsbgd.experiments.protocol import TRAIN_LOSS
 from keras_qpsbgd.experiments.protocol import ExperimentReport
@@ -219,7 +219,7 @@ def draw(options, folder, configuration):
     half_plane_pictures.draw(
         source.images[shown], digits[source.y[shown]], folder / FEATURES
     )
-    trainer = Trainer(task, source, METHODS["native"], {})
+    trainer = Trainer(task, source, method_of("native", options), {})
     trainer.run(0, configuration, FRESH)
     rows = source.rows["test"][:SHOWN]
     found = np.argmax(trainer.model(source.x[rows], training=False), axis=1)

@@ -183,10 +183,8 @@ def items(tasks, options, folder):
     """The items of some tasks, in the order of the tables."""
     found = []
     for task in tasks:
-        for key, method in methods.METHODS.items():
-            if key not in options.methods or key not in task.methods:
-                continue
-            if key == "native" and options.backend is not None:
-                method = methods.with_backend(method, options.backend)
-            found.append(Item(task, method, options, folder))
+        for key in methods.METHODS:
+            if key in options.methods and key in task.methods:
+                method = methods.method_of(key, options)
+                found.append(Item(task, method, options, folder))
     return found

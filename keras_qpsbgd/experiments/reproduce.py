@@ -260,7 +260,7 @@ def report(names, options, out, page=None):
     Returns:
         Path of the page.
     """
-    reports = {name: e.report(options) for name, e in EXPERIMENTS.items()}
+    reports = {name: _report_of(name, options, out) for name in EXPERIMENTS}
     for name in names:
         folder = pathlib.Path(out, name)
         runs = records.read(folder)
@@ -277,6 +277,19 @@ def report(names, options, out, page=None):
         (folder / "table.md").write_text("\n\n".join(parts) + "\n")
         _draw(name, folder, options)
     return results_page.write(out, list(reports.values()), page)
+
+
+def _report_of(name, options, out):
+    """What the page says; the runs may have been made with other options."""
+    path = pathlib.Path(out, name, "settings.json")
+    if path.exists():
+        settings = json.loads(path.read_text())
+        options = dataclasses.replace(options, **settings)
+    found = EXPERIMENTS[name].report(options)
+    if not options.quick:
+        return found
+    warning = "**Short runs (`--quick`), to see that it works; no result.** "
+    return dataclasses.replace(found, setting=warning + found.setting)
 
 
 def _draw(name, folder, options):
