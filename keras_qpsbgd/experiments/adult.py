@@ -230,6 +230,8 @@ def ten_layer_report(options):
             "notebooks.",
             "In the public notebook only the first layer is ever updated, for "
             "every method; here all layers are.",
+            "ProxQuant starts from the same signs, but with the variance of +1 "
+            "and -1: from small real weights no signal would pass ten layers.",
         ),
         tasks=(
             TaskReport(

@@ -135,7 +135,8 @@ def karate_report(options):
             "34 members, four groups, five members of each to train on, the "
             "other 14 to test; binary graph convolutions 6-8-4 without an "
             f"encoder; {STEPS[KARATE]} steps on all training nodes. The "
-            "accuracy is that after the step with the lowest training loss."
+            "accuracy is that after the evaluation (every three steps) with "
+            "the lowest training loss."
         ),
         open_choices=(
             "Where the four groups come from is not stated: we take those of "

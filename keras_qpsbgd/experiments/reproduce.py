@@ -151,7 +151,7 @@ def _pool(processes):
 def _run_experiment(name, folder, options, flags, pool):
     items = plan.items(EXPERIMENTS[name].tasks(options), options, folder)
     total = sum(item.size() for item in items)
-    missing = sum(item.num_missing() for item in items)
+    missing = _num_missing(items)
     print(f"\n{name}: {total} runs, {total - missing} there", flush=True)
     if not missing:
         return
@@ -159,9 +159,14 @@ def _run_experiment(name, folder, options, flags, pool):
     try:
         _make_runs(name, items, missing, pool)
     finally:
-        minutes = (time.perf_counter() - start) / 60
-        command = ["python -m keras_qpsbgd reproduce", name, *flags]
-        _write_meta(folder, " ".join(command), minutes, pool.processes)
+        if _num_missing(items) < missing:
+            minutes = (time.perf_counter() - start) / 60
+            command = ["python -m keras_qpsbgd reproduce", name, *flags]
+            _write_meta(folder, " ".join(command), minutes, pool.processes)
+
+
+def _num_missing(items):
+    return sum(item.num_missing() for item in items)
 
 
 def _make_runs(name, items, missing, pool):
