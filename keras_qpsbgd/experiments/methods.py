@@ -14,6 +14,7 @@ import dataclasses
 from tensorflow import keras
 
 from keras_qpsbgd import optimizers
+from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 
 NOT_FOR_THE_OPTIMIZER = ("rate", "real_rate", "batches")
 
@@ -73,6 +74,18 @@ def method_of(key, options):
     return method
 
 
+_OURS = {
+    "signsgd": optimizers.SignSGD,
+    "proxquant": optimizers.ProxQuant,
+    "bop": optimizers.Bop,
+}
+_KERAS = {
+    "sgd": keras.optimizers.SGD,
+    "adam": keras.optimizers.Adam,
+    "real": keras.optimizers.Adam,
+}
+
+
 class Update:
     """The optimizers of one method on one model.
 
@@ -85,49 +98,36 @@ class Update:
     """
 
     def __init__(self, method, model, kernels, scale, settings):
-        self._kernels = {id(kernel) for kernel in kernels}
         self._variables = list(model.trainable_variables)
-        real = keras.optimizers.Adam(0.0)
-        ours = {
-            "signsgd": optimizers.SignSGD,
-            "proxquant": optimizers.ProxQuant,
-            "bop": optimizers.Bop,
-        }
-        if method.backend is not None:
-            self._all = optimizers.QPSBGD(
-                0.0,
-                backend=method.backend,
-                gradient_scale=scale,
-                real_optimizer=real,
-                seed=0,
-                **settings,
-            )
-        elif method.key in ours:
-            self._all = ours[method.key](0.0, real_optimizer=real, **settings)
+        self._real = keras.optimizers.Adam(0.0)
+        self._binary = self._optimizer(method, scale, settings)
+        if isinstance(self._binary, BinaryOptimizer):
+            parts = [(self._binary, self._variables)]
         else:
-            self._all = None
-        # Optimizers with their learning rates: of the kernels, of the rest.
-        if self._all is not None:
-            self._all.build(self._variables)
-            self._binary, self._real = self._all, real
-            self.optimizers = [self._all]
-            return
-        self._binary = {
-            "sgd": keras.optimizers.SGD,
-            "frozen": lambda rate: None,
-        }.get(method.key, keras.optimizers.Adam)(0.0)
-        self._real = real
-        self.optimizers = []
-        for optimizer, variables in self._parts():
+            known = {id(kernel) for kernel in kernels}
+            rest = [v for v in self._variables if id(v) not in known]
+            parts = [(self._binary, kernels), (self._real, rest)]
+        # Kernels may be frozen, and there may be nothing else.
+        self._parts = [part for part in parts if all(part)]
+        for optimizer, variables in self._parts:
             optimizer.build(variables)
-            self.optimizers.append(optimizer)
 
-    def _parts(self):
-        """Pairs of an optimizer and its variables, if both are there."""
-        binary = [v for v in self._variables if id(v) in self._kernels]
-        rest = [v for v in self._variables if id(v) not in self._kernels]
-        pairs = ((self._binary, binary), (self._real, rest))
-        return [pair for pair in pairs if pair[0] is not None and pair[1]]
+    def _optimizer(self, method, scale, settings):
+        """What updates the kernels; `None` leaves them as they are."""
+        if method.key == "frozen":
+            return None
+        if method.key in _KERAS:
+            return _KERAS[method.key](0.0)
+        if method.key in _OURS:
+            return _OURS[method.key](0.0, real_optimizer=self._real, **settings)
+        return optimizers.QPSBGD(
+            0.0,
+            backend=method.backend,
+            gradient_scale=scale,
+            real_optimizer=self._real,
+            seed=0,
+            **settings,
+        )
 
     def set_rates(self, rate, real_rate):
         """Sets the learning rates of the next update."""
@@ -137,13 +137,10 @@ class Update:
 
     def apply(self, gradients):
         """Updates all variables, given their gradients."""
-        if self._all is not None:
-            self._all.apply_gradients(list(zip(gradients, self._variables)))
-            return
         of = {id(v): g for v, g in zip(self._variables, gradients)}
-        for optimizer, variables in self._parts():
+        for optimizer, variables in self._parts:
             optimizer.apply_gradients([(of[id(v)], v) for v in variables])
 
     def state(self):
         """All variables that change from step to step."""
-        return [v for o in self.optimizers for v in o.variables]
+        return [v for optimizer, _ in self._parts for v in optimizer.variables]
