@@ -12,6 +12,7 @@ from keras_qpsbgd.experiments import half_plane_pictures
 from keras_qpsbgd.experiments import half_planes
 from keras_qpsbgd.experiments import networks
 from keras_qpsbgd.experiments.grids import grids
+from keras_qpsbgd.experiments.methods import METHODS
 from keras_qpsbgd.experiments.methods import method_of
 from keras_qpsbgd.experiments.protocol import TEST_ACCURACY
 from keras_qpsbgd.experiments.protocol import TRAIN_LOSS
@@ -35,15 +36,9 @@ CLASSIFIED = "classified.png"
 SHOWN = 40
 # Rows of the paper's table. Its QP-SBGD was solved by Gurobi.
 PAPER = {
-    (0, 2): {"proxquant": 0.65, "sgd": 0.64, "signsgd": 0.71, "qp": 0.66},
-    (1, 2): {"proxquant": 0.67, "sgd": 0.72, "signsgd": 0.66, "qp": 0.73},
-    (1, 7): {"proxquant": 0.64, "sgd": 0.74, "signsgd": 0.68, "qp": 0.75},
-}
-LABELS = {
-    "proxquant": "ProxQuant",
-    "sgd": "BinaryConnect (SGD)",
-    "signsgd": "BinaryConnect (signSGD)",
-    "qp": "QP-SBGD",
+    (0, 2): {"proxquant": 0.65, "sgd": 0.64, "signsgd": 0.71, "native": 0.66},
+    (1, 2): {"proxquant": 0.67, "sgd": 0.72, "signsgd": 0.66, "native": 0.73},
+    (1, 7): {"proxquant": 0.64, "sgd": 0.74, "signsgd": 0.68, "native": 0.75},
 }
 
 
@@ -189,7 +184,8 @@ def report(options):
                 measures=(TEST_ACCURACY, TRAIN_LOSS),
                 curves=(TEST_ACCURACY, TRAIN_LOSS),
                 paper={
-                    LABELS[key]: value for key, value in PAPER[pair].items()
+                    METHODS[key].label: value
+                    for key, value in PAPER[pair].items()
                 },
             )
             for pair in PAIRS
