@@ -3,6 +3,7 @@
 Everything on the page is made from the records; nothing is typed.
 """
 
+import dataclasses
 import math
 import os
 import pathlib
@@ -256,11 +257,15 @@ def _sentences(report, task, runs):
     """What the table says, in words."""
     if task.kind == "cells":
         return [_best_cell(task, runs)]
-    rows = tables.rows_of(runs, task, report.reference_method)
-    sentences = [
-        paper_sentence(rows, task, report.reference_method),
-        rivals_sentence(rows, report.reference_method, task.measures[0]),
-    ]
+    reference = report.reference_method
+    rows = tables.rows_of(runs, task, reference)
+    sentences = [paper_sentence(rows, task, reference)]
+    first, *others = task.measures
+    # Who has the lower training loss need not be better on other data.
+    for measure in [first, *(m for m in others if m.key.startswith("test_"))]:
+        compared = dataclasses.replace(task, measures=(measure,))
+        rows = tables.rows_of(runs, compared, reference)
+        sentences.append(rivals_sentence(rows, reference, measure))
     if task.literature:
         values = (
             f"{label} {tables.paper_text(value, task.measures[0])}"
