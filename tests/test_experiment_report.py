@@ -10,9 +10,11 @@ from scipy import stats
 
 from keras_qpsbgd.experiments import protocol
 from keras_qpsbgd.experiments import records
+from keras_qpsbgd.experiments import reproduce
 from keras_qpsbgd.experiments import results_page
 from keras_qpsbgd.experiments import statistics
 from keras_qpsbgd.experiments import tables
+from keras_qpsbgd.experiments.options import Options
 
 pytestmark = pytest.mark.once
 
@@ -207,6 +209,18 @@ def test_choice_looks_at_validation_of_tuning_runs_alone():
 # Tables
 
 
+def test_a_diverged_run_is_not_chosen_from_its_file(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    for rate, values in ((0.1, (0.9, math.nan)), (0.2, (0.5, 0.5))):
+        for seed, value in enumerate(values):
+            run = make_run(seed, validation=value, stage="tuning", rate=rate)
+            records.append(path, run)
+    found = statistics.choose(
+        records.read_lines(path), protocol.VALIDATION_ACCURACY
+    )
+    assert found["rate"] == 0.2
+
+
 def test_rows_and_words():
     head, *rows = map(
         lambda line: [cell.strip() for cell in line.strip("|").split("|")],
@@ -369,3 +383,35 @@ def test_only_real_qpu_runs_count_as_such(method, words):
     found = [(None, [make_run(method=method)])]
     (text,) = results_page._not_reproducible(found)
     assert (words in text) if words else ("QPU" not in text)
+
+
+def test_page_tells_of_the_options_of_each_folder(tmp_path):
+    names = ("adult-2layer", "adult-small")
+    for name, paper in zip(names, (False, True)):
+        (tmp_path / name).mkdir()
+        settings = {"quick": not paper, "paper": paper, "backend": None}
+        path = tmp_path / name / "settings.json"
+        path.write_text(json.dumps(settings))
+    quick, paper = (
+        reproduce._report_of(name, Options(paper=True), tmp_path)
+        for name in names
+    )
+    assert "nearest to one half ones" in quick.open_choices[0]
+    assert "`--quick`" in quick.setting
+    assert "at random" in paper.open_choices[0]
+    assert "`--quick`" not in paper.setting
+
+
+def test_missing_packages_are_told_before_the_runs(monkeypatch, tmp_path):
+    monkeypatch.setattr(reproduce, "NEEDED", {"no_such_module": "such"})
+    with pytest.raises(ImportError, match="need such. Install"):
+        reproduce.reproduce(["logistic"], Options(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_commands_of_one_folder_are_all_kept(tmp_path):
+    for command in ("first", "second", "first"):
+        reproduce._write_meta(tmp_path, command, 1.5, processes=2)
+    meta = records.read_meta(tmp_path)
+    assert meta["command"] == "first\nsecond"
+    assert meta["minutes"] == 4.5
