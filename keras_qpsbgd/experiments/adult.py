@@ -162,8 +162,10 @@ def small_tasks(options):
             batch=20,
             epochs=1,
             grids=small,
-            tuning_seeds=5,
+            judged_by="validation_loss",
+            tuning_seeds=10,
             fresh_seeds=20,
+            first_seed=100,
             cost=0.3,
         )
     ]
@@ -261,6 +263,7 @@ def small_report(options):
                 title="Adult, 3-5-2",
                 measures=(TEST_ACCURACY, TRAIN_LOSS),
                 curves=(TEST_ACCURACY, TRAIN_LOSS),
+                chosen_by=VALIDATION_LOSS,
                 paper={METHODS["native"].label: "figure only"},
             ),
         ),

@@ -69,15 +69,19 @@ class Item:
         return range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + count)
 
     def fresh_seeds(self):
+        first = self.task.first_seed
+        return range(first, first + self._num_fresh_seeds())
+
+    def _num_fresh_seeds(self):
         if self.options.seeds is not None:
-            return range(self.options.seeds)
+            return self.options.seeds
         if self.options.quick:
-            return range(1 if self.task.ablation else QUICK_SEEDS)
+            return 1 if self.task.ablation else QUICK_SEEDS
         if self.options.paper:
-            return range(6 if self.task.ablation else 5)
+            return 6 if self.task.ablation else 5
         if self.method.key in methods.HOST:
-            return range(self.task.host_seeds)
-        return range(self.task.fresh_seeds)
+            return self.task.host_seeds
+        return self.task.fresh_seeds
 
     def is_tuned(self):
         """Whether there is something to choose."""
