@@ -451,8 +451,17 @@ def _reproduce(arguments):
                 file=sys.stderr,
             )
             return 1
+    stated = [n for n, e in EXPERIMENTS.items() if e.in_paper]
     if "all" in names:
-        names = list(EXPERIMENTS)
+        names = stated if arguments.paper else list(EXPERIMENTS)
+    beyond = [name for name in names if name not in stated]
+    if arguments.paper and beyond:
+        print(
+            "`--paper` takes what the paper states, which has no such "
+            f"experiment. Received: {' '.join(beyond)}",
+            file=sys.stderr,
+        )
+        return 1
     options = Options(
         quick=arguments.quick,
         paper=arguments.paper,

@@ -322,8 +322,13 @@ def page(folder, runs):
     ]
     bars = [{**run, "task": "bars", "curves": {}} for run in RUNS]
     save(folder / "e", [*runs, *cells, *bars])
-    meta = {"command": "python -m x", "date": "2026-11-15", "minutes": 3.25}
+    meta = {"command": "python -m x", "date": "2026-11-15"}
     (folder / "e" / "meta.json").write_text(json.dumps(meta))
+    for seconds in (75.0, 120.0):
+        records.append_line(
+            folder / "e" / "times.jsonl",
+            {"task": "x", "method": "y", "stage": "z", "seconds": seconds},
+        )
     report = protocol.ExperimentReport(
         name="e",
         title="An experiment",
@@ -360,7 +365,7 @@ def test_page_is_the_same_whatever_the_order(tmp_path):
     text = one.read_text()
     for words in (
         "```bash\npython -m x\n```",
-        "Run on 2026-11-15 in 3.25 minutes.",
+        "Run on 2026-11-15; its runs took 3.2 minutes of CPU time.",
         "| [Task A](#an-experiment) | test accuracy | 80.0 +- 0.4 % | Adam: 90",
         "| 1 / 1 / 1 | 80 % | agrees |",
         "(e/a.png)",

@@ -14,6 +14,7 @@ import dataclasses
 from tensorflow import keras
 
 from keras_qpsbgd import optimizers
+from keras_qpsbgd.experiments import protocol
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 
 NOT_FOR_THE_OPTIMIZER = ("rate", "real_rate", "batches")
@@ -58,7 +59,7 @@ _ALL = (
     Method("proxquant", "ProxQuant"),
     Method("bop", "Bop"),
     Method("frozen", "frozen at random"),
-    Method("real", "real weights", weights="real"),
+    Method("real", protocol.REAL_WEIGHTS, weights="real"),
 )
 METHODS = {method.key: method for method in _ALL}
 HOST = ("gurobi", "dwave")

@@ -50,6 +50,9 @@ VALIDATION_ACCURACY = Measure(
 TEST_LOSS = Measure("test_loss", "test loss", False)
 TEST_ACCURACY = Measure("test_accuracy", "test accuracy", True, percent=True)
 
+# The method whose weights are not binary: no rival, but what bits cost.
+REAL_WEIGHTS = "real weights"
+
 # Methods against each other over epochs; the same without epochs; one method
 # over two settings, of which none is chosen.
 KINDS = ("curves", "bars", "cells")

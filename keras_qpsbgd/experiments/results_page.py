@@ -10,6 +10,7 @@ import pathlib
 import textwrap
 
 from keras_qpsbgd.experiments import figures
+from keras_qpsbgd.experiments import protocol
 from keras_qpsbgd.experiments import records
 from keras_qpsbgd.experiments import statistics
 from keras_qpsbgd.experiments import tables
@@ -110,12 +111,12 @@ def _item(text):
 
 
 def _summary(found):
-    """A line per task: ours, the best of the others, how they compare."""
+    """A line per task: ours, the best other with binary weights, how they compare."""
     head = [
         "task",
         "measure",
         "ours",
-        "best of the others",
+        "best of the other binary ones",
         "others better / tie / worse",
         "paper",
         "ours against it",
@@ -139,7 +140,8 @@ def _summary_line(report, task, rows):
     measure = task.measures[0]
     reference = report.reference_method
     ours = [row for row in rows if row.method == reference]
-    others = [row for row in rows if row.method != reference]
+    rivals = [row for row in rows if row.method != reference]
+    others = [row for row in rivals if row.method != protocol.REAL_WEIGHTS]
     counts = [
         sum(row.verdict == word for row in others)
         for word in ("better", "tie", "worse")
@@ -210,7 +212,7 @@ def _section(report, runs, output, path, figure_folder):
     parts = [f"## {report.title}", _paragraph(report.setting)]
     if "command" in meta:
         parts.append(f"```bash\n{meta['command']}\n```")
-    parts.append(_paragraph(_when(meta)))
+    parts.append(_paragraph(_when(meta, records.read_times(folder))))
     for task in report.tasks:
         of_task = tables.select(runs, task=task.name)
         if not tables.select(of_task, stage="fresh"):
@@ -241,15 +243,17 @@ def _image(text, figure, page):
     return f"![{text}]({link})"
 
 
-def _when(meta):
+def _when(meta, times):
     if "date" not in meta:
         return ""
     text = f"Run on {meta['date']}"
-    if "minutes" in meta:
-        text += f" in {meta['minutes']:g} minutes"
     if "processes" in meta:
         count = meta["processes"]
         text += f" with {count} process{'es' * (count != 1)}"
+    # Not the clock's: whoever resumes a killed run knows no such time.
+    minutes = math.fsum(sorted(time["seconds"] for time in times)) / 60
+    if minutes:
+        text += f"; its runs took {minutes:.2g} minutes of CPU time"
     return text + "."
 
 
