@@ -111,7 +111,7 @@ def _item(text):
 
 
 def _summary(found):
-    """A line per task: ours, the best other with binary weights, how they compare."""
+    """A line per task: ours, the best other binary method, how they compare."""
     head = [
         "task",
         "measure",
