@@ -2,7 +2,9 @@
 
 import importlib
 import multiprocessing
+import os
 import signal
+import threading
 import time
 
 from tensorflow import keras
@@ -29,11 +31,13 @@ def start(queue):
     _queue = queue
     # Ctrl-C reaches all processes; the parent ends this one, without a word.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _may_go_on():
-    # Nobody would know of the runs of an orphan.
-    return multiprocessing.parent_process().is_alive()
+def _end_with_parent():
+    # An orphan would wait for work for ever, or write beside a new command.
+    multiprocessing.parent_process().join()
+    os._exit(1)
 
 
 def work(experiment, task, method, options, folder):
@@ -45,23 +49,20 @@ def work(experiment, task, method, options, folder):
     tasks = catalogue.EXPERIMENTS[experiment].tasks(options)
     for item in plan.items(tasks, options, folder):
         if (item.task.name, item.method.key) == (task, method):
-            make_runs(item, lambda *done: _queue.put(done), _may_go_on)
+            make_runs(item, lambda *done: _queue.put(done))
 
 
-def make_runs(item, report, may_go_on=lambda: True):
+def make_runs(item, report):
     """Makes all runs of an item that are missing.
 
     Args:
         item: an `Item`.
         report: function of (task, method, stage, seed, CPU seconds), called
             after each run.
-        may_go_on: function, asked before each run.
     """
     trainers = {}
     for stage in (TUNING, FRESH):
         for configuration, seed in item.missing(stage):
-            if not may_go_on():
-                return
             start = time.process_time()
             run = _run(item, trainers, configuration, seed, stage)
             records.append(item.path, run)
