@@ -31,6 +31,7 @@ LONG_FILES = (
     "test_distributed",
     "test_dwave",
     "test_equalities",
+    "test_experiments",
     "test_graph_examples",
     "test_graph_models",
     "test_optimizer",
