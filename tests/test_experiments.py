@@ -585,22 +585,22 @@ def test_fresh_seeds_had_no_part_in_the_choice(options, tmp_path):
             assert len(item.fresh_seeds()) == runs
 
 
-def tuned(item, best):
-    """Writes tuning records of which one configuration is the best."""
+def record(item, stage, configuration, seed, score=0.5):
+    """Writes the record of a run that nobody made."""
+    run = {
+        "task": item.task.name,
+        "method": item.method.label,
+        "stage": stage,
+        "configuration": configuration,
+        "seed": seed,
+        "result": {"validation_accuracy": score, "validation_loss": -score},
+    }
+    records.append(item.path, run)
+
+
+def tune(item, best):
     for configuration, seed in item.tuning_runs():
-        score = float(configuration == best)
-        record = {
-            "task": item.task.name,
-            "method": item.method.label,
-            "stage": TUNING,
-            "configuration": configuration,
-            "seed": seed,
-            "result": {
-                "validation_accuracy": score,
-                "validation_loss": 1.0 - score,
-            },
-        }
-        records.append(item.path, record)
+        record(item, TUNING, configuration, seed, float(configuration == best))
 
 
 @pytest.mark.parametrize("position", [0, 2])
@@ -613,10 +613,14 @@ def test_solvers_on_the_host_take_the_choice_of_native(position, tmp_path):
     with pytest.raises(ValueError, match="`gurobi` on karate .* Received: no "):
         gurobi.missing(FRESH)
     best = native.grid()[position]
-    tuned(native, best)
+    tune(native, best)
     assert not native.missing(TUNING) and not dwave.missing(TUNING)
     for item, seeds in ((native, 30), (gurobi, 10), (dwave, 10)):
         assert item.missing(FRESH) == [(best, seed) for seed in range(seeds)]
+        # Of an earlier choice, and of this one.
+        record(item, FRESH, native.grid()[1], 0)
+        record(item, FRESH, best, 1)
+        assert item.num_missing() == len(item.missing(FRESH)) == seeds - 1
 
 
 def test_wide_network_takes_the_choice_of_the_other(tmp_path):
@@ -631,7 +635,7 @@ def test_wide_network_takes_the_choice_of_the_other(tmp_path):
             wide.missing(FRESH)
         other = of["mnist-256-bn", method]
         best = other.grid()[position]
-        tuned(other, best)
+        tune(other, best)
         assert wide.missing(FRESH) == [(best, 0)]
 
 
@@ -787,6 +791,8 @@ def test_methods_start_alike(monkeypatch):
     assert all((batches == seen[0]).all() for batches in seen)
     trainer.run(4, {"rate": 0.1}, FRESH)
     assert not (kernels_of(trainer)[0] == exactly[0]).any()
+    dropout = [w for w in trainer.model.weights if w.dtype == "int32"]
+    assert [list(w.numpy()) for w in dropout] == [[4, 0]]
     assert (seen[-1] != seen[0]).any()
 
 
