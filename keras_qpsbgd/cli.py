@@ -434,6 +434,7 @@ def _add_reproduce(commands):
 def _reproduce(arguments):
     from keras_qpsbgd import backends
     from keras_qpsbgd.experiments import methods
+    from keras_qpsbgd.experiments import plan
     from keras_qpsbgd.experiments import reproduce
     from keras_qpsbgd.experiments.catalogue import EXPERIMENTS
     from keras_qpsbgd.experiments.options import Options
@@ -451,6 +452,13 @@ def _reproduce(arguments):
                 file=sys.stderr,
             )
             return 1
+    if (arguments.seeds or 0) > plan.MAX_SEEDS:
+        print(
+            f"`--seeds` must be at most {plan.MAX_SEEDS}: others are those of "
+            f"tuning. Received: {arguments.seeds}",
+            file=sys.stderr,
+        )
+        return 1
     stated = [n for n, e in EXPERIMENTS.items() if e.in_paper]
     if "all" in names:
         names = stated if arguments.paper else list(EXPERIMENTS)

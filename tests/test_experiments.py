@@ -731,6 +731,8 @@ def test_paper_looks_at_raw_directions_alone():
             ["karate", "--methods", "adam", "sdg"],
             "`--methods` must be .*proxquant, .* Received: sdg",
         ),
+        (["karate", "--seeds", "901"], "at most 900.*Received: 901"),
+        (["mnist", "--paper"], "no such experiment. Received: mnist"),
     ],
 )
 def test_unknown_names(words, message, tmp_path, capsys):
