@@ -2,12 +2,15 @@
 
 import json
 import math
+import pathlib
 import re
+import shutil
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from keras_qpsbgd.experiments import figures
 from keras_qpsbgd.experiments import protocol
 from keras_qpsbgd.experiments import records
 from keras_qpsbgd.experiments import reproduce
@@ -420,3 +423,15 @@ def test_commands_of_one_folder_are_all_kept(tmp_path):
     meta = records.read_meta(tmp_path)
     assert meta["command"] == "first\nsecond"
     assert meta["minutes"] == 4.5
+
+
+def test_page_of_the_repository_is_generated(tmp_path, monkeypatch):
+    """Nobody has typed into RESULTS.md: the runs beside it give that text."""
+    root = pathlib.Path(__file__).parent.parent
+    shutil.copytree(root / "results", tmp_path / "results")
+    monkeypatch.setattr(figures, "draw", lambda *_: None)  # it takes long
+    page = tmp_path / "RESULTS.md"
+    reproduce.report([], Options(), tmp_path / "results", page)
+    assert page.read_text() == (root / "RESULTS.md").read_text()
+    for link in re.findall(r"!\[[^]]*\]\(([^)]*)\)", page.read_text()):
+        assert (root / link).is_file()

@@ -324,7 +324,7 @@ def _citation_report(options, graph, title, nodes, literature):
         tasks.append(
             TaskReport(
                 name=ABLATION,
-                title="Cora, learning rate and size of a batch",
+                title="Cora, learning rate and batches an epoch",
                 measures=(TEST_ACCURACY,),
                 curves=(),
                 paper={METHODS["native"].label: "figure only"},
