@@ -413,7 +413,7 @@ def _add_reproduce(commands):
     )
     parser.add_argument(
         "--out",
-        default="results",
+        default="reproduced",
         metavar="DIR",
         help="folder of the results (default: %(default)s)",
     )

@@ -749,14 +749,14 @@ def test_folder_of_other_options_is_refused(tmp_path, capsys):
     (folder / "settings.json").write_text(json.dumps(settings))
     words = ["reproduce", "karate", "--out", str(tmp_path)]
     for more, received in (
-        ([], "the defaults"),
+        ([], "none of --quick, --paper, --backend"),
         (["--quick", "--paper"], "--quick --paper"),
         (["--quick", "--backend", "sign"], "--quick --backend sign"),
     ):
         assert cli.main([*words, *more]) == 1
         error = capsys.readouterr().err
         assert error.rstrip().endswith(f"Received: {received}")
-        assert f"{folder} holds results of other options, --quick." in error
+        assert f"{folder} holds results of other options: --quick." in error
     assert [path.name for path in folder.iterdir()] == ["settings.json"]
 
 

@@ -101,8 +101,8 @@ def _check_settings(folder, options):
     present = json.loads(path.read_text())
     if present != settings:
         raise ValueError(
-            f"The folder {folder} holds results of other options, "
-            f"{_flags(present)}. Choose another by `--out`, or remove it. "
+            f"The folder {folder} holds results of other options: "
+            f"{_flags(present)}. Choose another folder by `--out`. "
             f"Received: {_flags(settings)}"
         )
 
@@ -113,7 +113,7 @@ def _flags(settings):
         for name, value in settings.items()
         if value
     ]
-    return " ".join(given) or "the defaults"
+    return " ".join(given) or "none of --quick, --paper, --backend"
 
 
 @dataclasses.dataclass

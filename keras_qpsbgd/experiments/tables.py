@@ -345,12 +345,22 @@ def grids(runs, task, reference):
             if configuration in ran:
                 is_best = statistics.score(group, measure) == best
                 mark = ", **chosen**" if is_best else ", run, but not the best"
+                mark += _edge(configuration, [other for other, _ in found])
             values = statistics.by_seed(group, measure).values()
             lines.append(
                 f"  - {configuration_text(configuration)}: "
                 f"{mean_text(values, measure)}{mark}"
             )
     return "\n".join(lines)
+
+
+def _edge(configuration, grid):
+    """Says where a better rate may lie beyond those that were tried."""
+    rates = sorted({other.get("rate") for other in grid} - {None})
+    if len(rates) < 3 or configuration["rate"] not in (rates[0], rates[-1]):
+        return ""
+    end = "lowest" if configuration["rate"] == rates[0] else "highest"
+    return f" (the {end} rate of the grid)"
 
 
 def _seeds_of_stages(tuning, fresh):

@@ -42,7 +42,10 @@ class ProxQuant(BinaryOptimizer):
     Every other variable is updated by `real_optimizer`.
 
     Args:
-        learning_rate: float or schedule, \(\alpha\).
+        learning_rate: float or schedule, \(\alpha\). Gradients of layers that
+            divide by the square root of their inputs are small: rates of 1 to
+            10 are usual there (`reproduce` tries these), with a
+            `regularization` such that \(\alpha \sum_t \lambda_t\) is 1 to 2.
         regularization: float >= 0, \(\lambda\), or a Keras
             `LearningRateSchedule` that gives \(\lambda_t\) itself. As with
             learning rates it is asked with the number of updates made before,
