@@ -216,6 +216,7 @@ def _section(report, runs, output, path, figure_folder):
     for task in report.tasks:
         of_task = tables.select(runs, task=task.name)
         if not tables.select(of_task, stage="fresh"):
+            parts.append(f"{task.title}: not run.")
             continue
         figure = figure_folder / report.name / f"{task.name}.png"
         figure.parent.mkdir(parents=True, exist_ok=True)
