@@ -334,21 +334,17 @@ def _bench(arguments):
     names = arguments.suites or list(SUITES)
     unknown = [name for name in names if name not in SUITES]
     if unknown:
-        print(
+        return _refuse(
             f"`SUITE` must be one of {', '.join(SUITES)}. "
-            f"Received: {' '.join(unknown)}",
-            file=sys.stderr,
+            f"Received: {' '.join(unknown)}"
         )
-        return 1
     known = [name for suite in names for name in SUITES[suite].names()]
     unknown = [name for name in arguments.only if name not in known]
     if unknown:
         allowed = ", ".join(dict.fromkeys(known))
-        print(
-            f"`--only` takes {allowed}. Received: {' '.join(unknown)}",
-            file=sys.stderr,
+        return _refuse(
+            f"`--only` takes {allowed}. Received: {' '.join(unknown)}"
         )
-        return 1
     options = Options(
         quick=arguments.quick,
         seeds=arguments.seeds,
@@ -446,30 +442,24 @@ def _reproduce(arguments):
     ):
         unknown = [name for name in received if name not in known]
         if unknown:
-            print(
+            return _refuse(
                 f"`{argument}` must be one of {', '.join(known)}. "
-                f"Received: {' '.join(unknown)}",
-                file=sys.stderr,
+                f"Received: {' '.join(unknown)}"
             )
-            return 1
     if (arguments.seeds or 0) > plan.MAX_SEEDS:
-        print(
+        return _refuse(
             f"`--seeds` must be at most {plan.MAX_SEEDS}: others are those of "
-            f"tuning. Received: {arguments.seeds}",
-            file=sys.stderr,
+            f"tuning. Received: {arguments.seeds}"
         )
-        return 1
     stated = [n for n, e in EXPERIMENTS.items() if e.in_paper]
     if "all" in names:
         names = stated if arguments.paper else list(EXPERIMENTS)
     beyond = [name for name in names if name not in stated]
     if arguments.paper and beyond:
-        print(
+        return _refuse(
             "`--paper` takes what the paper states, which has no such "
-            f"experiment. Received: {' '.join(beyond)}",
-            file=sys.stderr,
+            f"experiment. Received: {' '.join(beyond)}"
         )
-        return 1
     options = Options(
         quick=arguments.quick,
         paper=arguments.paper,
@@ -496,10 +486,15 @@ def _reproduce(arguments):
         ImportError,
         OSError,
     ) as error:
-        print(error, file=sys.stderr)
-        return 1
+        return _refuse(error)
     print(f"\nThe page is {page}")
     return 0
+
+
+def _refuse(message):
+    """Says what is wrong; the exit code."""
+    print(message, file=sys.stderr)
+    return 1
 
 
 def _flags(arguments):

@@ -1,5 +1,7 @@
 """UCI Adult: networks of two, of ten and of two very small layers."""
 
+import dataclasses
+
 import numpy as np
 
 from keras_qpsbgd import datasets
@@ -23,6 +25,27 @@ TEN_LAYERS = "adult-10layer"
 SMALL = "adult-small"
 VALIDATION_ROWS = 1_000
 TEST_ROWS = 4_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """A network, and how long it is trained."""
+
+    sizes: tuple
+    batches: int
+    batch: int
+    epochs: int
+
+    @property
+    def steps(self):
+        return self.batches * self.epochs
+
+
+TRAININGS = {
+    TWO_LAYERS: Training((15, 10, 1), batches=32, batch=16, epochs=2),
+    TEN_LAYERS: Training((123, *[128] * 9, 1), batches=32, batch=16, epochs=2),
+    SMALL: Training((3, 5, 2), batches=30, batch=20, epochs=1),
+}
 
 
 class Source:
@@ -70,20 +93,23 @@ def split(source, seed, train_rows):
     }
 
 
-def _task(options, name, sizes, batches, batch, epochs, **settings):
-    num_features = None if sizes[0] == 123 else sizes[0]
-    epochs = 1 if options.quick else epochs
+def _task(options, name, **settings):
+    training = TRAININGS[name]
+    num_features = None if name == TEN_LAYERS else training.sizes[0]
+    num_rows = training.batches * training.batch
+    epochs = 1 if options.quick else training.epochs
     return Task(
         name=name,
         load=lambda data_dir: Source(data_dir, num_features, options.paper),
         prepare=lambda data_dir: datasets.adult(data_dir, download=True),
-        splits=lambda source, seed, stage: split(source, seed, batches * batch),
+        splits=lambda source, seed, stage: split(source, seed, num_rows),
         batches=lambda seed, rows, stage: shuffled_batches(
-            seed, rows, batch, epochs, evaluations=batches // 2
+            seed, rows, training.batch, epochs, training.batches // 2
         ),
         build=lambda source, weights: networks.mlp(
-            sizes, weights, options.output_scale
+            training.sizes, weights, options.output_scale
         ),
+        judged_by="validation_loss",
         scale=options.scale,
         decay=not options.paper,
         **settings,
@@ -98,18 +124,13 @@ def two_layer_tasks(options):
         sgd=(1.0, 3.0, 10.0, 30.0),
         prox=(3.0, 10.0),
         bop=((0.03, 0.001), (0.03, 0.01), (0.1, 0.001), (0.1, 0.01)),
-        steps=64,
+        steps=TRAININGS[TWO_LAYERS].steps,
     )
     return [
         _task(
             options,
             TWO_LAYERS,
-            (15, 10, 1),
-            batches=32,
-            batch=16,
-            epochs=2,
             grids=small,
-            judged_by="validation_loss",
             cost=0.4,
         )
     ]
@@ -123,19 +144,14 @@ def ten_layer_tasks(options):
         sgd=(0.1, 0.3, 1.0, 3.0),
         prox=(10.0, 30.0),
         bop=((0.03, 3e-4), (0.03, 1e-3), (0.1, 3e-4), (0.1, 1e-3)),
-        steps=64,
+        steps=TRAININGS[TEN_LAYERS].steps,
         real=(0.0003, 0.001, 0.003, 0.01),
     )
     return [
         _task(
             options,
             TEN_LAYERS,
-            (123, *[128] * 9, 1),
-            batches=32,
-            batch=16,
-            epochs=2,
             grids=wide,
-            judged_by="validation_loss",
             methods=DEFAULT,
             unit_variance=("proxquant",),
             cost=3.0,
@@ -151,18 +167,13 @@ def small_tasks(options):
         sgd=(1.0, 3.0, 10.0, 30.0),
         prox=(3.0, 10.0),
         bop=((0.03, 0.001), (0.03, 0.01), (0.1, 0.001), (0.1, 0.01)),
-        steps=30,
+        steps=TRAININGS[SMALL].steps,
     )
     return [
         _task(
             options,
             SMALL,
-            (3, 5, 2),
-            batches=30,
-            batch=20,
-            epochs=1,
             grids=small,
-            judged_by="validation_loss",
             tuning_seeds=10,
             fresh_seeds=20,
             first_seed=100,
@@ -171,14 +182,27 @@ def small_tasks(options):
     ]
 
 
-def _setting(network, batches, batch, epochs, features):
-    return (
-        f"{features}, encoded as +1 and -1; network {network}; {epochs} "
-        f"pass{'es' * (epochs > 1)} over {batches} batches of {batch} rows, "
-        f"which the seed draws from the 1,605 of a1a; {VALIDATION_ROWS:,} "
+def _report(name, title, network, features, measures, curves, open_choices):
+    training = TRAININGS[name]
+    setting = (
+        f"{features} of UCI Adult, encoded as +1 and -1; network {network}; "
+        f"{training.epochs} pass{'es' * (training.epochs > 1)} over "
+        f"{training.batches} batches of {training.batch} rows, which the seed "
+        f"draws from the 1,605 of a1a; {VALIDATION_ROWS:,} "
         f"of the others to validate; {TEST_ROWS:,} rows of a1a.t, always the "
         "same, to test. Losses and accuracies are those after the last step."
     )
+    task = TaskReport(
+        name=name,
+        title="Adult, ten layers"
+        if name == TEN_LAYERS
+        else f"Adult, {network}",
+        measures=measures,
+        curves=curves,
+        chosen_by=VALIDATION_LOSS,
+        paper={METHODS["native"].label: "figure only"},
+    )
+    return ExperimentReport(name, title, setting, open_choices, (task,))
 
 
 def _choice(options, number):
@@ -192,79 +216,52 @@ def _choice(options, number):
     )
 
 
+_LOSSES = {
+    "measures": (TRAIN_LOSS, TEST_LOSS, TEST_ACCURACY),
+    "curves": (TRAIN_LOSS, TEST_LOSS),
+}
+_PASSES = "The number of passes is not stated; two, as in the public notebooks."
+
+
 def two_layer_report(options):
-    return ExperimentReport(
-        name=TWO_LAYERS,
-        title="Adult, two layers",
-        setting=_setting("15-10-1", 32, 16, 2, "15 features of UCI Adult"),
-        open_choices=(
-            _choice(options, 15),
-            "The number of passes is not stated; two, as in the public "
-            "notebooks.",
-        ),
-        tasks=(
-            TaskReport(
-                name=TWO_LAYERS,
-                title="Adult, 15-10-1",
-                measures=(TRAIN_LOSS, TEST_LOSS, TEST_ACCURACY),
-                curves=(TRAIN_LOSS, TEST_LOSS),
-                chosen_by=VALIDATION_LOSS,
-                paper={METHODS["native"].label: "figure only"},
-            ),
-        ),
+    return _report(
+        TWO_LAYERS,
+        "Adult, two layers",
+        "15-10-1",
+        "15 features",
+        **_LOSSES,
+        open_choices=(_choice(options, 15), _PASSES),
     )
 
 
 def ten_layer_report(options):
     del options
-    return ExperimentReport(
-        name=TEN_LAYERS,
-        title="Adult, ten layers",
-        setting=_setting(
-            "123-128-...-128-1 (ten layers)",
-            32,
-            16,
-            2,
-            "All 123 features of UCI Adult",
-        ),
+    return _report(
+        TEN_LAYERS,
+        "Adult, ten layers",
+        "123-128-...-128-1 (ten layers)",
+        "All 123 features",
+        **_LOSSES,
         open_choices=(
-            "The number of passes is not stated; two, as in the public "
-            "notebooks.",
+            _PASSES,
             "In the public notebook only the first layer is ever updated, for "
             "every method; here all layers are.",
             "ProxQuant starts from the same signs, but with the variance of +1 "
             "and -1: from small real weights no signal would pass ten layers.",
         ),
-        tasks=(
-            TaskReport(
-                name=TEN_LAYERS,
-                title="Adult, ten layers",
-                measures=(TRAIN_LOSS, TEST_LOSS, TEST_ACCURACY),
-                curves=(TRAIN_LOSS, TEST_LOSS),
-                chosen_by=VALIDATION_LOSS,
-                paper={METHODS["native"].label: "figure only"},
-            ),
-        ),
     )
 
 
 def small_report(options):
-    return ExperimentReport(
-        name=SMALL,
-        title="Adult, a very small network",
-        setting=_setting("3-5-2", 30, 20, 1, "3 features of UCI Adult"),
+    return _report(
+        SMALL,
+        "Adult, a very small network",
+        "3-5-2",
+        "3 features",
+        measures=(TEST_ACCURACY, TRAIN_LOSS),
+        curves=(TEST_ACCURACY, TRAIN_LOSS),
         open_choices=(
             _choice(options, 3),
             "The public notebook has one output; two, as in the paper.",
-        ),
-        tasks=(
-            TaskReport(
-                name=SMALL,
-                title="Adult, 3-5-2",
-                measures=(TEST_ACCURACY, TRAIN_LOSS),
-                curves=(TEST_ACCURACY, TRAIN_LOSS),
-                chosen_by=VALIDATION_LOSS,
-                paper={METHODS["native"].label: "figure only"},
-            ),
         ),
     )
