@@ -114,6 +114,20 @@ def pytest_sessionfinish(session):
         shutil.rmtree(os.environ["KERAS_QPSBGD_CACHE"], ignore_errors=True)
 
 
+@pytest.fixture(scope="session")
+def mirrored():
+    """Two replicas, on the two logical CPUs.
+
+    One strategy for all tests of a process: TensorFlow numbers the collective
+    operations of every strategy from the same start, and a second strategy
+    fails ("Shape mismatch in the collective instance 100") where its first
+    gradients have another shape than those of the first one had.
+    """
+    strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+    assert strategy.num_replicas_in_sync == 2
+    return strategy
+
+
 @pytest.fixture(autouse=True)
 def same_start():
     """Every test starts with the same random state."""

@@ -293,9 +293,8 @@ def test_same_step_with_what_keras_adds(make, expected):
 
 
 @pytest.mark.once
-def test_two_replicas():
-    strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
-    with strategy.scope():
+def test_two_replicas(mirrored):
+    with mirrored.scope():
         model = paper_model(Bop(0.5, 0.3))
     losses(model, 1)
     assert kernel(model) == [-0.5, 0.25, 0.75, -0.5]

@@ -155,19 +155,17 @@ def test_fit_after_custom_loop(reference):
 @pytest.mark.parametrize(
     "backend", [pytest.param("native", marks=pytest.mark.once), "gap"]
 )
-def test_two_replicas(reference, backend):
+def test_two_replicas(reference, mirrored, backend):
     x, y, expected = reference
-    strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
-    assert strategy.num_replicas_in_sync == 2
     solver = tools.GapBackend() if backend == "gap" else backend
-    with strategy.scope():
+    with mirrored.scope():
         model, opt = tools.small_model(), tools.optimizer(backend=solver)
         model.compile(opt, tools.loss())
     model.fit(x, y, batch_size=tools.BATCH, shuffle=False, verbose=0)
     tools.assert_equal(tools.kernels(model), expected)
     for layer in model.layers[-2:]:
         kernel = tools.tf_variable(layer.kernel)
-        copies = strategy.experimental_local_results(kernel)
+        copies = mirrored.experimental_local_results(kernel)
         assert len(copies) == 2
         np.testing.assert_array_equal(copies[0].numpy(), copies[1].numpy())
     if backend == "gap":  # asked once, not once per replica

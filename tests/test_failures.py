@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tools
 
 import keras_qpsbgd as kq
@@ -64,10 +63,10 @@ def test_raise(how, mode):
     assert not np.array_equal(model.get_weights()[0], before[0])
 
 
-def test_raise_on_two_replicas():
+def test_raise_on_two_replicas(mirrored):
     """All replicas stop, none waits for the others."""
     x, y = tools.data()
-    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    with mirrored.scope():
         model = tools.small_model()
         opt = tools.optimizer(backend=Failing("raises"))
         model.compile(opt, tools.loss())
