@@ -15,6 +15,7 @@ from keras_qpsbgd.experiments import protocol
 from keras_qpsbgd.experiments import records
 from keras_qpsbgd.experiments import reproduce
 from keras_qpsbgd.experiments import results_page
+from keras_qpsbgd.experiments import sentences
 from keras_qpsbgd.experiments import statistics
 from keras_qpsbgd.experiments import tables
 from keras_qpsbgd.experiments.options import Options
@@ -255,6 +256,12 @@ def test_text_fits_the_terminal():
         assert measure.label in text
 
 
+def test_small_errors_have_two_decimals():
+    texts = [tables.mean_text((0.9755, v), ACCURACY) for v in (0.9759, 0.98)]
+    assert texts == ["97.57 +- 0.02 %", "97.8 +- 0.2 %"]
+    assert tables.difference_text(-0.0013, ACCURACY) == "-0.13 pp"
+
+
 def test_diverged_runs_are_counted():
     assert tables.mean_text([0.5, math.nan, 0.5], ACCURACY) == "1 of 3 diverged"
     runs = [*RUNS, make_run(4, math.nan, method="Adam")]
@@ -305,12 +312,12 @@ def test_grids():
 def test_agreement_with_the_paper(paper, words):
     task = make_task(paper={OURS: paper})
     rows = tables.rows_of(RUNS, task, OURS)
-    assert re.search(words, results_page.paper_sentence(rows, task, OURS))
+    assert re.search(words, sentences.paper_sentence(rows, task, OURS))
 
 
 def test_sentence_on_rivals():
     rows = tables.rows_of(RUNS, make_task(), OURS)
-    sentence = results_page.rivals_sentence(rows, OURS, ACCURACY)
+    sentence = sentences.rivals_sentence(rows, OURS, ACCURACY)
     assert "QP-SBGD loses to Adam; ties with SGD; beats a rival" in sentence
     assert "[p = 0.0" in sentence
     assert sentence.endswith("against QP-SBGD (gurobi) [1 seeds only].")

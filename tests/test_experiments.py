@@ -253,7 +253,8 @@ def test_runs_depend_on_the_seed_alone(experiment, key, results, tmp_path):
     def line_of(record):
         run = json.loads(record)
         where = run["configuration"], run["seed"], run["stage"]
-        records.append(again.path, worker._run(again, trainers, *where))
+        run, _ = worker._run(again, trainers, *where)
+        records.append(again.path, run)
         return again.path.read_text().splitlines(keepends=True)[-1]
 
     line_of(fresh.replace('"seed": 0', '"seed": 5'))
@@ -343,7 +344,7 @@ def test_long_run_goes_on(results, tmp_path, monkeypatch):
     run(1, FRESH)
     assert not kept.exists()
     kept.write_bytes(content)
-    records.append(again.path, run(0, FRESH))
+    records.append(again.path, run(0, FRESH)[0])
     assert again.path.read_text() == before
     assert saved == [1, 2, 1, 2, 3, 4, 5, 3, 4, 5]
     assert [path.suffix for path in again.path.parent.iterdir()] == [".jsonl"]
@@ -367,6 +368,20 @@ def test_checkpoint_of_another_run_is_not_read(tmp_path, monkeypatch):
     monkeypatch.undo()
     ours.save([variable], curves, 1)
     assert not path.exists()
+
+
+def test_time_of_a_killed_run_is_counted(tmp_path, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(checkpoint.time, "process_time", lambda: clock[0])
+    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
+    killed = checkpoint.Checkpoint(tmp_path / "a.npz", {})
+    clock[0] = 160.0
+    killed.save([], {}, 1)
+    clock[0] = 7.0  # of another process
+    resumed = checkpoint.Checkpoint(tmp_path / "a.npz", {})
+    assert resumed.restore([], {}) == 1
+    clock[0] = 37.0
+    assert resumed.seconds() == 90.0
 
 
 # --- Data ---

@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Callable
 
 from keras_qpsbgd.experiments import adult
+from keras_qpsbgd.experiments import citation
 from keras_qpsbgd.experiments import direction
-from keras_qpsbgd.experiments import graphs
+from keras_qpsbgd.experiments import karate
 from keras_qpsbgd.experiments import logistic
 from keras_qpsbgd.experiments import mnist
 from keras_qpsbgd.experiments import mnist_pairs
@@ -34,9 +35,9 @@ EXPERIMENTS = {
     mnist_pairs.NAME: Experiment(
         mnist_pairs.tasks, mnist_pairs.report, mnist_pairs.draw
     ),
-    graphs.KARATE: Experiment(graphs.karate_tasks, graphs.karate_report),
-    graphs.CORA: Experiment(graphs.cora_tasks, graphs.cora_report),
-    graphs.PUBMED: Experiment(graphs.pubmed_tasks, graphs.pubmed_report),
+    karate.NAME: Experiment(karate.tasks, karate.report),
+    citation.CORA: Experiment(citation.cora_tasks, citation.cora_report),
+    citation.PUBMED: Experiment(citation.pubmed_tasks, citation.pubmed_report),
     direction.NAME: Experiment(direction.tasks, direction.report),
     mnist.NAME: Experiment(mnist.tasks, mnist.report, in_paper=False),
 }

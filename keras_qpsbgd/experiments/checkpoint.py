@@ -22,6 +22,12 @@ class Checkpoint:
         self._path = pathlib.Path(path)
         self._key = key
         self._saved = time.monotonic()
+        self._start = time.process_time()
+        self._seconds_before = 0.0
+
+    def seconds(self):
+        """CPU seconds that the run has taken, those before a kill included."""
+        return self._seconds_before + time.process_time() - self._start
 
     def restore(self, variables, curves):
         """Sets variables and curves; returns the evaluations made."""
@@ -35,13 +41,19 @@ class Checkpoint:
                 variable.assign(arrays[f"v{position}"])
         curves.clear()
         curves.update(header["curves"])
+        self._seconds_before = header["seconds"]
         return header["done"]
 
     def save(self, variables, curves, done):
         """Saves, unless that was done a moment ago."""
         if time.monotonic() - self._saved < EVERY_SECONDS:
             return
-        header = {"key": self._key, "curves": curves, "done": done}
+        header = {
+            "key": self._key,
+            "curves": curves,
+            "done": done,
+            "seconds": self.seconds(),
+        }
         arrays = {f"v{k}": v.numpy() for k, v in enumerate(variables)}
         # It may be the first file of an experiment.
         self._path.parent.mkdir(parents=True, exist_ok=True)

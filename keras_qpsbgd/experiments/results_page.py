@@ -3,7 +3,6 @@
 Everything on the page is made from the records; nothing is typed.
 """
 
-import dataclasses
 import math
 import os
 import pathlib
@@ -12,7 +11,7 @@ import textwrap
 from keras_qpsbgd.experiments import figures
 from keras_qpsbgd.experiments import protocol
 from keras_qpsbgd.experiments import records
-from keras_qpsbgd.experiments import statistics
+from keras_qpsbgd.experiments import sentences
 from keras_qpsbgd.experiments import tables
 from keras_qpsbgd.experiments.statistics import mean_and_error
 
@@ -146,22 +145,18 @@ def _summary_line(report, task, rows):
         sum(row.verdict == word for row in others)
         for word in ("better", "tie", "worse")
     ]
-    best = best_of(others, measure)
+    best = _best(others, measure)
     paper = task.paper.get(reference)
-    word = agreement(ours[0], paper, measure) if ours else None
+    word = sentences.agreement(ours[0], paper, measure) if ours else None
     return [
         f"[{task.title}](#{_anchor(report.title)})",
         measure.label,
-        _value(ours[0], measure) if ours else "not run",
-        f"{best.method}: {_value(best, measure)}" if best else "-",
+        tables.row_text(ours[0], measure) if ours else "not run",
+        f"{best.method}: {tables.row_text(best, measure)}" if best else "-",
         " / ".join(map(str, counts)),
         tables.paper_text(paper, measure),
         word or "-",
     ]
-
-
-def _value(row, measure):
-    return tables.mean_text(row.values[measure.key].values(), measure)
 
 
 def _anchor(title):
@@ -170,7 +165,7 @@ def _anchor(title):
     return "".join(kept).replace(" ", "-")
 
 
-def best_of(rows, measure):
+def _best(rows, measure):
     """The row with the best mean; `None` if there is none."""
     sign = 1 if measure.higher_is_better else -1
     means = [
@@ -179,28 +174,6 @@ def best_of(rows, measure):
     ]
     means = [(mean, row) for mean, row in means if not math.isnan(mean)]
     return max(means, key=lambda pair: pair[0])[1] if means else None
-
-
-def agreement(row, paper, measure):
-    """What our value is, against the paper's, within two standard errors.
-
-    Args:
-        row: `Row` of the method.
-        paper: number, range, text or `None`.
-        measure: the `Measure`.
-
-    Returns:
-        "agrees", "is above" or "is below"; `None` if it cannot be told.
-    """
-    if paper is None or isinstance(paper, str):
-        return None
-    low, high = paper if isinstance(paper, tuple) else (paper, paper)
-    mean, error = mean_and_error(list(row.values[measure.key].values()))
-    if math.isnan(error) or math.isnan(mean):
-        return None
-    if mean - 2 * error > high:
-        return "is above"
-    return "is below" if mean + 2 * error < low else "agrees"
 
 
 # A section
@@ -225,7 +198,7 @@ def _section(report, runs, output, path, figure_folder):
             parts.append(f"### {task.title}")
         parts += [
             tables.markdown(of_task, task, report.reference_method),
-            *map(_paragraph, _sentences(report, task, of_task)),
+            *map(_paragraph, sentences.sentences(report, task, of_task)),
             _image(task.title, figure, path),
         ]
     for name, caption in report.pictures:
@@ -256,107 +229,6 @@ def _when(meta, times):
     if minutes:
         text += f"; its runs took {minutes:.2g} minutes of CPU time"
     return text + "."
-
-
-def _sentences(report, task, runs):
-    """What the table says, in words."""
-    if task.kind == "cells":
-        return [_best_cell(task, runs)]
-    reference = report.reference_method
-    rows = tables.rows_of(runs, task, reference)
-    sentences = [paper_sentence(rows, task, reference)]
-    first, *others = task.measures
-    # Who has the lower training loss need not be better on other data.
-    for measure in [first, *(m for m in others if m.key.startswith("test_"))]:
-        compared = dataclasses.replace(task, measures=(measure,))
-        rows = tables.rows_of(runs, compared, reference)
-        sentences.append(rivals_sentence(rows, reference, measure))
-    if task.literature:
-        values = (
-            f"{label} {tables.paper_text(value, task.measures[0])}"
-            for label, value in task.literature.items()
-        )
-        sentences.append(f"Published elsewhere: {', '.join(values)}.")
-    return filter(None, sentences)
-
-
-def _best_cell(task, runs):
-    measure = task.measures[0]
-    cells = []
-    for method in tables.methods_of(runs, ""):
-        of_method = tables.select(runs, method=method)
-        for configuration, group in statistics.by_configuration(of_method):
-            values = list(statistics.by_seed(group, measure).values())
-            cells.append((mean_and_error(values)[0], configuration, values))
-    sign = 1 if measure.higher_is_better else -1
-    cells = [cell for cell in cells if not math.isnan(cell[0])]
-    _, configuration, values = max(cells, key=lambda cell: sign * cell[0])
-    return (
-        f"Of {len(cells)} cells the best is "
-        f"{tables.configuration_text(configuration)}, with "
-        f"{measure.label} {tables.mean_text(values, measure)}. Nothing was "
-        "chosen by these runs, and the best of many cells is better than it "
-        "would be on other seeds."
-    )
-
-
-def paper_sentence(rows, task, reference):
-    """Whether the value of the reference agrees with the paper's."""
-    measure = task.measures[0]
-    ours = next((row for row in rows if row.method == reference), None)
-    paper = task.paper.get(reference)
-    if ours is None:
-        return f"{reference} has not been run."
-    if paper is None:
-        return "The paper gives no value, so no number can be compared."
-    if paper == "figure only":
-        return "The paper gives a figure only, so no number can be compared."
-    if isinstance(paper, str):
-        return f"The paper: {paper}; so no number can be compared."
-    theirs = tables.paper_text(paper, measure)
-    word = agreement(ours, paper, measure)
-    start = f"{reference}, {measure.label}: {_value(ours, measure)}"
-    if word is None:
-        return (
-            f"{start}; without a standard error it cannot be told whether it "
-            f"agrees with the paper's {theirs}."
-        )
-    ending = {"agrees": "agrees with"}.get(word, word)
-    return f"{start} here, which {ending} the paper's {theirs}."
-
-
-def rivals_sentence(rows, reference, measure):
-    """Which methods win, tie and lose against the reference."""
-    others = [row for row in rows if row.method != reference]
-    if not others or len(others) == len(rows):
-        return ""
-    seeds = max(row.comparison.pairs for row in others)
-    said = []
-    for word, verb in (
-        ("better", "loses to"),
-        ("tie", "ties with"),
-        ("worse", "beats"),
-        ("not tested", "is not tested against"),
-    ):
-        names = [
-            _with_doubt(row, seeds) for row in others if row.verdict == word
-        ]
-        if names or word != "not tested":
-            said.append(f"{verb} {', '.join(names) or 'none'}")
-    return (
-        f"By the paired test on {measure.label} {reference} {'; '.join(said)}."
-    )
-
-
-def _with_doubt(row, seeds):
-    """A method, with what weakens the verdict on it."""
-    p, pairs = row.comparison.p, row.comparison.pairs
-    doubts = []
-    if statistics.STRICT_LEVEL <= p < statistics.LEVEL:
-        doubts.append(f"p = {p:.3f} only")
-    if pairs < seeds:
-        doubts.append(f"{pairs} seeds only")
-    return f"{row.method} [{', '.join(doubts)}]" if doubts else row.method
 
 
 def _details(report, runs, times, meta):

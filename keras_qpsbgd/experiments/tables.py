@@ -109,7 +109,7 @@ def number(value, measure):
 
 
 def mean_text(values, measure):
-    """Mean and standard error: `80.6 +- 0.3 %`."""
+    """Mean and standard error: `80.6 +- 0.3 %`, `97.57 +- 0.03 %`."""
     values = np.asarray(list(values), dtype=float)
     diverged = int(np.sum(~np.isfinite(values)))
     if diverged:
@@ -118,9 +118,15 @@ def mean_text(values, measure):
     if math.isnan(error):
         return number(mean, measure)
     if measure.percent:
-        return f"{100 * mean:.1f} +- {100 * error:.1f} %"
+        decimals = 2 if 0.00005 < error < 0.001 else 1
+        return f"{100 * mean:.{decimals}f} +- {100 * error:.{decimals}f} %"
     decimals = _decimals(mean)
     return f"{mean:.{decimals}f} +- {error:.{decimals}f}"
+
+
+def row_text(row, measure):
+    """Mean and standard error of a `Row`."""
+    return mean_text(row.values[measure.key].values(), measure)
 
 
 def _decimals(value):
@@ -134,7 +140,8 @@ def difference_text(value, measure):
     if math.isnan(value):
         return "-"
     if measure.percent:
-        return f"{100 * value:+.1f} pp"
+        decimals = 2 if abs(value) < 0.01 else 1
+        return f"{100 * value:+.{decimals}f} pp"
     return f"{value:+.{_decimals(value)}f}"
 
 
@@ -191,10 +198,7 @@ def table_of(runs, task, reference):
     return head, [
         [
             row.method,
-            *(
-                mean_text(row.values[measure.key].values(), measure)
-                for measure in task.measures
-            ),
+            *(row_text(row, measure) for measure in task.measures),
             str(len(row.values[first.key])),
             *_compared(row, first),
             paper_text(task.paper.get(row.method), first),

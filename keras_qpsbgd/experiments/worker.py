@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 
 from tensorflow import keras
 
@@ -63,30 +62,16 @@ def make_runs(item, report):
     trainers = {}
     for stage in (TUNING, FRESH):
         for configuration, seed in item.missing(stage):
-            start = time.process_time()
-            run = _run(item, trainers, configuration, seed, stage)
+            run, seconds = _run(item, trainers, configuration, seed, stage)
             records.append(item.path, run)
-            report(
-                item.task.name,
-                item.method.label,
-                stage,
-                seed,
-                time.process_time() - start,
-            )
+            report(item.task.name, item.method.label, stage, seed, seconds)
     # Compiled models would stay in memory.
     trainers.clear()
     keras.backend.clear_session()
 
 
 def _run(item, trainers, configuration, seed, stage):
-    settings = {
-        key: value
-        for key, value in configuration.items()
-        if key not in NOT_FOR_THE_OPTIMIZER
-    }
-    name = records.text_of(settings)
-    if name not in trainers:
-        trainers[name] = _trainer(item, settings)
+    """Makes one run; returns its record and its CPU seconds."""
     key = {
         "task": item.task.name,
         "method": item.method.label,
@@ -95,9 +80,17 @@ def _run(item, trainers, configuration, seed, stage):
         "seed": seed,
     }
     checkpoint = Checkpoint(item.path.with_suffix(".npz"), key)
+    settings = {
+        key: value
+        for key, value in configuration.items()
+        if key not in NOT_FOR_THE_OPTIMIZER
+    }
+    name = records.text_of(settings)
+    if name not in trainers:
+        trainers[name] = _trainer(item, settings)
     outcome = trainers[name].run(seed, configuration, stage, checkpoint)
     checkpoint.remove()
-    return {**key, **outcome}
+    return {**key, **outcome}, checkpoint.seconds()
 
 
 def _trainer(item, settings):
