@@ -14,6 +14,7 @@ import sys
 import time
 import types
 
+import filelock
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -773,6 +774,16 @@ def test_folder_of_other_options_is_refused(tmp_path, capsys):
         assert error.rstrip().endswith(f"Received: {received}")
         assert f"{folder} holds results of other options: --quick." in error
     assert [path.name for path in folder.iterdir()] == ["settings.json"]
+
+
+def test_folder_of_a_running_command_is_refused(tmp_path, capsys):
+    (tmp_path / "karate").mkdir()
+    words = ["reproduce", "karate", "--out", str(tmp_path)]
+    with filelock.FileLock(tmp_path / "karate" / ".lock"):
+        assert cli.main(words) == 1
+    error = capsys.readouterr().err
+    assert re.search("`--out` .* no other command .* Received: ", error)
+    assert not (tmp_path / "karate" / "runs").exists()
 
 
 # --- One run ---

@@ -33,6 +33,7 @@ from keras_qpsbgd.experiments.task import FRESH
 PACKAGES = ("keras_qpsbgd", "tensorflow", "tensorflow-cpu", "keras", "numpy")
 # Modules that data, tables and figures need, and what they come with.
 NEEDED = {
+    "filelock": "filelock",
     "matplotlib": "matplotlib",
     "scipy": "scipy",
     "skimage": "scikit-image",
@@ -54,7 +55,8 @@ def reproduce(names, options, out, flags=(), processes=None):
     Raises:
         ImportError: a package that the results need is not installed.
         BackendUnavailable: so is a solver, or it has no licence.
-        ValueError: the folder holds results of other options.
+        ValueError: the folder holds results of other options, or another
+            command is at work in it.
     """
     _check_packages()
     _check_backends(options)
@@ -65,7 +67,10 @@ def reproduce(names, options, out, flags=(), processes=None):
             # Before the processes, of which each would download them.
             if task.prepare is not None:
                 task.prepare(options.data_dir)
-    with _pool(processes or threads.cores()) as pool:
+    with (
+        _locked(folders.values()),
+        _pool(processes or threads.cores()) as pool,
+    ):
         for name, folder in folders.items():
             _run_experiment(name, folder, options, flags, pool)
 
@@ -114,6 +119,24 @@ def _flags(settings):
         if value
     ]
     return " ".join(given) or "none of --quick, --paper, --backend"
+
+
+@contextlib.contextmanager
+def _locked(folders):
+    """Two commands would make the same runs; a killed one leaves no lock."""
+    import filelock
+
+    with contextlib.ExitStack() as locks:
+        for folder in folders:
+            lock = filelock.FileLock(folder / ".lock", timeout=0)
+            try:
+                locks.enter_context(lock)
+            except filelock.Timeout as error:
+                raise ValueError(
+                    "`--out` must be a folder in which no other command is at "
+                    f"work on the same experiment. Received: {folder.parent}"
+                ) from error
+        yield
 
 
 @dataclasses.dataclass
