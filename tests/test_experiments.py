@@ -212,7 +212,10 @@ def test_experiment_runs(experiment, results):
         assert found.pop((*of_item, FRESH)) == fresh
     assert not found
     shown = {task.name: task for task in report.tasks}
-    assert list(shown) == [t.name for t in EXPERIMENTS[experiment].tasks(QUICK)]
+    tasks = EXPERIMENTS[experiment].tasks(QUICK)
+    assert [(t.name, t.chosen_by) for t in tasks] == [
+        (t.name, t.chosen_by) for t in report.tasks
+    ]
     for run in runs:
         keys = {*run["result"], *run["curves"]}
         if run["stage"] == TUNING:

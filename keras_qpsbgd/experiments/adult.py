@@ -109,7 +109,7 @@ def _task(options, name, **settings):
         build=lambda source, weights: networks.mlp(
             training.sizes, weights, options.output_scale
         ),
-        judged_by="validation_loss",
+        chosen_by=VALIDATION_LOSS,
         scale=options.scale,
         decay=not options.paper,
         **settings,

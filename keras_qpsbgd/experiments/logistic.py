@@ -72,7 +72,7 @@ def tasks(options):
                 (3, 1), weights, options.output_scale
             ),
             grids=small,
-            judged_by="validation_loss",
+            chosen_by=VALIDATION_LOSS,
             scale=options.scale,
             decay=not options.paper,
             host_seeds=10,

@@ -9,7 +9,6 @@ that was chosen for `native`.
 import dataclasses
 
 from keras_qpsbgd.experiments import methods
-from keras_qpsbgd.experiments import protocol
 from keras_qpsbgd.experiments import records
 from keras_qpsbgd.experiments import statistics
 from keras_qpsbgd.experiments.task import FRESH
@@ -19,11 +18,6 @@ FIRST_TUNING_SEED = 1_000
 MAX_SEEDS = 900  # some tasks begin at 100
 QUICK_SEEDS = 2
 QUICK_CONFIGURATIONS = 2
-
-_MEASURES = {
-    measure.key: measure
-    for measure in (protocol.VALIDATION_ACCURACY, protocol.VALIDATION_LOSS)
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,8 +136,7 @@ class Item:
         tuning = [run for run in runs if run["stage"] == TUNING]
         if len(tuning) < len(self.tuning_runs()):
             return None
-        measure = _MEASURES[self.task.judged_by]
-        return [statistics.choose(tuning, measure, self.grid())]
+        return [statistics.choose(tuning, self.task.chosen_by, self.grid())]
 
     def _of_another(self):
         """What was chosen for the item that this one is like."""

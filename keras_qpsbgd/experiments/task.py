@@ -7,6 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd.experiments.methods import METHODS
+from keras_qpsbgd.experiments.protocol import VALIDATION_ACCURACY
+from keras_qpsbgd.experiments.protocol import Measure
 
 TUNING = "tuning"
 FRESH = "fresh"
@@ -47,7 +49,7 @@ class Task:
         build: function of (source, weights); returns a model, see `networks`.
         grids: lists of configurations by key of a method; of the same length
             for all that have something to choose.
-        judged_by: the measure on validation data that chooses among them.
+        chosen_by: the measure on validation data that chooses among them.
         reported: the iterate that counts: `"last"`, or the measure whose best
             value picks it.
         like: the `Task` whose chosen configurations it takes.
@@ -77,7 +79,7 @@ class Task:
     build: Callable
     grids: dict
     prepare: Callable | None = None
-    judged_by: str = "validation_accuracy"
+    chosen_by: Measure = VALIDATION_ACCURACY
     reported: str = "last"
     like: object = None
     methods: tuple = tuple(METHODS)
