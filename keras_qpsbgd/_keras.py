@@ -205,12 +205,22 @@ def inside_loss_scale_optimizer():
     return False
 
 
+def _items(value):
+    """What is in lists and dicts, and in those within them."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if not isinstance(value, (list, tuple)):
+        return [value]
+    return [item for part in value for item in _items(part)]
+
+
 def training_optimizers():
     """The optimizers of the model that is being trained by `fit`.
 
     First the one that it was compiled with, `None` if there is none, then those
-    that are attributes of it, without the wrapper that scales the loss. `None`
-    instead of a list unless a `train_step` is among the callers.
+    that it holds as attributes, also in lists and dicts, without the wrapper
+    that scales the loss. `None` instead of a list unless a `train_step` is
+    among the callers.
     """
     frame = sys._getframe(1)
     while frame is not None:
@@ -219,7 +229,8 @@ def training_optimizers():
             model = frame.f_locals.get("self")
             if isinstance(model, keras.Model):
                 kind = keras.optimizers.Optimizer
-                held = [v for v in vars(model).values() if isinstance(v, kind)]
+                held = _items(vars(model))
+                held = [value for value in held if isinstance(value, kind)]
                 found = [getattr(model, "optimizer", None), *held]
                 return [getattr(opt, "inner_optimizer", opt) for opt in found]
         frame = frame.f_back

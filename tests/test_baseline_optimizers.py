@@ -322,6 +322,9 @@ def test_config():
         (SignSGD, {"real_optimizer": Bop()}, "real_optimizer"),
         (ProxQuant, {"regularization": -1.0}, "regularization"),
         (Bop, {"threshold": float("nan")}, "threshold"),
+        (SignSGD, {"momentum": None}, "momentum"),
+        (ProxQuant, {"regularization": "1"}, "regularization"),
+        (Bop, {"threshold": "a"}, "threshold"),
     ],
 )
 def test_wrong_arguments(kind, arguments, name):

@@ -5,6 +5,7 @@ import math
 import pathlib
 import re
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from keras_qpsbgd.experiments import results_page
 from keras_qpsbgd.experiments import sentences
 from keras_qpsbgd.experiments import statistics
 from keras_qpsbgd.experiments import tables
+from keras_qpsbgd.experiments.methods import METHODS
 from keras_qpsbgd.experiments.options import Options
 
 pytestmark = pytest.mark.once
@@ -355,6 +357,19 @@ def page(folder, runs):
     return results_page.write(folder, (report, absent))
 
 
+def test_methods_without_runs_are_named():
+    text = results_page._not_run(make_task(methods=(OURS, "Lion")), RUNS)
+    assert text == "Not run: Lion."
+    assert not results_page._not_run(make_task(methods=(OURS, "Adam")), RUNS)
+
+
+def test_mean_over_fewer_seeds_is_not_the_best():
+    lucky = make_run(0, 0.99, method="QP-SBGD (lucky)")
+    report = protocol.ExperimentReport("e", "E", "", (), (make_task(),))
+    table = results_page._summary([(report, [*RUNS, lucky])])
+    assert "| Adam: 90.8 +- 0.5 % |" in table
+
+
 def test_page_is_the_same_whatever_the_order(tmp_path):
     one = page(tmp_path / "one", RUNS)
     two = page(tmp_path / "two", RUNS[::-1])
@@ -379,7 +394,7 @@ def test_page_is_the_same_whatever_the_order(tmp_path):
         "| [Task A](#an-experiment) | test accuracy | 80.0 +- 0.4 % | Adam: 90",
         "| 1 / 1 / 1 | 80 % | agrees |",
         "(e/a.png)",
-        "Published elsewhere: others 70 %.",
+        "Published elsewhere: others: 70 %.",
         "Of 2 cells the best is batch 4, rate 0.1, with",
         "Rosenbrock",
         "Runs on a real QPU: no record",
@@ -391,11 +406,16 @@ def test_page_is_the_same_whatever_the_order(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "method, words",
-    [("dwave (mock)", "on a mock QPU only"), ("dwave", None)],
+    "key, backend, words",
+    [
+        ("native", None, "no record here comes from one"),
+        ("dwave", None, "on a mock QPU only"),
+        ("native", "dwave", None),
+    ],
 )
-def test_only_real_qpu_runs_count_as_such(method, words):
-    found = [(None, [make_run(method=method)])]
+def test_only_real_qpu_runs_count_as_such(key, backend, words):
+    report = types.SimpleNamespace(backend=backend)
+    found = [(report, [make_run(method=METHODS[key].label)])]
     (text,) = results_page._not_reproducible(found)
     assert (words in text) if words else ("QPU" not in text)
 
@@ -404,7 +424,8 @@ def test_page_tells_of_the_options_of_each_folder(tmp_path):
     names = ("adult-2layer", "adult-small")
     for name, paper in zip(names, (False, True)):
         (tmp_path / name).mkdir()
-        settings = {"quick": not paper, "paper": paper, "backend": None}
+        backend = "ridge" if paper else None
+        settings = {"quick": not paper, "paper": paper, "backend": backend}
         path = tmp_path / name / "settings.json"
         path.write_text(json.dumps(settings))
     quick, paper = (
@@ -415,6 +436,8 @@ def test_page_tells_of_the_options_of_each_folder(tmp_path):
     assert "`--quick`" in quick.setting
     assert "at random" in paper.open_choices[0]
     assert "`--quick`" not in paper.setting
+    assert (quick.backend, paper.backend) == (None, "ridge")
+    assert METHODS["bop"].label in quick.tasks[0].methods
 
 
 def test_missing_packages_are_told_before_the_runs(monkeypatch, tmp_path):
@@ -426,10 +449,9 @@ def test_missing_packages_are_told_before_the_runs(monkeypatch, tmp_path):
 
 def test_commands_of_one_folder_are_all_kept(tmp_path):
     for command in ("first", "second", "first"):
-        reproduce._write_meta(tmp_path, command, 1.5, processes=2)
+        reproduce._write_meta(tmp_path, command)
     meta = records.read_meta(tmp_path)
     assert meta["command"] == "first\nsecond"
-    assert meta["minutes"] == 4.5
 
 
 def test_page_of_the_repository_is_generated(tmp_path, monkeypatch):

@@ -93,6 +93,8 @@ def test_optimizers_of_the_model_in_fit():
     opt = keras.optimizers.SGD()
     model = keras.Sequential([keras.layers.InputLayer((2,)), Spy(1)])
     model.compile(wrapper(opt), "mse")
+    others = [keras.optimizers.SGD() for _ in range(3)]
+    model.one, model.more = others[0], {"a": [others[1], others[2]]}
     x, y = np.ones((2, 2)), np.ones((2, 1))
     model(x)
     model.evaluate(x, y, verbose=0)
@@ -102,6 +104,7 @@ def test_optimizers_of_the_model_in_fit():
     assert seen
     for found in seen:
         assert found[0] is opt
+        assert all(any(o is f for f in found) for o in others)
 
 
 def test_keras_announces_the_pass_before_the_gradients():

@@ -20,6 +20,7 @@ class Checkpoint:
 
     def __init__(self, path, key):
         self._path = pathlib.Path(path)
+        self._temporary = self._path.with_suffix(".tmp.npz")
         self._key = key
         self._saved = time.monotonic()
         self._start = time.process_time()
@@ -57,11 +58,11 @@ class Checkpoint:
         arrays = {f"v{k}": v.numpy() for k, v in enumerate(variables)}
         # It may be the first file of an experiment.
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_suffix(".tmp.npz")
-        np.savez(temporary, header=json.dumps(header), **arrays)
-        os.replace(temporary, self._path)
+        np.savez(self._temporary, header=json.dumps(header), **arrays)
+        os.replace(self._temporary, self._path)
         self._saved = time.monotonic()
 
     def remove(self):
-        """The run is over."""
+        """The run is over, and its record written."""
         self._path.unlink(missing_ok=True)
+        self._temporary.unlink(missing_ok=True)

@@ -91,7 +91,7 @@ def _task(options, graph, steps, **settings):
             ENCODER,
             source.is_sparse,
         ),
-        reported="validation_accuracy",
+        reported=(VALIDATION_ACCURACY,),
         scale=options.scale,
         decay=False,
         weight_decay=WEIGHT_DECAY,
@@ -123,6 +123,7 @@ def cora_tasks(options):
         steps,
         name=CORA,
         grids=_grids(steps),
+        methods=(*DEFAULT, "gurobi"),
         cost=4.0,
     )
     cells = [

@@ -23,6 +23,7 @@ from tensorflow import keras
 from keras_qpsbgd import constraints
 from keras_qpsbgd import layers
 from keras_qpsbgd import optimizers
+from keras_qpsbgd.experiments import canvas
 from keras_qpsbgd.experiments.statistics import mean_and_error
 
 EPOCHS = 20
@@ -259,12 +260,9 @@ def plot(runs, path):
     Raises:
         ImportError: matplotlib is not installed.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas.figure(6.4, 4.0)
     axes = figure.subplots()
     for method in METHODS:
         curves = [run.validation_curve for run in runs if run.method == method]
@@ -298,4 +296,4 @@ def plot(runs, path):
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="lower right", frameon=False)
-    figure.savefig(path, dpi=150)
+    canvas.save(figure, path)

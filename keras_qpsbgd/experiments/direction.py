@@ -16,7 +16,9 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from keras_qpsbgd.experiments import half_planes
 from keras_qpsbgd.experiments import mnist_pairs
+from keras_qpsbgd.experiments.methods import METHODS
 from keras_qpsbgd.experiments.protocol import ExperimentReport
 from keras_qpsbgd.experiments.protocol import Measure
 from keras_qpsbgd.experiments.protocol import TaskReport
@@ -111,8 +113,8 @@ def report(options):
         name=NAME,
         title="Direction of the binary gradient",
         setting=(
-            f"The network and the digits {mnist_pairs.PAIRS[0][0]} and "
-            f"{mnist_pairs.PAIRS[0][1]} of the pairs, {STEPS} steps of "
+            f"The network and the digits {half_planes.PAIRS[0][0]} and "
+            f"{half_planes.PAIRS[0][1]} of the pairs, {STEPS} steps of "
             f"{mnist_pairs.BATCH} images, learning rate {RATE:g}; the sign of "
             "every weight's update is compared with that of the gradient on "
             "all training images, zeros left out."
@@ -129,8 +131,8 @@ def report(options):
                 measures=(AGREEMENT, Z),
                 curves=(),
                 paper={
-                    "QP-SBGD": (0.584, 0.603),
-                    "BinaryConnect (signSGD)": (0.449, 0.622),
+                    METHODS["native"].label: (0.584, 0.603),
+                    METHODS["signsgd"].label: (0.449, 0.622),
                 },
                 kind="bars",
             )

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from keras_qpsbgd.experiments import canvas
 from keras_qpsbgd.experiments import statistics
 from keras_qpsbgd.experiments import tables
 from keras_qpsbgd.experiments.statistics import mean_and_error
@@ -67,16 +68,11 @@ def draw(runs, task, reference, path):
         figure = _bars(fresh, task, reference, styles)
     else:
         figure = _curves(fresh, task, reference, styles)
-    # The version of matplotlib would change the file.
-    figure.savefig(path, dpi=150, metadata={"Software": None})
+    canvas.save(figure, path)
 
 
 def _new(width, height, panels=1):
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas.figure(width, height)
     axes = figure.subplots(1, panels, squeeze=False).ravel()
     for panel in axes:
         panel.set_axisbelow(True)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from keras_qpsbgd.experiments import canvas
 from keras_qpsbgd.experiments import half_planes
 
 # Tell apart with any kind of colour vision (Okabe and Ito); what they mean is
@@ -28,7 +29,7 @@ def draw(images, labels, path, recipe=half_planes.DEFAULT):
         ImportError: matplotlib or scikit-image is not installed.
     """
     _same_length(images=images, labels=labels)
-    figure = _figure((max(2.4 * len(images), 4.8), 6.2))
+    figure = canvas.figure(max(2.4 * len(images), 4.8), 6.2)
     axes = figure.subplots(
         3,
         len(images),
@@ -46,7 +47,7 @@ def draw(images, labels, path, recipe=half_planes.DEFAULT):
             _draw_points(axis, points)
         _draw_bits(lower, bits)
     _legend(figure)
-    figure.savefig(path, dpi=150)
+    canvas.save(figure, path)
 
 
 def draw_classified(images, true, predicted, path, columns=10):
@@ -68,7 +69,7 @@ def draw_classified(images, true, predicted, path, columns=10):
     _same_length(images=images, true=true, predicted=predicted)
     columns = min(columns, len(images))
     rows = math.ceil(len(images) / columns)
-    figure = _figure((max(0.95 * columns, 3.0), 1.2 * rows + 0.4))
+    figure = canvas.figure(max(0.95 * columns, 3.0), 1.2 * rows + 0.4)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis in axes[len(images) :]:
         axis.axis("off")
@@ -86,16 +87,7 @@ def draw_classified(images, true, predicted, path, columns=10):
             spine.set_linestyle("-" if right else (0, (3, 2)))
     hits = int(np.sum(np.asarray(true) == np.asarray(predicted)))
     figure.suptitle(f"{hits} of {len(images)} right", fontsize=10)
-    figure.savefig(path, dpi=150)
-
-
-def _figure(size):
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    canvas.save(figure, path)
 
 
 def _draw_superpixels(axis, image, recipe):

@@ -10,6 +10,7 @@ from keras_qpsbgd.experiments.graphs import sparse_tensor
 from keras_qpsbgd.experiments.grids import grids
 from keras_qpsbgd.experiments.methods import METHODS
 from keras_qpsbgd.experiments.protocol import TEST_ACCURACY
+from keras_qpsbgd.experiments.protocol import TRAIN_ACCURACY
 from keras_qpsbgd.experiments.protocol import TRAIN_LOSS
 from keras_qpsbgd.experiments.protocol import ExperimentReport
 from keras_qpsbgd.experiments.protocol import TaskReport
@@ -27,29 +28,27 @@ class Club:
 
     def __init__(self, data_dir):
         del data_dir
-        graph = self.graph(0)
+        graph = datasets.karate("max_modularity", train_per_class=5)
         a = layers.BinaryGraphConv.preprocess(graph.a)
         self.inputs = (graph.x.astype("float32"), sparse_tensor(a))
         self.y = graph.y
-
-    @staticmethod
-    def graph(seed):
-        return datasets.karate("max_modularity", train_per_class=5, seed=seed)
+        self.train = np.flatnonzero(graph.train_mask)
+        self.test = np.flatnonzero(graph.test_mask)
 
     def splits(self, seed, stage):
         """Five members of each of four groups to train on, 14 to test.
 
-        Configurations are compared with one of the five left out.
+        They are the same for all seeds: among 34 members, those that one seed
+        validates on would be those that another tests on. Configurations are
+        compared with one of the five left out, whom the seed draws.
         """
-        graph = self.graph(seed)
-        train = np.flatnonzero(graph.train_mask)
-        groups = [train[self.y[train] == k] for k in range(4)]
-        left_out = random(seed, 2).permuted(groups, axis=1)[:, 0]
         if stage == TUNING:
-            train = np.setdiff1d(train, left_out)
-        parts = {"train": train, "test": np.flatnonzero(graph.test_mask)}
-        if stage == TUNING:
-            parts["validation"] = left_out
+            groups = [self.train[self.y[self.train] == k] for k in range(4)]
+            left_out = random(seed, 2).permuted(groups, axis=1)[:, 0]
+            train = np.setdiff1d(self.train, left_out)
+            parts = {"train": train, "validation": left_out}
+        else:
+            parts = {"train": self.train, "test": self.test}
         return {
             name: Split(self.inputs, rows, self.y)
             for name, rows in parts.items()
@@ -78,10 +77,10 @@ def tasks(options):
                 bop=((0.03, 0.001), (0.03, 0.01), (0.1, 0.001), (0.1, 0.01)),
                 steps=steps,
             ),
-            reported="train_loss",
+            reported=(TRAIN_ACCURACY, TRAIN_LOSS),
             tuning_seeds=20,
-            fresh_seeds=30,
-            first_seed=100,
+            fresh_seeds=50,
+            first_seed=200,
             host_seeds=10,
             scale=options.scale,
             decay=not options.paper,
@@ -98,19 +97,24 @@ def report(options):
         title="Karate club",
         setting=(
             "34 members, four groups, five members of each to train on, the "
-            "other 14 to test; binary graph convolutions 6-8-4 without an "
-            f"encoder; {STEPS} steps on all training nodes. The "
-            "accuracy is that after the evaluation (every three steps) with "
-            "the lowest training loss."
+            "other 14 to test, the same for all seeds, which draw the first "
+            "weights; binary graph convolutions 6-8-4 without an encoder; "
+            f"{STEPS} steps on all training nodes. The accuracy is that after "
+            "the evaluation (every three steps) with the best training "
+            "accuracy and, of those, the lowest training loss."
         ),
         open_choices=(
             "Where the four groups come from is not stated: we take those of "
             "largest modularity, since another usual labelling has a group of "
             "four. The smallest group then has no test member.",
+            "Which five of a group are trained on is not stated: we draw them "
+            "once.",
             "Features are not stated: we take the six bits of a member's "
             "number, as +1 and -1.",
             "There are no validation nodes: configurations are compared on one "
-            "training member of each group, left out for that.",
+            "training member of each group, left out for that. On those, too, "
+            "the iterate with the best training accuracy was better than the "
+            "one with the lowest loss, for every method looked at.",
         ),
         tasks=(
             TaskReport(

@@ -4,6 +4,7 @@ import numpy as np
 
 from keras_qpsbgd.experiments import networks
 from keras_qpsbgd.experiments.grids import grids
+from keras_qpsbgd.experiments.methods import METHODS
 from keras_qpsbgd.experiments.protocol import TEST_ACCURACY
 from keras_qpsbgd.experiments.protocol import TEST_LOSS
 from keras_qpsbgd.experiments.protocol import TRAIN_LOSS
@@ -107,7 +108,7 @@ def report(options):
                 measures=(TRAIN_LOSS, TEST_LOSS, TEST_ACCURACY),
                 curves=(TRAIN_LOSS, TEST_LOSS),
                 chosen_by=VALIDATION_LOSS,
-                paper={"QP-SBGD": "figure only"},
+                paper={METHODS["native"].label: "figure only"},
             ),
         ),
     )

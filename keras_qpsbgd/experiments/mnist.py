@@ -21,6 +21,7 @@ NORMALIZED = "mnist-256-bn"
 WIDE = "mnist-1024-bn"
 PLAIN = "mnist-256"
 BATCH = 128
+NUM_TRAIN = 60_000
 EPOCHS = {NORMALIZED: 10, PLAIN: 10, WIDE: 30}
 TUNING_EPOCHS = 3
 PROBE = 5_000  # training images on which the training loss is taken
@@ -100,7 +101,7 @@ def tasks(options):
             sgd=(0.3, 1.0, 3.0, 10.0),
             prox=(0.1, 1.0),
             bop=((1e-3, 1e-6), (1e-3, 1e-5), (1e-2, 1e-6), (1e-2, 1e-5)),
-            steps=4_300,
+            steps=EPOCHS[NORMALIZED] * (NUM_TRAIN // BATCH),
             real=(0.0003, 0.001, 0.003, 0.01),
             real_rates=real_rates,
             frozen_real_rates=(0.002, 0.005, 0.01, 0.02)
@@ -152,8 +153,8 @@ def report(options):
         name=NAME,
         title="MNIST, ten classes (beyond the paper)",
         setting=(
-            "60,000 images to train on, 10,000 to test, pixels in [-1, 1], "
-            "latent weights clipped to [-1, 1], batches of "
+            f"{NUM_TRAIN:,} images to train on, 10,000 to test, pixels in "
+            "[-1, 1], latent weights clipped to [-1, 1], batches of "
             f"{BATCH}; {EPOCHS[NORMALIZED]} epochs (784-1024-1024-10: "
             f"{EPOCHS[WIDE]}). Configurations are compared after "
             f"{TUNING_EPOCHS} epochs on 55,000 of the images, by the accuracy "

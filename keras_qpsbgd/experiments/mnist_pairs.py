@@ -26,11 +26,10 @@ from keras_qpsbgd.experiments.task import shuffled_batches
 from keras_qpsbgd.experiments.training import Trainer
 
 NAME = "mnist-pairs"
-PAIRS = ((0, 2), (1, 2), (1, 7))
 SIZES = {"train": 500, "validation": 1_000, "test": 3_000}
 NETWORK = (16, 4, 4, 2)
 BATCH = 20
-EPOCHS = 12  # 300 steps
+EPOCHS = 12
 FEATURES = "features.png"
 CLASSIFIED = "classified.png"
 SHOWN = 40
@@ -52,7 +51,7 @@ class Source:
     Images to train and to validate on are among the first of MNIST's training
     part, by which the recipe of the bits was chosen. To test there are all of
     its test part and, since those are fewer than the paper's 3,000, later ones
-    of its training part.
+    of its training part; on some of the latter recipes were first looked at.
 
     Args:
         data_dir: folder of the data.
@@ -127,7 +126,7 @@ def tasks(options):
         sgd=(0.3, 1.0, 3.0, 10.0),
         prox=(1.0, 3.0),
         bop=((0.01, 0.001), (0.01, 0.01), (0.1, 0.001), (0.1, 0.01)),
-        steps=300,
+        steps=EPOCHS * SIZES["train"] // BATCH,
     )
     return [
         Task(
@@ -146,7 +145,7 @@ def tasks(options):
             decay=not options.paper,
             cost=0.8,
         )
-        for pair in PAIRS
+        for pair in half_planes.PAIRS
     ]
 
 
@@ -188,13 +187,13 @@ def report(options):
                     for key, value in PAPER[pair].items()
                 },
             )
-            for pair in PAIRS
+            for pair in half_planes.PAIRS
         ),
         pictures=(
             (FEATURES, "How digits become bits."),
             (
                 CLASSIFIED,
-                f"The first {SHOWN} test images of the first pair, as the "
+                f"{SHOWN} test images of the first pair, as the "
                 "network of QP-SBGD's first seed classifies them.",
             ),
         ),
@@ -214,7 +213,7 @@ def draw(options, folder, configuration):
     source = task.load(options.data_dir)
     first = [np.flatnonzero(source.y == k)[:2] for k in (0, 1)]
     shown = np.concatenate(first)
-    digits = np.array(PAIRS[0])
+    digits = np.array(half_planes.PAIRS[0])
     half_plane_pictures.draw(
         source.images[shown], digits[source.y[shown]], folder / FEATURES
     )

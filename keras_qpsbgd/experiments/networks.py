@@ -133,7 +133,7 @@ def graph_network(
         features = keras.layers.Dense(wide, "tanh", name="encoder")(features)
         features = SeededDropout(0.5)(features)
         features = keras.layers.Dense(narrow, "tanh")(features)
-    conv = layers.BinaryGraphConv if weights == "binary" else RealGraphConv
+    conv = RealGraphConv if weights == "real" else layers.BinaryGraphConv
     settings = {"use_bias": False, "output_scale": output_scale}
     features = conv(hidden, "hard_tanh", **settings)([features, a])
     return keras.Model([x, a], conv(num_classes, **settings)([features, a]))

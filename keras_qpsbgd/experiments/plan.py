@@ -115,6 +115,22 @@ class Item:
         ]
         return kept
 
+    def check(self):
+        """Refuses runs of a grid that was another then: no table has both.
+
+        Raises:
+            ValueError: there are such runs.
+        """
+        if self.depends or not self.path.exists():
+            return
+        for run in records.read_lines(self.path):
+            if run["configuration"] not in self.grid():
+                raise ValueError(
+                    f"`--out` must hold no runs of another grid: remove "
+                    f"{self.path}. Received: {run['configuration']} of "
+                    f"{self.method.key} on {self.task.name}"
+                )
+
     def tuning_runs(self):
         """Pairs of configuration and seed."""
         if not self.is_tuned():

@@ -43,6 +43,9 @@ class Measure:
 
 
 TRAIN_LOSS = Measure("train_loss", "training loss", False)
+TRAIN_ACCURACY = Measure(
+    "train_accuracy", "training accuracy", True, percent=True
+)
 VALIDATION_LOSS = Measure("validation_loss", "validation loss", False)
 VALIDATION_ACCURACY = Measure(
     "validation_accuracy", "validation accuracy", True, percent=True
@@ -72,6 +75,7 @@ class TaskReport:
         literature: label -> value of the first measure published elsewhere.
         kind: one of `KINDS`.
         chosen_by: measure by which configurations were chosen.
+        methods: all that belong to it; the page names those without runs.
     """
 
     name: str
@@ -82,6 +86,7 @@ class TaskReport:
     literature: dict = dataclasses.field(default_factory=dict)
     kind: str = "curves"
     chosen_by: Measure = VALIDATION_ACCURACY
+    methods: tuple = ()
 
     def __post_init__(self):
         if self.kind not in KINDS:
@@ -106,6 +111,7 @@ class ExperimentReport:
         tasks: tuple of `TaskReport`.
         pictures: pairs of a file in the folder and what it shows.
         reference_method: the method that the others are compared with.
+        backend: what solved its QUBOs, if not `native`.
     """
 
     name: str
@@ -115,3 +121,4 @@ class ExperimentReport:
     tasks: tuple
     pictures: tuple = ()
     reference_method: str = "QP-SBGD"
+    backend: str | None = None

@@ -15,7 +15,6 @@ import multiprocessing
 import os
 import pathlib
 import sys
-import time
 
 from tensorflow import keras
 
@@ -63,7 +62,10 @@ def reproduce(names, options, out, flags=(), processes=None):
     folders = {name: pathlib.Path(out, name) for name in names}
     for name, folder in folders.items():
         _check_settings(folder, options)
-        for task in EXPERIMENTS[name].tasks(options):
+        tasks = EXPERIMENTS[name].tasks(options)
+        for item in plan.items(tasks, options, folder):
+            item.check()
+        for task in tasks:
             # Before the processes, of which each would download them.
             if task.prepare is not None:
                 task.prepare(options.data_dir)
@@ -72,6 +74,7 @@ def reproduce(names, options, out, flags=(), processes=None):
         _pool(processes or threads.cores()) as pool,
     ):
         for name, folder in folders.items():
+            _write_settings(folder, options)
             _run_experiment(name, folder, options, flags, pool)
 
 
@@ -96,12 +99,19 @@ def _check_backends(options):
         backends.get(backend).check(num_variables=2, num_columns=1)
 
 
+def _settings_of(options):
+    return {name: getattr(options, name) for name in SETTINGS}
+
+
+def _write_settings(folder, options):
+    path = folder / "settings.json"
+    path.write_text(json.dumps(_settings_of(options)) + "\n")
+
+
 def _check_settings(folder, options):
     path = folder / "settings.json"
-    settings = {name: getattr(options, name) for name in SETTINGS}
+    settings = _settings_of(options)
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(settings) + "\n")
         return
     present = json.loads(path.read_text())
     if present != settings:
@@ -128,6 +138,7 @@ def _locked(folders):
 
     with contextlib.ExitStack() as locks:
         for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
             lock = filelock.FileLock(folder / ".lock", timeout=0)
             try:
                 locks.enter_context(lock)
@@ -143,7 +154,6 @@ def _locked(folders):
 class _Pool:
     executor: concurrent.futures.Executor
     queue: object
-    processes: int
 
 
 @contextlib.contextmanager
@@ -158,7 +168,7 @@ def _pool(processes):
         processes, context, worker.start, (queue,)
     )
     try:
-        yield _Pool(executor, queue, processes)
+        yield _Pool(executor, queue)
     except BaseException:
         # A run may take an hour; killed, it goes on where it was.
         for process in multiprocessing.active_children():
@@ -178,14 +188,12 @@ def _run_experiment(name, folder, options, flags, pool):
     print(f"\n{name}: {total} runs, {total - missing} there", flush=True)
     if not missing:
         return
-    start = time.perf_counter()
     try:
         _make_runs(name, items, missing, pool)
     finally:
         if _num_missing(items) < missing:
-            minutes = (time.perf_counter() - start) / 60
             command = ["python -m keras_qpsbgd reproduce", name, *flags]
-            _write_meta(folder, " ".join(command), minutes, pool.processes)
+            _write_meta(folder, " ".join(command))
 
 
 def _num_missing(items):
@@ -250,18 +258,13 @@ def _drain(queue, folder, bar):
         )
 
 
-def _write_meta(folder, command, minutes, processes):
-    """What is not the same in a second run.
-
-    Runs may come from several commands: all are kept, their times added up.
-    """
+def _write_meta(folder, command):
+    """What is not the same in a second run; all commands are kept."""
     before = records.read_meta(folder)
     commands = [*before.get("command", "").splitlines(), command]
     meta = {
         "command": "\n".join(dict.fromkeys(commands)),
         "date": datetime.date.today().isoformat(),
-        "minutes": round(before.get("minutes", 0.0) + minutes, 2),
-        "processes": processes,
         "packages": _versions(),
     }
     (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
@@ -313,7 +316,20 @@ def _report_of(name, options, out):
     if path.exists():
         settings = json.loads(path.read_text())
         options = dataclasses.replace(options, **settings)
-    found = EXPERIMENTS[name].report(options)
+    experiment = EXPERIMENTS[name]
+    methods = {
+        task.name: tuple(METHODS[key].label for key in task.methods)
+        for task in experiment.tasks(options)
+    }
+    found = experiment.report(options)
+    found = dataclasses.replace(
+        found,
+        backend=options.backend,
+        tasks=tuple(
+            dataclasses.replace(task, methods=methods[task.name])
+            for task in found.tasks
+        ),
+    )
     if not options.quick:
         return found
     warning = "**Short runs (`--quick`), to see that it works; no result.** "

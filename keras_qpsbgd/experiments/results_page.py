@@ -12,21 +12,26 @@ from keras_qpsbgd.experiments import figures
 from keras_qpsbgd.experiments import protocol
 from keras_qpsbgd.experiments import records
 from keras_qpsbgd.experiments import sentences
+from keras_qpsbgd.experiments import statistics
 from keras_qpsbgd.experiments import tables
+from keras_qpsbgd.experiments.methods import METHODS
 from keras_qpsbgd.experiments.statistics import mean_and_error
 
 WIDTH = 100
+QPU = "dwave"  # as a backend a chip, as a method a mocked one
 TITLE = "# The paper's experiments, run again"
 HOW_TO_READ = (
     "Values are mean +- standard error over fresh seeds, which had no part in "
     "the choice of learning rates; those were chosen on validation data, each "
-    "method from its own grid. All methods are run with the same seeds, and "
-    "each is compared with {reference} by a two-sided paired t-test over the "
-    'seeds that both have. "Tie" means p >= 0.05; "better" and "worse" say '
-    "what the other method is. The tests are not corrected for their number: "
-    "with this many rivals take a difference as significant from p < 0.005 "
-    "on. Differences of percentages are in percentage points (pp). The paper "
-    "agrees where its value is within two standard errors of ours."
+    "method from its own grid. Methods are run with the same seeds, some with "
+    "fewer of them, and each is compared with {reference} by a two-sided "
+    "paired t-test over the seeds that both have: where a method has fewer, "
+    "its mean is not to be held against that of {reference}, the difference "
+    'is. "Tie" means p >= {level}; "better" and "worse" say what the other '
+    "method is. The tests are not corrected for their number: with this many "
+    "rivals take a difference as significant from p < {strict} on. Differences "
+    "of percentages are in percentage points (pp). The paper agrees where its "
+    "value is within two standard errors of ours."
 )
 NOT_THE_PAPER = (
     "Unless a command says `--paper`, three things are not the paper's, since "
@@ -51,7 +56,7 @@ MOCKED_QPU = (
 NO_QPU = "Runs on a real QPU: no record here comes from one."
 
 
-def write(output, reports, path=None, figure_folder=None):
+def write(output, reports, path=None):
     """Writes the page and its figures.
 
     Args:
@@ -59,8 +64,6 @@ def write(output, reports, path=None, figure_folder=None):
         reports: sequence of `ExperimentReport`, in the order of the page;
             those without records are left out.
         path: file to write; `None` is RESULTS.md in `output`.
-        figure_folder: where the figures go, EXPERIMENT/TASK.png; `None` is
-            `output`.
 
     Returns:
         Path of the page.
@@ -70,7 +73,6 @@ def write(output, reports, path=None, figure_folder=None):
     """
     output = pathlib.Path(output)
     path = pathlib.Path(path or output / "RESULTS.md")
-    figure_folder = pathlib.Path(figure_folder or output)
     found = [(report, records.read(output / report.name)) for report in reports]
     found = [(report, runs) for report, runs in found if runs]
     parts = [
@@ -80,7 +82,7 @@ def write(output, reports, path=None, figure_folder=None):
         _summary(found),
     ]
     for report, runs in found:
-        parts += _section(report, runs, output, path, figure_folder)
+        parts += _section(report, runs, output / report.name, path)
     parts += ["## Not reproducible", *_not_reproducible(found)]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n\n".join(part for part in parts if part) + "\n")
@@ -89,7 +91,11 @@ def write(output, reports, path=None, figure_folder=None):
 
 def _how_to_read(found):
     names = dict.fromkeys(report.reference_method for report, _ in found)
-    return HOW_TO_READ.format(reference=" or ".join(names) or "the reference")
+    return HOW_TO_READ.format(
+        reference=" or ".join(names) or "the reference",
+        level=statistics.LEVEL,
+        strict=statistics.STRICT_LEVEL,
+    )
 
 
 def _paragraph(text, indent=""):
@@ -145,7 +151,10 @@ def _summary_line(report, task, rows):
         sum(row.verdict == word for row in others)
         for word in ("better", "tie", "worse")
     ]
-    best = _best(others, measure)
+    # Means over other seeds are no better or worse.
+    seeds = len(ours[0].values[measure.key]) if ours else 0
+    alike = [row for row in others if len(row.values[measure.key]) >= seeds]
+    best = _best(alike, measure)
     paper = task.paper.get(reference)
     word = sentences.agreement(ours[0], paper, measure) if ours else None
     return [
@@ -179,30 +188,34 @@ def _best(rows, measure):
 # A section
 
 
-def _section(report, runs, output, path, figure_folder):
-    folder = output / report.name
+def _section(report, runs, folder, path):
     meta = records.read_meta(folder)
     parts = [f"## {report.title}", _paragraph(report.setting)]
+    if report.backend is not None:
+        parts.append(
+            f"{report.reference_method} was solved by `{report.backend}`."
+        )
     if "command" in meta:
         parts.append(f"```bash\n{meta['command']}\n```")
     parts.append(_paragraph(_when(meta, records.read_times(folder))))
     for task in report.tasks:
         of_task = tables.select(runs, task=task.name)
-        if not tables.select(of_task, stage="fresh"):
+        fresh = tables.select(of_task, stage="fresh")
+        if not fresh:
             parts.append(f"{task.title}: not run.")
             continue
-        figure = figure_folder / report.name / f"{task.name}.png"
-        figure.parent.mkdir(parents=True, exist_ok=True)
+        figure = folder / f"{task.name}.png"
         figures.draw(runs, task, report.reference_method, figure)
         if len(report.tasks) > 1:
             parts.append(f"### {task.title}")
         parts += [
             tables.markdown(of_task, task, report.reference_method),
             *map(_paragraph, sentences.sentences(report, task, of_task)),
+            _not_run(task, fresh),
             _image(task.title, figure, path),
         ]
     for name, caption in report.pictures:
-        picture = figure_folder / report.name / name
+        picture = folder / name
         if picture.is_file():
             parts += [_paragraph(caption), _image(caption, picture, path)]
     if report.open_choices:
@@ -210,6 +223,12 @@ def _section(report, runs, output, path, figure_folder):
         parts.append("\n".join(map(_item, report.open_choices)))
     parts += _details(report, runs, records.read_times(folder), meta)
     return parts
+
+
+def _not_run(task, fresh):
+    made = tables.methods_of(fresh, "")
+    missing = [method for method in task.methods if method not in made]
+    return _paragraph(f"Not run: {', '.join(missing)}.") if missing else ""
 
 
 def _image(text, figure, page):
@@ -221,9 +240,6 @@ def _when(meta, times):
     if "date" not in meta:
         return ""
     text = f"Run on {meta['date']}"
-    if "processes" in meta:
-        count = meta["processes"]
-        text += f" with {count} process{'es' * (count != 1)}"
     # Not the clock's: whoever resumes a killed run knows no such time.
     minutes = math.fsum(sorted(time["seconds"] for time in times)) / 60
     if minutes:
@@ -260,27 +276,20 @@ def _details(report, runs, times, meta):
 
 
 def _times(times, task, reference):
+    """Medians: the first run of a method may include its compilation."""
     fresh = tables.select(times, task=task.name, stage="fresh")
     said = []
     for method in tables.methods_of(fresh, reference):
         of_method = tables.select(fresh, method=method)
         seconds = sorted(time["seconds"] for time in of_method)
-        said.append(f"{method} {math.fsum(seconds) / len(seconds):.3g}")
-    return f"CPU seconds per fresh run: {', '.join(said)}." if said else ""
+        said.append(f"{method} {seconds[len(seconds) // 2]:.3g}")
+    return f"CPU seconds of a fresh run: {', '.join(said)}." if said else ""
 
 
 def _not_reproducible(found):
-    qpu = [
-        run
-        for _, runs in found
-        for run in runs
-        if "dwave" in f"{run['method']} {run['configuration']}".casefold()
-    ]
-    mocked = [
-        "mock" in run["method"].casefold() or run["configuration"].get("mock")
-        for run in qpu
-    ]
     items = [ROSENBROCK]
-    if all(mocked):
-        items.append(MOCKED_QPU if qpu else NO_QPU)
+    if not any(report.backend == QPU for report, _ in found):
+        made = {run["method"] for _, runs in found for run in runs}
+        mocked = METHODS[QPU].label in made
+        items.append(MOCKED_QPU if mocked else NO_QPU)
     return ["\n".join(map(_item, items))]

@@ -23,11 +23,11 @@ def sentences(report, task, runs):
         said.append(rivals_sentence(rows, reference, measure))
     if task.literature:
         values = (
-            f"{label} {tables.paper_text(value, task.measures[0])}"
+            f"{label}: {tables.paper_text(value, task.measures[0])}"
             for label, value in task.literature.items()
         )
-        said.append(f"Published elsewhere: {', '.join(values)}.")
-    return filter(None, said)
+        said.append(f"Published elsewhere: {'; '.join(values)}.")
+    return [sentence for sentence in said if sentence]
 
 
 def _best_cell(task, runs):

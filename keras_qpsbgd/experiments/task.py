@@ -50,8 +50,9 @@ class Task:
         grids: lists of configurations by key of a method; of the same length
             for all that have something to choose.
         chosen_by: the measure on validation data that chooses among them.
-        reported: the iterate that counts: `"last"`, or the measure whose best
-            value picks it.
+        reported: measures whose best values pick the iterate that counts,
+            the second among those that are equal in the first, and so on;
+            `()` is the last one.
         like: the `Task` whose chosen configurations it takes.
         methods: keys of the methods that are affordable.
         tuning_seeds, fresh_seeds: numbers of runs.
@@ -80,7 +81,7 @@ class Task:
     grids: dict
     prepare: Callable | None = None
     chosen_by: Measure = VALIDATION_ACCURACY
-    reported: str = "last"
+    reported: tuple = ()
     like: object = None
     methods: tuple = tuple(METHODS)
     tuning_seeds: int = 3
@@ -102,16 +103,6 @@ class Task:
         if self.is_graph:
             return tf.gather(model(list(inputs), training=training), rows)
         return model(tf.gather(inputs[0], rows), training=training)
-
-
-def higher_is_better(measure):
-    """Whether a measure such as `test_accuracy` should grow."""
-    return measure.endswith(("accuracy", "agreement"))
-
-
-def better(measure, first, second):
-    """Whether a value of a measure is better than another."""
-    return first > second if higher_is_better(measure) else first < second
 
 
 def random(*numbers):

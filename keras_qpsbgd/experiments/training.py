@@ -10,7 +10,6 @@ from tensorflow import keras
 from keras_qpsbgd.experiments import methods
 from keras_qpsbgd.experiments import networks
 from keras_qpsbgd.experiments.task import FRESH
-from keras_qpsbgd.experiments.task import better
 
 DEFAULT_REAL_RATE = 0.01
 
@@ -135,16 +134,20 @@ class Trainer:
 
     def _result(self, curves):
         """The scores of the iterate that counts."""
-        position = len(curves["epoch"]) - 1
-        measure = self.task.reported
-        if measure != "last":
-            values = curves[measure]
-            position = 0
-            for candidate in range(1, len(values)):
-                # The first of equals: one could have stopped there.
-                if better(measure, values[candidate], values[position]):
-                    position = candidate
+        positions = range(len(curves["epoch"]))
+        if self.task.reported:
+            # The first of equals: one could have stopped there.
+            position = max(positions, key=lambda k: self._rank(curves, k))
+        else:
+            position = positions[-1]
         return {name: values[position] for name, values in curves.items()}
+
+    def _rank(self, curves, position):
+        return [
+            (1 if measure.higher_is_better else -1)
+            * curves[measure.key][position]
+            for measure in self.task.reported
+        ]
 
     # In the graph
 

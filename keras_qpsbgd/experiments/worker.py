@@ -62,8 +62,10 @@ def make_runs(item, report):
     trainers = {}
     for stage in (TUNING, FRESH):
         for configuration, seed in item.missing(stage):
-            run, seconds = _run(item, trainers, configuration, seed, stage)
+            run, checkpoint = _run(item, trainers, configuration, seed, stage)
             records.append(item.path, run)
+            checkpoint.remove()
+            seconds = checkpoint.seconds()
             report(item.task.name, item.method.label, stage, seed, seconds)
     # Compiled models would stay in memory.
     trainers.clear()
@@ -71,7 +73,7 @@ def make_runs(item, report):
 
 
 def _run(item, trainers, configuration, seed, stage):
-    """Makes one run; returns its record and its CPU seconds."""
+    """Makes one run; returns its record and its checkpoint."""
     key = {
         "task": item.task.name,
         "method": item.method.label,
@@ -89,8 +91,7 @@ def _run(item, trainers, configuration, seed, stage):
     if name not in trainers:
         trainers[name] = _trainer(item, settings)
     outcome = trainers[name].run(seed, configuration, stage, checkpoint)
-    checkpoint.remove()
-    return {**key, **outcome}, checkpoint.seconds()
+    return {**key, **outcome}, checkpoint
 
 
 def _trainer(item, settings):

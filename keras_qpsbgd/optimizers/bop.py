@@ -1,5 +1,7 @@
 """Bop, the binary optimizer without latent weights."""
 
+import numbers
+
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
@@ -28,7 +30,8 @@ class Bop(BinaryOptimizer):
             Keras's name so that schedules and callbacks act on it; it weighs
             the gradient in the mean and is no size of a step.
         threshold: float >= 0, \(\tau\). Compare it with the gradients: the
-            smaller it is, the more weights flip.
+            smaller it is, the more weights flip. At 0 a weight without a
+            gradient stays, since the mean must be above it.
         real_optimizer: a Keras optimizer, its name or configuration, for all
             variables that are not binary kernels. Saved with the model.
         name: name of the optimizer.
@@ -52,7 +55,7 @@ class Bop(BinaryOptimizer):
         name="bop",
         **kwargs,
     ):
-        if not threshold >= 0:
+        if not isinstance(threshold, numbers.Real) or not threshold >= 0:
             raise ValueError(
                 "`threshold` must be a number >= 0. "
                 f"Received: threshold={threshold!r}"

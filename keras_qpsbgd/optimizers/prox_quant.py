@@ -1,5 +1,7 @@
 """ProxQuant: real weights that a regulariser draws to +1 and -1."""
 
+import numbers
+
 import tensorflow as tf
 from tensorflow import keras
 
@@ -44,8 +46,9 @@ class ProxQuant(BinaryOptimizer):
     Args:
         learning_rate: float or schedule, \(\alpha\). Gradients of layers that
             divide by the square root of their inputs are small: rates of 1 to
-            10 are usual there (`reproduce` tries these), with a
-            `regularization` such that \(\alpha \sum_t \lambda_t\) is 1 to 2.
+            10 are usual there, with a `regularization` such that
+            \(\alpha \sum_t \lambda_t\) is 0.5 to 2 (more makes more weights
+            binary before the end). What `reproduce` tries is in RESULTS.md.
         regularization: float >= 0, \(\lambda\), or a Keras
             `LearningRateSchedule` that gives \(\lambda_t\) itself. As with
             learning rates it is asked with the number of updates made before,
@@ -79,7 +82,10 @@ class ProxQuant(BinaryOptimizer):
                 regularization
             )
         if not isinstance(regularization, Schedule):
-            if not regularization >= 0:
+            if (
+                not isinstance(regularization, numbers.Real)
+                or not regularization >= 0
+            ):
                 raise ValueError(
                     "`regularization` must be a number >= 0 or a "
                     "`LearningRateSchedule`. "

@@ -1,5 +1,7 @@
 """signSGD and Signum for binary kernels."""
 
+import numbers
+
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
@@ -49,7 +51,7 @@ class SignSGD(BinaryOptimizer):
         name="sign_sgd",
         **kwargs,
     ):
-        if not 0 <= momentum < 1:
+        if not isinstance(momentum, numbers.Real) or not 0 <= momentum < 1:
             raise ValueError(
                 "`momentum` must be a number in [0, 1). "
                 f"Received: momentum={momentum!r}"
