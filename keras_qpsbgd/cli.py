@@ -419,7 +419,11 @@ def _add_reproduce(commands):
         help="where to put the page (default: RESULTS.md in the folder)",
     )
     parser.add_argument(
-        "--data-dir", help="folder of the data sets (default: download them)"
+        "--data-dir",
+        help=(
+            "folder of the data sets (default: KERAS_QPSBGD_DATA, else the "
+            "cache, where they are downloaded to)"
+        ),
     )
     parser.add_argument(
         "--processes", type=_positive, help="default: one for each core"

@@ -51,9 +51,10 @@ LABELS = {
 def karate(labels="max_modularity", train_per_class=5, seed=0):
     """The karate club, with as many training nodes in each class.
 
-    The features are those of the paper, the number of the node in binary: six
-    bits, the highest first, +1 where the bit is set and -1 where not. All nodes
-    that are not drawn for training are test nodes; none is for validation.
+    Six features, as many as the paper's network takes: the number of the node
+    in binary, the highest bit first, +1 where it is set and -1 where not. All
+    nodes that are not drawn for training are test nodes; none is for
+    validation.
 
     Args:
         labels: which classes.

@@ -109,8 +109,8 @@ def report(options):
             "four. The smallest group then has no test member.",
             "Which five of a group are trained on is not stated: we draw them "
             "once.",
-            "Features are not stated: we take the six bits of a member's "
-            "number, as +1 and -1.",
+            "That the network has six inputs is all that is said of features: "
+            "we take the six bits of a member's number, as +1 and -1.",
             "There are no validation nodes: configurations are compared on one "
             "training member of each group, left out for that. On those, too, "
             "the iterate with the best training accuracy was better than the "
