@@ -454,13 +454,18 @@ def test_commands_of_one_folder_are_all_kept(tmp_path):
     assert meta["command"] == "first\nsecond"
 
 
-def test_page_of_the_repository_is_generated(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "folder, name",
+    [("results", "RESULTS.md"), ("results/paper", "results/paper/RESULTS.md")],
+)
+def test_page_of_the_repository_is_generated(
+    folder, name, tmp_path, monkeypatch
+):
     """Nobody has typed into RESULTS.md: the runs beside it give that text."""
     root = pathlib.Path(__file__).parent.parent
-    shutil.copytree(root / "results", tmp_path / "results")
+    shutil.copytree(root / folder, tmp_path / folder)
     monkeypatch.setattr(figures, "draw", lambda *_: None)  # it takes long
-    page = tmp_path / "RESULTS.md"
-    reproduce.report([], Options(), tmp_path / "results", page)
-    assert page.read_text() == (root / "RESULTS.md").read_text()
+    page = reproduce.report([], Options(), tmp_path / folder, tmp_path / name)
+    assert page.read_text() == (root / name).read_text()
     for link in re.findall(r"!\[[^]]*\]\(([^)]*)\)", page.read_text()):
         assert (root / link).is_file()

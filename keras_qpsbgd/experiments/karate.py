@@ -108,7 +108,7 @@ def report(options):
             "largest modularity, since another usual labelling has a group of "
             "four. The smallest group then has no test member.",
             "Which five of a group are trained on is not stated: we draw them "
-            "once.",
+            "once. Accuracies depend on that draw.",
             "That the network has six inputs is all that is said of features: "
             "we take the six bits of a member's number, as +1 and -1.",
             "There are no validation nodes: configurations are compared on one "
