@@ -105,7 +105,7 @@ def number(value, measure):
     """A mean without its error: `80.6 %`, `0.4351`."""
     if measure.percent:
         return f"{100 * value:.1f} %"
-    return f"{value:.{_decimals(value)}f}"
+    return f"{value:.{_mean_decimals(value)}f}"
 
 
 def mean_text(values, measure):
@@ -120,13 +120,18 @@ def mean_text(values, measure):
     if measure.percent:
         decimals = 2 if 0.00005 < error < 0.001 else 1
         return f"{100 * mean:.{decimals}f} +- {100 * error:.{decimals}f} %"
-    decimals = _decimals(mean)
+    decimals = _mean_decimals(mean)
     return f"{mean:.{decimals}f} +- {error:.{decimals}f}"
 
 
 def row_text(row, measure):
     """Mean and standard error of a `Row`."""
     return mean_text(row.values[measure.key].values(), measure)
+
+
+def _mean_decimals(value):
+    """Two more where four would leave nothing of a small loss."""
+    return 6 if 0 < abs(value) < 0.001 else _decimals(value)
 
 
 def _decimals(value):
