@@ -146,7 +146,7 @@ def report(options):
     del options
     titles = {
         NORMALIZED: "MNIST, 784-256-10 with batch normalisation",
-        PLAIN: "MNIST, 784-256-10 without it",
+        PLAIN: "MNIST, 784-256-10 without batch normalisation",
         WIDE: "MNIST, 784-1024-1024-10 with batch normalisation",
     }
     return ExperimentReport(
