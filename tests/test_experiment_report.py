@@ -468,4 +468,4 @@ def test_page_of_the_repository_is_generated(
     page = reproduce.report([], Options(), tmp_path / folder, tmp_path / name)
     assert page.read_text() == (root / name).read_text()
     for link in re.findall(r"!\[[^]]*\]\(([^)]*)\)", page.read_text()):
-        assert (root / link).is_file()
+        assert ((root / name).parent / link).is_file()
