@@ -1,5 +1,7 @@
 """Figures that are files: no window, no state of pyplot."""
 
+import pathlib
+
 
 def figure(width, height):
     """An empty figure, sizes in inches.
@@ -16,5 +18,8 @@ def figure(width, height):
 
 
 def save(figure, path):
-    """Writes a PNG, the same from all versions of matplotlib."""
-    figure.savefig(path, dpi=150, metadata={"Software": None})
+    """Writes the figure; a PNG is the same from all versions of matplotlib."""
+    metadata = None
+    if pathlib.Path(path).suffix == ".png":
+        metadata = {"Software": None}
+    figure.savefig(path, dpi=150, metadata=metadata)
