@@ -387,7 +387,7 @@ def _add_reproduce(commands):
         help=(
             "native, gurobi, dwave, ridge, sign, sgd, signsgd, adam, "
             "proxquant, bop, frozen, real (default: all but gurobi and dwave, "
-            "which take hours; the chip of dwave is mocked)"
+            "which take longer; the chip of dwave is mocked)"
         ),
     )
     parser.add_argument(
@@ -472,6 +472,8 @@ def _reproduce(arguments):
         methods=tuple(arguments.methods or methods.DEFAULT),
         data_dir=arguments.data_dir,
     )
+    if "all" in arguments.names:
+        names = reproduce.with_methods(names, options)
     try:
         reproduce.reproduce(
             names,

@@ -800,13 +800,28 @@ def test_folder_of_other_options_is_refused(tmp_path, capsys):
     assert [path.name for path in folder.iterdir()] == ["settings.json"]
 
 
+def test_methods_of_another_experiment_are_refused(tmp_path, capsys):
+    words = ["reproduce", "direction", "--methods", "adam"]
+    assert cli.main([*words, "--out", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert re.search("`--methods` .* direction.* Received: adam", error)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_all_are_those_that_have_the_methods():
+    options = dataclasses.replace(FULL, methods=("dwave", "gurobi"))
+    found = reproduce.with_methods(EXPERIMENTS, options)
+    assert {"logistic", "mnist-pairs", "karate", "cora"} <= {*found}
+    assert not {"pubmed", "direction", "adult-10layer", "mnist"} & {*found}
+
+
 def test_folder_of_a_running_command_is_refused(tmp_path, capsys):
     (tmp_path / "karate").mkdir()
     words = ["reproduce", "karate", "--out", str(tmp_path)]
     with filelock.FileLock(tmp_path / "karate" / ".lock"):
         assert cli.main(words) == 1
     error = capsys.readouterr().err
-    assert re.search("`--out` .* no other command .* Received: ", error)
+    assert re.search("Another command .* karate: .* Received: ", error)
     assert not (tmp_path / "karate" / "runs").exists()
 
 

@@ -201,7 +201,7 @@ def _report(options, graph, title, nodes, literature):
             f"graph convolutions 10-16-classes; {STEPS[graph]} steps on "
             f"1/{batches} of the training nodes. The accuracy is that after "
             "the evaluation (every four steps) with the best validation "
-            "accuracy."
+            "accuracy; curves show every evaluation."
         ),
         open_choices=_OPEN_CHOICES,
         tasks=tuple(tasks),

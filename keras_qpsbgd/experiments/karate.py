@@ -101,7 +101,8 @@ def report(options):
             "weights; binary graph convolutions 6-8-4 without an encoder; "
             f"{STEPS} steps on all training nodes. The accuracy is that after "
             "the evaluation (every three steps) with the best training "
-            "accuracy and, of those, the lowest training loss."
+            "accuracy and, of those, the lowest training loss; curves show "
+            "every evaluation."
         ),
         open_choices=(
             "Where the four groups come from is not stated: we take those of "

@@ -63,7 +63,13 @@ def reproduce(names, options, out, flags=(), processes=None):
     for name, folder in folders.items():
         _check_settings(folder, options)
         tasks = EXPERIMENTS[name].tasks(options)
-        for item in plan.items(tasks, options, folder):
+        items = plan.items(tasks, options, folder)
+        if not items:
+            raise ValueError(
+                f"`--methods` must have one that belongs to {name}. "
+                f"Received: {' '.join(options.methods)}"
+            )
+        for item in items:
             item.check()
         for task in tasks:
             # Before the processes, of which each would download them.
@@ -76,6 +82,15 @@ def reproduce(names, options, out, flags=(), processes=None):
         for name, folder in folders.items():
             _write_settings(folder, options)
             _run_experiment(name, folder, options, flags, pool)
+
+
+def with_methods(names, options):
+    """Those of the experiments to which one of the methods belongs."""
+    return [
+        name
+        for name in names
+        if plan.items(EXPERIMENTS[name].tasks(options), options, None)
+    ]
 
 
 def _check_packages():
@@ -144,8 +159,9 @@ def _locked(folders):
                 locks.enter_context(lock)
             except filelock.Timeout as error:
                 raise ValueError(
-                    "`--out` must be a folder in which no other command is at "
-                    f"work on the same experiment. Received: {folder.parent}"
+                    f"Another command is making the runs of {folder.name}: "
+                    "wait for its end, or choose another folder by `--out`. "
+                    f"Received: {folder.parent}"
                 ) from error
         yield
 
