@@ -243,7 +243,8 @@ def _when(meta, times):
     # Not the clock's: whoever resumes a killed run knows no such time.
     minutes = math.fsum(sorted(time["seconds"] for time in times)) / 60
     if minutes:
-        text += f"; its runs took {minutes:.2g} minutes of CPU time"
+        shown = f"{minutes:.2g}" if minutes < 99 else f"{minutes:.0f}"
+        text += f"; its runs took {shown} minutes of CPU time"
     return text + "."
 
 
