@@ -454,6 +454,27 @@ def test_commands_of_one_folder_are_all_kept(tmp_path):
     assert meta["command"] == "first\nsecond"
 
 
+def test_iterate_of_the_karate_club():
+    """On members left out, training accuracy picks better than the loss."""
+    root = pathlib.Path(__file__).parent.parent
+    gains = {}
+    for run in records.read(root / "results" / "karate"):
+        if run["stage"] != "tuning":
+            continue
+        curves = run["curves"]
+        losses = curves["train_loss"]
+        by_loss = int(np.argmin(losses))
+        by_both = int(
+            np.lexsort((losses, -np.array(curves["train_accuracy"])))[0]
+        )
+        found = curves["validation_accuracy"]
+        gain = found[by_both] - found[by_loss]
+        gains.setdefault(run["method"], []).append(gain)
+    assert len(gains) == 9
+    for method, values in gains.items():
+        assert np.mean(values) > 0 or method == protocol.REAL_WEIGHTS
+
+
 @pytest.mark.parametrize(
     "folder, name",
     [("results", "RESULTS.md"), ("results/paper", "results/paper/RESULTS.md")],

@@ -41,6 +41,11 @@ class Measure:
     higher_is_better: bool
     percent: bool = False
 
+    @property
+    def sign(self):
+        """+1 if more of it is better, else -1."""
+        return 1 if self.higher_is_better else -1
+
 
 TRAIN_LOSS = Measure("train_loss", "training loss", False)
 TRAIN_ACCURACY = Measure(

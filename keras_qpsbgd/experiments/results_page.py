@@ -14,11 +14,13 @@ from keras_qpsbgd.experiments import records
 from keras_qpsbgd.experiments import sentences
 from keras_qpsbgd.experiments import statistics
 from keras_qpsbgd.experiments import tables
+from keras_qpsbgd.experiments.methods import HOST
 from keras_qpsbgd.experiments.methods import METHODS
 from keras_qpsbgd.experiments.statistics import mean_and_error
 
 WIDTH = 100
 QPU = "dwave"  # as a backend a chip, as a method a mocked one
+ON_HOST = [METHODS[key].label for key in HOST]
 TITLE = "# The paper's experiments, run again"
 HOW_TO_READ = (
     "Values are mean +- standard error over fresh seeds, which had no part in "
@@ -176,9 +178,12 @@ def _anchor(title):
 
 def _best(rows, measure):
     """The row with the best mean; `None` if there is none."""
-    sign = 1 if measure.higher_is_better else -1
     means = [
-        (sign * mean_and_error(list(row.values[measure.key].values()))[0], row)
+        (
+            measure.sign
+            * mean_and_error(list(row.values[measure.key].values()))[0],
+            row,
+        )
         for row in rows
     ]
     means = [(mean, row) for mean, row in means if not math.isnan(mean)]
@@ -241,11 +246,17 @@ def _when(meta, times):
         return ""
     text = f"Run on {meta['date']}"
     # Not the clock's: whoever resumes a killed run knows no such time.
-    minutes = math.fsum(sorted(time["seconds"] for time in times)) / 60
-    if minutes:
-        shown = f"{minutes:.2g}" if minutes < 99 else f"{minutes:.0f}"
-        text += f"; its runs took {shown} minutes of CPU time"
+    if times:
+        text += f"; its runs took {_minutes(times)} minutes of CPU time"
+    on_host = [time for time in times if time["method"] in ON_HOST]
+    if on_host:
+        text += f", of which {_minutes(on_host)} for solvers on the host"
     return text + "."
+
+
+def _minutes(times):
+    minutes = math.fsum(sorted(time["seconds"] for time in times)) / 60
+    return f"{minutes:.2g}" if minutes < 99 else f"{minutes:.0f}"
 
 
 def _details(report, runs, times, meta):

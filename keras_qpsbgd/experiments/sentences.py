@@ -38,9 +38,10 @@ def _best_cell(task, runs):
         for configuration, group in statistics.by_configuration(of_method):
             values = list(statistics.by_seed(group, measure).values())
             cells.append((mean_and_error(values)[0], configuration, values))
-    sign = 1 if measure.higher_is_better else -1
     cells = [cell for cell in cells if not math.isnan(cell[0])]
-    _, configuration, values = max(cells, key=lambda cell: sign * cell[0])
+    _, configuration, values = max(
+        cells, key=lambda cell: measure.sign * cell[0]
+    )
     return (
         f"Of {len(cells)} cells the best is "
         f"{tables.configuration_text(configuration)}, with "

@@ -160,7 +160,7 @@ def score(runs, measure):
     if math.isnan(mean):
         return -math.inf
     # Sums in another order must not break a tie.
-    return round(mean if measure.higher_is_better else -mean, 9)
+    return round(measure.sign * mean, 9)
 
 
 def _has(run, configuration):

@@ -144,8 +144,7 @@ class Trainer:
 
     def _rank(self, curves, position):
         return [
-            (1 if measure.higher_is_better else -1)
-            * curves[measure.key][position]
+            measure.sign * curves[measure.key][position]
             for measure in self.task.reported
         ]
 

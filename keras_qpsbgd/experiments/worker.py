@@ -83,9 +83,9 @@ def _run(item, trainers, configuration, seed, stage):
     }
     checkpoint = Checkpoint(item.path.with_suffix(".npz"), key)
     settings = {
-        key: value
-        for key, value in configuration.items()
-        if key not in NOT_FOR_THE_OPTIMIZER
+        argument: value
+        for argument, value in configuration.items()
+        if argument not in NOT_FOR_THE_OPTIMIZER
     }
     name = records.text_of(settings)
     if name not in trainers:
