@@ -15,6 +15,7 @@ from keras_qpsbgd import spektral
 from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.projection import binary_map
 from keras_qpsbgd.qubo import Qubo
+from keras_qpsbgd.recording import with_rows
 
 try:
     __version__ = importlib.metadata.version("keras_qpsbgd")
@@ -32,4 +33,5 @@ __all__ = [
     "layers",
     "optimizers",
     "spektral",
+    "with_rows",
 ]

@@ -6,10 +6,9 @@ TensorFlow behaviour for which there is no public function. Each of the latter
 has a test that fails when it goes away (`tests/test_private_api.py`).
 """
 
-import sys
-
 import tensorflow as tf
 from tensorflow import keras
+from tensorflow.python.ops import control_flow_util
 
 from keras_qpsbgd import ops
 
@@ -167,71 +166,29 @@ def build_inner(optimizer, variables):
         optimizer.build(variables)
 
 
-def current_graph():
-    """The graph being traced, or `None` in eager execution."""
-    if tf.executing_eagerly():
-        return None
-    return tf.compat.v1.get_default_graph()
+def captured_from(placeholder):
+    """The tensor outside a function that stands behind a placeholder in it.
 
-
-def trace_again():
-    """Makes `tf.function` trace once more before it runs.
-
-    `tf.function` traces a second time if the first trace created a variable,
-    and runs the second trace. An optimizer that is built in the middle of the
-    first trace, after the backward pass, is thus seen by the backward pass of
-    the second one.
+    `None` if the placeholder is an argument of the function.
     """
-    tf.Variable(0.0, trainable=False, name="trace_again")
-
-
-def inside_while_gradient():
-    """Whether the gradient of a `tf.while_loop` is being traced."""
-    graph = current_graph()
-    return type(graph).__name__ == "_WhileBodyGradFuncGraph"
-
-
-def inside_loss_scale_optimizer():
-    """Whether a `LossScaleOptimizer` is among the callers."""
-    if KERAS_3:
-        wrapper = keras.optimizers.LossScaleOptimizer
-    else:
-        wrapper = keras.mixed_precision.LossScaleOptimizer
-    frame = sys._getframe(1)
-    while frame is not None:
-        if isinstance(frame.f_locals.get("self"), wrapper):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _items(value):
-    """What is in lists and dicts, and in those within them."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if not isinstance(value, (list, tuple)):
-        return [value]
-    return [item for part in value for item in _items(part)]
-
-
-def training_optimizers():
-    """The optimizers of the model that is being trained by `fit`.
-
-    First the one that it was compiled with, `None` if there is none, then those
-    that it holds as attributes, also in lists and dicts, without the wrapper
-    that scales the loss. `None` instead of a list unless a `train_step` is
-    among the callers.
-    """
-    frame = sys._getframe(1)
-    while frame is not None:
-        # AutoGraph puts a prefix before the names of functions.
-        if frame.f_code.co_name.endswith("train_step"):
-            model = frame.f_locals.get("self")
-            if isinstance(model, keras.Model):
-                kind = keras.optimizers.Optimizer
-                held = _items(vars(model))
-                held = [value for value in held if isinstance(value, kind)]
-                found = [getattr(model, "optimizer", None), *held]
-                return [getattr(opt, "inner_optimizer", opt) for opt in found]
-        frame = frame.f_back
+    captures = getattr(placeholder.graph, "captures", ())
+    for outer, inner in captures:
+        if inner is placeholder:
+            return outer
     return None
+
+
+def is_handle_of(tensor, variable):
+    """Whether an eager tensor is the handle of a variable, on any replica."""
+    if KERAS_3:
+        variable = variable.value
+    copies = getattr(variable, "values", (variable,))
+    return any(tensor is getattr(copy, "handle", None) for copy in copies)
+
+
+def inside_xla():
+    """Whether a function that XLA compiles is being traced."""
+    if tf.executing_eagerly():
+        return False
+    graph = tf.compat.v1.get_default_graph()
+    return control_flow_util.GraphOrParentsInXlaContext(graph)

@@ -532,13 +532,13 @@ def _layers(network):
         )
     from tensorflow import keras
 
+    from keras_qpsbgd import recording
+
     model = keras.models.load_model(network, compile=False)
-    marked = [
-        getattr(variable, "qubo_accumulator", None)
-        for variable in model.trainable_variables
-    ]
+    marks = map(recording.mark_of, model.trainable_variables)
     layers = [
-        (acc.name, acc.num_variables, acc.num_columns) for acc in marked if acc
+        (mark.name, mark.num_variables, mark.num_columns)
+        for mark in filter(None, marks)
     ]
     if not layers:
         raise ValueError(

@@ -20,7 +20,11 @@ Annealed Binary Gradients", BMVC 2024, https://arxiv.org/abs/2310.15128
 from typing import NamedTuple
 from typing import Optional
 
+import numpy as np
 import tensorflow as tf
+
+# Share of its terms below which a field, summed in float32, is rounding error.
+FIELD_ROUNDING = 2.0**-22
 
 
 class Problem(NamedTuple):
@@ -65,20 +69,58 @@ def hard_tanh(x):
     return tf.clip_by_value(x, -1.0, 1.0)
 
 
-def row_weights(rows):
-    r"""Weights of the rows in the couplings and in the fields.
+def without_rounding_noise(gradient, upstream, feature_axis):
+    r"""The gradient of a layer's inputs, zero where it is rounding noise.
 
-    Couplings are \(\sum_b a_b^2 x_b x_b^T\), fields are
-    \(-2 \sum_b f_b v_{bj} x_b\); the paper's normalisation is
-    \(a_b = f_b = 1 / \lVert x_b \rVert^2\). All-zero rows get weight zero.
+    With weights of +1 and -1 the gradient of input \(j\) is
+    \(\sum_k \pm v_{bk}\). If the outgoing weights of a hidden unit are equal,
+    that is \(\pm \sum_k v_{bk}\), and zero before a softmax. In floating-point
+    arithmetic a rounding error remains, of another value for another order of
+    summation. The layer below would take it for a gradient: the size of a
+    gradient does not matter to a binary step. So inputs whose gradient is, in
+    all rows, within rounding errors of what it is a sum of get zero.
 
-    Returns:
-        The pair `(a, f)`, each of shape (B, 1).
+    Args:
+        gradient: gradient of the inputs.
+        upstream: V, the gradient of the product.
+        feature_axis: axis of `gradient` along which inputs differ.
     """
-    weights = tf.math.divide_no_nan(
+    if gradient.shape.rank is None:
+        return gradient
+    axes = list(range(gradient.shape.rank))
+    axes.pop(feature_axis)
+    size = tf.cast(
+        tf.reduce_max(tf.abs(gradient), axis=axes, keepdims=True), tf.float32
+    )
+    terms = tf.cast(tf.reduce_max(tf.abs(upstream)), tf.float32)
+    noise = (size <= rounding(gradient.dtype) * terms) & (terms < np.inf)
+    return tf.where(noise, tf.zeros((), gradient.dtype), gradient)
+
+
+def rounding(dtype):
+    """Largest share of its terms that counts as rounding error of a sum.
+
+    More than a few units in the last place, for the terms have errors already:
+    a probability close to 1 minus 1. In half precision, less is left to spare.
+    """
+    return {
+        tf.float64: 64 * 2.0**-52,
+        tf.float32: 64 * 2.0**-23,
+        tf.float16: 4 * 2.0**-10,
+        tf.bfloat16: 4 * 2.0**-7,
+    }[tf.as_dtype(dtype)]
+
+
+def row_weights(rows):
+    r"""Weights of the rows in couplings and fields, shape (B, 1).
+
+    Couplings are \(\sum_b w_b^2 x_b x_b^T\), fields are
+    \(-2 \sum_b w_b v_{bj} x_b\); the paper's normalisation is
+    \(w_b = 1 / \lVert x_b \rVert^2\). All-zero rows get weight zero.
+    """
+    return tf.math.divide_no_nan(
         1.0, tf.reduce_sum(tf.square(rows), axis=1, keepdims=True)
     )
-    return weights, weights
 
 
 class LayerCall(NamedTuple):
@@ -88,6 +130,25 @@ class LayerCall(NamedTuple):
     row_gradients: tf.Tensor  # B x m
     kept: Optional[tf.Tensor]  # B x 1, or `None`: rows with a gradient
     batch: tf.Tensor  # scalar, the leading dimension of the layer's input
+
+
+def scale_call(call, factor):
+    """The call with `factor` times its row gradients."""
+    if isinstance(factor, float) and factor == 1.0:
+        return call
+    gradients = tf.cast(call.row_gradients, tf.float32)
+    return call._replace(row_gradients=gradients * factor)
+
+
+def kept_rows(row_gradients, kept=None):
+    """Rows that enter the problem, 1 or 0, shape (B, 1).
+
+    A row whose gradient is zero along the whole last axis says nothing about
+    the update (a masked sample, a node outside the batch).
+    """
+    if kept is None:
+        kept = tf.reduce_any(row_gradients != 0, axis=1, keepdims=True)
+    return tf.cast(kept, tf.float32)
 
 
 class CallRows(NamedTuple):
@@ -102,26 +163,19 @@ class CallRows(NamedTuple):
 def normalize(rows, row_gradients, kept=None, *, batch):
     """`CallRows` of one call of a layer.
 
-    A row whose gradient is zero along the whole last axis says nothing about
-    the update (a masked sample, a node outside the batch), so it is set to
-    zero and drops out of couplings and fields.
+    Rows that are not kept are set to zero and drop out of couplings and fields.
 
     Args:
         rows: (B, n), what the kernel is multiplied with.
         row_gradients: (B, m).
-        kept: (B, 1), which rows to keep, if not those with a gradient.
+        kept: (B, 1), which rows to keep; `None` means those with a gradient.
         batch: scalar, the leading dimension of the layer's input.
     """
     rows = tf.cast(rows, tf.float32)
     row_gradients = tf.cast(row_gradients, tf.float32)
-    if kept is None:
-        kept = tf.reduce_any(row_gradients != 0, axis=1, keepdims=True)
-    kept = tf.cast(kept, tf.float32)
-    coupling_weights, field_weights = row_weights(rows)
-    if field_weights is not coupling_weights:
-        row_gradients *= tf.math.divide_no_nan(field_weights, coupling_weights)
+    kept = kept_rows(row_gradients, kept)
     return CallRows(
-        rows * (coupling_weights * kept),
+        rows * (row_weights(rows) * kept),
         row_gradients,
         kept,
         tf.cast(batch, tf.float32),
@@ -197,10 +251,12 @@ def informed(problem):
     False for a column whose fields are all zero, for an input whose coupling
     row is all zero (never active in the update), and for an entry with neither
     a field nor couplings to others, either sign of which is as good: they are
-    held.
+    held. A field that is a rounding error of its sum counts as zero.
     """
     diagonal = coupling_diagonal(problem)[:, None]
-    moved = problem.fields != 0
+    # The terms of a field are at most this large (Cauchy-Schwarz).
+    terms = 2.0 * tf.sqrt(diagonal) * tf.sqrt(problem.offset)
+    moved = tf.abs(problem.fields) > FIELD_ROUNDING * terms
     steered = tf.reduce_any(moved, axis=0, keepdims=True)
     if problem.couplings is None:
         return (diagonal > 0) & steered

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd import accumulator
 from keras_qpsbgd import ops
+from keras_qpsbgd import recording
 from keras_qpsbgd.qubo import Qubo
 
 KINDS = ("pm1", "htanh", "sparse")
@@ -83,7 +83,7 @@ class Instance:
         rows = tf.constant(rows, tf.float32)
         if planted:
             hidden = rng.choice([-1.0, 1.0], size=(n, m))
-            z = ops.row_weights(rows)[0] * rows
+            z = ops.row_weights(rows) * rows
             v += z.numpy() @ hidden
         call = ops.normalize(rows, tf.constant(v, tf.float32), batch=batch)
         z, v = call.normalized_rows, call.row_gradients
@@ -101,7 +101,7 @@ class Instance:
     @property
     def trained_problem(self):
         """The problem in the form in which training hands it to a backend."""
-        if self.qubo.num_variables > accumulator.WIDE:
+        if self.qubo.num_variables > recording.WIDE:
             return self.rows_problem
         return self.problem
 

@@ -8,8 +8,8 @@ data of its own: what two had in common would be computed once.
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd import accumulator
 from keras_qpsbgd import ops
+from keras_qpsbgd import recording
 from keras_qpsbgd.bench import timing
 
 LARGEST_GRADIENT = 4.0  # what the optimizer scales gradients to
@@ -31,7 +31,7 @@ def problem(rows, gradients):
     """The `ops.Problem` of a layer, in the form that `fit` gives it."""
     call = ops.normalize(rows, gradients, batch=rows.shape[0])
     found = ops.rows_problem(call.normalized_rows, call.row_gradients)
-    if rows.shape[1] > accumulator.WIDE:
+    if rows.shape[1] > recording.WIDE:
         return found
     summed = ops.gram_problem(call.normalized_rows, call.row_gradients)
     return found._replace(couplings=summed.couplings)

@@ -65,7 +65,7 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
             rates=(1, *self.dilation_rate, 1),
             padding=self.padding.upper(),
         )
-        return tf.reshape(patches, (-1, self._accumulator.num_variables))
+        return tf.reshape(patches, (-1, self._mark.num_variables))
 
     def row_gradients(self, upstream):
         return super().row_gradients(self._channels_last(upstream))

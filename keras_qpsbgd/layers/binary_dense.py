@@ -44,7 +44,7 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
         return tf.tensordot(inputs, binary_kernel, axes=1)
 
     def rows(self, inputs):
-        return tf.reshape(inputs, (-1, self._accumulator.num_variables))
+        return tf.reshape(inputs, (-1, self._mark.num_variables))
 
     def call(self, inputs, training=None):
         if isinstance(inputs, tf.SparseTensor):

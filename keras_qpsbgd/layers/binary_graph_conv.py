@@ -48,8 +48,7 @@ class BinaryGraphConv(BinaryLayer):
             number of node features n; `None` does not.
         check_adjacency: whether training looks at the entries of `a`, raises
             if they are not finite and warns once if they are not normalised.
-            The warning needs Python, which XLA cannot call: `False` allows to
-            compile a layer with dense adjacency.
+            XLA cannot call Python, so a compiled model is not checked.
 
     Raises:
         ValueError: if `x` and `a` do not fit, or (in training) `a` is not
@@ -195,10 +194,9 @@ class BinaryGraphConv(BinaryLayer):
 
     @property
     def supports_jit(self):
-        # XLA knows neither sparse tensors nor a step back to Python, and Keras
-        # asks before the layer of a subclassed model has seen its adjacency.
-        dense = self._known_dense and not self.check_adjacency
-        return dense and super().supports_jit
+        # XLA knows no sparse tensors, and Keras asks before the layer of a
+        # subclassed model has seen its adjacency.
+        return self._known_dense
 
     @supports_jit.setter
     def supports_jit(self, value):

@@ -3,10 +3,9 @@ r"""What all binary layers share.
 A binary layer has a real kernel \(\Omega\) (the Keras variable, "latent
 weights") and computes with \(W = \mathrm{sign}(\Omega)\). Its gradient is the
 straight-through one, as if the sign were not there, so the layer trains with
-any Keras optimizer. With `QPSBGD` the backward pass also records what the
-layer's QUBO is made of: the rows that the kernel is multiplied with and the
-gradient of the loss with respect to the product. With `ProxQuant` training
-multiplies by \(\Omega\) itself; `evaluate` and `predict` take the sign.
+any Keras optimizer. The kernel's gradient also carries what the layer's QUBO is
+made of, the rows that the kernel is multiplied with and the gradient of the
+loss with respect to the product (see `keras_qpsbgd.recording`).
 """
 
 import math
@@ -14,10 +13,11 @@ import math
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import accumulator
 from keras_qpsbgd import ops
+from keras_qpsbgd import recording
 
 OUTPUT_SCALES = ("fan_in", None)
+TRAINING_WEIGHTS = ("binary", "latent")
 
 
 class BinaryLayer(_keras.keras.layers.Layer):
@@ -36,6 +36,11 @@ class BinaryLayer(_keras.keras.layers.Layer):
         output_scale: `"fan_in"` divides the product by the square root of the
             number of inputs, before bias and activation; `None` leaves it as it
             is, as in the paper, and saturates hard tanh.
+        training_weights: what the layer multiplies by in training: `"binary"`,
+            the sign of the kernel (default), or `"latent"`, the real kernel
+            itself, which is what `ProxQuant` trains. `evaluate` and `predict`
+            take the sign in both cases. It is also an attribute; compile the
+            model again after changing it.
         **kwargs: arguments of the Keras layer.
 
     Example:
@@ -56,7 +61,13 @@ class BinaryLayer(_keras.keras.layers.Layer):
     ```
     """
 
-    def __init__(self, *args, output_scale="fan_in", **kwargs):
+    def __init__(
+        self,
+        *args,
+        output_scale="fan_in",
+        training_weights="binary",
+        **kwargs,
+    ):
         if output_scale not in OUTPUT_SCALES:
             raise ValueError(
                 f"`output_scale` must be one of {OUTPUT_SCALES}. "
@@ -64,7 +75,24 @@ class BinaryLayer(_keras.keras.layers.Layer):
             )
         super().__init__(*args, **kwargs)
         self.output_scale = output_scale
-        self._accumulator = None
+        self._mark = None
+        self.training_weights = training_weights
+
+    @property
+    def training_weights(self):
+        """What the layer multiplies by in training."""
+        return self._training_weights
+
+    @training_weights.setter
+    def training_weights(self, value):
+        if value not in TRAINING_WEIGHTS:
+            raise ValueError(
+                f"`training_weights` must be one of {TRAINING_WEIGHTS}. "
+                f"Received: training_weights={value!r}"
+            )
+        self._training_weights = value
+        if self._mark is not None:
+            self._mark.training_weights = value
 
     def mark_binary(self, kernel):
         """Marks `kernel` as binary, so that `QPSBGD` knows it.
@@ -82,10 +110,13 @@ class BinaryLayer(_keras.keras.layers.Layer):
                 f"Received: kernel={kernel}"
             )
         columns = kernel.shape[-1] if self._has_rows() else 1
-        self._accumulator = accumulator.QuboAccumulator(
-            kernel, math.prod(kernel.shape) // columns, columns, self.name
+        self._mark = recording.BinaryKernel(
+            kernel,
+            math.prod(kernel.shape) // columns,
+            columns,
+            self.name,
+            self.training_weights,
         )
-        kernel.qubo_accumulator = self._accumulator
 
     @property
     def binary_kernel(self):
@@ -105,45 +136,50 @@ class BinaryLayer(_keras.keras.layers.Layer):
 
     def row_gradients(self, upstream):
         """The gradient of the product, reshaped to (B, m) to fit `rows`."""
-        return tf.reshape(upstream, (-1, self._accumulator.num_columns))
+        return tf.reshape(upstream, (-1, self._mark.num_columns))
 
     def binary_product(self, inputs, training=None):
-        """`binary_call` with the binary kernel, scaled, recorded if asked for.
+        """`binary_call` with the binary kernel, scaled.
 
         Args:
             inputs: what `binary_call` takes.
             training: the layer's `training` argument. Everything but `False` is
-                training, and recorded: it is `None` in a loop that calls
-                `model(x)`.
+                training, whose gradients are recorded: it is `None` in a custom
+                loop that calls `model(x)`.
         """
-        in_training = training is not False
         kernel = tf.convert_to_tensor(self._marked_kernel())
-        weights = kernel
-        if not in_training or self._accumulator.forward == "sign":
-            weights = ops.binarize(kernel)
-        weights = tf.cast(weights, self.compute_dtype)
-        product = self.binary_call(inputs, weights)
-        if in_training:
-            product = self._recorded(product, inputs, weights)
+        if training is False:
+            product = self._multiply(inputs, ops.binarize(kernel))
+        elif self.training_weights == "latent":
+            product = self._multiply(inputs, kernel)
+        else:
+            product = recording.recorded_product(
+                self._mark,
+                kernel,
+                inputs,
+                self._multiply,
+                self._layer_call,
+                self._feature_axis(inputs),
+            )
         if self.output_scale == "fan_in":
             fan_in = math.prod(kernel.shape) // kernel.shape[-1]
             product *= tf.cast(1.0 / math.sqrt(fan_in), product.dtype)
         return product
 
-    def _recorded(self, product, inputs, weights):
-        """The product, whose backward pass tells the accumulator."""
+    def _multiply(self, inputs, weights):
+        return self.binary_call(inputs, tf.cast(weights, self.compute_dtype))
 
-        @tf.custom_gradient
-        def identity(product):
-            def backward(upstream):
-                self._accumulator.record(
-                    lambda: self._layer_call(inputs, weights, upstream)
-                )
-                return upstream
+    def _feature_axis(self, inputs):
+        """The axis of `inputs` that counts the features of a row.
 
-            return product, backward
-
-        return identity(product)
+        `None` if the layer has no rows in closed form.
+        """
+        if not self._has_rows() or not tf.is_tensor(inputs):
+            return None
+        if not inputs.dtype.is_floating or not inputs.shape.rank:
+            return None
+        first = getattr(self, "data_format", None) == "channels_first"
+        return 1 if first else inputs.shape.rank - 1
 
     def _layer_call(self, inputs, weights, upstream):
         batch = tf.shape(tf.nest.flatten(inputs)[0])[0]
@@ -162,7 +198,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
         """
         with tf.GradientTape() as tape:
             tape.watch(weights)
-            product = self.binary_call(inputs, weights)
+            product = self._multiply(inputs, weights)
         jacobian = tape.jacobian(product, weights)
         kept = tf.reduce_any(upstream != 0, axis=-1, keepdims=True)
         kept = tf.broadcast_to(kept, tf.shape(upstream))
@@ -176,29 +212,19 @@ class BinaryLayer(_keras.keras.layers.Layer):
         return type(self).rows is not BinaryLayer.rows
 
     def _marked_kernel(self):
-        if self._accumulator is None:
+        if self._mark is None:
             raise ValueError(
                 f"The binary layer `{self.name}` has no binary kernel. Its "
                 "`build` must call `self.mark_binary(kernel)` with a trainable "
                 "variable. Received: no kernel"
             )
-        return self._accumulator.kernel
+        return self._mark.kernel
 
     def add_weight(self, *args, **kwargs):
         # The sign is taken before the cast: a small negative weight would
         # become zero in float16, and its sign +1.
         kwargs.setdefault(_keras.AUTOCAST, False)
         return super().add_weight(*args, **kwargs)
-
-    @property
-    def supports_jit(self):
-        # Keras asks before the optimizer has seen a variable, and a solver on
-        # the host cannot live under XLA.
-        return not accumulator.host_solver_alive()
-
-    @supports_jit.setter
-    def supports_jit(self, value):
-        del value  # Keras sets it in the constructor of every layer
 
     def _refuse_adapters(self):
         for name in ("lora_rank", "quantization_config"):
@@ -224,4 +250,5 @@ class BinaryLayer(_keras.keras.layers.Layer):
     def get_config(self):
         config = super().get_config()
         config["output_scale"] = self.output_scale
+        config["training_weights"] = self.training_weights
         return config

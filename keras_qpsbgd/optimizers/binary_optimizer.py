@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import accumulator
+from keras_qpsbgd import recording
 
 # Arguments that concern real variables only: the inner optimizer's business.
 _REAL_ONLY = ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm")
@@ -21,25 +21,23 @@ class BinaryOptimizer(_keras.Optimizer):
     defines
 
     - `update_kernel(kernel, gradient, learning_rate)`, the rule;
-    - optionally `add_state(kernels)`, which creates what the rule remembers.
+    - optionally `add_state(marks)`, which creates what the rule remembers;
+    - optionally `training_weights`, what its layers must multiply by.
 
     Args:
         learning_rate: float or schedule, for the binary kernels.
         real_optimizer: a Keras optimizer, its name or configuration.
-        owner: the `accumulator.Owner` that kernels are claimed for; `None`
-            makes one whose layers compute with signs.
         name: name of the optimizer.
         **kwargs: arguments of `keras.optimizers.Optimizer`. `weight_decay` and
             gradient clipping are handed to `real_optimizer`.
     """
 
-    def __init__(
-        self, learning_rate, real_optimizer, owner=None, name=None, **kwargs
-    ):
+    training_weights = "binary"
+
+    def __init__(self, learning_rate, real_optimizer, name=None, **kwargs):
         real_only = {key: kwargs.pop(key, None) for key in _REAL_ONLY}
         super().__init__(learning_rate, name=name, **kwargs)
         self.real_optimizer = self._inner(real_optimizer, real_only)
-        self.kernel_owner = owner or accumulator.Owner()
         self._binary = {}
         self._aggregate = True
         self._warned = set()
@@ -80,29 +78,25 @@ class BinaryOptimizer(_keras.Optimizer):
         return inner
 
     def build(self, variables):
-        """Creates all state, and takes over the kernels.
+        """Creates all state.
 
         Args:
             variables: the model's trainable variables, at least one of them a
                 binary kernel.
         """
-        first = not self.is_built()
-        if first:
+        if not self.is_built():
             with tf.init_scope():
                 self._build(list(variables))
-        for acc in self._binary.values():
-            acc.claim(self.kernel_owner)
-        if first and _keras.current_graph() is not None:
-            self._built_in_a_trace()
 
     def _build(self, variables):
         binary, real = {}, []
         for variable in variables:
-            acc = getattr(variable, "qubo_accumulator", None)
-            if acc is None:
+            mark = recording.mark_of(variable)
+            if mark is None:
                 real.append(variable)
             else:
-                binary[self.variable_key(variable)] = acc
+                self._check_weights(mark)
+                binary[self.variable_key(variable)] = mark
         if not binary:
             raise ValueError(
                 f"`{type(self).__name__}` found no trainable binary kernel "
@@ -112,26 +106,33 @@ class BinaryOptimizer(_keras.Optimizer):
             )
         super().build(variables)
         self._binary = binary
-        self.add_state([acc.kernel for acc in binary.values()])
+        self.add_state(list(binary.values()))
         _keras.build_inner(self.real_optimizer, real)
 
-    def add_state(self, kernels):
-        """Creates the variables of the rule, in `build`."""
+    def _check_weights(self, mark):
+        if mark.training_weights != self.training_weights:
+            raise ValueError(
+                f"`{type(self).__name__}` trains layers with "
+                f'`training_weights="{self.training_weights}"`; set it on the '
+                f"layer `{mark.name}` and compile the model again. "
+                f"Received: training_weights={mark.training_weights!r}"
+            )
 
-    def add_slots(self, kernels, name):
+    def add_state(self, marks):
+        """Creates the variables of the rule, in `build`.
+
+        Args:
+            marks: the `recording.BinaryKernel` of every kernel.
+        """
+
+    def add_slots(self, marks, name):
         """A variable of zeros for each kernel, by `variable_key`."""
         return {
-            self.variable_key(kernel): self.add_variable_from_reference(
-                kernel, name
+            self.variable_key(mark.kernel): self.add_variable_from_reference(
+                mark.kernel, name
             )
-            for kernel in kernels
+            for mark in marks
         }
-
-    def _built_in_a_trace(self):
-        """Called where the passes of a trace did not know of the optimizer."""
-        optimizers = _keras.training_optimizers()
-        if optimizers is None or optimizers[0] is not self:
-            _keras.trace_again()  # in `fit` the layers knew
 
     @property
     def variables(self):
@@ -160,7 +161,7 @@ class BinaryOptimizer(_keras.Optimizer):
         )
 
     def split(self, grads, variables):
-        """Two lists of (gradient, variable, accumulator): binary and real.
+        """Two lists of (gradient, variable, mark): binary and real.
 
         Variables without a gradient are in neither.
         """
@@ -173,8 +174,8 @@ class BinaryOptimizer(_keras.Optimizer):
                     "it is not updated.",
                 )
                 continue
-            acc = self._binary.get(self.variable_key(variable))
-            (real if acc is None else binary).append((grad, variable, acc))
+            mark = self._binary.get(self.variable_key(variable))
+            (real if mark is None else binary).append((grad, variable, mark))
         return binary, real
 
     def apply_real(self, grads, variables):

@@ -64,8 +64,8 @@ class Bop(BinaryOptimizer):
         self.threshold = float(threshold)
         self._means = {}
 
-    def add_state(self, kernels):
-        self._means = self.add_slots(kernels, "mean")
+    def add_state(self, marks):
+        self._means = self.add_slots(marks, "mean")
 
     def update_kernel(self, kernel, gradient, learning_rate):
         mean = self._means[self.variable_key(kernel)]

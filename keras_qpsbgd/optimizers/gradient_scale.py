@@ -50,18 +50,14 @@ class GradientScale:
         self.name = name
         self.kappa = DEFAULT_KAPPA.get(name) if kappa is None else float(kappa)
 
-    @property
-    def depends_on_loss_scale(self):
-        return self.name in ("batch", "raw")
-
     def factor(self, problem, statistics, loss_scale):
         """c for one layer; zero if its gradient is zero throughout.
 
         Args:
             problem: `ops.Problem`.
             statistics: `ops.Statistics`.
-            loss_scale: what the recorded gradients were multiplied with: the
-                loss scale factor times the number of accumulated batches.
+            loss_scale: what the row gradients were multiplied by: the loss
+                scale factor times the number of accumulated batches.
         """
         divide = tf.math.divide_no_nan
         if self.name == "max":

@@ -6,7 +6,6 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import accumulator
 from keras_qpsbgd import ops
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 
@@ -29,17 +28,12 @@ class ProxQuant(BinaryOptimizer):
       \mathrm{sign}(\theta - \mathrm{sign}(\theta)) \,
       \max(|\theta - \mathrm{sign}(\theta)| - l, \, 0) .$$
 
-    So binary layers compute otherwise while this optimizer trains them: they
-    multiply by the real kernel in training, which is every call whose
-    `training` is not `False`, and by its sign in `evaluate` and `predict`. The
-    loss that `fit` shows is that of the real weights. They are binary at the
-    end if \(\lambda_t\) has become strong enough: \(\alpha \sum_t \lambda_t\)
-    is how far a weight is drawn altogether.
-
-    Under another optimizer the layers compute with the sign again. In a
-    training loop of your own they follow the optimizer of this package that was
-    built on the kernel last (`optimizer.build(model.trainable_variables)`), as
-    long as it exists.
+    The layers must be made with `training_weights="latent"`: they multiply by
+    the real kernel in training, which is every call whose `training` is not
+    `False`, and by its sign in `evaluate` and `predict`. The loss that `fit`
+    shows is that of the real weights. They are binary at the end if
+    \(\lambda_t\) has become strong enough: \(\alpha \sum_t \lambda_t\) is how
+    far a weight is drawn altogether.
 
     Every other variable is updated by `real_optimizer`.
 
@@ -61,13 +55,16 @@ class ProxQuant(BinaryOptimizer):
 
     Example:
 
-    >>> model = keras.Sequential([keras_qpsbgd.layers.BinaryDense(1)])
+    >>> layer = keras_qpsbgd.layers.BinaryDense(1, training_weights="latent")
+    >>> model = keras.Sequential([layer])
     >>> optimizer = keras_qpsbgd.optimizers.ProxQuant(0.1, 1e-3)
     >>> model.compile(optimizer, "mse")
 
     Reference:
         - [Bai, Wang, Liberty, 2019](https://arxiv.org/abs/1810.00861)
     """
+
+    training_weights = "latent"
 
     def __init__(
         self,
@@ -95,7 +92,6 @@ class ProxQuant(BinaryOptimizer):
         super().__init__(
             learning_rate,
             real_optimizer,
-            accumulator.Owner(forward="latent"),
             name=name,
             **kwargs,
         )

@@ -7,14 +7,13 @@ import weakref
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import accumulator
 from keras_qpsbgd import backends
 from keras_qpsbgd import ops
+from keras_qpsbgd import recording
 from keras_qpsbgd.backends.on_host import HostCall
 from keras_qpsbgd.backends.progress import HostProgress
 from keras_qpsbgd.backends.report import SolverReport
 from keras_qpsbgd.optimizers import branches
-from keras_qpsbgd.optimizers import first_step
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from keras_qpsbgd.optimizers.gradient_scale import GradientScale
 
@@ -69,9 +68,11 @@ class QPSBGD(BinaryOptimizer):
     >>> model.compile(optimizer=optimizer, loss="mse")
     >>> _ = model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0)
 
-    In a training loop of your own, build the optimizer first
-    (`optimizer.build(model.trainable_variables)`): the backward pass is
-    recorded for the optimizer that was built on the kernel last.
+    It works in custom loops, too. An update uses the backward passes that its
+    gradients came from: gradients may be added, scaled or clipped on their way
+    to `apply_gradients`. Where their origin cannot be known the kernel is held,
+    with a warning; see `keras_qpsbgd.with_rows` for gradients that are computed
+    in one `tf.function` and applied in another.
 
     Reference:
         - [Krahn et al., 2024](https://arxiv.org/abs/2310.15128)
@@ -90,16 +91,7 @@ class QPSBGD(BinaryOptimizer):
         **kwargs,
     ):
         backend = backends.get(backend)
-        super().__init__(
-            learning_rate,
-            real_optimizer,
-            accumulator.Recorder(
-                on_host=not isinstance(backend, backends.GraphBackend)
-            ),
-            name=name,
-            **kwargs,
-        )
-        self._recorder = self.kernel_owner
+        super().__init__(learning_rate, real_optimizer, name=name, **kwargs)
         if seed is not None and not isinstance(seed, int):
             raise ValueError(
                 f"`seed` must be an int or None. Received: seed={seed!r}"
@@ -116,6 +108,7 @@ class QPSBGD(BinaryOptimizer):
                 stacklevel=2,
             )
         self.backend = backend
+        self._on_host = not isinstance(backend, backends.GraphBackend)
         self.on_failure = on_failure
         self._fallback = None
         if on_failure not in ("raise", "hold"):
@@ -130,31 +123,17 @@ class QPSBGD(BinaryOptimizer):
         self._report = SolverReport()
         self.host_progress = HostProgress()
         self._skipped = None  # a variable, once built
+        self._sums = {}
         self._checked = False
-        self._announced = False
 
     # Set-up
 
-    def build(self, variables):
-        """Creates all state, and takes over the recording of the kernels.
-
-        Args:
-            variables: the model's trainable variables, at least one of them a
-                binary kernel.
-        """
-        self._recorder.announces = False
-        super().build(variables)
-
-    def add_state(self, kernels):
+    def add_state(self, marks):
         seed = random.randrange(2**31) if self.seed is None else self.seed
         self._seed = self.add_scalar(seed % 2**31, "int32", "seed")
         self._skipped = self.add_scalar(0, "int32", "skipped_updates")
-
-    def _built_in_a_trace(self):
-        # The backward pass was not recorded; that of the next trace will be.
-        _keras.trace_again()
-        for acc in self._binary.values():
-            acc.prepare()
+        if self._accumulates():
+            self._sums = {mark: recording.Sums(mark) for mark in marks}
 
     def _check_backend(self):
         """Once, when training starts.
@@ -165,9 +144,18 @@ class QPSBGD(BinaryOptimizer):
         if self._checked:
             return
         for backend in filter(None, (self.backend, self._fallback)):
-            for acc in self._binary.values():
-                backend.check(acc.num_variables, acc.num_columns)
+            for mark in self._binary.values():
+                backend.check(mark.num_variables, mark.num_columns)
         self._checked = True
+
+    def _check_xla(self):
+        if self._on_host and _keras.inside_xla():
+            raise ValueError(
+                f"The backend `{self.backend.name}` solves outside the graph, "
+                "which XLA cannot compile. Compile the model with "
+                "`jit_compile=False`. Received: jit_compile=True (the default "
+                "where there is a GPU)"
+            )
 
     @property
     def skipped_updates(self):
@@ -190,88 +178,41 @@ class QPSBGD(BinaryOptimizer):
         """
         return self._report.copy()
 
-    # The pass is announced before Keras takes the gradients
-
-    def scale_loss(self, loss):
-        self._begin_pass()
-        return super().scale_loss(loss)
-
-    def compute_gradients(self, loss, var_list, tape=None):
-        """Legacy Keras's way from the loss to the gradients."""
-        self._begin_pass()
-        return super().compute_gradients(loss, var_list, tape)
-
-    def _begin_pass(self):
-        self._announce_if_slow()
-        accumulator.begin_pass(self._recorder)
-
-    def _announce_if_slow(self):
-        if not self._announced:
-            self._announced = True
-            taken = weakref.WeakMethod(self._steps_taken)
-            first_step.announce_if_slow(taken)
-
-    def _steps_taken(self):
-        """Updates made, skipped, and begun by a solver on the host."""
-        return (
-            int(tf.convert_to_tensor(self._iterations)),
-            self.skipped_updates,
-            self.host_progress.begun,
-        )
-
     # One update
 
     @tf.autograph.experimental.do_not_convert
     def apply(self, grads, trainable_variables=None):
         """Updates the variables, given their straight-through gradients.
 
-        The gradient of a binary kernel itself is not used, what its layer
-        recorded is.
+        The gradient of a binary kernel itself is not used, but the backward
+        passes that it came from.
+
+        Args:
+            grads: list of gradients, tensors or `RecordedGradient`s.
+            trainable_variables: list of the variables that they belong to.
+                Defaults to those that the optimizer was built on.
         """
         grads = list(grads)
         if not grads:
             return
-        self._announce_if_slow()  # in a loop of one's own
         if trainable_variables is None:
             trainable_variables = self._trainable_variables
         variables = list(trainable_variables)
-        one_pass = accumulator.end_pass(self._recorder)
-        if not self.is_built() and one_pass is None:
+        if not self.is_built():
             self.build(variables)
-        elif not self.is_built():
-            with tf.init_scope():
-                self.build(variables)
         self._check_backend()
-        if (
-            self._scale.depends_on_loss_scale
-            and _keras.inside_loss_scale_optimizer()
-        ):
-            raise ValueError(
-                "With a LossScaleOptimizer (or mixed_float16) `gradient_scale` "
-                'must be "max", "reach" or "rms", which do not depend on the '
-                f"loss scale. Received: gradient_scale={self.gradient_scale!r}"
-            )
+        self._check_xla()
 
         binary, real = self.split(grads, variables)
-        if self._accumulates() and one_pass is not None:
-            for _, _, acc in binary:
-                acc.store(one_pass)
-        gathered = [acc.read(one_pass) for _, _, acc in binary]
-        for (_, _, acc), found in zip(binary, gathered):
-            self._warn_if_empty(acc, found)
-        found = [
-            (variable, acc, problem)
-            for (_, variable, acc), problem in zip(binary, gathered)
-            if problem is not None
-        ]
-        # The gradient of a kernel is a product of what an announced pass has
-        # recorded. If that is finite it need not be made, so it is not looked
-        # at, and TensorFlow leaves it out.
+        kernels, problems, unknown = self._gather(binary)
+        # The gradient of a kernel is a product of rows and row gradients. If
+        # the problem is finite it need not be made, so it is not looked at, and
+        # TensorFlow leaves it out.
         checked = [
             grad.values if isinstance(grad, tf.IndexedSlices) else grad
-            for grad, _, _ in (real if one_pass is not None else binary + real)
+            for grad in [grad for grad, _, _ in real] + unknown
         ]
-        for _, _, (problem, _) in found:
+        for problem, _ in problems:
             checked += ops.bounds(problem)
         finite = branches.all_replicas(ops.is_finite(checked))
 
@@ -279,18 +220,41 @@ class QPSBGD(BinaryOptimizer):
             self._update(
                 real_grads,
                 [variable for _, variable, _ in real],
-                [(variable, acc) for variable, acc, _ in found],
+                kernels,
                 problems,
             )
 
         branches.in_one_branch(
             finite,
             update,
-            ([grad for grad, _, _ in real], [p for _, _, p in found]),
-            lambda: self._skip([acc for _, acc, _ in found]),
+            ([grad for grad, _, _ in real], problems),
+            self._skip,
         )
-        # Last: legacy Keras calls `build` in every update.
-        self._recorder.announces = one_pass is not None
+
+    def _gather(self, binary):
+        """What the update knows about the binary kernels.
+
+        Returns:
+            Three lists: `(variable, mark)` and `(Problem, Statistics)` of the
+            kernels to update, and gradients of unknown origin.
+        """
+        kernels, problems, unknown = [], [], []
+        for grad, variable, mark in binary:
+            try:
+                calls = recording.calls_of(grad, mark)
+            except recording.UnknownOrigin as error:
+                self._warn_of_unknown_origin(mark, error)
+                unknown.append(grad)
+                continue
+            finally:
+                mark.latest.clear()
+            kernels.append((variable, mark))
+            if self._accumulates():
+                self._sums[mark].add(calls)
+                problems.append(self._sums[mark].gather())
+            else:
+                problems.append(recording.gather(calls, mark))
+        return kernels, problems, unknown
 
     def _update(self, real_grads, real_variables, kernels, problems):
         """The update with finite gradients, in replica context."""
@@ -299,18 +263,24 @@ class QPSBGD(BinaryOptimizer):
             states = tf.cond(
                 (self._iterations + 1) % steps == 0,
                 lambda: self._solve_and_clear(kernels, problems),
-                lambda: [tf.zeros(acc.kernel.shape) for _, acc in kernels],
+                lambda: [tf.zeros(mark.kernel.shape) for _, mark in kernels],
             )
         else:
-            states = self._solve_and_clear(kernels, problems)
+            states = self._solve(kernels, problems)
         # A solver that failed with `on_failure="raise"` stops here, before any
         # variable has moved.
-        ordered = states if self._recorder.on_host else []
+        ordered = states if self._on_host else []
         with tf.control_dependencies(ordered):
             self.apply_real(real_grads, real_variables)
             self.stock_apply(states, [variable for variable, _ in kernels])
 
     def _solve_and_clear(self, kernels, problems):
+        states = self._solve(kernels, problems)
+        for sums in self._sums.values():
+            sums.clear()
+        return states
+
+    def _solve(self, kernels, problems):
         """States of all kernels, shaped like them, zero where held.
 
         Only the first replica solves; the others return zeros, and the sum over
@@ -318,22 +288,18 @@ class QPSBGD(BinaryOptimizer):
         equal even with a solver that cannot be seeded, and it is asked once.
         """
         context = tf.distribute.get_replica_context()
-        shapes = [acc.kernel.shape for _, acc in kernels]
+        shapes = [mark.kernel.shape for _, mark in kernels]
 
         def solve():
             return self._solve_all(kernels, problems)
 
         if context.num_replicas_in_sync == 1:
-            states = solve()
-        else:
-            states = tf.cond(
-                tf.equal(context.replica_id_in_sync_group, 0),
-                solve,
-                lambda: [tf.zeros(shape) for shape in shapes],
-            )
-        for _, acc in kernels:
-            acc.clear()
-        return states
+            return solve()
+        return tf.cond(
+            tf.equal(context.replica_id_in_sync_group, 0),
+            solve,
+            lambda: [tf.zeros(shape) for shape in shapes],
+        )
 
     def _solve_all(self, kernels, problems):
         loss_scale = self._loss_scale()
@@ -348,13 +314,13 @@ class QPSBGD(BinaryOptimizer):
             tf.stack([first + 7919 * index, step])
             for index in range(len(problems))
         ]
-        if self._recorder.on_host and kernels:
+        if self._on_host and kernels:
             states = self._solve_on_host(kernels, problems, factors, seeds)
         else:
             states = self.backend.step_in_graph(problems, seeds, factors)
         return [
-            tf.reshape(found, acc.kernel.shape)
-            for found, (_, acc) in zip(states, kernels)
+            tf.reshape(found, mark.kernel.shape)
+            for found, (_, mark) in zip(states, kernels)
         ]
 
     def _solve_on_host(self, kernels, problems, factors, seeds):
@@ -362,7 +328,7 @@ class QPSBGD(BinaryOptimizer):
             ops.scale_problem(problem, factor)
             for problem, factor in zip(problems, factors)
         ]
-        names = [acc.name for _, acc in kernels]
+        names = [mark.name for _, mark in kernels]
         solved, messages = self._host_call()(scaled, seeds, names)
         if self.on_failure == "raise":
             solved = branches.unless_failed(messages, solved)
@@ -404,11 +370,11 @@ class QPSBGD(BinaryOptimizer):
         step = tf.sign(tf.cast(gradient, variable.dtype))
         variable.assign_sub(rate * step)
 
-    def _skip(self, accumulators):
+    def _skip(self):
         """Leaves everything as it is after a non-finite gradient."""
         self._skipped.assign_add(1)
-        for acc in accumulators:
-            acc.clear()
+        for sums in self._sums.values():
+            sums.clear()
         self._drop_partial_update()
         if tf.executing_eagerly():
             self._warn_if_skipped()
@@ -420,19 +386,16 @@ class QPSBGD(BinaryOptimizer):
 
     # Warnings
 
-    def _warn_if_empty(self, acc, found):
-        empty = found is None
-        if not empty and found is not None and tf.executing_eagerly():
-            empty = bool(found[1].batch == 0)
-        if empty:
-            self._warn_once(
-                acc.name,
-                f"The kernel of layer `{acc.name}` has a gradient, but its "
-                "backward pass was not recorded, so this update holds it. In a "
-                "training loop of your own call "
-                "`optimizer.build(model.trainable_variables)` before the first "
-                "gradient, and the layer without `training=False`.",
-            )
+    def _warn_of_unknown_origin(self, mark, error):
+        self._warn_once(
+            mark.name,
+            f"The kernel of layer `{mark.name}` is held: the backward passes "
+            f"that its gradient came from are unknown ({error}). Compute and "
+            "apply gradients in the same `tf.function`, or hand them over with "
+            "`keras_qpsbgd.with_rows`; to accumulate gradients give the "
+            "optimizer `gradient_accumulation_steps`. The layer must not be "
+            "called with `training=False`.",
+        )
 
     def _warn_if_skipped(self):
         count = self.skipped_updates

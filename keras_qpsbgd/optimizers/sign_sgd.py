@@ -60,9 +60,9 @@ class SignSGD(BinaryOptimizer):
         self.momentum = float(momentum)
         self._means = {}
 
-    def add_state(self, kernels):
+    def add_state(self, marks):
         if self.momentum:
-            self._means = self.add_slots(kernels, "momentum")
+            self._means = self.add_slots(marks, "momentum")
 
     def update_kernel(self, kernel, gradient, learning_rate):
         if self.momentum:

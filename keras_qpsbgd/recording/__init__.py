@@ -1,0 +1,29 @@
+"""How the rows and row gradients of a backward pass reach the optimizer.
+
+The QUBO of a layer needs more than the gradient of its kernel: the rows that
+the kernel is multiplied with and the gradient of the loss with respect to the
+product. So the gradient of a binary kernel carries them:
+
+1. `passes`: the layer multiplies with `recorded_product`. When the gradient of
+   the kernel is requested, and only then, its backward function attaches a
+   `Pass` to the gradient tensor that it returns.
+2. `origin`: the optimizer finds the passes of each gradient it receives. In a
+   graph it walks up from the gradient (`walk`), in eager execution it compares
+   the gradient with those of the latest passes (`match`). `carried` is the
+   explicit way from one `tf.function` into another.
+3. `gather`: the passes become one problem, over all calls and replicas.
+
+Nothing is kept between two steps, except the sums of a gradient accumulation,
+which are variables of the optimizer.
+"""
+
+from keras_qpsbgd.recording.carried import RecordedGradient as RecordedGradient
+from keras_qpsbgd.recording.gather import WIDE as WIDE
+from keras_qpsbgd.recording.gather import Sums as Sums
+from keras_qpsbgd.recording.gather import gather as gather
+from keras_qpsbgd.recording.origin import calls_of as calls_of
+from keras_qpsbgd.recording.origin import with_rows as with_rows
+from keras_qpsbgd.recording.passes import BinaryKernel as BinaryKernel
+from keras_qpsbgd.recording.passes import UnknownOrigin as UnknownOrigin
+from keras_qpsbgd.recording.passes import mark_of as mark_of
+from keras_qpsbgd.recording.passes import recorded_product as recorded_product

@@ -1,0 +1,71 @@
+"""Gradients that carry their rows from one `tf.function` into another."""
+
+import tensorflow as tf
+
+from keras_qpsbgd import ops
+
+
+class RecordedCall(tf.experimental.ExtensionType):
+    """An `ops.LayerCall` that a `tf.function` can take and return."""
+
+    rows: tf.Tensor
+    row_gradients: tf.Tensor
+    kept: tf.Tensor
+    batch: tf.Tensor
+
+
+class RecordedGradient(tf.experimental.ExtensionType):
+    """The gradient of a binary kernel with the rows that it is made of.
+
+    `keras_qpsbgd.with_rows` makes it; `QPSBGD.apply` takes it in place of the
+    gradient. It can be added to another one and multiplied or divided by a
+    number.
+    """
+
+    gradient: tf.Tensor
+    calls: tuple[RecordedCall, ...]
+
+    def layer_calls(self):
+        """The `ops.LayerCall`s."""
+        return [
+            ops.LayerCall(call.rows, call.row_gradients, call.kept, call.batch)
+            for call in self.calls
+        ]
+
+    def __add__(self, other):
+        if isinstance(other, (int, float)) and other == 0:
+            return self  # the start of `sum`
+        if not isinstance(other, RecordedGradient):
+            return NotImplemented
+        return RecordedGradient(
+            self.gradient + other.gradient, self.calls + other.calls
+        )
+
+    __radd__ = __add__
+
+    def __mul__(self, factor):
+        return recorded(
+            self.gradient * factor,
+            [ops.scale_call(call, factor) for call in self.layer_calls()],
+        )
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor):
+        return self * (1.0 / divisor)
+
+
+def recorded(gradient, calls):
+    """A `RecordedGradient` of `ops.LayerCall`s."""
+    recorded_calls = []
+    for call in calls:
+        gradients = tf.cast(call.row_gradients, tf.float32)
+        recorded_calls.append(
+            RecordedCall(
+                tf.cast(call.rows, tf.float32),
+                gradients,
+                ops.kept_rows(gradients, call.kept),
+                tf.cast(call.batch, tf.float32),
+            )
+        )
+    return RecordedGradient(gradient, tuple(recorded_calls))

@@ -1,0 +1,179 @@
+"""From the calls of a layer to one problem.
+
+The problem comes in two forms with the same solution. `gram` is the couplings,
+fields, offset and statistics, which are all sums over rows. `rows` keeps the
+rows themselves, for layers with more than `WIDE` inputs: no n x n matrix is
+made (`ridge` makes one if there are more rows than inputs), and searches that
+work on the residual need it. Gradient accumulation sums, so it always has the
+`gram` form: XLA does not let a variable change its shape, and the number of
+rows is not known beforehand.
+"""
+
+import tensorflow as tf
+
+from keras_qpsbgd import ops
+
+WIDE = 256
+
+
+def gather(calls, mark):
+    """The problem of one update and its statistics, over all replicas.
+
+    To be called in replica context.
+
+    Args:
+        calls: list of `ops.LayerCall`, at least one.
+        mark: the `BinaryKernel`.
+
+    Returns:
+        `(Problem, Statistics)`.
+    """
+    calls = [_normalized(call) for call in calls]
+    if mark.num_variables > WIDE:
+        return _read_rows(calls)
+    problem, statistics = _read_gram([_gram(call) for call in calls])
+    if _num_replicas() == 1:
+        rows, gradients = _concatenated(calls)
+        problem = problem._replace(
+            normalized_rows=rows, row_gradients=gradients
+        )
+    return problem, statistics
+
+
+def _normalized(call):
+    return ops.normalize(
+        call.rows, call.row_gradients, call.kept, batch=call.batch
+    )
+
+
+def _concatenated(calls):
+    if len(calls) == 1:
+        return calls[0].normalized_rows, calls[0].row_gradients
+    return (
+        tf.concat([call.normalized_rows for call in calls], axis=0),
+        tf.concat([call.row_gradients for call in calls], axis=0),
+    )
+
+
+def _gram(call):
+    problem = ops.gram_problem(call.normalized_rows, call.row_gradients)
+    return problem, ops.statistics(call)
+
+
+class Sums:
+    """Variables with the sums of all batches of a gradient accumulation.
+
+    Each replica adds to its own copy; they are summed when they are read. No
+    Keras object tracks them, so they are not saved: a partial update is dropped
+    when an optimizer is loaded.
+
+    Args:
+        mark: the `BinaryKernel`.
+    """
+
+    def __init__(self, mark):
+        n, m = mark.num_variables, mark.num_columns
+        shapes = {
+            "couplings": (n, n),
+            "fields": (n, m),
+            "offset": (m,),
+            "max_gradient": (),
+            "counts": (3,),
+        }
+        with tf.init_scope():
+            for name, shape in shapes.items():
+                variable = tf.Variable(
+                    tf.zeros(shape),
+                    trainable=False,
+                    synchronization=tf.VariableSynchronization.ON_READ,
+                    aggregation=tf.VariableAggregation.SUM,
+                    name=f"qubo_{name}",
+                )
+                setattr(self, name, variable)
+
+    def add(self, calls):
+        """Adds the calls of one batch."""
+        for call in calls:
+            problem, statistics = _gram(_normalized(call))
+            self.couplings.assign_add(problem.couplings)
+            self.fields.assign_add(problem.fields)
+            self.offset.assign_add(problem.offset)
+            self.counts.assign_add(tf.stack(statistics[1:]))
+            self.max_gradient.assign(
+                tf.maximum(
+                    self.max_gradient.read_value(), statistics.max_gradient
+                )
+            )
+
+    def gather(self):
+        """The problem of the update and its statistics, over all replicas."""
+        problem = ops.Problem(
+            self.couplings.read_value(),
+            self.fields.read_value(),
+            self.offset.read_value(),
+        )
+        statistics = ops.Statistics(
+            self.max_gradient.read_value(),
+            *tf.unstack(self.counts.read_value(), num=3),
+        )
+        return _read_gram([(problem, statistics)])
+
+    def clear(self):
+        """Starts the next update."""
+        for variable in vars(self).values():
+            variable.assign(tf.zeros(variable.shape))
+
+
+def _read_gram(parts):
+    problems, statistics = zip(*parts)
+    problem = problems[0]
+    if len(problems) > 1:
+        problem = ops.Problem(
+            *(tf.add_n([p[i] for p in problems]) for i in range(3))
+        )
+    statistics = _total(statistics)
+    if _num_replicas() > 1:
+        sums = _all_reduce(list(problem[:3]) + list(statistics[1:]))
+        problem = ops.Problem(*sums[:3])
+        statistics = ops.Statistics(_maximum(statistics[0]), *sums[3:])
+    return problem, statistics
+
+
+def _read_rows(calls):
+    rows, gradients = _concatenated(calls)
+    statistics = _total([ops.statistics(call) for call in calls])
+    if _num_replicas() > 1:
+        context = tf.distribute.get_replica_context()
+        rows = context.all_gather(rows, axis=0)
+        gradients = context.all_gather(gradients, axis=0)
+        statistics = ops.Statistics(
+            _maximum(statistics[0]), *_all_reduce(list(statistics[1:]))
+        )
+    return ops.rows_problem(rows, gradients), statistics
+
+
+def _total(statistics):
+    if len(statistics) == 1:
+        return statistics[0]
+    return ops.Statistics(
+        tf.reduce_max([s.max_gradient for s in statistics]),
+        *(tf.add_n([s[i] for s in statistics]) for i in range(1, 4)),
+    )
+
+
+def _num_replicas():
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def _all_reduce(tensors):
+    return tf.distribute.get_replica_context().all_reduce(
+        tf.distribute.ReduceOp.SUM, tensors
+    )
+
+
+def _maximum(scalar):
+    # `ReduceOp` has no maximum.
+    gathered = tf.distribute.get_replica_context().all_gather(
+        tf.reshape(scalar, (1,)), axis=0
+    )
+    return tf.reduce_max(gathered)
