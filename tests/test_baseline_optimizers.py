@@ -16,7 +16,6 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd import accumulator
 from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.optimizers import Bop
 from keras_qpsbgd.optimizers import ProxQuant
@@ -33,8 +32,12 @@ def loss(y_true, y_pred):
     return 2.0 * y_true * y_pred  # Keras takes the mean over two samples
 
 
-def paper_model(opt=None, **arguments):
-    layer = kq.layers.BinaryDense(1, output_scale=None)
+def paper_model(opt=None, weights=None, **arguments):
+    if weights is None:
+        weights = "latent" if isinstance(opt, ProxQuant) else "binary"
+    layer = kq.layers.BinaryDense(
+        1, output_scale=None, training_weights=weights
+    )
     model = keras.Sequential([keras.layers.InputLayer((4,)), layer])
     restart(model)
     if opt is not None:
@@ -59,12 +62,6 @@ def one_loss(model):
     """The loss of one step from the start."""
     restart(model)
     return float(np.ravel(model.train_on_batch(X, T))[0])
-
-
-def wrapper():
-    if _keras.KERAS_3:
-        return keras.optimizers.LossScaleOptimizer
-    return keras.mixed_precision.LossScaleOptimizer
 
 
 def test_sign_sgd():
@@ -135,9 +132,7 @@ def test_prox_quant_with_a_schedule():
 
 
 def test_prox_quant_in_a_loop():
-    """The first trace did not know of the optimizer, and is not run."""
-    model = paper_model()
-    # An inner optimizer with state creates variables, and that would do.
+    model = paper_model(weights="latent")
     opt = ProxQuant(0.5, 0.25, real_optimizer="sgd")
 
     @tf.function
@@ -152,44 +147,46 @@ def test_prox_quant_in_a_loop():
     assert kernel(model) == PROX[0]
 
 
-def test_forward_follows_the_optimizer_of_the_model():
-    """All optimizers are alive all the time, as in a notebook."""
-    prox, adam, qpsbgd = (
-        ProxQuant(),
-        keras.optimizers.Adam(),
-        QPSBGD(backend="sign"),
-    )
+def test_training_weights_are_a_switch():
     model = paper_model()
+    layer = model.layers[-1]
     found = []
-    for opt in (prox, adam, prox, qpsbgd, SignSGD(), prox):
+    for weights, opt in (
+        ("latent", ProxQuant()),
+        ("latent", keras.optimizers.Adam()),
+        ("binary", keras.optimizers.Adam()),
+        ("binary", QPSBGD(backend="sign")),
+    ):
+        layer.training_weights = weights
         model.compile(opt, loss, run_eagerly=True)
         found.append(one_loss(model))
-    assert found == [LATENT, SIGN, LATENT, SIGN, SIGN, LATENT]
-    # In a loop it is the one that was built on the kernel last.
-    restart(model)
-    for opt, expected in ((ProxQuant(), LATENT), (qpsbgd, SIGN)):
-        opt.build(model.trainable_variables)
-        assert tf.reduce_mean(loss(T, model(X))).numpy() == expected
+        restart(model)
+        assert model.evaluate(X, T, verbose=0) == SIGN
+    assert found == [LATENT, LATENT, SIGN, SIGN]
+    config = layer.get_config()
+    assert config["training_weights"] == "binary"
+    config["training_weights"] = "latent"
+    assert type(layer).from_config(config).training_weights == "latent"
+    with pytest.raises(ValueError, match="`training_weights`.*Received: "):
+        layer.training_weights = "real"
 
 
-@pytest.mark.once
-def test_forward_follows_an_optimizer_beside_the_compiled_one():
-    class Own(keras.Sequential):
-        def train_step(self, data):
-            x, y = data
-            with tf.GradientTape() as tape:
-                value = tf.reduce_mean(loss(y, self(x, training=True)))
-            grads = tape.gradient(value, self.trainable_variables)
-            self.other.apply_gradients(zip(grads, self.trainable_variables))
-            return {"value": value}
-
-    layer = kq.layers.BinaryDense(1, output_scale=None)
-    model = Own([keras.layers.InputLayer((4,)), layer])
-    model.compile("sgd")
-    model.other = ProxQuant(0.5, 0.25)
-    restart(model)
-    assert model.fit(X, T, verbose=0).history["value"] == [LATENT]
-    assert kernel(model) == PROX[0]
+@pytest.mark.parametrize(
+    "make, weights",
+    [
+        (ProxQuant, "binary"),
+        (SignSGD, "latent"),
+        (Bop, "latent"),
+        (QPSBGD, "latent"),
+    ],
+)
+def test_optimizers_refuse_the_other_training_weights(make, weights):
+    model = paper_model(weights=weights)
+    name = model.layers[-1].name
+    with pytest.raises(
+        ValueError, match=f"`training_weights=.*`{name}`.*Received: .*{weights}"
+    ):
+        make().build(model.trainable_variables)
 
 
 @pytest.mark.parametrize(
@@ -214,12 +211,10 @@ def test_latent_forward_of_every_layer(layer, inputs):
             outputs.append(layer(inputs, training=training).numpy())
         return np.unique(outputs[1] / outputs[0]).tolist()
 
-    owner = accumulator.Owner(forward="latent")
-    layer.kernel.qubo_accumulator.claim(owner)
+    assert ratio(True) == ratio(None) == ratio(False) == [1.0]
+    layer.training_weights = "latent"
     assert ratio(True) == ratio(None) == [2.0]
     assert ratio(False) == [1.0]
-    del owner
-    assert ratio(True) == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -234,8 +229,9 @@ def test_latent_forward_of_every_layer(layer, inputs):
 def test_save_load_continue(tmp_path, make):
     """To the bit, schedule, state and forward included."""
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 20)
-    model = paper_model()
-    model.compile(make(schedule), "mse", run_eagerly=True)
+    opt = make(schedule)
+    model = paper_model(opt)
+    model.compile(opt, "mse", run_eagerly=True)
     model.train_on_batch(X, T)
     path = str(tmp_path / "model.keras")
     model.save(path)
@@ -274,8 +270,10 @@ STEPS = [
 @pytest.mark.parametrize("make, expected", STEPS, ids=[c.__name__ for c in ALL])
 def test_same_step_with_what_keras_adds(make, expected):
     """Loss scaling, averages, weight decay and clipping of real variables."""
-    scaled = paper_model(wrapper()(make()), run_eagerly=True)
-    assert one_loss(scaled) == (LATENT if make().name == "prox_quant" else SIGN)
+    latent = make().name == "prox_quant"
+    weights = "latent" if latent else "binary"
+    scaled = paper_model(tools.loss_scaled(make()), weights, run_eagerly=True)
+    assert one_loss(scaled) == (LATENT if latent else SIGN)
     assert kernel(scaled) == expected
     decayed = paper_model(
         make(weight_decay=0.5, clipnorm=0.01, use_ema=True), run_eagerly=True

@@ -14,7 +14,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd import accumulator
+from keras_qpsbgd import recording
 from keras_qpsbgd.layers import adjacency
 
 NODES, FEATURES, CHANNELS, GRAPHS = 7, 4, 3, 2
@@ -45,8 +45,6 @@ def dense(a):
 
 def recorded(layer, x, a, weight=None, seed=0):
     """The problem of one backward pass, and the gradient of the product."""
-    recorder = accumulator.Recorder(on_host=False)
-    accumulator.begin_pass(recorder)
     rng = np.random.default_rng(seed)
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -57,9 +55,9 @@ def recorded(layer, x, a, weight=None, seed=0):
         weight = tf.cast(weight, y.dtype)[:, None]
         loss = tf.reduce_mean((y - target) ** 2 * weight)
     gradients = tape.gradient(loss, [x, layer.kernel])
-    one_pass = accumulator.end_pass(recorder)
-    problem = layer.kernel.qubo_accumulator.read(one_pass)[0]
-    return problem, gradients
+    mark = recording.mark_of(layer.kernel)
+    calls = recording.calls_of(gradients[1], mark)
+    return recording.gather(calls, mark)[0], gradients
 
 
 def conv(cls=kq.layers.BinaryGraphConv, **arguments):
@@ -199,13 +197,11 @@ def test_masked_nodes(rank):
     assert layer.compute_mask([x, a], [given, None]) is given
     assert layer.compute_mask([x, a], [None, None]) is None
 
-    recorder = accumulator.Recorder(on_host=False)
-    accumulator.begin_pass(recorder)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(layer([x, a], mask=[given, None]) ** 2)
-    tape.gradient(loss, layer.kernel)
-    (calls,) = accumulator.end_pass(recorder).calls.values()
-    kept = tf.reduce_any(calls[0].row_gradients != 0, axis=1)
+    gradient = tape.gradient(loss, layer.kernel)
+    (call,) = recording.calls_of(gradient, recording.mark_of(layer.kernel))
+    kept = tf.reduce_any(call.row_gradients != 0, axis=1)
     kept = tf.reshape(kept, (GRAPHS, NODES)).numpy()
     assert not kept[0, -2:].any() and kept[1].any()
 
@@ -326,12 +322,11 @@ def test_inference_records_nothing():
     x, a = graph()
     layer = conv()
     layer([x, a])
-    recorder = accumulator.Recorder(on_host=False)
-    accumulator.begin_pass(recorder)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(layer([x, a], training=False))
-    tape.gradient(loss, layer.kernel)
-    assert not accumulator.end_pass(recorder).calls
+    gradient = tape.gradient(loss, layer.kernel)
+    with pytest.raises(recording.UnknownOrigin):
+        recording.calls_of(gradient, recording.mark_of(layer.kernel))
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -355,13 +350,12 @@ def test_fit_without_spektral(monkeypatch, sparse):
 @pytest.mark.once
 def test_xla_where_the_adjacency_is_dense():
     x, a = graph()
-    model = functional(check_adjacency=False)
+    model = functional()
     model.compile(tools.optimizer(), tools.loss(), jit_compile=True)
     data = tf.data.Dataset.from_tensors(((x, a), np.arange(NODES) % CHANNELS))
     model.fit(data, verbose=0)
     assert model.jit_compile is True
-    assert not functional().layers[-1].supports_jit
-    assert not functional(True, check_adjacency=False).layers[-1].supports_jit
+    assert not functional(True).layers[-1].supports_jit
 
 
 @pytest.mark.skipif(

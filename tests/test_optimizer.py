@@ -1,4 +1,5 @@
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -8,9 +9,10 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd import accumulator
 from keras_qpsbgd import ops
+from keras_qpsbgd import recording
 from keras_qpsbgd.optimizers.gradient_scale import GradientScale
+from keras_qpsbgd.recording import problems
 
 
 def one_layer(units=2, inputs=3, **arguments):
@@ -345,24 +347,26 @@ def test_frozen_layer_beside_a_trained_one():
     assert not np.array_equal(found[1], last)
 
 
-def test_raw_and_batch_refuse_a_loss_scale_optimizer():
-    x, y = tools.data()
-    wrapper = (
-        keras.optimizers.LossScaleOptimizer
-        if _keras.KERAS_3
-        else keras.mixed_precision.LossScaleOptimizer
-    )
-    model = tools.small_model()
-    opt = wrapper(tools.optimizer(gradient_scale="batch"))
-    with pytest.raises(ValueError, match="`gradient_scale`.*Received"):
-        tools.fit(model, opt, x, y)
+@pytest.mark.parametrize("scale", ["batch", "raw"])
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+@pytest.mark.filterwarnings("ignore:gradient_scale")
+def test_scales_that_depend_on_the_loss_under_a_loss_scale_optimizer(
+    scale, eager
+):
+    """The gradient that they see is the one that the wrapper has unscaled."""
+    seed = tools.CLEAR_CUT[scale]
+    x, y = tools.data(seed)
+    expected = tools.clear_cut_fit(seed, gradient_scale=scale)
+    opt = tools.loss_scaled(tools.optimizer(gradient_scale=scale))
+    found = tools.fit(tools.small_model(seed), opt, x, y, run_eagerly=eager)
+    tools.assert_equal(found, expected)
 
 
 @pytest.mark.once
 def test_wide_layers_keep_rows_and_learn():
-    """Wider than `WIDE`: the rows form, by sweeps, and no n x n variable."""
+    """Wider than `WIDE`: the rows form, by sweeps."""
     rng = np.random.default_rng(0)
-    n = accumulator.WIDE + 44
+    n = recording.WIDE + 44
     w = rng.choice([-1.0, 1.0], size=(n,))
     x = rng.normal(size=(256, n)).astype("float32")
     y = (x @ w > 0).astype("int32")
@@ -370,18 +374,17 @@ def test_wide_layers_keep_rows_and_learn():
     model.compile(kq.QPSBGD(0.01, seed=0), tools.loss(), metrics=["accuracy"])
     history = model.fit(x, y, batch_size=32, epochs=8, verbose=0).history
     assert history["accuracy"][-1] > 0.8
-    assert model.layers[-1].kernel.qubo_accumulator.sums is None
 
 
 def test_wide_layers_agree_with_the_gram_form(monkeypatch):
     """Same problem in both forms, here with a backend that reads either."""
     rng = np.random.default_rng(0)
-    n = accumulator.WIDE + 4
+    n = recording.WIDE + 4
     x = rng.normal(size=(32, n)).astype("float32")
     y = rng.integers(3, size=(32,))
     found = []
-    for wide in (accumulator.WIDE, 10**6):
-        monkeypatch.setattr(accumulator, "WIDE", wide)
+    for wide in (recording.WIDE, 10**6):
+        monkeypatch.setattr(problems, "WIDE", wide)
         keras.utils.set_random_seed(0)
         model = one_layer(3, n)
         eager_fit(model, tools.optimizer(backend="sign"), x, y, tools.loss())
@@ -503,29 +506,23 @@ def test_missing_gradient_warns():
     opt.apply([], [])
 
 
-def test_another_optimizer_takes_over_and_the_old_one_lets_go():
+def test_host_backend_under_xla_says_what_to_do():
     x, y = tools.data()
     model = tools.small_model()
-    first, second = tools.optimizer(), tools.optimizer()
-    acc = model.layers[-1].kernel.qubo_accumulator
-    first.build(model.trainable_variables)
-    tools.gradients(model, x, y)
-    assert np.any(acc.sums.couplings.numpy())
-    second.build(model.trainable_variables)
-    assert acc.sums is None and acc.owner is second._recorder
-    del second
-    assert acc.owner is None
-    tools.gradients(model, x, y)
-    assert acc.sums is None
-
-
-def test_host_backend_keeps_the_model_out_of_xla():
-    layer = kq.layers.BinaryDense(2)
-    assert layer.supports_jit
     opt = tools.optimizer(backend=tools.GapBackend())
-    assert not layer.supports_jit
-    del opt
-    assert layer.supports_jit
+    with pytest.raises(ValueError, match="`gap`.*jit_compile=False.*Received"):
+        tools.fit(model, opt, x, y, jit_compile=True)
+
+
+def test_host_backend_leaves_other_models_alone():
+    x, y = tools.data()
+    host = tools.optimizer(backend=tools.GapBackend())
+    tools.fit(tools.small_model(), host, x, y)
+    model = tools.small_model()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.compile(tools.optimizer(), tools.loss(), jit_compile=True)
+    assert all(getattr(layer, "supports_jit", True) for layer in model.layers)
 
 
 def test_config_and_pickle():

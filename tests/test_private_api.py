@@ -2,7 +2,6 @@
 
 import warnings
 
-import numpy as np
 import pytest
 import tensorflow as tf
 import tools
@@ -10,126 +9,88 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
+from keras_qpsbgd import recording
+from keras_qpsbgd.recording import passes
 
 
-def test_a_variable_makes_tf_function_trace_again():
-    traces = []
-
-    @tf.function
-    def function(x):
-        traces.append(len(traces))
-        if len(traces) == 1:
-            _keras.trace_again()
-        return x + float(len(traces))
-
-    assert function(tf.constant(0.0)) == 2.0
-    assert len(traces) == 2
-
-
-def test_while_gradient_is_recognised():
-    seen = []
-
-    @tf.custom_gradient
-    def spy(x):
-        def backward(upstream):
-            seen.append(_keras.inside_while_gradient())
-            return upstream
-
-        return tf.identity(x), backward
+def test_captures_lead_out_of_inner_functions():
+    """The walk from a gradient goes on outside a branch of `tf.cond`."""
+    found = []
 
     @tf.function
-    def function(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = spy(x)
-            y = tf.while_loop(
-                lambda i, y: i < 2, lambda i, y: (i + 1, spy(y)), (0, y)
-            )[1]
-        return tape.gradient(y, x)
+    def outer(x, y):
+        inside = x * 2.0
 
-    function(tf.constant(1.0))
-    assert set(seen) == {True, False}
+        def branch():
+            inner = tf.identity(inside).op.inputs[0]
+            assert inner is not inside
+            found.append(_keras.captured_from(inner) is inside)
+            return inner
 
+        tf.cond(y > 0, branch, lambda: x)
+        found.append(_keras.captured_from(x))
 
-def test_loss_scale_optimizer_is_recognised():
-    seen = []
-
-    class Spy(keras.optimizers.SGD):
-        def apply_gradients(self, *args, **kwargs):
-            seen.append(_keras.inside_loss_scale_optimizer())
-            return super().apply_gradients(*args, **kwargs)
-
-        def apply(self, grads, trainable_variables=None):
-            seen.append(_keras.inside_loss_scale_optimizer())
-            return super().apply(grads, trainable_variables)
-
-    wrapper = (
-        keras.optimizers.LossScaleOptimizer
-        if _keras.KERAS_3
-        else keras.mixed_precision.LossScaleOptimizer
-    )
-    for opt, expected in ((Spy(), False), (wrapper(Spy()), True)):
-        seen.clear()
-        model = keras.Sequential([keras.layers.Dense(1)])
-        model.compile(opt, "mse", run_eagerly=True)
-        model.fit(np.ones((2, 2)), np.ones((2, 1)), verbose=0)
-        assert seen[0] is expected
+    outer(tf.constant(1.0), tf.constant(1.0))
+    assert found[0] is True and found[-1] is None
 
 
-def test_optimizers_of_the_model_in_fit():
-    """Found through the frame of `train_step`, on the way to every layer."""
-    seen = []
+def test_handles_of_variables_are_recognised():
+    found = []
+    layers = [keras.layers.Dense(1) for _ in range(2)]
+    for layer in layers:
+        layer.build((None, 1))
 
-    class Spy(keras.layers.Dense):
-        def call(self, inputs):
-            seen.append(_keras.training_optimizers())
-            return super().call(inputs)
+    @tf.function
+    def function():
+        read = tf.convert_to_tensor(layers[0].kernel)
+        while read.op.type != "ReadVariableOp":
+            read = read.op.inputs[0]
+        handle = _keras.captured_from(read.op.inputs[0])
+        for layer in layers:
+            found.append(_keras.is_handle_of(handle, layer.kernel))
 
-    wrapper = (
-        keras.optimizers.LossScaleOptimizer
-        if _keras.KERAS_3
-        else keras.mixed_precision.LossScaleOptimizer
-    )
-    opt = keras.optimizers.SGD()
-    model = keras.Sequential([keras.layers.InputLayer((2,)), Spy(1)])
-    model.compile(wrapper(opt), "mse")
-    others = [keras.optimizers.SGD() for _ in range(3)]
-    model.one, model.more = others[0], {"a": [others[1], others[2]]}
-    x, y = np.ones((2, 2)), np.ones((2, 1))
-    model(x)
-    model.evaluate(x, y, verbose=0)
-    assert set(seen) == {None}
-    seen.clear()
-    model.fit(x, y, verbose=0)
-    assert seen
-    for found in seen:
-        assert found[0] is opt
-        assert all(any(o is f for f in found) for o in others)
+    function()
+    assert found == [True, False]
 
 
-def test_keras_announces_the_pass_before_the_gradients():
-    """`scale_loss` in Keras 3, `compute_gradients` in legacy Keras."""
-    order = []
+def test_xla_is_recognised():
+    found = []
 
-    class Spy(kq.QPSBGD):
-        def scale_loss(self, loss):
-            order.append("announced")
-            return super().scale_loss(loss)
+    @tf.function(jit_compile=True)
+    def compiled(x):
+        found.append(_keras.inside_xla())
+        tf.cond(
+            x > 0, lambda: found.append(_keras.inside_xla()) or x, lambda: x
+        )
+        return x
 
-        def compute_gradients(self, loss, var_list, tape=None):
-            order.append("announced")
-            return super().compute_gradients(loss, var_list, tape)
+    @tf.function
+    def plain(x):
+        found.append(_keras.inside_xla())
+        return x
 
-        def apply(self, grads, trainable_variables=None):
-            order.append("applied")
-            return super().apply(grads, trainable_variables)
+    compiled(tf.constant(1.0))
+    plain(tf.constant(1.0))
+    found.append(_keras.inside_xla())
+    assert found == [True, True, False, False]
 
+
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+def test_gradients_keep_what_is_attached_to_them(eager):
+    """TensorFlow passes gradient tensors on as the objects that they are."""
     model = tools.small_model()
-    tools.fit(model, Spy(backend="sign"), *tools.data(), run_eagerly=True)
-    assert order == ["announced", "applied"] * tools.STEPS
-    # Nothing had to go through variables.
-    for layer in model.layers[-2:]:
-        assert layer.kernel.qubo_accumulator.sums is None
+    x, y = tools.data()
+    found = []
+
+    def look():
+        for layer in model.layers[-2:]:
+            grads = tools.gradients(model, x, y)
+            pairs = zip(grads, model.trainable_variables)
+            (grad,) = [g for g, v in pairs if v is layer.kernel]
+            found.append(passes.pass_of(grad, recording.mark_of(layer.kernel)))
+
+    look() if eager else tf.function(look)()
+    assert len(found) == 2 and None not in found
 
 
 def test_attributes_of_keras_optimizers():

@@ -2,24 +2,20 @@
 
 import concurrent.futures
 import contextlib
-import gc
 import io
 import logging
 import sys
 import threading
 import time
 import types
-import weakref
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tools
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import callbacks
 from keras_qpsbgd.backends import progress
-from keras_qpsbgd.optimizers import first_step
 
 SHOWN = "Solving for "
 
@@ -117,7 +113,6 @@ def test_line_below_the_bar(terminal):
     assert is_clean(terminal)
     seconds = model.optimizer.host_progress.seconds
     assert history.history["solver_s"] == [pytest.approx(seconds / 2)]
-    assert model.optimizer._steps_taken() == (2, 0, 2)
     # The running bar of a narrow terminal has no room for it.
     bars = text.split("\n")
     assert "solver_s" not in "".join(bars[:-2])
@@ -253,102 +248,14 @@ def test_blocks_and_samplers_tell_their_columns():
     assert "3 of 3 columns" in text
 
 
-# The first step
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """The five seconds are over when the test says so."""
-    over = threading.Event()
-    sleep = types.SimpleNamespace(sleep=lambda seconds: over.wait(20))
-    monkeypatch.setattr(first_step, "time", sleep)
-
-    def end():
-        over.set()
-        for thread in threading.enumerate():
-            if thread.name == first_step.THREAD:
-                thread.join(20)
-
-    yield end
-    end()
-
-
-@pytest.fixture(autouse=True)
-def logger_is_on(monkeypatch):
-    """Packages that configure logging, dask is one, turn loggers off."""
-    logger = logging.getLogger("keras_qpsbgd")
-    monkeypatch.setattr(logger, "disabled", False)
-
-
-def messages(caplog):
-    return [r for r in caplog.records if "being compiled" in r.message]
-
-
-class SlowSearch(kq.backends.GraphBackend):
-    """Takes long to trace."""
-
-    name = "slow_search"
-
-    def __init__(self, during):
-        super().__init__()
-        self.during = during
-
-    def get_config(self):
-        return {"of": id(self)}  # shares nothing that was compiled
-
-    def search(self, problem, seed):
-        self.during()
-        return -tf.sign(problem.fields)
-
-
-def test_compiling_is_announced_once(clock, caplog):
-    backend = SlowSearch(clock)
+def test_compiling_is_logged_once(caplog):
     x, y = tools.data()
-    model = tools.small_model()
-    model.compile(tools.optimizer(backend=backend), tools.loss())
-    for _ in range(2):
-        model.fit(x[:6], y[:6], verbose=0)
-    assert len(messages(caplog)) == 1
-    assert caplog.records[0].name == "keras_qpsbgd"
-    assert caplog.records[0].levelno == logging.WARNING
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    "steps, inside, announced",
-    [
-        ([0, 0], True, True),
-        ([0, 1], True, False),  # the step is done
-        ([0, 0], False, False),  # it has failed, or was only traced
-    ],
-)
-def test_what_is_announced(clock, caplog, steps, inside, announced):
-    steps = iter(steps)
-    # As a replica is traced: by a thread that ends while the main one waits.
-    with concurrent.futures.ThreadPoolExecutor(1) as threads:
-        threads.submit(
-            first_step.announce_if_slow, lambda: lambda: next(steps)
-        ).result()
-    if inside:
-        tf.nest.map_structure(lambda _: clock(), 0)
-    else:
-        clock()
-    assert bool(messages(caplog)) == announced
-
-
-def test_a_host_solver_at_work_is_not_announced(clock, caplog):
-    backend = Slow(clock)
-    fit(io.StringIO(), backend, watched=False, verbose=0)
-    assert not messages(caplog)
-
-
-@pytest.mark.once
-def test_waiting_keeps_no_optimizer_alive(clock, caplog):
-    opt = tools.optimizer()
-    opt._announce_if_slow()
-    reference = weakref.ref(opt)
-    del opt
-    gc.collect()
-    assert reference() is None
-    clock()
-    assert not messages(caplog)
+    logger = logging.getLogger("keras_qpsbgd")
+    logger.disabled = False  # dask turns loggers off
+    with caplog.at_level(logging.INFO, "keras_qpsbgd"):
+        model = tools.small_model()
+        model.compile(tools.optimizer(), tools.loss())
+        for _ in range(2):
+            model.fit(x[:6], y[:6], verbose=0)
+    found = [r for r in caplog.records if "compiled" in r.message]
+    assert len(found) == 1 and found[0].levelno == logging.INFO

@@ -127,6 +127,13 @@ def clear_cut_fit(seed, **arguments):
     return found
 
 
+def loss_scaled(opt, **arguments):
+    """An optimizer in the loss-scaling wrapper of either Keras."""
+    if hasattr(keras.optimizers, "LossScaleOptimizer"):
+        return keras.optimizers.LossScaleOptimizer(opt, **arguments)
+    return keras.mixed_precision.LossScaleOptimizer(opt, **arguments)
+
+
 def tf_variable(variable):
     """The `tf.Variable` behind a Keras variable."""
     value = getattr(variable, "value", variable)

@@ -1,5 +1,6 @@
 """QP-SBGD as a Keras optimizer."""
 
+import logging
 import random
 import warnings
 import weakref
@@ -16,6 +17,8 @@ from keras_qpsbgd.backends.report import SolverReport
 from keras_qpsbgd.optimizers import branches
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from keras_qpsbgd.optimizers.gradient_scale import GradientScale
+
+_logger = logging.getLogger("keras_qpsbgd")
 
 
 @_keras.register
@@ -146,6 +149,12 @@ class QPSBGD(BinaryOptimizer):
         for backend in filter(None, (self.backend, self._fallback)):
             for mark in self._binary.values():
                 backend.check(mark.num_variables, mark.num_columns)
+        if not self._on_host:
+            _logger.info(
+                "The search of `%s` is compiled in the first training step, "
+                "once for each shape of a layer; this can take some seconds.",
+                self.backend.name,
+            )
         self._checked = True
 
     def _check_xla(self):

@@ -11,19 +11,19 @@ product. So the gradient of a binary kernel carries them:
    graph it walks up from the gradient (`walk`), in eager execution it compares
    the gradient with those of the latest passes (`match`). `carried` is the
    explicit way from one `tf.function` into another.
-3. `gather`: the passes become one problem, over all calls and replicas.
+3. `problems`: the passes become one problem, over all calls and replicas.
 
 Nothing is kept between two steps, except the sums of a gradient accumulation,
 which are variables of the optimizer.
 """
 
 from keras_qpsbgd.recording.carried import RecordedGradient as RecordedGradient
-from keras_qpsbgd.recording.gather import WIDE as WIDE
-from keras_qpsbgd.recording.gather import Sums as Sums
-from keras_qpsbgd.recording.gather import gather as gather
 from keras_qpsbgd.recording.origin import calls_of as calls_of
 from keras_qpsbgd.recording.origin import with_rows as with_rows
 from keras_qpsbgd.recording.passes import BinaryKernel as BinaryKernel
 from keras_qpsbgd.recording.passes import UnknownOrigin as UnknownOrigin
 from keras_qpsbgd.recording.passes import mark_of as mark_of
 from keras_qpsbgd.recording.passes import recorded_product as recorded_product
+from keras_qpsbgd.recording.problems import WIDE as WIDE
+from keras_qpsbgd.recording.problems import Sums as Sums
+from keras_qpsbgd.recording.problems import gather as gather
