@@ -237,7 +237,7 @@ def test_model_that_does_not_name_training(reference):
 
 @pytest.mark.once
 def test_layer_inside_a_function():
-    """The backward pass of an inner function goes through variables."""
+    """What the backward pass of an inner function knows stays in it."""
 
     class Inner(keras.Model):
         def __init__(self):
@@ -252,10 +252,10 @@ def test_layer_inside_a_function():
             return self.forward(x)
 
     model = Inner()
-    found = tools.fit(model, tools.optimizer(), *tools.data())
-    del found
-    expected = tools.clear_cut_fit(tools.CLEAR_CUT["max"])
-    tools.assert_equal(tools.kernels(model.net), expected)
+    before = tools.kernels(model.net)
+    with pytest.warns(UserWarning, match="is held.*another `tf.function`"):
+        tools.fit(model, tools.optimizer(), *tools.data())
+    tools.assert_equal(tools.kernels(model.net), before)
 
 
 def test_layer_inside_a_while_loop_is_refused():

@@ -59,6 +59,8 @@ def oracle(kernel, layer_passes, kappa=4.0):
     candidates = tools.all_states(z.shape[1])
     states, gap = np.zeros(kernel.shape), np.inf
     for column in range(v.shape[1]):
+        if np.abs(v[:, column]).max() < 1e-5 * kappa:
+            continue  # rounding noise: a unit with equal outgoing weights
         energies = ((v[:, [column]] - z @ candidates) ** 2).sum(axis=0)
         best, second = np.sort(energies)[:2]
         random = (v[:, column] ** 2).sum() + (z**2).sum()
@@ -376,7 +378,7 @@ def test_a_second_optimizer_alternates(where, other):
 def test_train_on_batch_and_custom_train_step(eager):
     class Custom(keras.Sequential):
         def train_step(self, data):
-            x, y = data
+            x, y = data[:2]
             with tf.GradientTape() as tape:
                 value = tools.loss()(y, self(x, training=True))
             with tf.GradientTape() as other:
@@ -555,7 +557,9 @@ def test_interrupt_between_loss_and_update(eager):
     x, y = tools.data()
     with pytest.raises(KeyboardInterrupt):
         model.fit(x, y, verbose=0)
-    # The same optimizer goes on.
+    # The same optimizer goes on. Keras must compile again after an exception
+    # in the first trace, whatever the optimizer.
+    model.compile(opt, tools.loss(), run_eagerly=eager)
     (one,), expected = clear_batches(model, 1)
     model.train_on_batch(*one)
     assert_step(model, expected)
@@ -599,8 +603,9 @@ def test_training_goes_on_after_an_exception(where, eager):
         )
 
     backend = Solver() if where == "solver" else "native"
+    opt = tools.optimizer(backend=backend)
     model = tools.small_model()
-    model.compile(tools.optimizer(backend=backend), loss, run_eagerly=eager)
+    model.compile(opt, loss, run_eagerly=eager)
     x, y = tools.data()
     before = tools.kernels(model)
     callbacks = [Failing()] if where == "callback" else []
@@ -610,6 +615,9 @@ def test_training_goes_on_after_an_exception(where, eager):
         model.fit(x, y, batch_size=6, verbose=0, callbacks=callbacks)
     if where != "callback":
         tools.assert_equal(tools.kernels(model), before)
+    if where == "loss" and not eager:
+        # Keras asks for it after an exception in the first trace.
+        model.compile(opt, loss)
     (one,), expected = clear_batches(model, 1)
     model.fit(*one, verbose=0)
     assert_step(model, expected)
@@ -626,8 +634,8 @@ class Overflowing(keras.layers.Layer):
 
     def call(self, x, training=None):
         # The first feature is 100 in a batch that is to overflow.
-        large = tf.cast(tf.reduce_any(x == 100.0), x.dtype)
-        self.add_loss(tf.convert_to_tensor(self.weight) * large * 1e36)
+        large = tf.where(tf.reduce_any(x == 100.0), 1e36, 0.0)
+        self.add_loss(tf.convert_to_tensor(self.weight) * large)
         return tf.where(x == 100.0, tf.ones_like(x), x)
 
 
