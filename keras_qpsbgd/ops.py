@@ -20,7 +20,6 @@ Annealed Binary Gradients", BMVC 2024, https://arxiv.org/abs/2310.15128
 from typing import NamedTuple
 from typing import Optional
 
-import numpy as np
 import tensorflow as tf
 
 # Share of its terms below which a field, summed in float32, is rounding error.
@@ -77,8 +76,8 @@ def without_rounding_noise(gradient, upstream, feature_axis):
     that is \(\pm \sum_k v_{bk}\), and zero before a softmax. In floating-point
     arithmetic a rounding error remains, of another value for another order of
     summation. The layer below would take it for a gradient: the size of a
-    gradient does not matter to a binary step. So inputs whose gradient is, in
-    all rows, within rounding errors of what it is a sum of get zero.
+    gradient does not matter to a binary step. So an input gets zero if its
+    gradient, over all rows, is within rounding errors of what it is a sum of.
 
     Args:
         gradient: gradient of the inputs.
@@ -89,12 +88,22 @@ def without_rounding_noise(gradient, upstream, feature_axis):
         return gradient
     axes = list(range(gradient.shape.rank))
     axes.pop(feature_axis)
-    size = tf.cast(
-        tf.reduce_max(tf.abs(gradient), axis=axes, keepdims=True), tf.float32
-    )
-    terms = tf.cast(tf.reduce_max(tf.abs(upstream)), tf.float32)
-    noise = (size <= rounding(gradient.dtype) * terms) & (terms < np.inf)
+    size, terms = gradient, upstream
+    if gradient.dtype.size < 4:  # squares overflow in half precision
+        size, terms = tf.cast(size, tf.float32), tf.cast(terms, tf.float32)
+    size = tf.reduce_sum(tf.square(size), axis=axes, keepdims=True)
+    half = tf.nn.l2_loss(terms)  # of the sum of squares
+    # Strictly: infinite terms hide nothing.
+    noise = size < 2.0 * rounding(gradient.dtype) ** 2 * half
     return tf.where(noise, tf.zeros((), gradient.dtype), gradient)
+
+
+def may_cancel(outgoing):
+    """Whether this many random weights of +1 and -1 are ever all equal.
+
+    With more than 32 of them it does not happen; with one there is no sum.
+    """
+    return 1 < outgoing <= 32
 
 
 def rounding(dtype):

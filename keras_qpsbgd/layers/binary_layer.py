@@ -159,7 +159,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
                 inputs,
                 self._multiply,
                 self._layer_call,
-                self._feature_axis(inputs),
+                self._noisy_axis(inputs),
             )
         if self.output_scale == "fan_in":
             fan_in = math.prod(kernel.shape) // kernel.shape[-1]
@@ -169,17 +169,23 @@ class BinaryLayer(_keras.keras.layers.Layer):
     def _multiply(self, inputs, weights):
         return self.binary_call(inputs, tf.cast(weights, self.compute_dtype))
 
-    def _feature_axis(self, inputs):
-        """The axis of `inputs` that counts the features of a row.
+    def _noisy_axis(self, inputs):
+        """The feature axis of `inputs` if their gradient may be noise alone.
 
-        `None` if the layer has no rows in closed form.
+        `None` if the layer has no rows in closed form, or if all weights that
+        go out of one input are hardly ever equal (`ops.may_cancel`).
         """
         if not self._has_rows() or not tf.is_tensor(inputs):
             return None
         if not inputs.dtype.is_floating or not inputs.shape.rank:
             return None
         first = getattr(self, "data_format", None) == "channels_first"
-        return 1 if first else inputs.shape.rank - 1
+        axis = 1 if first else inputs.shape.rank - 1
+        weights = self._mark.num_variables * self._mark.num_columns
+        features = inputs.shape[axis]
+        if features is None or not ops.may_cancel(weights // features):
+            return None
+        return axis
 
     def _layer_call(self, inputs, weights, upstream):
         batch = tf.shape(tf.nest.flatten(inputs)[0])[0]

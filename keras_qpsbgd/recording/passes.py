@@ -94,7 +94,7 @@ def carries_pass(tensor):
     return hasattr(tensor, _PASS)
 
 
-def recorded_product(mark, kernel, inputs, multiply, make_call, feature_axis):
+def recorded_product(mark, kernel, inputs, multiply, make_call, noisy_axis):
     """The product with the sign of a kernel, whose gradient is recorded.
 
     The backward pass through the product reaches kernel and inputs by ordinary
@@ -111,7 +111,7 @@ def recorded_product(mark, kernel, inputs, multiply, make_call, feature_axis):
         multiply: function of `inputs` and the binary kernel.
         make_call: function of `inputs`, the binary kernel and V that returns
             the `ops.LayerCall`.
-        feature_axis: axis of the features of `inputs`, whose gradient is freed
+        noisy_axis: axis of the features of `inputs`, whose gradient is freed
             from rounding noise; `None` leaves it as it is.
     """
 
@@ -124,15 +124,15 @@ def recorded_product(mark, kernel, inputs, multiply, make_call, feature_axis):
         return gradient
 
     def silence(gradient, upstream):
-        return ops.without_rounding_noise(gradient, upstream, feature_axis)
+        return ops.without_rounding_noise(gradient, upstream, noisy_axis)
 
     binary, ticket = _watched(kernel, ops.sign, attach)
     tickets = [ticket]
     watched_inputs = inputs
-    if feature_axis is not None:
+    if noisy_axis is not None:
         watched_inputs, ticket = _watched(inputs, tf.identity, silence)
         tickets.append(ticket)
-    return _with_tickets(multiply(watched_inputs, binary), tickets)
+    return _with_tickets(multiply(watched_inputs, binary), *tickets)
 
 
 def _watched(tensor, forward, on_gradient):
@@ -154,24 +154,21 @@ def _watched(tensor, forward, on_gradient):
                 return gradient
             return on_gradient(gradient, upstream)
 
-        return (forward(tensor), tf.zeros(())), backward
+        return (forward(tensor), tf.constant(0.0)), backward
 
     return watched(tensor)
 
 
 @tf.custom_gradient
-def _identity_with_tickets(product, *tickets):
+def _with_tickets(product, *tickets):
+    """The product, whose backward function hands V to all tickets."""
+
     def backward(upstream):
         gradients = []
         for _ in tickets:
-            # The identity makes a new object: TensorFlow may share constants.
-            gradient = tf.identity(tf.zeros(()))
+            gradient = tf.constant(0.0)
             setattr(gradient, _UPSTREAM, upstream)
             gradients.append(gradient)
         return (upstream, *gradients)
 
     return tf.identity(product), backward
-
-
-def _with_tickets(product, tickets):
-    return _identity_with_tickets(product, *tickets)
