@@ -28,7 +28,8 @@ class Method:
         key: its name on the command line and in file names.
         label: its name in tables.
         backend: what solves the QUBOs of QP-SBGD; `None` if it is not that.
-        weights: `"binary"` or `"real"`.
+        weights: `"binary"`, `"latent"` (real in training, their sign in
+            evaluation) or `"real"`.
         like: key of the method whose chosen configuration it takes.
         cost: how long it takes, in units of Adam.
     """
@@ -56,7 +57,7 @@ _ALL = (
     Method("sgd", "BinaryConnect (SGD)"),
     Method("signsgd", "BinaryConnect (signSGD)"),
     Method("adam", "BinaryConnect (Adam)"),
-    Method("proxquant", "ProxQuant"),
+    Method("proxquant", "ProxQuant", weights="latent"),
     Method("bop", "Bop"),
     Method("frozen", "frozen at random"),
     Method("real", protocol.REAL_WEIGHTS, weights="real"),

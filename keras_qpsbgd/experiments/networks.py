@@ -1,8 +1,9 @@
 """The networks of the experiments, with binary weights or with real ones.
 
 With `weights="binary"` every kernel that the paper trains is +1 or -1; with
-`weights="real"` the same network has ordinary kernels, to see what the bits
-cost. `kernels` finds them in a model of either kind.
+`weights="latent"` it is real in training and +1 or -1 in evaluation, as
+ProxQuant needs it; with `weights="real"` the same network has ordinary kernels,
+to see what the bits cost. `kernels` finds them in a model of any kind.
 """
 
 import tensorflow as tf
@@ -77,7 +78,7 @@ def mlp(
 
     Args:
         sizes: widths from inputs to outputs, such as `(16, 4, 4, 2)`.
-        weights: `"binary"` or `"real"`.
+        weights: `"binary"`, `"latent"` or `"real"`.
         output_scale: of the binary layers; `None` is the paper's network.
         batch_normalization: momentum of the batch normalisation behind every
             layer, the last one included; `None` has none.
@@ -92,6 +93,7 @@ def mlp(
                 units,
                 use_bias=False,
                 output_scale=output_scale,
+                training_weights=weights,
                 kernel_constraint=clip and constraints.WeightClip(clip),
             )
         model.add(layer)
@@ -118,7 +120,7 @@ def graph_network(
     Args:
         num_features: features of a node.
         num_classes: classes of the nodes.
-        weights: `"binary"` or `"real"`, of the graph convolutions.
+        weights: `"binary"`, `"latent"` or `"real"`, of the graph convolutions.
         output_scale: of the binary layers; `None` is the paper's network.
         hidden: features between the two convolutions.
         encoder: widths of the two dense layers of the encoder (tanh, dropout
@@ -135,5 +137,7 @@ def graph_network(
         features = keras.layers.Dense(narrow, "tanh")(features)
     conv = RealGraphConv if weights == "real" else layers.BinaryGraphConv
     settings = {"use_bias": False, "output_scale": output_scale}
+    if weights != "real":
+        settings["training_weights"] = weights
     features = conv(hidden, "hard_tanh", **settings)([features, a])
     return keras.Model([x, a], conv(num_classes, **settings)([features, a]))

@@ -24,6 +24,8 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
         kernel_size: as in `Conv2D`.
         output_scale: `"fan_in"` (default) divides by the square root of the
             patch size; `None` does not.
+        training_weights: `"binary"` (default) or `"latent"`, for `ProxQuant`;
+            see `BinaryLayer`.
     """
 
     def __init__(

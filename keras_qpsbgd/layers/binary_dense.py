@@ -22,6 +22,8 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
         units: as in `Dense`, and so are all other arguments and their defaults.
         output_scale: `"fan_in"` (default) divides by the square root of the
             number of inputs n; `None` does not.
+        training_weights: `"binary"` (default) or `"latent"`, for `ProxQuant`;
+            see `BinaryLayer`.
 
     Example:
 

@@ -46,6 +46,8 @@ class BinaryGraphConv(BinaryLayer):
             their defaults are those of `GCNConv`.
         output_scale: `"fan_in"` (default) divides by the square root of the
             number of node features n; `None` does not.
+        training_weights: `"binary"` (default) or `"latent"`, for `ProxQuant`;
+            see `BinaryLayer`.
         check_adjacency: whether training looks at the entries of `a`, raises
             if they are not finite and warns once if they are not normalised.
             XLA cannot call Python, so a compiled model is not checked.
