@@ -1,15 +1,15 @@
 """Finds the passes of a gradient in a graph, by walking up from it.
 
-This happens while the graph is traced and costs nothing when it runs. Two kinds
-of way lead up from a gradient:
+This happens while the graph is traced and costs nothing when it runs.
 
-- The linear way: sums, differences, products with a number, casts. Each pass
-  found on it comes with its coefficient, and nothing may remain unexplained: a
-  value that was handed in from elsewhere (an argument of the function, a
-  variable, the result of an inner function) could be a gradient, too.
-- Any other operation (collecting gradients in one vector, averaging over
-  replicas, masks). All passes above it belong to the gradient; where the linear
-  way gives a pass a coefficient, that one counts.
+A linear path goes through sums, differences, products with a number and casts.
+It gives each pass its coefficient. A linear path ends at any other operation
+(packing gradients into one vector, a sum over replicas, a mask). All passes
+above such an operation belong to the gradient, too.
+
+No part of the gradient may remain unexplained. A value from elsewhere (an
+argument of the function, a variable, the result of an inner function) could be
+a gradient as well, so the origin is unknown then.
 """
 
 import tensorflow as tf
@@ -75,22 +75,44 @@ def passes(gradient, mark):
             known = linear.get(one_pass)
             linear[one_pass] = factor if known is None else known + factor
             continue
-        above = _above(tensor, factor, mark)
+        _raise_if_opaque(tensor, mark)
+        above = _above(tensor, factor)
         if above is None:
-            for found, coefficient in _search(tensor, factor, mark):
+            for found, coefficient in _search(tensor, factor, mark).items():
                 elsewhere.setdefault(found, coefficient)
         else:
             stack.extend(above)
-    found = {**elsewhere, **linear}
+    found = _of_this_replica({**elsewhere, **linear})
     if not found:
         raise UnknownOrigin("no backward pass of the layer leads to it")
-    return _of_this_replica(found)
+    return found
 
 
-def _above(tensor, factor, mark):
-    """Where the linear way goes on, or `None` where it ends."""
+def _raise_if_opaque(tensor, mark):
+    """Raises if a tensor comes from elsewhere."""
     if not tf.is_symbolic_tensor(tensor):
-        raise UnknownOrigin("it is an eager tensor of an earlier step")
+        raise UnknownOrigin("it contains a tensor of an earlier step")
+    operation = tensor.op
+    kind = operation.type
+    if kind == "Placeholder" and _keras.captured_from(tensor) is None:
+        raise UnknownOrigin("it is an argument of a `tf.function`")
+    if kind == "ReadVariableOp" and not _reads(operation, mark):
+        raise UnknownOrigin("it was read from a variable")
+    if kind in _CALLS:
+        raise UnknownOrigin(
+            "it was computed inside a `tf.cond` or another `tf.function`"
+        )
+    if kind in _LOOPS:
+        raise ValueError(
+            f"The binary layer `{mark.name}` is called inside a "
+            "`tf.while_loop`, whose gradient cannot be recorded. Unroll the "
+            "loop (for a Keras RNN: `unroll=True`), or train with another "
+            f"optimizer. Received: a gradient from {operation.name}"
+        )
+
+
+def _above(tensor, factor):
+    """The next tensors of the linear path, or `None` where it ends."""
     operation = tensor.op
     kind, inputs = operation.type, operation.inputs
     if kind in _FORWARD:
@@ -108,23 +130,7 @@ def _above(tensor, factor, mark):
         chosen = [inputs[index] for index in _CHOICES[kind]]
         return [(one, factor) for one in chosen if not _is_number(one)]
     if kind == "Placeholder":
-        outer = _keras.captured_from(tensor)
-        if outer is None:
-            raise UnknownOrigin("it is an argument of a `tf.function`")
-        return [(outer, factor)]
-    if kind == "ReadVariableOp" and not _reads(operation, mark):
-        raise UnknownOrigin("it was read from a variable")
-    if kind in _LOOPS:
-        raise ValueError(
-            f"The binary layer `{mark.name}` is called inside a "
-            "`tf.while_loop`, whose gradient cannot be recorded. Unroll the "
-            "loop (for a Keras RNN: `unroll=True`), or train with another "
-            f"optimizer. Received: a gradient from {operation.name}"
-        )
-    if kind in _CALLS:
-        raise UnknownOrigin(
-            "it was computed inside a `tf.cond` or another `tf.function`"
-        )
+        return [(_keras.captured_from(tensor), factor)]
     return None
 
 
@@ -147,7 +153,13 @@ def _scaled(operation, factor):
 
 
 def _search(tensor, factor, mark):
-    """All passes above a tensor, with the factors of one way to each."""
+    """All passes above a tensor, with the factors of one path to each.
+
+    Raises:
+        UnknownOrigin: if there is no pass, but a tensor from elsewhere that has
+            the shape of the kernel.
+    """
+    found, others = {}, []
     seen = set()
     stack = [(tensor, factor)]
     while stack:
@@ -157,9 +169,16 @@ def _search(tensor, factor, mark):
         seen.add(id(tensor))
         one_pass = pass_of(tensor, mark)
         if one_pass is not None:
-            yield one_pass, factor
-        elif tf.is_symbolic_tensor(tensor) and not carries_pass(tensor):
-            stack.extend(_any_above(tensor, factor))
+            found[one_pass] = factor
+        elif not carries_pass(tensor):
+            if tensor.shape == mark.kernel.shape:
+                others.append(tensor)
+            if tf.is_symbolic_tensor(tensor):
+                stack.extend(_any_above(tensor, factor))
+    if not found:
+        for tensor in others:
+            _raise_if_opaque(tensor, mark)
+    return found
 
 
 def _any_above(tensor, factor):
