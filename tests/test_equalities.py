@@ -253,7 +253,7 @@ def test_layer_inside_a_function():
 
     model = Inner()
     before = tools.kernels(model.net)
-    with pytest.warns(UserWarning, match="is held.*another `tf.function`"):
+    with pytest.warns(UserWarning, match="not updated.*another `tf.function`"):
         tools.fit(model, tools.optimizer(), *tools.data())
     tools.assert_equal(tools.kernels(model.net), before)
 

@@ -806,7 +806,7 @@ def test_unknown_origins_are_held(situation):
     opt = tools.optimizer(real_optimizer=keras.optimizers.SGD(0.5))
     before = tools.kernels(model)
     biases = [layer.bias.numpy() for layer in binary_layers(model)]
-    with pytest.warns(UserWarning, match="is held.*unknown.*with_rows"):
+    with pytest.warns(UserWarning, match="not updated.*unknown, because"):
         situation(model, opt, *batch(0))
     tools.assert_equal(tools.kernels(model), before)
     for layer, old in zip(binary_layers(model), biases):
@@ -823,7 +823,7 @@ def test_a_stale_pass_at_other_weights_is_no_origin():
     old = [2.0 * g for g in gradients(model, *batch(0))]
     apply(opt, gradients(model, *batch(1)), model)
     before = tools.kernels(model)
-    with pytest.warns(UserWarning, match="is held"):
+    with pytest.warns(UserWarning, match="not updated"):
         apply(opt, old, model)
     tools.assert_equal(tools.kernels(model), before)
 
@@ -846,9 +846,85 @@ def test_eager_passes_of_one_kernel_entry_are_not_guessed():
     apply(opt, grads(tf.constant([[2.0]])), model)  # by identity
     start = model.get_weights()
     grads(tf.constant([[1.0]]))
-    with pytest.warns(UserWarning, match="several ways"):
+    with pytest.warns(UserWarning, match="more than one"):
         apply(opt, [0.3 * g for g in grads(tf.constant([[3.0]]))], model)
     tools.assert_equal(model.get_weights(), start)
+
+
+def test_dead_entries_are_no_evidence():
+    """As many passes as entries that are not zero explain any noise."""
+    layer = kq.layers.BinaryDense(2, use_bias=False)
+    layer.build((None, 4))
+    start = layer.kernel.numpy()
+    x = tf.random.stateless_normal((4, 3, 4), (1, 2))
+    for rows in x:
+        with tf.GradientTape() as tape:
+            value = tf.reduce_mean((layer(rows)[:, 0] - 1.0) ** 2)
+        tape.gradient(value, [layer.kernel])
+    noise = np.zeros((4, 2), "float32")
+    noise[:, 0] = [5, -3, 2, 1]
+    with pytest.warns(UserWarning, match="not updated"):
+        tools.optimizer().apply_gradients([(tf.constant(noise), layer.kernel)])
+    np.testing.assert_array_equal(layer.kernel.numpy(), start)
+
+
+@MODES
+@pytest.mark.parametrize("count", [2, 9])
+def test_many_passes_into_a_small_kernel(count, mode):
+    """Sum and mean of all passes are recognised, however many they are."""
+    model, opt = tools.small_model(), tools.optimizer()
+    batches, expected = clear_batches(model, count)
+
+    def step(*flat):
+        total = None
+        for x, y in zip(flat[::2], flat[1::2]):
+            grads = gradients(model, x, y)
+            total = grads if total is None else list(map(tf.add, total, grads))
+        apply(opt, [g / count for g in total], model)
+
+    as_function(step, mode)(*[part for one in batches for part in one])
+    assert_step(model, expected)
+
+
+def test_one_warning_for_all_layers_and_updates_are_counted():
+    model = tools.small_model()
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
+        [0], [0.5, 0.25]
+    )
+    opt = kq.QPSBGD(schedule, real_optimizer="sgd")
+    with pytest.warns(UserWarning) as caught:
+        for seed in range(3):
+            gradients_in_a_function(model, opt, *batch(seed))
+    (message,) = [
+        str(w.message)
+        for w in caught
+        if "held" in str(w.message) or "not updated" in str(w.message)
+    ]
+    for layer in binary_layers(model):
+        assert f"`{layer.name}`" in message
+    assert int(opt.iterations) == 3
+
+
+def test_recorded_gradients():
+    model = tools.small_model()
+    variables = model.trainable_variables
+    packed = kq.with_rows(gradients(model, *batch(0)), variables)
+    recorded = [g for g in packed if isinstance(g, recording.RecordedGradient)]
+    assert len(recorded) == 2
+    assert repr(recorded[0]) == "RecordedGradient(shape=(5, 3), calls=1)"
+    difference = recorded[0] - 2.0 * recorded[0]
+    np.testing.assert_allclose(difference.gradient, -recorded[0].gradient)
+    assert len(difference.calls) == 2
+    np.testing.assert_allclose(
+        difference.calls[1].row_gradients,
+        -2.0 * recorded[0].calls[0].row_gradients,
+    )
+    # The other optimizers of the package take the gradient out of it.
+    before = tools.kernels(model)
+    opt = kq.optimizers.SignSGD(RATE, real_optimizer="sgd")
+    apply(opt, packed, model)
+    for old, new in zip(before, tools.kernels(model)):
+        assert np.abs(old - new).max() > 0.9 * RATE
 
 
 @MODES
@@ -949,7 +1025,7 @@ def test_a_linear_gradient_penalty_has_no_rows(mode):
         grads = outer.gradient(slope, [layer.kernel])
         opt.apply_gradients(zip(grads, [layer.kernel]))
 
-    with pytest.warns(UserWarning, match="is held"):
+    with pytest.warns(UserWarning, match="not updated"):
         as_function(step, mode)(tf.ones((4, 3)))
     np.testing.assert_array_equal(layer.kernel.numpy(), start)
 
@@ -961,7 +1037,7 @@ def test_with_rows_errors():
     with pytest.raises(ValueError, match="same length.*Received: 3"):
         kq.with_rows(grads[:3], variables)
     noise = [tf.random.normal(v.shape) for v in variables]
-    with pytest.raises(ValueError, match="Received: for layer.*unknown"):
+    with pytest.raises(ValueError, match="Received: for layer.*that is no sum"):
         kq.with_rows(noise, variables)
     packed = kq.with_rows([None, *grads[1:]], variables)
     assert packed[0] is None and packed[1] is grads[1]

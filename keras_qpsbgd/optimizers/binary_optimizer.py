@@ -112,10 +112,11 @@ class BinaryOptimizer(_keras.Optimizer):
     def _check_weights(self, mark):
         if mark.training_weights != self.training_weights:
             raise ValueError(
-                f"`{type(self).__name__}` trains layers with "
-                f'`training_weights="{self.training_weights}"`; set it on the '
-                f"layer `{mark.name}` and compile the model again. "
-                f"Received: training_weights={mark.training_weights!r}"
+                f"`{type(self).__name__}` needs layers with "
+                f'`training_weights="{self.training_weights}"`. Pass it to the '
+                "layer, or set the attribute of the layer before the model is "
+                f"compiled. Received: layer `{mark.name}` with "
+                f"training_weights={mark.training_weights!r}"
             )
 
     def add_state(self, marks):
@@ -155,7 +156,7 @@ class BinaryOptimizer(_keras.Optimizer):
         binary, real = self.split(grads, variables)
         self.apply_real([g for g, _, _ in real], [v for _, v, _ in real])
         self.stock_apply(
-            [grad for grad, _, _ in binary],
+            [getattr(grad, "gradient", grad) for grad, _, _ in binary],
             [variable for _, variable, _ in binary],
             self._aggregate,
         )

@@ -34,15 +34,16 @@ class QPSBGD(BinaryOptimizer):
 
     $$\Omega \leftarrow \Omega - \alpha \, g .$$
 
-    Entries about which the step says nothing are held: columns whose fields are
-    zero and inputs that were never active. A solution that would ascend is
-    turned round. Every other variable (biases, batch normalisation, an encoder)
+    Entries without information are not changed: columns whose fields are zero
+    and inputs that were never active. A solution that would ascend is negated.
+    Every other variable (biases, batch normalisation, an encoder)
     is updated by `real_optimizer`. Non-finite gradients skip the whole update.
 
     Args:
         learning_rate: float or schedule, the step of the latent weights. About
             0.02 for layers of some ten inputs, 0.002 for some hundred, with
-            decay to zero. `optimizer.real_optimizer.learning_rate` is apart.
+            decay to zero. `optimizer.real_optimizer.learning_rate` is set
+            separately.
         backend: what solves the QUBOs: a name (see `backends.available()`), a
             configuration such as `{"name": "native", "preset": "fast"}`, a
             `Backend` or any `dimod.Sampler`.
@@ -71,11 +72,11 @@ class QPSBGD(BinaryOptimizer):
     >>> model.compile(optimizer=optimizer, loss="mse")
     >>> _ = model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0)
 
-    It works in custom loops, too. An update uses the backward passes that its
-    gradients came from: gradients may be added, scaled or clipped on their way
-    to `apply_gradients`. Where their origin cannot be known the kernel is held,
-    with a warning; see `keras_qpsbgd.with_rows` for gradients that are computed
-    in one `tf.function` and applied in another.
+    It works in custom loops, too. An update uses exactly the backward passes
+    that its gradients came from; you may add, scale or clip gradients before
+    you apply them. If their origin cannot be known, the kernel is not updated
+    and a warning says why. See `keras_qpsbgd.with_rows` for gradients that are
+    computed in one `tf.function` and applied in another.
 
     Reference:
         - [Krahn et al., 2024](https://arxiv.org/abs/2310.15128)
@@ -160,10 +161,10 @@ class QPSBGD(BinaryOptimizer):
     def _check_xla(self):
         if self._on_host and _keras.inside_xla():
             raise ValueError(
-                f"The backend `{self.backend.name}` solves outside the graph, "
-                "which XLA cannot compile. Compile the model with "
-                "`jit_compile=False`. Received: jit_compile=True (the default "
-                "where there is a GPU)"
+                f"The backend `{self.backend.name}` solves on the host, which "
+                "XLA cannot call. Pass `jit_compile=False` to `compile`, or to "
+                "your `tf.function`; with a GPU, Keras 3 uses XLA by default. "
+                "Received: jit_compile=True"
             )
 
     @property
@@ -213,13 +214,13 @@ class QPSBGD(BinaryOptimizer):
         self._check_xla()
 
         binary, real = self.split(grads, variables)
-        kernels, problems, unknown = self._gather(binary)
+        kernels, problems, held = self._gather(binary)
         # The gradient of a kernel is a product of rows and row gradients. If
         # the problem is finite it need not be made, so it is not looked at, and
         # TensorFlow leaves it out.
         checked = [
             grad.values if isinstance(grad, tf.IndexedSlices) else grad
-            for grad in [grad for grad, _, _ in real] + unknown
+            for grad in [pair[0] for pair in real + held]
         ]
         for problem, _ in problems:
             checked += ops.bounds(problem)
@@ -231,6 +232,7 @@ class QPSBGD(BinaryOptimizer):
                 [variable for _, variable, _ in real],
                 kernels,
                 problems,
+                [variable for _, variable in held],
             )
 
         branches.in_one_branch(
@@ -245,15 +247,17 @@ class QPSBGD(BinaryOptimizer):
 
         Returns:
             Three lists: `(variable, mark)` and `(Problem, Statistics)` of the
-            kernels to update, and gradients of unknown origin.
+            kernels to update, and `(gradient, variable)` of those to hold.
         """
-        kernels, problems, unknown = [], [], []
+        kernels, problems, held = [], [], []
+        reasons = {}
         for grad, variable, mark in binary:
             try:
                 calls = recording.calls_of(grad, mark)
             except recording.UnknownOrigin as error:
-                self._warn_of_unknown_origin(mark, error)
-                unknown.append(grad)
+                names = reasons.setdefault((error.reason, error.advice), [])
+                names.append(f"`{mark.name}`")
+                held.append((grad, variable))
                 continue
             finally:
                 mark.latest.clear()
@@ -263,9 +267,17 @@ class QPSBGD(BinaryOptimizer):
                 problems.append(self._sums[mark].gather())
             else:
                 problems.append(recording.gather(calls, mark))
-        return kernels, problems, unknown
+        for (reason, advice), names in reasons.items():
+            names = ", ".join(names)
+            self._warn_once(
+                (reason, names),
+                f"Binary kernels were not updated (layers: {names}). The "
+                "backward passes that the gradient came from are unknown, "
+                f"because it {reason}. {advice}",
+            )
+        return kernels, problems, held
 
-    def _update(self, real_grads, real_variables, kernels, problems):
+    def _update(self, real_grads, real_variables, kernels, problems, held):
         """The update with finite gradients, in replica context."""
         if self._accumulates():
             steps = self.gradient_accumulation_steps
@@ -281,7 +293,13 @@ class QPSBGD(BinaryOptimizer):
         ordered = states if self._on_host else []
         with tf.control_dependencies(ordered):
             self.apply_real(real_grads, real_variables)
-            self.stock_apply(states, [variable for variable, _ in kernels])
+            # With a state of zero Keras counts the update and holds the kernel.
+            states += [tf.zeros(variable.shape) for variable in held]
+            variables = [variable for variable, _ in kernels] + held
+            if variables:
+                self.stock_apply(states, variables)
+            else:
+                self._iterations.assign_add(1)
 
     def _solve_and_clear(self, kernels, problems):
         states = self._solve(kernels, problems)
@@ -394,17 +412,6 @@ class QPSBGD(BinaryOptimizer):
         return float(scale * (self._accumulates() or 1))
 
     # Warnings
-
-    def _warn_of_unknown_origin(self, mark, error):
-        self._warn_once(
-            mark.name,
-            f"The kernel of layer `{mark.name}` is held: the backward passes "
-            f"that its gradient came from are unknown ({error}). Compute and "
-            "apply gradients in the same `tf.function`, or hand them over with "
-            "`keras_qpsbgd.with_rows`; to accumulate gradients give the "
-            "optimizer `gradient_accumulation_steps`. The layer must not be "
-            "called with `training=False`.",
-        )
 
     def _warn_if_skipped(self):
         count = self.skipped_updates

@@ -17,9 +17,9 @@ class RecordedCall(tf.experimental.ExtensionType):
 class RecordedGradient(tf.experimental.ExtensionType):
     """The gradient of a binary kernel with the rows that it is made of.
 
-    `keras_qpsbgd.with_rows` makes it; `QPSBGD.apply` takes it in place of the
-    gradient. It can be added to another one and multiplied or divided by a
-    number.
+    `keras_qpsbgd.with_rows` returns it; the optimizers of this package take it
+    in place of the gradient. It can be added to or subtracted from another one,
+    and multiplied or divided by a number.
     """
 
     gradient: tf.Tensor
@@ -43,6 +43,12 @@ class RecordedGradient(tf.experimental.ExtensionType):
 
     __radd__ = __add__
 
+    def __neg__(self):
+        return self * -1.0
+
+    def __sub__(self, other):
+        return self + -other
+
     def __mul__(self, factor):
         return recorded(
             self.gradient * factor,
@@ -53,6 +59,12 @@ class RecordedGradient(tf.experimental.ExtensionType):
 
     def __truediv__(self, divisor):
         return self * (1.0 / divisor)
+
+    def __repr__(self):
+        return (
+            f"RecordedGradient(shape={self.gradient.shape}, "
+            f"calls={len(self.calls)})"
+        )
 
 
 def recorded(gradient, calls):

@@ -2,18 +2,25 @@ r"""Finds the passes of a gradient in eager execution, by its value.
 
 An eager gradient that is not the very tensor of a backward pass (a layer called
 twice, two losses added, loss scaling, clipping by norm) has no memory of how it
-was made. It is compared with the gradients of the latest passes, those taken
-at the present weights: the coefficients c of
+was made. It is compared with the gradients \(D_i\) of the latest passes, those
+taken at the current weights:
 
 $$G = \sum_i c_i D_i$$
 
-are found by least squares. A regularizer may add multiples of the kernel and of
-its sign. If the passes explain the gradient in one way only, they are its
-origin. If they do not, or in several ways, its origin is unknown.
+These combinations are tried, in this order: the sum or the mean of passes that
+follow each other, a multiple of such a sum, any weights (by least squares), a
+sum whose entries were clipped, and again any weights, with multiples of the
+kernel and of its sign, which a regularizer adds. The first kind that fits in
+exactly one way is the origin of the gradient. The fewer entries the kernel has,
+the less its gradient proves, so small kernels must do without the later kinds.
+
+(TensorFlow also runs the backward functions of variables whose gradient was not
+requested, so not all of the latest passes need to have a part in it.)
 """
 
 import numpy as np
 
+from keras_qpsbgd.recording.passes import LATEST
 from keras_qpsbgd.recording.passes import UnknownOrigin
 
 # Largest part of a gradient that may remain unexplained: rounding errors.
@@ -22,6 +29,8 @@ TOLERANCE = 1e-5
 SINGULAR = 1e-3
 # Coefficients smaller than this are zero: their pass had no part.
 ABSENT = 1e-3
+# Entries that a gradient must have to prove that it is a multiple of another.
+ENOUGH = 4
 
 
 def passes(gradient, mark):
@@ -38,7 +47,13 @@ def passes(gradient, mark):
         UnknownOrigin: if the latest passes do not explain the gradient.
     """
     if not mark.latest:
-        raise UnknownOrigin("no eager backward pass of the layer leads to it")
+        raise UnknownOrigin(
+            "does not come from an eager backward pass through the layer",
+            "If it was computed in a `tf.function`, call "
+            "`keras_qpsbgd.with_rows(gradients, variables)` there. If the "
+            "model calls a `tf.function`, remove that decorator. If the layer "
+            "was called with `training=False`, call it with `training=True`.",
+        )
     target = _vector(gradient)
     if not np.isfinite(target).all() or not target.any():
         # The update is skipped, or the kernel held, whatever the origin.
@@ -55,8 +70,11 @@ def passes(gradient, mark):
         coefficients = _explain(target, parts, _vector(mark.kernel))
     if coefficients is None:
         raise UnknownOrigin(
-            "it is not a sum of gradients from backward passes at the present "
-            "weights, or it is one in several ways"
+            f"is no sum of the gradients of the last {LATEST} backward passes "
+            "at the current weights, or more than one combination fits",
+            "Apply the gradients in the `tf.function` that computes them, or "
+            "add those that `keras_qpsbgd.with_rows(gradients, variables)` "
+            "returns.",
         )
     least = ABSENT * np.abs(coefficients).max()
     return [
@@ -68,76 +86,106 @@ def passes(gradient, mark):
 
 def _explain(target, parts, kernel):
     """The coefficients of the parts, or `None`."""
-    others = np.column_stack([kernel, np.where(kernel < 0, -1.0, 1.0)])
+    fit = _Fit(target, parts)
+    regularized = _Fit(
+        target,
+        np.column_stack([parts, kernel, np.where(kernel < 0, -1.0, 1.0)]),
+    )
     for attempt in (
-        lambda: _equal_shares(target, parts),
-        lambda: _least_squares(target, parts, others[:, :0]),
-        lambda: _clipped(target, parts),
-        lambda: _least_squares(target, parts, others),
+        lambda: _only(filter(fit.holds, _sums_and_means(fit.count))),
+        lambda: _only(filter(fit.holds, _multiples(fit))),
+        fit.least_squares,
+        lambda: _only(filter(fit.holds_clipped, _single_passes_and_sum(fit))),
+        regularized.least_squares,
     ):
         coefficients = attempt()
         if coefficients is not None:
-            return coefficients
+            return coefficients[: fit.count]
     return None
 
 
-def _equal_shares(target, parts):
-    """One for each pass, or one over their number, if that fits.
+class _Fit:
+    """Combinations of columns, compared with a target.
 
-    This is found in few dimensions, too, where least squares has many
-    solutions; but not if a multiple of a single pass fits as well.
+    Args:
+        target: vector.
+        columns: matrix with a column for each part.
     """
-    count = parts.shape[1]
-    if count > 1 and any(_parallel(target, part) for part in parts.T):
-        return None
-    for share in (1.0, 1.0 / count):
-        if _close(target, parts * share):
-            return np.full(count, share)
-    return None
+
+    def __init__(self, target, columns):
+        self.target = target
+        self.columns = columns
+        self.count = columns.shape[1]
+        # Entries that are zero everywhere prove nothing.
+        self.entries = np.count_nonzero(columns.any(axis=1))
+        self.norms = np.linalg.norm(columns, axis=0)
+        self.gram = columns.T @ columns
+        self.products = columns.T @ target
+        self.square = target @ target
+
+    def holds(self, coefficients):
+        """Whether the combination is the target, but for rounding errors."""
+        error = (
+            self.square
+            - 2.0 * coefficients @ self.products
+            + coefficients @ self.gram @ coefficients
+        )
+        return error <= (TOLERANCE * np.abs(coefficients) @ self.norms) ** 2
+
+    def holds_clipped(self, coefficients):
+        """Whether the target is the combination with clipped entries."""
+        total = self.columns @ coefficients
+        clipped = np.clip(total, self.target.min(), self.target.max())
+        error = np.linalg.norm(self.target - clipped)
+        return error <= TOLERANCE * np.linalg.norm(total)
+
+    def least_squares(self):
+        """Any weights, if no others fit; `None` if they do not fit."""
+        if self.count > self.entries // 2 or not self.norms.all():
+            return None
+        scaled = self.gram / np.outer(self.norms, self.norms)
+        if np.linalg.eigvalsh(scaled)[0] < SINGULAR**2:
+            return None
+        solution = np.linalg.solve(scaled, self.products / self.norms)
+        solution /= self.norms
+        return solution if self.holds(solution) else None
 
 
-def _least_squares(target, parts, others):
-    count = parts.shape[1]
-    columns = np.column_stack([parts, others])
-    # As many columns as entries explain everything.
-    if columns.shape[1] >= max(len(target), 2):
-        return None
-    norms = np.linalg.norm(columns, axis=0)
-    if not norms.all():  # the kernel is zero
-        return None
-    solution, _, _, singular = np.linalg.lstsq(
-        columns / norms, target, rcond=None
-    )
-    solution /= norms
-    if singular.min() < SINGULAR or not _close(target, columns * solution):
-        return None
-    return solution[:count]
+def _runs(count):
+    """Zeros and ones: passes that follow each other."""
+    for begin in range(count):
+        for end in range(begin + 1, count + 1):
+            run = np.zeros(count)
+            run[begin:end] = 1.0
+            yield run
 
 
-def _clipped(target, parts):
-    """The one pass, or the sum of all, whose entries were clipped."""
-    count = parts.shape[1]
-    shares = [np.eye(count)[i] for i in range(count)]
-    if count > 1:
-        shares.append(np.ones(count))
-    bounds = target.min(), target.max()
-    fitting = [
-        share
-        for share in shares
-        if _close(target, np.clip(parts @ share, *bounds)[:, None])
-    ]
+def _sums_and_means(count):
+    for run in _runs(count):
+        yield run
+        if run.sum() > 1:
+            yield run / run.sum()
+
+
+def _multiples(fit):
+    if fit.entries < ENOUGH:
+        return
+    for run in _runs(fit.count):
+        size = run @ fit.gram @ run
+        if size > 0:
+            yield run * (run @ fit.products / size)
+
+
+def _single_passes_and_sum(fit):
+    yield from np.eye(fit.count)
+    if fit.count > 1:
+        yield np.ones(fit.count)
+
+
+def _only(fitting):
+    """The one that fits; `None` if there are more or none."""
+    fitting = list(fitting)
     return fitting[0] if len(fitting) == 1 else None
-
-
-def _parallel(one, other):
-    norms = np.linalg.norm(one) * np.linalg.norm(other)
-    return norms > 0 and 1 - abs(one @ other) / norms < TOLERANCE
-
-
-def _close(target, terms):
-    """Whether terms add up to a target, but for rounding errors."""
-    sizes = np.linalg.norm(terms, axis=0).sum()
-    return np.linalg.norm(target - terms.sum(axis=1)) <= TOLERANCE * sizes
 
 
 def _vector(tensor):

@@ -48,13 +48,17 @@ def calls_of(gradient, mark):
 
 
 def with_rows(gradients, variables):
-    """Gradients that a `tf.function` can return to `QPSBGD`.
+    """Attaches to gradients the rows that they came from.
 
     A gradient that leaves the `tf.function` in which it was computed, or the
-    branch of a `tf.cond`, is a bare tensor: nothing in it tells which rows it
-    came from. This packs the rows of binary kernels with their gradients.
-    Gradients of other variables stay as they are. Nothing is needed where
-    gradients are computed and applied in the same function, or eagerly.
+    branch of a `tf.cond`, no longer shows which backward passes it came from.
+    `with_rows` attaches what `QPSBGD` needs of them to the gradients of binary
+    kernels. Gradients of other variables stay as they are. You do not need it
+    if gradients are computed and applied in the same function, or eagerly.
+
+    Clip gradients before you call `with_rows`. The result is for optimizers of
+    this package; a `LossScaleOptimizer` or another Keras optimizer does not
+    take it.
 
     Args:
         gradients: list of gradients, as `tape.gradient` returns it.
@@ -62,7 +66,8 @@ def with_rows(gradients, variables):
 
     Returns:
         List with a `RecordedGradient` for every binary kernel that has a
-        gradient. They can be added, and multiplied or divided by a number.
+        gradient. They can be added, subtracted, and multiplied or divided by a
+        number.
 
     Raises:
         ValueError: if the backward pass of a gradient is not known here.
@@ -79,7 +84,7 @@ def with_rows(gradients, variables):
 
     @tf.function
     def update(found):
-        optimizer.apply(found, model.trainable_variables)
+        optimizer.apply_gradients(zip(found, model.trainable_variables))
     ```
     """
     gradients, variables = list(gradients), list(variables)
@@ -96,9 +101,9 @@ def with_rows(gradients, variables):
                 calls = calls_of(gradient, mark)
             except UnknownOrigin as error:
                 raise ValueError(
-                    "`gradients` must be those of backward passes in this "
-                    f"function. Received: for layer `{mark.name}` a gradient "
-                    f"of unknown origin ({error})"
+                    "`gradients` must come from backward passes in the "
+                    "function that calls `with_rows`. Received: for layer "
+                    f"`{mark.name}` a gradient that {error.reason}"
                 ) from error
             if not isinstance(gradient, carried.RecordedGradient):
                 gradient = carried.recorded(gradient, calls)

@@ -16,7 +16,17 @@ _UPSTREAM = "_keras_qpsbgd_upstream"
 
 
 class UnknownOrigin(ValueError):
-    """The backward passes that a gradient came from cannot be found."""
+    """The backward passes that a gradient came from cannot be found.
+
+    Args:
+        reason: why, the end of a sentence that says `because it ...`.
+        advice: what to do, whole sentences.
+    """
+
+    def __init__(self, reason, advice):
+        super().__init__(f"{reason}. {advice}")
+        self.reason = reason
+        self.advice = advice
 
 
 class BinaryKernel:
@@ -31,7 +41,7 @@ class BinaryKernel:
             by in training.
 
     Attributes:
-        latest: eager passes taken at the present value of the kernel, as pairs
+        latest: eager passes taken at the current value of the kernel, as pairs
             of gradient and `Pass`. An update empties it.
     """
 

@@ -50,6 +50,20 @@ _CALLS = {
     "StatelessIf",
 }
 
+_CARRY = (
+    "Gradients that leave a function need "
+    "`keras_qpsbgd.with_rows(gradients, variables)` inside it."
+)
+_SUM = (
+    "To accumulate gradients, add those that "
+    "`keras_qpsbgd.with_rows(gradients, variables)` returns"
+    + (
+        ", or set `gradient_accumulation_steps` on the optimizer."
+        if _keras.KERAS_3
+        else "."
+    )
+)
+
 
 def passes(gradient, mark):
     """The passes of a symbolic gradient.
@@ -84,30 +98,36 @@ def passes(gradient, mark):
             stack.extend(above)
     found = _of_this_replica({**elsewhere, **linear})
     if not found:
-        raise UnknownOrigin("no backward pass of the layer leads to it")
+        raise UnknownOrigin(
+            "does not come from a backward pass through the layer",
+            "Call the layer without `training=False`.",
+        )
     return found
 
 
 def _raise_if_opaque(tensor, mark):
     """Raises if a tensor comes from elsewhere."""
     if not tf.is_symbolic_tensor(tensor):
-        raise UnknownOrigin("it contains a tensor of an earlier step")
+        raise UnknownOrigin("contains an eager tensor", _CARRY)
     operation = tensor.op
     kind = operation.type
     if kind == "Placeholder" and _keras.captured_from(tensor) is None:
-        raise UnknownOrigin("it is an argument of a `tf.function`")
+        raise UnknownOrigin("is an argument of a `tf.function`", _CARRY)
     if kind == "ReadVariableOp" and not _reads(operation, mark):
-        raise UnknownOrigin("it was read from a variable")
+        raise UnknownOrigin("contains the value of a variable", _SUM)
     if kind in _CALLS:
         raise UnknownOrigin(
-            "it was computed inside a `tf.cond` or another `tf.function`"
+            "was computed inside a `tf.cond` or another `tf.function`",
+            "If the model calls a `tf.function`, remove that decorator: `fit` "
+            f"compiles the whole step. {_CARRY}",
         )
     if kind in _LOOPS:
         raise ValueError(
-            f"The binary layer `{mark.name}` is called inside a "
-            "`tf.while_loop`, whose gradient cannot be recorded. Unroll the "
-            "loop (for a Keras RNN: `unroll=True`), or train with another "
-            f"optimizer. Received: a gradient from {operation.name}"
+            f"The gradient of the binary layer `{mark.name}` comes out of a "
+            "`tf.while_loop` (a loop over `tf.range` is one), which hides its "
+            "backward passes. Apply the gradients inside the loop, or unroll "
+            "it (a Keras RNN: `unroll=True`). "
+            f"Received: a gradient from {operation.name}"
         )
 
 
