@@ -17,6 +17,7 @@ Reference: Krahn et al., "Projected Stochastic Gradient Descent with Quantum
 Annealed Binary Gradients", BMVC 2024, https://arxiv.org/abs/2310.15128
 """
 
+import math
 from typing import NamedTuple
 from typing import Optional
 
@@ -24,6 +25,17 @@ import tensorflow as tf
 
 # Share of its terms below which a field, summed in float32, is rounding error.
 FIELD_ROUNDING = 2.0**-22
+# The same for sums over the outputs of a layer: at least this, and four units
+# in the last place. Where a probability is close to 1, its difference to 1 has
+# lost most of its digits.
+SUM_ROUNDING = 2.0**-7
+# The distance of 1 to the next number.
+EPSILON = {
+    tf.float64: 2.0**-52,
+    tf.float32: 2.0**-23,
+    tf.float16: 2.0**-10,
+    tf.bfloat16: 2.0**-7,
+}
 
 
 class Problem(NamedTuple):
@@ -68,33 +80,37 @@ def hard_tanh(x):
     return tf.clip_by_value(x, -1.0, 1.0)
 
 
-def without_rounding_noise(gradient, upstream, feature_axis):
+def without_rounding_noise(gradient, upstream, binary_kernel, feature_axis):
     r"""The gradient of a layer's inputs, zero where it is rounding noise.
 
     With weights of +1 and -1 the gradient of input \(j\) is
-    \(\sum_k \pm v_{bk}\). If the outgoing weights of a hidden unit are equal,
-    that is \(\pm \sum_k v_{bk}\), and zero before a softmax. In floating-point
+    \(\sum_k \pm v_{bk}\). If all weights that go out of it are equal, that is
+    \(\pm \sum_k v_{bk}\), which is zero before a softmax. In floating-point
     arithmetic a rounding error remains, of another value for another order of
     summation. The layer below would take it for a gradient: the size of a
-    gradient does not matter to a binary step. So an input gets zero if its
-    gradient, over all rows, is within rounding errors of what it is a sum of.
+    gradient does not matter to a binary step. So such inputs get zero if these
+    sums are small compared with what they are sums of.
 
     Args:
         gradient: gradient of the inputs.
         upstream: V, the gradient of the product.
-        feature_axis: axis of `gradient` along which inputs differ.
+        binary_kernel: the weights, inputs along the last axis but one.
+        feature_axis: axis of the inputs in `gradient` and, if it is not the
+            last one, of the outputs in `upstream`.
     """
-    if gradient.shape.rank is None:
-        return gradient
-    axes = list(range(gradient.shape.rank))
-    axes.pop(feature_axis)
-    size, terms = gradient, upstream
-    if gradient.dtype.size < 4:  # squares overflow in half precision
-        size, terms = tf.cast(size, tf.float32), tf.cast(terms, tf.float32)
-    size = tf.reduce_sum(tf.square(size), axis=axes, keepdims=True)
-    half = tf.nn.l2_loss(terms)  # of the sum of squares
+    rank = gradient.shape.rank
+    others = [axis for axis in range(len(binary_kernel.shape))]
+    others.pop(-2)
+    outgoing = math.prod(binary_kernel.shape[axis] for axis in others)
+    equal = tf.abs(tf.reduce_sum(binary_kernel, others)) >= outgoing
+    upstream = tf.cast(upstream, tf.float32)
+    sums = tf.reduce_sum(upstream, 1 if feature_axis == 1 else -1)
+    limit = max(SUM_ROUNDING, 4 * EPSILON[gradient.dtype])
     # Strictly: infinite terms hide nothing.
-    noise = size < 2.0 * rounding(gradient.dtype) ** 2 * half
+    cancelled = tf.nn.l2_loss(sums) < limit**2 * tf.nn.l2_loss(upstream)
+    noise = equal & cancelled
+    if feature_axis != rank - 1:
+        noise = tf.reshape(noise, [-1] + [1] * (rank - 1 - feature_axis))
     return tf.where(noise, tf.zeros((), gradient.dtype), gradient)
 
 
@@ -104,20 +120,6 @@ def may_cancel(outgoing):
     With more than 32 of them it does not happen; with one there is no sum.
     """
     return 1 < outgoing <= 32
-
-
-def rounding(dtype):
-    """Largest share of its terms that counts as rounding error of a sum.
-
-    More than a few units in the last place, for the terms have errors already:
-    a probability close to 1 minus 1. In half precision, less is left to spare.
-    """
-    return {
-        tf.float64: 64 * 2.0**-52,
-        tf.float32: 64 * 2.0**-23,
-        tf.float16: 4 * 2.0**-10,
-        tf.bfloat16: 4 * 2.0**-7,
-    }[tf.as_dtype(dtype)]
 
 
 def row_weights(rows):

@@ -156,8 +156,38 @@ def test_convolutions():
 def test_an_overflow_is_not_hidden():
     upstream = tf.constant([[np.inf, 1.0], [1.0, 1.0]])
     gradient = tf.constant([[np.inf, np.nan], [1.0, 1.0]])
-    found = ops.without_rounding_noise(gradient, upstream, 1)
+    kernel = tf.ones((2, 2))
+    found = ops.without_rounding_noise(gradient, upstream, kernel, 1)
     np.testing.assert_array_equal(found, gradient)
+
+
+def test_fitted_batches():
+    """Small gradients of confident predictions have lost most digits."""
+    model = network()
+    x, y = data()
+    keras.utils.set_random_seed(0)
+    first, last = model.layers[-2:]
+    first.output_scale = last.output_scale = None
+    # The first input decides the class, and by far.
+    model.layers[-2].set_weights(
+        [np.ones((6, HIDDEN), "float32"), np.zeros(HIDDEN)]
+    )
+    x = np.float32(8.0 * np.sign(x[:, :1])) * np.ones((1, 6), "float32")
+    with tf.GradientTape() as tape:
+        logits = 3.0 * model(x, training=True)
+        value = tools.loss()((x[:, 0] < 0).astype("int32"), logits)
+    gradient = tape.gradient(value, first.kernel).numpy()
+    assert not gradient[:, EQUAL].any()
+
+
+def test_other_sums_are_kept():
+    """Equal weights, but the sum over the outputs is a gradient."""
+    model = network()
+    x, _ = data()
+    with tf.GradientTape() as tape:
+        value = tf.reduce_mean(model(x, training=True) ** 2)
+    gradient = tape.gradient(value, model.layers[-2].kernel).numpy()
+    assert gradient[:, EQUAL].all()
 
 
 @pytest.mark.once

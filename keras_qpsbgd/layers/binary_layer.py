@@ -181,11 +181,11 @@ class BinaryLayer(_keras.keras.layers.Layer):
             return None
         first = getattr(self, "data_format", None) == "channels_first"
         axis = 1 if first else inputs.shape.rank - 1
-        weights = self._mark.num_variables * self._mark.num_columns
-        features = inputs.shape[axis]
-        if features is None or not ops.may_cancel(weights // features):
+        shape = self._mark.kernel.shape
+        if len(shape) < 2 or shape[-2] != inputs.shape[axis]:
             return None
-        return axis
+        outgoing = math.prod(shape) // shape[-2]
+        return axis if ops.may_cancel(outgoing) else None
 
     def _layer_call(self, inputs, weights, upstream):
         batch = tf.shape(tf.nest.flatten(inputs)[0])[0]

@@ -156,7 +156,7 @@ class BinaryOptimizer(_keras.Optimizer):
         binary, real = self.split(grads, variables)
         self.apply_real([g for g, _, _ in real], [v for _, v, _ in real])
         self.stock_apply(
-            [getattr(grad, "gradient", grad) for grad, _, _ in binary],
+            [_bare(grad) for grad, _, _ in binary],
             [variable for _, variable, _ in binary],
             self._aggregate,
         )
@@ -170,7 +170,7 @@ class BinaryOptimizer(_keras.Optimizer):
         for grad, variable in zip(grads, variables):
             if grad is None:
                 self._warn_once(
-                    variable.name,
+                    id(variable),
                     f"No gradient exists for the variable `{variable.name}`; "
                     "it is not updated.",
                 )
@@ -266,3 +266,10 @@ class BinaryOptimizer(_keras.Optimizer):
                 "goes on with the next whole update.",
                 stacklevel=2,
             )
+
+
+def _bare(gradient):
+    """The gradient without the rows that only `QPSBGD` uses."""
+    if isinstance(gradient, recording.RecordedGradient):
+        return gradient.gradient
+    return gradient

@@ -220,7 +220,7 @@ class QPSBGD(BinaryOptimizer):
         # TensorFlow leaves it out.
         checked = [
             grad.values if isinstance(grad, tf.IndexedSlices) else grad
-            for grad in [pair[0] for pair in real + held]
+            for grad in [entry[0] for entry in real + held]
         ]
         for problem, _ in problems:
             checked += ops.bounds(problem)
@@ -258,6 +258,8 @@ class QPSBGD(BinaryOptimizer):
                 names = reasons.setdefault((error.reason, error.advice), [])
                 names.append(f"`{mark.name}`")
                 held.append((grad, variable))
+                if self._accumulates():
+                    self._sums[mark].spoil()
                 continue
             finally:
                 mark.latest.clear()
@@ -407,7 +409,7 @@ class QPSBGD(BinaryOptimizer):
             self._warn_if_skipped()
 
     def _loss_scale(self):
-        """What the recorded gradients were multiplied with."""
+        """The loss scale factor times the number of accumulated batches."""
         scale = getattr(self, "loss_scale_factor", None) or 1.0
         return float(scale * (self._accumulates() or 1))
 

@@ -50,6 +50,13 @@ class RecordedGradient(tf.experimental.ExtensionType):
         return self + -other
 
     def __mul__(self, factor):
+        factor = tf.convert_to_tensor(factor, tf.float32)
+        if factor.shape.num_elements() != 1:
+            raise ValueError(
+                "A `RecordedGradient` can be multiplied by a number only. "
+                f"Received: a factor of shape {factor.shape}"
+            )
+        factor = tf.reshape(factor, ())
         return recorded(
             self.gradient * factor,
             [ops.scale_call(call, factor) for call in self.layer_calls()],

@@ -20,14 +20,16 @@ requested, so not all of the latest passes need to have a part in it.)
 
 import numpy as np
 
+from keras_qpsbgd import ops
 from keras_qpsbgd.recording.passes import LATEST
 from keras_qpsbgd.recording.passes import UnknownOrigin
 
-# Largest part of a gradient that may remain unexplained: rounding errors.
-TOLERANCE = 1e-5
+# Largest part of a gradient that may remain unexplained, in units in the last
+# place: rounding errors.
+ROUNDING = 64
 # Directions closer than this are not told apart.
 SINGULAR = 1e-3
-# Coefficients smaller than this are zero: their pass had no part.
+# A pass that contributes less than this share had no part.
 ABSENT = 1e-3
 # Entries that a gradient must have to prove that it is a multiple of another.
 ENOUGH = 4
@@ -58,7 +60,9 @@ def passes(gradient, mark):
     if not np.isfinite(target).all() or not target.any():
         # The update is skipped, or the kernel held, whatever the origin.
         return [(mark.latest[-1][1], float(target.sum()))]
-    candidates = [(_vector(part), one_pass) for part, one_pass in mark.latest]
+    candidates = [
+        (_vector(part), one_pass) for part, one_pass in list(mark.latest)
+    ]
     candidates = [
         (part, one_pass)
         for part, one_pass in candidates
@@ -67,7 +71,8 @@ def passes(gradient, mark):
     coefficients = None
     if candidates:
         parts = np.stack([part for part, _ in candidates], axis=1)
-        coefficients = _explain(target, parts, _vector(mark.kernel))
+        tolerance = ROUNDING * ops.EPSILON[gradient.dtype]
+        coefficients = _explain(target, parts, _vector(mark.kernel), tolerance)
     if coefficients is None:
         raise UnknownOrigin(
             f"is no sum of the gradients of the last {LATEST} backward passes "
@@ -76,20 +81,20 @@ def passes(gradient, mark):
             "add those that `keras_qpsbgd.with_rows(gradients, variables)` "
             "returns.",
         )
-    least = ABSENT * np.abs(coefficients).max()
     return [
         (one_pass, float(coefficient))
         for (_, one_pass), coefficient in zip(candidates, coefficients)
-        if abs(coefficient) > least
+        if coefficient
     ]
 
 
-def _explain(target, parts, kernel):
+def _explain(target, parts, kernel, tolerance):
     """The coefficients of the parts, or `None`."""
-    fit = _Fit(target, parts)
+    fit = _Fit(target, parts, tolerance)
     regularized = _Fit(
         target,
         np.column_stack([parts, kernel, np.where(kernel < 0, -1.0, 1.0)]),
+        tolerance,
     )
     for attempt in (
         lambda: _only(filter(fit.holds, _sums_and_means(fit.count))),
@@ -100,7 +105,11 @@ def _explain(target, parts, kernel):
     ):
         coefficients = attempt()
         if coefficients is not None:
-            return coefficients[: fit.count]
+            shares = np.abs(coefficients[: fit.count]) * fit.norms
+            absent = shares < ABSENT * np.sqrt(fit.square)
+            if absent.all():
+                return None
+            return np.where(absent, 0.0, coefficients[: fit.count])
     return None
 
 
@@ -110,11 +119,13 @@ class _Fit:
     Args:
         target: vector.
         columns: matrix with a column for each part.
+        tolerance: largest share of the parts that counts as rounding error.
     """
 
-    def __init__(self, target, columns):
+    def __init__(self, target, columns, tolerance):
         self.target = target
         self.columns = columns
+        self.tolerance = tolerance
         self.count = columns.shape[1]
         # Entries that are zero everywhere prove nothing.
         self.entries = np.count_nonzero(columns.any(axis=1))
@@ -130,14 +141,18 @@ class _Fit:
             - 2.0 * coefficients @ self.products
             + coefficients @ self.gram @ coefficients
         )
-        return error <= (TOLERANCE * np.abs(coefficients) @ self.norms) ** 2
+        parts = np.abs(coefficients) @ self.norms
+        return error <= (self.tolerance * parts) ** 2
 
     def holds_clipped(self, coefficients):
         """Whether the target is the combination with clipped entries."""
         total = self.columns @ coefficients
-        clipped = np.clip(total, self.target.min(), self.target.max())
-        error = np.linalg.norm(self.target - clipped)
-        return error <= TOLERANCE * np.linalg.norm(total)
+        bounds = self.target.min(), self.target.max()
+        inside = (bounds[0] < total) & (total < bounds[1]) & (total != 0)
+        if np.count_nonzero(inside) < ENOUGH:
+            return False
+        error = np.linalg.norm(self.target - np.clip(total, *bounds))
+        return error <= self.tolerance * np.linalg.norm(total)
 
     def least_squares(self):
         """Any weights, if no others fit; `None` if they do not fit."""

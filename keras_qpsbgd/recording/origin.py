@@ -47,6 +47,7 @@ def calls_of(gradient, mark):
     ]
 
 
+@tf.autograph.experimental.do_not_convert
 def with_rows(gradients, variables):
     """Attaches to gradients the rows that they came from.
 

@@ -7,12 +7,11 @@ import tensorflow as tf
 from keras_qpsbgd import ops
 
 # How many backward passes an eager update can be put together from.
-LATEST = 32
+LATEST = 16
 
-# Names of the attributes that tensors carry.
-_MARK = "binary_kernel"
+# Names of attributes: of a variable and of its gradients.
+_MARK = "_keras_qpsbgd_mark"
 _PASS = "_keras_qpsbgd_pass"
-_UPSTREAM = "_keras_qpsbgd_upstream"
 
 
 class UnknownOrigin(ValueError):
@@ -40,9 +39,6 @@ class BinaryKernel:
         training_weights: `"binary"` or `"latent"`, what the layer multiplies
             by in training.
 
-    Attributes:
-        latest: eager passes taken at the current value of the kernel, as pairs
-            of gradient and `Pass`. An update empties it.
     """
 
     def __init__(
@@ -53,22 +49,42 @@ class BinaryKernel:
         self.num_columns = num_columns
         self.name = name
         self.training_weights = training_weights
-        self.latest = collections.deque(maxlen=LATEST)
+        self._latest = {}
         setattr(kernel, _MARK, self)
+
+    @property
+    def latest(self):
+        """Eager passes of this replica, pairs of gradient and `Pass`.
+
+        All were taken at the current value of the kernel. An update empties it.
+        """
+        return self._latest.setdefault(
+            replica(), collections.deque(maxlen=LATEST)
+        )
 
     def remember(self, gradient, one_pass):
         """Attaches a pass to the gradient that it returns."""
         setattr(gradient, _PASS, one_pass)
         if tf.executing_eagerly():
+            latest = self.latest
             # Gradients that are added up were all taken at the same weights.
-            if self.latest and not self.latest[-1][1].at(one_pass.value):
-                self.latest.clear()
-            self.latest.append((gradient, one_pass))
+            if latest and not latest[-1][1].at(one_pass.value):
+                latest.clear()
+            latest.append((gradient, one_pass))
 
 
 def mark_of(variable):
     """The `BinaryKernel` of a variable, or `None` if it is not binary."""
     return getattr(variable, _MARK, None)
+
+
+def replica():
+    """The number of this replica, or `None` outside of any."""
+    context = tf.distribute.get_replica_context()
+    number = context and context.replica_id_in_sync_group
+    if tf.is_tensor(number):
+        number = tf.get_static_value(number)
+    return None if number is None else int(number)
 
 
 class Pass:
@@ -85,8 +101,7 @@ class Pass:
         self.mark = mark
         self.value = value
         self.make_call = make_call
-        context = tf.distribute.get_replica_context()
-        self.replica = context and context.replica_id_in_sync_group
+        self.replica = replica()
 
     def at(self, value):
         """Whether the kernel had this value. Eager execution only."""
@@ -96,7 +111,9 @@ class Pass:
 def pass_of(tensor, mark):
     """The `Pass` that a tensor carries for a kernel, or `None`."""
     found = getattr(tensor, _PASS, None)
-    return found if found is not None and found.mark is mark else None
+    if found is None or found.mark.kernel is not mark.kernel:
+        return None
+    return found
 
 
 def carries_pass(tensor):
@@ -107,78 +124,56 @@ def carries_pass(tensor):
 def recorded_product(mark, kernel, inputs, multiply, make_call, noisy_axis):
     """The product with the sign of a kernel, whose gradient is recorded.
 
-    The backward pass through the product reaches kernel and inputs by ordinary
-    gradients. They are watched on their way: the backward function of the
-    kernel, which runs only if its gradient is requested, attaches the pass.
-    For this it must know the gradient V of the product. V comes along the same
-    way, on the gradient of a "ticket", a scalar that each watched tensor hands
-    to the product. So it is always the V of this very backward pass.
+    Its backward function returns ordinary gradients, and attaches the pass to
+    the gradient of the kernel. Other contributions to that gradient, such as
+    second derivatives, arrive as tensors of their own, without a pass.
 
     Args:
         mark: the `BinaryKernel`.
         kernel: tensor, the value of the kernel.
         inputs: what `multiply` takes, a tensor or a structure of tensors.
         multiply: function of `inputs` and the binary kernel.
-        make_call: function of `inputs`, the binary kernel and V that returns
-            the `ops.LayerCall`.
+        make_call: function of `inputs`, the binary kernel and the gradient V
+            of the product that returns the `ops.LayerCall`.
         noisy_axis: axis of the features of `inputs`, whose gradient is freed
             from rounding noise; `None` leaves it as it is.
     """
-
-    def attach(gradient, upstream):
-        gradient = tf.identity(gradient)  # no other tensor is this object
-        one_pass = Pass(
-            mark, kernel, lambda: make_call(inputs, binary, upstream)
-        )
-        mark.remember(gradient, one_pass)
-        return gradient
-
-    def silence(gradient, upstream):
-        return ops.without_rounding_noise(gradient, upstream, noisy_axis)
-
-    binary, ticket = _watched(kernel, ops.sign, attach)
-    tickets = [ticket]
-    watched_inputs = inputs
-    if noisy_axis is not None:
-        watched_inputs, ticket = _watched(inputs, tf.identity, silence)
-        tickets.append(ticket)
-    return _with_tickets(multiply(watched_inputs, binary), *tickets)
-
-
-def _watched(tensor, forward, on_gradient):
-    """`forward(tensor)`, with the identity as gradient, and a ticket.
-
-    Args:
-        tensor: a tensor.
-        forward: function of it.
-        on_gradient: function of the gradient and of V that returns the gradient
-            to pass on. It is not called in a backward pass that does not go
-            through the product, such as that of a gradient penalty.
-    """
+    flat = tf.nest.flatten(inputs)
+    positions = [
+        index
+        for index, one in enumerate(flat)
+        if isinstance(one, tf.Tensor) and one.dtype.is_floating
+    ]
 
     @tf.custom_gradient
-    def watched(tensor):
-        def backward(gradient, ticket_gradient):
-            upstream = getattr(ticket_gradient, _UPSTREAM, None)
-            if upstream is None:
-                return gradient
-            return on_gradient(gradient, upstream)
+    def product(kernel, *differentiable):
+        for index, tensor in zip(positions, differentiable):
+            flat[index] = tensor
+        given = tf.nest.pack_sequence_as(inputs, flat)
+        sources = [kernel, *differentiable]
+        with tf.GradientTape(
+            persistent=True, watch_accessed_variables=False
+        ) as tape:
+            tape.watch(sources)
+            binary = ops.binarize(kernel)
+            result = multiply(given, binary)
 
-        return (forward(tensor), tf.constant(0.0)), backward
+        @tf.autograph.experimental.do_not_convert
+        def backward(upstream):
+            gradient, *others = tape.gradient(result, sources, upstream)
+            gradient = tf.identity(gradient)  # no other tensor is this object
+            mark.remember(
+                gradient,
+                Pass(mark, kernel, lambda: make_call(given, binary, upstream)),
+            )
+            if noisy_axis is not None:
+                others = [
+                    ops.without_rounding_noise(
+                        others[0], upstream, binary, noisy_axis
+                    )
+                ]
+            return (gradient, *others)
 
-    return watched(tensor)
+        return result, backward
 
-
-@tf.custom_gradient
-def _with_tickets(product, *tickets):
-    """The product, whose backward function hands V to all tickets."""
-
-    def backward(upstream):
-        gradients = []
-        for _ in tickets:
-            gradient = tf.constant(0.0)
-            setattr(gradient, _UPSTREAM, upstream)
-            gradients.append(gradient)
-        return (upstream, *gradients)
-
-    return tf.identity(product), backward
+    return product(kernel, *(flat[index] for index in positions))

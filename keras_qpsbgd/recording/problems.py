@@ -79,6 +79,7 @@ class Sums:
             "offset": (m,),
             "max_gradient": (),
             "counts": (3,),
+            "spoiled": (),
         }
         with tf.init_scope():
             for name, shape in shapes.items():
@@ -105,12 +106,17 @@ class Sums:
                 )
             )
 
+    def spoil(self):
+        """Makes the update hold the kernel: the rows of a batch are unknown."""
+        self.spoiled.assign(1.0)
+
     def gather(self):
         """The problem of the update and its statistics, over all replicas."""
+        known = tf.cast(self.spoiled.read_value() == 0, tf.float32)
         problem = ops.Problem(
             self.couplings.read_value(),
-            self.fields.read_value(),
-            self.offset.read_value(),
+            self.fields.read_value() * known,
+            self.offset.read_value() * known,
         )
         statistics = ops.Statistics(
             self.max_gradient.read_value(),

@@ -1,15 +1,21 @@
 """Finds the passes of a gradient in a graph, by walking up from it.
 
-This happens while the graph is traced and costs nothing when it runs.
+This happens while the graph is traced and costs nothing when it runs. Each
+tensor between the gradient and the passes gets its coefficient in the gradient,
+from the gradient upwards:
 
-A linear path goes through sums, differences, products with a number and casts.
-It gives each pass its coefficient. A linear path ends at any other operation
-(packing gradients into one vector, a sum over replicas, a mask). All passes
-above such an operation belong to the gradient, too.
+- Sums, differences, products with a number, casts and the like are followed
+  exactly.
+- Any other operation (a mask, clipped entries, packing into one vector) is
+  followed if there is just one pass above it. What it does to the entries has
+  no effect on the rows; its coefficient is that of the projection on the
+  gradient of the pass.
 
-No part of the gradient may remain unexplained. A value from elsewhere (an
-argument of the function, a variable, the result of an inner function) could be
-a gradient as well, so the origin is unknown then.
+All parts of the gradient must be explained. A part without a pass may only be
+made of constants and of the kernel itself, as that of a regularizer is.
+Everything else (an argument of the function, a variable, the result of an inner
+function, a product with data) could be a gradient of the layer as well, so the
+origin is unknown.
 """
 
 import tensorflow as tf
@@ -18,15 +24,18 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd.recording.passes import UnknownOrigin
 from keras_qpsbgd.recording.passes import carries_pass
 from keras_qpsbgd.recording.passes import pass_of
+from keras_qpsbgd.recording.passes import replica
 
-# One input goes through as it is.
+# Operations that return their first input, moved or summed over replicas.
 _FORWARD = {
     "Cast",
     "CheckNumerics",
-    "ClipByValue",
+    "CollectiveReduce",
+    "CollectiveReduceV2",
     "EnsureShape",
     "ExpandDims",
     "Identity",
+    "NcclAllReduce",
     "PlaceholderWithDefault",
     "PreventGradient",
     "Reshape",
@@ -34,21 +43,16 @@ _FORWARD = {
     "Squeeze",
     "StopGradient",
 }
+# Operations that move the entries of several tensors.
+_MOVES = {"ConcatV2", "Pack", "Slice", "Split", "SplitV", "StridedSlice"}
+_MOVES |= {"Transpose", "Unpack"}
 _SUMS = {"Add", "AddV2", "AddN", "AccumulateNV2"}
 _PRODUCTS = {"Mul", "MulNoNan"}
-_QUOTIENTS = {"RealDiv", "Div", "DivNoNan"}
-# Clipping, and holes filled: the entries of one of the inputs.
-_CHOICES = {"Maximum": (0, 1), "Minimum": (0, 1)}
-_CHOICES.update({"Select": (1, 2), "SelectV2": (1, 2)})
+_QUOTIENTS = {"RealDiv": tf.divide, "Div": tf.divide}
+_QUOTIENTS["DivNoNan"] = tf.math.divide_no_nan
+_CALLS = {"Case", "If", "StatelessCase", "StatelessIf"}
+_CALLS |= {"PartitionedCall", "StatefulPartitionedCall"}
 _LOOPS = {"While", "StatelessWhile"}
-_CALLS = {
-    "Case",
-    "If",
-    "PartitionedCall",
-    "StatefulPartitionedCall",
-    "StatelessCase",
-    "StatelessIf",
-}
 
 _CARRY = (
     "Gradients that leave a function need "
@@ -62,6 +66,10 @@ _SUM = (
         if _keras.KERAS_3
         else "."
     )
+)
+_OTHER = (
+    "Apply the gradient of the loss of binary layers in training, with at most "
+    "sums, weights and clipping in between."
 )
 
 
@@ -78,25 +86,29 @@ def passes(gradient, mark):
 
     Raises:
         UnknownOrigin: if part of the gradient cannot be explained.
-        ValueError: if it comes out of a `tf.while_loop`.
     """
-    linear, elsewhere = {}, {}
-    stack = [(gradient, 1.0)]
-    while stack:
-        tensor, factor = stack.pop()
+    above = _Ancestors(gradient, mark)
+    factors = {id(gradient): 1.0}
+    found = {}
+    for tensor in above.in_order:
+        factor = factors.get(id(tensor))
+        if factor is None:
+            continue
         one_pass = pass_of(tensor, mark)
         if one_pass is not None:
-            known = linear.get(one_pass)
-            linear[one_pass] = factor if known is None else known + factor
-            continue
-        _raise_if_opaque(tensor, mark)
-        above = _above(tensor, factor)
-        if above is None:
-            for found, coefficient in _search(tensor, factor, mark).items():
-                elsewhere.setdefault(found, coefficient)
+            found[one_pass] = factor
+        elif not above.passes[id(tensor)]:
+            _check_other(tensor, mark)
         else:
-            stack.extend(above)
-    found = _of_this_replica({**elsewhere, **linear})
+            for source, part in _sources(tensor, factor, above):
+                known = factors.get(id(source))
+                factors[id(source)] = part if known is None else known + part
+    here = replica()
+    found = [
+        (one_pass, factor)
+        for one_pass, factor in found.items()
+        if None in (here, one_pass.replica) or one_pass.replica == here
+    ]
     if not found:
         raise UnknownOrigin(
             "does not come from a backward pass through the layer",
@@ -105,36 +117,64 @@ def passes(gradient, mark):
     return found
 
 
-def _raise_if_opaque(tensor, mark):
-    """Raises if a tensor comes from elsewhere."""
+class _Ancestors:
+    """All tensors above a gradient, up to the passes.
+
+    Attributes:
+        in_order: the tensors, each before those that it is made of.
+        passes: by `id` of a tensor, the gradient tensors of the kernel's passes
+            above it.
+    """
+
+    def __init__(self, gradient, mark):
+        self.in_order = []
+        self.passes = {}
+        self._alive = []  # an `id` counts as long as its object lives
+        stack = [(gradient, False)]
+        while stack:
+            tensor, is_done = stack.pop()
+            if is_done:
+                self._finish(tensor, mark)
+            elif id(tensor) not in self.passes:
+                self.passes[id(tensor)] = frozenset()
+                self._alive.append(tensor)
+                stack.append((tensor, True))
+                if not carries_pass(tensor):
+                    stack += [(source, False) for source in _inputs(tensor)]
+        self.in_order.reverse()
+
+    def _finish(self, tensor, mark):
+        self.in_order.append(tensor)
+        if pass_of(tensor, mark) is not None:
+            self.passes[id(tensor)] = frozenset([id(tensor)])
+        elif not carries_pass(tensor):
+            above = [self.passes[id(source)] for source in _inputs(tensor)]
+            self.passes[id(tensor)] = frozenset().union(*above)
+
+    def pass_gradient(self, tensor):
+        """The gradient tensor of the only pass above, `None` if more."""
+        above = self.passes[id(tensor)]
+        if len(above) != 1:
+            return None
+        return next(one for one in self._alive if id(one) in above)
+
+
+def _inputs(tensor):
+    """What a tensor is made of, also outside of its function."""
     if not tf.is_symbolic_tensor(tensor):
-        raise UnknownOrigin("contains an eager tensor", _CARRY)
-    operation = tensor.op
-    kind = operation.type
-    if kind == "Placeholder" and _keras.captured_from(tensor) is None:
-        raise UnknownOrigin("is an argument of a `tf.function`", _CARRY)
-    if kind == "ReadVariableOp" and not _reads(operation, mark):
-        raise UnknownOrigin("contains the value of a variable", _SUM)
-    if kind in _CALLS:
-        raise UnknownOrigin(
-            "was computed inside a `tf.cond` or another `tf.function`",
-            "If the model calls a `tf.function`, remove that decorator: `fit` "
-            f"compiles the whole step. {_CARRY}",
-        )
-    if kind in _LOOPS:
-        raise ValueError(
-            f"The gradient of the binary layer `{mark.name}` comes out of a "
-            "`tf.while_loop` (a loop over `tf.range` is one), which hides its "
-            "backward passes. Apply the gradients inside the loop, or unroll "
-            "it (a Keras RNN: `unroll=True`). "
-            f"Received: a gradient from {operation.name}"
-        )
+        return []
+    if tensor.op.type == "Placeholder":
+        outer = _keras.captured_from(tensor)
+        return [] if outer is None else [outer]
+    return list(tensor.op.inputs)
 
 
-def _above(tensor, factor):
-    """The next tensors of the linear path, or `None` where it ends."""
+def _sources(tensor, factor, above):
+    """The tensors that a tensor is a combination of, with their factors."""
     operation = tensor.op
-    kind, inputs = operation.type, operation.inputs
+    kind, inputs = operation.type, list(operation.inputs)
+    if kind == "Placeholder":
+        return [(_keras.captured_from(tensor), factor)]
     if kind in _FORWARD:
         return [(inputs[0], factor)]
     if kind == "IdentityN":
@@ -143,93 +183,93 @@ def _above(tensor, factor):
         return [(one, factor) for one in inputs]
     if kind == "Sub":
         return [(inputs[0], factor), (inputs[1], -factor)]
-    scaled = _scaled(operation, factor)
-    if scaled is not None:
-        return [scaled]
-    if kind in _CHOICES:
-        chosen = [inputs[index] for index in _CHOICES[kind]]
-        return [(one, factor) for one in chosen if not _is_number(one)]
-    if kind == "Placeholder":
-        return [(_keras.captured_from(tensor), factor)]
-    return None
-
-
-def _scaled(operation, factor):
-    """The input that an operation multiplies by a number, and the factor."""
-    kind, inputs = operation.type, operation.inputs
     if kind == "Neg":
-        return inputs[0], -factor
+        return [(inputs[0], -factor)]
     if kind in _QUOTIENTS and _is_number(inputs[1]):
-        return inputs[0], factor * (1.0 / _number(inputs[1]))
-    if kind not in _PRODUCTS:
-        return None
-    # The number of a kernel with one entry is the one without axes.
-    left, right = sorted(inputs, key=lambda one: one.shape.rank != 0)
-    if _is_number(left) and (left.shape.rank == 0 or not _is_number(right)):
-        return right, factor * _number(left)
-    if _is_number(right) and not _is_number(left):
-        return left, factor * _number(right)
-    return None
+        number = _QUOTIENTS[kind](1.0, _number(inputs[1]))
+        return [(inputs[0], factor * number)]
+    if kind in _PRODUCTS:
+        # The number of a kernel with one entry is the one without axes.
+        for number, other in (inputs, inputs[::-1]):
+            if number.shape.rank == 0 or (
+                _is_number(number) and not _is_number(other)
+            ):
+                return [(other, factor * _number(number))]
+    if kind in ("Select", "SelectV2") and inputs[0].shape.num_elements() == 1:
+        first = _number(inputs[0])
+        chosen = [(inputs[1], first), (inputs[2], 1.0 - first)]
+        return [(one, factor * share) for one, share in chosen]
+    return _through_other(tensor, factor, above)
 
 
-def _search(tensor, factor, mark):
-    """All passes above a tensor, with the factors of one path to each.
+def _through_other(tensor, factor, above):
+    """Through an operation that does not just add and scale."""
+    gradient = above.pass_gradient(tensor)
+    if gradient is None:
+        raise UnknownOrigin(
+            f"is not just a weighted sum of gradients (`{tensor.op.type}`)",
+            _OTHER,
+        )
+    # Of several inputs with the pass one is the gradient, and the others were
+    # made of it: the condition of a `tf.where`, say.
+    sources = [one for one in tensor.op.inputs if above.passes[id(one)]]
+    same = [one for one in sources if one.dtype.is_floating]
+    source = (same or sources)[0]
+    if tensor.op.type not in _MOVES:
+        if tensor.shape != gradient.shape:
+            raise UnknownOrigin(
+                f"was reduced or reshaped on its way (`{tensor.op.type}`)",
+                _OTHER,
+            )
+        size = tf.reduce_sum(tf.square(gradient))
+        share = tf.reduce_sum(tensor * tf.cast(gradient, tensor.dtype))
+        factor = factor * tf.math.divide_no_nan(
+            tf.cast(share, size.dtype), size
+        )
+        source = gradient
+    return [(source, factor)]
 
-    Raises:
-        UnknownOrigin: if there is no pass, but a tensor from elsewhere that has
-            the shape of the kernel.
-    """
-    found, others = {}, []
+
+def _check_other(tensor, mark):
+    """Raises unless a part without a pass is like that of a regularizer."""
     seen = set()
-    stack = [(tensor, factor)]
+    stack = [tensor]
     while stack:
-        tensor, factor = stack.pop()
-        if id(tensor) in seen:
+        tensor = stack.pop()
+        if id(tensor) in seen or carries_pass(tensor):
             continue
         seen.add(id(tensor))
-        one_pass = pass_of(tensor, mark)
-        if one_pass is not None:
-            found[one_pass] = factor
-        elif not carries_pass(tensor):
-            if tensor.shape == mark.kernel.shape:
-                others.append(tensor)
-            if tf.is_symbolic_tensor(tensor):
-                stack.extend(_any_above(tensor, factor))
-    if not found:
-        for tensor in others:
-            _raise_if_opaque(tensor, mark)
-    return found
-
-
-def _any_above(tensor, factor):
-    operation = tensor.op
-    kind, inputs = operation.type, operation.inputs
-    if kind == "Placeholder":
-        outer = _keras.captured_from(tensor)
-        return [] if outer is None else [(outer, factor)]
-    scaled = _scaled(operation, factor)
-    if scaled is not None:
-        return [scaled]
-    return [(one, factor) for one in inputs]
-
-
-def _of_this_replica(found):
-    """Each replica contributes its own passes to the update."""
-    context = tf.distribute.get_replica_context()
-    replica = context and context.replica_id_in_sync_group
-    return [
-        (one_pass, factor)
-        for one_pass, factor in found.items()
-        if _same(one_pass.replica, replica)
-    ]
-
-
-def _same(one, other):
-    values = [
-        tf.get_static_value(value) if tf.is_tensor(value) else value
-        for value in (one, other)
-    ]
-    return None in values or values[0] == values[1]
+        if not tf.is_symbolic_tensor(tensor):
+            if tensor.dtype == tf.resource:
+                continue  # judged where it is read
+            if tensor.shape.rank:
+                raise UnknownOrigin("contains an eager tensor", _CARRY)
+            continue
+        operation = tensor.op
+        kind = operation.type
+        if kind == "ReadVariableOp":
+            if not _reads(operation, mark) and not _is_number(tensor):
+                raise UnknownOrigin("contains the value of a variable", _SUM)
+            continue
+        if kind == "Placeholder" and _keras.captured_from(tensor) is None:
+            raise UnknownOrigin(
+                "contains an argument of a `tf.function` outside of a "
+                "recorded backward pass",
+                _CARRY,
+            )
+        if kind in _CALLS:
+            raise UnknownOrigin(
+                "was computed inside a `tf.cond` or another `tf.function`",
+                "If the model calls a `tf.function`, remove that decorator: "
+                f"`fit` compiles the whole step. {_CARRY}",
+            )
+        if kind in _LOOPS:
+            raise UnknownOrigin(
+                "comes out of a `tf.while_loop`, as a loop over `tf.range`",
+                "Apply the gradients inside the loop, or unroll it (a Keras "
+                "RNN: `unroll=True`).",
+            )
+        stack += _inputs(tensor)
 
 
 def _is_number(tensor):
