@@ -190,6 +190,27 @@ def holes_filled(model, opt, one, two):
     apply(opt, grads, model)
 
 
+def chosen(model, opt, one, two):
+    """One of two gradients, by a condition that is known at run time."""
+    first, second = gradients(model, *one), gradients(model, *two)
+    flag = tf.reduce_sum(one[0] ** 2) > 0
+    grads = [tf.where(flag, g, h) for g, h in zip(first, second)]
+    apply(opt, grads, model)
+
+
+def clipped_by_hand(model, opt, one, two):
+    grads = gradients(model, *one)
+    norms = [tf.norm(g) for g in grads]
+    pairs = zip(grads, norms)
+    apply(opt, [tf.where(n > 0.01, g * 0.01 / n, g) for g, n in pairs], model)
+
+
+def negated_twice_by_a_mask(model, opt, one, two):
+    grads = gradients(model, *one)
+    grads = [-(g * tf.fill(g.shape, -1.0)) for g in grads]
+    apply(opt, grads, model)
+
+
 SINGLE = [
     side_gradient,
     unused_gradient,
@@ -199,6 +220,9 @@ SINGLE = [
     clipped_by_value,
     balanced_by_another,
     holes_filled,
+    chosen,
+    clipped_by_hand,
+    negated_twice_by_a_mask,
 ]
 
 
@@ -282,6 +306,22 @@ def test_two_passes(situation, mode):
 
     as_function(step, mode)(*one, *two)
     assert_step(model, expected, before)
+
+
+def test_shared_sums_are_walked_once():
+    """Each sum is used twice: 2^24 paths lead to the gradient."""
+    model, opt = tools.small_model(), tools.optimizer()
+    (one,), expected = clear_batches(model, 1)
+
+    @tf.function
+    def step(x, y):
+        grads = gradients(model, x, y)
+        for _ in range(24):
+            grads = [0.5 * (g + g) for g in grads]
+        apply(opt, grads, model)
+
+    step(*one)
+    assert_step(model, expected)
 
 
 @MODES
@@ -770,6 +810,90 @@ def in_a_branch(model, opt, x, y):
     step(x, y)
 
 
+def partly_without_training(model, opt, x, y):
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            value = tools.loss()(y, model(x, training=True))
+            value += tools.loss()(y, model(2.0 * x, training=False))
+        apply(opt, tape.gradient(value, model.trainable_variables), model)
+
+    step(x, y)
+
+
+def with_a_gradient_penalty(model, opt, x, y):
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                value = tools.loss()(y, model(x, training=True))
+            value += tf.reduce_sum(inner.gradient(value, x) ** 2)
+        apply(opt, tape.gradient(value, model.trainable_variables), model)
+
+    step(x, y)
+
+
+def with_an_eager_gradient_penalty(model, opt, x, y):
+    with tf.GradientTape() as tape:
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            value = tools.loss()(y, model(x, training=True))
+        value += tf.reduce_sum(inner.gradient(value, x) ** 2)
+    apply(opt, tape.gradient(value, model.trainable_variables), model)
+
+
+def _stacked(combine):
+    def situation(model, opt, x, y):
+        @tf.function
+        def step(x, y):
+            found = zip(gradients(model, x, y), gradients(model, -x, y))
+            apply(opt, [combine(g, h) for g, h in found], model)
+
+        step(x, y)
+
+    return situation
+
+
+stacked_and_weighted = _stacked(
+    lambda g, h: tf.tensordot([0.9, -0.1], tf.stack([g, h]), 1)
+)
+stacked_and_picked = _stacked(lambda g, h: tf.stack([g, h])[0])
+masked_difference = _stacked(lambda g, h: tf.ones_like(g) * (g - h))
+larger_of_two = _stacked(tf.maximum)
+stacked_and_weighted.__name__ = "stacked_and_weighted"
+stacked_and_picked.__name__ = "stacked_and_picked"
+masked_difference.__name__ = "masked_difference"
+larger_of_two.__name__ = "larger_of_two"
+
+
+def in_a_loop(model, opt, x, y):
+    @tf.function
+    def step(x, y):
+        total = [tf.zeros(v.shape) for v in model.trainable_variables]
+        for _ in tf.range(2):
+            total = list(map(tf.add, total, gradients(model, x, y)))
+        apply(opt, total, model)
+
+    step(x, y)
+
+
+def of_a_regularizer(model, opt, x, y):
+    """After a pass that has no part in it."""
+    gradients(model, x, y)
+    variables = model.trainable_variables
+    with tf.GradientTape() as tape:
+        tape.watch([tools.tf_variable(v) for v in variables])
+        value = sum(tf.reduce_sum((v + 1.0) ** 3) for v in variables)
+    apply(opt, tape.gradient(value, variables), model)
+
+
+def all_ones(model, opt, x, y):
+    gradients(model, x, y)
+    grads = [tf.ones(v.shape) for v in model.trainable_variables]
+    apply(opt, grads, model)
+
+
 def without_training(model, opt, x, y):
     with tf.GradientTape() as tape:
         value = tools.loss()(y, model(x, training=False))
@@ -795,6 +919,16 @@ HELD = [
     partly_from_a_variable,
     partly_from_a_masked_function,
     in_a_branch,
+    in_a_loop,
+    partly_without_training,
+    with_a_gradient_penalty,
+    with_an_eager_gradient_penalty,
+    stacked_and_weighted,
+    stacked_and_picked,
+    masked_difference,
+    larger_of_two,
+    of_a_regularizer,
+    all_ones,
     without_training,
     something_else,
 ]
@@ -915,6 +1049,8 @@ def test_recorded_gradients():
     difference = recorded[0] - 2.0 * recorded[0]
     np.testing.assert_allclose(difference.gradient, -recorded[0].gradient)
     assert len(difference.calls) == 2
+    with pytest.raises(ValueError, match="by a number.*Received: .*5, 1"):
+        recorded[0] * tf.ones((5, 1))
     np.testing.assert_allclose(
         difference.calls[1].row_gradients,
         -2.0 * recorded[0].calls[0].row_gradients,
@@ -925,6 +1061,129 @@ def test_recorded_gradients():
     apply(opt, packed, model)
     for old, new in zip(before, tools.kernels(model)):
         assert np.abs(old - new).max() > 0.9 * RATE
+
+
+def test_small_weights_of_large_gradients_count():
+    model, opt = tools.small_model(), tools.optimizer()
+    weights = (1.0, 5e-4)
+    for seed in range(100):
+        one, two = batch(seed), batch(seed + 500)
+        found = [passes(model, *one), passes(model, *two, weight=1e5)]
+        found = [
+            [(x, v * np.float32(w)) for x, v in part]
+            for part, w in zip(found, weights)
+        ]
+        expected, gap = expected_kernels(model, *found)
+        if gap > 1e-3:
+            break
+
+    def large(x, y):
+        with tf.GradientTape() as tape:
+            value = 1e5 * tools.loss()(y, model(x, training=True))
+        return tape.gradient(value, model.trainable_variables)
+
+    pairs = zip(gradients(model, *one), large(*two))
+    apply(opt, [g + 5e-4 * h for g, h in pairs], model)
+    assert_step(model, expected)
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize("how", ["plain", "scaled", "reduced"])
+def test_replicas_in_a_custom_loop(mirrored, mode, how):
+    """Two replicas with half of the batch each, gradients changed by hand."""
+    with mirrored.scope():
+        model, opt = tools.small_model(), tools.optimizer()
+        opt.build(model.trainable_variables)
+    (one,), expected = clear_batches(model, 1)
+    x, y = one
+
+    def step():
+        context = tf.distribute.get_replica_context()
+        index = context.replica_id_in_sync_group
+        part = slice(3 * int(index), 3 * int(index) + 3)
+        with tf.GradientTape() as tape:
+            losses = keras.losses.sparse_categorical_crossentropy(
+                y[part], model(x[part], training=True), from_logits=True
+            )
+            value = 0.5 * tf.reduce_mean(losses)
+        grads = tape.gradient(value, model.trainable_variables)
+        if how == "scaled":
+            grads = [0.5 * g for g in grads]
+        if how == "reduced":
+            grads = context.all_reduce(tf.distribute.ReduceOp.MEAN, grads)
+        apply(opt, grads, model)
+
+    run = as_function(lambda: mirrored.run(step), mode)
+    if mode == "eager" and how == "reduced":
+        # The sum over replicas is not a sum of passes of one replica.
+        with pytest.warns(UserWarning, match="not updated"):
+            run()
+        return
+    run()
+    assert_step(model, expected)
+
+
+@keras3
+def test_accumulation_with_a_batch_of_unknown_origin_holds_the_kernel():
+    model = tools.small_model()
+    opt = tools.optimizer(gradient_accumulation_steps=2)
+    before = tools.kernels(model)
+    apply(opt, gradients(model, *batch(0)), model)
+    with pytest.warns(UserWarning, match="not updated"):
+        gradients_in_a_function(model, opt, *batch(1))
+    tools.assert_equal(tools.kernels(model), before)
+    with pytest.warns(UserWarning, match="not updated"):
+        two_functions(model, opt, *batch(1))
+    apply(opt, gradients(model, *batch(0)), model)
+    tools.assert_equal(tools.kernels(model), before)
+    for seed in (2, 3):
+        apply(opt, gradients(model, *batch(seed)), model)
+    assert not np.array_equal(tools.kernels(model)[0], before[0])
+
+
+def test_threads_that_share_a_model():
+    """They may be held, but nothing breaks."""
+    model, opt = tools.small_model(), tools.optimizer()
+    opt.build(model.trainable_variables)
+    errors = []
+
+    def train(seed):
+        try:
+            for step in range(5):
+                grads = gradients(model, *batch(10 * seed + step))
+                apply(opt, [0.5 * g for g in grads], model)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=train, args=(i,)) for i in range(4)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not errors
+
+
+def test_one_kernel_of_two_layers():
+    """Both layers' rows belong to it."""
+    first = kq.layers.BinaryDense(3, use_bias=False)
+    first.build((None, tools.INPUTS))
+
+    class Borrowing(kq.layers.BinaryDense):
+        def build(self, input_shape):
+            self.borrowed = first.kernel
+            self.mark_binary(first.kernel)
+            self.built = True
+
+    second = Borrowing(3, use_bias=False)
+    x1, x2 = batch(0)[0], batch(1)[0]
+    second.build((None, tools.INPUTS))
+    with tf.GradientTape() as tape:
+        value = tf.reduce_sum(first(x1) ** 2) + tf.reduce_sum(second(x2) ** 2)
+    gradient = tape.gradient(value, first.kernel)
+    calls = recording.calls_of(gradient, recording.mark_of(first.kernel))
+    assert len(calls) == 2
 
 
 @MODES

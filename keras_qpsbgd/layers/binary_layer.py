@@ -110,7 +110,8 @@ class BinaryLayer(_keras.keras.layers.Layer):
                 f"Received: kernel={kernel}"
             )
         columns = kernel.shape[-1] if self._has_rows() else 1
-        self._mark = recording.BinaryKernel(
+        # A kernel that two layers share has one mark.
+        self._mark = recording.mark_of(kernel) or recording.BinaryKernel(
             kernel,
             math.prod(kernel.shape) // columns,
             columns,
