@@ -5,6 +5,8 @@ TensorFlow operations, one QUBO per column in numpy, all states enumerated. The
 data are such that best and second-best energies differ by more than 1e-3.
 """
 
+import pathlib
+import re
 import threading
 import warnings
 
@@ -1310,3 +1312,33 @@ def test_eager_passes_are_bounded():
     assert len(mark.latest) == recording.passes.LATEST
     apply(tools.optimizer(), gradients(model, *batch(0)), model)
     assert not mark.latest
+
+
+def test_loops_of_the_readme():
+    """The code in README.md moves the kernels, and warns of nothing."""
+    readme = (pathlib.Path(__file__).parent.parent / "README.md").read_text()
+    section = readme.split("### Custom training loops")[1].split("\n## ")[0]
+    blocks = re.findall(r"```python\n(.*?)```", section, re.S)
+    assert len(blocks) == 2
+    model = tools.small_model()
+    (one, two), expected = clear_batches(model, 2)
+    (x1, y1), (x2, y2) = one, two
+    names = {
+        "tf": tf,
+        "kq": kq,
+        "model": model,
+        "optimizer": tools.optimizer(),
+        "loss_function": tools.loss(),
+        "x1": x1,
+        "y1": y1,
+        "x2": x2,
+        "y2": y2,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        exec(blocks[1], names)
+        assert_step(model, expected)
+        exec(blocks[0], names)
+        (one,), expected = clear_batches(model, 1)
+        names["step"](*one)
+    assert_step(model, expected)

@@ -89,6 +89,19 @@ def test_annealer_example(tmp_path):
     assert int(total) == 2 * 90  # one call per layer and step
 
 
+def test_custom_loop_example(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "custom_loop.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "not updated" not in done.stderr
+    accuracy = re.search(r"new points: ([\d.]+)", done.stdout)[1]
+    assert float(accuracy) > 0.9
+
+
 def test_wheel_contains_the_package_alone(tmp_path):
     done = run(
         "pip",

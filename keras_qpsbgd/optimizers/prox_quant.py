@@ -32,8 +32,8 @@ class ProxQuant(BinaryOptimizer):
     the real kernel in training, which is every call whose `training` is not
     `False`, and by its sign in `evaluate` and `predict`. The loss that `fit`
     shows is that of the real weights. They are binary at the end if
-    \(\lambda_t\) has become strong enough: \(\alpha \sum_t \lambda_t\) is how
-    far a weight is drawn altogether.
+    \(\lambda_t\) has become strong enough: \(\alpha \sum_t \lambda_t\) is the
+    total distance that a weight is pulled.
 
     Every other variable is updated by `real_optimizer`.
 

@@ -4,17 +4,18 @@ The QUBO of a layer needs more than the gradient of its kernel: the rows that
 the kernel is multiplied with and the gradient of the loss with respect to the
 product. So the gradient of a binary kernel carries them:
 
-1. `passes`: the layer multiplies with `recorded_product`. When the gradient of
-   the kernel is requested, and only then, its backward function attaches a
-   `Pass` to the gradient tensor that it returns.
+1. `passes`: the layer multiplies with `recorded_product`, whose backward
+   function attaches a `Pass` to the gradient of the kernel. A `Pass` refers to
+   the rows and computes nothing by itself.
 2. `origin`: the optimizer finds the passes of each gradient it receives. In a
-   graph it walks up from the gradient (`walk`), in eager execution it compares
-   the gradient with those of the latest passes (`match`). `carried` is the
-   explicit way from one `tf.function` into another.
+   graph it walks up from the gradient (`walk`). In eager execution it looks at
+   the gradient itself, or compares its value with those of the latest passes
+   (`match`). `carried` is the explicit way from one `tf.function` into another.
 3. `problems`: the passes become one problem, over all calls and replicas.
 
-Nothing is kept between two steps, except the sums of a gradient accumulation,
-which are variables of the optimizer.
+Between two steps nothing remains but the sums of a gradient accumulation, which
+are variables of the optimizer, and in eager execution the passes since the last
+update, at most `LATEST` for each kernel.
 """
 
 from keras_qpsbgd.recording.carried import RecordedGradient as RecordedGradient

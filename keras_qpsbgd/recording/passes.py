@@ -160,8 +160,11 @@ def recorded_product(mark, kernel, inputs, multiply, make_call, noisy_axis):
 
         @tf.autograph.experimental.do_not_convert
         def backward(upstream):
-            gradient, *others = tape.gradient(result, sources, upstream)
-            gradient = tf.identity(gradient)  # no other tensor is this object
+            gradient, *others = tape.gradient(
+                result, sources, upstream, tf.UnconnectedGradients.ZERO
+            )
+            # The identity is an object that no other gradient can be.
+            gradient = tf.identity(tf.convert_to_tensor(gradient))
             mark.remember(
                 gradient,
                 Pass(mark, kernel, lambda: make_call(given, binary, upstream)),
