@@ -50,7 +50,8 @@ class BinaryGraphConv(BinaryLayer):
             see `BinaryLayer`.
         check_adjacency: whether training looks at the entries of `a`, raises
             if they are not finite and warns once if they are not normalised.
-            XLA cannot call Python, so a compiled model is not checked.
+            Of a dense `a` it looks at about 64 rows. XLA cannot call Python,
+            so a compiled model is not checked.
 
     Raises:
         ValueError: if `x` and `a` do not fit, or (in training) `a` is not
