@@ -296,7 +296,7 @@ class QPSBGD(BinaryOptimizer):
         with tf.control_dependencies(ordered):
             self.apply_real(real_grads, real_variables)
             # With a state of zero Keras counts the update and holds the kernel.
-            states += [tf.zeros(variable.shape) for variable in held]
+            states = states + [tf.zeros(variable.shape) for variable in held]
             variables = [variable for variable, _ in kernels] + held
             if variables:
                 self.stock_apply(states, variables)
