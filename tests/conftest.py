@@ -34,7 +34,9 @@ LONG_FILES = (
     "test_experiments",
     "test_graph_examples",
     "test_graph_models",
+    "test_loops",
     "test_optimizer",
+    "test_origins",
     "test_project",
 )
 
