@@ -99,7 +99,7 @@ def without_rounding_noise(gradient, upstream, binary_kernel, feature_axis):
             last one, of the outputs in `upstream`.
     """
     rank = gradient.shape.rank
-    others = [axis for axis in range(len(binary_kernel.shape))]
+    others = list(range(len(binary_kernel.shape)))
     others.pop(-2)
     outgoing = math.prod(binary_kernel.shape[axis] for axis in others)
     equal = tf.abs(tf.reduce_sum(binary_kernel, others)) >= outgoing

@@ -382,6 +382,29 @@ def test_a_regularizer_is_no_part_of_the_rows(mode):
     assert_step(model, expected)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        tf.sign,
+        lambda g: 2.0 * tf.cast(g > 0, tf.float32) - 1.0,
+        lambda g: g * tf.cast(tf.abs(g) > 1e-9, tf.float32),
+        lambda g: tf.where(tf.math.is_finite(g), g, tf.zeros_like(g)),
+    ],
+    ids=["sign", "comparison", "own mask", "holes"],
+)
+def test_changed_entries(change):
+    """They have no effect, but the direction counts."""
+    model, opt = tools.small_model(), tools.optimizer()
+    (one,), expected = clear_batches(model, 1)
+
+    @tf.function
+    def step(x, y):
+        apply(opt, [change(g) for g in gradients(model, x, y)], model)
+
+    step(*one)
+    assert_step(model, expected)
+
+
 def test_a_mask_in_a_variable():
     """Entries that are not to move; the rows are the same."""
     model, opt = tools.small_model(), tools.optimizer()

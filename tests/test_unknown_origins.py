@@ -59,6 +59,17 @@ def partly_from_a_variable(model, opt, x, y):
     step(x, y)
 
 
+def partly_from_a_variable_behind_a_mask(model, opt, x, y):
+    sums = [tf.Variable(tf.ones(v.shape)) for v in model.trainable_variables]
+
+    @tf.function
+    def step(x, y):
+        pairs = zip(gradients(model, x, y), sums)
+        apply(opt, [(g + s) * tf.ones_like(g) for g, s in pairs], model)
+
+    step(x, y)
+
+
 def partly_from_a_masked_function(model, opt, x, y):
     inner = tf.function(lambda x, y: gradients(model, x, y))
     masks = [tf.ones(v.shape) for v in model.trainable_variables]
@@ -205,6 +216,7 @@ HELD = [
     inner_function,
     sums_in_variables,
     partly_from_a_variable,
+    partly_from_a_variable_behind_a_mask,
     partly_from_a_masked_function,
     in_a_branch,
     in_a_loop,

@@ -38,7 +38,6 @@ class BinaryKernel:
         name: name of the layer, for messages.
         training_weights: `"binary"` or `"latent"`, what the layer multiplies
             by in training.
-
     """
 
     def __init__(

@@ -210,24 +210,21 @@ def _through_other(tensor, factor, above):
             f"is not just a weighted sum of gradients (`{tensor.op.type}`)",
             _OTHER,
         )
-    # Of several inputs with the pass one is the gradient, and the others were
-    # made of it: the condition of a `tf.where`, say.
     sources = [one for one in tensor.op.inputs if above.passes[id(one)]]
-    same = [one for one in sources if one.dtype.is_floating]
-    source = (same or sources)[0]
-    if tensor.op.type not in _MOVES:
-        if tensor.shape != gradient.shape:
-            raise UnknownOrigin(
-                f"was reduced or reshaped on its way (`{tensor.op.type}`)",
-                _OTHER,
-            )
-        size = tf.reduce_sum(tf.square(gradient))
-        share = tf.reduce_sum(tensor * tf.cast(gradient, tensor.dtype))
-        factor = factor * tf.math.divide_no_nan(
-            tf.cast(share, size.dtype), size
+    if tensor.op.type in _MOVES:
+        return [(sources[0], factor)]
+    if tensor.shape != gradient.shape:
+        raise UnknownOrigin(
+            f"was reduced or reshaped on its way (`{tensor.op.type}`)", _OTHER
         )
-        source = gradient
-    return [(source, factor)]
+    reference = tf.cast(gradient, tf.float32)
+    share = tf.reduce_sum(tf.cast(tensor, tf.float32) * reference)
+    size = tf.reduce_sum(tf.square(reference))
+    # The inputs are looked at for parts that cannot be explained only.
+    return [
+        (gradient, factor * tf.math.divide_no_nan(share, size)),
+        *((one, 0.0) for one in sources if one is not gradient),
+    ]
 
 
 def _check_other(tensor, mark):
@@ -265,7 +262,7 @@ def _check_other(tensor, mark):
             )
         if kind in _LOOPS:
             raise UnknownOrigin(
-                "comes out of a `tf.while_loop`, as a loop over `tf.range`",
+                "comes out of a `tf.while_loop` (or a loop over `tf.range`)",
                 "Apply the gradients inside the loop, or unroll it (a Keras "
                 "RNN: `unroll=True`).",
             )
