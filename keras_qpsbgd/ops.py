@@ -80,6 +80,17 @@ def hard_tanh(x):
     return tf.clip_by_value(x, -1.0, 1.0)
 
 
+def to_dense(sparse):
+    """The dense tensor of a sparse one, with entries in any order.
+
+    Repeated entries are summed, as sparse products do. `tf.sparse.to_dense`
+    raises in both cases.
+    """
+    shape = tf.cast(sparse.dense_shape, sparse.indices.dtype)
+    dense = tf.scatter_nd(sparse.indices, sparse.values, shape)
+    return tf.ensure_shape(dense, sparse.shape)
+
+
 def without_rounding_noise(gradient, upstream, binary_kernel, feature_axis):
     r"""The gradient of a layer's inputs, zero where it is rounding noise.
 
@@ -127,11 +138,13 @@ def row_weights(rows):
 
     Couplings are \(\sum_b w_b^2 x_b x_b^T\), fields are
     \(-2 \sum_b w_b v_{bj} x_b\); the paper's normalisation is
-    \(w_b = 1 / \lVert x_b \rVert^2\). All-zero rows get weight zero.
+    \(w_b = 1 / \lVert x_b \rVert^2\). All-zero rows get weight zero. Rows
+    whose norm overflows get NaN: their weight would be zero, and they would be
+    left out without a word.
     """
-    return tf.math.divide_no_nan(
-        1.0, tf.reduce_sum(tf.square(rows), axis=1, keepdims=True)
-    )
+    squares = tf.reduce_sum(tf.square(rows), axis=1, keepdims=True)
+    weights = tf.math.divide_no_nan(1.0, squares)
+    return tf.where(tf.math.is_inf(squares), math.nan, weights)
 
 
 class LayerCall(NamedTuple):

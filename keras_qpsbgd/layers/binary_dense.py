@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd import ops
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
 
@@ -50,7 +51,7 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
 
     def call(self, inputs, training=None):
         if isinstance(inputs, tf.SparseTensor):
-            inputs = tf.sparse.to_dense(inputs)
+            inputs = ops.to_dense(inputs)
         inputs = tf.cast(inputs, self.compute_dtype)
         outputs = self.binary_product(inputs, training)
         if self.use_bias:

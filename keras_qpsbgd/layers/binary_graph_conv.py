@@ -5,6 +5,7 @@ import numbers
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd import ops
 from keras_qpsbgd.layers import adjacency
 from keras_qpsbgd.layers.binary_dense import BinaryDense
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
@@ -166,7 +167,7 @@ class BinaryGraphConv(BinaryLayer):
         x, a = _x_and_a(inputs, self.name)
         x, a = self._tensor("x", x), self._tensor("a", a)
         if isinstance(x, tf.SparseTensor):
-            x = tf.sparse.to_dense(x)
+            x = ops.to_dense(x)
         self._look_at(x, a)
         if self.check_adjacency and _is_training(training):
             self._check(a)

@@ -98,16 +98,21 @@ class BinaryLayer(_keras.keras.layers.Layer):
         """Marks `kernel` as binary, so that `QPSBGD` knows it.
 
         Args:
-            kernel: a trainable variable. The QUBO has one column per entry of
-                its last axis if the layer has `rows`, and one column in all if
-                not.
+            kernel: a variable, trainable unless the layer is frozen. The QUBO
+                has one column per entry of its last axis if the layer has
+                `rows`, and one column in all if not.
         """
-        if kernel is None or not kernel.trainable:
+        # The kernel of a frozen layer is marked, too: it may be unfrozen.
+        if kernel is None or (self.trainable and not kernel.trainable):
             raise ValueError(
                 f"The kernel of the binary layer `{self.name}` must be a "
-                "trainable variable when the layer is built; freeze the layer "
-                "afterwards with `trainable = False`. "
-                f"Received: kernel={kernel}"
+                "trainable variable. To freeze the layer, set `trainable = "
+                f"False` on the layer. Received: kernel={kernel}"
+            )
+        if 0 in kernel.shape:
+            raise ValueError(
+                f"The binary layer `{self.name}` needs at least one input and "
+                f"one output. Received: kernel.shape={tuple(kernel.shape)}"
             )
         columns = kernel.shape[-1] if self._has_rows() else 1
         # A kernel that two layers share has one mark.

@@ -28,11 +28,10 @@ def in_one_branch(condition, update, arguments, skip):
     """`tf.cond` between an update in replica context and a skip.
 
     TensorFlow does not allow a branch in replica context to merge replicas, as
-    an update does, so with several replicas the branch is taken in
-    cross-replica context and the replicas are entered anew inside it.
+    an update does, even if there is only one. So under a strategy the branch is
+    taken in cross-replica context and the replicas are entered anew inside it.
     """
-    context = tf.distribute.get_replica_context()
-    if context.num_replicas_in_sync == 1:
+    if not tf.distribute.has_strategy():
         tf.cond(
             condition, lambda: _none(update(*arguments)), lambda: _none(skip())
         )
@@ -50,6 +49,7 @@ def in_one_branch(condition, update, arguments, skip):
             lambda: _none(branch(skip, ())),
         )
 
+    context = tf.distribute.get_replica_context()
     context.merge_call(across, args=(condition, *arguments))
 
 

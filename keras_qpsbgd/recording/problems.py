@@ -150,8 +150,12 @@ def _read_rows(calls):
     statistics = _total([ops.statistics(call) for call in calls])
     if _num_replicas() > 1:
         context = tf.distribute.get_replica_context()
+        widths = rows.shape[1], gradients.shape[1]
         rows = context.all_gather(rows, axis=0)
         gradients = context.all_gather(gradients, axis=0)
+        # In a graph the result has no static shape, which backends ask for.
+        rows.set_shape((None, widths[0]))
+        gradients.set_shape((None, widths[1]))
         statistics = ops.Statistics(
             _maximum(statistics[0]), *_all_reduce(list(statistics[1:]))
         )
