@@ -6,13 +6,16 @@ TensorFlow behaviour for which there is no public function. Each of the latter
 has a test that fails when it goes away (`tests/test_private_api.py`).
 """
 
+import re
+
 import tensorflow as tf
 from tensorflow import keras
 from tensorflow.python.ops import control_flow_util
 
 from keras_qpsbgd import ops
 
-KERAS_3 = getattr(keras, "__version__", "2").startswith("3")
+# Keras 3 or later. TensorFlow's own copy of Keras 2 has no version.
+KERAS_3 = int(getattr(keras, "__version__", "2").partition(".")[0]) >= 3
 
 if KERAS_3 and keras.config.backend() != "tensorflow":
     raise ImportError(
@@ -52,7 +55,11 @@ class Optimizer(keras.optimizers.Optimizer):
             # host solvers cannot live under.
             kwargs["jit_compile"] = False
             kwargs.pop("is_legacy_optimizer", None)
-            super().__init__(name=name or type(self).__name__, **kwargs)
+            name = name or type(self).__name__
+            # HDF5 files want a name for each variable, and `iteration` is also
+            # that of an inner optimizer's.
+            with tf.name_scope(re.sub(r"\W", "_", name)):
+                super().__init__(name=name, **kwargs)
             self._learning_rate = self._build_learning_rate(learning_rate)
 
     def is_built(self):
@@ -87,6 +94,13 @@ class Optimizer(keras.optimizers.Optimizer):
     def variable_key(self, variable):
         """Identifies a model variable, whichever replica it is seen from."""
         return self._var_key(variable)
+
+    def _clip_gradients(self, grads):
+        # Clipping is not for binary kernels, weight decay neither.
+        return grads
+
+    def _apply_weight_decay(self, variables):
+        pass
 
     def get_config(self):
         config = super().get_config()
@@ -164,6 +178,32 @@ def build_inner(optimizer, variables):
     built = getattr(optimizer, "built" if KERAS_3 else "_built", False)
     if variables and not built:
         optimizer.build(variables)
+
+
+def copy_optimizer(optimizer):
+    """A Keras optimizer with the same settings, without state."""
+    rate = getattr(optimizer, "_learning_rate", None)
+    try:
+        config = optimizer.get_config()
+        if callable(rate):  # a schedule; it may have no configuration
+            config["learning_rate"] = rate
+        copied = type(optimizer).from_config(config)
+    except (NotImplementedError, TypeError):
+        # It has no configuration, so it cannot be saved either: keep it.
+        return optimizer
+    for name in vars(optimizer):
+        if name.startswith("_exclude_from_weight_decay"):
+            setattr(copied, name, getattr(optimizer, name))
+    return copied
+
+
+def constant_rate(optimizer):
+    """The learning rate as a float, `None` if it is a schedule."""
+    rate = optimizer._learning_rate
+    if callable(rate):
+        return None
+    with tf.init_scope():
+        return float(tf.convert_to_tensor(rate))
 
 
 def captured_from(placeholder):

@@ -1,10 +1,14 @@
 """A solver that fails ends in the state that its policy promises."""
 
+import concurrent.futures
+import warnings
+
 import numpy as np
 import pytest
 import tools
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.backends import calls
 
 
 class Failing(kq.backends.Backend):
@@ -101,16 +105,95 @@ def test_fallback():
     tools.assert_equal(found, expected)
 
 
-def test_fallback_that_fails_too():
+@pytest.mark.parametrize("mode", [{}, {"run_eagerly": True}], ids=str)
+def test_fallback_that_fails_too(mode):
+    """Ends as "raise" does: both errors are named, nothing has moved."""
     x, y = tools.data()
     opt = tools.optimizer(
-        backend=Failing("raises", on=(0,)),
-        on_failure=Failing("shape", on=(0,)),
+        backend=Failing("raises", on=(2,)), on_failure=Failing("shape", on=(0,))
     )
-    with pytest.warns(UserWarning):
-        before = tools.kernels(tools.small_model())
-        found = tools.fit(tools.small_model(), opt, x[:6], y[:6])
-    assert sorted(np.array_equal(a, b) for a, b in zip(before, found)) == [
-        False,
-        True,
-    ]
+    model = tools.small_model()
+    model.compile(opt, tools.loss(), **mode)
+    model.train_on_batch(x[:6], y[:6])
+    before = model.get_weights()
+    state = [np.array(v) for v in opt.variables]
+    with (
+        pytest.warns(UserWarning, match="on_failure=Failing"),
+        pytest.raises(
+            Exception, match="(?s)the chip is warm.*samples of shape"
+        ),
+    ):
+        model.fit(x[6:12], y[6:12], batch_size=6, verbose=0)
+    tools.assert_equal(model.get_weights(), before)
+    tools.assert_equal([np.array(v) for v in opt.variables], state)
+    total = opt.solver_report().total
+    assert (total.failures, total.fallbacks) == (1, 0)
+
+
+@pytest.mark.parametrize("policy", ["hold", "exact"])
+def test_warnings_name_layer_backend_and_error(policy):
+    x, y = tools.data()
+    opt = tools.optimizer(
+        backend=Failing("raises", on=range(100)), on_failure=policy
+    )
+    model = tools.small_model()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tools.fit(model, opt, x, y, epochs=2)
+    messages = [str(w.message) for w in caught]
+    for layer in model.layers:
+        wanted = (
+            f"backend `failing` failed on layer `{layer.name}`: OSError: "
+            "the chip is warm"
+        )
+        assert sum(wanted in message for message in messages) == 1, messages
+
+
+@pytest.mark.parametrize("policy", ["raise", "fallback", "hold"])
+def test_after_a_failure_no_further_layer_is_solved(policy):
+    x, y = tools.data()
+    backend = Failing("raises", on=range(100))
+    other = Failing("raises", on=range(100))
+    on_failure = other if policy == "fallback" else policy
+    model = tools.small_model()
+    opt = tools.optimizer(backend=backend, on_failure=on_failure)
+    model.compile(opt, tools.loss())
+    if policy == "hold":
+        with pytest.warns(UserWarning):
+            model.train_on_batch(x[:6], y[:6])
+        assert backend.calls == 2
+        return
+    with warnings.catch_warnings(), pytest.raises(Exception, match="warm"):
+        warnings.simplefilter("ignore")
+        model.train_on_batch(x[:6], y[:6])
+    assert (backend.calls, other.calls) == (1, int(policy == "fallback"))
+    # What was not solved is not in the report.
+    assert len(opt.solver_report().layers) == 1
+
+
+class FailsOnOne(kq.backends.Backend):
+    """Fails on layers of five inputs; others have a failure that can pass."""
+
+    name = "fails_on_one"
+    retries = 50
+
+    def sample(self, qubo, seed):
+        if qubo.num_variables == tools.INPUTS:
+            raise OSError("the chip is warm")
+        raise kq.backends.TransientError("too many requests")
+
+
+def test_layers_that_run_at_the_same_time_stop_too(monkeypatch):
+    """Their retries end; 50 of them would take for ever."""
+    x, y = tools.data()
+    monkeypatch.setattr(calls, "FIRST_WAIT", 1e-3)
+    with concurrent.futures.ThreadPoolExecutor(2) as executor:
+        backend = FailsOnOne(executor=executor)
+        opt = tools.optimizer(backend=backend)
+        model = tools.small_model()
+        model.compile(opt, tools.loss())
+        with pytest.raises(Exception, match="the chip is warm"):
+            model.train_on_batch(x[:6], y[:6])
+    total = opt.solver_report().total
+    assert total.failures == 1
+    assert total.retries < 20

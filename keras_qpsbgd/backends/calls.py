@@ -6,6 +6,7 @@ fails in a way that can pass is repeated.
 """
 
 import concurrent.futures
+import contextlib
 import functools
 import multiprocessing
 import pickle
@@ -22,8 +23,30 @@ from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.errors import check_number
 
 FIRST_WAIT = 1.0  # seconds before the first retry; doubled for each further
+LOOK = 0.2  # seconds between two looks at whether to stop
 
 _worker = threading.local()
+_here = threading.local()
+
+
+class Stopped(SolverError):
+    """The call is not needed any more: another layer has failed."""
+
+
+@contextlib.contextmanager
+def stopping(event):
+    """Goes around calls in this thread that end once `event` is set."""
+    _here.stop = event
+    try:
+        yield
+    finally:
+        _here.stop = None
+
+
+def _check_stop():
+    stop = getattr(_here, "stop", None)
+    if stop is not None and stop.is_set():
+        raise Stopped("Another layer has failed")
 
 
 def sample(backend, qubo, seed):
@@ -93,6 +116,7 @@ class _Here:
     def answer(self):
         """Samples and info; what can pass is repeated."""
         while True:
+            _check_stop()
             try:
                 samples, info = self.result()
                 return _checked(self.backend, self.qubo, samples), info
@@ -100,6 +124,7 @@ class _Here:
                 if self.retries == self.backend.retries:
                     raise
             time.sleep(FIRST_WAIT * 2**self.retries)
+            _check_stop()
             self.retries += 1
             self.begin()
 
@@ -173,7 +198,7 @@ class _Elsewhere(_Here):
     def _wait(self, future):
         timeout = self.backend.timeout_seconds
         try:
-            return future.result(timeout)
+            return _patient_result(future, timeout)
         except (TimeoutError, concurrent.futures.TimeoutError) as error:
             raise TransientError(
                 f"A worker of the executor gave no answer in {timeout:g} s "
@@ -183,6 +208,19 @@ class _Elsewhere(_Here):
             raise _lost(error) from error
         except concurrent.futures.CancelledError as error:
             raise SolverError("The executor cancelled the call") from error
+
+
+def _patient_result(future, timeout):
+    """`future.result(timeout)`, which ends early when the step has failed."""
+    deadline = time.monotonic() + timeout
+    while True:
+        left = max(0.0, deadline - time.monotonic())
+        try:
+            return future.result(min(left, LOOK))
+        except (TimeoutError, concurrent.futures.TimeoutError):
+            if future.done() or left <= LOOK:
+                raise
+        _check_stop()
 
 
 def _lost(error):

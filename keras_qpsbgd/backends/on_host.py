@@ -1,11 +1,14 @@
 """Calls a host backend from inside a TensorFlow graph."""
 
 import concurrent.futures
+import threading
 import time
 
 import numpy as np
 import tensorflow as tf
 
+from keras_qpsbgd.backends.calls import Stopped
+from keras_qpsbgd.backends.calls import stopping
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.qubo import Qubo
 
@@ -22,16 +25,21 @@ class HostCall:
         fallback: the `Backend` that solves what `backend` failed to, or `None`.
         report: the `SolverReport` in which solves are counted.
         on_error: weak reference to a function that is called with each
-            exception.
+            exception, the name of the layer and a message.
         progress: the `HostProgress` that is told what is being solved.
+        stop_at_failure: whether the remaining layers are left out, and not
+            paid for, once one has failed.
     """
 
-    def __init__(self, backend, fallback, report, on_error, progress):
+    def __init__(
+        self, backend, fallback, report, on_error, progress, stop_at_failure
+    ):
         self.backend = backend
         self.fallback = fallback
         self.report = report
         self.on_error = on_error
         self.progress = progress
+        self.stop_at_failure = stop_at_failure
 
     def __call__(self, problems, seeds, names):
         """States of all layers and a message for each, empty if it went well.
@@ -59,7 +67,8 @@ class HostCall:
                 # `fit` may end here, without a word to its callbacks.
                 self.progress.watch(None)
             for name, count in zip(names, counts):
-                self.report.count(name, **count)
+                if count is not None:
+                    self.report.count(name, **count)
             return [*states, np.array(messages)]
 
         arrays = [
@@ -79,17 +88,21 @@ class HostCall:
 
     def _solve_all(self, qubos, seeds, names):
         tasks = list(zip(qubos, seeds, names))
+        stop = threading.Event()
+
+        def solve(task):
+            with self.progress.layer(task[-1]), stopping(stop):
+                return self._solve_layer(*task, stop)
+
         if self.backend.executor is None or len(tasks) == 1:
-            return [self._solve(*task) for task in tasks]
+            return [solve(task) for task in tasks]
         # These threads only wait for the executor's workers.
         with concurrent.futures.ThreadPoolExecutor(len(tasks)) as threads:
-            return list(threads.map(lambda task: self._solve(*task), tasks))
+            return list(threads.map(solve, tasks))
 
-    def _solve(self, qubo, seed, name):
-        with self.progress.layer(name):
-            return self._solve_layer(qubo, seed, name)
-
-    def _solve_layer(self, qubo, seed, name):
+    def _solve_layer(self, qubo, seed, name, stop):
+        if stop.is_set():
+            return _nothing(qubo), b"", None
         start = time.perf_counter()
         states, message, info = None, "", {}
         failed = fell_back = False
@@ -97,19 +110,22 @@ class HostCall:
             solution = self.backend.solve(qubo, seed)
             states, info = solution.states, solution.info
         except Exception as error:  # solvers may raise anything
-            failed = True
             info = getattr(error, "info", {})
-            self._tell(error)
-            message = _message(name, self.backend, error)
+            failed = not isinstance(error, Stopped)
+            if failed:
+                message = _message(name, self.backend, error)
+                self._tell(error, name, message)
         if failed and self.fallback is not None:
             try:
                 states = self.fallback.solve(qubo, seed).states
                 message, fell_back = "", True
             except Exception as error:
-                self._tell(error)
                 message += "; " + _message(name, self.fallback, error)
+                self._tell(error, name, message)
+        if message and self.stop_at_failure:
+            stop.set()
         if states is None:
-            states = np.zeros(qubo.fields.shape)
+            states = _nothing(qubo)
         count = {
             "seconds": time.perf_counter() - start,
             "info": info,
@@ -118,11 +134,16 @@ class HostCall:
         }
         return states.astype(np.float32), message.encode(), count
 
-    def _tell(self, error):
+    def _tell(self, error, name, message):
         self.progress.clear()  # a warning may be written
         on_error = self.on_error()
         if on_error is not None:
-            on_error(error)
+            on_error(error, name, message)
+
+
+def _nothing(qubo):
+    """States that move nothing."""
+    return np.zeros(qubo.fields.shape, np.float32)
 
 
 def _field_names(problem):
@@ -132,7 +153,7 @@ def _field_names(problem):
 
 
 def _message(name, backend, error):
-    kind = "" if isinstance(error, SolverError) else f"{type(error).__name__}: "
+    kind = "" if type(error) is SolverError else f"{type(error).__name__}: "
     return (
         f"SolverError: the backend `{backend.name}` failed on layer "
         f"`{name}`: {kind}{error}"

@@ -1,16 +1,33 @@
 """What the optimizers of binary networks share."""
 
 import copy
+import math
 import warnings
 
+import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import recording
 
+_CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 # Arguments that concern real variables only: the inner optimizer's business.
-_REAL_ONLY = ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm")
+_REAL_ONLY = ("weight_decay", *_CLIPPING)
+
+
+def _of_real_optimizer(name):
+    """A property that is one of `real_optimizer`."""
+
+    def read(self):
+        return getattr(self.real_optimizer, name, None)
+
+    def write(self, value):
+        # Keras sets it before there is an inner optimizer.
+        if self.real_optimizer is not None:
+            setattr(self.real_optimizer, name, value)
+
+    return property(read, write, doc=f"`real_optimizer.{name}`.")
 
 
 class BinaryOptimizer(_keras.Optimizer):
@@ -26,26 +43,40 @@ class BinaryOptimizer(_keras.Optimizer):
 
     Args:
         learning_rate: float or schedule, for the binary kernels.
-        real_optimizer: a Keras optimizer, its name or configuration.
+        real_optimizer: a Keras optimizer, its name or configuration. An
+            optimizer object is copied, so that one object can be given to
+            several optimizers; the copy is `optimizer.real_optimizer`.
         name: name of the optimizer.
         **kwargs: arguments of `keras.optimizers.Optimizer`. `weight_decay` and
             gradient clipping are handed to `real_optimizer`.
     """
 
     training_weights = "binary"
+    real_optimizer = None  # until it is set in `__init__`
+    weight_decay = _of_real_optimizer("weight_decay")
+    clipnorm = _of_real_optimizer("clipnorm")
+    clipvalue = _of_real_optimizer("clipvalue")
+    global_clipnorm = _of_real_optimizer("global_clipnorm")
 
     def __init__(self, learning_rate, real_optimizer, name=None, **kwargs):
         real_only = {key: kwargs.pop(key, None) for key in _REAL_ONLY}
         super().__init__(learning_rate, name=name, **kwargs)
         self.real_optimizer = self._inner(real_optimizer, real_only)
         self._binary = {}
+        self._known = frozenset()
         self._aggregate = True
         self._warned = set()
+        self._warn_about_rate()
 
     # Set-up
 
     def _inner(self, real_optimizer, real_only):
         """The optimizer of the real variables."""
+        if real_optimizer is None:
+            raise ValueError(
+                "`real_optimizer` must be a Keras optimizer, its name or its "
+                "configuration. Received: real_optimizer=None"
+            )
         inner = keras.optimizers.get(real_optimizer)
         if isinstance(inner, BinaryOptimizer):
             raise ValueError(
@@ -59,6 +90,8 @@ class BinaryOptimizer(_keras.Optimizer):
                 "`real_optimizer`: it averages all variables. Received: "
                 f"real_optimizer={real_optimizer}"
             )
+        if inner is real_optimizer:
+            inner = _keras.copy_optimizer(inner)
         steps = getattr(self, "gradient_accumulation_steps", None)
         settings = {**real_only, "gradient_accumulation_steps": steps}
         for key, value in settings.items():
@@ -71,6 +104,15 @@ class BinaryOptimizer(_keras.Optimizer):
                     f"{present}. Received: {key}={value}"
                 )
             setattr(inner, key, value)
+        clipping = {
+            key: getattr(inner, key)
+            for key in _CLIPPING
+            if getattr(inner, key, None) is not None
+        }
+        if len(clipping) > 1:
+            raise ValueError(
+                f"At most one of {_CLIPPING} can be set. Received: {clipping}"
+            )
         # Its state is part of ours; Keras would save and load it twice, the
         # second time after `load_own_variables` has put things in order.
         inner.save_own_variables = lambda store: None
@@ -80,13 +122,16 @@ class BinaryOptimizer(_keras.Optimizer):
     def build(self, variables):
         """Creates all state.
 
+        It does nothing without variables: Keras 3 calls it so when it loads an
+        HDF5 file, and the first training step builds the optimizer.
+
         Args:
-            variables: the model's trainable variables, at least one of them a
-                binary kernel.
+            variables: the model's trainable variables.
         """
-        if not self.is_built():
+        variables = list(variables)
+        if variables and not self.is_built():
             with tf.init_scope():
-                self._build(list(variables))
+                self._build(variables)
 
     def _build(self, variables):
         binary, real = {}, []
@@ -97,15 +142,9 @@ class BinaryOptimizer(_keras.Optimizer):
             else:
                 self._check_weights(mark)
                 binary[self.variable_key(variable)] = mark
-        if not binary:
-            raise ValueError(
-                f"`{type(self).__name__}` found no trainable binary kernel "
-                "among the `variables`. Use a layer of `keras_qpsbgd.layers`, "
-                "or another optimizer. "
-                f"Received: {[v.name for v in variables]}"
-            )
         super().build(variables)
         self._binary = binary
+        self._known = frozenset(map(self.variable_key, variables))
         self.add_state(list(binary.values()))
         _keras.build_inner(self.real_optimizer, real)
 
@@ -148,36 +187,101 @@ class BinaryOptimizer(_keras.Optimizer):
         grads = list(grads)
         if not grads:
             return
-        if trainable_variables is None:
-            trainable_variables = self._trainable_variables
-        variables = list(trainable_variables)
-        if not self.is_built():
-            self.build(variables)
-        binary, real = self.split(grads, variables)
+        binary, real = self.split(grads, trainable_variables)
         self.apply_real([g for g, _, _ in real], [v for _, v, _ in real])
-        self.stock_apply(
+        self.apply_binary(
             [_bare(grad) for grad, _, _ in binary],
             [variable for _, variable, _ in binary],
+            [variable for _, variable, _ in real],
             self._aggregate,
         )
 
     def split(self, grads, variables):
         """Two lists of (gradient, variable, mark): binary and real.
 
-        Variables without a gradient are in neither.
+        Variables without a gradient are in neither. Builds the optimizer if
+        that has not been done.
+
+        Args:
+            grads: list of gradients.
+            variables: list of variables, `None` for those that the optimizer
+                was built on.
+
+        Raises:
+            ValueError: if the gradients do not belong to the variables, or the
+                variables not to the optimizer.
         """
+        if variables is None:
+            if not self.is_built():
+                raise ValueError(
+                    "`trainable_variables` is required until the optimizer is "
+                    "built. Received: trainable_variables=None"
+                )
+            variables = self._trainable_variables
+        variables = list(variables)
+        self.build(variables)
+        self._check_variables(grads, variables)
         binary, real = [], []
         for grad, variable in zip(grads, variables):
+            key = self.variable_key(variable)
             if grad is None:
                 self._warn_once(
-                    id(variable),
-                    f"No gradient exists for the variable `{variable.name}`; "
-                    "it is not updated.",
+                    ("no gradient", key),
+                    "No gradient exists for the variable "
+                    f"`{_path(variable)}`; it is not updated.",
                 )
                 continue
-            mark = self._binary.get(self.variable_key(variable))
+            mark = self._binary.get(key)
             (real if mark is None else binary).append((grad, variable, mark))
         return binary, real
+
+    def _check_variables(self, grads, variables):
+        if len(grads) != len(variables):
+            raise ValueError(
+                "`grads` must have one entry for each variable. Received: "
+                f"{len(grads)} gradients for {len(variables)} variables"
+            )
+        unknown = [
+            _path(variable)
+            for variable in variables
+            if self.variable_key(variable) not in self._known
+        ]
+        if unknown:
+            raise ValueError(
+                f"`{type(self).__name__}` can only be called for the variables "
+                "that it was built with. For another model, or after a layer "
+                "has been unfrozen, compile with a new optimizer. Received "
+                f"unknown variables: {unknown}"
+            )
+        if not self._binary:
+            raise ValueError(
+                f"`{type(self).__name__}` found no trainable binary kernel "
+                "among the `variables`. Use a layer of `keras_qpsbgd.layers`, "
+                "or another optimizer. "
+                f"Received: {[_path(variable) for variable in variables]}"
+            )
+        if all(grad is None for grad in grads):
+            raise ValueError(
+                "No gradients provided for any variable. Does the loss depend "
+                "on the outputs of the model? Received: None for "
+                f"{[_path(variable) for variable in variables]}"
+            )
+
+    def apply_binary(self, grads, variables, others, aggregate=True):
+        """Has Keras update binary kernels, and count the update.
+
+        Args:
+            grads: list of gradients.
+            variables: list of binary kernels.
+            others: the real variables of the same update. Without any binary
+                kernel, Keras counts the update because of one of them;
+                `update_step` leaves it alone.
+            aggregate: see `stock_apply`.
+        """
+        if not variables:
+            variables = others[:1]
+            grads = [tf.zeros(v.shape, v.dtype) for v in variables]
+        self.stock_apply(grads, variables, aggregate)
 
     def apply_real(self, grads, variables):
         """Updates real variables."""
@@ -207,6 +311,20 @@ class BinaryOptimizer(_keras.Optimizer):
         raise NotImplementedError(
             f"`{type(self).__name__}` must define `update_kernel`."
         )
+
+    def _warn_about_rate(self):
+        rate = _keras.constant_rate(self)
+        if rate is not None and not math.isfinite(rate):
+            self._warn_once(
+                "rate",
+                "The learning rate is not finite: training ruins the weights, "
+                f"or does nothing. Received: learning_rate={rate}",
+            )
+
+    def finalize_variable_values(self, var_list):
+        """Called by Keras at the end of `fit`."""
+        self._warn_about_rate()
+        super().finalize_variable_values(var_list)
 
     def _warn_once(self, key, message):
         if key not in self._warned:
@@ -252,7 +370,30 @@ class BinaryOptimizer(_keras.Optimizer):
         return super().from_config(config, custom_objects=custom_objects)
 
     def set_weights(self, weights):
-        for variable, weight in zip(self.variables, weights):
+        """Sets all variables, those of `real_optimizer` included.
+
+        Args:
+            weights: list of arrays, as many as there are `variables`.
+
+        Raises:
+            ValueError: if the optimizer is not built, or a number or a shape
+                does not fit. No variable has changed then.
+        """
+        if not self.is_built():
+            raise ValueError(
+                "`set_weights` needs an optimizer that is built. Call "
+                "`optimizer.build(model.trainable_variables)` first. Received: "
+                f"{len(weights)} weights"
+            )
+        variables = list(self.variables)
+        expected = [tuple(variable.shape) for variable in variables]
+        received = [np.shape(weight) for weight in weights]
+        if received != expected:
+            raise ValueError(
+                f"`weights` must have the shapes {expected}. "
+                f"Received: {received}"
+            )
+        for variable, weight in zip(variables, weights):
             variable.assign(weight)
 
     def load_own_variables(self, store):
@@ -266,6 +407,11 @@ class BinaryOptimizer(_keras.Optimizer):
                 "goes on with the next whole update.",
                 stacklevel=2,
             )
+
+
+def _path(variable):
+    """The name of a variable with that of its layer."""
+    return getattr(variable, "path", variable.name)
 
 
 def _bare(gradient):

@@ -1,6 +1,7 @@
 """QP-SBGD as a Keras optimizer."""
 
 import logging
+import numbers
 import random
 import warnings
 import weakref
@@ -58,8 +59,8 @@ class QPSBGD(BinaryOptimizer):
         on_failure: what a failed solve does to the step: `"raise"` ends
             training with a message that says `SolverError` and leaves all
             variables as they were, `"hold"` leaves the layer as it is, any
-            backend is tried instead. The exception is kept as
-            `optimizer.last_error`.
+            backend is tried instead. If that fails as well, training ends as
+            with `"raise"`. The exception is kept as `optimizer.last_error`.
         name: name of the optimizer.
         **kwargs: arguments of `keras.optimizers.Optimizer`. `weight_decay` and
             gradient clipping are handed to `real_optimizer`: they reach real
@@ -96,13 +97,15 @@ class QPSBGD(BinaryOptimizer):
     ):
         backend = backends.get(backend)
         super().__init__(learning_rate, real_optimizer, name=name, **kwargs)
-        if seed is not None and not isinstance(seed, int):
-            raise ValueError(
-                f"`seed` must be an int or None. Received: seed={seed!r}"
-            )
+        if seed is not None:
+            if not isinstance(seed, numbers.Integral):
+                raise ValueError(
+                    f"`seed` must be an int or None. Received: seed={seed!r}"
+                )
+            seed = int(seed)  # a NumPy integer cannot be saved
         self.seed = seed
         self.gradient_scale = gradient_scale
-        self.kappa = kappa
+        self.kappa = None if kappa is None else float(kappa)
         self._scale = GradientScale(gradient_scale, kappa)
         if gradient_scale == "raw":
             warnings.warn(
@@ -169,7 +172,7 @@ class QPSBGD(BinaryOptimizer):
 
     @property
     def skipped_updates(self):
-        """Number of updates skipped because a gradient was not finite."""
+        """Number of updates skipped because a number was not finite."""
         # Asked by a thread, too, while the optimizer is being built.
         if self._skipped is None:
             return 0
@@ -205,15 +208,9 @@ class QPSBGD(BinaryOptimizer):
         grads = list(grads)
         if not grads:
             return
-        if trainable_variables is None:
-            trainable_variables = self._trainable_variables
-        variables = list(trainable_variables)
-        if not self.is_built():
-            self.build(variables)
+        binary, real = self.split(grads, trainable_variables)
         self._check_backend()
         self._check_xla()
-
-        binary, real = self.split(grads, variables)
         kernels, problems, held = self._gather(binary)
         # The gradient of a kernel is a product of rows and row gradients. If
         # the problem is finite it need not be made, so it is not looked at, and
@@ -224,6 +221,7 @@ class QPSBGD(BinaryOptimizer):
         ]
         for problem, _ in problems:
             checked += ops.bounds(problem)
+        checked.append(self.learning_rate)
         finite = branches.all_replicas(ops.is_finite(checked))
 
         def update(real_grads, problems):
@@ -298,10 +296,9 @@ class QPSBGD(BinaryOptimizer):
             # With a state of zero Keras counts the update and holds the kernel.
             states = states + [tf.zeros(variable.shape) for variable in held]
             variables = [variable for variable, _ in kernels] + held
-            if variables:
-                self.stock_apply(states, variables)
-            else:
-                self._iterations.assign_add(1)
+            # Keras adds them up in the precision of the kernel.
+            states = [tf.cast(s, v.dtype) for s, v in zip(states, variables)]
+            self.apply_binary(states, variables, real_variables)
 
     def _solve_and_clear(self, kernels, problems):
         states = self._solve(kernels, problems)
@@ -359,7 +356,8 @@ class QPSBGD(BinaryOptimizer):
         ]
         names = [mark.name for _, mark in kernels]
         solved, messages = self._host_call()(scaled, seeds, names)
-        if self.on_failure == "raise":
+        if self.on_failure != "hold":
+            # Also if the backend of `on_failure` failed as well.
             solved = branches.unless_failed(messages, solved)
         return [
             tf.where(ops.informed(problem), states, 0.0)
@@ -375,15 +373,16 @@ class QPSBGD(BinaryOptimizer):
             self._report,
             on_error,
             self.host_progress,
+            stop_at_failure=self.on_failure != "hold",
         )
 
-    def _on_error(self, error):
+    def _on_error(self, error, layer, message):
         self.last_error = error
         if self.on_failure != "raise":
             self._warn_once(
-                "failed",
-                f"A solve failed and was handled by on_failure="
-                f"{self.on_failure!r}: {error}",
+                ("failed", layer, type(error)),
+                f"A solve failed, and on_failure={self.on_failure!r} is used "
+                f"instead. {message}",
             )
 
     def update_step(self, gradient, variable, learning_rate=None):
@@ -420,7 +419,8 @@ class QPSBGD(BinaryOptimizer):
         if count:
             self._warn_once(
                 "skipped",
-                f"{count} update(s) skipped: a gradient was not finite. No "
+                f"{count} update(s) skipped: a gradient, the learning rate or "
+                "the norm of an input of a binary layer was not finite. No "
                 "variable and no optimizer state changed in them (the moving "
                 "statistics of batch normalisation, which the forward pass "
                 "writes, may have). See `optimizer.skipped_updates`.",
