@@ -154,7 +154,7 @@ class Optimizer(keras.optimizers.Optimizer):
             # legacy Keras only those that it is handed: hand it all.
             given = {self._var_key(v): g for g, v in zip(grads, variables)}
             variables = self._trainable_variables
-            zero = tf.zeros(())
+            zero = tf.zeros(())  # see `BinaryOptimizer.is_updated`
             grads = [given.get(self._var_key(v), zero) for v in variables]
         super().apply_gradients(
             list(zip(grads, variables)),

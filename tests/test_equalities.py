@@ -12,21 +12,65 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
+from keras_qpsbgd import recording
 
 keras3 = pytest.mark.skipif(
     not _keras.KERAS_3, reason="legacy Keras has no gradient accumulation"
 )
 
 
+class Case:
+    """Clear-cut data, and the kernels after an eager `fit` with them.
+
+    Args:
+        inputs: number of inputs of the first layer.
+        seed: seed of data and initial weights.
+        backend: name of a backend that solves in the graph.
+        on_host: class of a `Backend` on the host that finds the same states.
+        gap: how far all decisions are from a tie, at least.
+    """
+
+    def __init__(self, inputs, seed, backend, on_host, gap):
+        self.inputs = inputs
+        self.seed = seed
+        self.backend = backend
+        self.on_host = on_host
+        self.x, self.y = tools.data(seed, inputs)
+        solver = on_host()
+        start = tools.kernels(self.model())
+        opt = self.optimizer(backend=solver)
+        self.expected = self.fit(opt, run_eagerly=True)
+        assert solver.least > gap, solver.least
+        assert solver.solved == 2 * tools.STEPS
+        moved = [np.abs(a - b).max() for a, b in zip(self.expected, start)]
+        assert min(moved) > 0.04
+
+    def model(self):
+        return tools.small_model(self.seed, self.inputs)
+
+    def optimizer(self, **arguments):
+        return tools.optimizer(**{"backend": self.backend, **arguments})
+
+    def fit(self, opt, **arguments):
+        return tools.fit(self.model(), opt, self.x, self.y, **arguments)
+
+
+NARROW = (tools.INPUTS, tools.CLEAR_CUT["max"], "native", tools.GapBackend)
+# Above `recording.WIDE` no couplings are made, and rows are gathered.
+WIDE = (300, 92, "sign", tools.SignBackend)
+
+
+@pytest.fixture(scope="module", params=["narrow", "wide"])
+def reference(request):
+    if request.param == "narrow":
+        return Case(*NARROW, gap=1e-3)
+    assert WIDE[0] > recording.WIDE
+    return Case(*WIDE, gap=1e-4)
+
+
 @pytest.fixture(scope="module")
-def reference():
-    """Clear-cut data and the kernels after plain `fit`."""
-    x, y = tools.data()
-    start = tools.kernels(tools.small_model())
-    expected = tools.clear_cut_fit(tools.CLEAR_CUT["max"])
-    moved = [np.abs(a - b).max() for a, b in zip(expected, start)]
-    assert min(moved) > 0.04
-    return x, y, expected
+def narrow():
+    return Case(*NARROW, gap=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -40,23 +84,21 @@ def reference():
     ids=str,
 )
 def test_fit(reference, arguments):
-    x, y, expected = reference
-    found = tools.fit(tools.small_model(), tools.optimizer(), x, y, **arguments)
-    tools.assert_equal(found, expected)
+    found = reference.fit(reference.optimizer(), **arguments)
+    tools.assert_equal(found, reference.expected)
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("backend", ["exact", "native"])
-def test_graph_backends(reference, backend):
-    x, y, expected = reference
-    opt = tools.optimizer(backend=backend)
-    tools.assert_equal(tools.fit(tools.small_model(), opt, x, y), expected)
+def test_graph_backends(narrow, backend):
+    found = narrow.fit(tools.optimizer(backend=backend))
+    tools.assert_equal(found, narrow.expected)
 
 
 def test_train_on_batch(reference):
-    x, y, expected = reference
-    model = tools.small_model()
-    model.compile(tools.optimizer(), tools.loss())
+    x, y, expected = reference.x, reference.y, reference.expected
+    model = reference.model()
+    model.compile(reference.optimizer(), tools.loss())
     for begin in range(0, len(x), tools.BATCH):
         batch = slice(begin, begin + tools.BATCH)
         model.train_on_batch(x[batch], y[batch])
@@ -102,8 +144,8 @@ KINDS = ["eager", "one function", "two functions", "gradients in a function"]
 @pytest.mark.parametrize("built", [True, False], ids=["built", "unbuilt"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_custom_loop(reference, kind, built):
-    x, y, expected = reference
-    model, opt = tools.small_model(), tools.optimizer()
+    x, y, expected = reference.x, reference.y, reference.expected
+    model, opt = reference.model(), reference.optimizer()
     if built:
         opt.build(model.trainable_variables)
     tools.assert_equal(_loop(model, opt, x, y, kind), expected)
@@ -112,38 +154,39 @@ def test_custom_loop(reference, kind, built):
 @pytest.mark.once
 @pytest.mark.parametrize("kind", ["one function", "two functions"])
 def test_compiled_custom_loop(reference, kind):
-    x, y, expected = reference
-    model, opt = tools.small_model(), tools.optimizer()
+    x, y, expected = reference.x, reference.y, reference.expected
+    model, opt = reference.model(), reference.optimizer()
     tools.assert_equal(_loop(model, opt, x, y, kind, jit=True), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_custom_loop_after_fit(reference, kind):
-    x, y, expected = reference
+    x, y, expected = reference.x, reference.y, reference.expected
     half = len(x) // 2
-    model, opt = tools.small_model(), tools.optimizer()
+    model, opt = reference.model(), reference.optimizer()
     tools.fit(model, opt, x[:half], y[:half])
     tools.assert_equal(_loop(model, opt, x[half:], y[half:], kind), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_fit_after_custom_loop(reference, kind):
-    x, y, expected = reference
+    x, y, expected = reference.x, reference.y, reference.expected
     half = len(x) // 2
-    model, opt = tools.small_model(), tools.optimizer()
+    model, opt = reference.model(), reference.optimizer()
     _loop(model, opt, x[:half], y[:half], kind)
     found = tools.fit(model, opt, x[half:], y[half:])
     tools.assert_equal(found, expected)
 
 
 @pytest.mark.parametrize(
-    "backend", [pytest.param("native", marks=pytest.mark.once), "gap"]
+    "where", [pytest.param("graph", marks=pytest.mark.once), "host"]
 )
-def test_two_replicas(reference, mirrored, backend):
-    x, y, expected = reference
-    solver = tools.GapBackend() if backend == "gap" else backend
+def test_two_replicas(reference, mirrored, where):
+    x, y, expected = reference.x, reference.y, reference.expected
+    on_host = reference.on_host()
+    solver = on_host if where == "host" else reference.backend
     with mirrored.scope():
-        model, opt = tools.small_model(), tools.optimizer(backend=solver)
+        model, opt = reference.model(), reference.optimizer(backend=solver)
         model.compile(opt, tools.loss())
     model.fit(x, y, batch_size=tools.BATCH, shuffle=False, verbose=0)
     tools.assert_equal(tools.kernels(model), expected)
@@ -152,8 +195,48 @@ def test_two_replicas(reference, mirrored, backend):
         copies = mirrored.experimental_local_results(kernel)
         assert len(copies) == 2
         np.testing.assert_array_equal(copies[0].numpy(), copies[1].numpy())
-    if backend == "gap":  # asked once, not once per replica
-        assert solver.solved == 2 * tools.STEPS
+    if where == "host":  # asked once, not once per replica
+        assert on_host.solved == 2 * tools.STEPS
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tf.distribute.MirroredStrategy(["cpu:0"]),
+        lambda: tf.distribute.OneDeviceStrategy("cpu:0"),
+    ],
+    ids=["mirrored", "one device"],
+)
+def test_one_replica(reference, make):
+    """As on a machine with one GPU or none."""
+    strategy = make()
+    for arguments in ({}, {"run_eagerly": True}):
+        with strategy.scope():
+            model, opt = reference.model(), reference.optimizer()
+            model.compile(opt, tools.loss(), **arguments)
+        model.fit(
+            reference.x,
+            reference.y,
+            batch_size=tools.BATCH,
+            shuffle=False,
+            verbose=0,
+        )
+        tools.assert_equal(tools.kernels(model), reference.expected)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("backend", ["native", "ridge", "tabu"])
+def test_wide_layers_on_two_replicas(mirrored, backend):
+    """Every backend finds what it needs in the gathered rows."""
+    x, y = tools.data(WIDE[1], WIDE[0])
+    found = []
+    for strategy in (tf.distribute.get_strategy(), mirrored):
+        with strategy.scope():
+            model = tools.small_model(WIDE[1], WIDE[0])
+            model.compile(tools.optimizer(backend=backend), tools.loss())
+        model.fit(x[:6], y[:6], batch_size=6, shuffle=False, verbose=0)
+        found.append(tools.kernels(model))
+    tools.assert_equal(*found)
 
 
 @keras3
@@ -222,12 +305,12 @@ class Silent(keras.Model):
 
 
 def test_model_that_does_not_name_training(reference):
-    x, y, expected = reference
+    x, y, expected = reference.x, reference.y, reference.expected
     keras.utils.set_random_seed(0)
     model = Silent()
-    model.compile(tools.optimizer(), tools.loss())
+    model.compile(reference.optimizer(), tools.loss())
     model(x[:1])
-    start = tools.small_model()
+    start = reference.model()
     model.first.set_weights(start.layers[-2].get_weights())
     model.second.set_weights(start.layers[-1].get_weights())
     model.fit(x, y, batch_size=tools.BATCH, shuffle=False, verbose=0)
@@ -280,14 +363,14 @@ def test_layer_inside_a_while_loop_is_held():
 
 
 def test_loss_scaling_does_not_change_the_answer(reference):
-    x, y, expected = reference
+    x, y, expected = reference.x, reference.y, reference.expected
     if _keras.KERAS_3:
-        factor = tools.optimizer(loss_scale_factor=1024.0)
-        found = tools.fit(tools.small_model(), factor, x, y)
+        factor = reference.optimizer(loss_scale_factor=1024.0)
+        found = tools.fit(reference.model(), factor, x, y)
         tools.assert_equal(found, expected)
     for arguments in ({}, {"run_eagerly": True}):
-        wrapped = tools.loss_scaled(tools.optimizer())
-        found = tools.fit(tools.small_model(), wrapped, x, y, **arguments)
+        wrapped = tools.loss_scaled(reference.optimizer())
+        found = tools.fit(reference.model(), wrapped, x, y, **arguments)
         tools.assert_equal(found, expected)
 
 
@@ -296,20 +379,20 @@ def test_loss_scaling_does_not_change_the_answer(reference):
     reason="this Keras has no MultiOptimizer",
 )
 def test_multi_optimizer(reference):
-    x, y, expected = reference
-    opt = tools.optimizer()
+    x, y, expected = reference.x, reference.y, reference.expected
+    opt = reference.optimizer()
     routes = keras.optimizers.OptimizerMap(
         keras.optimizers.SGD(), {".*kernel": opt}
     )
     multi = keras.optimizers.MultiOptimizer(routes)
-    tools.assert_equal(tools.fit(tools.small_model(), multi, x, y), expected)
+    tools.assert_equal(tools.fit(reference.model(), multi, x, y), expected)
 
 
 def test_recompiling_to_adam_and_back(reference):
-    x, y, expected = reference
+    x, y, expected = reference.x, reference.y, reference.expected
     half = len(x) // 2
-    model = tools.small_model()
-    kept = tools.optimizer()  # stays alive while Adam trains
+    model = reference.model()
+    kept = reference.optimizer()  # stays alive while Adam trains
     tools.fit(model, kept, x[:half], y[:half])
     middle = model.get_weights()
     tools.fit(model, "adam", x, y)
@@ -319,9 +402,9 @@ def test_recompiling_to_adam_and_back(reference):
 
 
 def test_evaluate_and_predict_change_nothing(reference):
-    x, y, expected = reference
+    x, y, expected = reference.x, reference.y, reference.expected
     half = len(x) // 2
-    model, opt = tools.small_model(), tools.optimizer()
+    model, opt = reference.model(), reference.optimizer()
     _loop(model, opt, x[:half], y[:half], "eager")
     model.compile(opt, tools.loss())
     model.evaluate(x, y, verbose=0)

@@ -372,3 +372,44 @@ def test_summary_counts_like_dense():
     lines = []
     tools.small_model().summary(print_fn=lambda line, **_: lines.append(line))
     assert "30" in "\n".join(lines)  # 5*3+3 + 3*3+3
+
+
+@pytest.mark.parametrize("repeated", [False, True], ids=["once", "repeated"])
+@pytest.mark.parametrize("symbolic", [False, True], ids=["eager", "function"])
+def test_sparse_inputs_in_any_order(repeated, symbolic):
+    """As in a CSR product of two matrices."""
+    indices = [[0, 3], [0, 1], [2, 2], [1, 0]] + [[0, 3]] * repeated
+    values = np.arange(1.0, len(indices) + 1, dtype="float32")
+    dense = np.zeros((3, 5), "float32")
+    np.add.at(dense, tuple(np.transpose(indices)), values)
+    sparse = tf.SparseTensor(np.int64(indices), values, (3, 5))
+    layer = layers.BinaryDense(2)
+    expected = layer(dense)
+    call = tf.function(layer) if symbolic else layer
+    np.testing.assert_array_equal(call(sparse), expected)
+    graph = layers.BinaryGraphConv(2, check_adjacency=False)
+    expected = graph([dense, np.eye(3, dtype="float32")])
+    call = tf.function(lambda x, a: graph([x, a])) if symbolic else None
+    call = call or (lambda x, a: graph([x, a]))
+    shuffled = tf.SparseTensor([[2, 2], [0, 0], [1, 1]], [1.0] * 3, (3, 3))
+    np.testing.assert_array_equal(call(sparse, shuffled), expected)
+
+
+def test_training_on_sparse_inputs_in_any_order():
+    indices = np.int64([[1, 3], [1, 1], [0, 2], [0, 0]])
+    sparse = tf.SparseTensor(indices, tf.ones(4), (2, 5))
+    found = []
+    for x in (sparse, tf.sparse.to_dense(tf.sparse.reorder(sparse))):
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential(
+            [
+                keras.layers.Input((5,), sparse=x is sparse),
+                layers.BinaryDense(3),
+            ]
+        )
+        model.compile(tools.optimizer(), tools.loss())
+        model.fit(
+            tf.data.Dataset.from_tensors((x, tf.constant([0, 1]))), verbose=0
+        )
+        found.append(model.get_weights())
+    tools.assert_equal(*found)

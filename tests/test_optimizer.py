@@ -494,6 +494,50 @@ def test_overflow_under_loss_scaling_costs_one_step():
     assert opt.skipped_updates == 0
 
 
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+def test_mixed_precision_on_two_replicas(mirrored, eager):
+    """A wrapper for loss scaling makes the updates, and all kernels move."""
+    x, y = tools.data()
+    policy = keras.mixed_precision.global_policy()
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        with mirrored.scope():
+            model, opt = tools.small_model(), tools.optimizer()
+            model.compile(opt, tools.loss(), run_eagerly=eager)
+        before = tools.kernels(model)
+        model.fit(x, y, batch_size=6, verbose=0)
+    finally:
+        keras.mixed_precision.set_global_policy(policy)
+    assert int(tf.convert_to_tensor(opt.iterations)) == tools.STEPS
+    assert isinstance(model.optimizer, type(tools.loss_scaled(opt)))
+    for old, new in zip(before, tools.kernels(model)):
+        assert np.abs(new - old).max() > 0.04
+
+
+@pytest.mark.skipif(
+    not _keras.KERAS_3, reason="legacy Keras does not accumulate"
+)
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
+def test_accumulation_in_any_precision(dtype, eager):
+    """Kernels have the precision of the layer, states are float32."""
+    x, y = tools.data()
+    found = []
+    for steps in (None, 2):
+        model = tools.small_model(dtype=dtype)
+        assert model.layers[0].kernel.dtype == dtype
+        before = model.layers[1].kernel.numpy().astype("float64")
+        opt = tools.optimizer(
+            gradient_accumulation_steps=steps,
+            real_optimizer=keras.optimizers.SGD(0.0),
+        )
+        model.compile(opt, tools.loss(), run_eagerly=eager)
+        model.fit(x[:6], y[:6], batch_size=6 // (steps or 1), verbose=0)
+        found.append(model.layers[1].kernel.numpy().astype("float64") - before)
+    assert np.abs(found[0]).max() > 0.04
+    np.testing.assert_array_equal(*found)
+
+
 def test_missing_gradient_warns():
     model = tools.small_model()
     opt = tools.optimizer()

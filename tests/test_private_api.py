@@ -143,3 +143,39 @@ def test_other_keras_backends_are_refused():
     assert done.returncode != 0
     assert "KERAS_BACKEND=tensorflow" in done.stderr
     assert "Received: KERAS_BACKEND=jax" in done.stderr
+
+
+def test_keras_clips_and_decays_through_these_methods():
+    """Overridden, so that neither reaches binary kernels."""
+    for name in ("_clip_gradients", "_apply_weight_decay"):
+        assert callable(getattr(keras.optimizers.Optimizer, name))
+        assert name in vars(_keras.Optimizer)
+    x, y = tools.data()
+    kernels = []
+    for arguments in ({}, {"clipvalue": 1e-9, "weight_decay": 0.5}):
+        model = tools.small_model()
+        opt = kq.optimizers.SignSGD(0.05, **arguments)
+        tools.fit(model, opt, x[:6], y[:6])
+        kernels.append(tools.kernels(model))
+    tools.assert_equal(*kernels)
+
+
+def test_settings_of_an_optimizer_are_copied():
+    adam = keras.optimizers.Adam(0.5, beta_1=0.25)
+    adam.exclude_from_weight_decay(var_names=["bias"])
+    excluded = [name for name in vars(adam) if "exclude" in name]
+    assert excluded
+    copied = _keras.copy_optimizer(adam)
+    assert copied is not adam
+    assert copied.get_config() == adam.get_config()
+    for name in excluded:
+        assert getattr(copied, name) == getattr(adam, name)
+
+
+def test_variables_have_names_of_their_own():
+    """An HDF5 file cannot hold two of one name."""
+    model = tools.small_model()
+    opt = tools.optimizer(real_optimizer="adam", use_ema=True)
+    opt.build(model.trainable_variables)
+    names = [getattr(v, "path", v.name) for v in opt.variables]
+    assert len(names) == len(set(names))

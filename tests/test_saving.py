@@ -6,6 +6,7 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
 from keras_qpsbgd import recording
+from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 
 
 def rich_model(seed=1):
@@ -125,3 +126,148 @@ def test_weights_move_between_dense_and_binary_dense():
     np.testing.assert_array_equal(
         binary.binary_kernel, np.sign(dense.get_weights()[0])
     )
+
+
+# Frozen layers
+
+
+def frozen_models():
+    """Models with frozen binary layers, by what is frozen, and when."""
+    first = tools.small_model()
+    first.layers[-2].trainable = False
+    whole = tools.small_model()
+    whole.trainable = False
+    born = keras.Sequential(
+        [
+            keras.layers.InputLayer((tools.INPUTS,)),
+            kq.layers.BinaryDense(3, trainable=False),
+            kq.layers.BinaryDense(3),
+        ]
+    )
+    backbone = tools.small_model()
+    backbone.trainable = False
+    head = keras.Sequential(
+        [
+            keras.layers.InputLayer((tools.INPUTS,)),
+            backbone,
+            keras.layers.Dense(3),
+        ]
+    )
+    return {"one": first, "all": whole, "born": born, "head": head}
+
+
+@pytest.mark.parametrize("kind", ["one", "all", "born", "head"])
+@pytest.mark.parametrize("name", ["qpsbgd", "adam", "bop"])
+def test_frozen_layers(tmp_path, kind, name):
+    model = frozen_models()[kind]
+    x, y = tools.data()
+    make = {
+        "qpsbgd": tools.optimizer,
+        "adam": keras.optimizers.Adam,
+        "bop": kq.optimizers.Bop,
+    }[name]
+    model.compile(make(), tools.loss())
+    trains = kind in ("one", "born") or (kind, name) == ("head", "adam")
+    if trains:
+        model.fit(x, y, verbose=0)
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    copies = [
+        keras.models.load_model(path),
+        keras.models.load_model(path, compile=False),
+        type(model).from_config(model.get_config()),
+        keras.models.clone_model(model),
+    ]
+    for copy in copies:
+        copy.set_weights(model.get_weights())
+        np.testing.assert_array_equal(copy.predict(x, verbose=0), model(x))
+        trained = len(copy.trainable_weights)
+        assert trained == len(model.trainable_weights)
+    if trains:
+        model.fit(x, y, shuffle=False, verbose=0)
+        copies[0].fit(x, y, shuffle=False, verbose=0)
+        tools.assert_equal(copies[0].get_weights(), model.get_weights())
+    # Once unfrozen they are trained.
+    copy = copies[1]
+    copy.trainable = True
+    for layer in copy.layers:
+        for part in (layer, *getattr(layer, "layers", ())):
+            part.trainable = True
+    copy.compile(tools.optimizer(), tools.loss())
+    before = copy.get_weights()[0]
+    copy.fit(x, y, verbose=0)
+    assert np.abs(copy.get_weights()[0] - before).max() > 0.04
+
+
+def test_kernel_that_is_not_trainable():
+    class Fixed(kq.layers.BinaryDense):
+        def add_weight(self, *args, **kwargs):
+            kwargs["trainable"] = False
+            return super().add_weight(*args, **kwargs)
+
+    with pytest.raises(ValueError, match="trainable variable.*Received"):
+        Fixed(3).build((None, 2))
+
+
+# HDF5
+
+
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
+@pytest.mark.parametrize(
+    "make",
+    [
+        tools.optimizer,
+        lambda: tools.optimizer(real_optimizer="adam", use_ema=True),
+        lambda: kq.optimizers.Bop(real_optimizer="adam"),
+        lambda: kq.optimizers.SignSGD(momentum=0.9),
+        lambda: tools.loss_scaled(tools.optimizer()),
+    ],
+    ids=["qpsbgd", "ema", "bop", "signum", "loss scale"],
+)
+def test_hdf5(tmp_path, make):
+    """Models load and train on.
+
+    Legacy Keras restores the state of an optimizer, unless it is in a
+    `LossScaleOptimizer`. Keras 3 starts with a new state and says so: it does
+    not tell the optimizer which variables it is for. Both treat Keras's own
+    optimizers in the same way.
+    """
+    x, y = tools.data()
+    model = tools.small_model()
+    model.compile(make(), tools.loss())
+    model.fit(x, y, batch_size=6, shuffle=False, verbose=0)
+    path = str(tmp_path / "model.h5")
+    model.save(path)
+    # In this format legacy Keras does not look for registered optimizers inside
+    # a `LossScaleOptimizer`.
+    known = {"QPSBGD": kq.QPSBGD}
+    wrapped = not isinstance(model.optimizer, BinaryOptimizer)
+    restored = not _keras.KERAS_3 and not wrapped
+    loaded = keras.models.load_model(path, custom_objects=known)
+    tools.assert_equal(loaded.get_weights(), model.get_weights())
+    if restored:
+        tools.assert_equal(
+            [np.array(v) for v in loaded.optimizer.variables],
+            [np.array(v) for v in model.optimizer.variables],
+        )
+    before = tools.kernels(loaded)
+    loaded.fit(x, y, batch_size=6, shuffle=False, verbose=0)
+    if restored:
+        model.fit(x, y, batch_size=6, shuffle=False, verbose=0)
+        tools.assert_equal(loaded.get_weights(), model.get_weights())
+    if isinstance(model.optimizer, kq.QPSBGD):
+        moved = [
+            np.abs(a - b).max() for a, b in zip(tools.kernels(loaded), before)
+        ]
+        assert min(moved) > 0
+
+
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
+def test_hdf5_checkpoints(tmp_path):
+    x, y = tools.data()
+    model = tools.small_model()
+    model.compile(tools.optimizer(), tools.loss())
+    checkpoint = keras.callbacks.ModelCheckpoint(str(tmp_path / "best.h5"))
+    model.fit(x, y, epochs=2, verbose=0, callbacks=[checkpoint])
+    loaded = keras.models.load_model(tmp_path / "best.h5")
+    tools.assert_equal(loaded.get_weights(), model.get_weights())

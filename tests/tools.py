@@ -63,19 +63,33 @@ class GapBackend(kq.backends.Backend):
         return samples, {}
 
 
-def data(seed=CLEAR_CUT["max"]):
+class SignBackend(GapBackend):
+    """The linear part alone, and how near its fields are to zero."""
+
+    name = "sign_gap"
+
+    def sample(self, qubo, seed):
+        sizes = np.abs(qubo.fields)
+        # Of a gradient of zero, or of rounding errors, it is zero.
+        largest = np.maximum(sizes.max(axis=0), 1e-3)
+        self.least = min(self.least, (sizes.min(axis=0) / largest).min())
+        self.solved += 1
+        return np.where(qubo.fields > 0, -1, 1)[None], {}
+
+
+def data(seed=CLEAR_CUT["max"], inputs=INPUTS):
     rng = np.random.default_rng(seed)
-    x = rng.normal(size=(BATCH * STEPS, INPUTS)).astype("float32")
+    x = rng.normal(size=(BATCH * STEPS, inputs)).astype("float32")
     y = rng.integers(3, size=(BATCH * STEPS,)).astype("int32")
     return x, y
 
 
-def small_model(seed=CLEAR_CUT["max"], **layer_arguments):
-    """5-3-3 with fixed initial weights."""
+def small_model(seed=CLEAR_CUT["max"], inputs=INPUTS, **layer_arguments):
+    """5-3-3, unless told otherwise, with fixed initial weights."""
     keras.utils.set_random_seed(seed)
     return keras.Sequential(
         [
-            keras.layers.InputLayer((INPUTS,)),
+            keras.layers.InputLayer((inputs,)),
             kq.layers.BinaryDense(3, activation="tanh", **layer_arguments),
             kq.layers.BinaryDense(3, **layer_arguments),
         ]

@@ -299,12 +299,20 @@ class BinaryOptimizer(_keras.Optimizer):
         Keras has summed `gradient` over replicas, and hands over every variable
         where it averages them.
         """
-        if self.variable_key(variable) in self._binary:
+        if self.is_updated(gradient, variable):
             self.update_kernel(
                 variable,
                 tf.cast(gradient, variable.dtype),
                 tf.cast(learning_rate, variable.dtype),
             )
+
+    def is_updated(self, gradient, variable):
+        """Whether the variable is a binary kernel with a gradient.
+
+        A gradient without axes stands for none.
+        """
+        is_binary = self.variable_key(variable) in self._binary
+        return is_binary and gradient.shape.rank != 0
 
     def update_kernel(self, kernel, gradient, learning_rate):
         """The rule, all arguments in the precision of the kernel."""
@@ -399,7 +407,7 @@ class BinaryOptimizer(_keras.Optimizer):
     def load_own_variables(self, store):
         super().load_own_variables(store)
         steps = self._accumulates()
-        if steps and int(self._iterations) % steps:
+        if steps and int(tf.convert_to_tensor(self._iterations)) % steps:
             self._drop_partial_update()
             warnings.warn(
                 "The optimizer was saved in the middle of a gradient "

@@ -392,7 +392,7 @@ class QPSBGD(BinaryOptimizer):
         averaged it: all of them scale the states by a positive factor, which
         the sign takes out again.
         """
-        if self.variable_key(variable) not in self._binary:
+        if not self.is_updated(gradient, variable):
             return
         rate = tf.cast(learning_rate, variable.dtype)
         step = tf.sign(tf.cast(gradient, variable.dtype))

@@ -1,0 +1,319 @@
+"""What an optimizer is given by mistake: a clear error, and nothing changes."""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tools
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+
+OPTIMIZERS = [
+    kq.QPSBGD,
+    kq.optimizers.Bop,
+    kq.optimizers.ProxQuant,
+    kq.optimizers.SignSGD,
+]
+EVERY = pytest.mark.parametrize("make", OPTIMIZERS)
+
+
+def small_model(make, **arguments):
+    weights = "latent" if make is kq.optimizers.ProxQuant else "binary"
+    return tools.small_model(training_weights=weights, **arguments)
+
+
+def states(opt):
+    return [np.array(tf.convert_to_tensor(v)) for v in opt.variables]
+
+
+def message_of(function, kind=ValueError):
+    with pytest.raises(kind) as caught:
+        function()
+    return str(caught.value)
+
+
+# Variables that the optimizer does not know
+
+
+@EVERY
+def test_another_model(make):
+    """Without biases nothing but binary kernels is unknown."""
+    x, y = tools.data()
+    opt = make(0.05)
+    tools.fit(small_model(make, use_bias=False), opt, x, y)
+    other = small_model(make, use_bias=False)
+    before, state = other.get_weights(), states(opt)
+    text = message_of(lambda: tools.fit(other, opt, x, y))
+    assert "new optimizer" in text
+    for variable in other.trainable_variables:
+        assert getattr(variable, "path", variable.name) in text
+    tools.assert_equal(other.get_weights(), before)
+    tools.assert_equal(states(opt), state)
+
+
+@EVERY
+def test_a_layer_that_is_unfrozen_later(make):
+    x, y = tools.data()
+    model, opt = small_model(make, use_bias=False), make(0.05)
+    model.layers[0].trainable = False
+    tools.fit(model, opt, x, y)
+    model.layers[0].trainable = True
+    assert "unfrozen" in message_of(lambda: tools.fit(model, opt, x, y))
+
+
+@EVERY
+def test_iterations_count_while_all_binary_layers_are_frozen(make):
+    """A schedule goes on."""
+    x, y = tools.data()
+    weights = small_model(make).layers[0].training_weights
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((tools.INPUTS,)),
+            kq.layers.BinaryDense(4, training_weights=weights),
+            keras.layers.Dense(3),
+        ]
+    )
+    opt = make(0.05)
+    tools.fit(model, opt, x, y)
+    assert int(tf.convert_to_tensor(opt.iterations)) == tools.STEPS
+    model.layers[0].trainable = False
+    frozen, moving = (
+        model.layers[0].get_weights(),
+        model.layers[1].get_weights(),
+    )
+    tools.fit(model, opt, x, y)
+    assert int(tf.convert_to_tensor(opt.iterations)) == 2 * tools.STEPS
+    tools.assert_equal(model.layers[0].get_weights(), frozen)
+    assert not np.array_equal(model.layers[1].get_weights()[0], moving[0])
+
+
+@EVERY
+def test_no_binary_kernel(make):
+    x, y = tools.data()
+    model = keras.Sequential([keras.layers.Dense(3)])
+    text = message_of(lambda: tools.fit(model, make(0.05), x, y))
+    assert "no trainable binary kernel" in text and "Received" in text
+
+
+# Gradients
+
+
+@EVERY
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+def test_loss_without_gradients(make, eager):
+    x, y = tools.data()
+    model = small_model(make)
+    model.compile(
+        make(0.05), lambda y, _: 0.0 * tf.cast(y, "float32"), run_eagerly=eager
+    )
+    text = message_of(lambda: model.fit(x, y, verbose=0))
+    assert "No gradients provided for any variable" in text
+
+
+@EVERY
+def test_missing_gradients_are_named_once_each(make):
+    x, y = tools.data()
+    model, opt = small_model(make), make(0.05)
+    variables = model.trainable_variables
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            grads = tools.gradients(model, x, y)
+            grads[0] = grads[3] = None
+            opt.apply_gradients(zip(grads, variables))
+    texts = [str(w.message) for w in caught if "No gradient" in str(w.message)]
+    paths = [getattr(v, "path", v.name) for v in (variables[0], variables[3])]
+    assert len(texts) == 2
+    for path, text in zip(paths, texts):
+        assert "/" in path and f"`{path}`" in text
+
+
+@EVERY
+def test_as_many_gradients_as_variables(make):
+    x, y = tools.data()
+    model, opt = small_model(make), make(0.05)
+    variables = model.trainable_variables
+    grads = tools.gradients(model, x, y)
+    before = model.get_weights()
+    text = message_of(lambda: opt.apply(grads[:2], variables))
+    assert text.endswith("Received: 2 gradients for 4 variables")
+    text = message_of(lambda: make(0.05).apply(grads))
+    assert text.endswith("Received: trainable_variables=None")
+    assert "2 gradients" in message_of(lambda: opt.apply(grads[:2]))
+    tools.assert_equal(model.get_weights(), before)
+
+
+# Weights of the optimizer
+
+
+@EVERY
+def test_set_weights(make):
+    x, y = tools.data()
+    model, opt = small_model(make), make(0.05)
+    before = states(opt)
+    assert "build" in message_of(lambda: opt.set_weights([1, 2, 3]))
+    tools.assert_equal(states(opt), before)
+    tools.fit(model, opt, x, y)
+    state = states(opt)
+    assert "Received" in message_of(lambda: opt.set_weights(state[:-1]))
+    wrong = [*state[:-1], np.zeros((7, 7))]
+    assert "(7, 7)" in message_of(lambda: opt.set_weights(wrong))
+    tools.assert_equal(states(opt), state)
+    other = make(0.05)
+    other.build(model.trainable_variables)
+    other.set_weights(state)
+    tools.assert_equal(states(other), state)
+
+
+# `real_optimizer`
+
+
+@EVERY
+def test_the_real_optimizer_of_the_user_stays_as_it_is(make, tmp_path):
+    x, y = tools.data()
+    adam = keras.optimizers.Adam(0.01)
+    adam.exclude_from_weight_decay(var_names=["bias"])
+    before = dict(vars(adam))
+    # One object serves several optimizers.
+    runs = []
+    for _ in range(2):
+        opt = make(0.05, real_optimizer=adam, clipnorm=0.3, weight_decay=0.1)
+        model = small_model(make)
+        tools.fit(model, opt, x, y)
+        runs.append(model.get_weights())
+        assert opt.real_optimizer is not adam
+        assert opt.real_optimizer.clipnorm == 0.3
+    tools.assert_equal(*runs)
+    assert vars(adam).keys() == before.keys()
+    assert adam.clipnorm is None
+    # Weight decay has left the biases alone.
+    plain = small_model(make)
+    opt = make(0.05, real_optimizer=adam, clipnorm=0.3)
+    tools.fit(plain, opt, x, y)
+    tools.assert_equal(plain.get_weights()[1::2], runs[0][1::2])
+    # It can still train a model of its own, and be saved with it.
+    own = tools.small_model()
+    own.compile(adam, tools.loss())
+    own.fit(x, y, verbose=0)
+    own.save(tmp_path / "own.keras")
+    loaded = keras.models.load_model(tmp_path / "own.keras")
+    tools.assert_equal(states(loaded.optimizer), states(adam))
+
+
+def test_schedules_of_the_real_optimizer_need_no_configuration():
+    class Halved(keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step):
+            return 0.5 ** tf.cast(step, "float32")
+
+    x, y = tools.data()
+    real = keras.optimizers.SGD(Halved())
+    found = []
+    for _ in range(2):
+        model = tools.small_model()
+        tools.fit(model, tools.optimizer(real_optimizer=real), x, y)
+        found.append(model.get_weights())
+        real = keras.optimizers.SGD(Halved())
+    tools.assert_equal(*found)
+
+
+def test_real_optimizer_none():
+    text = message_of(lambda: kq.QPSBGD(real_optimizer=None))
+    assert text.endswith("Received: real_optimizer=None")
+
+
+# Clipping and weight decay
+
+
+@EVERY
+def test_one_kind_of_clipping(make):
+    text = message_of(lambda: make(0.05, clipnorm=0.1, clipvalue=0.1))
+    assert "clipnorm" in text and "clipvalue" in text and "Received" in text
+    real = keras.optimizers.SGD(0.1, clipvalue=0.1)
+    message_of(lambda: make(0.05, real_optimizer=real, global_clipnorm=0.1))
+
+
+@EVERY
+@pytest.mark.parametrize(
+    "name", ["clipnorm", "clipvalue", "global_clipnorm", "weight_decay"]
+)
+def test_what_reaches_real_variables_can_be_read(make, name):
+    opt = make(0.05, **{name: 0.25})
+    assert getattr(opt, name) == getattr(opt.real_optimizer, name) == 0.25
+    again = make.from_config(opt.get_config())
+    assert getattr(again, name) == 0.25
+    assert getattr(make(0.05), name) is None
+
+
+# Numbers
+
+
+def test_numpy_numbers_can_be_saved(tmp_path):
+    x, y = tools.data()
+    backend = {"name": "simulated_annealing", "num_reads": np.int64(2)}
+    opt = kq.QPSBGD(
+        0.05, backend, seed=np.int64(3), kappa=np.float32(2), on_failure="hold"
+    )
+    assert type(opt.seed) is int and type(opt.kappa) is float
+    model = tools.small_model()
+    tools.fit(model, opt, x, y)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras").optimizer
+    assert loaded.get_config()["seed"] == 3
+    assert loaded.backend.get_config()["num_reads"] == 2
+    with pytest.raises(ValueError, match="Received: seed=0.5"):
+        kq.QPSBGD(seed=0.5)
+
+
+@EVERY
+@pytest.mark.parametrize("rate", [float("nan"), float("inf")])
+def test_learning_rate_that_is_not_finite(make, rate):
+    with pytest.warns(UserWarning, match="learning rate is not finite.*Rec"):
+        make(rate)
+    x, y = tools.data()
+    model, opt = small_model(make), make(0.05)
+    tools.fit(model, opt, x, y)
+    before = tools.kernels(model)
+    opt.learning_rate = rate
+    with pytest.warns(UserWarning, match="learning rate is not finite"):
+        model.fit(x, y, verbose=0)
+    if make is kq.QPSBGD:  # such updates are skipped
+        tools.assert_equal(tools.kernels(model), before)
+        assert opt.skipped_updates == 1
+
+
+@pytest.mark.parametrize("inputs", [tools.INPUTS, 300])
+def test_inputs_whose_norm_overflows(inputs):
+    x, y = tools.data(inputs=inputs)
+    model, opt = tools.small_model(inputs=inputs), tools.optimizer()
+    before = model.get_weights()
+    with pytest.warns(UserWarning, match="4 update.*skipped.*norm of an input"):
+        tools.fit(model, opt, 1e20 * x, y)
+    tools.assert_equal(model.get_weights(), before)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0)])
+def test_layer_without_inputs(shape):
+    with pytest.raises(ValueError, match="at least one input.*Received"):
+        kq.layers.BinaryDense(4).build((None, *shape))
+
+
+@pytest.mark.parametrize("function", [False, True], ids=["fit", "function"])
+def test_host_solver_under_xla(function):
+    x, y = tools.data()
+    model = tools.small_model()
+    opt = tools.optimizer(backend=tools.GapBackend())
+    if not function:
+        model.compile(opt, tools.loss(), jit_compile=True)
+        with pytest.raises(ValueError, match="jit_compile=False"):
+            model.fit(x, y, verbose=0)
+        return
+
+    @tf.function(jit_compile=True)
+    def step():
+        grads = tools.gradients(model, tf.constant(x), tf.constant(y))
+        opt.apply_gradients(zip(grads, model.trainable_variables))
+
+    with pytest.raises(ValueError, match="jit_compile=False"):
+        step()
