@@ -46,10 +46,17 @@ tf.config.set_logical_device_configuration(
 )
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--slow", action="store_true", help="run the long versions, too"
+    )
+
+
 def pytest_configure(config):
     config.addinivalue_line(
         "markers", "once: needs no second run in legacy Keras"
     )
+    config.addinivalue_line("markers", "slow: long versions, run with --slow")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -62,6 +69,10 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--slow"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="needs --slow"))
     if LEGACY:
         once = [item for item in items if item.get_closest_marker("once")]
         config.hook.pytest_deselected(items=once)
@@ -79,20 +90,30 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture(scope="session")
-def legacy_run():
+def legacy_run(pytestconfig):
     """The suite under legacy Keras, running in a child process."""
-    return _legacy or _start_legacy()
+    return _legacy or _start_legacy(pytestconfig)
 
 
 _legacy = None
 
 
-def _start_legacy():
+def _start_legacy(config):
     global _legacy
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1"}
     environment.pop("PYTEST_XDIST_WORKER", None)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "tests",
+        "-p",
+        "no:cacheprovider",
+    ]
+    if config.getoption("--slow"):
+        command.append("--slow")
     _legacy = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "tests", "-p", "no:cacheprovider"],
+        command,
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
@@ -106,7 +127,7 @@ def pytest_collection_finish(session):
     wanted = any("test_legacy_keras" in item.nodeid for item in session.items)
     if LEGACY or WORKER or not wanted or session.config.option.collectonly:
         return
-    _start_legacy()
+    _start_legacy(session.config)
 
 
 def pytest_sessionfinish(session):
