@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from keras_qpsbgd import disk
 from keras_qpsbgd.backends import cliques
 from keras_qpsbgd.backends.cliques import Cliques
 
@@ -185,6 +186,10 @@ def halve(text):
     return text[: len(text) // 2]
 
 
+def too_deep(text):
+    return "[" * 10**5
+
+
 def overlap(text):
     stored = json.loads(text)
     stored["copies"].append(stored["copies"][0])
@@ -213,6 +218,7 @@ def unknown_qubit(text):
     "damage",
     [
         halve,
+        too_deep,
         overlap,
         cut_chains,
         fewer_variables,
@@ -227,10 +233,31 @@ def test_damaged_files_are_replaced(damage, directory):
     graph = chip("pegasus", 3)
     copies = Cliques(graph).copies(12)
     (path,) = directory.iterdir()
-    text = path.read_text()
+    content = path.read_bytes()
+    text = disk.read_sealed(path).decode()
+    # Written whole, so that the content is looked at, and without a seal.
+    disk.write_sealed(path, damage(text).encode())
+    assert Cliques(graph).copies(12) == copies
+    assert path.read_bytes() == content
     path.write_text(damage(text))
     assert Cliques(graph).copies(12) == copies
-    assert path.read_text() == text
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_other_embeddings_are_not_taken(directory, complete):
+    """They fit the chip, but no search has found them."""
+    graph = chip("pegasus", 3)
+    copies = Cliques(graph).copies(12)
+    (path,) = directory.iterdir()
+    stored = json.loads(disk.read_sealed(path))
+    del stored["copies"][-1]
+    stored["complete"] = complete
+    content = path.read_bytes()
+    seal = content[: content.index(b"\n") + 1]
+    path.write_bytes(seal + json.dumps(stored).encode())
+    assert Cliques(graph).copies(12) == copies
+    assert path.read_bytes() == content
 
 
 def test_unwritable_directory(tmp_path):

@@ -14,12 +14,11 @@ qubit. Two searches find them:
 import hashlib
 import heapq
 import json
-import os
 import pathlib
-import tempfile
 import threading
 
 from keras_qpsbgd import cache
+from keras_qpsbgd import disk
 
 # Lattices, and what their size is made of.
 FAMILIES = {
@@ -110,7 +109,11 @@ class Cliques:
     def _load(self, name):
         """What `_store` wrote, or `None` if it is missing or wrong."""
         try:
-            stored = json.loads(self._path(name).read_text())
+            # A wrong position may well make another embedding.
+            content = disk.read_sealed(self._path(name))
+            if content is None:
+                return None
+            stored = json.loads(content)
             copies = [
                 {
                     i: tuple(self.qubits[k] for k in c)
@@ -119,7 +122,7 @@ class Cliques:
                 for copy in stored["copies"]
             ]
             validate(copies, self.graph)
-        except (OSError, ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, RecursionError, TypeError):
             return None
         sizes = {len(copy) for copy in copies}
         if not copies or name != "largest" and sizes != {name}:
@@ -135,12 +138,7 @@ class Cliques:
         ]
         text = json.dumps({"copies": rows, "complete": complete})
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self.directory)
-            with open(handle, "w") as file:
-                file.write(text)
-            # Other processes see the old file or the new one, never a part.
-            os.replace(temporary, self._path(name))
+            disk.write_sealed(self._path(name), text.encode())
         except OSError:
             pass  # it is searched again next time
 

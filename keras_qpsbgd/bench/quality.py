@@ -23,6 +23,7 @@ delete the file after a change of the solvers.
 
 import json
 import math
+import os
 import pathlib
 import time
 
@@ -55,11 +56,12 @@ class Runs:
     def __init__(self, path):
         self._path = pathlib.Path(path)
         self._made = {}
-        text = self._path.read_text() if self._path.exists() else ""
-        if text and not text.endswith("\n"):  # killed while it wrote
-            text = text[: text.rfind("\n") + 1]
-            self._path.write_text(text)
-        for line in text.splitlines():
+        content = self._path.read_bytes() if self._path.exists() else b""
+        if content and not content.endswith(b"\n"):  # killed while it wrote
+            content = content[: content.rfind(b"\n") + 1]
+            # Not written anew: a second kill would leave nothing of it.
+            os.truncate(self._path, len(content))
+        for line in content.splitlines():
             record = json.loads(line)
             self._made[_key(record["job"])] = record["result"]
 

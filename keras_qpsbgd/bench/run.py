@@ -14,6 +14,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
+from keras_qpsbgd import disk
 from keras_qpsbgd.bench.progress import say
 from keras_qpsbgd.bench.suites import SUITES
 from keras_qpsbgd.threads import environment
@@ -65,7 +66,7 @@ def _run_suite(name, options, threads, output):
     for passed, text in verdicts:
         print(f"{OUTCOMES[passed]}  {text}")
     path = output / f"bench-{name}.json"
-    path.write_text(json.dumps(_record(name, options, results, verdicts)))
+    disk.write(path, json.dumps(_record(name, options, results, verdicts)))
     print(f"\nResults written to {path}")
     _draw(suite, results, path.with_suffix(".png"))
     print(f"Done in {time.perf_counter() - start:.0f} s.", flush=True)

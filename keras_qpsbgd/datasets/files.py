@@ -17,6 +17,7 @@ its checksum is wrong, the error says so and the user decides.
 
 import gzip
 import hashlib
+import io
 import os
 import pathlib
 import shutil
@@ -24,7 +25,10 @@ import tempfile
 import zlib
 
 from keras_qpsbgd import cache
+from keras_qpsbgd import disk
 
+# Far more than the published files have; a small archive can hold terabytes.
+MOST_BYTES = 2**26
 PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 
 _PLANETOID = "https://raw.githubusercontent.com/kimiyoung/planetoid/master/data"
@@ -165,7 +169,7 @@ def read(path, place):
     content = path.read_bytes()
     if path.suffix == ".gz":
         try:
-            content = gzip.decompress(content)
+            content = _uncompressed(content)
         except (EOFError, OSError, zlib.error) as error:
             raise DamagedFile(
                 f"{path} is no whole gzip file. {what_to_do(path)} "
@@ -174,6 +178,14 @@ def read(path, place):
     if place in SOURCES:
         check(path, SOURCES[place][1], hashlib.sha256(content).hexdigest())
     return content
+
+
+def _uncompressed(content):
+    with gzip.open(io.BytesIO(content)) as file:
+        found = file.read(MOST_BYTES + 1)
+    if len(found) > MOST_BYTES:
+        raise OSError(f"more than {MOST_BYTES} bytes uncompressed")
+    return found
 
 
 def check(path, expected, received):
@@ -202,6 +214,7 @@ def _download(place, root):
     temporary = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        disk.remove_leftovers(target.parent, ".download-*")
         # On the same disk as the target, so that the file appears there at
         # once and whole.
         temporary = tempfile.mkdtemp(prefix=".download-", dir=target.parent)

@@ -1,11 +1,13 @@
 """A long run goes on where it was killed."""
 
+import io
 import json
-import os
 import pathlib
 import time
 
 import numpy as np
+
+from keras_qpsbgd import disk
 
 EVERY_SECONDS = 60.0
 
@@ -20,7 +22,6 @@ class Checkpoint:
 
     def __init__(self, path, key):
         self._path = pathlib.Path(path)
-        self._temporary = self._path.with_suffix(".tmp.npz")
         self._key = key
         self._saved = time.monotonic()
         self._start = time.process_time()
@@ -32,9 +33,11 @@ class Checkpoint:
 
     def restore(self, variables, curves):
         """Sets variables and curves; returns the evaluations made."""
-        if not self._path.is_file():
+        content = disk.read_sealed(self._path)
+        # A damaged file costs the time of the run, not the run.
+        if content is None:
             return 0
-        with np.load(self._path, allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             header = json.loads(str(arrays["header"]))
             if header["key"] != self._key:
                 return 0
@@ -56,13 +59,11 @@ class Checkpoint:
             "seconds": self.seconds(),
         }
         arrays = {f"v{k}": v.numpy() for k, v in enumerate(variables)}
-        # It may be the first file of an experiment.
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(self._temporary, header=json.dumps(header), **arrays)
-        os.replace(self._temporary, self._path)
+        content = io.BytesIO()
+        np.savez(content, header=json.dumps(header), **arrays)
+        disk.write_sealed(self._path, content.getvalue())
         self._saved = time.monotonic()
 
     def remove(self):
         """The run is over, and its record written."""
         self._path.unlink(missing_ok=True)
-        self._temporary.unlink(missing_ok=True)

@@ -1,13 +1,13 @@
 """Pairs of MNIST digits, told apart by 16 half-plane bits."""
 
 import hashlib
-import os
-import tempfile
+import io
 
 import numpy as np
 
 from keras_qpsbgd import cache
 from keras_qpsbgd import datasets
+from keras_qpsbgd import disk
 from keras_qpsbgd.experiments import half_plane_pictures
 from keras_qpsbgd.experiments import half_planes
 from keras_qpsbgd.experiments import networks
@@ -104,16 +104,13 @@ def cached_features(images):
     content = hashlib.sha256(images.tobytes())
     content.update(repr(half_planes.DEFAULT).encode())
     path = cache.folder() / f"half-planes-{content.hexdigest()[:16]}.npy"
-    if path.is_file():
-        return np.load(path, allow_pickle=False)
+    content = disk.read_sealed(path)
+    if content is not None:
+        return np.load(io.BytesIO(content), allow_pickle=False)
     bits = half_planes.features(images).astype("float32")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Several processes may write it: each its own, which appears whole.
-    with tempfile.NamedTemporaryFile(
-        dir=path.parent, suffix=".npy", delete=False
-    ) as file:
-        np.save(file, bits)
-    os.replace(file.name, path)
+    content = io.BytesIO()
+    np.save(content, bits)
+    disk.write_sealed(path, content.getvalue())
     return bits
 
 

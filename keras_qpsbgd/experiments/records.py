@@ -138,7 +138,18 @@ def read_times(folder):
 def read_meta(folder):
     """`meta.json`; empty if there is none."""
     path = pathlib.Path(folder, "meta.json")
-    return json.loads(path.read_text()) if path.exists() else {}
+    return read_json(path) if path.exists() else {}
+
+
+def read_json(path):
+    """The value in a file of JSON."""
+    content = pathlib.Path(path).read_bytes()
+    try:
+        return json.loads(content)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is not JSON: remove it. Received: {content[:60]!r}"
+        ) from error
 
 
 def validate(record):

@@ -19,6 +19,7 @@ import sys
 from tensorflow import keras
 
 from keras_qpsbgd import backends
+from keras_qpsbgd import disk
 from keras_qpsbgd import threads
 from keras_qpsbgd.experiments import plan
 from keras_qpsbgd.experiments import records
@@ -79,6 +80,9 @@ def reproduce(names, options, out, flags=(), processes=None):
         _locked(folders.values()),
         _pool(processes or threads.cores()) as pool,
     ):
+        for folder in folders.values():
+            # Another command may have come and gone since.
+            _check_settings(folder, options)
         for name, folder in folders.items():
             _write_settings(folder, options)
             _run_experiment(name, folder, options, flags, pool)
@@ -119,8 +123,8 @@ def _settings_of(options):
 
 
 def _write_settings(folder, options):
-    path = folder / "settings.json"
-    path.write_text(json.dumps(_settings_of(options)) + "\n")
+    text = json.dumps(_settings_of(options)) + "\n"
+    disk.write(folder / "settings.json", text)
 
 
 def _check_settings(folder, options):
@@ -128,7 +132,7 @@ def _check_settings(folder, options):
     settings = _settings_of(options)
     if not path.exists():
         return
-    present = json.loads(path.read_text())
+    present = records.read_json(path)
     if present != settings:
         raise ValueError(
             f"The folder {folder} holds results of other options: "
@@ -283,7 +287,7 @@ def _write_meta(folder, command):
         "date": datetime.date.today().isoformat(),
         "packages": _versions(),
     }
-    (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
+    disk.write(folder / "meta.json", json.dumps(meta, indent=1) + "\n")
 
 
 def _versions():
@@ -321,7 +325,7 @@ def report(names, options, out, page=None):
             print(tables.terminal(of_task, task, reference), flush=True)
             parts.append(f"## {task.title}")
             parts.append(tables.markdown(of_task, task, reference))
-        (folder / "table.md").write_text("\n\n".join(parts) + "\n")
+        disk.write(folder / "table.md", "\n\n".join(parts) + "\n")
         _draw(name, folder, options)
     return results_page.write(out, list(reports.values()), page)
 
@@ -330,7 +334,7 @@ def _report_of(name, options, out):
     """What the page says; the runs may have been made with other options."""
     path = pathlib.Path(out, name, "settings.json")
     if path.exists():
-        settings = json.loads(path.read_text())
+        settings = records.read_json(path)
         options = dataclasses.replace(options, **settings)
     experiment = EXPERIMENTS[name]
     methods = {

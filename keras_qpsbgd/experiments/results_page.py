@@ -8,6 +8,7 @@ import os
 import pathlib
 import textwrap
 
+from keras_qpsbgd import disk
 from keras_qpsbgd.experiments import figures
 from keras_qpsbgd.experiments import protocol
 from keras_qpsbgd.experiments import records
@@ -86,8 +87,7 @@ def write(output, reports, path=None):
     for report, runs in found:
         parts += _section(report, runs, output / report.name, path)
     parts += ["## Not reproducible", *_not_reproducible(found)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n\n".join(part for part in parts if part) + "\n")
+    disk.write(path, "\n\n".join(part for part in parts if part) + "\n")
     return path
 
 
