@@ -2,6 +2,8 @@
 
 import hashlib
 import io
+import struct
+import tokenize
 import zipfile
 import zlib
 
@@ -10,6 +12,8 @@ import numpy as np
 from keras_qpsbgd.datasets import files
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
+# Of the arrays and their headers; a small archive can hold terabytes.
+MOST_BYTES = 2**26
 # Of the arrays, see `checksum`: archives of the same arrays differ.
 SHA256 = "52cd6c10ae77107af32269dd9d10ca19c1b749e83235a0c75e2f0729ebeaf141"
 
@@ -37,27 +41,52 @@ def mnist(data_dir=None, download=False):
     (60000, 28, 28)
     """
     path = files.find("mnist.npz", (), data_dir, download)
+    content = path.read_bytes()
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            arrays = [file[key] for key in KEYS]
+        arrays = _arrays(content)
     except (
-        AttributeError,  # a single array, on Python 3.10
+        ArithmeticError,
+        AttributeError,
         EOFError,
-        KeyError,
-        NotImplementedError,  # an unknown compression
+        LookupError,
+        MemoryError,
+        OSError,
         RuntimeError,  # encrypted
         TypeError,
         ValueError,
+        struct.error,
+        tokenize.TokenError,  # from the header of an array
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
         raise files.DamagedFile(
             f"{path} must be an `.npz` archive of the arrays "
-            f"{', '.join(KEYS)}. {files.what_to_do(path)} Received: {error}"
+            f"{', '.join(KEYS)}. {files.what_to_do(path)} "
+            f"Received: {type(error).__name__}: {str(error)[:200]}"
         ) from error
     files.check(path, SHA256, checksum(arrays))
     x_train, y_train, x_test, y_test = arrays
     return (x_train, y_train), (x_test, y_test)
+
+
+def _arrays(content):
+    # NumPy looks for names without an ending, too.
+    names = {name for key in KEYS for name in (key, f"{key}.npy")}
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = [m for m in archive.infolist() if m.filename in names]
+    size = sum(member.file_size for member in members)
+    if size > MOST_BYTES:
+        raise ValueError(f"{size} bytes uncompressed")
+    kinds = {member.compress_type for member in members}
+    # What `numpy.savez` and `numpy.savez_compressed` write.
+    if kinds - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise ValueError(f"compressions {sorted(kinds)}")
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        arrays = [file[key] for key in KEYS]
+    for key, array in zip(KEYS, arrays):
+        if not isinstance(array, np.ndarray) or array.dtype != "uint8":
+            raise TypeError(f"{key} of {getattr(array, 'dtype', 'no dtype')}")
+    return arrays
 
 
 def checksum(arrays):
