@@ -1,12 +1,16 @@
-"""What a solver on the host is doing, at Keras's progress bar."""
+"""What a solver is doing, at Keras's progress bar; backups of a training."""
 
 import contextlib
 import os
+import pathlib
+import secrets
 import shutil
 import sys
 
 from tensorflow import keras
 
+from keras_qpsbgd import _keras
+from keras_qpsbgd import disk
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.optimizers import QPSBGD
 
@@ -91,6 +95,77 @@ class SolverProgress(keras.callbacks.Callback):
         steps = self._progress.finished - steps
         if steps:
             logs["solver_s"] = (self._progress.seconds - seconds) / steps
+
+
+class BackupAndRestore(keras.callbacks.BackupAndRestore):
+    """Keras's `BackupAndRestore`, with a backup that is whole at any moment.
+
+    A training that is killed, by a full queue or a power switch, goes on after
+    the last whole epoch when the same script runs again.
+
+    Keras 3 writes over its backup. A process that is killed while it does so
+    leaves a file that cannot be read, and every later `fit` fails; or weights
+    of one epoch with the number of another, and `fit` trains one epoch too
+    many or too few without a word. `double_checkpoint=True` does not prevent
+    that. Here Keras writes beside the backup, and what it has written takes the
+    place of the backup in one step. Legacy Keras does so by itself.
+
+    To end with the same weights as a training that was not killed, the data of
+    an epoch must depend on the number of the epoch alone, e.g. with
+    `shuffle=False`. There is no `save_freq`: Keras cannot go on in the middle
+    of an epoch.
+
+    Args:
+        backup_dir: folder of the backup, on a disk of this machine. Use one for
+            each training.
+        delete_checkpoint: whether to remove the folder at the end of the
+            training.
+
+    Example:
+
+    ```python
+    backup = kq.callbacks.BackupAndRestore("backup")
+    model.fit(x, y, epochs=100, shuffle=False, callbacks=[backup])
+    ```
+    """
+
+    def __init__(self, backup_dir, delete_checkpoint=True):
+        self._folder = pathlib.Path(backup_dir)
+        self._delete = delete_checkpoint
+        written = self._folder / "written" if _keras.KERAS_3 else self._folder
+        super().__init__(str(written), delete_checkpoint=False)
+
+    def on_train_begin(self, logs=None):
+        disk.remove_leftovers(self._folder.parent, self._gone("*"))
+        if _keras.KERAS_3:
+            # A kill may have left a part of a backup, or of a copy.
+            shutil.rmtree(self.backup_dir, ignore_errors=True)
+            for backup in self._backups()[-1:]:
+                shutil.copytree(backup, self.backup_dir)
+        super().on_train_begin(logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        super().on_epoch_end(epoch, logs)
+        if _keras.KERAS_3:
+            before = self._backups()
+            os.rename(self.backup_dir, self._folder / f"epoch-{epoch + 1:08}")
+            for backup in before:
+                shutil.rmtree(backup)
+
+    def on_train_end(self, logs=None):
+        super().on_train_end(logs)
+        if self._delete and self._folder.exists():
+            # A part of the backup must not be taken for all of it.
+            gone = self._folder.with_name(self._gone(secrets.token_hex(8)))
+            os.rename(self._folder, gone)
+            shutil.rmtree(gone)
+
+    def _backups(self):
+        """By epoch; the last is whole, a kill may have left parts of others."""
+        return sorted(self._folder.glob("epoch-*"))
+
+    def _gone(self, mark):
+        return f".{self._folder.name}-{mark}.tmp"
 
 
 def _display(verbose):
