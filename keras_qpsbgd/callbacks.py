@@ -131,6 +131,12 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
 
     def __init__(self, backup_dir, delete_checkpoint=True):
         self._folder = pathlib.Path(backup_dir)
+        # It is removed in the end.
+        if not self._folder.name:
+            raise ValueError(
+                "`backup_dir` must be the name of a folder. "
+                f"Received: backup_dir={str(backup_dir)!r}"
+            )
         self._delete = delete_checkpoint
         written = self._folder / "written" if _keras.KERAS_3 else self._folder
         super().__init__(str(written), delete_checkpoint=False)

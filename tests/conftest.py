@@ -34,6 +34,7 @@ LONG_FILES = (
     "test_experiments",
     "test_graph_examples",
     "test_graph_models",
+    "test_kills",
     "test_loops",
     "test_optimizer",
     "test_origins",

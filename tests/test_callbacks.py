@@ -7,6 +7,7 @@ import pytest
 import tools
 from tensorflow import keras
 
+import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
 
 
@@ -47,7 +48,8 @@ def test_model_checkpoint(setting, tmp_path):
     tools.assert_equal(loaded.get_weights(), model.get_weights())
 
 
-def test_backup_and_restore(setting, tmp_path):
+@pytest.mark.parametrize("package", [keras, kq])
+def test_backup_and_restore(setting, tmp_path, package):
     """A run killed in its third epoch goes on as if nothing had happened."""
     model, fit = setting
     fit([], epochs=4)
@@ -67,7 +69,7 @@ def test_backup_and_restore(setting, tmp_path):
     arguments = dict(batch_size=tools.BATCH, shuffle=False, verbose=0, epochs=4)
 
     def backup():
-        return keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))
+        return package.callbacks.BackupAndRestore(str(tmp_path / "backup"))
 
     with pytest.raises(InterruptedError):
         fresh().fit(x, y, callbacks=[backup(), Kill()], **arguments)
@@ -75,6 +77,34 @@ def test_backup_and_restore(setting, tmp_path):
     history = resumed.fit(x, y, callbacks=[backup()], **arguments)
     assert len(history.epoch) == 2
     tools.assert_equal(resumed.get_weights(), expected)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_backup_that_is_kept(tmp_path):
+    """A second training goes on; there is one backup at a time."""
+    x, y = tools.data()
+    found = []
+    for epochs in (2, 3):
+        model = tools.small_model()
+        model.compile(tools.optimizer(), tools.loss())
+        backup = kq.callbacks.BackupAndRestore(tmp_path / "a", False)
+        history = model.fit(
+            x,
+            y,
+            batch_size=tools.BATCH,
+            shuffle=False,
+            verbose=0,
+            epochs=epochs,
+            callbacks=[backup],
+        )
+        found.append(len(history.epoch))
+    assert found == [2, 1]
+    if _keras.KERAS_3:
+        kept = [path.name for path in (tmp_path / "a").iterdir()]
+        assert kept == ["epoch-00000003"]
+    for folder in ("", ".", "/"):
+        with pytest.raises(ValueError, match="`backup_dir` .*Received: "):
+            kq.callbacks.BackupAndRestore(folder)
 
 
 def test_early_stopping_restores_the_best_weights(setting):

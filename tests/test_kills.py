@@ -18,8 +18,10 @@ from keras_qpsbgd.backends.cliques import Cliques
 from keras_qpsbgd.bench import quality
 from keras_qpsbgd.datasets import files
 from keras_qpsbgd.experiments import checkpoint
+from keras_qpsbgd.experiments import mnist_pairs
 from keras_qpsbgd.experiments import records
 from keras_qpsbgd.experiments import reproduce
+from keras_qpsbgd.experiments import results_page
 from keras_qpsbgd.experiments.options import Options
 
 TESTS = pathlib.Path(__file__).parent
@@ -420,16 +422,44 @@ def test_second_kill_leaves_the_trainings_of_a_benchmark(tmp_path, monkeypatch):
     assert path.read_text() == line
 
 
+def write_checkpoint(folder):
+    checkpoint.Checkpoint(folder / "a.npz", {}).save([], {}, 1)
+
+
+WRITERS = {
+    "text": lambda folder: disk.write(folder / "a", "new"),
+    "sealed": lambda folder: disk.write_sealed(folder / "a", b"new"),
+    "settings": lambda folder: reproduce._write_settings(folder, Options()),
+    "meta": lambda folder: reproduce._write_meta(folder, "command"),
+    "checkpoint": write_checkpoint,
+    "features": lambda _: mnist_pairs.cached_features(np.zeros((1, 28, 28))),
+    "page": lambda folder: results_page.write(folder, ()),
+}
+
+
 @pytest.mark.once
-def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    disk.write(path, "old")
+@pytest.mark.parametrize("last", ["fsync", "replace"])
+@pytest.mark.parametrize("name", WRITERS)
+def test_old_file_stays_until_the_new_one_is_whole(
+    tmp_path, monkeypatch, name, last
+):
+    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
+    monkeypatch.setenv("KERAS_QPSBGD_CACHE", str(tmp_path))
+    monkeypatch.setattr(
+        mnist_pairs.half_planes, "features", lambda images: images[:, 0]
+    )
+    WRITERS[name](tmp_path)
+    (path,) = tmp_path.iterdir()
+    content = path.read_bytes()
+    if name == "features":  # which are not written twice
+        content = content[:-1]
+        path.write_bytes(content)
 
     def fail(*_):
         raise OSError("no space left")
 
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, last, fail)
     with pytest.raises(OSError, match="no space"):
-        disk.write(path, "new")
-    assert path.read_text() == "old"
+        WRITERS[name](tmp_path)
+    assert path.read_bytes() == content
     assert list(tmp_path.iterdir()) == [path]
