@@ -150,6 +150,23 @@ class Qubo:
         quadratic = np.einsum("ij,ij->j", states, self.couplings @ states)
         return quadratic + (self.fields * states).sum(axis=0) + self.offset
 
+    def varying_energies(self, samples):
+        """Energies (reads, m) of samples (reads, n, m), less `random_energy`.
+
+        The offset and the diagonal of Q add the same to all states of +1 and
+        -1. Compare states by this: small differences keep their digits, however
+        large the constant is.
+        """
+        couplings = _pairs(self.couplings)
+        fields = np.asarray(self.fields, dtype=np.float64)
+        # One after the other: all forces at once may need much memory.
+        return np.stack(
+            [
+                ((couplings @ states + fields) * states).sum(axis=0)
+                for states in np.asarray(samples)
+            ]
+        )
+
     def random_energy(self):
         """Mean energy (m,) over random states: offset + tr Q.
 

@@ -217,10 +217,14 @@ class Backend:
         return self._best(qubo, *calls.sample(self, qubo, seed))
 
     def _best(self, qubo, samples, info):
-        ascent = np.einsum("nm,rnm->rm", qubo.fields, samples) > 0
+        fields = np.asarray(qubo.fields, dtype=np.float64)
+        ascent = np.einsum("nm,rnm->rm", fields, samples) > 0
         samples = np.where(ascent[:, None, :], -samples, samples)
-        energies = np.stack([qubo.energy(states) for states in samples])
-        best = energies.argmin(axis=0)
+        # Compared without what all states have in common: next to a large
+        # offset, small differences would be lost.
+        varying = qubo.varying_energies(samples)
+        best = varying.argmin(axis=0)
+        energies = varying + qubo.random_energy()
         columns = np.arange(qubo.num_columns)
         several = len(samples) > 1
         info.setdefault("reads", len(samples))
@@ -371,13 +375,26 @@ class GraphBackend(Backend):
         return finish(states, problem)
 
     def sample(self, qubo, seed):
-        problem = ops.Problem(
-            couplings=_float32(qubo.couplings),
-            fields=_float32(qubo.fields),
-            offset=_float32(qubo.offset),
-        )
         seed = tf.constant([seed, 0], tf.int32)
+        problem = self._as_problem(qubo)
         return self.solve_in_graph(problem, seed).numpy()[None], {}
+
+    @staticmethod
+    def _as_problem(qubo):
+        """The `ops.Problem` of a `Qubo`, with the same optima, in float32.
+
+        The offset is left out, and all numbers are scaled by a power of two, so
+        that neither can cost the others their digits.
+        """
+        couplings = np.asarray(qubo.couplings, dtype=np.float64)
+        fields = np.asarray(qubo.fields, dtype=np.float64)
+        largest = max(np.abs(couplings).max(), np.abs(fields).max())
+        exponent = -int(np.frexp(largest)[1]) if np.isfinite(largest) else 0
+        return ops.Problem(
+            couplings=_float32(np.ldexp(couplings, exponent)),
+            fields=_float32(np.ldexp(fields, exponent)),
+            offset=tf.zeros((qubo.num_columns,)),
+        )
 
 
 def _shape(problem):

@@ -14,6 +14,9 @@ from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.qubo import Qubo
 
+# Changes of the energy below this share of their terms are rounding errors.
+ROUNDING = 1e-9
+
 
 def solve(qubo, seed, block_size, solve_block, sweeps):
     """States (n, m) by block coordinate descent from sign(-s).
@@ -51,18 +54,32 @@ def solve(qubo, seed, block_size, solve_block, sweeps):
                 error.info = infos.over_blocks([*told, error.info])
                 raise
             told.append(solution.info)
-            before = part.energy(states[block])
-            tolerance = 1e-9 * (np.abs(before) + np.trace(inner))
-            better = solution.energies < before - tolerance
+            change, better = _improvement(part, states[block], solution.states)
             if not better.any():
                 continue
             improved = True
-            change = np.where(better, solution.states - states[block], 0.0)
+            change = np.where(better, change, 0.0)
             states[block] += change
             forces += couplings[:, block] @ change
         if not improved:
             break
     return states.astype(np.int8), infos.over_blocks(told)
+
+
+def _improvement(qubo, old, new):
+    """The change (n, m) from `old` to `new`, and for which columns it is good.
+
+    Only the terms that change are summed up. Next to the others, if they are
+    large, a small improvement would be lost.
+    """
+    change = new - old
+    couplings, fields = qubo.couplings, qubo.fields
+    # d'Q(new + old) = new'Q new - old'Q old
+    both = new + old
+    gain = (change * (couplings @ both + fields)).sum(axis=0)
+    size = np.abs(couplings) @ np.abs(both) + np.abs(fields)
+    tolerance = ROUNDING * (np.abs(change) * size).sum(axis=0)
+    return change, gain < -tolerance
 
 
 def sizes(num_variables, block_size):

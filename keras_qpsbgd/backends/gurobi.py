@@ -32,7 +32,8 @@ class GurobiBackend(Backend):
         work_limit: most work per column, in Gurobi's units of about a second.
             Deterministic, unlike a time limit. `None` searches for a proof
             however long it takes.
-        mip_gap: relative gap to the bound at which a column counts as solved.
+        mip_gap: gap to the bound at which a column counts as solved, relative
+            to that between the best state and a random one.
         threads: threads per column. Columns are solved one after the other;
             for many at once see `executor`.
         **options: arguments of `Backend`.
@@ -80,7 +81,11 @@ class GurobiBackend(Backend):
         model.Params.Seed = seed % 2_000_000_000
         model.setMObjective(4 * scale * couplings, np.zeros(n), 0.0)
         linear = scale * (2 * fields - 4 * couplings.sum(axis=1, keepdims=True))
-        constant = scale * (couplings.sum() - fields.sum(axis=0) + qubo.offset)
+        # Such that a random state has the energy 0. Gurobi's relative gap is
+        # then (E - E_best) / (E_rand - E_best); next to a large offset it would
+        # be small for any state.
+        pairs = couplings.sum() - np.trace(couplings)
+        constant = scale * (pairs - fields.sum(axis=0))
         samples = np.empty((1, n, m), np.int8)
         proven = np.empty(m, bool)
         work = 0.0

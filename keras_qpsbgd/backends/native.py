@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 from keras_qpsbgd import ops
+from keras_qpsbgd.backends import descent
 from keras_qpsbgd.backends import exact
 from keras_qpsbgd.backends import local_search
 from keras_qpsbgd.backends import relaxed
@@ -38,7 +39,8 @@ ACCURATE_UP_TO = ((32, 20, 64), (64, 20, 8))
 class NativeBackend(GraphBackend):
     """Solves inside the training graph; no package, no licence, no token.
 
-    - up to 16 inputs: exact, by enumeration;
+    - up to 16 inputs: exact, by enumeration (float32 in training, float64 in
+      `solve`);
     - above: 1-opt descent or tabu search from the rounded ridge solution, which
       is nearer to the optimum than sign(-s) and costs one factorisation;
     - wide layers (rows kept, or more than 50,000 weights, with `"accurate"`
@@ -84,6 +86,16 @@ class NativeBackend(GraphBackend):
             if more:
                 _, steps, restarts = more[0]
         return local_search.tabu(problem, seed, int(steps * n), restarts)
+
+    def sample(self, qubo, seed):
+        if qubo.num_variables <= ENUMERATE_UP_TO:
+            return exact.best_states(qubo)[None], {}
+        samples, info = super().sample(qubo, seed)
+        problem = self._as_problem(qubo)
+        if self._is_wide(problem):
+            return samples, info
+        start = self.start(problem).numpy()
+        return descent.refine(qubo, samples[0], start)[None], info
 
     def _is_wide(self, problem):
         """Whether single flips would take too long."""
