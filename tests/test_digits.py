@@ -108,7 +108,7 @@ def test_searches_end_in_a_local_optimum(name, penalties):
 def test_the_best_read_next_to_an_offset():
     class Reads(kq.backends.Backend):
         def sample(self, qubo, seed):
-            return np.array([[[1], [-1]], [[-1], [-1]], [[-1], [1]]]), {}
+            return np.array([[[1], [1]], [[-1], [1]]]), {}
 
     fields = np.array([[1e-3], [-3e-3]])
     solution = Reads().solve(kq.Qubo(np.zeros((2, 2)), fields, 1e16))

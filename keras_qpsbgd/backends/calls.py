@@ -5,6 +5,7 @@ run here, one after the other, or through an executor, all at once. A call that
 fails in a way that can pass is repeated.
 """
 
+import collections.abc
 import concurrent.futures
 import contextlib
 import functools
@@ -21,6 +22,7 @@ from keras_qpsbgd.backends.errors import NOT_RUN
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.errors import check_number
+from keras_qpsbgd.backends.errors import in_short
 
 FIRST_WAIT = 1.0  # seconds before the first retry; doubled for each further
 LOOK = 0.2  # seconds between two looks at whether to stop
@@ -149,7 +151,7 @@ class _Here:
     def _settled(self, run):
         self.made += 1
         try:
-            samples, info = run()
+            samples, info = _pair(self.backend, run())
         except BaseException as error:
             self.backend.settle(self.reserved, getattr(error, "info", None))
             raise
@@ -276,10 +278,31 @@ def process_pool(max_workers=None):
     )
 
 
+def _pair(backend, answer):
+    """`(samples, info)`, if that is what `sample` returned."""
+    if isinstance(answer, (tuple, list)) and len(answer) == 2:
+        samples, info = answer
+        if info is None:
+            return samples, {}
+        if isinstance(info, collections.abc.Mapping):
+            return samples, dict(info)
+    raise SolverError(
+        f"`sample` of the backend `{backend.name}` must return `(samples, "
+        "info)`: samples of shape (reads, n, m) and a dictionary. Received: "
+        f"{in_short(answer)}"
+    )
+
+
 def _checked(backend, qubo, samples):
     """The samples as int8, if they are samples."""
     n, m = qubo.num_variables, qubo.num_columns
-    samples = np.asarray(samples)
+    try:
+        samples = np.asarray(samples)
+    except ValueError as error:  # lists of different lengths
+        raise SolverError(
+            f"The backend `{backend.name}` must return samples of shape "
+            f"(reads, {n}, {m}). Received: {in_short(samples)}"
+        ) from error
     if samples.ndim != 3 or samples.shape[1:] != (n, m) or not len(samples):
         raise SolverError(
             f"The backend `{backend.name}` must return samples of shape "
@@ -289,7 +312,7 @@ def _checked(backend, qubo, samples):
     if not valid.all():
         raise SolverError(
             f"The backend `{backend.name}` must return states of +1 and -1. "
-            f"Received: {np.unique(samples[~valid])[:5].tolist()}"
+            f"Received: {in_short(samples[~valid][:5].tolist())}"
         )
     return samples.astype(np.int8)
 

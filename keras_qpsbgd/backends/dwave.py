@@ -278,7 +278,7 @@ class DWaveBackend(Backend):
             self.timeout_seconds,
             **self._call_parameters(),
         )
-        timing = found.info.get("timing", {})
+        timing = (found.info or {}).get("timing") or {}
         paid = {}
         if "qpu_access_time" in timing:
             paid["qpu_access_time"] = float(timing["qpu_access_time"])

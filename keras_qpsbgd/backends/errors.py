@@ -62,6 +62,13 @@ def check_number(
         )
 
 
+def in_short(value):
+    """The type of a value and the beginning of its text, for a message."""
+    text = " ".join(repr(value).split())
+    text = text if len(text) <= 80 else f"{text[:80]}..."
+    return text if value is None else f"{type(value).__name__} {text}"
+
+
 # How names end of what no configuration holds and no message repeats.
 _SECRETS = ("token", "password", "secret", "api_key")
 

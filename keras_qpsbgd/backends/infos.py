@@ -38,7 +38,7 @@ def _merge(parts, join):
     merged = {}
     for name in dict.fromkeys(name for part in parts for name in part):
         values = [part[name] for part in parts if name in part]
-        if isinstance(values[0], np.ndarray):
+        if isinstance(values[0], np.ndarray) and values[0].ndim:
             merged[name] = join(values)
         elif name in SUMMED:
             merged[name] = sum(values)

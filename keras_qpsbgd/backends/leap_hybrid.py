@@ -4,7 +4,6 @@ import numpy as np
 
 from keras_qpsbgd.backends import ocean
 from keras_qpsbgd.backends.backend import Backend
-from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import refuse_secrets
 from keras_qpsbgd.backends.samplers import ordered_samples
@@ -87,15 +86,11 @@ class LeapHybridBackend(Backend):
             self.timeout_seconds,
             time_limit=self.time_limit,
         )
-        labels = list(range(n * m))
-        if set(found.variables) != set(labels):
-            raise SolverError(
-                "The answer does not have the variables of the problem. "
-                f"Received: {len(found.variables)} of {n * m}"
-            )
-        samples = ordered_samples(found, labels).reshape(-1, m, n)
+        samples = ordered_samples(found, list(range(n * m)), self.open())
+        samples = samples.reshape(-1, m, n)
         told = ("qpu_access_time", "run_time", "charge_time")
-        info = {k: found.info[k] for k in told if k in found.info}
+        known = found.info or {}
+        info = {k: known[k] for k in told if k in known}
         info.update(calls=1, reads=len(samples))
         return samples.swapaxes(1, 2), info
 

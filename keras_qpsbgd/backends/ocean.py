@@ -3,10 +3,13 @@
 import os
 import threading
 
+import dimod
+
 from keras_qpsbgd.backends.errors import NOT_RUN
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
+from keras_qpsbgd.backends.errors import in_short
 
 CONFIGURE = "Configure access with `dwave setup --auth` or DWAVE_API_TOKEN"
 
@@ -70,6 +73,7 @@ def sample(sampler, problem, seconds, **parameters):
 
     def call():
         found = sampler.sample(problem, **parameters)
+        check_sample_set(found, sampler)
         found.resolve()  # errors of a remote call surface here
         return found
 
@@ -77,6 +81,15 @@ def sample(sampler, problem, seconds, **parameters):
         return within(seconds, call)
     except Exception as error:
         raise_ours(error)
+
+
+def check_sample_set(found, sampler):
+    """Raises a `SolverError` if a sampler did not return a sample set."""
+    if not isinstance(found, dimod.SampleSet):
+        raise SolverError(
+            f"The sampler `{type(sampler).__name__}` must return a "
+            f"`dimod.SampleSet`. Received: {in_short(found)}"
+        )
 
 
 def raise_ours(error):

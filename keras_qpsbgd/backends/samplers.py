@@ -1,5 +1,6 @@
 """Any `dimod.Sampler` as a backend, column by column."""
 
+import numbers
 import sys
 
 import dimod
@@ -8,6 +9,8 @@ import numpy as np
 from keras_qpsbgd.backends import ocean
 from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends.backend import Backend
+from keras_qpsbgd.backends.errors import SolverError
+from keras_qpsbgd.backends.errors import in_short
 
 
 class SamplerBackend(Backend):
@@ -40,16 +43,21 @@ class SamplerBackend(Backend):
         model = qubo.to_bqm(0)
         order = list(model.variables)
         fields = np.asarray(qubo.fields, dtype=np.float64)
+        offset = np.asarray(qubo.offset, dtype=np.float64)
+        trace = float(np.trace(qubo.couplings))
         reads = []
-        previous = fields[:, 0]
+        seconds = []
         for column in range(qubo.num_columns):
-            model.add_linear_from_array(fields[:, column] - previous)
-            previous = fields[:, column]
+            # A copy: samplers may change what they are given.
+            given = model.copy()
+            given.add_linear_from_array(fields[:, column] - fields[:, 0])
+            given.offset = offset[column] + trace
             if seeded:
                 parameters["seed"] = int(seeds[column])
             try:
-                sampleset = self.sampler.sample(model, **parameters)
-                reads.append(ordered_samples(sampleset, order))
+                found = self.sampler.sample(given, **parameters)
+                reads.append(ordered_samples(found, order, self.sampler))
+                seconds.append(_access_time(found))
             except Exception as error:
                 if "dwave.cloud" not in sys.modules:
                     raise
@@ -63,7 +71,10 @@ class SamplerBackend(Backend):
         for column, read in enumerate(reads):
             samples[: len(read), :, column] = read
             samples[len(read) :, :, column] = read[-1]
-        return samples, {"reads": count, "calls": qubo.num_columns}
+        info = {"reads": count, "calls": qubo.num_columns}
+        if any(time is not None for time in seconds):
+            info["qpu_access_time"] = sum(time or 0.0 for time in seconds)
+        return samples, info
 
     def get_config(self):
         raise ValueError(
@@ -176,13 +187,44 @@ def beta_range(qubo):
     return (float(hot), float(cold))
 
 
-def ordered_samples(sampleset, order):
-    """Reads (reads, n) of a sample set, variables in the given order."""
-    labels = list(sampleset.variables)
-    samples = sampleset.record.sample
-    if sampleset.vartype is dimod.BINARY:
+def ordered_samples(found, order, sampler):
+    """Reads (reads, n) of a sample set, variables in the given order.
+
+    Args:
+        found: what a `dimod.Sampler` returned.
+        order: the labels of the model that it was given.
+        sampler: the sampler, for messages.
+
+    Raises:
+        SolverError: `found` is no sample set of these variables.
+    """
+    ocean.check_sample_set(found, sampler)
+    who = f"The sampler `{type(sampler).__name__}`"
+    labels = list(found.variables)
+    position = {label: i for i, label in enumerate(labels)}
+    missing = [label for label in order if label not in position]
+    if missing:
+        raise SolverError(
+            f"{who} must return samples of all variables of the model that it "
+            f"was given, under the same labels. {len(missing)} of {len(order)} "
+            f"are missing, such as {missing[0]!r}. Received: {len(labels)} "
+            f"variables, {in_short(labels)}"
+        )
+    samples = found.record.sample
+    if not len(samples):
+        raise SolverError(
+            f"{who} must return at least one sample. Received: an empty sample "
+            "set"
+        )
+    if found.vartype is dimod.BINARY:
         samples = 2 * samples - 1
     if labels == order:
         return samples
-    position = {label: i for i, label in enumerate(labels)}
     return samples[:, [position[label] for label in order]]
+
+
+def _access_time(found):
+    """Microseconds on a QPU, or `None` where the sampler tells none."""
+    timing = (found.info or {}).get("timing")
+    time = timing.get("qpu_access_time") if isinstance(timing, dict) else None
+    return time if isinstance(time, numbers.Real) else None
