@@ -1,0 +1,335 @@
+"""Samplers of dimod as backends, and backends as samplers of dimod."""
+
+import unittest
+
+import dimod
+import dimod.testing
+import numpy as np
+import offline
+import pytest
+import tools
+
+import keras_qpsbgd as kq
+
+pytestmark = pytest.mark.once
+
+AS_SAMPLERS = [
+    "native",
+    "exact",
+    "ridge",
+    "sign",
+    {"name": "simulated_annealing", "num_reads": 2, "num_sweeps": 50},
+    {"name": "tabu", "num_restarts": 0},
+]
+
+
+def qubo(n=6, m=4):
+    rows, v = tools.rows_and_gradients(0, 12, n, m)
+    return kq.Qubo.from_rows(rows, v)
+
+
+def least_energies(problem):
+    solver = dimod.ExactSolver()
+    return [
+        solver.sample(problem.to_bqm(column)).first.energy
+        for column in range(problem.num_columns)
+    ]
+
+
+class Sampler(dimod.Sampler):
+    """Answers with whatever `answer(bqm)` returns."""
+
+    properties = {}
+    parameters = {}
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def sample(self, bqm):
+        return self.answer(bqm)
+
+
+def exact(bqm):
+    return dimod.ExactSolver().sample(bqm)
+
+
+# Samplers as backends
+
+
+def test_a_sampler_may_edit_its_model():
+    def edit(bqm):
+        found = exact(bqm)
+        bqm.scale(-3.0)
+        bqm.add_linear(0, 7.0)
+        bqm.remove_variable(1)
+        return found
+
+    problem = qubo()
+    solution = kq.backends.get(Sampler(edit)).solve(problem)
+    np.testing.assert_allclose(solution.energies, least_energies(problem))
+
+
+def test_each_column_has_its_own_offset():
+    seen = []
+
+    def spy(bqm):
+        seen.append(exact(bqm).first.energy)
+        return exact(bqm)
+
+    problem = qubo()
+    solution = kq.backends.get(Sampler(spy)).solve(problem)
+    np.testing.assert_allclose(seen, solution.energies)
+
+
+def relabelled(bqm):
+    labels = {label: f"x{label}" for label in bqm.variables}
+    return exact(bqm).relabel_variables(labels, inplace=False)
+
+
+def without_one(bqm):
+    bqm = bqm.copy()
+    bqm.fix_variable(2, 1)
+    return exact(bqm)
+
+
+def empty(bqm):
+    shape = (0, bqm.num_variables)
+    return dimod.SampleSet.from_samples_bqm(
+        (np.empty(shape, np.int8), list(bqm.variables)), bqm
+    )
+
+
+BAD_ANSWERS = {
+    "labels": (relabelled, "same labels.*6 of 6 are missing, such as 0"),
+    "missing": (without_one, "1 of 6 are missing, such as 2"),
+    "empty": (empty, "at least one sample.*Received: an empty"),
+    "none": (lambda bqm: None, "`dimod.SampleSet`. Received: None"),
+    "a dict": (lambda bqm: exact(bqm).first.sample, "Received: dict {0:"),
+    "an array": (lambda bqm: np.ones(6), "Received: ndarray array"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_ANSWERS)
+def test_bad_sample_sets(kind):
+    answer, message = BAD_ANSWERS[kind]
+    with pytest.raises(kq.backends.SolverError, match=message) as raised:
+        kq.backends.get(Sampler(answer)).solve(qubo())
+    assert "The sampler `Sampler`" in str(raised.value)
+    assert "Received: " in str(raised.value)
+
+
+@pytest.mark.parametrize("backend", ["dwave", "leap_hybrid"])
+def test_remote_samplers_that_return_nothing(backend, monkeypatch):
+    if backend == "dwave":
+        backend = offline.qpu(offline.small_chip())
+        sampler = backend.open().sampler
+    else:
+        backend = offline.hybrid()
+        sampler = backend.open()
+    monkeypatch.setattr(type(sampler), "sample", lambda *_, **__: None)
+    with pytest.raises(kq.backends.SolverError, match="Received: None"):
+        backend.solve(qubo())
+
+
+def test_sample_sets_without_info():
+    def answer(bqm):
+        found = exact(bqm)
+        found._info = None
+        return found
+
+    problem = qubo()
+    solution = kq.backends.get(Sampler(answer)).solve(problem)
+    np.testing.assert_allclose(solution.energies, least_energies(problem))
+
+
+def test_time_on_a_qpu_is_counted():
+    def answer(bqm):
+        found = exact(bqm)
+        found.info["timing"] = {"qpu_access_time": 10.0}
+        return found
+
+    info = kq.backends.get(Sampler(answer)).solve(qubo(m=4)).info
+    assert info["qpu_access_time"] == 40.0 and info["calls"] == 4
+
+
+class Returns(kq.backends.Backend):
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def sample(self, qubo, seed):
+        return self.answer
+
+
+ONES = np.ones((1, 6, 4))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, ONES, np.ones((2, 6, 4)), [ONES], (ONES, {}, 1), (ONES, 3), "ab"],
+    ids=["none", "array", "pair", "list", "triple", "number", "text"],
+)
+def test_backends_that_return_something_else(answer):
+    message = "`sample` of the backend `Returns` must return `.samples, info.`"
+    with pytest.raises(kq.backends.SolverError, match=f"{message}.*Received: "):
+        Returns(answer).solve(qubo())
+
+
+@pytest.mark.parametrize(
+    "samples", [[[1, 2], [3]], np.full((1, 6, 4), None), [["a"] * 4] * 6]
+)
+def test_samples_that_are_none(samples):
+    with pytest.raises(kq.backends.SolverError, match="`Returns`.*Received: "):
+        Returns((samples, {})).solve(qubo())
+
+
+@pytest.mark.parametrize(
+    "answer", [(ONES, None), [ONES, {}], (ONES.tolist(), {})]
+)
+def test_harmless_answers(answer):
+    assert Returns(answer).solve(qubo()).states.shape == (6, 4)
+
+
+def test_scalars_of_numpy_in_an_info():
+    info = {"work": np.float64(2.0), "level": np.array(3)}
+    solution = Returns((ONES, info)).solve(qubo())
+    assert solution.info["work"] == 2.0 and solution.info["level"] == 3
+
+
+# Backends as samplers
+
+
+@dimod.testing.load_sampler_bqm_tests(
+    lambda: kq.backends.as_sampler(AS_SAMPLERS[1])
+)
+class TestExact(unittest.TestCase):
+    """dimod's own tests of a sampler."""
+
+
+@dimod.testing.load_sampler_bqm_tests(
+    lambda: kq.backends.as_sampler(AS_SAMPLERS[2])
+)
+class TestRidge(unittest.TestCase):
+    pass
+
+
+@dimod.testing.load_sampler_bqm_tests(
+    lambda: kq.backends.as_sampler(AS_SAMPLERS[3])
+)
+class TestSign(unittest.TestCase):
+    pass
+
+
+@dimod.testing.load_sampler_bqm_tests(
+    lambda: kq.backends.as_sampler(AS_SAMPLERS[4])
+)
+class TestSimulatedAnnealing(unittest.TestCase):
+    pass
+
+
+@dimod.testing.load_sampler_bqm_tests(
+    lambda: kq.backends.as_sampler(AS_SAMPLERS[5])
+)
+class TestTabu(unittest.TestCase):
+    pass
+
+
+MODEL = dimod.BinaryQuadraticModel({"a": 1.0, "b": -2.0}, {"ab": 0.5}, "BINARY")
+
+
+@pytest.mark.parametrize("backend", AS_SAMPLERS, ids=str)
+def test_sampler_api(backend):
+    sampler = kq.backends.as_sampler(backend)
+    dimod.testing.assert_sampler_api(sampler)
+    found = sampler.sample(MODEL, num_reads=2)
+    dimod.testing.assert_response_energies(found, MODEL)
+    assert len(found) == 2
+
+
+class Unregistered(kq.backends.Backend):
+    def sample(self, qubo, seed):
+        return np.ones((1, qubo.num_variables, qubo.num_columns)), {}
+
+
+@pytest.mark.parametrize(
+    "make, name",
+    [(dimod.ExactSolver, "ExactSolver"), (Unregistered, "Unregistered")],
+)
+def test_what_cannot_be_saved_is_a_sampler_all_the_same(make, name):
+    sampler = kq.backends.as_sampler(make())
+    assert sampler.properties == {"backend": {"name": name}}
+    dimod.testing.assert_sampler_api(sampler)
+    assert name in repr(sampler)
+    assert len(sampler.sample(MODEL)) == 1
+
+
+def test_seeds():
+    class Seeds(Unregistered):
+        def sample(self, qubo, seed):
+            return super().sample(qubo, seed)[0], {"level": np.array([seed])}
+
+    sampler = kq.backends.as_sampler(Seeds())
+    info = sampler.sample(MODEL, num_reads=3, seed=5).info
+    assert info["level"] == [5, 6, 7] and info["seed"] == 5
+    drawn = [sampler.sample(MODEL, seed=None).info for _ in range(2)]
+    assert drawn[0]["seed"] != drawn[1]["seed"]
+    assert drawn[0]["level"] == [drawn[0]["seed"]]
+    last = 2**31 - 1  # the seeds that follow are still seeds
+    assert len(kq.backends.as_sampler("native").sample(MODEL, 2, last)) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"num_reads": 0}, "`num_reads`.*at least 1.*Received: num_reads=0"),
+        ({"num_reads": 2.5}, "`num_reads`.*Received: num_reads=2.5"),
+        ({"seed": -1}, "`seed`.*Received: seed=-1"),
+        ({"seed": "one"}, "`seed`.*Received: seed='one'"),
+    ],
+)
+def test_wrong_arguments(arguments, message):
+    sampler = kq.backends.as_sampler("native")
+    for bqm in (MODEL, dimod.BinaryQuadraticModel("SPIN")):
+        with pytest.raises(ValueError, match=message):
+            sampler.sample(bqm, **arguments)
+
+
+@pytest.mark.parametrize("bias", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", ["linear", "quadratic", "offset"])
+def test_biases_that_are_not_finite(bias, where):
+    bqm = MODEL.copy()
+    if where == "linear":
+        bqm.set_linear("a", bias)
+    elif where == "quadratic":
+        bqm.set_quadratic("a", "b", bias)
+    else:
+        bqm.offset = bias
+    with pytest.raises(ValueError, match="`bqm` must have finite.*Received: "):
+        kq.backends.as_sampler("native").sample(bqm)
+
+
+def test_a_sample_set_tells_what_the_backend_tells():
+    class Told(Unregistered):
+        def sample(self, qubo, seed):
+            samples, _ = super().sample(qubo, seed)
+            return samples, {
+                "calls": 2,
+                "qpu_access_time": 30.0,
+                "chain_break_fraction": np.array([0.25]),
+                "problem_id": "p",
+            }
+
+    found = kq.backends.as_sampler(Told()).sample(MODEL, num_reads=2)
+    told = dict(found.info)
+    assert told.pop("timing")["sampling_ns"] > 0
+    assert told == {
+        "calls": 4,
+        "qpu_access_time": 60.0,
+        "chain_break_fraction": [0.25, 0.25],
+        "problem_id": "p",
+        "reads": 2,
+        "retries": 0,
+        "seed": 0,
+    }
+    again = dimod.SampleSet.from_serializable(found.to_serializable())
+    assert again.info["calls"] == 4
