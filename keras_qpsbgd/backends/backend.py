@@ -1,12 +1,12 @@
 """The contract between QUBOs and whatever solves them."""
 
+import collections
 import copy
 import dataclasses
 import json
 import math
 import pickle
 import threading
-import weakref
 from typing import Optional
 
 import numpy as np
@@ -20,8 +20,14 @@ from keras_qpsbgd.backends.errors import check_number
 
 # Layers of at most so many weights are solved in one call.
 SMALL = 256
-# Compiled searches by class, then by configuration and shape.
-_compiled = weakref.WeakKeyDictionary()
+# So many compiled searches are kept for each class of backends; beyond that,
+# the one that was not used for longest is dropped. A graph that uses it keeps
+# it; a step without a graph compiles it again, so this should be more than the
+# different layers of a network.
+COMPILED = 64
+_compiled_lock = threading.Lock()
+# Attributes that a search does not depend on.
+_NOT_SEARCHED = ("name", "executor", "_handle", "_lock")
 # Arguments of every host backend that are saved, if they are not the default.
 _OPTIONS = (
     "executor_tasks",
@@ -98,6 +104,13 @@ class Backend:
     timeout_seconds = 600.0
     # What is opened when first needed and not copied to workers.
     _handle = None
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        # Until it is registered: what messages call it. A name that was
+        # inherited would be that of another class.
+        if "name" not in vars(cls):
+            cls.name = cls.__name__
 
     def __init__(
         self,
@@ -279,8 +292,10 @@ class GraphBackend(Backend):
 
     A subclass defines `search`, which must compile with XLA and draw its random
     numbers from `seed` with the stateless functions and `alg="philox"`: other
-    generators differ between compiled and plain graphs. Backends of equal class
-    and `get_config` share what was compiled.
+    generators differ between compiled and plain graphs. Backends of one class
+    share what was compiled if their attributes are equal. Of attributes that
+    are no plain values (numbers, text, lists and dictionaries of them) only the
+    same object is equal: replace such an object, do not change it in place.
 
     Attributes:
         compiled: whether `search` is compiled by itself. Keras does not compile
@@ -349,9 +364,7 @@ class GraphBackend(Backend):
             ]
         problems = [_without_rows(problem) for problem in problems]
         factors = [tf.convert_to_tensor(factor) for factor in factors]
-        config = json.dumps(self.get_config(), sort_keys=True, default=repr)
-        # What is shared must not change with this backend.
-        backend = copy.copy(self)
+        backend, config = self._frozen()
 
         def solve(problems, seeds, factors):
             if backend.scale_matters:
@@ -363,6 +376,26 @@ class GraphBackend(Backend):
 
         key = (config, finish, *map(_shape, problems))
         return _shared(type(self), key, solve)(problems, seeds, factors)
+
+    def _frozen(self):
+        """A copy that does not change with this backend, and a key of it.
+
+        Two backends have the same key only if their searches are the same.
+        """
+        backend = copy.copy(self)
+        key = []
+        for name, value in sorted(vars(self).items()):
+            if name in _NOT_SEARCHED:
+                continue
+            try:
+                json.dumps(value)
+            except (TypeError, ValueError):
+                # The copy keeps the object, so no other gets its number.
+                key.append((name, id(value)))
+            else:
+                key.append((name, repr(value)))
+                vars(backend)[name] = copy.deepcopy(value)
+        return backend, tuple(key)
 
     def _solve_plainly(self, problem, seed, factor, finish):
         """Without compiling the search; what follows it is, if it is large."""
@@ -408,12 +441,22 @@ def _shared(owner, key, function):
     functions; one per shape, since a shared one would count every layer's shape
     as a retracing, and warn.
     """
-    functions = _compiled.setdefault(owner, {})
-    if key not in functions:
-        functions[key] = tf.function(
-            function, jit_compile=True, reduce_retracing=True, autograph=False
-        )
-    return functions[key]
+    with _compiled_lock:
+        # The class keeps them: in a table of ours they would keep the class.
+        if "_compiled" not in vars(owner):
+            owner._compiled = collections.OrderedDict()
+        functions = owner._compiled
+        if key not in functions:
+            functions[key] = tf.function(
+                function,
+                jit_compile=True,
+                reduce_retracing=True,
+                autograph=False,
+            )
+        functions.move_to_end(key)
+        while len(functions) > COMPILED:
+            functions.popitem(last=False)
+        return functions[key]
 
 
 def _groups(problems):

@@ -110,7 +110,13 @@ def register(name, backend_class):
     Args:
         name: what to pass as `QPSBGD(backend=...)`.
         backend_class: subclass of `Backend`. Its arguments must be plain
-            values: they are saved with the optimizer.
+            values: they are saved with the optimizer. A class of the same
+            module and name replaces the one before, so that a notebook cell can
+            be run again, or a module reloaded.
+
+    Raises:
+        TypeError: `backend_class` is no subclass of `Backend`.
+        ValueError: another class has this name.
     """
     if not (
         isinstance(backend_class, type) and issubclass(backend_class, Backend)
@@ -119,9 +125,13 @@ def register(name, backend_class):
             "`backend_class` must be a subclass of `Backend`. "
             f"Received: backend_class={backend_class!r}"
         )
-    if name in _entries and _entries[name].load() is not backend_class:
+    known = _class_of(name)
+    if known is not None and not _is_same(known, backend_class):
         raise ValueError(
-            f"A backend of this name exists already. Received: name={name!r}"
+            f"A backend of this name exists already, {_full_name(known)}. "
+            "Choose another name, one that starts with that of your package, "
+            f"for example. Received: name={name!r}, "
+            f"backend_class={_full_name(backend_class)}"
         )
     backend_class.name = name
     _entries[name] = _Entry(lambda: backend_class, _first_line(backend_class))
@@ -222,8 +232,46 @@ def _check_arguments(name, backend_class, config):
 
 
 def serialize(backend):
-    """The configuration from which `get` makes an equal backend."""
-    return {"name": backend.name, **backend.get_config()}
+    """The configuration from which `get` makes an equal backend.
+
+    Args:
+        backend: a `Backend` whose class is registered under its `name`.
+
+    Returns:
+        A dictionary: the name and what `get_config` returns.
+
+    Raises:
+        ValueError: the class is not registered, so `get` could not make one.
+    """
+    config = backend.get_config()
+    known = _class_of(backend.name)
+    if known is None or not _is_same(known, type(backend)):
+        kind = type(backend).__name__
+        taken = "" if known is None else f" ({_full_name(known)} has this name)"
+        raise ValueError(
+            f"A backend of the class `{kind}` cannot be saved with the "
+            "optimizer, as it could not be loaded: the class is not registered "
+            f"under the name {backend.name!r}{taken}. Call "
+            f'`keras_qpsbgd.backends.register("my_name", {kind})` first. '
+            f"Received: backend={backend!r}"
+        )
+    return {"name": backend.name, **config}
+
+
+def _class_of(name):
+    """The class that `get` makes for a name, `None` if there is none."""
+    # Entry points are only looked up if need be: that reads files.
+    entry = _entries.get(name) or _all_entries().get(name)
+    return None if entry is None else entry.load()
+
+
+def _is_same(first, second):
+    """Whether two classes are one, perhaps defined again."""
+    return first is second or _full_name(first) == _full_name(second)
+
+
+def _full_name(cls):
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def available():
