@@ -1,0 +1,487 @@
+"""What holds for any small network, data, precision, option and backend.
+
+Hypothesis draws the examples. The suite tries a few dozen of each property, the
+same ones each time; `--slow` tries thousands, new ones each time (`SLOW` below,
+10,000 in all). `python -m pytest tests/test_properties.py --slow -s` prints how
+many were tried.
+"""
+
+import gc
+import math
+import traceback
+import warnings
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+import tools
+from hypothesis import strategies as st
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import _keras
+
+RATE = 0.05
+# Examples of each property: in the suite, and with `--slow`.
+QUICK = {"step": 60, "saving": 15, "misuse": 60, "energy": 80}
+SLOW = {"step": 3500, "saving": 500, "misuse": 2500, "energy": 3500}
+
+
+def try_examples(name, request, check, *given):
+    """Runs a check on drawn examples."""
+    slow = request.config.getoption("--slow")
+    count = 0
+
+    def counted(arguments):
+        nonlocal count
+        count += 1
+        if count % 50 == 0:  # each example builds a network
+            keras.backend.clear_session()
+            gc.collect()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            check(*arguments)
+
+    run = hypothesis.given(st.tuples(*given))(counted)
+    run = hypothesis.settings(
+        max_examples=(SLOW if slow else QUICK)[name],
+        deadline=None,
+        database=None,
+        derandomize=not slow,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )(run)
+    run()
+    print(f"{name}: {count} examples")
+
+
+# Networks
+
+ACTIVATIONS = [None, "tanh", "hard_tanh", "relu", "sigmoid"]
+LOSSES = {
+    "mse": keras.losses.MeanSquaredError(),
+    "mae": keras.losses.MeanAbsoluteError(),
+    "hinge": keras.losses.SquaredHinge(),
+    "cross-entropy": keras.losses.CategoricalCrossentropy(from_logits=True),
+}
+DTYPES = ["float32", "float64", "mixed_float16", "mixed_bfloat16"]
+# A search in the graph is compiled for each list of shapes: have few of them.
+WIDTHS = st.sampled_from(
+    [(1, 1), (2, 3), (5, 3), (6, 1), (4, 1, 3), (5, 3, 2), (3, 4, 2, 1)]
+)
+ANY_WIDTHS = st.lists(st.integers(1, 6), min_size=2, max_size=4)
+
+
+@st.composite
+def networks(draw, backends, dtypes=("float32",)):
+    """A backend, a dense network, its data and its loss."""
+    backend = draw(st.sampled_from(backends))
+    name = backend["name"] if isinstance(backend, dict) else backend
+    widths = draw(WIDTHS if name in ("native", "exact") else ANY_WIDTHS)
+    return {
+        "backend": backend,
+        "widths": widths,
+        "activations": draw(
+            st.lists(
+                st.sampled_from(ACTIVATIONS),
+                min_size=len(widths) - 1,
+                max_size=len(widths) - 1,
+            )
+        ),
+        "use_bias": draw(st.booleans()),
+        "output_scale": draw(st.sampled_from(["fan_in", None])),
+        "dtype": draw(st.sampled_from(dtypes)),
+        "loss": draw(st.sampled_from(list(LOSSES))),
+        "batch": draw(st.integers(1, 7)),
+        "rows": draw(st.sampled_from(["normal", "signs", "sparse", "equal"])),
+        "seed": draw(st.integers(0, 10**6)),
+    }
+
+
+def build(network):
+    keras.utils.set_random_seed(network["seed"])
+    layers = [keras.layers.InputLayer((network["widths"][0],))]
+    for units, activation in zip(network["widths"][1:], network["activations"]):
+        layers.append(
+            kq.layers.BinaryDense(
+                units,
+                activation=activation,
+                use_bias=network["use_bias"],
+                bias_initializer="random_normal",
+                output_scale=network["output_scale"],
+                dtype=network["dtype"],
+            )
+        )
+    return keras.Sequential(layers)
+
+
+def data_of(network):
+    rng = np.random.default_rng(network["seed"])
+    shape = (network["batch"], network["widths"][0])
+    x = rng.normal(size=shape)
+    if network["rows"] == "signs":
+        x = np.sign(x)
+    elif network["rows"] == "sparse":
+        x *= rng.random(shape) < 0.3
+    elif network["rows"] == "equal":
+        x[:] = x[0]
+    y = rng.random((network["batch"], network["widths"][-1]))
+    return x.astype("float32"), y.astype("float32")
+
+
+# One step
+
+
+def passes(model, network, x, y):
+    """Rows and row gradients of all layers, without the package's recording."""
+    products = []
+    with tf.GradientTape(persistent=True) as tape:
+        value, rows = tf.constant(x), []
+        for layer, activation in zip(model.layers, network["activations"]):
+            rows.append(value)
+            product = value @ layer.binary_kernel
+            tape.watch(product)
+            products.append(product)
+            if layer.output_scale == "fan_in":
+                product = product / math.sqrt(layer.kernel.shape[0])
+            if layer.use_bias:
+                product = product + layer.bias
+            value = keras.activations.get(activation)(product)
+        loss = LOSSES[network["loss"]](y, value)
+    gradients = tape.gradient(
+        loss, products, unconnected_gradients=tf.UnconnectedGradients.ZERO
+    )
+    return [
+        (np.array(row, np.float64), np.array(gradient, np.float64))
+        for row, gradient in zip(rows, gradients)
+    ]
+
+
+SCALES = {"max": 4.0, "reach": 1.0, "rms": 1.0, "batch": None, "raw": None}
+
+
+def factor(scale, kappa, rows, z, v):
+    """The factor c of `optimizers/gradient_scale.py`, in NumPy."""
+    kept = (v != 0).any(axis=1)
+    kappa = kappa or SCALES[scale]
+    if scale == "max":
+        return kappa / np.abs(v).max()
+    if scale == "reach":
+        return kappa * np.abs(z[kept]).sum(axis=1).mean() / np.abs(v).max()
+    if scale == "rms":
+        return kappa / np.sqrt((v[kept] ** 2).mean())
+    return float(len(rows)) if scale == "batch" else 1.0
+
+
+def check_layer(before, after, rows, v, scale, kappa):
+    """The kernel has moved along the optimum of every column."""
+    found = (before - after) / RATE
+    np.testing.assert_allclose(found, np.round(found), atol=1e-3)
+    found = np.round(found)
+    kept = (v != 0).any(axis=1)
+    squares = (rows**2).sum(axis=1, keepdims=True)
+    z = np.divide(rows, squares, out=np.zeros_like(rows), where=squares > 0)
+    z[~kept] = 0.0
+    if not v.any():
+        assert not found.any()
+        return
+    v = v * factor(scale, kappa, rows, z, v)
+    candidates = tools.all_states(z.shape[1])
+    for column in range(v.shape[1]):
+        target = v[:, [column]]
+        fields = -2 * (z.T @ target)[:, 0]
+        terms = 2 * np.abs(z).T @ np.abs(target)
+        states = found[:, column]
+        # What is held: no field, or nothing but rounding errors of it.
+        informed = np.abs(fields) > 1e-4 * terms.max() + 1e-9
+        active = np.abs(z).sum(axis=0) > 0
+        if not informed.any():
+            continue
+        assert (states[active & informed] != 0).all()
+        assert (states[~active] == 0).all()
+        # Held entries are those that do not matter: either sign will do.
+        states = np.where(states == 0, np.where(fields > 0, -1, 1), states)
+        energies = ((target - z @ candidates) ** 2).sum(axis=0)
+        energy = ((target[:, 0] - z @ states) ** 2).sum()
+        random = (target**2).sum() + (z**2).sum()
+        assert energy <= energies.min() + 1e-4 * random
+
+
+def check_step(network, scale, kappa, eager):
+    if scale in ("batch", "raw"):
+        kappa = None
+    x, y = data_of(network)
+    model = build(network)
+    # Rounding decides what a gradient of nearly nothing is.
+    expected = passes(model, network, x, y)
+    for _, v in expected:
+        hypothesis.assume(not v.any() or np.abs(v).max() > 1e-5)
+    opt = kq.QPSBGD(
+        RATE,
+        network["backend"],
+        gradient_scale=scale,
+        kappa=kappa,
+        real_optimizer="sgd",
+        seed=1,
+    )
+    model.compile(opt, LOSSES[network["loss"]], run_eagerly=eager)
+    before = [layer.kernel.numpy().astype(np.float64) for layer in model.layers]
+    if all(not v.any() for _, v in expected):
+        return
+    model.train_on_batch(x, y)
+    for layer, old, (rows, v) in zip(model.layers, before, expected):
+        new = layer.kernel.numpy().astype(np.float64)
+        check_layer(old, new, rows, v, scale, kappa)
+
+
+def test_a_step_moves_along_the_optimum(request):
+    """The update is that of a NumPy oracle, which enumerates all states."""
+    try_examples(
+        "step",
+        request,
+        check_step,
+        networks(["native", "exact", {"name": "tabu", "num_reads": 4}]),
+        st.sampled_from(list(SCALES)),
+        st.one_of(st.none(), st.floats(0.5, 8.0)),
+        # A graph takes fifty times as long, nearly all of it to trace it.
+        st.integers(0, 19).map(lambda number: number != 0),
+    )
+
+
+# Saving
+
+SAVED = [
+    "native",
+    {"name": "native", "preset": "accurate"},
+    "exact",
+    "ridge",
+    "sign",
+    {"name": "tabu", "block_size": 2},
+    {"name": "simulated_annealing", "num_reads": 2},
+]
+REAL = ["sgd", "adam", {"class_name": "RMSprop", "config": {"momentum": 0.5}}]
+
+
+@st.composite
+def options(draw):
+    """Further arguments of `QPSBGD`."""
+    chosen = {
+        "gradient_scale": draw(st.sampled_from(list(SCALES))),
+        "real_optimizer": draw(st.sampled_from(REAL)),
+        "seed": draw(st.one_of(st.none(), st.integers(0, 2**40))),
+        "on_failure": draw(st.sampled_from(["raise", "hold", "ridge"])),
+        "use_ema": draw(st.booleans()),
+    }
+    name = draw(
+        st.sampled_from([None, "clipnorm", "clipvalue", "weight_decay"])
+    )
+    if name is not None:
+        chosen[name] = draw(st.floats(0.01, 1.0))
+    if _keras.KERAS_3:
+        chosen["gradient_accumulation_steps"] = draw(
+            st.sampled_from([None, None, 2])
+        )
+    return chosen
+
+
+def check_saving(network, arguments, eager, folder):
+    x, y = data_of(network)
+    model = build(network)
+    opt = kq.QPSBGD(RATE, network["backend"], **arguments)
+    model.compile(opt, LOSSES[network["loss"]], run_eagerly=eager)
+    # A whole number of updates: a partial one is dropped, with a warning.
+    for _ in range(2):
+        model.train_on_batch(x, y)
+    path = folder / "model.keras"
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    loaded.compile(loaded.optimizer, LOSSES[network["loss"]], run_eagerly=eager)
+    for _ in range(2):
+        model.train_on_batch(x, y)
+        loaded.train_on_batch(x, y)
+    tools.assert_equal(loaded.get_weights(), model.get_weights())
+    tools.assert_equal(
+        [np.array(tf.convert_to_tensor(v)) for v in loaded.optimizer.variables],
+        [np.array(tf.convert_to_tensor(v)) for v in model.optimizer.variables],
+    )
+
+
+def test_saved_and_loaded_takes_the_same_next_steps(request, tmp_path):
+    try_examples(
+        "saving",
+        request,
+        check_saving,
+        networks(SAVED, DTYPES),
+        options(),
+        st.integers(0, 9).map(lambda number: number != 0),
+        st.just(tmp_path),
+    )
+
+
+# Whatever is given
+
+NUMBERS = st.one_of(
+    st.none(),
+    st.sampled_from([0, -1, 1, 2, 0.5, math.nan, math.inf, -math.inf, True]),
+    st.floats(),
+    st.integers(-3, 10),
+    st.sampled_from(["", "max", "native", "adam", [], {}, np.int64(2), object]),
+)
+ARGUMENTS = [
+    "learning_rate",
+    "backend",
+    "gradient_scale",
+    "kappa",
+    "real_optimizer",
+    "seed",
+    "on_failure",
+    "name",
+    "clipnorm",
+    "use_ema",
+]
+VALUES = [0.0, 1e-45, 1e-30, 1e-20, 1.0, 1e20, 3e38, math.inf, math.nan]
+
+
+def check_misuse(network, wrong, extreme, labels, layer):
+    """All goes well, or the message comes from us or from Keras."""
+    try:
+        x, y = data_of(network)
+        x[0] *= extreme
+        y = y * labels
+        model = build(network)
+        if layer:
+            kq.layers.BinaryDense(**{"units": 2, **layer}).build((None, 3))
+        opt = kq.QPSBGD(**wrong)
+        model.compile(opt, LOSSES[network["loss"]], run_eagerly=True)
+        for _ in range(2):
+            model.train_on_batch(x, y)
+        if all(map(np.isfinite, (extreme, labels))):
+            assert np.isfinite(tools.kernels(model)[0]).all() or not (
+                np.isfinite(wrong.get("learning_rate", 0.0))
+            )
+    except AssertionError:
+        raise
+    except Exception as error:
+        assert is_clear(error), traceback.format_exc()
+
+
+def is_clear(error):
+    """Whether the message tells what was wrong, and is not an accident."""
+    if isinstance(error, hypothesis.errors.HypothesisException):
+        return False
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = "keras_qpsbgd" in frames[-1].filename
+    if ours:
+        return "Received" in str(error)
+    # Keras and TensorFlow check the arguments that we hand on to them.
+    libraries = ("/keras/", "/tf_keras/", "/tensorflow/")
+    accidents = (KeyError, IndexError, AttributeError, ZeroDivisionError)
+    return any(
+        name in frames[-1].filename for name in libraries
+    ) and not isinstance(error, accidents)
+
+
+def test_errors_are_clear(request):
+    wrong = st.dictionaries(st.sampled_from(ARGUMENTS), NUMBERS, max_size=2)
+    layer = st.dictionaries(
+        st.sampled_from(["units", "output_scale", "training_weights"]),
+        NUMBERS,
+        max_size=1,
+    )
+    try_examples(
+        "misuse",
+        request,
+        check_misuse,
+        networks(["native"], DTYPES),
+        wrong,
+        st.sampled_from(VALUES),
+        st.sampled_from(VALUES),
+        layer,
+    )
+
+
+# Energies
+
+
+@st.composite
+def qubos(draw):
+    """A `Qubo` of rows or of any couplings, with an offset and any scale."""
+    n, m = draw(st.integers(1, 16)), draw(st.integers(1, 4))
+    if draw(st.booleans()):  # above 16 inputs there is something to compile
+        n, m = draw(st.sampled_from([(17, 1), (20, 3), (24, 2)]))
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    scale = draw(st.sampled_from([1e-12, 1e-3, 1.0, 1e3, 1e12]))
+    kind = draw(st.sampled_from(["rows", "any", "integers", "penalty", "zero"]))
+    if kind == "rows":
+        rows = rng.normal(size=(draw(st.integers(1, 30)), n))
+        return kq.Qubo.from_rows(rows, scale * rng.normal(size=(len(rows), m)))
+    couplings = rng.normal(size=(n, n))
+    if kind == "integers":
+        couplings = np.round(2 * couplings)
+    if kind == "zero":
+        couplings[:] = 0.0
+    if kind == "penalty":
+        couplings[rng.integers(n), rng.integers(n)] = 1e8
+    couplings = scale * (couplings + couplings.T)
+    fields = scale * rng.normal(size=(n, m))
+    if kind == "zero":
+        fields[rng.random(fields.shape) < 0.5] = 0.0
+    offset = scale * draw(st.sampled_from([0.0, 1.0, -1e8, 1e8]))
+    return kq.Qubo(couplings, fields, np.full(m, offset))
+
+
+BACKENDS = [
+    "native",
+    {"name": "native", "preset": "balanced"},
+    {"name": "native", "preset": "accurate"},
+    "exact",
+    "ridge",
+    "sign",
+    "tabu",
+    {"name": "simulated_annealing", "num_reads": 2, "num_sweeps": 50},
+    {"name": "tabu", "block_size": 3},
+]
+
+
+def check_energy(qubo, config, seed):
+    backend = kq.backends.get(config)
+    name = config if isinstance(config, str) else config["name"]
+    if name == "exact" and qubo.num_variables > 12:
+        qubo = kq.Qubo(qubo.couplings[:12, :12], qubo.fields[:12], qubo.offset)
+    solution = backend.solve(qubo, seed)
+    states = solution.states.astype(np.float64)
+    assert states.shape == qubo.fields.shape
+    assert set(np.unique(states)) <= {-1.0, 1.0}
+    bare = kq.Qubo(qubo.couplings, qubo.fields)
+    energies = bare.energy(states)
+    unit = np.abs(qubo.couplings).sum() + np.abs(qubo.fields).sum(axis=0)
+    slack = 1e-6 * unit
+    assert (energies <= bare.energy(-states) + slack).all()
+    if name in ("native", "tabu") or name == "exact":
+        start = np.where(qubo.fields > 0, -1.0, 1.0)
+        if name != "tabu" or "block_size" in backend.get_config():
+            assert (energies <= bare.energy(start) + slack).all() or (
+                name == "native" and qubo.num_variables > 16
+            )
+    if name in ("native", "exact") and qubo.num_variables <= 12:
+        candidates = tools.all_states(qubo.num_variables)
+        for column in range(qubo.num_columns):
+            fields = qubo.fields[:, [column]]
+            best = kq.Qubo(
+                qubo.couplings, np.tile(fields, candidates.shape[1])
+            ).energy(candidates)
+            # A second look in float64 settles which of two states is better.
+            assert energies[column] <= best.min() + 1e-9 * unit[column]
+
+
+@pytest.mark.once
+def test_energies_are_never_worse_than_the_start(request):
+    """And they are the lowest where all states are tried."""
+    try_examples(
+        "energy",
+        request,
+        check_energy,
+        qubos(),
+        st.sampled_from(BACKENDS),
+        st.integers(0, 2**31 - 1),
+    )
