@@ -184,8 +184,9 @@ def _get(identifier, config):
     entries = _all_entries()
     if identifier not in entries:
         raise ValueError(
-            f"`backend` must be one of {sorted(entries)}. "
-            f"Received: backend={identifier!r}"
+            f"`backend` must be one of {sorted(entries)}. Import the module "
+            "that registers your own backend first, also to load a model that "
+            f"uses it. Received: backend={identifier!r}"
         )
     entry = entries[identifier]
     missing = _missing(entry)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd import _memory
 from keras_qpsbgd import recording
 
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
@@ -195,6 +196,7 @@ class BinaryOptimizer(_keras.Optimizer):
             [variable for _, variable, _ in real],
             self._aggregate,
         )
+        _memory.free_with(self)
 
     def split(self, grads, variables):
         """Two lists of (gradient, variable, mark): binary and real.

@@ -9,6 +9,7 @@ import weakref
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd import _memory
 from keras_qpsbgd import backends
 from keras_qpsbgd import ops
 from keras_qpsbgd import recording
@@ -239,6 +240,7 @@ class QPSBGD(BinaryOptimizer):
             ([grad for grad, _, _ in real], problems),
             self._skip,
         )
+        _memory.free_with(self)
 
     def _gather(self, binary):
         """What the update knows about the binary kernels.
@@ -299,6 +301,7 @@ class QPSBGD(BinaryOptimizer):
             # Keras adds them up in the precision of the kernel.
             states = [tf.cast(s, v.dtype) for s, v in zip(states, variables)]
             self.apply_binary(states, variables, real_variables)
+        _memory.free_with(self)  # the branch has a graph of its own
 
     def _solve_and_clear(self, kernels, problems):
         states = self._solve(kernels, problems)

@@ -14,8 +14,8 @@ from tensorflow.python.framework import ops as tf_ops
 _PREFIX = "CustomGradient-"
 
 
-def drop_with(owner):
-    """Drops the custom gradients of the current graph when `owner` is freed.
+def free_with(owner):
+    """Frees the custom gradients of the current graph when `owner` is freed.
 
     For the graph of a training step, with its optimizer as the owner: nobody
     differentiates such a step afterwards. Call it where the tracing of the step

@@ -8,7 +8,7 @@ import pytest
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import gradients
+from keras_qpsbgd import _memory
 
 pytestmark = pytest.mark.once
 
@@ -16,11 +16,11 @@ pytestmark = pytest.mark.once
 class Dropping(keras.optimizers.SGD):
     def apply(self, *arguments):
         super().apply(*arguments)
-        gradients.drop_with(self)
+        _memory.free_with(self)
 
 
 def entries():
-    names = gradients._table()
+    names = _memory._table()
     return {name for name in names if name.startswith("CustomGradient-")}
 
 
@@ -54,6 +54,20 @@ def test_the_training_step_is_freed_with_its_optimizer():
     assert layer() is None
 
 
+@pytest.mark.parametrize(
+    "make",
+    [kq.QPSBGD, lambda: kq.QPSBGD(backend="ridge"), kq.optimizers.Bop],
+    ids=["native", "ridge", "bop"],
+)
+def test_our_optimizers_free_their_steps(make):
+    """As a tuner needs it, which trains many models in one process."""
+    optimizer, layer = train(make())
+    gc.collect()
+    assert optimizer() is None
+    gc.collect()
+    assert layer() is None
+
+
 def test_it_is_kept_as_long_as_the_optimizer():
     before = entries()
     kept = Dropping()
@@ -71,4 +85,4 @@ def test_others_are_left_alone():
 
 
 def test_eager_mode():
-    gradients.drop_with(object)
+    _memory.free_with(object)
