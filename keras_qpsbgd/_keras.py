@@ -14,8 +14,14 @@ from tensorflow.python.ops import control_flow_util
 
 from keras_qpsbgd import ops
 
-# Keras 3 or later. TensorFlow's own copy of Keras 2 has no version.
-KERAS_3 = int(getattr(keras, "__version__", "2").partition(".")[0]) >= 3
+
+def is_keras_3(version):
+    """Whether a version is Keras 3 or later, and not legacy Keras."""
+    return int(version.partition(".")[0]) >= 3
+
+
+# Old versions of Keras 2 inside TensorFlow tell no version.
+KERAS_3 = is_keras_3(getattr(keras, "__version__", "2"))
 
 if KERAS_3 and keras.config.backend() != "tensorflow":
     raise ImportError(

@@ -179,3 +179,11 @@ def test_variables_have_names_of_their_own():
     opt.build(model.trainable_variables)
     names = [getattr(v, "path", v.name) for v in opt.variables]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    "version, expected",
+    [("2.15.0", False), ("3.0.0", True), ("4.0.0.dev1", True), ("10.1", True)],
+)
+def test_later_versions_of_keras_are_not_legacy(version, expected):
+    assert _keras.is_keras_3(version) is expected

@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 import pytest
 import tensorflow as tf
+import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
@@ -249,3 +250,19 @@ def test_classes_are_collected():
     del Gone
     gc.collect()
     assert reference() is None
+
+
+def test_loading_a_model_whose_backend_is_not_registered(tmp_path):
+    """The error says to import the module that registers it."""
+    kq.backends.register("elsewhere", Up)
+    model = tools.small_model()
+    tools.fit(model, tools.optimizer(backend="elsewhere"), *tools.data())
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    del registry._entries["elsewhere"]
+    with pytest.raises(Exception, match="Import the module.*elsewhere"):
+        keras.models.load_model(path)
+    loaded = keras.models.load_model(path, compile=False)
+    tools.assert_equal(loaded.get_weights(), model.get_weights())
+    kq.backends.register("elsewhere", Up)
+    keras.models.load_model(path)
