@@ -20,7 +20,7 @@ def is_keras_3(version):
     return int(version.partition(".")[0]) >= 3
 
 
-# Old versions of Keras 2 inside TensorFlow tell no version.
+# Old copies of Keras 2 inside TensorFlow have no version.
 KERAS_3 = is_keras_3(getattr(keras, "__version__", "2"))
 
 if KERAS_3 and keras.config.backend() != "tensorflow":
@@ -62,8 +62,8 @@ class Optimizer(keras.optimizers.Optimizer):
             kwargs["jit_compile"] = False
             kwargs.pop("is_legacy_optimizer", None)
             name = name or type(self).__name__
-            # HDF5 files want a name for each variable, and `iteration` is also
-            # that of an inner optimizer's.
+            # HDF5 files need a unique name for each variable, and the inner
+            # optimizer has an `iteration`, too.
             with tf.name_scope(re.sub(r"\W", "_", name)):
                 super().__init__(name=name, **kwargs)
             self._learning_rate = self._build_learning_rate(learning_rate)
@@ -102,7 +102,7 @@ class Optimizer(keras.optimizers.Optimizer):
         return self._var_key(variable)
 
     def _clip_gradients(self, grads):
-        # Clipping is not for binary kernels, weight decay neither.
+        # Neither clipping nor weight decay applies to binary kernels.
         return grads
 
     def _apply_weight_decay(self, variables):

@@ -106,7 +106,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
     Keras 3 writes over its backup. A process that is killed while it does so
     leaves a file that cannot be read, and every later `fit` fails; or weights
     of one epoch with the number of another, and `fit` trains one epoch too
-    many or too few without a word. `double_checkpoint=True` does not prevent
+    many or too few silently. `double_checkpoint=True` does not prevent
     that. Here Keras writes beside the backup, and what it has written takes the
     place of the backup in one step. Legacy Keras does so by itself.
 

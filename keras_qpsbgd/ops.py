@@ -139,8 +139,8 @@ def row_weights(rows):
     Couplings are \(\sum_b w_b^2 x_b x_b^T\), fields are
     \(-2 \sum_b w_b v_{bj} x_b\); the paper's normalisation is
     \(w_b = 1 / \lVert x_b \rVert^2\). All-zero rows get weight zero. Rows
-    whose norm overflows get NaN: their weight would be zero, and they would be
-    left out without a word.
+    whose norm overflows get NaN: with a weight of zero they would be left out
+    silently.
     """
     squares = tf.reduce_sum(tf.square(rows), axis=1, keepdims=True)
     weights = tf.math.divide_no_nan(1.0, squares)

@@ -18,7 +18,7 @@ _REAL_ONLY = ("weight_decay", *_CLIPPING)
 
 
 def _of_real_optimizer(name):
-    """A property that is one of `real_optimizer`."""
+    """A property that reads and writes that of `real_optimizer`."""
 
     def read(self):
         return getattr(self.real_optimizer, name, None)
@@ -252,8 +252,8 @@ class BinaryOptimizer(_keras.Optimizer):
             raise ValueError(
                 f"`{type(self).__name__}` can only be called for the variables "
                 "that it was built with. For another model, or after a layer "
-                "has been unfrozen, compile with a new optimizer. Received "
-                f"unknown variables: {unknown}"
+                "has been unfrozen, compile with a new optimizer. Received: "
+                f"unknown variables {unknown}"
             )
         if not self._binary:
             raise ValueError(
@@ -270,7 +270,7 @@ class BinaryOptimizer(_keras.Optimizer):
             )
 
     def apply_binary(self, grads, variables, others, aggregate=True):
-        """Has Keras update binary kernels, and count the update.
+        """Lets Keras update binary kernels and count the update.
 
         Args:
             grads: list of gradients.
@@ -327,8 +327,9 @@ class BinaryOptimizer(_keras.Optimizer):
         if rate is not None and not math.isfinite(rate):
             self._warn_once(
                 "rate",
-                "The learning rate is not finite: training ruins the weights, "
-                f"or does nothing. Received: learning_rate={rate}",
+                "The learning rate is not finite. Updates are skipped, or "
+                "make the weights NaN or infinite. Received: "
+                f"learning_rate={rate}",
             )
 
     def finalize_variable_values(self, var_list):
@@ -380,7 +381,7 @@ class BinaryOptimizer(_keras.Optimizer):
         return super().from_config(config, custom_objects=custom_objects)
 
     def set_weights(self, weights):
-        """Sets all variables, those of `real_optimizer` included.
+        """Sets all variables, including those of `real_optimizer`.
 
         Args:
             weights: list of arrays, as many as there are `variables`.
