@@ -6,6 +6,7 @@ TensorFlow behaviour for which there is no public function. Each of the latter
 has a test that fails when it goes away (`tests/test_private_api.py`).
 """
 
+import copy
 import re
 
 import tensorflow as tf
@@ -141,8 +142,10 @@ class Optimizer(keras.optimizers.Optimizer):
         ):
             aggregate = kwargs.pop("experimental_aggregate_gradients", True)
             self._aggregate = aggregate and not skip_gradients_aggregation
-            grads, variables = zip(*grads_and_vars)
-            self.apply(grads, variables)
+            grads_and_vars = list(grads_and_vars)
+            if grads_and_vars:  # a model may have nothing to train
+                grads, variables = zip(*grads_and_vars)
+                self.apply(grads, variables)
             return self.iterations
 
     def stock_apply(self, grads, variables, aggregate=True):
@@ -184,6 +187,29 @@ def build_inner(optimizer, variables):
     built = getattr(optimizer, "built" if KERAS_3 else "_built", False)
     if variables and not built:
         optimizer.build(variables)
+
+
+def get_optimizer(identifier):
+    """A Keras optimizer from an object, a name or a configuration.
+
+    Raises:
+        ValueError: if it is none, or one of `keras.optimizers.legacy`.
+    """
+    if isinstance(identifier, dict):
+        # Keras changes it, and legacy Keras takes one that does not say so for
+        # an even older optimizer.
+        identifier = copy.deepcopy(identifier)
+        if not KERAS_3:
+            config = identifier.setdefault("config", {})
+            config.setdefault("is_legacy_optimizer", False)
+    if identifier is not None:
+        optimizer = keras.optimizers.get(identifier)
+        if isinstance(optimizer, keras.optimizers.Optimizer):
+            return optimizer
+    raise ValueError(
+        "`real_optimizer` must be a `keras.optimizers.Optimizer`, its name or "
+        f"its configuration. Received: real_optimizer={identifier}"
+    )
 
 
 def copy_optimizer(optimizer):

@@ -134,6 +134,19 @@ class Qubo:
         part.first_column = self.first_column + start
         return part
 
+    def copy(self):
+        """A `Qubo` with arrays of its own."""
+        copied = Qubo(
+            _copy(self._couplings),
+            self.fields.copy(),
+            None,
+            _copy(self.normalized_rows),
+            _copy(self.row_gradients),
+        )
+        copied.offset = self.offset.copy()
+        copied.first_column = self.first_column
+        return copied
+
     def energy(self, states):
         """Energies (m,) of `states` (n, m), or of one state (n,) per column.
 
@@ -218,6 +231,10 @@ class Qubo:
             f"Qubo(num_variables={self.num_variables}, "
             f"num_columns={self.num_columns})"
         )
+
+
+def _copy(array):
+    return None if array is None else np.array(array)
 
 
 def _pairs(couplings):

@@ -336,4 +336,4 @@ def test_model_without_binary_kernel(kind):
     with pytest.raises(
         ValueError, match=f"`{kind.__name__}` found no trainable .*Received"
     ):
-        kind().build([variable])
+        kind().apply([tf.constant([1.0])], [variable])

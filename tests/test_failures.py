@@ -130,6 +130,58 @@ def test_fallback_that_fails_too(mode):
     assert (total.failures, total.fallbacks) == (1, 0)
 
 
+class Edits(tools.GapBackend):
+    """Changes the problem that it is given."""
+
+    def __init__(self, fails):
+        super().__init__()
+        self.fails = fails
+
+    def sample(self, qubo, seed):
+        answer = super().sample(qubo, seed)
+        for array in (qubo.fields, qubo.couplings, qubo.offset):
+            array[...] = -array
+        if self.fails:
+            raise OSError("the chip is warm")
+        return answer
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.filterwarnings("ignore:A solve failed")
+def test_backends_may_edit_the_problem(fails):
+    """Neither the choice of a read nor the fallback sees it."""
+    x, y = tools.data()
+    opt = tools.optimizer(backend=Edits(fails), on_failure="exact")
+    found = tools.fit(tools.small_model(), opt, x, y)
+    expected = tools.clear_cut_fit(tools.CLEAR_CUT["max"])
+    tools.assert_equal(found, expected)
+    rng = np.random.default_rng(0)
+    qubo = kq.Qubo.from_rows(rng.normal(size=(6, 4)), rng.normal(size=(6, 2)))
+    before = qubo.fields.copy(), qubo.couplings.copy()
+    Edits(False).solve(qubo)
+    tools.assert_equal((qubo.fields, qubo.couplings), before)
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("b\ud800"), Unspeakable()])
+def test_errors_with_odd_texts(error):
+    x, y = tools.data()
+
+    class Raises(kq.backends.Backend):
+        def sample(self, qubo, seed):
+            raise error
+
+    opt = tools.optimizer(backend=Raises(), on_failure="hold")
+    with pytest.warns(UserWarning, match=type(error).__name__):
+        tools.fit(tools.small_model(), opt, x, y)
+    assert opt.last_error is error
+    assert opt.solver_report().total.failures == 2 * tools.STEPS
+
+
 @pytest.mark.parametrize("policy", ["hold", "exact"])
 def test_warnings_name_layer_backend_and_error(policy):
     x, y = tools.data()

@@ -97,6 +97,17 @@ def test_no_binary_kernel(make):
     assert "no trainable binary kernel" in text and "Received" in text
 
 
+@EVERY
+def test_nothing_to_train(make):
+    """Keras warns, or does nothing."""
+    x, y = tools.data()
+    model, opt = small_model(make), make(0.05)
+    model.trainable = False
+    before = model.get_weights()
+    tools.fit(model, opt, x, y)
+    tools.assert_equal(model.get_weights(), before)
+
+
 # Gradients
 
 
@@ -223,6 +234,28 @@ def test_real_optimizer_none():
     assert text.endswith("Received: real_optimizer=None")
 
 
+def test_real_optimizer_by_configuration():
+    """Also without what legacy Keras writes into it; it stays as it is."""
+    config = {"class_name": "RMSprop", "config": {"momentum": 0.5}}
+    opt = kq.QPSBGD(real_optimizer=config)
+    assert config == {"class_name": "RMSprop", "config": {"momentum": 0.5}}
+    assert isinstance(opt.real_optimizer, keras.optimizers.RMSprop)
+    tools.fit(tools.small_model(), opt, *tools.data())
+    assert float(opt.real_optimizer.momentum) == 0.5
+
+
+def test_optimizers_of_keras_before_legacy_keras():
+    legacy = getattr(keras.optimizers, "legacy", None)
+    if not hasattr(legacy, "SGD"):
+        pytest.skip("this Keras has none")
+    try:
+        old = legacy.SGD()
+    except ImportError:
+        pytest.skip("this Keras has placeholders only")
+    text = message_of(lambda: kq.QPSBGD(real_optimizer=old))
+    assert "`keras.optimizers.Optimizer`" in text and "Received" in text
+
+
 # Clipping and weight decay
 
 
@@ -264,6 +297,8 @@ def test_numpy_numbers_can_be_saved(tmp_path):
     assert loaded.backend.get_config()["num_reads"] == 2
     with pytest.raises(ValueError, match="Received: seed=0.5"):
         kq.QPSBGD(seed=0.5)
+    with pytest.raises(ValueError, match="`kappa`.*Received: kappa='x'"):
+        kq.QPSBGD(kappa="x")
 
 
 @EVERY

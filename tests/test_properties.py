@@ -24,8 +24,8 @@ from keras_qpsbgd import _keras
 
 RATE = 0.05
 # Examples of each property: in the suite, and with `--slow`.
-QUICK = {"step": 60, "saving": 15, "misuse": 60, "energy": 80}
-SLOW = {"step": 3500, "saving": 500, "misuse": 2500, "energy": 3500}
+QUICK = {"step": 50, "saving": 10, "misuse": 60, "energy": 80}
+SLOW = {"step": 1500, "saving": 300, "misuse": 2200, "energy": 6000}
 
 
 def try_examples(name, request, check, *given):
@@ -218,6 +218,10 @@ def check_step(network, scale, kappa, eager):
     expected = passes(model, network, x, y)
     for _, v in expected:
         hypothesis.assume(not v.any() or np.abs(v).max() > 1e-5)
+        # Sums below a share of 2^-7 of their terms are taken for rounding noise
+        # (`ops.without_rounding_noise`).
+        sums = v.sum(axis=1)
+        hypothesis.assume((sums**2).sum() >= 2.0**-12 * (v**2).sum())
     on_host = network["backend"] == "host"
     opt = kq.QPSBGD(
         RATE,

@@ -266,3 +266,41 @@ def test_loading_a_model_whose_backend_is_not_registered(tmp_path):
     tools.assert_equal(loaded.get_weights(), model.get_weights())
     kq.backends.register("elsewhere", Up)
     keras.models.load_model(path)
+
+
+@pytest.mark.parametrize("name", [3, "", None])
+def test_names_are_strings(name):
+    with pytest.raises(ValueError, match="`name`.*Received"):
+        kq.backends.register(name, Up)
+
+
+class Searches(kq.backends.GraphBackend):
+    compiled = False
+
+    def __init__(self, found):
+        super().__init__()
+        self.found = found
+
+    def search(self, problem, seed):
+        return self.found(problem.fields)
+
+
+@pytest.mark.parametrize(
+    "found, received",
+    [
+        (lambda fields: None, "NoneType"),
+        (lambda fields: tf.ones_like(fields)[:-1], r"float32 of shape \(4, 3"),
+        (lambda fields: tf.ones_like(fields, tf.int8), "int8 of shape"),
+    ],
+    ids=["none", "shape", "dtype"],
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_searches_that_return_something_else(found, received, compiled):
+    backend = Searches(found)
+    backend.compiled = compiled
+    with pytest.raises(
+        ValueError, match=f"`search` of .*`Searches`.*Received: {received}"
+    ):
+        tools.fit(
+            tools.small_model(), tools.optimizer(backend=backend), *tools.data()
+        )

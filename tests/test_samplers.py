@@ -263,6 +263,14 @@ def test_what_cannot_be_saved_is_a_sampler_all_the_same(make, name):
     assert len(sampler.sample(MODEL)) == 1
 
 
+@pytest.mark.parametrize("kind", [np.int16, np.int32, np.uint8, np.int64])
+def test_seeds_of_numpy(kind):
+    bqm = dimod.BinaryQuadraticModel({0: 1.0}, {}, "SPIN")
+    sampler = kq.backends.as_sampler("native")
+    found = sampler.sample(bqm, num_reads=2, seed=kind(100))
+    assert found.info["seed"] == 100
+
+
 def test_seeds():
     class Seeds(Unregistered):
         def sample(self, qubo, seed):

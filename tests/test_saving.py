@@ -271,3 +271,22 @@ def test_hdf5_checkpoints(tmp_path):
     model.fit(x, y, epochs=2, verbose=0, callbacks=[checkpoint])
     loaded = keras.models.load_model(tmp_path / "best.h5")
     tools.assert_equal(loaded.get_weights(), model.get_weights())
+
+
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
+@pytest.mark.parametrize("suffix", ["h5", "keras"])
+def test_hard_tanh_in_files(tmp_path, suffix):
+    """Legacy Keras has none; the package adds one."""
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((6, 6, 1)),
+            kq.layers.BinaryConv2D(3, 3, activation="hard_tanh"),
+            keras.layers.Flatten(),
+            kq.layers.BinaryDense(3, activation="hard_tanh"),
+        ]
+    )
+    path = str(tmp_path / f"model.{suffix}")
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    x, _ = images()
+    np.testing.assert_array_equal(loaded(x), model(x))

@@ -370,12 +370,32 @@ class GraphBackend(Backend):
             if backend.scale_matters:
                 problems = map(ops.scale_problem, problems, factors)
             return [
-                finish(backend.search(problem, seed), problem)
+                finish(backend._searched(problem, seed), problem)
                 for problem, seed in zip(problems, seeds)
             ]
 
         key = (config, finish, *map(_shape, problems))
         return _shared(type(self), key, solve)(problems, seeds, factors)
+
+    def _searched(self, problem, seed):
+        """What `search` returns, if it can be states."""
+        states = self.search(problem, seed)
+        expected = problem.fields.shape
+        if (
+            not tf.is_tensor(states)
+            or states.dtype != tf.float32
+            or not states.shape.is_compatible_with(expected)
+        ):
+            received = (
+                f"{states.dtype.name} of shape {states.shape}"
+                if tf.is_tensor(states)
+                else type(states).__name__
+            )
+            raise ValueError(
+                f"`search` of the backend `{self.name}` must return a float32 "
+                f"tensor of shape {tuple(expected)}. Received: {received}"
+            )
+        return states
 
     def _frozen(self):
         """A copy that does not change with this backend, and a key of it.
@@ -401,7 +421,7 @@ class GraphBackend(Backend):
         """Without compiling the search; what follows it is, if it is large."""
         if self.scale_matters:
             problem = ops.scale_problem(problem, factor)
-        states = self.search(problem, seed)
+        states = self._searched(problem, seed)
         problem = _without_rows(problem)
         if math.prod(problem.fields.shape) > SMALL:
             finish = _shared(GraphBackend, (finish, _shape(problem)), finish)

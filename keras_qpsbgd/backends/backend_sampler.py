@@ -64,6 +64,7 @@ class BackendSampler(dimod.Sampler):
         check_number("seed", seed, at_least=0, optional=True, whole=True)
         if seed is None:
             seed = random.randrange(_SEEDS)
+        seed = int(seed)  # sums of small NumPy integers overflow
         labels = list(bqm.variables)
         if not labels:
             samples = np.empty((num_reads, 0), np.int8)

@@ -61,8 +61,14 @@ def sample(backend, qubo, seed):
     width = max(1, backend.columns_per_call(n, m))
     shared = backend.prepare(qubo)
     kind = _Here if backend.executor is None else _Elsewhere
+    # Copies: a backend may change what it is given.
     calls = [
-        kind(backend, qubo.columns(start, min(start + width, m)), seed, shared)
+        kind(
+            backend,
+            qubo.columns(start, min(start + width, m)).copy(),
+            seed,
+            shared,
+        )
         for start in range(0, m, width)
     ]
     answers = []

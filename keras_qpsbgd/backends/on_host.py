@@ -132,7 +132,9 @@ class HostCall:
             "failed": failed,
             "fell_back": fell_back,
         }
-        return states.astype(np.float32), message.encode(), count
+        # The text of an error may hold what UTF-8 cannot.
+        message = message.encode(errors="backslashreplace")
+        return states.astype(np.float32), message, count
 
     def _tell(self, error, name, message):
         self.progress.clear()  # a warning may be written
@@ -154,9 +156,13 @@ def _field_names(problem):
 
 def _message(name, backend, error):
     kind = "" if type(error) is SolverError else f"{type(error).__name__}: "
+    try:
+        text = str(error)
+    except Exception:  # a solver's own type may fail in any way
+        text = "(no message)"
     return (
         f"SolverError: the backend `{backend.name}` failed on layer "
-        f"`{name}`: {kind}{error}"
+        f"`{name}`: {kind}{text}"
     )
 
 

@@ -116,7 +116,7 @@ def register(name, backend_class):
 
     Raises:
         TypeError: `backend_class` is no subclass of `Backend`.
-        ValueError: another class has this name.
+        ValueError: `name` is no name, or another class has it.
     """
     if not (
         isinstance(backend_class, type) and issubclass(backend_class, Backend)
@@ -124,6 +124,10 @@ def register(name, backend_class):
         raise TypeError(
             "`backend_class` must be a subclass of `Backend`. "
             f"Received: backend_class={backend_class!r}"
+        )
+    if not isinstance(name, str) or not name:
+        raise ValueError(
+            f"`name` must be a string, and not empty. Received: name={name!r}"
         )
     known = _class_of(name)
     if known is not None and not _is_same(known, backend_class):

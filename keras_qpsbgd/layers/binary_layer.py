@@ -263,4 +263,8 @@ class BinaryLayer(_keras.keras.layers.Layer):
         config = super().get_config()
         config["output_scale"] = self.output_scale
         config["training_weights"] = self.training_weights
+        if getattr(self, "activation", None) is ops.hard_tanh:
+            # Ours, under legacy Keras, which reads a function from an HDF5 file
+            # by its name alone.
+            config["activation"] = "hard_tanh"
         return config

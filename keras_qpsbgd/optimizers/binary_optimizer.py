@@ -73,12 +73,7 @@ class BinaryOptimizer(_keras.Optimizer):
 
     def _inner(self, real_optimizer, real_only):
         """The optimizer of the real variables."""
-        if real_optimizer is None:
-            raise ValueError(
-                "`real_optimizer` must be a Keras optimizer, its name or its "
-                "configuration. Received: real_optimizer=None"
-            )
-        inner = keras.optimizers.get(real_optimizer)
+        inner = _keras.get_optimizer(real_optimizer)
         if isinstance(inner, BinaryOptimizer):
             raise ValueError(
                 "`real_optimizer` updates what is not binary and cannot be "

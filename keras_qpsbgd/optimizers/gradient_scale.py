@@ -17,6 +17,8 @@ scales the fields by c and leaves the couplings alone.
 The first three do not depend on the scale of the loss.
 """
 
+import numbers
+
 import tensorflow as tf
 
 DEFAULT_KAPPA = {"max": 4.0, "reach": 1.0, "rms": 1.0}
@@ -42,10 +44,12 @@ class GradientScale:
                 f"`kappa` has no meaning with gradient_scale={name!r}. "
                 f"Received: kappa={kappa}"
             )
-        if kappa is not None and not 0 < kappa < float("inf"):
+        if kappa is not None and not (
+            isinstance(kappa, numbers.Real) and 0 < kappa < float("inf")
+        ):
             raise ValueError(
                 "`kappa` must be a positive number or None. "
-                f"Received: kappa={kappa}"
+                f"Received: kappa={kappa!r}"
             )
         self.name = name
         self.kappa = DEFAULT_KAPPA.get(name) if kappa is None else float(kappa)

@@ -106,8 +106,8 @@ class QPSBGD(BinaryOptimizer):
             seed = int(seed)  # a NumPy integer cannot be saved
         self.seed = seed
         self.gradient_scale = gradient_scale
-        self.kappa = None if kappa is None else float(kappa)
         self._scale = GradientScale(gradient_scale, kappa)
+        self.kappa = None if kappa is None else float(kappa)
         if gradient_scale == "raw":
             warnings.warn(
                 'gradient_scale="raw" is the paper\'s rule as printed. With a '
