@@ -32,13 +32,17 @@ LONG_FILES = (
     "test_dwave",
     "test_equalities",
     "test_experiments",
+    "test_fuzzed_files",
     "test_graph_examples",
     "test_graph_models",
     "test_kills",
     "test_loops",
+    "test_misuse",
     "test_optimizer",
     "test_origins",
     "test_project",
+    "test_properties",
+    "test_saving",
 )
 
 tf.config.set_logical_device_configuration(
