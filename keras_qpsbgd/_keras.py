@@ -202,7 +202,8 @@ def get_optimizer(identifier):
         if not KERAS_3:
             config = identifier.setdefault("config", {})
             config.setdefault("is_legacy_optimizer", False)
-    if identifier is not None:
+    is_empty = isinstance(identifier, dict) and "class_name" not in identifier
+    if identifier is not None and not is_empty:
         optimizer = keras.optimizers.get(identifier)
         if isinstance(optimizer, keras.optimizers.Optimizer):
             return optimizer

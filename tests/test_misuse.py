@@ -229,9 +229,10 @@ def test_schedules_of_the_real_optimizer_need_no_configuration():
     tools.assert_equal(*found)
 
 
-def test_real_optimizer_none():
-    text = message_of(lambda: kq.QPSBGD(real_optimizer=None))
-    assert text.endswith("Received: real_optimizer=None")
+@pytest.mark.parametrize("real_optimizer", [None, {}, {"config": {}}])
+def test_no_real_optimizer(real_optimizer):
+    text = message_of(lambda: kq.QPSBGD(real_optimizer=real_optimizer))
+    assert "`real_optimizer` must be" in text and "Received: real" in text
 
 
 def test_real_optimizer_by_configuration():
