@@ -222,6 +222,11 @@ def check_step(network, scale, kappa, eager):
         # (`ops.without_rounding_noise`).
         sums = v.sum(axis=1)
         hypothesis.assume((sums**2).sum() >= 2.0**-12 * (v**2).sum())
+    for _, v in expected[:-1]:
+        # Rows without a gradient do not enter, so it matters whether a hidden
+        # gradient is zero or 1e-10, which rounding decides, too.
+        sizes = np.abs(v).max(axis=1)
+        hypothesis.assume((sizes > 1e-5 * sizes.max()).all() or not v.any())
     on_host = network["backend"] == "host"
     opt = kq.QPSBGD(
         RATE,
