@@ -65,7 +65,7 @@ class Optimizer(keras.optimizers.Optimizer):
             name = name or type(self).__name__
             # HDF5 files need a unique name for each variable, and the inner
             # optimizer has an `iteration`, too.
-            with tf.name_scope(re.sub(r"\W", "_", name)):
+            with tf.name_scope(re.sub(r"\W", "_", str(name))):
                 super().__init__(name=name, **kwargs)
             self._learning_rate = self._build_learning_rate(learning_rate)
 

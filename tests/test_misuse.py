@@ -353,3 +353,14 @@ def test_host_solver_under_xla(function):
 
     with pytest.raises(ValueError, match="jit_compile=False"):
         step()
+
+
+@pytest.mark.parametrize("name", ["my optimizer", "a/b:c", 7])
+def test_odd_names(name):
+    """They fit, or the message is Keras's; legacy Keras takes any."""
+    try:
+        opt = kq.QPSBGD(0.05, name=name)
+    except ValueError as error:
+        assert "name" in str(error)
+    else:
+        tools.fit(tools.small_model(), opt, *tools.data())
