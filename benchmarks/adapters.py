@@ -25,12 +25,12 @@ import numpy as np
 from dwave.samplers import SimulatedAnnealingSampler
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends import chip
-from keras_qpsbgd.backends import qpu_cost
-from keras_qpsbgd.backends.cliques import Cliques
-from keras_qpsbgd.backends.cliques import longest_chain
-from keras_qpsbgd.backends.mock_qpu import MockQPU
-from keras_qpsbgd.backends.samplers import beta_range
+from keras_qpsbgd.backends.dwave import chip
+from keras_qpsbgd.backends.dwave import cost
+from keras_qpsbgd.backends.dwave.embedding import Cliques
+from keras_qpsbgd.backends.dwave.embedding import longest_chain
+from keras_qpsbgd.backends.dwave.mock import MockQPU
+from keras_qpsbgd.backends.host.samplers import beta_range
 
 # As many dead qubits as real chips of these shapes have.
 DEAD = (("pegasus", 0), ("zephyr", 0), ("pegasus", 28), ("zephyr", 223))
@@ -57,12 +57,12 @@ def one_call():
             {"name": "dwave", "mock": True, "topology": topology}
         )
         for n, m in ((8, 64), (16, 64), (32, 64), (64, 64)):
-            cost = qpu_cost.layer_cost(backend, n, m)
+            layer = cost.layer_cost(backend, n, m)
             print(
-                f"  {topology:<8} {n:>3} x {m}: {cost.calls:>2} call(s), "
-                f"{1000 * cost.one_by_one_seconds:7.1f} / "
-                f"{1000 * cost.seconds:6.1f} ms = "
-                f"{cost.one_by_one_seconds / cost.seconds:5.1f}"
+                f"  {topology:<8} {n:>3} x {m}: {layer.calls:>2} call(s), "
+                f"{1000 * layer.one_by_one_seconds:7.1f} / "
+                f"{1000 * layer.seconds:6.1f} ms = "
+                f"{layer.one_by_one_seconds / layer.seconds:5.1f}"
             )
 
 

@@ -22,8 +22,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd import demo
 from keras_qpsbgd import ops
-from keras_qpsbgd.experiments import digits
 
 RATES = (0.003, 0.01, 0.03)
 EPOCHS = 20
@@ -132,7 +132,7 @@ def main():
     )
     parser.add_argument("--seeds", type=int, default=5)
     arguments = parser.parse_args()
-    data = digits.load()
+    data = demo.load()
     print(f"{'':<32}{'rate':>8}{'test accuracy':>20}")
     for name, settings, change in ROWS:
         with change():

@@ -54,14 +54,14 @@ from dwave.samplers import SimulatedAnnealingSampler
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import ops
-from keras_qpsbgd.backends import local_search
-from keras_qpsbgd.backends import native
-from keras_qpsbgd.backends import samplers
-from keras_qpsbgd.backends import sweeps
-from keras_qpsbgd.bench import instances
-from keras_qpsbgd.bench.instances import CELLS
-from keras_qpsbgd.bench.instances import KINDS
-from keras_qpsbgd.bench.instances import Instance
+from keras_qpsbgd.backends.graph import local_search
+from keras_qpsbgd.backends.graph import native
+from keras_qpsbgd.backends.graph import sweeps
+from keras_qpsbgd.backends.host import samplers
+from research.bench.solvers import instances
+from research.bench.solvers.instances import CELLS
+from research.bench.solvers.instances import KINDS
+from research.bench.solvers.instances import Instance
 
 CALLS_PER_GRAPH = 8
 NUM_SWEEPS = 1000

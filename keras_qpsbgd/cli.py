@@ -6,8 +6,7 @@ import sys
 import textwrap
 import time
 
-from keras_qpsbgd.bench.progress import WIDTH
-from keras_qpsbgd.bench.progress import say
+WIDTH = 80
 
 
 def main(argv=None):
@@ -27,8 +26,6 @@ def main(argv=None):
     _add_demo(commands)
     _add_backends(commands)
     _add_qpu_cost(commands)
-    _add_bench(commands)
-    _add_reproduce(commands)
     arguments = parser.parse_args(argv)
     return arguments.run(arguments)
 
@@ -45,12 +42,12 @@ def _add_demo(commands):
     )
     parser.add_argument(
         "--epochs",
-        type=_positive,
+        type=positive,
         help="passes over the training images (default: 20)",
     )
     parser.add_argument(
         "--seeds",
-        type=_positive,
+        type=positive,
         help="trainings per method (default: 3)",
     )
     parser.add_argument(
@@ -65,41 +62,41 @@ def _add_demo(commands):
 
 
 def _demo(arguments):
-    from keras_qpsbgd.experiments import digits
+    from keras_qpsbgd import demo
 
     start = time.perf_counter()
     try:
-        data = digits.load()
-    except digits.MissingPackage as error:
+        data = demo.load()
+    except demo.MissingPackage as error:
         print(error, file=sys.stderr)
         return 1
-    epochs = arguments.epochs or digits.EPOCHS
-    seeds = arguments.seeds or digits.SEEDS
+    epochs = arguments.epochs or demo.EPOCHS
+    seeds = arguments.seeds or demo.SEEDS
     print(
         f"Handwritten digits, 10 classes: {len(data.train[0])} images to train "
         f"on,\n{len(data.validation[0])} to validate, {len(data.test[0])} to "
         "test.\n"
-        f"A 64-{digits.HIDDEN}-10 network with weights of +1 and -1, "
+        f"A 64-{demo.HIDDEN}-10 network with weights of +1 and -1, "
         f"{epochs} epochs, {seeds} seed{'s' * (seeds > 1)}."
     )
     runs = []
-    for method in digits.METHODS:
-        training = digits.Training(method, data, epochs)
+    for method in demo.METHODS:
+        training = demo.Training(method, data, epochs)
         for seed in range(seeds):
             print(f"\n{method}, seed {seed}", flush=True)
             runs.append(training.run(seed))
-    print("\n" + digits.table(runs))
+    print("\n" + demo.table(runs))
     if seeds > 1:
         print("+- is the standard error of the mean over seeds.")
     if not arguments.no_plot:
-        _plot(digits, runs, arguments.output)
+        _plot(demo, runs, arguments.output)
     print(f"\nDone in {time.perf_counter() - start:.0f} s.")
     return 0
 
 
-def _plot(digits, runs, path):
+def _plot(demo, runs, path):
     try:
-        digits.plot(runs, path)
+        demo.plot(runs, path)
     except ImportError:
         print(
             "\nNo picture: matplotlib is not installed "
@@ -154,13 +151,13 @@ def _add_qpu_cost(commands):
     )
     parser.add_argument(
         "--steps",
-        type=_positive,
+        type=positive,
         default=1000,
         help="training steps (default: %(default)s)",
     )
     parser.add_argument(
         "--num-reads",
-        type=_positive,
+        type=positive,
         default=100,
         help="anneals per call (default: %(default)s)",
     )
@@ -177,7 +174,7 @@ def _add_qpu_cost(commands):
     )
     parser.add_argument(
         "--block-size",
-        type=_positive,
+        type=positive,
         help=(
             "solve wider layers by blocks of so many inputs (default: as a "
             "whole if the chip holds them, else 64)"
@@ -191,7 +188,7 @@ def _add_qpu_cost(commands):
 
 def _qpu_cost(arguments):
     from keras_qpsbgd import backends
-    from keras_qpsbgd.backends.qpu_cost import layer_cost
+    from keras_qpsbgd.backends.dwave.cost import layer_cost
 
     try:
         layers = _layers(arguments.network)
@@ -238,9 +235,9 @@ def _qpu_cost(arguments):
 
 def _draw_chip(backend, layers, path):
     try:
-        from keras_qpsbgd.backends import chip_drawing
+        from keras_qpsbgd.backends.dwave import drawing
 
-        chip_drawing.draw(backend, layers, path)
+        drawing.draw(backend, layers, path)
     except ImportError:
         print(
             "No picture: matplotlib is not installed "
@@ -263,256 +260,6 @@ def _cost_table(layers, costs, steps):
             f"{1000 * cost.seconds:>10,.1f} {steps * cost.seconds:>11,.1f}"
         )
     return "\n".join(lines)
-
-
-def _add_bench(commands):
-    from keras_qpsbgd.bench.suites import SUITES
-
-    width = max(map(len, SUITES)) + 2
-    parser = commands.add_parser(
-        "bench",
-        help="measure speed, solvers and accuracy against the alternatives",
-        description=textwrap.fill(
-            "Measures, prints tables and whether each target was reached "
-            "(exit code 1 if one was not), and writes bench-SUITE.json and "
-            "bench-SUITE.png. Times are for two cores.",
-            WIDTH,
-        ),
-        epilog="suites:\n"
-        + "\n".join(
-            f"  {name:<{width}}{suite.HELP}" for name, suite in SUITES.items()
-        ),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "suites",
-        nargs="*",
-        metavar="SUITE",
-        help="what to measure, see below (default: everything)",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="about ten times shorter: a first look, not for figures",
-    )
-    parser.add_argument(
-        "--threads",
-        type=_positive,
-        nargs="+",
-        metavar="N",
-        help="numbers of threads (default: those of the suite, 1 and 2)",
-    )
-    parser.add_argument(
-        "--seeds", type=_positive, help="trainings per method, where it trains"
-    )
-    parser.add_argument(
-        "--data-dir",
-        metavar="DIR",
-        help="where the data sets are (default: as `datasets` has it)",
-    )
-    parser.add_argument(
-        "--output",
-        metavar="DIR",
-        default=".",
-        help="where to put results and figures (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        default=(),
-        metavar="NAME",
-        help="rows or columns to measure, as the table names them",
-    )
-    parser.set_defaults(run=_bench)
-
-
-def _bench(arguments):
-    from keras_qpsbgd.bench.options import Options
-    from keras_qpsbgd.bench.run import run
-    from keras_qpsbgd.bench.suites import SUITES
-
-    names = arguments.suites or list(SUITES)
-    unknown = [name for name in names if name not in SUITES]
-    if unknown:
-        return _refuse(
-            f"`SUITE` must be one of {', '.join(SUITES)}. "
-            f"Received: {' '.join(unknown)}"
-        )
-    known = [name for suite in names for name in SUITES[suite].names()]
-    unknown = [name for name in arguments.only if name not in known]
-    if unknown:
-        allowed = ", ".join(dict.fromkeys(known))
-        return _refuse(
-            f"`--only` takes {allowed}. Received: {' '.join(unknown)}"
-        )
-    options = Options(
-        quick=arguments.quick,
-        seeds=arguments.seeds,
-        data_dir=arguments.data_dir,
-        only=tuple(arguments.only),
-    )
-    return run(names, options, arguments.threads, arguments.output)
-
-
-def _add_reproduce(commands):
-    parser = commands.add_parser(
-        "reproduce",
-        help="run the paper's experiments against tuned baselines",
-        description=(
-            "Runs experiments of the paper: every method gets the same number "
-            "of configurations, the best on validation data is run on fresh "
-            "seeds. Writes runs as JSON lines, tables, figures and RESULTS.md. "
-            "A killed command goes on where it was when it is given again."
-        ),
-    )
-    parser.add_argument(
-        "names",
-        nargs="+",
-        metavar="NAME",
-        help=(
-            "logistic, adult-2layer, adult-10layer, adult-small, mnist-pairs, "
-            "karate, cora, pubmed, direction, mnist, or all"
-        ),
-    )
-    parser.add_argument(
-        "--seeds",
-        type=_positive,
-        help="fresh seeds (default: that of each experiment, mostly 10)",
-    )
-    parser.add_argument(
-        "--methods",
-        nargs="+",
-        default=[],
-        metavar="METHOD",
-        help=(
-            "native, gurobi, dwave, ridge, sign, sgd, signsgd, adam, "
-            "proxquant, bop, frozen, real (default: all but gurobi and dwave, "
-            "which take longer; the chip of dwave is mocked)"
-        ),
-    )
-    parser.add_argument(
-        "--backend",
-        help="what solves the QUBOs of QP-SBGD (default: native)",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="short runs, to see that it works; no result",
-    )
-    parser.add_argument(
-        "--paper",
-        action="store_true",
-        help=(
-            "all that the paper states, as it states it: raw gradients, "
-            "unscaled layers, its batches and learning rates, five runs"
-        ),
-    )
-    parser.add_argument(
-        "--out",
-        default="reproduced",
-        metavar="DIR",
-        help="folder of the results (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--page",
-        metavar="FILE",
-        help="where to put the page (default: RESULTS.md in the folder)",
-    )
-    parser.add_argument(
-        "--data-dir",
-        help=(
-            "folder of the data sets (default: KERAS_QPSBGD_DATA, else the "
-            "cache, where they are downloaded to)"
-        ),
-    )
-    parser.add_argument(
-        "--processes", type=_positive, help="default: one for each core"
-    )
-    parser.set_defaults(run=_reproduce)
-
-
-def _reproduce(arguments):
-    from keras_qpsbgd import backends
-    from keras_qpsbgd.experiments import methods
-    from keras_qpsbgd.experiments import plan
-    from keras_qpsbgd.experiments import reproduce
-    from keras_qpsbgd.experiments.catalogue import EXPERIMENTS
-    from keras_qpsbgd.experiments.options import Options
-
-    names = list(dict.fromkeys(arguments.names))
-    for argument, received, known in (
-        ("NAME", names, [*EXPERIMENTS, "all"]),
-        ("--methods", arguments.methods, list(methods.METHODS)),
-    ):
-        unknown = [name for name in received if name not in known]
-        if unknown:
-            return _refuse(
-                f"`{argument}` must be one of {', '.join(known)}. "
-                f"Received: {' '.join(unknown)}"
-            )
-    if (arguments.seeds or 0) > plan.MAX_SEEDS:
-        return _refuse(
-            f"`--seeds` must be at most {plan.MAX_SEEDS}: others are those of "
-            f"tuning. Received: {arguments.seeds}"
-        )
-    stated = [n for n, e in EXPERIMENTS.items() if e.in_paper]
-    if "all" in names:
-        names = stated if arguments.paper else list(EXPERIMENTS)
-    beyond = [name for name in names if name not in stated]
-    if arguments.paper and beyond:
-        return _refuse(
-            "`--paper` takes what the paper states, which has no such "
-            f"experiment. Received: {' '.join(beyond)}"
-        )
-    options = Options(
-        quick=arguments.quick,
-        paper=arguments.paper,
-        seeds=arguments.seeds,
-        backend=arguments.backend,
-        methods=tuple(arguments.methods or methods.DEFAULT),
-        data_dir=arguments.data_dir,
-    )
-    if "all" in arguments.names:
-        names = reproduce.with_methods(names, options)
-    try:
-        reproduce.reproduce(
-            names,
-            options,
-            arguments.out,
-            _flags(arguments),
-            arguments.processes,
-        )
-        page = reproduce.report(names, options, arguments.out, arguments.page)
-    except KeyboardInterrupt:
-        print("\nStopped. The same command goes on from here.")
-        return 130
-    except (
-        backends.BackendUnavailable,
-        ValueError,
-        ImportError,
-        OSError,
-    ) as error:
-        return _refuse(error)
-    print(f"\nThe page is {page}")
-    return 0
-
-
-def _refuse(message):
-    """Says what is wrong; the exit code."""
-    print(message, file=sys.stderr)
-    return 1
-
-
-def _flags(arguments):
-    """What was asked for, without what concerns the user's machine."""
-    words = []
-    if arguments.seeds is not None:
-        words.append(f"--seeds {arguments.seeds}")
-    if arguments.methods:
-        words += ["--methods", *arguments.methods]
-    if arguments.backend is not None:
-        words.append(f"--backend {arguments.backend}")
-    return words + ["--quick"] * arguments.quick + ["--paper"] * arguments.paper
 
 
 def _layers(network):
@@ -557,7 +304,14 @@ def _wrap(text, width):
     return [line.replace("\xa0", " ") for line in lines] or [""]
 
 
-def _positive(text):
+def say(text):
+    """Shows a line that the next one replaces; a file does not get it."""
+    if sys.stdout.isatty():
+        print(f"\r{text[: WIDTH - 1]:<{WIDTH - 1}}\r", end="", flush=True)
+
+
+def positive(text):
+    """The type of arguments that are positive integers."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(

@@ -18,6 +18,21 @@ import time
 LEFTOVER_SECONDS = 24 * 3600.0
 
 
+def cache_folder():
+    """Where files are kept between runs: embeddings and data sets.
+
+    Returns:
+        `KERAS_QPSBGD_CACHE`, else the folder in which the system keeps caches.
+    """
+    if os.environ.get("KERAS_QPSBGD_CACHE"):
+        return pathlib.Path(os.environ["KERAS_QPSBGD_CACHE"]).expanduser()
+    try:
+        from platformdirs import user_cache_dir
+    except ImportError:
+        return pathlib.Path.home() / ".cache" / "keras_qpsbgd"
+    return pathlib.Path(user_cache_dir("keras_qpsbgd"))
+
+
 def write(path, content):
     """Writes a file, whose folder is made if it is missing.
 

@@ -8,11 +8,11 @@ import tools
 
 from keras_qpsbgd import backends
 from keras_qpsbgd import cli
-from keras_qpsbgd.experiments import digits
-from keras_qpsbgd.experiments import logistic
-from keras_qpsbgd.experiments.methods import METHODS
-from keras_qpsbgd.experiments.options import Options
-from keras_qpsbgd.experiments.training import Trainer
+from keras_qpsbgd import demo
+from keras_qpsbgd.compare.methods import METHODS
+from keras_qpsbgd.compare.training import Trainer
+from research.experiments.options import Options
+from research.experiments.tasks import logistic
 
 
 def test_backends_table(capsys):
@@ -46,7 +46,7 @@ def test_demo(capsys, tmp_path):
     arguments = ["demo", "--epochs", "1", "--seeds", "1"]
     assert cli.main([*arguments, "--output", str(path)]) == 0
     out = capsys.readouterr().out
-    for method in digits.METHODS:
+    for method in demo.METHODS:
         assert f"\n{method}  " in out  # its line in the table
     assert str(path) in out
     assert path.read_bytes().startswith(b"\x89PNG")
@@ -64,14 +64,14 @@ def test_demo_help_names_the_defaults(capsys):
     with pytest.raises(SystemExit):
         cli.main(["demo", "--help"])
     out = " ".join(capsys.readouterr().out.split())
-    assert f"training images (default: {digits.EPOCHS})" in out
-    assert f"trainings per method (default: {digits.SEEDS})" in out
+    assert f"training images (default: {demo.EPOCHS})" in out
+    assert f"trainings per method (default: {demo.SEEDS})" in out
 
 
 @pytest.mark.once
 def test_training_starts_anew_for_every_seed():
     pytest.importorskip("sklearn")
-    training = digits.Training(digits.QPSBGD, digits.load(), epochs=1)
+    training = demo.Training(demo.QPSBGD, demo.load(), epochs=1)
     first, other, again = (training.run(seed, False) for seed in (0, 1, 0))
     assert first.validation_curve == again.validation_curve
     assert first.test_accuracy == again.test_accuracy
@@ -141,10 +141,10 @@ def test_command_is_required():
 
 def test_table_fits_a_terminal():
     runs = [
-        digits.Run(method, seed, [0.5], 0.9 + seed / 100, 1234.5)
-        for method in digits.METHODS
+        demo.Run(method, seed, [0.5], 0.9 + seed / 100, 1234.5)
+        for method in demo.METHODS
         for seed in range(2)
     ]
-    lines = digits.table(runs).splitlines()
+    lines = demo.table(runs).splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert "90.5 +- 0.5 %" in lines[2]

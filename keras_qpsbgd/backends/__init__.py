@@ -5,15 +5,15 @@ A `Backend` turns a `Qubo` (n variables, m columns, shared couplings) into a
 `GraphBackend` is traced into the training graph.
 """
 
-from keras_qpsbgd.backends.backend import Backend
-from keras_qpsbgd.backends.backend import GraphBackend
-from keras_qpsbgd.backends.backend import Solution
-from keras_qpsbgd.backends.backend_sampler import as_sampler
-from keras_qpsbgd.backends.calls import process_pool
+from keras_qpsbgd.backends.base import Backend
+from keras_qpsbgd.backends.base import Solution
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import BudgetExceeded
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
+from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
+from keras_qpsbgd.backends.host.dimod_sampler import as_sampler
+from keras_qpsbgd.backends.host.parallel import process_pool
 from keras_qpsbgd.backends.registry import available
 from keras_qpsbgd.backends.registry import get
 from keras_qpsbgd.backends.registry import register

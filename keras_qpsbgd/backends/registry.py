@@ -22,11 +22,11 @@ from typing import NamedTuple
 
 import dimod
 
-from keras_qpsbgd.backends.backend import Backend
-from keras_qpsbgd.backends.backend import GraphBackend
-from keras_qpsbgd.backends.calls import check_executor
+from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import refuse_secrets
+from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
+from keras_qpsbgd.backends.host.parallel import check_executor
 
 ENTRY_POINTS = "keras_qpsbgd.backends"
 _HERE = "keras_qpsbgd.backends"
@@ -49,45 +49,45 @@ _SAMPLERS = {
 }
 _entries = {
     "native": _Entry(
-        _builtin("native", "NativeBackend"),
+        _builtin("graph.native", "NativeBackend"),
         "exact up to 16 inputs, local search and sweeps above; in the graph",
     ),
     "exact": _Entry(
-        _builtin("exact", "ExactBackend"),
+        _builtin("graph.exact", "ExactBackend"),
         "all states of up to 20 inputs; in the graph",
     ),
     "ridge": _Entry(
-        _builtin("relaxed", "RidgeBackend"),
+        _builtin("graph.relaxed", "RidgeBackend"),
         "the QUBO relaxed and rounded; in the graph",
     ),
     "sign": _Entry(
-        _builtin("relaxed", "SignBackend"),
+        _builtin("graph.relaxed", "SignBackend"),
         "the linear part alone; in the graph",
     ),
     "simulated_annealing": _Entry(
-        _builtin("samplers", "SimulatedAnnealingBackend"),
+        _builtin("host.samplers", "SimulatedAnnealingBackend"),
         "dwave-samplers simulated annealing; on the host",
         **_SAMPLERS,
     ),
     "tabu": _Entry(
-        _builtin("samplers", "TabuBackend"),
+        _builtin("host.samplers", "TabuBackend"),
         "dwave-samplers tabu search; on the host",
         **_SAMPLERS,
     ),
     "gurobi": _Entry(
-        _builtin("gurobi", "GurobiBackend"),
+        _builtin("host.gurobi", "GurobiBackend"),
         "Gurobi, exact where it has the time; on the host",
         ("gurobipy",),
         "keras_qpsbgd[gurobi]",
     ),
     "dwave": _Entry(
-        _builtin("dwave", "DWaveBackend"),
+        _builtin("dwave.qpu", "DWaveBackend"),
         "a D-Wave quantum annealer, all columns of a layer in one call",
         ("dwave.system",),
         "keras_qpsbgd[dwave]",
     ),
     "leap_hybrid": _Entry(
-        _builtin("leap_hybrid", "LeapHybridBackend"),
+        _builtin("dwave.hybrid", "LeapHybridBackend"),
         "D-Wave's hybrid solver, all columns of a layer in one call",
         ("dwave.system",),
         "keras_qpsbgd[dwave]",
@@ -177,7 +177,7 @@ def _get(identifier, config):
     if isinstance(identifier, Backend):
         return identifier
     if isinstance(identifier, dimod.Sampler):
-        from keras_qpsbgd.backends.samplers import SamplerBackend
+        from keras_qpsbgd.backends.host.samplers import SamplerBackend
 
         return SamplerBackend(identifier)
     if not isinstance(identifier, str):

@@ -24,7 +24,6 @@ import shutil
 import tempfile
 import zlib
 
-from keras_qpsbgd import cache
 from keras_qpsbgd import disk
 
 # Far more than the published files have; a small archive can hold terabytes.
@@ -112,7 +111,7 @@ def folder(data_dir=None):
         return pathlib.Path(data_dir).expanduser()
     if os.environ.get("KERAS_QPSBGD_DATA"):
         return pathlib.Path(os.environ["KERAS_QPSBGD_DATA"]).expanduser()
-    return cache.folder() / "datasets"
+    return disk.cache_folder() / "datasets"
 
 
 def find(place, others=(), data_dir=None, download=False):

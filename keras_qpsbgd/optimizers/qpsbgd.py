@@ -13,9 +13,9 @@ from keras_qpsbgd import _memory
 from keras_qpsbgd import backends
 from keras_qpsbgd import ops
 from keras_qpsbgd import recording
-from keras_qpsbgd.backends.on_host import HostCall
-from keras_qpsbgd.backends.progress import HostProgress
-from keras_qpsbgd.backends.report import SolverReport
+from keras_qpsbgd.backends.host.call import HostCall
+from keras_qpsbgd.backends.host.progress import HostProgress
+from keras_qpsbgd.backends.host.report import SolverReport
 from keras_qpsbgd.optimizers import branches
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from keras_qpsbgd.optimizers.gradient_scale import GradientScale

@@ -1,0 +1,1 @@
+"""D-Wave's annealers and hybrid solver."""

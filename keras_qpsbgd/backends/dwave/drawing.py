@@ -1,0 +1,60 @@
+"""A picture of the columns of a network's layers on a chip."""
+
+from keras_qpsbgd.backends.host import blocks
+
+
+def draw(backend, layers, path):
+    """Draws the first call of each layer, one colour per column.
+
+    Args:
+        backend: a `DWaveBackend`.
+        layers: list of `(name, num_variables, num_columns)`.
+        path: of the picture.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    graph = backend.open().sampler.to_networkx_graph()
+    position = _layout(graph)
+    figure = Figure(
+        figsize=(6 * min(len(layers), 3), 6.3 * -(-len(layers) // 3))
+    )
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(-(-len(layers) // 3), min(len(layers), 3))
+    axes = list(getattr(axes, "flat", [axes]))
+    for axis in axes:
+        axis.set_aspect("equal")
+        axis.axis("off")
+    for axis, (name, num_variables, num_columns) in zip(axes, layers):
+        block_size = backend.block_size_for(num_variables)
+        width = max(blocks.sizes(num_variables, block_size))
+        copies = backend.copies(width, num_columns)
+        axis.scatter(*zip(*position.values()), s=1, color="0.8", linewidths=0)
+        for index, copy in enumerate(copies):
+            _draw_copy(axis, graph, position, copy, index)
+        axis.set_title(
+            f"{name}: {len(copies)} columns of {width} inputs in one call"
+        )
+    figure.savefig(path, dpi=110, bbox_inches="tight")
+
+
+def _draw_copy(axis, graph, position, copy, index):
+    from matplotlib import colormaps
+    from matplotlib.collections import LineCollection
+
+    # Steps of the golden ratio give neighbours different colours.
+    colour = colormaps["hsv"]((0.381966 * index) % 1)
+    qubits = [qubit for chain in copy.values() for qubit in chain]
+    couplers = [
+        (position[a], position[b]) for a, b in graph.subgraph(qubits).edges
+    ]
+    lines = LineCollection(couplers, colors=[colour], linewidths=0.3, alpha=0.6)
+    axis.add_collection(lines)
+    points = zip(*(position[qubit] for qubit in qubits))
+    axis.scatter(*points, s=2.5, color=[colour], linewidths=0, zorder=2)
+
+
+def _layout(graph):
+    import dwave.graphs
+
+    return getattr(dwave.graphs, f"{graph.graph['family']}_layout")(graph)

@@ -1,0 +1,111 @@
+"""A layer's columns in one call of Leap's hybrid solver."""
+
+import numpy as np
+
+from keras_qpsbgd.backends.base import Backend
+from keras_qpsbgd.backends.dwave import ocean
+from keras_qpsbgd.backends.errors import check_number
+from keras_qpsbgd.backends.errors import refuse_secrets
+from keras_qpsbgd.backends.host.samplers import ordered_samples
+
+
+class LeapHybridBackend(Backend):
+    """D-Wave's hybrid solver for binary quadratic models.
+
+    Each call takes at least three seconds, so all columns of a layer are sent
+    as one problem, or as few as the solver's limits allow.
+
+    Access is configured in D-Wave's own ways, see `DWaveBackend`.
+
+    Args:
+        solver: name of the solver, or a dictionary of features.
+        time_limit: seconds per call; `None` is the least that the solver
+            accepts for the size of the problem.
+        profile: section of D-Wave's configuration file.
+        region: of Leap.
+        sampler: a `LeapHybridSampler` that is open already. Not saved.
+        **options: arguments of `Backend`.
+    """
+
+    name = "leap_hybrid"
+
+    def __init__(
+        self,
+        solver=None,
+        time_limit=None,
+        profile=None,
+        region=None,
+        sampler=None,
+        **options,
+    ):
+        super().__init__(**options)
+        refuse_secrets({"solver": solver})
+        check_number("time_limit", time_limit, above=0, optional=True)
+        self.solver = solver
+        self.time_limit = time_limit
+        self.profile = profile
+        self.region = region
+        self.sampler = sampler
+
+    @classmethod
+    def configuration_missing(cls):
+        return ocean.token_missing()
+
+    def check(self, num_variables, num_columns):
+        """Connects, before training."""
+        super().check(num_variables, num_columns)
+        self.open()
+
+    def open(self):
+        """The sampler, opened when first needed."""
+        with self._lock:
+            if self._handle is None:
+                self._handle = self.sampler or ocean.connect(
+                    "LeapHybridSampler",
+                    self.timeout_seconds,
+                    solver=self.solver,
+                    profile=self.profile,
+                    region=self.region,
+                )
+            return self._handle
+
+    def columns_per_call(self, num_variables, num_columns):
+        properties = self.open().properties
+        variables = properties.get("maximum_number_of_variables", np.inf)
+        biases = properties.get("maximum_number_of_biases", np.inf)
+        per_column = num_variables * (num_variables + 1) / 2
+        fitting = min(variables / num_variables, biases / per_column)
+        return int(min(num_columns, max(1, fitting)))
+
+    def sample(self, qubo, seed):
+        del seed  # the solver has none
+        n, m = qubo.num_variables, qubo.num_columns
+        found = ocean.sample(
+            self.open(),
+            qubo.to_union_bqm(),
+            self.timeout_seconds,
+            time_limit=self.time_limit,
+        )
+        samples = ordered_samples(found, list(range(n * m)), self.open())
+        samples = samples.reshape(-1, m, n)
+        told = ("qpu_access_time", "run_time", "charge_time")
+        known = found.info or {}
+        info = {k: known[k] for k in told if k in known}
+        info.update(calls=1, reads=len(samples))
+        return samples.swapaxes(1, 2), info
+
+    def close(self):
+        with self._lock:
+            if self._handle is not None and self.sampler is None:
+                self._handle.close()
+            super().close()
+
+    def get_config(self):
+        config = {
+            "solver": self.solver,
+            "time_limit": self.time_limit,
+            "profile": self.profile,
+            "region": self.region,
+        }
+        given = {k: v for k, v in config.items() if v is not None}
+        return {**super().get_config(), **given}

@@ -1,0 +1,114 @@
+"""A QPU without the chip."""
+
+import zlib
+
+import dimod
+import numpy as np
+from dwave.cloud.exceptions import SolverFailureError
+from dwave.samplers import SimulatedAnnealingSampler
+from dwave.system.testing import MockDWaveSampler
+
+from keras_qpsbgd.backends.dwave import chip
+
+SHAPES = {"pegasus": [16], "zephyr": [12, 4]}
+
+
+class MockQPU(MockDWaveSampler):
+    """dwave-system's mock sampler with the ranges and times of a QPU.
+
+    Structure, parameters and answers are those of a `DWaveSampler`; in place of
+    the chip there is simulated annealing. Problems are scaled to the ranges of
+    the chip, or refused if they exceed them with `auto_scale=False`; times come
+    from Ocean's cost model. The same problem gets the same answer.
+
+    Args:
+        topology: `"pegasus"` or `"zephyr"`.
+        shape: of the topology; P16 and Z12 by default.
+        dead_qubits: qubits that do not work.
+        num_sweeps: of the simulated annealing, per read.
+    """
+
+    def __init__(
+        self,
+        topology="pegasus",
+        shape=None,
+        dead_qubits=(),
+        num_sweeps=100,
+    ):
+        if topology not in SHAPES:
+            raise ValueError(
+                f"`topology` must be one of {sorted(SHAPES)}. Received: "
+                f"topology={topology!r}"
+            )
+        super().__init__(
+            topology_type=topology,
+            topology_shape=list(shape or SHAPES[topology]),
+            broken_nodes=list(dead_qubits),
+            substitute_sampler=_Annealer(num_sweeps),
+            parameter_warnings=False,
+            exact_solver_cutoff=0,
+        )
+        self.solver = chip.offline_solver(self.properties)
+
+    def sample(self, bqm, **parameters):
+        timing = self._timing(bqm.num_variables, parameters)
+        self._check_ranges(parameters, timing)
+        scaled = bqm.spin.copy()
+        factor = chip.scale_factor(scaled, self.properties)
+        if parameters.get("auto_scale", True):
+            scaled.scale(factor)
+        elif factor < 1:
+            raise SolverFailureError("Problem exceeds the ranges of the solver")
+        found = super().sample(scaled, **parameters)
+        found.info["timing"].update(timing)
+        found.record.energy = bqm.spin.energies(found)
+        return found.change_vartype(bqm.vartype, inplace=False)
+
+    def _check_ranges(self, parameters, timing):
+        ranges = chip.parameter_ranges(self.properties, parameters)
+        for name, (low, high) in ranges.items():
+            if name in parameters and not low <= parameters[name] <= high:
+                raise SolverFailureError(f"Parameter {name} out of range")
+        longest = self.properties["problem_run_duration_range"][1]
+        if timing["qpu_sampling_time"] > longest:
+            raise SolverFailureError("Problem run duration out of range")
+
+    def _timing(self, num_qubits, parameters):
+        """In microseconds, as a QPU tells it."""
+        access = 1e6 * chip.access_time(self, num_qubits, **parameters)
+        none = {**parameters, "num_reads": 0}
+        programming = 1e6 * chip.access_time(self, num_qubits, **none)
+        return {
+            "qpu_access_time": access,
+            "qpu_programming_time": programming,
+            "qpu_sampling_time": access - programming,
+        }
+
+
+class _Annealer(dimod.Sampler):
+    """Takes the place of the chip."""
+
+    properties = {}
+    parameters = {"num_reads": []}
+
+    def __init__(self, num_sweeps):
+        self.num_sweeps = num_sweeps
+
+    def sample(self, bqm, num_reads=1, **ignored):
+        del ignored  # what only a chip knows, such as the annealing time
+        return SimulatedAnnealingSampler().sample(
+            bqm,
+            num_reads=num_reads,
+            num_sweeps=self.num_sweeps,
+            # On the chip's scale every problem is annealed alike.
+            beta_range=(0.1, 10.0),
+            seed=_fingerprint(bqm),
+        )
+
+
+def _fingerprint(bqm):
+    """A seed from the problem."""
+    linear, (first, second, pairs), _ = bqm.to_numpy_vectors()
+    arrays = (linear, first, second, pairs)
+    data = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+    return zlib.crc32(data) >> 1

@@ -1,0 +1,1 @@
+"""Backends that are traced into the training graph."""

@@ -1,0 +1,109 @@
+"""The default backend: exact where that is cheap, local search elsewhere."""
+
+import dataclasses
+import math
+
+from keras_qpsbgd import ops
+from keras_qpsbgd.backends.graph import descent
+from keras_qpsbgd.backends.graph import exact
+from keras_qpsbgd.backends.graph import local_search
+from keras_qpsbgd.backends.graph import relaxed
+from keras_qpsbgd.backends.graph import sweeps
+from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
+
+ENUMERATE_UP_TO = 16
+# Above this many weights, one flip per step is too slow and sweeps take over;
+# `accurate` has more patience.
+SWEEP_FROM = 50_000
+ACCURATE_SWEEP_FROM = 200_000
+
+
+@dataclasses.dataclass(frozen=True)
+class _Preset:
+    steps: float  # flips per lane, in units of n; 0 is plain descent
+    restarts: int
+    sweeps: int
+
+
+# Compared on other instances than those of benchmarks/solvers.py; see there.
+PRESETS = {
+    "fast": _Preset(steps=0, restarts=1, sweeps=1),
+    "balanced": _Preset(steps=0.75, restarts=1, sweeps=2),
+    "accurate": _Preset(steps=10, restarts=3, sweeps=8),
+}
+# Where a step costs little, `accurate` makes more of them: (inputs up to,
+# steps in units of n, restarts).
+ACCURATE_UP_TO = ((32, 20, 64), (64, 20, 8))
+
+
+class NativeBackend(GraphBackend):
+    """Solves inside the training graph; no package, no licence, no token.
+
+    - up to 16 inputs: exact, by enumeration (float32 in training, float64 in
+      `solve`);
+    - above: 1-opt descent or tabu search from the rounded ridge solution, which
+      is nearer to the optimum than sign(-s) and costs one factorisation;
+    - wide layers (rows kept, or more than 50,000 weights, with `"accurate"`
+      200,000): sweeps from zero.
+
+    Args:
+        preset: `"fast"` (descent; 1 sweep), `"balanced"` (tabu, 0.75n steps; 2
+            sweeps) or `"accurate"` (tabu, 10n steps and 3 restarts, with up to
+            64 inputs more; 8 sweeps). The slower ones find lower energies
+            (`python -m research bench solver`); what that is worth in
+            training, `bench quality` tells.
+    """
+
+    name = "native"
+
+    def __init__(self, preset="fast"):
+        if preset not in PRESETS:
+            raise ValueError(
+                f"`preset` must be one of {sorted(PRESETS)}. "
+                f"Received: preset={preset!r}"
+            )
+        super().__init__()
+        self.preset = preset
+
+    def start(self, problem):
+        n = problem.fields.shape[0]
+        if n <= ENUMERATE_UP_TO or self._is_wide(problem):
+            return None
+        return ops.sign(relaxed.ridge_solution(problem))
+
+    def search(self, problem, seed):
+        preset = PRESETS[self.preset]
+        n = problem.fields.shape[0]
+        if n <= ENUMERATE_UP_TO:
+            return exact.enumerate_states(problem)
+        if self._is_wide(problem):
+            return sweeps.cyclic_sweeps(problem, seed, preset.sweeps)
+        if preset.steps == 0:
+            return local_search.greedy(problem, seed)
+        steps, restarts = preset.steps, preset.restarts
+        if self.preset == "accurate":
+            more = [row for row in ACCURATE_UP_TO if n <= row[0]]
+            if more:
+                _, steps, restarts = more[0]
+        return local_search.tabu(problem, seed, int(steps * n), restarts)
+
+    def sample(self, qubo, seed):
+        if qubo.num_variables <= ENUMERATE_UP_TO:
+            return exact.best_states(qubo)[None], {}
+        samples, info = super().sample(qubo, seed)
+        problem = self._as_problem(qubo)
+        if self._is_wide(problem):
+            return samples, info
+        start = self.start(problem).numpy()
+        return descent.refine(qubo, samples[0], start)[None], info
+
+    def _is_wide(self, problem):
+        """Whether single flips would take too long."""
+        weights = math.prod(problem.fields.shape)
+        largest = SWEEP_FROM
+        if self.preset == "accurate":
+            largest = ACCURATE_SWEEP_FROM
+        return problem.couplings is None or weights > largest
+
+    def get_config(self):
+        return {"preset": self.preset}

@@ -1,0 +1,1 @@
+"""Backends on the host, and how they are called."""

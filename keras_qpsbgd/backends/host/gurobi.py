@@ -1,0 +1,172 @@
+"""The columns of a layer as integer programs, with Gurobi."""
+
+import contextlib
+
+import numpy as np
+
+from keras_qpsbgd.backends.base import Backend
+from keras_qpsbgd.backends.errors import BackendUnavailable
+from keras_qpsbgd.backends.errors import SolverError
+from keras_qpsbgd.backends.errors import TransientError
+from keras_qpsbgd.backends.errors import check_number
+from keras_qpsbgd.backends.host import progress
+
+
+class GurobiBackend(Backend):
+    r"""Gurobi: exact, with a proof, where the work limit allows.
+
+    With $g = 2x - 1$, $x \in \{0, 1\}^n$, the energy of a column is
+
+    $$4 x^T Q x + (2 s - 4 Q 1)^T x + \mathrm{const}.$$
+
+    One environment and one model per number of inputs are kept; the quadratic
+    part is set once per layer and step, and from column to column only the
+    linear part changes.
+
+    `Solution.info["proven_optimal"]` tells for each column whether the optimum
+    was proven, `"work"` how much was done. A proof is the more expensive the
+    wider the layer and the smaller the gradient (`benchmarks/adapters.py`
+    measures it); the work limit ends it with the best state found.
+
+    Args:
+        work_limit: most work per column, in Gurobi's units of about a second.
+            Deterministic, unlike a time limit. `None` searches for a proof
+            however long it takes.
+        mip_gap: gap to the bound at which a column counts as solved, relative
+            to that between the best state and a random one.
+        threads: threads per column. Columns are solved one after the other;
+            for many at once see `executor`.
+        **options: arguments of `Backend`.
+
+    The licence that comes with `pip install gurobipy` allows 200 inputs; with
+    `block_size=200` (or less) it serves wider layers, by blocks.
+    """
+
+    name = "gurobi"
+
+    def __init__(self, work_limit=1.0, mip_gap=1e-6, threads=1, **options):
+        super().__init__(**options)
+        check_number("work_limit", work_limit, above=0, optional=True)
+        check_number("mip_gap", mip_gap, at_least=0)
+        check_number("threads", threads, at_least=0, whole=True)
+        self.work_limit = work_limit
+        self.mip_gap = mip_gap
+        self.threads = threads
+
+    def check(self, num_variables, num_columns):
+        super().check(num_variables, num_columns)
+        num_variables = self.block_size_for(num_variables)
+        with self._lock, _errors_translated():
+            # Licences are checked when a model is first optimised.
+            model, _ = self._model(num_variables)
+            ones = np.eye(num_variables)
+            model.setMObjective(ones, np.ones(num_variables), 0.0)
+            model.optimize()
+
+    def sample(self, qubo, seed):
+        with self._lock, _errors_translated():
+            return self._sample(qubo, seed)
+
+    def _sample(self, qubo, seed):
+        from gurobipy import GRB
+
+        n, m = qubo.num_variables, qubo.num_columns
+        couplings = np.asarray(qubo.couplings, dtype=np.float64)
+        fields = np.asarray(qubo.fields, dtype=np.float64)
+        # Gurobi's tolerances are absolute. By the couplings alone: they are the
+        # same in whatever parts the columns come.
+        largest = np.abs(couplings).max()
+        scale = 1.0 / largest if largest > 0 else 1.0
+        model, x = self._model(n)
+        model.Params.Seed = seed % 2_000_000_000
+        model.setMObjective(4 * scale * couplings, np.zeros(n), 0.0)
+        linear = scale * (2 * fields - 4 * couplings.sum(axis=1, keepdims=True))
+        # Such that a random state has the energy 0. Gurobi's relative gap is
+        # then (E - E_best) / (E_rand - E_best); next to a large offset it would
+        # be small for any state.
+        pairs = couplings.sum() - np.trace(couplings)
+        constant = scale * (pairs - fields.sum(axis=0))
+        samples = np.empty((1, n, m), np.int8)
+        proven = np.empty(m, bool)
+        work = 0.0
+        for column in range(m):
+            # Without it the answer would depend on the columns before.
+            model.reset()
+            x.Obj = linear[:, column]
+            model.ObjCon = constant[column]
+            model.optimize()
+            if not model.SolCount:
+                raise SolverError(
+                    f"Gurobi found no state at all (status {model.Status}). "
+                    f"Received: work_limit={self.work_limit}"
+                )
+            samples[0, :, column] = np.where(x.X > 0.5, 1, -1)
+            proven[column] = model.Status == GRB.OPTIMAL
+            work += model.Work
+            progress.column()
+        return samples, {"proven_optimal": proven, "work": work, "calls": m}
+
+    def _model(self, n):
+        """The model for n inputs and its variables."""
+        import gurobipy
+
+        if self._handle is None:
+            env = gurobipy.Env(empty=True)
+            env.setParam("OutputFlag", 0)
+            env.start()
+            self._handle = env, {}
+        env, models = self._handle
+        if n not in models:
+            model = gurobipy.Model(env=env)
+            if self.work_limit is not None:
+                model.Params.WorkLimit = self.work_limit
+            model.Params.MIPGap = self.mip_gap
+            model.Params.Threads = self.threads
+            models[n] = model, model.addMVar(n, vtype=gurobipy.GRB.BINARY)
+        return models[n]
+
+    def close(self):
+        with self._lock:
+            if self._handle is not None:
+                env, models = self._handle
+                for model, _ in models.values():
+                    model.dispose()
+                env.dispose()
+            super().close()
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "work_limit": self.work_limit,
+            "mip_gap": self.mip_gap,
+            "threads": self.threads,
+        }
+
+
+@contextlib.contextmanager
+def _errors_translated():
+    """Turns Gurobi's errors into ours."""
+    import gurobipy
+
+    codes = gurobipy.GRB.Error
+    try:
+        yield
+    except gurobipy.GurobiError as error:
+        text = f"Gurobi error {error.errno}: {error}"
+        if error.errno == codes.SIZE_LIMIT_EXCEEDED:
+            raise BackendUnavailable(
+                "The Gurobi licence is too small for this layer; the one that "
+                "comes with pip allows 200 inputs. Install a full licence "
+                "(free for academics), give `gurobi` a `block_size` of 200 or "
+                f"less, or use `native`. Received: {text}"
+            ) from error
+        if error.errno == codes.NO_LICENSE:
+            raise BackendUnavailable(
+                "Gurobi found no valid licence. Install one "
+                "(https://www.gurobi.com/solutions/licensing/), or remove the "
+                "one that has expired: the one that comes with pip is then "
+                f"used. Received: {text}"
+            ) from error
+        if error.errno in (codes.NETWORK, codes.JOB_REJECTED, codes.CSWORKER):
+            raise TransientError(text) from error
+        raise SolverError(text) from error

@@ -1,0 +1,1 @@
+"""Compares ways to train a binary network, all under the same protocol."""

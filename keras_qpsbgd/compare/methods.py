@@ -1,0 +1,148 @@
+"""What is compared: how the binary kernels of a network are trained.
+
+All methods train the same network from the same first weights on the same
+batches. They differ in what happens to the kernels; every other variable (an
+encoder, batch normalisation) is trained by Adam beside all of them.
+
+A configuration has a `rate` (learning rate of the kernels) and, where there
+are other variables, a `real_rate`. What else it holds is handed to the
+optimizer of the method as it is.
+"""
+
+import dataclasses
+
+from tensorflow import keras
+
+from keras_qpsbgd import optimizers
+from keras_qpsbgd.compare.report import protocol
+from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
+
+NOT_FOR_THE_OPTIMIZER = ("rate", "real_rate", "batches")
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A row of the tables.
+
+    Attributes:
+        key: its name on the command line and in file names.
+        label: its name in tables.
+        backend: what solves the QUBOs of QP-SBGD; `None` if it is not that.
+        weights: `"binary"`, `"latent"` (real in training, their sign in
+            evaluation) or `"real"`.
+        like: key of the method whose chosen configuration it takes.
+        cost: how long it takes, in units of Adam.
+    """
+
+    key: str
+    label: str
+    backend: str | dict | None = None
+    weights: str = "binary"
+    like: str | None = None
+    cost: float = 1.0
+
+
+_ALL = (
+    Method("native", "QP-SBGD", "native", cost=4.0),
+    Method("gurobi", "QP-SBGD (gurobi)", "gurobi", like="native", cost=40.0),
+    Method(
+        "dwave",
+        "QP-SBGD (mock dwave)",
+        {"name": "dwave", "mock": True},
+        like="native",
+        cost=200.0,
+    ),
+    Method("ridge", "QP-SBGD (ridge)", "ridge", cost=1.5),
+    Method("sign", "QP-SBGD (sign)", "sign", cost=1.5),
+    Method("sgd", "BinaryConnect (SGD)"),
+    Method("signsgd", "BinaryConnect (signSGD)"),
+    Method("adam", "BinaryConnect (Adam)"),
+    Method("proxquant", "ProxQuant", weights="latent"),
+    Method("bop", "Bop"),
+    Method("frozen", "frozen at random"),
+    Method("real", protocol.REAL_WEIGHTS, weights="real"),
+)
+METHODS = {method.key: method for method in _ALL}
+HOST = ("gurobi", "dwave")
+# Solvers on the host only on request: they take hours.
+DEFAULT = tuple(key for key in METHODS if key not in HOST)
+
+
+def method_of(key, options):
+    """A method; QP-SBGD with the solver that a user asked for."""
+    method = METHODS[key]
+    if key == "native" and options.backend is not None:
+        return dataclasses.replace(method, backend=options.backend)
+    return method
+
+
+_OURS = {
+    "signsgd": optimizers.SignSGD,
+    "proxquant": optimizers.ProxQuant,
+    "bop": optimizers.Bop,
+}
+_KERAS = {
+    "sgd": keras.optimizers.SGD,
+    "adam": keras.optimizers.Adam,
+    "real": keras.optimizers.Adam,
+}
+
+
+class Update:
+    """The optimizers of one method on one model.
+
+    Args:
+        method: a `Method`.
+        model: a built model.
+        kernels: its kernels, see `networks.kernels`.
+        scale: `gradient_scale` of QP-SBGD.
+        settings: further arguments of the optimizer.
+    """
+
+    def __init__(self, method, model, kernels, scale, settings):
+        self._variables = list(model.trainable_variables)
+        self._real = keras.optimizers.Adam(0.0)
+        self._binary = self._optimizer(method, scale, settings)
+        if isinstance(self._binary, BinaryOptimizer):
+            parts = [(self._binary, self._variables)]
+        else:
+            known = {id(kernel) for kernel in kernels}
+            rest = [v for v in self._variables if id(v) not in known]
+            parts = [(self._binary, kernels), (self._real, rest)]
+        # Kernels may be frozen, and there may be nothing else.
+        self._parts = [part for part in parts if all(part)]
+        for optimizer, variables in self._parts:
+            optimizer.build(variables)
+
+    def _optimizer(self, method, scale, settings):
+        """What updates the kernels; `None` leaves them as they are."""
+        if method.key == "frozen":
+            return None
+        if method.key in _KERAS:
+            return _KERAS[method.key](0.0)
+        if method.key in _OURS:
+            return _OURS[method.key](0.0, real_optimizer=self._real, **settings)
+        return optimizers.QPSBGD(
+            0.0,
+            backend=method.backend,
+            gradient_scale=scale,
+            real_optimizer=self._real,
+            seed=0,
+            **settings,
+        )
+
+    def set_rates(self, rate, real_rate):
+        """Sets the learning rates of the next update."""
+        if self._binary is not None:
+            self._binary.learning_rate.assign(rate)
+        self._real.learning_rate.assign(real_rate)
+
+    def apply(self, gradients):
+        """Updates all variables, given their gradients."""
+        of = {id(v): g for v, g in zip(self._variables, gradients)}
+        for optimizer, variables in self._parts:
+            optimizer.apply_gradients([(of[id(v)], v) for v in variables])
+
+    def state(self):
+        """All variables that change from step to step."""
+        return [v for optimizer, _ in self._parts for v in optimizer.variables]

@@ -1,0 +1,325 @@
+"""Figures of results: learning curves, bars, and maps of an ablation.
+
+A method looks the same in all figures of an experiment. Methods are told apart
+by colour (Okabe and Ito, safe for any colour vision), and in grey by marker and
+line style.
+"""
+
+import itertools
+import math
+
+import numpy as np
+
+from keras_qpsbgd.compare.report import canvas
+from keras_qpsbgd.compare.report import statistics
+from keras_qpsbgd.compare.report import tables
+from keras_qpsbgd.compare.report.statistics import mean_and_error
+
+REFERENCE_COLOR = "#0072b2"
+COLORS = (
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#555555",
+)
+MARKERS = "os^Dv*XP<>hp"
+LINES = ("-", "--", "-.", ":")
+MARKS_PER_CURVE = 8
+# Losses are drawn on a logarithmic axis from this ratio on.
+LOGARITHMIC = 4
+
+
+def styles_of(runs, reference):
+    """Method -> keywords of `plot`, for all methods of an experiment."""
+    return {
+        method: {
+            "color": REFERENCE_COLOR
+            if method == reference
+            else COLORS[index % len(COLORS)],
+            "marker": MARKERS[index % len(MARKERS)],
+            "linestyle": LINES[index % len(LINES)],
+            "linewidth": 2.4 if method == reference else 1.4,
+            # The reference on top where curves meet.
+            "zorder": 4 if method == reference else 3,
+        }
+        for index, method in enumerate(tables.methods_of(runs, reference))
+    }
+
+
+def draw(runs, task, reference, path):
+    """Draws the figure of a task.
+
+    Args:
+        runs: records of the experiment.
+        task: a `TaskReport`.
+        reference: method drawn on top.
+        path: file to write.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    styles = styles_of(runs, reference)
+    fresh = tables.select(runs, task=task.name, stage="fresh")
+    if task.kind == "cells":
+        figure = _cells(fresh, task, reference)
+    elif task.kind == "bars":
+        figure = _bars(fresh, task, reference, styles)
+    else:
+        figure = _curves(fresh, task, reference, styles)
+    canvas.save(figure, path)
+
+
+def _new(width, height, panels=1):
+    figure = canvas.figure(width, height)
+    axes = figure.subplots(1, panels, squeeze=False).ravel()
+    for panel in axes:
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _factor(measure):
+    return 100 if measure.percent else 1
+
+
+def _label(measure):
+    return f"{measure.label} [%]" if measure.percent else measure.label
+
+
+def _title(figure, task, runs):
+    """The task, and how many seeds stand behind a mean."""
+    counts = {
+        len({run["seed"] for run in tables.select(runs, method=method)})
+        for method in {run["method"] for run in runs}
+    }
+    seeds = " to ".join(str(count) for count in _ends(counts))
+    note = f"mean and standard error of {seeds} seeds"
+    figure.suptitle(f"{task.title}: {note}", fontsize=11)
+
+
+def _ends(values):
+    return sorted({min(values), max(values)})
+
+
+# Curves
+
+
+def _curves(runs, task, reference, styles):
+    from matplotlib.ticker import MaxNLocator
+
+    panels = len(task.curves)
+    methods = tables.methods_of(runs, reference)
+    columns = panels + 1
+    legend_height = 0.22 * math.ceil(len(methods) / columns)
+    figure, axes = _new(4.2 * panels + 1.4, 4.0 + legend_height, panels)
+    for panel, measure in zip(axes, task.curves):
+        means = []
+        for index, method in enumerate(methods):
+            found = _curve(tables.select(runs, method=method), measure)
+            if found is None:
+                continue
+            epochs, mean, error = found
+            # Marks of different methods stand at different epochs.
+            every = max(len(epochs) // MARKS_PER_CURVE, 1)
+            start = index * every // len(methods)
+            style = styles[method]
+            panel.plot(
+                epochs,
+                mean,
+                label=method,
+                markersize=5,
+                markevery=(start, every),
+                **style,
+            )
+            panel.fill_between(
+                epochs,
+                mean - error,
+                mean + error,
+                color=style["color"],
+                alpha=0.15,
+                lw=0,
+            )
+            means.append(mean)
+        _limit(panel, measure, means)
+        panel.set_xlabel("epoch")
+        panel.set_title(_label(measure), fontsize=10)
+        panel.xaxis.set_major_locator(
+            MaxNLocator(integer=True, steps=[1, 2, 5, 10])
+        )
+        panel.grid(axis="y", color="#dddddd", linewidth=0.8)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=9,
+        handlelength=3.6,
+    )
+    _title(figure, task, runs)
+    return figure
+
+
+def _curve(runs, measure):
+    """Epochs, means and errors; `None` if the measure was not taken.
+
+    Epochs end with the shortest run.
+    """
+    curves = [run["curves"] for run in runs if measure.key in run["curves"]]
+    if not curves:
+        return None
+    length = min(len(curve["epoch"]) for curve in curves)
+    values = [curve[measure.key][:length] for curve in curves]
+    mean, error = mean_and_error(_factor(measure) * np.array(values, float))
+    return np.array(curves[0]["epoch"][:length]), mean, error
+
+
+def _limit(panel, measure, means):
+    """Shows all means, the first tenth of the epochs apart.
+
+    Untrained networks differ more than trained ones.
+    """
+    shown = np.concatenate([mean[len(mean) // 10 :] for mean in means] or [[]])
+    shown = shown[np.isfinite(shown)]
+    if not len(shown):
+        return
+    low, high = shown.min(), shown.max()
+    if not measure.higher_is_better and low > 0 and high > LOGARITHMIC * low:
+        from matplotlib import ticker
+
+        panel.set_yscale("log")
+        panel.set_ylim(low / 1.1, high * 1.1)
+        panel.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_minor_formatter(ticker.NullFormatter())
+        return
+    margin = 0.06 * (high - low) or 0.01 * abs(high) or 1.0
+    panel.set_ylim(low - margin, high + margin)
+
+
+# Bars
+
+
+def _bars(runs, task, reference, styles):
+    """One bar per method, with its error; the paper's values beside it."""
+    measure = task.measures[0]
+    factor = _factor(measure)
+    methods = tables.methods_of(runs, reference)
+    figure, (panel,) = _new(6.4, 1.4 + 0.42 * len(methods))
+    for place, method in enumerate(methods):
+        values = statistics.by_seed(tables.select(runs, method=method), measure)
+        mean, error = mean_and_error(list(values.values()))
+        panel.barh(
+            place,
+            factor * mean,
+            xerr=None if math.isnan(error) else factor * error,
+            height=0.6,
+            color=styles[method]["color"],
+            alpha=1.0 if method == reference else 0.7,
+            error_kw={"capsize": 3},
+        )
+        paper = task.paper.get(method)
+        ends = paper if isinstance(paper, tuple) else (paper, paper)
+        if not any(isinstance(end, str) or end is None for end in ends):
+            ends = [factor * end for end in ends]
+            panel.plot(
+                ends,
+                [place + 0.38] * 2,
+                color="black",
+                marker="|",
+                markersize=9,
+                linewidth=2.5,
+                solid_capstyle="butt",
+                label="paper" if "paper" not in _labels(panel) else None,
+            )
+    panel.set_yticks(range(len(methods)), methods)
+    panel.invert_yaxis()
+    panel.set_xlabel(_label(measure))
+    panel.grid(axis="x", color="#dddddd", linewidth=0.8)
+    if _labels(panel):
+        figure.legend(loc="outside lower right", frameon=False, fontsize=9)
+    _title(figure, task, runs)
+    return figure
+
+
+def _labels(panel):
+    return panel.get_legend_handles_labels()[1]
+
+
+# Cells
+
+
+def _cells(runs, task, reference):
+    """A map of means over two settings for each method."""
+    measure = task.measures[0]
+    row, column, row_values, column_values = tables.axes_of(runs, task)
+    methods = tables.methods_of(runs, reference)
+    figure, axes = _new(
+        (1.3 * len(column_values) + 1.0) * len(methods) + 1.2,
+        0.7 * len(row_values) + 1.6,
+        len(methods),
+    )
+    maps = {}
+    for method in methods:
+        of_method = tables.select(runs, method=method)
+        maps[method] = [
+            [
+                list(
+                    statistics.by_seed(
+                        tables.cell_of(of_method, row, column, value, other),
+                        measure,
+                    ).values()
+                )
+                for other in column_values
+            ]
+            for value in row_values
+        ]
+    means = {
+        method: np.array([[_mean(cell) for cell in line] for line in cells])
+        for method, cells in maps.items()
+    }
+    low = min(np.nanmin(values) for values in means.values())
+    high = max(np.nanmax(values) for values in means.values())
+    # Bright is good.
+    colors = "cividis" if measure.higher_is_better else "cividis_r"
+    for panel, method in zip(axes, methods):
+        image = panel.imshow(
+            means[method], cmap=colors, vmin=low, vmax=high, aspect="auto"
+        )
+        places = itertools.product(
+            range(len(row_values)), range(len(column_values))
+        )
+        for i, j in places:
+            cell = maps[method][i][j]
+            red, green, blue, _ = image.cmap(image.norm(means[method][i, j]))
+            bright = 0.3 * red + 0.6 * green + 0.1 * blue > 0.5
+            panel.text(
+                j,
+                i,
+                tables.mean_text(cell, measure).replace(" +- ", "\n+- ")
+                if cell
+                else "-",
+                ha="center",
+                va="center",
+                fontsize=8,
+                color="black" if bright else "white",
+            )
+        panel.set_title(method, fontsize=10)
+        panel.set_xticks(range(len(column_values)), _ticks(column_values))
+        panel.set_yticks(range(len(row_values)), _ticks(row_values))
+        panel.set_xlabel(tables.setting_text(column, None))
+        panel.spines[:].set_visible(False)
+    axes[0].set_ylabel(tables.setting_text(row, None))
+    _title(figure, task, runs)
+    return figure
+
+
+def _mean(values):
+    return np.mean(values) if values else math.nan
+
+
+def _ticks(values):
+    return [tables.setting_text(None, value) for value in values]

@@ -1,0 +1,236 @@
+"""One method on one task: compiled once, trained anew for every seed."""
+
+import dataclasses
+import math
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd.compare import methods
+from keras_qpsbgd.compare.task import FRESH
+from research.experiments.tasks import networks
+
+DEFAULT_REAL_RATE = 0.01
+
+
+class Trainer:
+    """Makes runs; they do not depend on each other.
+
+    The first weights and the batches come from the seed alone, so they are the
+    same for all methods, and differences between methods are paired.
+
+    Args:
+        task: a `Task`.
+        source: what its `load` returned.
+        method: a `Method`.
+        settings: further arguments of the optimizer, part of what is compiled.
+    """
+
+    def __init__(self, task, source, method, settings):
+        self.task = task
+        self.source = source
+        self.model = task.build(source, method.weights)
+        self.kernels = networks.kernels(self.model)
+        self.update = methods.Update(
+            method, self.model, self.kernels, task.scale, settings
+        )
+        self._decayed = None
+        if task.weight_decay:
+            self._decayed = self.model.get_layer("encoder").kernel
+        self._unit_variance = method.key in task.unit_variance
+        self._data = {}
+        variables = [*self.model.weights, *self.update.state()]
+        self._state = [(v, v.numpy()) for v in variables]
+        self._steps = tf.function(self._make_steps)
+        self._scores = {}
+
+    # One run
+
+    def run(self, seed, configuration, stage, checkpoint=None):
+        """Trains from the start.
+
+        Args:
+            seed: int.
+            configuration: dict with a `rate` and perhaps a `real_rate`.
+            stage: `"tuning"` or `"fresh"`; test data are seen in the latter
+                alone.
+            checkpoint: a `Checkpoint` of a long run, or `None`.
+
+        Returns:
+            A dict with `curves` and `result`.
+        """
+        self._reset(seed)
+        splits = self.task.splits(self.source, seed, stage)
+        if stage != FRESH:
+            splits.pop("test", None)
+        rows = splits["train"].rows
+        if self.task.probe is not None:
+            splits["train"] = dataclasses.replace(
+                splits["train"], rows=rows[: self.task.probe]
+            )
+        self._assign(splits)
+        batches = self.task.batches(
+            seed, rows, stage, **_batches_of(configuration)
+        )
+        rates, real_rates = self._rates(configuration, batches)
+        curves = {"epoch": [0]}
+        self._append_scores(curves, splits)
+        done = 0
+        if checkpoint is not None:
+            done = checkpoint.restore(self.variables(), curves)
+        for position in range(done, len(batches)):
+            self._steps(
+                tf.constant(batches[position], tf.int32),
+                tf.constant(rates[position], tf.float32),
+                tf.constant(real_rates[position], tf.float32),
+            )
+            seen = (position + 1) * math.prod(batches.shape[1:])
+            curves["epoch"].append(seen / len(rows))
+            self._append_scores(curves, splits)
+            if checkpoint is not None:
+                checkpoint.save(self.variables(), curves, position + 1)
+        return {"curves": curves, "result": self._result(curves)}
+
+    def variables(self):
+        """All that changes from step to step."""
+        return [variable for variable, _ in self._state]
+
+    def _reset(self, seed):
+        for variable, value in self._state:
+            variable.assign(value)
+        # Not by `set_random_seed`: it makes TensorFlow prepare all graphs anew.
+        for position, variable in enumerate(self.model.weights):
+            if len(variable.shape) == 2:
+                initializer = keras.initializers.GlorotUniform(
+                    seed=1_000 * seed + position
+                )
+                variable.assign(initializer(variable.shape))
+            elif variable.dtype == "int32":  # of dropout
+                variable.assign([seed, 0])
+        if self._unit_variance:
+            for kernel in self.kernels:
+                kernel.assign(kernel / np.std(kernel))
+
+    def _assign(self, splits):
+        """Puts data where the compiled functions look for them."""
+        for name, split in splits.items():
+            if name not in self._data:
+                self._data[name] = _Data(split)
+            else:
+                self._data[name].assign(split)
+
+    def _rates(self, configuration, batches):
+        """Learning rates of all steps, for the kernels and for the rest."""
+        shape = batches.shape[:2]
+        progress = np.arange(shape[0] * shape[1]) / (shape[0] * shape[1])
+        decay = 0.5 * (1.0 + np.cos(math.pi * progress))
+        if not self.task.decay:
+            decay = np.ones_like(decay)
+        decay = decay.reshape(shape)
+        real_rate = configuration.get("real_rate") or DEFAULT_REAL_RATE
+        rate = configuration.get("rate") or 0.0
+        return rate * decay, real_rate * decay
+
+    def _result(self, curves):
+        """The scores of the iterate that counts."""
+        positions = range(len(curves["epoch"]))
+        if self.task.reported:
+            # The first of equals: one could have stopped there.
+            position = max(positions, key=lambda k: self._rank(curves, k))
+        else:
+            position = positions[-1]
+        return {name: values[position] for name, values in curves.items()}
+
+    def _rank(self, curves, position):
+        return [
+            measure.sign * curves[measure.key][position]
+            for measure in self.task.reported
+        ]
+
+    # In the graph
+
+    def loss(self, logits, y):
+        """Cross-entropy, mean over the rows."""
+        if logits.shape[-1] == 1:
+            losses = tf.nn.sigmoid_cross_entropy_with_logits(
+                tf.cast(y, logits.dtype), logits[:, 0]
+            )
+        else:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+        return tf.reduce_mean(losses)
+
+    def gradients(self, rows, training=True):
+        """Straight-through gradients of the loss on some training rows."""
+        data = self._data["train"]
+        with tf.GradientTape() as tape:
+            logits = self.task.logits(self.model, data.inputs, rows, training)
+            loss = self.loss(logits, tf.gather(data.y, rows))
+            if self._decayed is not None:
+                kernel = tf.convert_to_tensor(self._decayed)
+                loss += self.task.weight_decay * tf.nn.l2_loss(kernel)
+        return tape.gradient(loss, self.model.trainable_variables)
+
+    def _make_steps(self, batches, rates, real_rates):
+        for position in tf.range(tf.shape(batches)[0]):
+            self.update.set_rates(rates[position], real_rates[position])
+            self.update.apply(self.gradients(batches[position]))
+
+    def _make_scores(self, name):
+        data = self._data[name]
+        logits = self.task.logits(
+            self.model, data.inputs, data.rows, training=False
+        )
+        y = tf.gather(data.y, data.rows)
+        if logits.shape[-1] == 1:
+            found = tf.cast(logits[:, 0] > 0, tf.int32)
+        else:
+            found = tf.argmax(logits, axis=1, output_type=tf.int32)
+        right = tf.cast(found == y, tf.float32)
+        return self.loss(logits, y), tf.reduce_mean(right)
+
+    def _append_scores(self, curves, splits):
+        for name in splits:
+            if name not in self._scores:
+                self._scores[name] = tf.function(
+                    lambda name=name: self._make_scores(name)
+                )
+            loss, accuracy = self._scores[name]()
+            curves.setdefault(f"{name}_loss", []).append(float(loss))
+            curves.setdefault(f"{name}_accuracy", []).append(float(accuracy))
+
+
+class _Data:
+    """A split in variables, so that another seed needs no new graph."""
+
+    def __init__(self, split):
+        self._split = split
+        self.inputs = tuple(
+            tf.Variable(array, trainable=False)
+            if isinstance(array, np.ndarray)
+            else array
+            for array in split.inputs
+        )
+        # There may be fewer rows to train on while configurations are compared.
+        self.rows = tf.Variable(
+            split.rows.astype("int32"), trainable=False, shape=(None,)
+        )
+        self.y = tf.Variable(split.y.astype("int32"), trainable=False)
+
+    def assign(self, split):
+        for variable, old, new in zip(
+            self.inputs, self._split.inputs, split.inputs
+        ):
+            if new is not old:
+                variable.assign(new)
+        self.rows.assign(split.rows.astype("int32"))
+        if split.y is not self._split.y:
+            self.y.assign(split.y.astype("int32"))
+        self._split = split
+
+
+def _batches_of(configuration):
+    """The share of the rows in a batch, where a configuration has one."""
+    if "batches" in configuration:
+        return {"batches": configuration["batches"]}
+    return {}

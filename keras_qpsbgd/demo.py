@@ -1,0 +1,299 @@
+"""A binary network learns handwritten digits: the demo.
+
+One network, three ways to train it:
+
+- QP-SBGD: the binary kernels by `QPSBGD` with the native backend, batch
+  normalisation by Adam;
+- BinaryConnect: everything by Adam, with straight-through gradients;
+- frozen: the binary kernels stay random, batch normalisation is trained by
+  Adam. What a method reaches above this, its binary weights have learned.
+
+The images are scikit-learn's 1,797 digits of 8x8 pixels, always split in the
+same way: 1,047 to train on, 300 to validate, 450 to test.
+"""
+
+import dataclasses
+import math
+import sys
+import time
+
+import numpy as np
+from tensorflow import keras
+
+from keras_qpsbgd import constraints
+from keras_qpsbgd import layers
+from keras_qpsbgd import optimizers
+from keras_qpsbgd.compare.report import canvas
+from keras_qpsbgd.compare.report.statistics import mean_and_error
+
+EPOCHS = 20
+SEEDS = 3
+BATCH = 64
+HIDDEN = 64
+NUM_CLASSES = 10
+VALIDATION_IMAGES = 300
+TEST_IMAGES = 450
+
+# Chosen on the validation images by benchmarks/tune_digits.py, each from the
+# same grid of learning rates, on other seeds than the demo's.
+QPSBGD_RATE = 0.008
+ADAM_RATE = 0.016
+FROZEN_RATE = 0.064
+# Of batch normalisation beside QP-SBGD. Not tuned.
+REAL_RATE = 0.01
+
+QPSBGD = "QP-SBGD"
+BINARY_CONNECT = "BinaryConnect (Adam)"
+FROZEN = "frozen binary weights"
+METHODS = (QPSBGD, BINARY_CONNECT, FROZEN)
+RATES = {QPSBGD: QPSBGD_RATE, BINARY_CONNECT: ADAM_RATE, FROZEN: FROZEN_RATE}
+
+# Tell apart with any kind of colour vision (Okabe and Ito), and in grey.
+COLORS = {QPSBGD: "#0072b2", BINARY_CONNECT: "#d55e00", FROZEN: "#777777"}
+MARKERS = {QPSBGD: "o", BINARY_CONNECT: "s", FROZEN: "^"}
+
+
+class MissingPackage(ImportError):
+    """A package of the demo is not installed; the message says what to do."""
+
+
+@dataclasses.dataclass
+class Digits:
+    """Images, scaled to [-1, 1], and classes, as pairs `(x, y)`."""
+
+    train: tuple
+    validation: tuple
+    test: tuple
+
+
+@dataclasses.dataclass
+class Run:
+    """What came out of one training."""
+
+    method: str
+    seed: int
+    validation_curve: list  # accuracy after each epoch
+    test_accuracy: float
+    seconds: float  # of training and validation; the first run compiles too
+
+
+def load():
+    """The digits in their fixed split.
+
+    Raises:
+        MissingPackage: scikit-learn is not installed.
+    """
+    try:
+        from sklearn import datasets
+        from sklearn import model_selection
+    except ImportError as error:
+        raise MissingPackage(
+            "The demo takes its images from scikit-learn, which is not "
+            "installed.\nInstall it with\n\n"
+            '    python -m pip install "keras_qpsbgd[demo]"'
+        ) from error
+    x, y = datasets.load_digits(return_X_y=True)
+    x = (x / 8.0 - 1.0).astype("float32")
+
+    def split(x, y, size):
+        return model_selection.train_test_split(
+            x, y, test_size=size, stratify=y, random_state=0
+        )
+
+    x, x_test, y, y_test = split(x, y, TEST_IMAGES)
+    x, x_validation, y, y_validation = split(x, y, VALIDATION_IMAGES)
+    return Digits((x, y), (x_validation, y_validation), (x_test, y_test))
+
+
+def build_model(frozen=False):
+    """64-64-10, binary weights, batch normalisation on both layers."""
+
+    def binary_dense(units):
+        return layers.BinaryDense(
+            units,
+            use_bias=False,
+            kernel_constraint=constraints.WeightClip(1.0),
+        )
+
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((64,)),
+            binary_dense(HIDDEN),
+            keras.layers.BatchNormalization(momentum=0.9),
+            keras.layers.Activation("hard_tanh"),
+            binary_dense(NUM_CLASSES),
+            keras.layers.BatchNormalization(momentum=0.9),
+        ]
+    )
+    for layer in model.layers:
+        if frozen and isinstance(layer, layers.BinaryLayer):
+            layer.trainable = False
+    return model
+
+
+def make_optimizer(method, rate, steps):
+    """The optimizer of a method, its rates decaying to zero over `steps`."""
+
+    def cosine(rate):
+        return keras.optimizers.schedules.CosineDecay(rate, steps)
+
+    if method == QPSBGD:
+        return optimizers.QPSBGD(
+            learning_rate=cosine(rate),
+            backend="native",
+            real_optimizer=keras.optimizers.Adam(cosine(REAL_RATE)),
+            seed=0,
+        )
+    return keras.optimizers.Adam(cosine(rate))
+
+
+class Training:
+    """One method, compiled once and trained anew for every seed.
+
+    Compilation takes longer than training here, so the seeds share it.
+
+    Args:
+        method: one of `METHODS`.
+        digits: what `load` returns.
+        epochs: passes over the training images.
+        rate: learning rate at the start; `None` is that of `RATES`.
+    """
+
+    def __init__(self, method, digits, epochs=EPOCHS, rate=None):
+        self.method = method
+        self.digits = digits
+        self.epochs = epochs
+        rate = RATES[method] if rate is None else rate
+        steps = epochs * math.ceil(len(digits.train[0]) / BATCH)
+        self.model = build_model(frozen=method == FROZEN)
+        self.model.compile(
+            optimizer=make_optimizer(method, rate, steps),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+        )
+        self.model.optimizer.build(self.model.trainable_variables)
+        self._state = [v.numpy() for v in self.model.optimizer.variables]
+
+    def run(self, seed, progress=True):
+        """Trains from the start.
+
+        Args:
+            seed: int, decides the first weights and the order of the images.
+            progress: whether to show a progress bar.
+
+        Returns:
+            A `Run`.
+        """
+        self._reset(seed)
+        start = time.perf_counter()
+        history = self.model.fit(
+            *self.digits.train,
+            batch_size=BATCH,
+            epochs=self.epochs,
+            validation_data=self.digits.validation,
+            validation_batch_size=VALIDATION_IMAGES,
+            callbacks=[EpochBar(self.epochs)] if progress else [],
+            verbose=0,
+        )
+        seconds = time.perf_counter() - start
+        _, accuracy = self.model.evaluate(
+            *self.digits.test, batch_size=TEST_IMAGES, verbose=0
+        )
+        return Run(
+            method=self.method,
+            seed=seed,
+            validation_curve=history.history["val_accuracy"],
+            test_accuracy=accuracy,
+            seconds=seconds,
+        )
+
+    def _reset(self, seed):
+        keras.utils.set_random_seed(seed)
+        fresh = build_model(frozen=self.method == FROZEN)
+        self.model.set_weights(fresh.get_weights())
+        variables = self.model.optimizer.variables
+        for variable, value in zip(variables, self._state, strict=True):
+            variable.assign(value)
+
+
+class EpochBar(keras.callbacks.Callback):
+    """Keras's progress bar over epochs: one line for one training."""
+
+    def __init__(self, epochs):
+        super().__init__()
+        self._shown = ["loss", "accuracy", "val_accuracy"]
+        self._bar = keras.utils.Progbar(
+            epochs,
+            # A file gets the last state only.
+            verbose=1 if sys.stdout.isatty() else 2,
+            stateful_metrics=self._shown,
+            unit_name="epoch",
+        )
+
+    def on_epoch_end(self, epoch, logs=None):
+        values = [(name, logs[name]) for name in self._shown]
+        self._bar.update(epoch + 1, values)
+
+
+def table(runs):
+    """The result as text, at most 80 columns wide."""
+    lines = [f"{'method':<24}{'test accuracy':>17}{'seconds per run':>19}"]
+    lines.append("-" * len(lines[0]))
+    for method in METHODS:
+        of_method = [run for run in runs if run.method == method]
+        mean, error = mean_and_error([run.test_accuracy for run in of_method])
+        seconds = np.mean([run.seconds for run in of_method])
+        accuracy = f"{100 * mean:.1f} %"
+        if not np.isnan(error):
+            accuracy = f"{100 * mean:.1f} +- {100 * error:.1f} %"
+        lines.append(f"{method:<24}{accuracy:>17}{seconds:>19.1f}")
+    return "\n".join(lines)
+
+
+def plot(runs, path):
+    """Draws validation accuracy by epoch: means with standard-error bands.
+
+    Args:
+        runs: list of `Run`.
+        path: file to write.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    figure = canvas.figure(6.4, 4.0)
+    axes = figure.subplots()
+    for method in METHODS:
+        curves = [run.validation_curve for run in runs if run.method == method]
+        mean, error = mean_and_error(100 * np.asarray(curves))
+        epochs = np.arange(1, len(mean) + 1)
+        color = COLORS[method]
+        axes.plot(
+            epochs,
+            mean,
+            color=color,
+            linestyle="--" if method == FROZEN else "-",
+            marker=MARKERS[method],
+            markersize=4,
+            label=method,
+            # Ours on top where curves meet.
+            zorder=4 if method == QPSBGD else 3,
+        )
+        axes.fill_between(
+            epochs, mean - error, mean + error, color=color, alpha=0.2, lw=0
+        )
+    seeds = len({run.seed for run in runs})
+    note = f"mean and standard error of {seeds} seeds" if seeds > 1 else ""
+    title = f"Handwritten digits, 64-{HIDDEN}-{NUM_CLASSES} binary network"
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.set_title(note, loc="right", fontsize=8, color="#555555")
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("validation accuracy [%]")
+    axes.set_ylim(0, 100)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    axes.grid(axis="y", color="#dddddd", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="lower right", frameon=False)
+    canvas.save(figure, path)

@@ -1,0 +1,55 @@
+"""The process in which the memory of a training is measured.
+
+    python -m research.bench.steps.peak_memory INPUTS UNITS BATCH OPTIMIZER
+
+Prints how many bytes the process grew at most, from before the model was made:
+the network inputs-units-10, three steps with `qpsbgd` or `adam`.
+"""
+
+import pathlib
+import subprocess
+import sys
+
+from keras_qpsbgd.optimizers import QPSBGD
+from research.bench.steps import networks
+
+STEPS = 3
+
+
+def measure(inputs, units, batch, optimizer):
+    """Bytes, measured in a process of its own."""
+    command = [sys.executable, "-m", "research.bench.steps.peak_memory"]
+    command += [str(inputs), str(units), str(batch), optimizer]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return int(done.stdout.split()[-1])
+
+
+def main(inputs, units, batch, optimizer):
+    before = _resident("VmRSS")
+    network = networks.Network(
+        lambda: networks.normalized_mlp(int(inputs), int(units), 10),
+        batch=int(batch),
+        steps=STEPS,
+    )
+    if optimizer == "qpsbgd":
+        optimizer = QPSBGD(network.rate, seed=0)
+    networks.Training(network, optimizer).side(STEPS, 1).block()
+    print(_resident("VmHWM") - before)
+
+
+def _resident(field):
+    """Bytes of memory: now (`VmRSS`), or at most so far (`VmHWM`)."""
+    status = pathlib.Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith(field):
+                return 1024 * int(line.split()[1])
+    # On Linux this would begin with the memory of the parent process.
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

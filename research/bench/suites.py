@@ -1,0 +1,15 @@
+"""The suites by name."""
+
+from research.bench.solvers import solver
+from research.bench.steps import scaling
+from research.bench.steps import step
+from research.bench.training import accuracy
+from research.bench.training import quality
+
+SUITES = {
+    "step": step,
+    "solver": solver,
+    "scaling": scaling,
+    "accuracy-per-second": accuracy,
+    "quality": quality,
+}

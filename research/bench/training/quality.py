@@ -1,0 +1,349 @@
+"""Final test accuracy of the presets: what speed costs in quality.
+
+The default preset, the others and `ridge`, with the same learning rates, on
+
+- `cora`: a graph network (see `cora.py`), 100 epochs, test accuracy at the
+  epoch with the best validation accuracy. Its binary layers have 10 and 16
+  inputs, which all presets enumerate;
+- `adult`: ten layers, 123-128x9-1, 1,600 rows in batches of 16, 3 epochs,
+  30,956 rows to test. The learning rate is the best of three for the default
+  preset, on 405 of the rows, trained on the others, other seeds;
+- `mnist`: 784-256-10 with batch normalisation, batches of 128, 5 epochs.
+
+The target: the default preset is no more than one standard error of
+`accurate`'s mean below it. One seed has no standard error and no verdict.
+Seconds are CPU time of training, without compilation.
+
+Every training is written to `bench-quality.jsonl` in the output folder as it
+ends, and one that is there is not made again. So an interrupted run goes on;
+delete the file after a change of the solvers.
+
+`--only` takes `cora`, `adult`, `mnist` and names of methods.
+"""
+
+import json
+import math
+import os
+import pathlib
+import time
+
+from keras_qpsbgd import backends
+from keras_qpsbgd.backends.graph import native
+from keras_qpsbgd.cli import say
+from research.bench.training import cora
+from research.bench.training import tasks
+
+HELP = "test accuracy of the presets (70 minutes)"
+THREADS = (2,)
+
+PROTOCOL = 1  # to be raised where trainings are not what they were before
+METHODS = (*native.PRESETS, tasks.RIDGE)
+ACCURATE = "accurate"
+SEEDS = {"cora": 10, "adult": 4, "mnist": 4}
+CORA_EPOCHS = 100
+ADULT_EPOCHS = 3
+ADULT_ROWS = 1_600
+ADULT_RATES = (0.001, 0.002, 0.004)
+TUNING_SEEDS = (1000, 1001)
+MNIST_EPOCHS = 5
+# What the presets cannot differ in.
+SAME = {"cora": ", all presets enumerate"}
+
+
+class Runs:
+    """Trainings that were made, in a file of JSON lines."""
+
+    def __init__(self, path):
+        self._path = pathlib.Path(path)
+        self._made = {}
+        content = self._path.read_bytes() if self._path.exists() else b""
+        if content and not content.endswith(b"\n"):  # killed while it wrote
+            content = content[: content.rfind(b"\n") + 1]
+            # Not written anew: a second kill would leave nothing of it.
+            os.truncate(self._path, len(content))
+        for line in content.splitlines():
+            record = json.loads(line)
+            self._made[_key(record["job"])] = record["result"]
+
+    def make(self, jobs, train):
+        """Results of trainings, made if they are not there.
+
+        Args:
+            jobs: dictionaries with all that decides a training, a `seed` among
+                them.
+            train: function that takes the seeds which are missing, and yields
+                a result for each.
+        """
+        missing = [job for job in jobs if _key(job) not in self._made]
+        if missing:
+            found = train([job["seed"] for job in missing])
+            for job, result in zip(missing, found):
+                self._made[_key(job)] = result
+                with self._path.open("a") as file:
+                    record = {"job": job, "result": result}
+                    file.write(json.dumps(record) + "\n")
+        return [self._made[_key(job)] for job in jobs]
+
+
+def _key(job):
+    return json.dumps(job, sort_keys=True)
+
+
+def names():
+    """What `--only` takes."""
+    return [*SEEDS, *METHODS]
+
+
+def measure(options):
+    """Trains; see the module."""
+    runs = Runs(pathlib.Path(options.output, "bench-quality.jsonl"))
+    methods = options.wanted(METHODS)
+    found = {}
+    for name in options.wanted(SEEDS):
+        make = {"cora": _cora, "adult": _adult, "mnist": _mnist}[name]
+        seeds = options.seeds or (1 if options.quick else SEEDS[name])
+        found[name] = make(runs, methods, range(seeds), options)
+    return {"default": _default(), "tasks": found}
+
+
+def _default():
+    return backends.get("native").preset
+
+
+def _jobs(task, method, seeds, **settings):
+    return [
+        {
+            "protocol": PROTOCOL,
+            "task": task,
+            "method": method,
+            # A preset that was changed is another one.
+            "preset": repr(native.PRESETS.get(method)),
+            **settings,
+            "seed": seed,
+        }
+        for seed in seeds
+    ]
+
+
+def _cora(runs, methods, seeds, options):
+    graph = cora.Cora(options.data_dir)
+    epochs = CORA_EPOCHS // (10 if options.quick else 1)
+    result = {}
+    for method in methods:
+
+        def train(seeds, method=method):
+            for seed in seeds:
+                say(f"cora, {method}, seed {seed}")
+                yield cora.train(graph, tasks.backend(method), seed, epochs)
+
+        jobs = _jobs("cora", method, seeds, epochs=epochs)
+        result[method] = runs.make(jobs, train)
+    return {"methods": result}
+
+
+def _adult(runs, methods, seeds, options):
+    data = tasks.ADULT.load(options.data_dir)
+    epochs, rates, tuning_seeds = ADULT_EPOCHS, ADULT_RATES, TUNING_SEEDS
+    final = data.joined().first(ADULT_ROWS)
+    if options.quick:
+        epochs, rates, tuning_seeds = 1, ADULT_RATES[:2], TUNING_SEEDS[:1]
+        data, final = data.first(320), final.first(320)
+    tuned = {}
+    for rate in rates:
+        jobs = _jobs(
+            "adult, tuning",
+            _default(),
+            tuning_seeds,
+            epochs=epochs,
+            rate=rate,
+            rows=len(data.train[0]),
+        )
+        train = _trainer(
+            "adult, tuning",
+            tasks.ADULT,
+            _default(),
+            data,
+            epochs,
+            rate,
+            part="validation",
+        )
+        found = runs.make(jobs, train)
+        tuned[rate] = sum(run["validation"] for run in found) / len(found)
+    rate = max(tuned, key=tuned.get)
+    result = {}
+    for method in methods:
+        jobs = _jobs(
+            "adult",
+            method,
+            seeds,
+            epochs=epochs,
+            rate=rate,
+            rows=len(final.train[0]),
+        )
+        result[method] = runs.make(
+            jobs, _trainer("adult", tasks.ADULT, method, final, epochs, rate)
+        )
+    return {
+        "methods": result,
+        "rate": rate,
+        "tuning": {str(rate): mean for rate, mean in tuned.items()},
+    }
+
+
+def _mnist(runs, methods, seeds, options):
+    data = tasks.MNIST.load(options.data_dir)
+    epochs = MNIST_EPOCHS
+    if options.quick:
+        data, epochs = data.first(6_400), 1
+    result = {}
+    for method in methods:
+        jobs = _jobs(
+            "mnist", method, seeds, epochs=epochs, rows=len(data.train[0])
+        )
+        result[method] = runs.make(
+            jobs, _trainer("mnist", tasks.MNIST, method, data, epochs)
+        )
+    return {"methods": result}
+
+
+def _trainer(name, task, method, data, epochs, rate=None, part="test"):
+    """What `Runs.make` wants: makes trainings, compiling once.
+
+    `part` is that of the data of which the accuracy is looked at.
+    """
+
+    def train(seeds):
+        say(f"{name}, {method}: compiling")
+        training = tasks.Training(task, method, data, epochs, seeds, rate)
+        for seed in seeds:
+            say(f"{name}, {method}, {epochs} epochs, seed {seed}")
+            start = time.process_time()
+            training.fit(seed)
+            yield {
+                "seconds": time.process_time() - start,
+                part: training.accuracy(getattr(data, part)),
+            }
+
+    return train
+
+
+# The report
+
+
+def _test(runs):
+    return tasks.mean_and_error([100 * run["test"] for run in runs])
+
+
+def table(results):
+    """Accuracies and times as text."""
+    blocks = []
+    for result in results.values():
+        for name, task in result["tasks"].items():
+            blocks.append(_table_of_task(name, task, result["default"]))
+    return "\n\n".join(blocks)
+
+
+def _table_of_task(name, task, default):
+    methods = task["methods"]
+    seeds = len(next(iter(methods.values())))
+    lines = [
+        f"{name}, {seeds} seed{'s' * (seeds > 1)}: test accuracy in percent, "
+        "mean +- standard error"
+    ]
+    if "tuning" in task:
+        tuned = ", ".join(
+            f"{rate}: {100 * mean:.1f}" for rate, mean in task["tuning"].items()
+        )
+        lines.append(
+            f"rate {task['rate']}, by validation accuracy with {default}:"
+        )
+        lines.append(f"  {tuned}")
+    head = f"{'method':<20}{'accuracy':>16}{'minus accurate':>17}{'CPU s':>10}"
+    lines += [head, "-" * len(head)]
+    for method, runs in methods.items():
+        mean, error = _test(runs)
+        label = method + " (default)" * (method == default)
+        line = f"{label:<20}{_plus_minus(mean, error):>16}"
+        cell = ""
+        if ACCURATE in methods and method != ACCURATE:
+            cell = _plus_minus(*_difference(runs, methods[ACCURATE]), sign="+")
+        seconds = sum(run["seconds"] for run in runs) / len(runs)
+        lines.append(f"{line}{cell:>17}{seconds:>10.1f}")
+    return "\n".join(lines)
+
+
+def _difference(runs, others):
+    """Of the means, and its standard error."""
+    (mean, error), (other_mean, other_error) = _test(runs), _test(others)
+    return mean - other_mean, math.hypot(error, other_error)
+
+
+def _plus_minus(mean, error, sign=""):
+    text = f"{mean:{sign}.2f}"
+    return text if math.isnan(error) else f"{text} +- {error:.2f}"
+
+
+def verdicts(results):
+    """Whether the default preset is as good as `accurate`."""
+    found = []
+    for result in results.values():
+        default = result["default"]
+        for name, task in result["tasks"].items():
+            methods = task["methods"]
+            if default not in methods or ACCURATE not in methods:
+                continue
+            difference, error = _difference(methods[default], methods[ACCURATE])
+            _, plain = _test(methods[ACCURATE])
+            if math.isnan(error):
+                found.append((None, f"{name}: one seed has no standard error"))
+                continue
+            text = (
+                f"{name}: {default} - accurate = {difference:+.2f} "
+                f"(>= -{plain:.2f})"
+            )
+            found.append((difference >= -plain, text + SAME.get(name, "")))
+    return found
+
+
+def draw(results, path):
+    """Draws every training, and means with their standard errors."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    result = next(iter(results.values()))
+    found = result["tasks"]
+    figure = Figure(figsize=(3.6 * len(found), 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(found), squeeze=False).ravel()
+    for panel, (name, task) in zip(panels, found.items()):
+        labels = []
+        for place, (method, runs) in enumerate(task["methods"].items()):
+            color = "#0072b2" if method == result["default"] else "#777777"
+            panel.plot(
+                [place + 0.15] * len(runs),
+                [100 * run["test"] for run in runs],
+                linestyle="none",
+                marker="o",
+                markersize=3,
+                color=color,
+                alpha=0.5,
+            )
+            mean, error = _test(runs)
+            panel.errorbar(
+                place - 0.1,
+                mean,
+                0.0 if math.isnan(error) else error,
+                marker="s",
+                color=color,
+                capsize=3,
+            )
+            default = "\n(default)" * (method == result["default"])
+            labels.append(method + default)
+        panel.set_xticks(range(len(labels)), labels, fontsize=8)
+        panel.set_xlim(-0.5, len(labels) - 0.5)
+        panel.set_title(name, fontsize=11)
+        panel.grid(axis="y", color="#dddddd", linewidth=0.6)
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("test accuracy [%]")
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,1 @@
+"""What is said about it: the page of results and its pictures."""

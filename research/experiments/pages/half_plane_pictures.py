@@ -1,0 +1,230 @@
+"""Pictures of half-plane bits and of the digits told apart by them."""
+
+import math
+
+import numpy as np
+
+from keras_qpsbgd.compare.report import canvas
+from research.experiments.tasks import half_planes
+
+# Tell apart with any kind of colour vision (Okabe and Ito); what they mean is
+# said by dashes and signs, too.
+YES = "#0072b2"
+NO = "#d55e00"
+
+
+def draw(images, labels, path, recipe=half_planes.DEFAULT):
+    """Draws how images become bits: a column for each.
+
+    From top to bottom: the image with the borders of its superpixels and the
+    key points; the key points, their centroid and the 16 directions; the bits.
+
+    Args:
+        images: uint8 array of shape (N, height, width); six are enough.
+        labels: N titles, as the digits.
+        path: file to write.
+        recipe: `Recipe`.
+
+    Raises:
+        ImportError: matplotlib or scikit-image is not installed.
+    """
+    _same_length(images=images, labels=labels)
+    figure = canvas.figure(max(2.4 * len(images), 4.8), 6.2)
+    axes = figure.subplots(
+        3,
+        len(images),
+        squeeze=False,
+        gridspec_kw={"height_ratios": [1, 1, 0.3]},
+    )
+    for column, (image, label) in enumerate(zip(images, labels)):
+        bits = half_planes.features(image[None], recipe=recipe)[0]
+        points = half_planes.key_points(image, recipe)
+        upper, middle, lower = axes[:, column]
+        upper.set_title(str(label))
+        _draw_superpixels(upper, image, recipe)
+        _draw_directions(middle, image, points, bits, recipe)
+        for axis in (upper, middle):
+            _draw_points(axis, points)
+        _draw_bits(lower, bits)
+    _legend(figure)
+    canvas.save(figure, path)
+
+
+def draw_classified(images, true, predicted, path, columns=10):
+    """Draws digits with the class that a network gave them.
+
+    Right ones have a blue frame and a tick; wrong ones have an orange, dashed
+    frame, a cross and the true class.
+
+    Args:
+        images: uint8 array of shape (N, height, width).
+        true: N classes.
+        predicted: N classes.
+        path: file to write.
+        columns: number of images in a row.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    _same_length(images=images, true=true, predicted=predicted)
+    columns = min(columns, len(images))
+    rows = math.ceil(len(images) / columns)
+    figure = canvas.figure(max(0.95 * columns, 3.0), 1.2 * rows + 0.4)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis in axes[len(images) :]:
+        axis.axis("off")
+    for axis, image, truth, guess in zip(axes, images, true, predicted):
+        right = truth == guess
+        color = YES if right else NO
+        text = f"\N{CHECK MARK} {guess}"
+        if not right:
+            text = f"\N{BALLOT X} {guess}, is {truth}"
+        axis.imshow(image, cmap="gray_r", vmin=0, vmax=255)
+        axis.set_title(text, color=color, fontsize=9, pad=3)
+        axis.set(xticks=[], yticks=[])
+        for spine in axis.spines.values():
+            spine.set(color=color, linewidth=2)
+            spine.set_linestyle("-" if right else (0, (3, 2)))
+    hits = int(np.sum(np.asarray(true) == np.asarray(predicted)))
+    figure.suptitle(f"{hits} of {len(images)} right", fontsize=10)
+    canvas.save(figure, path)
+
+
+def _draw_superpixels(axis, image, recipe):
+    from matplotlib.collections import LineCollection
+
+    axis.imshow(image, cmap="gray_r", vmin=0, vmax=255)
+    borders = _borders(half_planes.superpixels(image, recipe))
+    axis.add_collection(LineCollection(borders, colors="#999999", lw=0.6))
+    axis.set(xticks=[], yticks=[])
+    axis.spines[:].set(color="#999999", linewidth=0.6)
+
+
+def _borders(labels):
+    """Lines between neighbouring pixels of different superpixels."""
+    lines = [
+        [(x + 0.5, y - 0.5), (x + 0.5, y + 0.5)]
+        for y, x in np.argwhere(labels[:, 1:] != labels[:, :-1])
+    ]
+    lines += [
+        [(x - 0.5, y + 0.5), (x + 0.5, y + 0.5)]
+        for y, x in np.argwhere(labels[1:] != labels[:-1])
+    ]
+    return lines
+
+
+def _draw_directions(axis, image, points, bits, recipe):
+    height, width = image.shape
+    centre = np.array([width - 1, height - 1]) / 2
+    if len(points) and not recipe.about_frame:
+        centre = points.mean(axis=0)
+    # Longer than any point is far, so that no point is on a number.
+    distances = np.linalg.norm(points - centre, axis=1)
+    length = 1 + max(distances, default=width / 2)
+    for bit, value in enumerate(bits):
+        angle = recipe.angle * bit / len(bits)
+        ray = length * np.array([math.cos(angle), -math.sin(angle)])
+        color = YES if value > 0 else NO
+        axis.plot(
+            *zip(centre, centre + ray),
+            color=color,
+            linestyle="-" if value > 0 else (0, (2, 2)),
+            linewidth=1.4,
+            zorder=1,
+        )
+        axis.text(
+            *(centre + 1.15 * ray),
+            str(bit),
+            color=color,
+            fontsize=7,
+            ha="center",
+            va="center",
+        )
+    axis.plot(*centre, "P", color="black", markersize=7, zorder=4)
+    axis.set_aspect("equal")
+    reach = 1.25 * length
+    axis.set_xlim(centre[0] - reach, centre[0] + reach)
+    axis.set_ylim(centre[1] + reach, centre[1] - reach)
+    axis.axis("off")
+
+
+def _draw_points(axis, points):
+    axis.plot(
+        *points.T,
+        "o",
+        color="#f0e442",
+        markeredgecolor="black",
+        markersize=4.5,
+        markeredgewidth=0.8,
+        zorder=3,
+    )
+
+
+def _draw_bits(axis, bits):
+    """Two rows of squares, so that opposite bits are one over the other."""
+    half = len(bits) // 2
+    for bit, value in enumerate(bits):
+        row, column = divmod(bit, half)
+        color = YES if value > 0 else NO
+        axis.add_patch(_square(column, 1.9 * row, color))
+        axis.text(
+            column,
+            1.9 * row,
+            "+" if value > 0 else "\N{MINUS SIGN}",
+            color="white",
+            fontsize=9,
+            fontweight="bold",
+            ha="center",
+            va="center_baseline",
+        )
+        axis.text(
+            column,
+            1.9 * row - 0.75,
+            str(bit),
+            fontsize=6,
+            ha="center",
+            va="center",
+        )
+    axis.set(xlim=(-0.6, half - 0.4), ylim=(2.5, -1.1))
+    axis.set_aspect("equal")
+    axis.axis("off")
+
+
+def _square(x, y, color):
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x - 0.45, y - 0.45), 0.9, 0.9, color=color, linewidth=0)
+
+
+def _legend(figure):
+    from matplotlib.lines import Line2D
+
+    point = {"marker": "o", "color": "#f0e442", "markeredgecolor": "black"}
+    figure.legend(
+        [
+            Line2D([], [], linestyle="", **point),
+            Line2D([], [], linestyle="", marker="P", color="black"),
+            Line2D([], [], color=YES),
+            Line2D([], [], color=NO, linestyle=(0, (2, 2))),
+        ],
+        [
+            "key point",
+            "centre",
+            "+1: more key points on this side",
+            "\N{MINUS SIGN}1: as many or fewer",
+        ],
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
+        fontsize=8,
+    )
+
+
+def _same_length(**arrays):
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1 or not lengths["images"]:
+        names = ", ".join(f"`{name}`" for name in arrays)
+        raise ValueError(
+            f"{names} must have the same length, at least 1. "
+            f"Received: lengths {', '.join(map(str, lengths.values()))}"
+        )

@@ -1,0 +1,1 @@
+"""What is trained: the paper's networks and data."""

@@ -1,0 +1,131 @@
+"""A graph network on the karate club."""
+
+import numpy as np
+
+from keras_qpsbgd import datasets
+from keras_qpsbgd import layers
+from keras_qpsbgd.compare.grids import grids
+from keras_qpsbgd.compare.methods import METHODS
+from keras_qpsbgd.compare.report.protocol import TEST_ACCURACY
+from keras_qpsbgd.compare.report.protocol import TRAIN_ACCURACY
+from keras_qpsbgd.compare.report.protocol import TRAIN_LOSS
+from keras_qpsbgd.compare.report.protocol import ExperimentReport
+from keras_qpsbgd.compare.report.protocol import TaskReport
+from keras_qpsbgd.compare.task import TUNING
+from keras_qpsbgd.compare.task import Split
+from keras_qpsbgd.compare.task import Task
+from keras_qpsbgd.compare.task import random
+from research.experiments.tasks import networks
+from research.experiments.tasks.graphs import node_batches
+from research.experiments.tasks.graphs import sparse_tensor
+
+NAME = "karate"
+STEPS = 150
+
+
+class Club:
+    """Karate club with the six bits of a member's number as features."""
+
+    def __init__(self, data_dir):
+        del data_dir
+        graph = datasets.karate("max_modularity", train_per_class=5)
+        a = layers.BinaryGraphConv.preprocess(graph.a)
+        self.inputs = (graph.x.astype("float32"), sparse_tensor(a))
+        self.y = graph.y
+        self.train = np.flatnonzero(graph.train_mask)
+        self.test = np.flatnonzero(graph.test_mask)
+
+    def splits(self, seed, stage):
+        """Five members of each of four groups to train on, 14 to test.
+
+        They are the same for all seeds: among 34 members, those that one seed
+        validates on would be those that another tests on. Configurations are
+        compared with one of the five left out, whom the seed draws.
+        """
+        if stage == TUNING:
+            groups = [self.train[self.y[self.train] == k] for k in range(4)]
+            left_out = random(seed, 2).permuted(groups, axis=1)[:, 0]
+            train = np.setdiff1d(self.train, left_out)
+            parts = {"train": train, "validation": left_out}
+        else:
+            parts = {"train": self.train, "test": self.test}
+        return {
+            name: Split(self.inputs, rows, self.y)
+            for name, rows in parts.items()
+        }
+
+
+def tasks(options):
+    steps = STEPS // (5 if options.quick else 1)
+    return [
+        Task(
+            name=NAME,
+            load=Club,
+            splits=lambda source, seed, stage: source.splits(seed, stage),
+            batches=lambda seed, rows, stage: node_batches(
+                seed, rows, 1, steps, evaluate_every=3
+            ),
+            build=lambda source, weights: networks.graph_network(
+                6, 4, weights, options.output_scale, hidden=8
+            ),
+            grids=grids(
+                qp=(0.005, 0.015, 0.05, 0.15),
+                sign=(0.005, 0.015, 0.05, 0.15),
+                adam=(0.005, 0.015, 0.05, 0.15),
+                sgd=(0.3, 1.0, 3.0, 10.0),
+                prox=(10.0, 30.0),
+                bop=((0.03, 0.001), (0.03, 0.01), (0.1, 0.001), (0.1, 0.01)),
+                steps=steps,
+            ),
+            reported=(TRAIN_ACCURACY, TRAIN_LOSS),
+            tuning_seeds=20,
+            fresh_seeds=50,
+            first_seed=200,
+            host_seeds=10,
+            scale=options.scale,
+            decay=not options.paper,
+            is_graph=True,
+            cost=0.5,
+        )
+    ]
+
+
+def report(options):
+    del options
+    return ExperimentReport(
+        name=NAME,
+        title="Karate club",
+        setting=(
+            "34 members, four groups, five members of each to train on, the "
+            "other 14 to test, the same for all seeds, which draw the first "
+            "weights; binary graph convolutions 6-8-4 without an encoder; "
+            f"{STEPS} steps on all training nodes. The accuracy is that after "
+            "the evaluation (every three steps) with the best training "
+            "accuracy and, of those, the lowest training loss; curves show "
+            "every evaluation."
+        ),
+        open_choices=(
+            "Where the four groups come from is not stated: we take those of "
+            "largest modularity, since another usual labelling has a group of "
+            "four. The smallest group then has no test member.",
+            "Which five of a group are trained on is not stated: we draw them "
+            "once. Accuracies depend on that draw.",
+            "That the network has six inputs is all that is said of features: "
+            "we take the six bits of a member's number, as +1 and -1.",
+            "There are no validation nodes: configurations are compared on one "
+            "training member of each group, left out for that. On those the "
+            "iterate with the best training accuracy is better than the one "
+            "with the lowest loss, for every binary method, as the records of "
+            "the tuning runs show; this was first seen on other draws of the "
+            "members.",
+        ),
+        tasks=(
+            TaskReport(
+                name=NAME,
+                title="Karate club, 6-8-4",
+                measures=(TEST_ACCURACY, TRAIN_LOSS),
+                curves=(TEST_ACCURACY, TRAIN_LOSS),
+                paper={METHODS["native"].label: "figure only"},
+            ),
+        ),
+    )

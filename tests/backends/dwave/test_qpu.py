@@ -1,0 +1,584 @@
+"""The QPU backend on everything but the chip."""
+
+import concurrent.futures
+import pathlib
+import zipfile
+
+import dimod
+import numpy as np
+import offline
+import pytest
+import tools
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.backends.dwave import chip
+from keras_qpsbgd.backends.dwave import cost
+from keras_qpsbgd.backends.dwave import embedding
+from keras_qpsbgd.backends.dwave import mock
+from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
+
+pytestmark = pytest.mark.once
+
+
+def qubo(n, m=3, batch=24, scale=1.0):
+    rows, v = tools.rows_and_gradients(0, batch, n, m)
+    return kq.Qubo.from_rows(rows, scale * v)
+
+
+class Spy(mock.MockQPU):
+    """Keeps what it is asked."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.asked = []
+
+    def sample(self, bqm, **parameters):
+        self.asked.append((bqm, parameters))
+        return super().sample(bqm, **parameters)
+
+
+@pytest.fixture
+def spy():
+    return Spy("pegasus", shape=[4])
+
+
+# Embeddings
+
+
+@pytest.mark.parametrize(
+    "topology, dead",
+    [("pegasus", 0), ("zephyr", 0), ("pegasus", 28), ("zephyr", 223)],
+)
+def test_64_columns_of_16_inputs(topology, dead):
+    """On full chips: disjoint copies, every column answered."""
+    perfect = mock.MockQPU(topology)
+    sampler = Spy(
+        topology,
+        dead_qubits=offline.dead_qubits(perfect.nodelist, dead),
+        num_sweeps=30,
+    )
+    backend = offline.qpu(sampler, num_reads=5)
+    copies = backend.copies(16, 64)
+    assert embedding.is_disjoint(copies)
+    embedding.validate(copies, sampler.to_networkx_graph())
+    if topology == "pegasus" or not dead:
+        assert len(copies) == 64
+    problem = qubo(16, 64)
+    solution = backend.solve(problem)
+    calls = -(-64 // len(copies))
+    assert len(sampler.asked) == solution.info["calls"] == calls
+    best = kq.backends.get("exact").solve(problem).energies
+    gap = (solution.energies - best) / (problem.random_energy() - best)
+    assert gap.max() < 0.2  # a column without an answer would be near 1
+    assert solution.samples.shape == (5, 16, 64)
+
+
+def test_more_columns_than_copies(spy, monkeypatch):
+    backend = offline.qpu(spy)
+    known = backend.open().cliques
+    twelve = known.copies(4, 12)
+    assert len(twelve) == 12
+    monkeypatch.setattr(known, "copies", lambda n, m: twelve[:m])
+    problem = qubo(4, 15)
+    solution = backend.solve(problem)
+    assert len(spy.asked) == 2
+    best = kq.backends.get("exact").solve(problem).energies
+    np.testing.assert_allclose(solution.energies, best, rtol=1e-5)
+    assert solution.info["chain_break_fraction"].shape == (15,)
+
+
+def test_embedding_is_found_once(spy, monkeypatch):
+    searches = []
+    original = embedding._search
+    monkeypatch.setenv("KERAS_QPSBGD_CACHE", "")
+    monkeypatch.setattr(
+        embedding,
+        "_search",
+        lambda graph, n, *rest: searches.append(n) or original(graph, n, *rest),
+    )
+    monkeypatch.setattr(embedding.Cliques, "_load", lambda self, name: None)
+    backend = offline.qpu(spy)
+    for _ in range(3):
+        backend.solve(qubo(11))
+    assert searches.count(11) == 1
+
+
+def test_wide_layers_are_solved_by_blocks(spy):
+    backend = offline.qpu(spy, block_sweeps=2)
+    largest = backend.open().cliques.largest()
+    problem = qubo(largest + 5, m=2, batch=64)
+    size = min(64, largest)
+    assert backend.block_size_for(largest + 5) == size
+    assert backend.block_size_for(largest) == largest
+    solution = backend.solve(problem)
+    best = kq.backends.get({"name": "native", "preset": "accurate"}).solve(
+        problem
+    )
+    gap = (solution.energies - best.energies) / (
+        problem.random_energy() - best.energies
+    )
+    assert gap.max() < 0.1
+    asked = {bqm.num_variables for bqm, _ in spy.asked}
+    assert solution.info["calls"] == len(spy.asked) >= 2 and asked
+
+
+# What is asked and what comes back
+
+
+def test_parameters_pass_through(spy):
+    backend = offline.qpu(
+        spy,
+        num_reads=7,
+        annealing_time=50.0,
+        chain_strength=3.5,
+        parameters={"reduce_intersample_correlation": True},
+    )
+    backend.solve(qubo(8))
+    ((bqm, parameters),) = spy.asked
+    assert parameters == {
+        "num_reads": 7,
+        "annealing_time": 50.0,
+        "reduce_intersample_correlation": True,
+        "answer_mode": "raw",
+        "label": "keras_qpsbgd",
+    }
+    # Each column is scaled as a whole, its chains included.
+    problem = qubo(8)
+    for column, copy in enumerate(backend.copies(8, 3)):
+        chain = next(chain for chain in copy.values() if len(chain) == 2)
+        variable = list(copy.values()).index(chain)
+        field = problem.fields[variable, column] / 2  # spread over two qubits
+        scale = bqm.linear[chain[0]] / field
+        assert bqm.quadratic[chain] == pytest.approx(-3.5 * scale)
+
+
+def test_every_column_uses_the_ranges_of_the_chip(spy):
+    """A small gradient does not drown beside a large one."""
+    problem = qubo(8, m=2)
+    problem = kq.Qubo(problem.couplings, problem.fields * [1.0, 100.0])
+    backend = offline.qpu(spy)
+    backend.solve(problem)
+    ((bqm, _),) = spy.asked
+    factor = chip.scale_factor(bqm, spy.properties)
+    for copy in backend.copies(8, 2):
+        qubits = {q for chain in copy.values() for q in chain}
+        pairs = [b for e, b in bqm.quadratic.items() if qubits >= set(e)]
+        field = max(abs(bqm.linear[q]) for q in qubits)
+        used = max(field / 4.0, max(pairs) / 1.0, -min(pairs) / 2.0)
+        assert factor * used > 0.5  # 0.01 without
+
+
+def test_chain_strength_may_be_a_function(spy):
+    asked = []
+
+    def strength(bqm, embedding):
+        asked.append((bqm.num_variables, sorted(embedding)))
+        return 2.0
+
+    backend = offline.qpu(spy, chain_strength=strength)
+    found = backend.solve(qubo(6))
+    assert asked == 3 * [(6, list(range(6)))]
+    constant = offline.qpu(spy, chain_strength=2.0).solve(qubo(6))
+    np.testing.assert_array_equal(found.samples, constant.samples)
+
+
+def test_fast_anneal(spy):
+    parameters = {"fast_anneal": True}
+    backend = offline.qpu(spy, annealing_time=0.01, parameters=parameters)
+    backend.check(4, 2)
+    backend.solve(qubo(4, m=2))
+    with pytest.raises(kq.backends.BackendUnavailable, match="annealing_time"):
+        offline.qpu(spy, annealing_time=0.01).check(4, 2)
+
+
+def test_solver_without_a_cost_model(spy):
+    timing = {**spy.solver.properties["problem_timing_data"], "version": "2"}
+    spy.solver.properties["problem_timing_data"] = timing
+    spy._timing = lambda num_qubits, parameters: {
+        "qpu_access_time": 1000.0,
+        "qpu_sampling_time": 10.0,
+    }
+    backend = offline.qpu(spy)
+    backend.check(4, 2)
+    backend.solve(qubo(4, m=2))
+    assert backend.budget.charged == pytest.approx(1e-3)
+    with pytest.raises(kq.backends.BackendUnavailable, match="no budget"):
+        offline.qpu(spy, qpu_budget_seconds=1.0).check(4, 2)
+
+
+def test_fields_alone_use_the_ranges_of_the_chip(spy):
+    """One-hot inputs have no couplings; the scale must not depend on units."""
+    backend = offline.qpu(spy)
+    fields = 1e-3 * qubo(8, m=2).fields
+    solution = backend.solve(kq.Qubo(np.eye(8), fields))
+    np.testing.assert_array_equal(solution.states, np.where(fields > 0, -1, 1))
+    ((bqm, _),) = spy.asked
+    scaled = chip.scale_factor(bqm, spy.properties) * np.array(
+        [abs(bqm.linear[q]) for q in bqm.variables]
+    )
+    assert scaled.max() > 0.5
+
+
+def test_chip_too_small_without_check(spy):
+    with pytest.raises(kq.backends.BackendUnavailable, match="block_size"):
+        offline.qpu(spy, block_size=500).solve(qubo(200, m=1))
+
+
+def test_info(spy):
+    backend = offline.qpu(spy, num_reads=9)
+    solution = backend.solve(qubo(8, m=4))
+    assert solution.info["calls"] == 1
+    assert solution.info["reads"] == 9
+    assert solution.info["energies"].shape == (9, 4)
+    np.testing.assert_allclose(
+        solution.info["energies"].min(axis=0), solution.energies
+    )
+    breaks = solution.info["chain_break_fraction"]
+    assert breaks.shape == (4,) and (0 <= breaks).all() and (breaks < 1).all()
+    seconds = 1e-6 * solution.info["qpu_access_time"]
+    assert seconds == pytest.approx(backend.estimate(8, 4))
+    assert backend.budget.charged == pytest.approx(seconds)
+    # More reads take longer, on the mock as on the chip.
+    slow = offline.qpu(spy, num_reads=90).solve(qubo(8, m=4)).info
+    assert 1e-6 * slow["qpu_access_time"] > 1.2 * seconds
+
+
+def test_broken_chains_are_counted(spy):
+    weak = offline.qpu(spy, chain_strength=1e-3).solve(qubo(8))
+    strong = offline.qpu(spy).solve(qubo(8))
+    assert weak.info["chain_break_fraction"].mean() > 0.05
+    assert strong.info["chain_break_fraction"].mean() < 0.02
+
+
+def test_training_equals_exact_training(spy):
+    seed = tools.CLEAR_CUT["max"]
+    opt = tools.optimizer(backend=offline.qpu(spy))
+    found = tools.fit(tools.small_model(seed), opt, *tools.data(seed))
+    tools.assert_equal(found, tools.clear_cut_fit(seed))
+    report = opt.solver_report()
+    assert len(report.layers) == 2
+    for row in report.layers.values():
+        assert row.solves == row.calls == tools.STEPS
+        assert row.qpu_seconds > 0 and row.seconds > 0
+        assert row.retries == row.failures == row.fallbacks == 0
+        assert 0 <= row.mean_chain_breaks < 0.2
+    assert report.total.calls == len(spy.asked)
+    table = str(report).splitlines()
+    assert all(len(line) <= 80 for line in table)
+    assert table[-1].split()[:2] == ["total", str(len(spy.asked))]
+    assert report.as_dict().keys() == report.layers.keys()
+
+
+def test_warns_once_below_the_precision_of_the_chip(spy, recwarn):
+    backend = offline.qpu(spy)
+    backend.solve(qubo(8, scale=0.3))
+    assert not [w for w in recwarn if "precision" in str(w.message)]
+    for _ in range(2):
+        backend.solve(qubo(8, scale=0.002))
+    told = [w for w in recwarn if "precision" in str(w.message)]
+    assert len(told) == 1 and "kappa" in str(told[0].message)
+
+
+# Budget
+
+
+def test_budget_is_never_exceeded(spy):
+    backend = offline.qpu(spy)
+    per_call = backend.estimate(5, 3)
+    backend = offline.qpu(spy, qpu_budget_seconds=3.5 * per_call)
+    for _ in range(3):
+        backend.solve(qubo(5))
+    for _ in range(2):
+        with pytest.raises(
+            kq.backends.BudgetExceeded, match="Received: qpu_budget_seconds="
+        ):
+            backend.solve(qubo(5))
+    assert len(spy.asked) == 3
+    assert backend.budget.charged == pytest.approx(3 * per_call)
+
+
+def test_budget_is_shared_by_threads(spy):
+    per_call = offline.qpu(spy).estimate(5, 3)
+    backend = offline.qpu(spy, qpu_budget_seconds=4.5 * per_call)
+
+    def solve(_):
+        try:
+            backend.solve(qubo(5))
+        except kq.backends.BudgetExceeded:
+            return 0
+        return 1
+
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(solve, range(16))) == 4
+    assert len(spy.asked) == 4
+
+
+@pytest.mark.parametrize("policy", ["raise", "hold", "exact"])
+def test_budget_and_on_failure(spy, policy):
+    """Enough for the two layers of two steps, out of four."""
+    seed = tools.CLEAR_CUT["max"]
+    free = offline.qpu(spy)
+    step = free.estimate(5, 3) + free.estimate(3, 3)
+    backend = offline.qpu(spy, qpu_budget_seconds=2.1 * step)
+    opt = tools.optimizer(backend=backend, on_failure=policy)
+    model, (x, y) = tools.small_model(seed), tools.data(seed)
+    if policy == "raise":
+        with pytest.raises(Exception, match="SolverError.*qpu_budget_seconds"):
+            tools.fit(model, opt, x, y)
+        assert isinstance(opt.last_error, kq.backends.BudgetExceeded)
+    else:
+        with pytest.warns(UserWarning, match="qpu_budget_seconds"):
+            tools.fit(model, opt, x, y)
+    steps = tools.STEPS if policy == "exact" else 2
+    expected = tools.fit(
+        tools.small_model(seed),
+        tools.optimizer(backend="exact"),
+        x[: steps * tools.BATCH],
+        y[: steps * tools.BATCH],
+    )
+    tools.assert_equal(tools.kernels(model), expected)
+    assert len(spy.asked) == 4
+    total = opt.solver_report().total
+    assert total.calls == 4
+    # With "raise" the second layer is not tried any more.
+    refused = 1 if policy == "raise" else 4
+    assert total.failures == refused
+    assert total.fallbacks == (4 if policy == "exact" else 0)
+
+
+# Connection and secrets
+
+
+def test_choice_of_solver_and_time_outs(monkeypatch):
+    import dwave.system
+
+    asked = {}
+
+    def connect(**config):
+        asked.update(config)
+        return offline.small_chip()
+
+    monkeypatch.setattr(dwave.system, "DWaveSampler", connect)
+    DWaveBackend(solver="Advantage_x", region="eu", timeout_seconds=7).open()
+    assert asked == {
+        "solver": "Advantage_x",
+        "region": "eu",
+        "request_timeout": 7,
+        "polling_timeout": 7,
+    }
+    DWaveBackend(topology="zephyr", profile="mine").open()
+    assert asked["solver"]["topology__type"] == "zephyr"
+    assert asked["profile"] == "mine"
+
+
+def test_close(spy, monkeypatch):
+    import dwave.system
+
+    closed = []
+    monkeypatch.setattr(spy, "close", lambda: closed.append(1))
+    monkeypatch.setattr(dwave.system, "DWaveSampler", lambda **config: spy)
+    backend = DWaveBackend(num_reads=5)
+    backend.solve(qubo(3))
+    backend.close()
+    assert closed == [1]
+    backend.solve(qubo(3))  # opens anew
+    given = offline.qpu(spy)
+    given.solve(qubo(3))
+    given.close()
+    assert closed == [1]  # not ours to close
+
+
+@pytest.mark.parametrize("name", ["dwave", "leap_hybrid"])
+def test_no_token(name, monkeypatch, tmp_path):
+    monkeypatch.delenv("DWAVE_API_TOKEN", raising=False)
+    empty = tmp_path / "dwave.conf"
+    empty.write_text("[defaults]\n")
+    monkeypatch.setenv("DWAVE_CONFIG_FILE", str(empty))
+    row = {r.name: r for r in kq.backends.available()}[name]
+    assert not row.available and "dwave setup --auth" in row.missing
+    model, opt = tools.small_model(), kq.QPSBGD(backend=name)
+    message = "(?s)token.*dwave setup --auth"
+    with pytest.raises(kq.backends.BackendUnavailable, match=message):
+        tools.fit(model, opt, *tools.data())
+    # A model that was trained with it can be loaded all the same.
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.optimizer.backend.name == name
+
+
+def test_token_appears_nowhere(spy, monkeypatch, tmp_path, recwarn):
+    token = "TEST-0123456789abcdef"
+    monkeypatch.setenv("DWAVE_API_TOKEN", token)
+
+    def sample(*args, **kwargs):
+        raise ConnectionError(f"header X-Auth-Token: {token}")
+
+    spy.sample = sample
+    backend = offline.qpu(spy, retries=0)
+    opt = tools.optimizer(backend=backend, on_failure="hold")
+    model = tools.small_model()
+    tools.fit(model, opt, *tools.data())
+    path = tmp_path / "model.keras"
+    model.save(path)
+    shown = [
+        repr(backend),
+        repr(opt.get_config()),
+        str(opt.last_error),
+        str(opt.solver_report()),
+        *(str(w.message) for w in recwarn),
+    ]
+    assert any("X-Auth-Token: ***" in text for text in shown)
+    for text in shown:
+        assert token not in text
+    with zipfile.ZipFile(path) as saved:
+        for name in saved.namelist():
+            assert token.encode() not in saved.read(name)
+
+
+def test_token_is_no_argument():
+    for config in (
+        {"name": "dwave", "token": "abc-123"},
+        {"name": "gurobi", "WLSSecret": "abc-123"},
+        {"name": "dwave", "parameters": {"token": "abc-123"}},
+        {"name": "dwave", "solver": {"a": {"token": "abc-123"}}},
+    ):
+        with pytest.raises(ValueError, match="Secrets are no arg") as raised:
+            kq.QPSBGD(backend=config)
+        assert "abc-123" not in str(raised.value)
+    with pytest.raises(ValueError, match="Secrets are no arg"):
+        DWaveBackend(parameters={"token": "abc-123"})
+
+
+def test_saved_and_loaded(tmp_path):
+    backend = {
+        "name": "dwave",
+        "mock": True,
+        "topology": "zephyr",
+        "num_reads": 10,
+        "qpu_budget_seconds": 5.0,
+        "chain_strength": 2.0,
+    }
+    model = tools.small_model()
+    model.compile(tools.optimizer(backend=backend), tools.loss())
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    saved = kq.backends.serialize(loaded.optimizer.backend)
+    assert backend.items() <= saved.items()
+    with pytest.raises(ValueError, match="`chain_strength`.*Received"):
+        DWaveBackend(chain_strength=lambda bqm, embedding: 1).get_config()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"num_reads": 20_000}, "`num_reads` must be between 1 and 10000"),
+        ({"annealing_time": 3e3}, "`annealing_time`.*Received: .*3000"),
+        ({"block_size": 500}, "`block_size`.*Received: block_size=500"),
+        (
+            {"parameters": {"anneal_schedul": 1}},
+            "`parameters`.*anneal_schedule.*Received: .'anneal_schedul'",
+        ),
+        (
+            {"num_reads": 9000, "annealing_time": 1999.0},
+            "s, this solver allows 10 s.*Received: num_reads=9000",
+        ),
+    ],
+)
+def test_what_the_chip_cannot_do_is_said_before_training(
+    spy, arguments, message
+):
+    opt = kq.QPSBGD(backend=offline.qpu(spy, **arguments))
+    model = keras.Sequential(
+        [keras.layers.InputLayer((600,)), kq.layers.BinaryDense(1)]
+    )
+    model.compile(opt, "mse")
+    with pytest.raises(kq.backends.BackendUnavailable, match=message):
+        model.fit(np.ones((2, 600)), np.ones((2, 1)), verbose=0)
+    assert not spy.asked
+
+
+# The mock QPU
+
+
+def test_mock_has_the_ranges_of_a_qpu():
+    sampler = offline.small_chip()
+    a, b = sampler.edgelist[0]
+    strong = dimod.BinaryQuadraticModel({a: 100.0}, {(a, b): -30.0}, "SPIN")
+    found = sampler.sample(strong, num_reads=3)
+    np.testing.assert_allclose(found.record.energy, -130.0)
+    from dwave.cloud.exceptions import SolverFailureError
+
+    with pytest.raises(SolverFailureError, match="ranges"):
+        sampler.sample(strong, auto_scale=False)
+    with pytest.raises(SolverFailureError, match="num_reads"):
+        sampler.sample(strong, num_reads=0)
+    with pytest.raises(ValueError, match="seed"):
+        sampler.sample(strong, seed=1)
+    with pytest.raises(SolverFailureError, match="duration"):
+        sampler.sample(strong, num_reads=10_000, annealing_time=2000.0)
+    assert found.info["timing"]["qpu_access_time"] == pytest.approx(
+        1e6 * chip.access_time(sampler, 2, num_reads=3)
+    )
+    with pytest.raises(dimod.exceptions.BinaryQuadraticModelStructureError):
+        sampler.sample(dimod.BinaryQuadraticModel({-5: 1.0}, {}, "SPIN"))
+
+
+def test_scale_factor():
+    properties = {
+        "h_range": [-4.0, 4.0],
+        "j_range": [-1.0, 1.0],
+        "extended_j_range": [-2.0, 1.0],
+        "per_qubit_coupling_range": [-3.0, 3.0],
+    }
+    model = dimod.BinaryQuadraticModel
+
+    def factor(h, j):
+        return chip.scale_factor(model(h, j, "SPIN"), properties)
+
+    assert factor({0: 8.0}, {}) == 0.5
+    assert factor({0: 1.0}, {(0, 1): 0.5}) == 2.0
+    assert factor({0: 1.0}, {(0, 1): -2.0}) == 1.0
+    assert factor({}, {(0, 1): -2.0, (0, 2): -2.0}) == 0.75
+    assert factor({0: 0.0}, {}) == 1.0
+
+
+# Cost
+
+
+def test_one_call_instead_of_64():
+    backend = DWaveBackend(mock=True)
+    found = cost.layer_cost(backend, 16, 64)
+    assert (found.calls, found.copies, found.longest_chain) == (1, 64, 3)
+    assert found.one_by_one_seconds > 20 * found.seconds
+
+
+def test_cost_is_what_is_charged(spy):
+    backend = offline.qpu(spy, block_size=6, block_sweeps=1)
+    found = cost.layer_cost(backend, 11, 20)
+    backend.solve(qubo(11, 20))
+    assert len(spy.asked) == cost.calls
+    assert backend.budget.charged == pytest.approx(found.seconds, rel=0.02)
+
+
+# Leap hybrid
+
+
+def test_hybrid_gets_all_columns_in_one_call():
+    backend = offline.hybrid()
+    solution = backend.solve(qubo(6, 40))
+    server = type(backend.sampler.solver)
+    assert server.calls == solution.info["calls"] == 1
+    assert solution.info["qpu_access_time"] == 32_000
+    # Unless that is more than the solver takes.
+    backend.sampler.properties["maximum_number_of_variables"] = 100
+    assert backend.columns_per_call(6, 40) == 16
+    assert backend.solve(qubo(6, 40)).info["calls"] == 3
+    assert server.calls == 4
+
+
+def test_live_tests_are_there():
+    live = pathlib.Path(__file__).parent / "qpu"
+    assert sorted(path.name for path in live.glob("test_*.py")) == [
+        "test_leap.py"
+    ]

@@ -1,0 +1,111 @@
+"""Layers wider than their solver."""
+
+import numpy as np
+import pytest
+import tools
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.backends.host import blocks
+
+pytestmark = pytest.mark.once
+
+
+def qubo(n, m=4, batch=64, scale=1.0, kind="normal"):
+    rows, v = tools.rows_and_gradients(0, batch, n, m, kind)
+    return kq.Qubo.from_rows(rows, scale * v)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0])
+@pytest.mark.parametrize("kind", ["normal", "pm1", "sparse"])
+def test_gap_at_300_with_blocks_of_64(scale, kind):
+    problem = qubo(300, scale=scale, kind=kind)
+    best = kq.backends.get({"name": "native", "preset": "accurate"}).solve(
+        problem
+    )
+    backend = kq.backends.get(
+        {"name": "simulated_annealing", "num_sweeps": 200, "block_size": 64}
+    )
+    found = backend.solve(problem)
+    gap = (found.energies - best.energies) / (
+        problem.random_energy() - best.energies
+    )
+    assert gap.mean() <= 0.02
+    assert gap.max() <= 0.03
+
+
+def test_energy_never_rises():
+    """Not even with a solver that answers at random."""
+    problem = qubo(30, scale=0.1)
+    rng = np.random.default_rng(0)
+
+    class AtRandom(kq.backends.Backend):
+        def sample(self, part, seed):
+            shape = (1, part.num_variables, part.num_columns)
+            return rng.choice([-1, 1], shape), {}
+
+    backend = AtRandom(block_size=4)
+    start = np.where(problem.fields > 0, -1, 1)
+    previous = problem.energy(start)
+    for sweeps in range(1, 6):
+        rng = np.random.default_rng(0)
+        states, _ = blocks.solve(problem, 1, 4, backend._solve_whole, sweeps)
+        energies = problem.energy(states)
+        assert (energies <= previous + 1e-9).all()
+        previous = energies
+    assert (previous < problem.energy(start)).any()
+
+
+def test_every_block_is_the_qubo_given_the_rest():
+    """Couplings Q_AA, fields s_A + 2 Q_AB g_B: energies differ alike."""
+    problem = qubo(11, m=2)
+    parts = []
+
+    def solve_block(part, seed):
+        parts.append(part)
+        return kq.backends.get("exact").solve(part, seed)
+
+    states, _ = blocks.solve(problem, 0, 4, solve_block, 1)
+    assert sorted(part.num_variables for part in parts) == [3, 4, 4]
+    part = parts[-1]  # nothing has changed since
+    diagonal = np.diag(problem.couplings)
+    block = np.flatnonzero(np.isin(diagonal, np.diag(part.couplings)))
+    rest = np.setdiff1d(np.arange(11), block)
+    np.testing.assert_array_equal(
+        part.couplings, problem.couplings[np.ix_(block, block)]
+    )
+    outside = problem.couplings[np.ix_(block, rest)] @ states[rest]
+    np.testing.assert_allclose(part.fields, problem.fields[block] + 2 * outside)
+    best = kq.backends.get("exact").solve(part).energies
+    np.testing.assert_allclose(part.energy(states[block]), best)
+
+
+def test_calls_are_counted_and_training_works():
+    backend = kq.backends.get(
+        {"name": "simulated_annealing", "block_size": 2, "block_sweeps": 1}
+    )
+    x, y = tools.data()
+    opt = tools.optimizer(backend=backend)
+    tools.fit(tools.small_model(), opt, x, y)
+    report = opt.solver_report()
+    # 5 inputs are 3 blocks and 3 inputs are 2, of 3 columns each.
+    calls = [row.calls for row in report.layers.values()]
+    assert calls == [tools.STEPS * 9, tools.STEPS * 6]
+
+
+def test_a_failing_block_fails_the_solve():
+    made = []
+
+    class Third(kq.backends.Backend):
+        name = "third"
+
+        def sample(self, part, seed):
+            made.append(part)
+            if len(made) == 3:
+                raise kq.backends.SolverError("third")
+            shape = (1, part.num_variables, part.num_columns)
+            return np.ones(shape), {"qpu_access_time": 5.0}
+
+    with pytest.raises(kq.backends.SolverError, match="third") as raised:
+        Third(block_size=3).solve(qubo(12))
+    assert raised.value.info["calls"] == 3
+    assert raised.value.info["qpu_access_time"] == 10.0

@@ -1,0 +1,293 @@
+"""Fault injection: a QPU that fails in every way that is known.
+
+Trainings of 50 steps end in the state that `on_failure` promises, and the
+report counts what happened.
+"""
+
+import concurrent.futures
+import threading
+
+import dimod
+import numpy as np
+import offline
+import pytest
+import tools
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.backends.dwave.mock import MockQPU
+from keras_qpsbgd.backends.host import parallel
+
+pytestmark = pytest.mark.once
+
+STEPS = 50
+SEED = 45  # no step is nearly a tie, which the tests check
+
+
+def raises(error):
+    def sample(answer, chains):
+        raise error
+
+    return sample
+
+
+def raises_late(error):
+    """As remote calls do: `sample` returns, the answer does not come."""
+
+    def sample(answer, chains):
+        future = concurrent.futures.Future()
+        future.set_exception(error)
+        return dimod.SampleSet.from_future(future)
+
+    return sample
+
+
+def never_answers(answer, chains):
+    threading.Event().wait()
+
+
+def nan_energies(answer, chains):
+    answer.record.energy[:] = np.nan
+    return answer
+
+
+def wrong_labels(answer, chains):
+    return answer.relabel_variables({q: f"q{q}" for q in answer.variables})
+
+
+def broken_chains(answer, chains):
+    """The qubits of each chain disagree."""
+    position = {qubit: i for i, qubit in enumerate(answer.variables)}
+    for first, *others in chains:
+        answer.record.sample[:, position[first]] = 1
+        for qubit in others:
+            answer.record.sample[:, position[qubit]] = -1
+    return answer
+
+
+def half_the_columns(answer, chains):
+    kept = sorted(answer.variables)[: len(answer.variables) // 2]
+    samples = answer.record.sample[:, : len(kept)]
+    energies = answer.record.energy
+    return dimod.SampleSet.from_samples((samples, kept), "SPIN", energies)
+
+
+PASSES = kq.backends.TransientError
+REFUSED = kq.backends.BackendUnavailable
+FAILS = kq.backends.SolverError
+
+
+def faults():
+    """By name: what goes wrong, and what it is to us."""
+    from dwave.cloud import exceptions
+    from dwave.cloud.api import exceptions as api
+    from dwave.cloud.config.exceptions import ConfigFileReadError
+    from minorminer.utils.exceptions import MissingChainError
+
+    structure = dimod.exceptions.BinaryQuadraticModelStructureError
+    return {
+        "value": (raises(ValueError("API token not defined")), FAILS),
+        "config file": (raises(ConfigFileReadError("unreadable")), REFUSED),
+        "no network": (raises(api.RequestTimeout("no network")), PASSES),
+        "401": (raises(exceptions.SolverAuthenticationError("401")), REFUSED),
+        "403": (raises(api.ResourceAccessForbiddenError("403")), REFUSED),
+        "404": (raises(api.ResourceNotFoundError("404")), REFUSED),
+        "429": (raises(api.ResourceLimitsExceededError("429")), PASSES),
+        "500": (raises(api.InternalServerError("500")), PASSES),
+        "403 sent": (raises(exceptions.SolverError(error_code=403)), REFUSED),
+        "429 sent": (raises(exceptions.SolverError(error_code=429)), PASSES),
+        "503 sent": (raises(exceptions.SolverError(error_code=503)), PASSES),
+        "400 sent": (raises(exceptions.SolverError(error_code=400)), FAILS),
+        "no JSON": (raises(exceptions.InvalidAPIResponseError("<")), PASSES),
+        "no solver": (raises(exceptions.SolverNotFoundError("none")), REFUSED),
+        "offline": (raises(exceptions.SolverOfflineError("off")), PASSES),
+        "structure": (raises(structure("not embedded")), FAILS),
+        "no chain": (raises(MissingChainError(7)), FAILS),
+        "failure": (raises_late(exceptions.SolverFailureError("long")), FAILS),
+        "polling": (raises_late(exceptions.PollingTimeout("slow")), PASSES),
+        "cancelled": (raises_late(exceptions.CanceledFutureError()), FAILS),
+        "upload": (raises(exceptions.ProblemUploadError("lost")), PASSES),
+        "closed": (raises(exceptions.UseAfterCloseError("closed")), FAILS),
+        "connection": (raises(ConnectionError("reset")), PASSES),
+        "never answers": (never_answers, PASSES),
+        "nan energies": (nan_energies, FAILS),
+        "wrong labels": (wrong_labels, FAILS),
+        "broken chains": (broken_chains, FAILS),
+        "half the columns": (half_the_columns, FAILS),
+    }
+
+
+class Faulty(MockQPU):
+    """Call number i fails in the way `plan[i]`."""
+
+    def __init__(self, plan):
+        super().__init__("pegasus", shape=[2])
+        self.plan = plan
+        self.chains = ()
+        self.calls = 0
+
+    def sample(self, bqm, **parameters):
+        fault = self.plan.get(self.calls)
+        self.calls += 1
+        answer = super().sample(bqm, **parameters)
+        return answer if fault is None else fault(answer, self.chains)
+
+
+def data():
+    rng = np.random.default_rng(SEED)
+    x = rng.normal(size=(STEPS * 6, 5)).astype("float32")
+    return x, rng.normal(size=(STEPS * 6, 2)).astype("float32")
+
+
+def train(backend, on_failure):
+    keras.utils.set_random_seed(SEED)
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((5,)),
+            kq.layers.BinaryDense(2, use_bias=False, name="layer"),
+        ]
+    )
+    opt = kq.QPSBGD(0.05, backend=backend, on_failure=on_failure, seed=1)
+    model.compile(opt, "mse")
+    error = None
+    try:
+        model.fit(*data(), batch_size=6, shuffle=False, verbose=0)
+    except Exception as raised:
+        error = raised
+    return model.get_weights()[0], opt, error
+
+
+def faulty(plan):
+    # A time-out that no busy machine reaches by itself.
+    backend = offline.qpu(Faulty(plan), retries=2, timeout_seconds=4.0)
+    copies = backend.copies(5, 2)
+    backend.sampler.chains = [c for copy in copies for c in copy.values()]
+    return backend
+
+
+class Oracle(tools.GapBackend):
+    """Solves exactly, and fails where it is told to."""
+
+    def __init__(self, failing):
+        super().__init__()
+        self.failing = failing
+        self.steps = 0
+
+    def sample(self, qubo, seed):
+        self.steps += 1
+        if self.steps - 1 in self.failing:
+            raise kq.backends.SolverError("as told")
+        return super().sample(qubo, seed)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(parallel, "FIRST_WAIT", 0.0)
+
+
+@pytest.mark.filterwarnings("ignore:A solve failed")
+@pytest.mark.parametrize("policy", ["hold", "exact"])
+def test_one_training_with_all_faults(policy):
+    """One fault in each step from the third on; what can pass is repeated."""
+    plan, failing, call = {}, set(), 0
+    kinds = list(faults().values())
+    for step in range(STEPS):
+        if 2 <= step < 2 + len(kinds):
+            fault, kind = kinds[step - 2]
+            plan[call] = fault
+            if kind is PASSES:
+                call += 1
+            else:
+                failing.add(step)
+        call += 1
+    assert len(plan) == len(kinds)
+    retries = len(kinds) - len(failing)
+    sampler_calls = STEPS + retries
+
+    kernel, opt, error = train(faulty(plan), policy)
+    assert error is None
+    oracle = Oracle(failing if policy == "hold" else ())
+    expected, _, _ = train(oracle, "hold")
+    assert oracle.least > 1e-3  # no step was nearly a tie
+    np.testing.assert_array_equal(kernel, expected)
+
+    row = opt.solver_report().layers["layer"]
+    assert opt.backend.sampler.calls == sampler_calls
+    assert row.solves == STEPS
+    assert row.calls == sampler_calls
+    assert row.retries == retries
+    assert row.failures == len(failing)
+    assert row.fallbacks == (len(failing) if policy == "exact" else 0)
+    assert row.qpu_seconds > 0
+    assert isinstance(opt.last_error, kq.backends.SolverError)
+
+
+@pytest.fixture(scope="module")
+def after_25_steps():
+    with pytest.warns(UserWarning, match="as told"):
+        kernel, _, _ = train(Oracle(range(25, STEPS)), "hold")
+    return kernel
+
+
+@pytest.mark.parametrize("name", [n for n in faults() if n != "never answers"])
+def test_each_fault_with_raise(name, after_25_steps):
+    """For good from step 25 on: the weights are those after 25 steps."""
+    fault, kind = faults()[name]
+    plan = dict.fromkeys(range(25, 1000), fault)
+    kernel, opt, error = train(faulty(plan), "raise")
+    assert "SolverError" in str(error)
+    assert type(opt.last_error) is kind
+    row = opt.solver_report().layers["layer"]
+    assert (row.solves, row.failures) == (26, 1)
+    assert row.retries == (2 if kind is PASSES else 0)
+    assert row.calls == opt.backend.sampler.calls == 26 + row.retries
+    assert opt.iterations == 25
+    np.testing.assert_array_equal(kernel, after_25_steps)
+
+
+def test_never_waits_for_ever():
+    backend = offline.qpu(
+        Faulty(dict.fromkeys(range(9), never_answers)),
+        retries=1,
+        timeout_seconds=0.3,
+    )
+    problem = kq.Qubo.from_rows(*tools.rows_and_gradients(n=3))
+    with pytest.raises(
+        kq.backends.TransientError, match="0.3 s .`timeout_seconds`"
+    ) as raised:
+        backend.solve(problem)
+    assert raised.value.info == {"calls": 2, "retries": 1}
+    # What may have run is charged with its estimate.
+    estimate = 2 * backend.estimate(3, 3)
+    assert backend.budget.charged == pytest.approx(estimate)
+
+
+@pytest.mark.parametrize("name", ["429", "429 sent", "403", "403 sent"])
+def test_what_was_refused_is_not_charged(name):
+    sampler = Faulty(dict.fromkeys(range(9), faults()[name][0]))
+    backend = offline.qpu(sampler, retries=1)
+    with pytest.raises(faults()[name][1]):
+        backend.solve(kq.Qubo.from_rows(*tools.rows_and_gradients(n=3)))
+    assert backend.budget.charged == 0
+
+
+def test_a_useless_answer_is_charged_what_it_cost():
+    sampler = Faulty({0: nan_energies})
+    backend = offline.qpu(sampler)
+    with pytest.raises(kq.backends.SolverError, match="energies") as raised:
+        backend.solve(kq.Qubo.from_rows(*tools.rows_and_gradients(n=3)))
+    cost = 1e-6 * raised.value.info["qpu_access_time"]
+    assert cost > 0
+    assert backend.budget.charged == pytest.approx(cost)
+
+
+def test_waits_between_attempts_double(monkeypatch):
+    waits = []
+    monkeypatch.setattr(parallel, "FIRST_WAIT", 1.0)
+    monkeypatch.setattr(parallel.time, "sleep", waits.append)
+    sampler = Faulty(dict.fromkeys(range(9), faults()["500"][0]))
+    with pytest.raises(kq.backends.TransientError):
+        offline.qpu(sampler, retries=3).solve(
+            kq.Qubo.from_rows(*tools.rows_and_gradients(n=3))
+        )
+    assert waits == [1.0, 2.0, 4.0]

@@ -1,0 +1,278 @@
+"""Executors: columns and layers in parallel."""
+
+import concurrent.futures
+import multiprocessing
+import os
+import pathlib
+import pickle
+import re
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import offline
+import pytest
+import tools
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.backends.host import parallel
+
+pytestmark = pytest.mark.once
+
+ROOT = pathlib.Path(__file__).parents[3]
+ANNEALING = {"name": "simulated_annealing", "num_reads": 3, "num_sweeps": 50}
+
+
+def qubo(n=6, m=20):
+    return kq.Qubo.from_rows(*tools.rows_and_gradients(0, 12, n, m))
+
+
+class WhoAmI(kq.backends.Backend):
+    """Tells in which process, thread and copy it runs."""
+
+    name = "who_am_i"
+
+    def sample(self, qubo, seed):
+        if self._handle is None:
+            self._handle = object()
+        who = (os.getpid(), threading.get_ident(), id(self))
+        shape = (qubo.num_columns,)
+        info = {
+            name: np.full(shape, value)
+            for name, value in zip(("process", "thread", "copy"), who)
+        }
+        return np.ones((1, qubo.num_variables, qubo.num_columns)), info
+
+
+@pytest.fixture(scope="module")
+def processes():
+    with kq.backends.process_pool(2) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("config", [ANNEALING, {"name": "gurobi"}], ids=str)
+def test_processes_give_the_same_answers(config, processes):
+    problem = qubo()
+    alone = kq.backends.get(config).solve(problem, 3)
+    for tasks in (3, 16):
+        backend = kq.backends.get(
+            {**config, "executor_tasks": tasks}, executor=processes
+        )
+        together = backend.solve(problem, 3)
+        np.testing.assert_array_equal(alone.states, together.states)
+        assert together.info["calls"] == alone.info["calls"] == 20
+    if "proven_optimal" in alone.info:
+        assert together.info["proven_optimal"].shape == (20,)
+
+
+def test_training_through_processes(processes):
+    seed = tools.CLEAR_CUT["max"]
+    kernels = [
+        tools.fit(
+            tools.small_model(seed),
+            tools.optimizer(backend={**ANNEALING, "executor": executor}),
+            *tools.data(seed),
+        )
+        for executor in (None, processes)
+    ]
+    tools.assert_equal(*kernels)
+
+
+def test_workers_have_handles_of_their_own(processes):
+    backend = WhoAmI(executor=processes)
+    found = [backend.solve(qubo(m=40)).info for _ in range(3)]
+    used = np.unique(np.concatenate([info["process"] for info in found]))
+    assert os.getpid() not in used and 1 <= len(used) <= 2
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        backend = WhoAmI(executor=threads)
+        info = backend.solve(qubo(m=40)).info
+        assert id(backend) not in info["copy"]
+        copies = set(zip(info["thread"], info["copy"]))
+        assert len(copies) == len(np.unique(info["thread"]))
+    assert backend._handle is None
+
+
+def test_dask_example():
+    pytest.importorskip("distributed")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "cluster.py")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "workers: 2" in done.stdout
+    accuracy = re.search(r"^accuracy: ([\d.]+)", done.stdout, re.M)
+    assert float(accuracy[1]) > 0.75
+    total = re.search(r"^total +(\d+) .* (\d+) +(\d+) +-$", done.stdout, re.M)
+    calls_made, failures, fallbacks = map(int, total.groups())
+    assert calls_made == 5 * 8 * (16 + 2)  # one per column and step
+    assert failures == fallbacks == 0
+
+
+def test_layers_are_solved_at_the_same_time():
+    """Each layer's call waits for that of the other layer."""
+    both = threading.Barrier(2, timeout=60)
+
+    class Meets(kq.backends.Backend):
+        name = "meets"
+
+        def columns_per_call(self, num_variables, num_columns):
+            return num_columns
+
+        def sample(self, qubo, seed):
+            barriers[0].wait()
+            return np.ones((1, qubo.num_variables, qubo.num_columns)), {}
+
+        def __reduce__(self):
+            return Meets, ()
+
+    barriers = [both]
+    globals()["Meets"] = Meets
+    Meets.__qualname__ = "Meets"
+    x, y = tools.data()
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        backend = Meets(executor=threads)
+        tools.fit(tools.small_model(), tools.optimizer(backend=backend), x, y)
+    assert both.n_waiting == 0 and not both.broken
+
+
+def test_executor_is_not_saved(tmp_path):
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        backend = kq.backends.get({**ANNEALING, "executor": threads})
+        assert backend.executor is threads
+        assert "executor" not in kq.backends.serialize(backend)
+        assert "executor" not in repr(backend)
+        assert pickle.loads(pickle.dumps(backend)).executor is None
+        model = tools.small_model()
+        model.compile(tools.optimizer(backend=backend), tools.loss())
+        model.save(tmp_path / "model.keras")
+
+
+def test_any_sampler_takes_an_executor():
+    from dwave.samplers import SteepestDescentSampler
+
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        backend = kq.backends.get(SteepestDescentSampler(), executor=threads)
+        alone = kq.backends.get(SteepestDescentSampler())
+        np.testing.assert_array_equal(
+            backend.solve(qubo(), 1).states, alone.solve(qubo(), 1).states
+        )
+
+
+def test_qpu_calls_are_not_cut_smaller_by_an_executor():
+    """An executor must not turn one QPU call into eight."""
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        backend = offline.qpu(offline.small_chip(), executor=threads)
+        solution = backend.solve(qubo(4, 10))
+        assert solution.info["calls"] == 1
+        charged = 1e-6 * solution.info["qpu_access_time"]
+        assert backend.budget.charged == pytest.approx(charged)
+
+
+class Slow(kq.backends.Backend):
+    name = "slow"
+
+    def sample(self, qubo, seed):
+        time.sleep(1.0)
+        raise AssertionError("nobody waits so long")
+
+
+class Dies(kq.backends.Backend):
+    name = "dies"
+
+    def sample(self, qubo, seed):
+        os._exit(1)
+
+
+def test_workers_that_do_not_answer():
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        backend = Slow(executor=threads, timeout_seconds=0.1, retries=0)
+        with pytest.raises(
+            kq.backends.TransientError, match="0.1 s .`timeout_seconds`"
+        ):
+            backend.solve(qubo(m=1))
+
+
+@pytest.mark.parametrize("how", ["shut down", "interrupted", "waiting"])
+def test_nothing_stays_reserved(how, monkeypatch):
+    """In whatever way calls come to nothing, the budget is not spent."""
+    chip = offline.small_chip()
+    executor = concurrent.futures.ThreadPoolExecutor(1)
+    backend = offline.qpu(chip, executor=executor)
+    per_call = backend.estimate(4, 4)
+    backend = offline.qpu(
+        chip, executor=executor, qpu_budget_seconds=2.5 * per_call
+    )
+    monkeypatch.setattr(type(backend), "columns_per_call", lambda *_: 4)
+    error = kq.backends.BudgetExceeded  # at the third of three calls
+    if how == "shut down":
+        executor.shutdown()
+        error = kq.backends.SolverError
+    if how == "interrupted":
+        backend.executor, error = None, KeyboardInterrupt
+
+        def interrupt(qubo, seed):
+            raise KeyboardInterrupt
+
+        backend.sample = interrupt
+    if how == "waiting":
+        go_on = threading.Event()
+        executor.submit(go_on.wait)
+    with pytest.raises(error):
+        backend.solve(qubo(4, 12))
+    assert backend.budget._reserved == pytest.approx(0.0, abs=1e-12)
+    if how != "interrupted":  # which may have reached the QPU
+        assert backend.budget.charged == 0
+    if how == "waiting":
+        go_on.set()
+    executor.shutdown()
+
+
+def test_what_cannot_be_sent_to_workers():
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        backend = WhoAmI(executor=threads)
+        backend.connection = threading.Lock()
+        with pytest.raises(
+            kq.backends.BackendUnavailable, match="sent to the workers.*Recei"
+        ):
+            backend.check(3, 3)
+
+
+def test_workers_that_die():
+    with kq.backends.process_pool(1) as pool:
+        with pytest.raises(kq.backends.SolverError, match="workers died"):
+            Dies(executor=pool).solve(qubo(m=1))
+
+
+@pytest.mark.parametrize(
+    "make, error, message",
+    [
+        (lambda: 3, TypeError, "`executor`.*Received: executor=3"),
+        (
+            lambda: concurrent.futures.ProcessPoolExecutor(
+                1, mp_context=multiprocessing.get_context("fork")
+            ),
+            ValueError,
+            "process_pool.*Received: a ProcessPoolExecutor that forks",
+        ),
+    ],
+)
+def test_wrong_executors(make, error, message):
+    with pytest.raises(error, match=message):
+        kq.backends.get("tabu", executor=make())
+
+
+def test_graph_backends_take_no_executor():
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        with pytest.raises(ValueError, match="in the training graph"):
+            kq.backends.get({"name": "native", "executor": threads})
+
+
+def test_start_method_of_a_pool_can_be_seen():
+    """The private attribute that `check_executor` reads."""
+    with kq.backends.process_pool(1) as pool:
+        assert pool._mp_context.get_start_method() == "spawn"
+        parallel.check_executor(pool)

@@ -1,0 +1,261 @@
+"""What is shown while a solver, or a compiler, takes its time."""
+
+import concurrent.futures
+import contextlib
+import io
+import logging
+import sys
+import threading
+import time
+import types
+
+import numpy as np
+import pytest
+import tools
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import callbacks
+from keras_qpsbgd.backends.host import progress
+
+SHOWN = "Solving for "
+
+
+class Stream(io.StringIO):
+    """A stdout that is a terminal, or says so."""
+
+    encoding = "utf-8"
+
+    def __init__(self, terminal=True):
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self):
+        return self.terminal
+
+
+def wait_until(condition, seconds=5.0):
+    """Whether it came true; ends much earlier where it does."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
+
+
+class Slow(kq.backends.Backend):
+    """Takes until the line has been shown, in each of its calls."""
+
+    name = "slow"
+
+    def __init__(self, shown, fails=False):
+        super().__init__()
+        self.shown = shown
+        self.fails = fails
+        self.seen = []
+
+    def sample(self, qubo, seed):
+        progress.column()
+        self.seen.append(self.shown())
+        if self.fails:
+            raise OSError("the chip is warm")
+        return np.ones((1, qubo.num_variables, qubo.num_columns)), {}
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setattr(progress, "REFRESH", 0.02)
+    monkeypatch.setattr(callbacks, "_columns", lambda: 80)
+    monkeypatch.setenv("TERM", "xterm")
+    return Stream()
+
+
+def shown_in(stream):
+    """Waits, in each call, for a line that was written after its begin."""
+
+    def shown():
+        before = stream.getvalue().count(SHOWN)
+        return wait_until(lambda: stream.getvalue().count(SHOWN) > before)
+
+    return shown
+
+
+def fit(stream, backend, watched=True, verbose=1, **arguments):
+    """One epoch of two steps."""
+    x, y = tools.data()
+    model = tools.small_model()
+    model.compile(
+        tools.optimizer(backend=backend, **arguments),
+        tools.loss(),
+        run_eagerly=True,
+    )
+    watch = [callbacks.SolverProgress(after=0.0)] if watched else []
+    with contextlib.redirect_stdout(stream):
+        history = model.fit(
+            x[:12], y[:12], batch_size=6, verbose=verbose, callbacks=watch
+        )
+    return model, history
+
+
+def is_clean(stream):
+    """Whether the last thing done to the line was to remove it."""
+    cut = callbacks._Terminal.BELOW
+    return stream.getvalue().split(cut)[-1].startswith("\x1b8")
+
+
+def test_line_below_the_bar(terminal):
+    backend = Slow(shown_in(terminal))
+    model, history = fit(terminal, backend)
+    assert backend.seen == [True] * 4
+    text = terminal.getvalue()
+    names = [layer.name for layer in model.layers[-2:]]
+    for number, name in enumerate(names, 1):
+        line = f" s: layer {name} ({number} of 2), 1 of 3 columns\x1b8"
+        assert line in text
+    assert is_clean(terminal)
+    seconds = model.optimizer.host_progress.seconds
+    assert history.history["solver_s"] == [pytest.approx(seconds / 2)]
+    # The running bar of a narrow terminal has no room for it.
+    bars = text.split("\n")
+    assert "solver_s" not in "".join(bars[:-2])
+    assert "solver_s" in text
+
+
+@pytest.mark.once
+def test_nothing_with_verbose_0(terminal):
+    backend = Slow(lambda: time.sleep(0.1))
+    _, history = fit(terminal, backend, verbose=0)
+    assert terminal.getvalue() == ""
+    assert history.history["solver_s"][0] > 0.15
+
+
+def test_a_file_has_the_bar_alone(terminal):
+    file = Stream(terminal=False)
+    fit(file, Slow(lambda: time.sleep(0.1)))
+    assert SHOWN not in file.getvalue()
+    assert file.getvalue().count("solver_s") >= 2  # in the running bar, too
+
+
+@pytest.mark.once
+def test_notebook(terminal, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("x"))
+    fit(terminal, Slow(shown_in(terminal)))
+    assert SHOWN in terminal.getvalue()
+    assert "\x1b7" not in terminal.getvalue()
+    # Backspaces delete in a notebook: nothing is left of the lines.
+    left = []
+    for char in terminal.getvalue():
+        if char != "\b":
+            left.append(char)
+        elif left and left[-1] != "\n":
+            left.pop()
+    assert "Solving" not in "".join(left)
+    assert "solver_s" in "".join(left)
+
+
+def test_failures_leave_the_line_clean(terminal):
+    clean = []
+
+    class Warned(kq.QPSBGD):
+        def _on_error(self, *arguments):
+            clean.append(is_clean(terminal))
+            super()._on_error(*arguments)
+
+    x, y = tools.data()
+    model = tools.small_model()
+    backend = Slow(shown_in(terminal), fails=True)
+    model.compile(Warned(backend=backend), tools.loss(), run_eagerly=True)
+    watch = callbacks.SolverProgress(after=0.0)
+    with contextlib.redirect_stdout(terminal):
+        with pytest.raises(Exception, match="SolverError"):
+            model.fit(x[:6], y[:6], callbacks=[watch])
+    assert is_clean(terminal)
+    assert clean == [True]  # the second layer is not solved
+    # `fit` ended without `on_train_end`; the next one is not watched.
+    before = terminal.getvalue()
+    backend.fails, backend.shown = False, lambda: time.sleep(0.1)
+    with contextlib.redirect_stdout(terminal):
+        model.fit(x[:6], y[:6], verbose=0)
+    assert terminal.getvalue() == before
+
+
+@pytest.mark.once
+def test_line_comes_back_after_a_held_failure(terminal):
+    with pytest.warns(UserWarning, match="the chip is warm"):
+        backend = Slow(shown_in(terminal), fails=True)
+        fit(terminal, backend, on_failure="hold")
+    assert backend.seen == [True] * 4
+    assert is_clean(terminal)
+
+
+@pytest.mark.once
+def test_other_optimizers_are_left_alone(terminal):
+    x, y = tools.data()
+    model = tools.small_model()
+    model.compile("sgd", tools.loss(), run_eagerly=True)
+    watch = callbacks.SolverProgress()
+    history = model.fit(x[:6], y[:6], verbose=0, callbacks=[watch])
+    assert set(history.history) == {"loss"}
+
+
+@pytest.mark.once
+def test_layers_at_once_and_blocks(monkeypatch):
+    monkeypatch.setattr(progress, "REFRESH", 0.01)
+    texts = []
+    display = types.SimpleNamespace(
+        show=texts.append, clear=lambda: texts.append("")
+    )
+    seen = progress.HostProgress()
+    seen.watch(display)
+    both = threading.Barrier(2)
+
+    def solve(name):
+        with seen.layer(name):
+            progress.columns(1, 4)
+            both.wait()
+            assert wait_until(
+                lambda: "0 of 3 layers done, 2 of 8 columns" in str(texts)
+            )
+            both.wait()
+
+    with seen.step(3):
+        with concurrent.futures.ThreadPoolExecutor(2) as threads:
+            list(threads.map(solve, "ab"))
+        with seen.layer("c"):
+            progress.block(1, 5, 0, 4)
+            progress.columns(2, 4)
+            expected = (
+                " s: layer c (3 of 3), sweep 1 of 4, block 2 of 5, "
+                "2 of 4 columns"
+            )
+            assert wait_until(lambda: texts and texts[-1].endswith(expected))
+    assert texts[-1] == ""
+    assert (seen.begun, seen.finished) == (1, 1)
+    # The thread that looked ends when there is nothing more to see.
+    assert wait_until(lambda: not seen._watched)
+
+
+@pytest.mark.once
+def test_blocks_and_samplers_tell_their_columns():
+    sampler = kq.backends.get(
+        {"name": "simulated_annealing", "num_reads": 1, "block_size": 3}
+    )
+    rows, gradients = tools.rows_and_gradients(n=6, m=3)
+    qubo = kq.Qubo.from_rows(rows, gradients)
+    seen = progress.HostProgress()
+    with seen.step(1), seen.layer("a"):
+        sampler.solve(qubo)
+        text = str(seen._step)
+    assert "block 2 of 2" in text
+    assert "3 of 3 columns" in text
+
+
+def test_compiling_is_logged_once(caplog):
+    x, y = tools.data()
+    logger = logging.getLogger("keras_qpsbgd")
+    logger.disabled = False  # dask turns loggers off
+    with caplog.at_level(logging.INFO, "keras_qpsbgd"):
+        model = tools.small_model()
+        model.compile(tools.optimizer(), tools.loss())
+        for _ in range(2):
+            model.fit(x[:6], y[:6], verbose=0)
+    found = [r for r in caplog.records if "compiled" in r.message]
+    assert len(found) == 1 and found[0].levelno == logging.INFO

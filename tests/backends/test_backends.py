@@ -1,0 +1,526 @@
+import concurrent.futures
+import json
+import subprocess
+import sys
+import unittest
+
+import dimod
+import dimod.testing
+import numpy as np
+import offline
+import pytest
+import tensorflow as tf
+import tools
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import ops
+from keras_qpsbgd.backends import registry
+
+pytestmark = pytest.mark.once
+
+NATIVE = [
+    {"name": "native", "preset": preset}
+    for preset in ("fast", "balanced", "accurate")
+]
+GRAPH = [*NATIVE, "exact", "ridge", "sign"]
+HOST = ["simulated_annealing", "tabu", "gurobi", "dwave", "leap_hybrid"]
+ALL = [*GRAPH, *HOST]
+# Where the optimum is certain, and where a small problem is as good as solved.
+EXACT = [*NATIVE, "exact", "gurobi"]
+SURE = [*EXACT, "simulated_annealing", "dwave", "leap_hybrid"]
+
+
+def get(backend):
+    """Like `backends.get`, without a chip and without the cloud."""
+    if backend == "dwave":
+        return kq.backends.get(offline.small_qpu())
+    if backend == "leap_hybrid":
+        return kq.backends.get(offline.hybrid())
+    if backend == "tabu":  # ten restarts take 0.1 s a column
+        return kq.backends.get({"name": "tabu", "num_restarts": 0})
+    return kq.backends.get(backend)
+
+
+def qubo(n, m=3, batch=12, kind="normal", seed=0, scale=1.0):
+    rows, v = tools.rows_and_gradients(seed, batch, n, m, kind)
+    return kq.Qubo.from_rows(rows, scale * v)
+
+
+def least_energies(problem):
+    return np.array(
+        [
+            dimod.ExactSolver().sample(problem.to_bqm(column)).first.energy
+            for column in range(problem.num_columns)
+        ]
+    )
+
+
+# The common suite: what every backend must do.
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 12, 16])
+@pytest.mark.parametrize("backend", EXACT, ids=str)
+def test_small_layers_are_solved_exactly(n, backend):
+    if n == 16 and backend in NATIVE:
+        pytest.skip("the same enumeration as `exact`; benchmarks/solvers.py")
+    kinds = ["normal"] if n == 16 else ["normal", "pm1", "sparse"]
+    for kind in kinds:
+        problem = qubo(n, kind=kind, scale=0.3)
+        solution = get(backend).solve(problem)
+        bound = 1e-5 * problem.random_energy()
+        assert (solution.energies <= least_energies(problem) + bound).all()
+
+
+@pytest.mark.parametrize("backend", ALL, ids=str)
+def test_solution(backend):
+    for problem in (qubo(8, kind="sparse"), qubo(12, m=2, batch=30)):
+        solution = get(backend).solve(problem, seed=3)
+        assert solution.states.dtype == np.int8
+        assert solution.states.shape == problem.fields.shape
+        assert set(np.unique(solution.states)) <= {-1, 1}
+        np.testing.assert_allclose(
+            solution.energies, problem.energy(solution.states)
+        )
+        assert ((problem.fields * solution.states).sum(axis=0) <= 1e-9).all()
+        if backend in SURE:
+            bound = 1e-5 * problem.random_energy()
+            assert (solution.energies <= least_energies(problem) + bound).all()
+        elif backend != "sign":
+            assert (solution.energies < problem.random_energy()).all()
+        again = get(backend).solve(problem, seed=3)  # mocks repeat, too
+        np.testing.assert_array_equal(solution.states, again.states)
+
+
+@pytest.mark.parametrize("backend", ALL, ids=str)
+@pytest.mark.parametrize("n, m", [(1, 1), (1, 3), (6, 1)])
+def test_one_variable_and_one_column(backend, n, m):
+    problem = qubo(n, m)
+    solution = get(backend).solve(problem)
+    assert solution.states.shape == (n, m)
+    if backend in SURE:
+        bound = 1e-5 * problem.random_energy()
+        assert (solution.energies <= least_energies(problem) + bound).all()
+
+
+@pytest.mark.parametrize("backend", ALL, ids=str)
+def test_problems_that_say_little(backend):
+    rows, v = tools.rows_and_gradients(batch=5, n=4)
+    single = np.zeros_like(v)
+    single[2] = v[2]
+    problems = [
+        kq.Qubo.from_rows(rows, np.zeros_like(v)),  # nothing at all
+        kq.Qubo(np.cov(rows.T), np.zeros((4, 3))),  # no fields
+        kq.Qubo(np.zeros((4, 4)), v[:4]),  # no couplings
+        kq.Qubo.from_rows(rows, single),  # one row
+    ]
+    for problem in problems:
+        solution = get(backend).solve(problem)
+        assert set(np.unique(solution.states)) <= {-1, 1}
+        assert np.isfinite(solution.energies).all()
+        if backend in SURE:
+            bound = 1e-5 * problem.random_energy()
+            assert (solution.energies <= least_energies(problem) + bound).all()
+
+
+@pytest.mark.parametrize("backend", ALL, ids=str)
+def test_500_columns(backend):
+    problem = qubo(3, m=500)
+    solution = get(backend).solve(problem)
+    assert solution.states.shape == (3, 500)
+    if backend in SURE:
+        best = kq.backends.get("exact").solve(problem).energies
+        bound = 1e-5 * problem.random_energy()
+        assert (solution.energies <= best + bound).all()
+
+
+@pytest.mark.parametrize("backend", ALL, ids=str)
+def test_arrays_in_any_layout(backend):
+    problem = qubo(6, m=4)
+    strange = kq.Qubo(
+        np.repeat(problem.couplings, 2, axis=1)[:, ::2],
+        np.asfortranarray(problem.fields)[::-1][::-1],
+        np.broadcast_to(problem.offset[:, None], (4, 2))[:, 0],
+    )
+    assert not strange.couplings.flags.c_contiguous
+    np.testing.assert_allclose(
+        get(backend).solve(strange).energies,
+        get(backend).solve(problem).energies,
+    )
+
+
+@pytest.mark.parametrize("backend", ALL, ids=str)
+def test_several_threads(backend):
+    backend = get(backend)
+    problems = [qubo(5, m=3, seed=seed) for seed in range(6)]
+    expected = [backend.solve(problem, 7).energies for problem in problems]
+    with concurrent.futures.ThreadPoolExecutor(3) as threads:
+        found = threads.map(lambda p: backend.solve(p, 7).energies, problems)
+    np.testing.assert_allclose(list(found), expected)
+
+
+@pytest.mark.parametrize("backend", HOST)
+def test_configuration_of_host_backends(backend):
+    config = {
+        "name": backend,
+        "executor_tasks": 4,
+        "block_size": 32,
+        "block_sweeps": 2,
+        "retries": 1,
+        "timeout_seconds": 5.0,
+    }
+    made = kq.backends.get(config)
+    saved = kq.backends.serialize(made)
+    assert config.items() <= saved.items()
+    json.dumps(saved)
+    assert kq.backends.serialize(kq.backends.get(saved)) == saved
+    for name in config.keys() - {"name"}:
+        with pytest.raises(ValueError, match=f"`{name}`.*Received: {name}=-1"):
+            kq.backends.get({**config, name: -1})
+
+
+@pytest.mark.parametrize("backend", NATIVE, ids=str)
+def test_search_is_nearly_exact_at_20(backend):
+    problem = qubo(20, m=5, batch=30)
+    best = kq.backends.get("exact").solve(problem).energies
+    found = kq.backends.get(backend).solve(problem).energies
+    gap = (found - best) / (problem.random_energy() - best)
+    assert gap.min() >= -1e-6
+    assert (
+        gap.mean()
+        < {"fast": 0.1, "balanced": 0.03, "accurate": 1e-3}[backend["preset"]]
+    )
+
+
+def _problem(q, form):
+    z, v = (
+        tf.constant(a, tf.float32) for a in (q.normalized_rows, q.row_gradients)
+    )
+    return ops.rows_problem(z, v) if form == "rows" else ops.gram_problem(z, v)
+
+
+@pytest.mark.parametrize(
+    "backend", [*NATIVE[1:], "exact", "ridge", "sign"], ids=str
+)
+def test_both_forms_and_no_xla(backend):
+    """`rows` and `gram` describe one problem; XLA changes nothing."""
+    backend = kq.backends.get(backend)
+    problem = qubo(20, batch=30)
+    seed = tf.constant([1, 2])
+    energies = {}
+    for form in ("gram", "rows"):
+        compiled = backend.solve_in_graph(_problem(problem, form), seed).numpy()
+        plain = tf.function(backend.search)(_problem(problem, form), seed)
+        plain = ops.never_ascend(
+            plain, problem.fields.astype("float32")
+        ).numpy()
+        np.testing.assert_array_equal(compiled, plain)
+        energies[form] = problem.energy(compiled)
+    if backend.name != "native":  # native sweeps over rows, flips otherwise
+        np.testing.assert_allclose(
+            energies["rows"], energies["gram"], rtol=1e-5
+        )
+
+
+def test_sweeps_agree_in_both_forms():
+    from keras_qpsbgd.backends.graph import sweeps
+
+    problem = qubo(30, batch=20)
+    seed = tf.constant([1, 2])
+    found = [
+        sweeps.cyclic_sweeps(_problem(problem, form), seed, 3).numpy()
+        for form in ("gram", "rows")
+    ]
+    np.testing.assert_array_equal(*found)
+    once = sweeps.cyclic_sweeps(_problem(problem, "rows"), seed, 1).numpy()
+    assert (problem.energy(found[0]) <= problem.energy(once) + 1e-5).all()
+
+
+def test_inactive_inputs_do_not_disturb_the_search():
+    rows, v = tools.rows_and_gradients(batch=20, n=30)
+    rows[:, ::3] = 0.0
+    small = kq.Qubo.from_rows(np.delete(rows, np.s_[::3], axis=1), v)
+    full = kq.Qubo.from_rows(rows, v)
+    best = kq.backends.get("exact").solve(small).energies
+    found = kq.backends.get(NATIVE[2]).solve(full).energies
+    np.testing.assert_allclose(found, best, rtol=1e-3)
+
+
+def test_ridge_formula():
+    problem = qubo(9)
+    n = 9
+    q = problem.couplings + 0.1 * np.trace(problem.couplings) / n * np.eye(n)
+    expected = np.sign(-np.linalg.solve(q, problem.fields) / 2)
+    solution = kq.backends.get("ridge").solve(problem)
+    np.testing.assert_array_equal(solution.states, expected)
+    zero = kq.Qubo(np.zeros((3, 3)), np.zeros((3, 1)))
+    np.testing.assert_array_equal(
+        kq.backends.get("ridge").solve(zero).states, np.ones((3, 1))
+    )
+    with pytest.raises(ValueError, match="`rho`.*Received: rho=0"):
+        kq.backends.get({"name": "ridge", "rho": 0})
+
+
+def test_sign_formula():
+    problem = qubo(9)
+    solution = kq.backends.get("sign").solve(problem)
+    np.testing.assert_array_equal(solution.states, np.sign(-problem.fields))
+
+
+def test_reads_are_kept():
+    backend = kq.backends.get({"name": "simulated_annealing", "num_reads": 4})
+    problem = qubo(12)
+    solution = backend.solve(problem)
+    assert solution.samples.shape == (4, 12, 3)
+    assert solution.sample_energies.shape == (4, 3)
+    np.testing.assert_allclose(
+        solution.energies, solution.sample_energies.min(axis=0)
+    )
+
+
+def test_any_dimod_sampler():
+    problem = qubo(8)
+    backend = kq.backends.get(dimod.ExactSolver())
+    np.testing.assert_allclose(
+        backend.solve(problem).energies, least_energies(problem)
+    )
+    with pytest.raises(ValueError, match="cannot be saved.*register"):
+        backend.get_config()
+
+
+def test_model_is_built_once_per_layer(monkeypatch):
+    built = []
+    original = kq.Qubo.to_bqm
+    monkeypatch.setattr(
+        kq.Qubo,
+        "to_bqm",
+        lambda self, c=0: built.append(c) or original(self, c),
+    )
+    problem = qubo(8, m=6)
+    kq.backends.get(dimod.ExactSolver()).solve(problem)
+    assert built == [0]
+
+
+def test_registry_lists_all_backends():
+    rows = {row.name: row for row in kq.backends.available()}
+    expected = {
+        "native",
+        "exact",
+        "ridge",
+        "sign",
+        "simulated_annealing",
+        "tabu",
+        "gurobi",
+    }
+    remote = {"dwave", "leap_hybrid"}
+    assert expected | remote <= set(rows)
+    for name in expected:
+        assert rows[name].available and not rows[name].missing
+        assert rows[name].summary
+    for name in remote:
+        assert rows[name].available or "dwave setup" in rows[name].missing
+
+
+def test_missing_package(monkeypatch):
+    monkeypatch.setattr(registry, "_is_installed", lambda name: False)
+    rows = {row.name: row for row in kq.backends.available()}
+    assert rows["native"].available
+    assert not rows["tabu"].available
+    assert "dwave.samplers" in rows["tabu"].missing
+    assert "pip install" in rows["tabu"].missing
+    with pytest.raises(kq.backends.BackendUnavailable, match="pip install"):
+        kq.QPSBGD(backend="tabu")
+
+
+def test_register_and_entry_points(monkeypatch, tmp_path):
+    class Up(kq.backends.Backend):
+        """All variables up."""
+
+        def __init__(self, reads=1):
+            self.reads = reads
+
+        def sample(self, qubo, seed):
+            shape = (self.reads, qubo.num_variables, qubo.num_columns)
+            return np.ones(shape), {"seed": seed}
+
+        def get_config(self):
+            return {"reads": self.reads}
+
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    kq.backends.register("up", Up)
+    backend = kq.backends.get({"name": "up", "reads": 2})
+    again = kq.backends.get(kq.backends.serialize(backend))
+    assert isinstance(again, Up) and again.reads == 2
+    assert kq.backends.get(backend) is backend
+    with pytest.raises(ValueError, match="exists already.*Received"):
+        kq.backends.register("native", Up)
+    with pytest.raises(TypeError, match="`backend_class`.*Received"):
+        kq.backends.register("other", int)
+    # An installed distribution's entry point.
+    info = tmp_path / "plugin-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: plugin\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[keras_qpsbgd.backends]\nplugin = my_plugin:Plugin\n"
+    )
+    (tmp_path / "my_plugin.py").write_text(
+        "import keras_qpsbgd as kq\n"
+        "class Plugin(kq.backends.get('sign').__class__):\n"
+        "    'A plug-in.'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rows = {row.name: row for row in kq.backends.available()}
+    assert rows["plugin"].available and rows["plugin"].summary == "A plug-in."
+    assert kq.backends.get("plugin").name == "plugin"
+
+
+@pytest.mark.parametrize(
+    "identifier, message",
+    [
+        ("nativ", "`backend` must be one of.*Received: backend='nativ'"),
+        (3, "`backend` must be a name.*Received: backend=3"),
+        (
+            {"name": "native", "preset": "best"},
+            "`preset`.*Received: preset='best'",
+        ),
+        (
+            {"name": "dwave", "topology": "ring"},
+            "`topology`.*Received: topology='ring'",
+        ),
+        (
+            {"name": "dwave", "topology": "zephyr", "solver": "x"},
+            "`topology` and `mock` must not.*Received: solver='x'",
+        ),
+        (
+            {"name": "dwave", "mock": True, "solver": "x"},
+            "`topology` and `mock` must not.*Received: solver='x'",
+        ),
+        ({"name": "dwave", "solver": 7}, "`solver`.*Received: solver=7"),
+        (
+            {"name": "dwave", "num_reads": 2.5},
+            "`num_reads` must be a whole number.*Received: num_reads=2.5",
+        ),
+        (
+            {"name": "dwave", "chain_strength": -1},
+            "`chain_strength`.*Received: chain_strength=-1",
+        ),
+        (
+            {"name": "dwave", "parameters": {"num_reads": 1}},
+            "`parameters`.*arguments of their own.*Received",
+        ),
+        (
+            {"name": "dwave", "num_read": 10},
+            "not take `num_read`. Did you mean `num_reads`.*Received",
+        ),
+        (
+            {"name": "dwave", "block_sizes": 10},
+            "Did you mean `block_size`.*Received",
+        ),
+        (
+            {"name": "gurobi", "work_limit": 0},
+            "`work_limit`.*Received: work_limit=0",
+        ),
+        (
+            {"name": "native", "speed": 1},
+            "does not take.*Received: {'speed': 1}",
+        ),
+    ],
+)
+def test_wrong_identifiers(identifier, message):
+    with pytest.raises(ValueError, match=message):
+        kq.QPSBGD(backend=identifier)
+
+
+class Careful(kq.backends.Backend):
+    name = "careful"
+    block_size = 4
+    retries = 0
+
+    def __init__(self, level=1):
+        super().__init__()
+        self.level = level
+
+    def get_config(self):
+        return {**super().get_config(), "level": self.level}
+
+
+def test_options_of_a_class_stay(monkeypatch):
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    kq.backends.register("careful", Careful)
+    backend = kq.backends.get("careful")
+    assert (backend.block_size, backend.retries) == (4, 0)
+    saved = kq.backends.serialize(backend)
+    assert saved == {"name": "careful", "level": 1}
+    assert kq.backends.get(saved).block_size == 4
+
+
+def test_numbers_of_numpy_are_numbers():
+    config = {"name": "dwave", "num_reads": np.int64(5)}
+    assert kq.backends.get(config).num_reads == 5
+    with pytest.raises(ValueError, match="`timeout_seconds`.*Received"):
+        kq.backends.get({"name": "tabu", "timeout_seconds": np.inf})
+    with pytest.raises(ValueError, match="It takes (?!.*options).*num_reads"):
+        kq.backends.get({"name": "tabu", "speed": 1})
+
+
+class Answers(kq.backends.Backend):
+    name = "answers"
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def sample(self, qubo, seed):
+        return self.answer, {}
+
+
+@pytest.mark.parametrize(
+    "answer, message",
+    [
+        (np.ones((1, 7, 3)), "shape"),
+        (np.ones((8, 3)), "shape"),
+        (np.ones((0, 8, 3)), "shape"),
+        (np.zeros((1, 8, 3)), r"\+1 and -1"),
+        (np.full((1, 8, 3), np.nan), r"\+1 and -1"),
+    ],
+)
+def test_wrong_answers(answer, message):
+    with pytest.raises(kq.backends.SolverError, match=f"{message}.*Received: "):
+        Answers(answer).solve(qubo(8))
+
+
+def test_ascending_answer_is_turned_round():
+    problem = qubo(8)
+    ascent = np.sign(problem.fields)[None]
+    solution = Answers(ascent).solve(problem)
+    np.testing.assert_array_equal(solution.states, -ascent[0])
+
+
+@dimod.testing.load_sampler_bqm_tests(kq.backends.as_sampler("native"))
+class TestNativeSampler(unittest.TestCase):
+    """dimod's own tests of a sampler."""
+
+
+def test_native_sampler_api():
+    sampler = kq.backends.as_sampler("native")
+    dimod.testing.assert_sampler_api(sampler)
+    bqm = dimod.generators.gnp_random_bqm(10, 0.5, "BINARY", random_state=1)
+    found = sampler.sample(bqm, num_reads=3)
+    dimod.testing.assert_response_energies(found, bqm)
+    assert len(found) == 3
+    best = dimod.ExactSolver().sample(bqm).first.energy
+    np.testing.assert_allclose(found.first.energy, best)
+
+
+def test_import_needs_no_solver():
+    code = (
+        "import sys, tensorflow\n"
+        "before = set(sys.modules)  # TensorFlow imports what it finds\n"
+        "import keras_qpsbgd\n"
+        "heavy = ('dwave', 'gurobipy', 'spektral', 'sklearn', 'matplotlib',\n"
+        "         'distributed', 'keras_qpsbgd.cli')\n"
+        "loaded = set(sys.modules) - before\n"
+        "print([name for name in heavy if name in loaded])\n"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert output.stdout.strip() == "[]"

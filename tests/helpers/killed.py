@@ -1,0 +1,146 @@
+"""What `test_kills.py` runs in processes of its own, and kills.
+
+Every function says by an empty file `started` that it is about to write.
+"""
+
+import itertools
+import os
+import pathlib
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.backends.dwave.embedding import Cliques
+from keras_qpsbgd.compare import checkpoint
+from keras_qpsbgd.compare import records
+from keras_qpsbgd.datasets import files
+from research.experiments import reproduce
+from research.experiments.options import Options
+
+EPOCHS = 12
+PLACE = "adult/a1a"
+
+
+class Started(keras.callbacks.Callback):
+    def __init__(self, folder):
+        super().__init__()
+        self._folder = folder
+
+    def on_train_begin(self, logs=None):
+        (self._folder / "started").touch()
+
+
+def train(folder, optimizer="qpsbgd", callback="ours", **arguments):
+    """Trains, and writes all variables to `weights.npz`."""
+    folder = pathlib.Path(folder)
+    # The kills are to come while it trains, whatever else the machine does.
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((8,)),
+            kq.layers.BinaryDense(300),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(200),
+            keras.layers.Dense(1),
+        ]
+    )
+    if optimizer == "qpsbgd":
+        optimizer = kq.optimizers.QPSBGD(0.01, real_optimizer="adam", seed=1)
+    model.compile(optimizer, "mse")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(64, 8)).astype("float32")
+    y = x[:, :1] * x[:, 1:2]
+    backups = {
+        "ours": kq.callbacks.BackupAndRestore,
+        "keras": keras.callbacks.BackupAndRestore,
+    }
+    backup = backups[callback](str(folder / "backup"), **arguments)
+    model.fit(
+        x,
+        y,
+        batch_size=8,
+        epochs=EPOCHS,
+        shuffle=False,
+        verbose=0,
+        callbacks=[Started(folder), backup],
+    )
+    variables = model.optimizer.variables
+    if callable(variables):  # legacy Keras
+        variables = variables()
+    arrays = [*model.get_weights(), *map(np.array, variables)]
+    np.savez(folder / "part.npz", *arrays)
+    os.replace(folder / "part.npz", folder / "weights.npz")
+
+
+def store_embeddings(folder, graph, copies):
+    """Writes the same list again and again, as two commands at once do."""
+    pathlib.Path(folder, "started").touch()
+    known = Cliques(graph, folder)
+    for count in itertools.cycle(range(1, len(copies) + 1)):
+        known._store(12, copies[:count], count == len(copies))
+
+
+def download(folder, source, remove):
+    """Downloads a file again and again, into an empty folder or over itself."""
+    folder = pathlib.Path(folder)
+    files.SOURCES[PLACE] = source
+    (folder / "started").touch()
+    while True:
+        if remove:
+            (folder / PLACE).unlink(missing_ok=True)
+            files.find(PLACE, (), folder, download=True)
+        else:
+            files._download(PLACE, folder)
+
+
+class Value:
+    """A variable as far as `Checkpoint` knows one."""
+
+    def __init__(self, value):
+        self.value = np.full(10**4, value)
+
+    def numpy(self):
+        return self.value
+
+    def assign(self, value):
+        self.value = value
+
+
+def record(seed):
+    return {
+        "task": "t",
+        "method": "m",
+        "stage": "fresh",
+        "configuration": {},
+        "seed": seed,
+        "curves": {"epoch": list(range(2000))},
+        "result": {},
+    }
+
+
+def make_runs(folder):
+    """Goes on with the runs of a folder, of one evaluation each."""
+    checkpoint.EVERY_SECONDS = 0.0
+    folder = pathlib.Path(folder)
+    path = records.path_of(folder, "t", "m")
+    (folder / "started").touch()
+    for seed in itertools.count(len(records.read(folder))):
+        kept = checkpoint.Checkpoint(path.with_suffix(".npz"), {})
+        kept.save([Value(seed)] * 3, {"epoch": [seed]}, seed)
+        records.append(path, record(seed))
+        reproduce._write_settings(folder, Options())
+        reproduce._write_meta(folder, "command")
+
+
+def hold_the_lock(folder):
+    folder = pathlib.Path(folder)
+    with reproduce._locked([folder / "experiment"]):
+        (folder / "started").touch()
+        time.sleep(600)

@@ -1,0 +1,251 @@
+"""A solver that fails ends in the state that its policy promises."""
+
+import concurrent.futures
+import warnings
+
+import numpy as np
+import pytest
+import tools
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.backends.host import parallel
+
+
+class Failing(kq.backends.Backend):
+    """Fails on some calls, or answers badly."""
+
+    name = "failing"
+
+    def __init__(self, how, on=(2,)):
+        self.how = how
+        self.on = on
+        self.calls = 0
+        self.inner = tools.GapBackend()
+
+    def sample(self, qubo, seed):
+        call = self.calls
+        self.calls += 1
+        samples, info = self.inner.sample(qubo, seed)
+        if call not in self.on:
+            return samples, info
+        if self.how == "raises":
+            raise OSError("the chip is warm")
+        if self.how == "shape":
+            return samples[:, :-1], info
+        return 0.5 * samples, info
+
+
+MESSAGES = {
+    "raises": "the chip is warm",
+    "shape": "samples of shape",
+    "values": "states of .1 and -1",
+}
+
+
+@pytest.mark.parametrize(
+    "how, mode",
+    [*((how, {}) for how in MESSAGES), ("raises", {"run_eagerly": True})],
+    ids=str,
+)
+def test_raise(how, mode):
+    x, y = tools.data()
+    model = tools.small_model()
+    opt = tools.optimizer(backend=Failing(how), real_optimizer="adam")
+    model.compile(opt, tools.loss(), **mode)
+    model.train_on_batch(x[:6], y[:6])
+    before = model.get_weights()
+    state = [np.array(v) for v in opt.variables]
+    with pytest.raises(Exception, match=f"(?s)SolverError.*{MESSAGES[how]}"):
+        model.fit(x[6:12], y[6:12], batch_size=6, verbose=0)
+    # Nothing has moved: neither kernels nor biases nor the optimizer.
+    tools.assert_equal(model.get_weights(), before)
+    tools.assert_equal([np.array(v) for v in opt.variables], state)
+    kind = OSError if how == "raises" else kq.backends.SolverError
+    assert isinstance(opt.last_error, kind)
+    # And training can go on.
+    model.fit(x[6:12], y[6:12], batch_size=6, verbose=0)
+    assert not np.array_equal(model.get_weights()[0], before[0])
+
+
+def test_raise_on_two_replicas(mirrored):
+    """All replicas stop, none waits for the others."""
+    x, y = tools.data()
+    with mirrored.scope():
+        model = tools.small_model()
+        opt = tools.optimizer(backend=Failing("raises"))
+        model.compile(opt, tools.loss())
+    model.fit(x[:6], y[:6], batch_size=6, verbose=0)
+    before = model.get_weights()
+    with pytest.raises(Exception, match="SolverError"):
+        model.fit(x[6:12], y[6:12], batch_size=6, verbose=0)
+    tools.assert_equal(model.get_weights(), before)
+    assert isinstance(opt.last_error, OSError)
+
+
+def test_hold():
+    x, y = tools.data()
+    model = tools.small_model()
+    opt = tools.optimizer(backend=Failing("raises", on=(0,)), on_failure="hold")
+    before = tools.kernels(model)
+    with pytest.warns(UserWarning, match="on_failure='hold'.*the chip is warm"):
+        found = tools.fit(model, opt, x[:6], y[:6])
+    still = [np.array_equal(a, b) for a, b in zip(before, found)]
+    assert sorted(still) == [False, True]  # one layer held, the other moved
+    assert isinstance(opt.last_error, OSError)
+
+
+def test_fallback():
+    x, y = tools.data()
+    opt = tools.optimizer(
+        backend=Failing("raises", on=range(100)), on_failure="exact"
+    )
+    with pytest.warns(UserWarning, match="on_failure='exact'"):
+        found = tools.fit(tools.small_model(), opt, x, y)
+    expected = tools.clear_cut_fit(tools.CLEAR_CUT["max"])
+    tools.assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("mode", [{}, {"run_eagerly": True}], ids=str)
+def test_fallback_that_fails_too(mode):
+    """Ends as "raise" does: both errors are named, nothing has moved."""
+    x, y = tools.data()
+    opt = tools.optimizer(
+        backend=Failing("raises", on=(2,)), on_failure=Failing("shape", on=(0,))
+    )
+    model = tools.small_model()
+    model.compile(opt, tools.loss(), **mode)
+    model.train_on_batch(x[:6], y[:6])
+    before = model.get_weights()
+    state = [np.array(v) for v in opt.variables]
+    with (
+        pytest.warns(UserWarning, match="on_failure=Failing"),
+        pytest.raises(
+            Exception, match="(?s)the chip is warm.*samples of shape"
+        ),
+    ):
+        model.fit(x[6:12], y[6:12], batch_size=6, verbose=0)
+    tools.assert_equal(model.get_weights(), before)
+    tools.assert_equal([np.array(v) for v in opt.variables], state)
+    total = opt.solver_report().total
+    assert (total.failures, total.fallbacks) == (1, 0)
+
+
+class Edits(tools.GapBackend):
+    """Changes the problem that it is given."""
+
+    def __init__(self, fails):
+        super().__init__()
+        self.fails = fails
+
+    def sample(self, qubo, seed):
+        answer = super().sample(qubo, seed)
+        for array in (qubo.fields, qubo.couplings, qubo.offset):
+            array[...] = -array
+        if self.fails:
+            raise OSError("the chip is warm")
+        return answer
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.filterwarnings("ignore:A solve failed")
+def test_backends_may_edit_the_problem(fails):
+    """Neither the choice of a read nor the fallback sees it."""
+    x, y = tools.data()
+    opt = tools.optimizer(backend=Edits(fails), on_failure="exact")
+    found = tools.fit(tools.small_model(), opt, x, y)
+    expected = tools.clear_cut_fit(tools.CLEAR_CUT["max"])
+    tools.assert_equal(found, expected)
+    rng = np.random.default_rng(0)
+    qubo = kq.Qubo.from_rows(rng.normal(size=(6, 4)), rng.normal(size=(6, 2)))
+    before = qubo.fields.copy(), qubo.couplings.copy()
+    Edits(False).solve(qubo)
+    tools.assert_equal((qubo.fields, qubo.couplings), before)
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("b\ud800"), Unspeakable()])
+def test_errors_with_odd_texts(error):
+    x, y = tools.data()
+
+    class Raises(kq.backends.Backend):
+        def sample(self, qubo, seed):
+            raise error
+
+    opt = tools.optimizer(backend=Raises(), on_failure="hold")
+    with pytest.warns(UserWarning, match=type(error).__name__):
+        tools.fit(tools.small_model(), opt, x, y)
+    assert opt.last_error is error
+    assert opt.solver_report().total.failures == 2 * tools.STEPS
+
+
+@pytest.mark.parametrize("policy", ["hold", "exact"])
+def test_warnings_name_layer_backend_and_error(policy):
+    x, y = tools.data()
+    opt = tools.optimizer(
+        backend=Failing("raises", on=range(100)), on_failure=policy
+    )
+    model = tools.small_model()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tools.fit(model, opt, x, y, epochs=2)
+    messages = [str(w.message) for w in caught]
+    for layer in model.layers:
+        wanted = (
+            f"backend `failing` failed on layer `{layer.name}`: OSError: "
+            "the chip is warm"
+        )
+        assert sum(wanted in message for message in messages) == 1, messages
+
+
+@pytest.mark.parametrize("policy", ["raise", "fallback", "hold"])
+def test_after_a_failure_no_further_layer_is_solved(policy):
+    x, y = tools.data()
+    backend = Failing("raises", on=range(100))
+    other = Failing("raises", on=range(100))
+    on_failure = other if policy == "fallback" else policy
+    model = tools.small_model()
+    opt = tools.optimizer(backend=backend, on_failure=on_failure)
+    model.compile(opt, tools.loss())
+    if policy == "hold":
+        with pytest.warns(UserWarning):
+            model.train_on_batch(x[:6], y[:6])
+        assert backend.calls == 2
+        return
+    with warnings.catch_warnings(), pytest.raises(Exception, match="warm"):
+        warnings.simplefilter("ignore")
+        model.train_on_batch(x[:6], y[:6])
+    assert (backend.calls, other.calls) == (1, int(policy == "fallback"))
+    # What was not solved is not in the report.
+    assert len(opt.solver_report().layers) == 1
+
+
+class FailsOnOne(kq.backends.Backend):
+    """Fails on layers of five inputs; others have a failure that can pass."""
+
+    name = "fails_on_one"
+    retries = 50
+
+    def sample(self, qubo, seed):
+        if qubo.num_variables == tools.INPUTS:
+            raise OSError("the chip is warm")
+        raise kq.backends.TransientError("too many requests")
+
+
+def test_layers_that_run_at_the_same_time_stop_too(monkeypatch):
+    """Their retries end; 50 of them would take for ever."""
+    x, y = tools.data()
+    monkeypatch.setattr(parallel, "FIRST_WAIT", 1e-3)
+    with concurrent.futures.ThreadPoolExecutor(2) as executor:
+        backend = FailsOnOne(executor=executor)
+        opt = tools.optimizer(backend=backend)
+        model = tools.small_model()
+        model.compile(opt, tools.loss())
+        with pytest.raises(Exception, match="the chip is warm"):
+            model.train_on_batch(x[:6], y[:6])
+    total = opt.solver_report().total
+    assert total.failures == 1
+    assert total.retries < 20

@@ -1,0 +1,145 @@
+"""Large constants and penalties do not change the answers."""
+
+import itertools
+
+import dimod
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import ops
+from keras_qpsbgd.backends.host import blocks
+
+pytestmark = pytest.mark.once
+
+EXACT = ["native", "exact"]
+SEARCHES = ["native", {"name": "native", "preset": "accurate"}]
+
+
+def model(n, seed, vartype="SPIN", offset=0.0, penalties=0):
+    """A random model; some of its couplings and fields are 1e8."""
+    rng = np.random.default_rng(seed)
+    linear = rng.normal(size=n)
+    quadratic = np.triu(rng.normal(size=(n, n)), 1)
+    for i, j in itertools.islice(zip(*np.triu_indices(n, 1)), penalties):
+        quadratic[i, j] = rng.choice([-1e8, 1e8])
+    linear[-1] += 1e8 * (penalties > 1)
+    return dimod.BinaryQuadraticModel(linear, quadratic, offset, vartype)
+
+
+def gap(bqm, states):
+    """How far above the least energy, without the offset."""
+    bqm = bqm.copy()
+    bqm.offset = 0.0
+    least = dimod.ExactSolver().sample(bqm).first.energy
+    return bqm.energy(states) - least
+
+
+@pytest.mark.parametrize("backend", EXACT)
+def test_an_offset_of_1e8(backend):
+    bqm = dimod.BinaryQuadraticModel(
+        {"a": 0.3, "b": -0.2}, {("a", "b"): 0.4}, 1e8, "SPIN"
+    )
+    found = kq.backends.as_sampler(backend).sample(bqm).first
+    assert found.sample == {"a": -1, "b": 1}
+    np.testing.assert_allclose(found.energy, 1e8 - 0.9, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", [*EXACT, "gurobi", "simulated_annealing"])
+@pytest.mark.parametrize("vartype", ["SPIN", "BINARY"])
+@pytest.mark.parametrize("offset", [1e6, -1e8, 1e12])
+def test_offsets(backend, vartype, offset):
+    sampler = kq.backends.as_sampler(backend)
+    for seed in range(5):
+        bqm = model(9, seed, vartype, offset)
+        assert gap(bqm, sampler.sample(bqm).first.sample) < 1e-6
+
+
+@pytest.mark.parametrize("backend", EXACT)
+@pytest.mark.parametrize("vartype", ["SPIN", "BINARY"])
+@pytest.mark.parametrize("penalties", [1, 5])
+def test_penalties(backend, vartype, penalties):
+    sampler = kq.backends.as_sampler(backend)
+    for n, seed in itertools.product((2, 9, 13), range(3)):
+        bqm = model(n, seed, vartype, penalties=penalties)
+        assert gap(bqm, sampler.sample(bqm).first.sample) < 1e-6
+
+
+@pytest.mark.parametrize("backend", EXACT)
+def test_a_large_diagonal_and_wide_ranges(backend):
+    rng = np.random.default_rng(0)
+    couplings = rng.normal(size=(8, 8))
+    couplings += couplings.T
+    fields = rng.normal(size=(8, 3))
+    backend = kq.backends.get(backend)
+    expected = backend.solve(kq.Qubo(couplings, fields)).states
+    shifted = kq.Qubo(couplings + 1e12 * np.eye(8), fields)
+    np.testing.assert_array_equal(backend.solve(shifted).states, expected)
+    for scale in (1e-60, 1e60):  # beyond float32
+        scaled = kq.Qubo(scale * couplings, scale * fields)
+        np.testing.assert_array_equal(backend.solve(scaled).states, expected)
+
+
+@pytest.mark.parametrize("name", ["ridge", "sign", *SEARCHES], ids=str)
+def test_other_backends_and_ranges_beyond_float32(name):
+    rng = np.random.default_rng(0)
+    rows, v = rng.normal(size=(40, 20)), rng.normal(size=(40, 3))
+    qubo = kq.Qubo.from_rows(rows, v)
+    backend = kq.backends.get(name)
+    expected = backend.solve(qubo).states
+    for scale in (2.0**-200, 2.0**200):
+        scaled = kq.Qubo(scale * qubo.couplings, scale * qubo.fields, 1e9)
+        np.testing.assert_array_equal(backend.solve(scaled).states, expected)
+
+
+@pytest.mark.parametrize("name", SEARCHES, ids=str)
+@pytest.mark.parametrize("penalties", [1, 30])
+def test_searches_end_in_a_local_optimum(name, penalties):
+    """In a problem whose small numbers float32 does not see."""
+    backend = kq.backends.get(name)
+    for seed in range(3):
+        qubo = kq.Qubo.from_bqm(model(24, seed, penalties=penalties))
+        states = backend.solve(qubo).states.astype(float)
+        forces = 2 * qubo.couplings @ states + qubo.fields
+        assert (states * forces <= 1e-6).all()
+
+
+def test_the_best_read_next_to_an_offset():
+    class Reads(kq.backends.Backend):
+        def sample(self, qubo, seed):
+            return np.array([[[1], [1]], [[-1], [1]]]), {}
+
+    fields = np.array([[1e-3], [-3e-3]])
+    solution = Reads().solve(kq.Qubo(np.zeros((2, 2)), fields, 1e16))
+    np.testing.assert_array_equal(solution.states, [[-1], [1]])
+
+
+@pytest.mark.parametrize("constant", [0.0, 1e9])
+def test_blocks_improve_next_to_a_penalty(constant):
+    """A block that holds a large coupling is still solved to the optimum."""
+    couplings = np.zeros((4, 4))
+    couplings[0, 1] = couplings[1, 0] = -1e9
+    couplings[2, 3] = couplings[3, 2] = -0.6
+    couplings += constant * np.eye(4)
+    # From the signs of the fields, the last two are better turned together.
+    qubo = kq.Qubo(couplings, np.array([[-1.0], [-1.0], [-0.2], [1.0]]))
+    solve = kq.backends.get("exact").solve
+    states, _ = blocks.solve(qubo, 0, 4, solve, 1)
+    np.testing.assert_array_equal(states[:, 0], [1, 1, -1, -1])
+
+
+def test_inputs_that_are_not_normalised():
+    """The search in the graph: rows of 1e4 make energies small."""
+    rng = np.random.default_rng(0)
+    rows = tf.constant(1e4 * rng.normal(size=(64, 10)), tf.float32)
+    v = rng.normal(size=(64, 40))
+    v = tf.constant(4 * v / np.abs(v).max(), tf.float32)
+    call = ops.normalize(rows, v, batch=64)
+    problem = ops.gram_problem(call.normalized_rows, call.row_gradients)
+    backend = kq.backends.get("exact")
+    found = backend.solve_in_graph(problem, tf.constant([0, 0])).numpy()
+    qubo = kq.Qubo(problem.couplings.numpy(), problem.fields.numpy())
+    best = backend.solve(qubo).energies
+    reach = qubo.random_energy() - best
+    assert ((qubo.energy(found) - best) / reach).max() < 1e-4

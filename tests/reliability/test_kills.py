@@ -1,0 +1,559 @@
+"""Processes that are killed, and two that write the same files at once."""
+
+import contextlib
+import functools
+import hashlib
+import json
+import multiprocessing
+import os
+import pathlib
+import random
+import time
+
+import numpy as np
+import pytest
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd import callbacks
+from keras_qpsbgd import disk
+from keras_qpsbgd.backends.dwave.embedding import Cliques
+from keras_qpsbgd.compare import checkpoint
+from keras_qpsbgd.compare import records
+from keras_qpsbgd.datasets import files
+from research.bench.training import quality
+from research.experiments import reproduce
+from research.experiments.options import Options
+from research.experiments.pages import results_page
+from research.experiments.tasks import mnist_pairs
+
+ROOT = pathlib.Path(__file__).parents[2]
+SHORT_AND_SLOW = [2, pytest.param(20, marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module")
+def start():
+    """Starts a function of `killed.py`; all end with the tests.
+
+    The server of forks has imported everything once. It has to find the
+    modules by itself.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["killed"])
+    processes = []
+
+    def start(name, folder, *arguments, **named):
+        import killed
+
+        process = context.Process(
+            target=getattr(killed, name),
+            args=(str(folder), *arguments),
+            kwargs=named,
+            daemon=True,
+        )
+        process.start()
+        processes.append(process)
+        return process
+
+    with pytest.MonkeyPatch.context() as patch:
+        paths = [str(ROOT / "tests" / "helpers"), str(ROOT)]
+        patch.setenv("PYTHONPATH", os.pathsep.join(paths))
+        yield start
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def wait_for(path, process):
+    while not path.exists():
+        assert process.is_alive()
+        time.sleep(0.001)
+    path.unlink()
+
+
+def kill(process):
+    """Kills it, which must not have failed by itself."""
+    process.kill()
+    process.join()
+    assert process.exitcode in (0, -9)
+
+
+# --- trainings ---
+
+
+def arrays_of(path):
+    with np.load(path) as file:
+        return [file[f"arr_{k}"] for k in range(len(file.files))]
+
+
+def stamps(folder):
+    """Changes with every write into a folder."""
+    found = []
+    for path, _, names in os.walk(folder):
+        for name in names:
+            # It may be gone by now.
+            with contextlib.suppress(OSError):
+                status = os.stat(os.path.join(path, name))
+                found.append((name, status.st_size, status.st_mtime_ns))
+    return sorted(found)
+
+
+class Trainings:
+    """Trainings that are killed and resumed.
+
+    Args:
+        start: see the fixture.
+        folder: an empty folder.
+        arguments: of `killed.train`.
+    """
+
+    def __init__(self, start, folder, **arguments):
+        self._start = start
+        self._folder = folder
+        self._arguments = arguments
+        self._random = random.Random(0)
+        whole = self._train("whole")
+        wait_for(folder / "whole" / "started", whole)
+        begin = time.monotonic()
+        whole.join()
+        self._seconds = time.monotonic() - begin
+        assert whole.exitcode == 0
+        self._expected = arrays_of(folder / "whole" / "weights.npz")
+
+    def _train(self, name):
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
+        return self._start("train", folder, **self._arguments)
+
+    def kill_and_resume(self, name, moment, in_write):
+        """What becomes of a training: "same", "different" or "error".
+
+        Args:
+            name: of its folder.
+            moment: when to kill it, in parts of the whole time.
+            in_write: whether to wait for the next write into the backup.
+        """
+        killed = self._train(name)
+        folder = self._folder / name
+        wait_for(folder / "started", killed)
+        end = time.monotonic() + moment * self._seconds
+        while time.monotonic() < end and killed.is_alive():
+            time.sleep(0.001)
+        if in_write:
+            before = stamps(folder / "backup")
+            while stamps(folder / "backup") == before and killed.is_alive():
+                pass
+            time.sleep(self._random.random() * 0.01)
+        kill(killed)
+        (folder / "weights.npz").unlink(missing_ok=True)
+        resumed = self._train(name)
+        resumed.join()
+        if resumed.exitcode:
+            return "error"
+        found = arrays_of(folder / "weights.npz")
+        same = len(found) == len(self._expected) and all(
+            np.array_equal(a, b) for a, b in zip(found, self._expected)
+        )
+        return "same" if same else "different"
+
+    def outcomes(self, count):
+        """Of so many, killed all over the time; every other in a write."""
+        return [
+            self.kill_and_resume(
+                str(k), (k + self._random.random()) / count, k % 2 == 0
+            )
+            for k in range(count)
+        ]
+
+
+@pytest.mark.parametrize("count", SHORT_AND_SLOW)
+def test_killed_trainings_end_alike(start, tmp_path, count):
+    """Weights and variables of the optimizer, to the bit."""
+    trainings = Trainings(start, tmp_path)
+    assert trainings.outcomes(count) == ["same"] * count
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not _keras.KERAS_3, reason="legacy Keras writes it whole")
+@pytest.mark.parametrize("double_checkpoint", [False, True])
+def test_backup_of_keras_3_is_not_whole(start, tmp_path, double_checkpoint):
+    """Why there is `callbacks.BackupAndRestore`; Adam alone has the problem.
+
+    If this fails, Keras has been repaired and the class may go.
+    """
+    trainings = Trainings(
+        start,
+        tmp_path,
+        optimizer="adam",
+        callback="keras",
+        double_checkpoint=double_checkpoint,
+    )
+    found = [trainings.kill_and_resume(str(k), 0.0, True) for k in range(5)]
+    assert "error" in found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(_keras.KERAS_3, reason="Keras 3 writes over its backup")
+def test_backup_of_legacy_keras(start, tmp_path):
+    trainings = Trainings(start, tmp_path, callback="keras")
+    assert trainings.outcomes(20) == ["same"] * 20
+
+
+class Killed(BaseException):
+    """Nothing expects it."""
+
+
+class KilledAfterWeights(keras.Sequential):
+    """Is killed when so many files of weights are written."""
+
+    left = None
+
+    def save_weights(self, *arguments, **named):
+        super().save_weights(*arguments, **named)
+        if self.left is not None:
+            self.left -= 1
+            if self.left == 0:
+                raise Killed
+
+
+class KilledInEpoch(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self._epoch, batch) == (1, 4):
+            raise Killed
+
+
+def weights_with_adam(used, left=None):
+    """Weights after four epochs of eight steps."""
+    keras.utils.set_random_seed(0)
+    model = KilledAfterWeights(
+        [keras.layers.InputLayer((8,)), keras.layers.Dense(1)]
+    )
+    model.left = left
+    model.compile("adam", "mse")
+    x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
+    model.fit(
+        x,
+        x[:, :1],
+        batch_size=8,
+        epochs=4,
+        shuffle=False,
+        verbose=0,
+        callbacks=used,
+    )
+    return model.get_weights()
+
+
+def all_equal(found, expected):
+    return all(np.array_equal(a, b) for a, b in zip(found, expected))
+
+
+@pytest.mark.skipif(not _keras.KERAS_3, reason="one file in legacy Keras")
+@pytest.mark.parametrize(
+    "callback, alike",
+    [
+        (keras.callbacks.BackupAndRestore, False),
+        (
+            functools.partial(
+                keras.callbacks.BackupAndRestore, double_checkpoint=True
+            ),
+            False,
+        ),
+        (callbacks.BackupAndRestore, True),
+    ],
+    ids=["keras", "double", "ours"],
+)
+@pytest.mark.parametrize("writes", [1, 3])
+def test_kill_between_weights_and_epoch(tmp_path, callback, alike, writes):
+    """Keras goes on from an epoch with the number of another, silently.
+
+    If this fails for Keras's own, it has been repaired.
+    """
+    expected = weights_with_adam([])
+    with pytest.raises(Killed):
+        weights_with_adam([callback(str(tmp_path / "a"))], writes)
+    found = weights_with_adam([callback(str(tmp_path / "a"))])
+    assert all_equal(found, expected) == alike
+
+
+def test_keras_does_not_go_on_within_an_epoch(tmp_path):
+    """Why `callbacks.BackupAndRestore` has no `save_freq`.
+
+    Keras 3 begins the epoch again, with the weights of its middle; legacy
+    Keras makes the steps that are left, with the first batches.
+    """
+    expected = weights_with_adam([])
+
+    def backup():
+        return keras.callbacks.BackupAndRestore(str(tmp_path / "a"), 3)
+
+    with pytest.raises(Killed):
+        weights_with_adam([backup(), KilledInEpoch()])
+    assert not all_equal(weights_with_adam([backup()]), expected)
+
+
+# --- files ---
+
+RANDOM = random.Random(0)
+FEW_AND_SLOW = [5, pytest.param(20, marks=pytest.mark.slow)]
+
+
+def kill_soon(start, name, folder, *arguments):
+    """Starts a function, and kills it while it writes."""
+    process = start(name, folder, *arguments)
+    wait_for(folder / "started", process)
+    time.sleep(RANDOM.random() * 0.1)
+    kill(process)
+    assert process.exitcode == -9
+
+
+def temporary(folder):
+    return [path for path in folder.rglob("*.tmp") if path.is_file()]
+
+
+def make_old(paths):
+    for path in paths:
+        os.utime(path, (0, 0))
+
+
+@pytest.fixture
+def embeddings():
+    lattices = pytest.importorskip("dwave.graphs")
+    pytest.importorskip("minorminer")
+    graph = lattices.pegasus_graph(3)
+    copies = Cliques(graph).copies(12)
+    assert len(copies) > 1
+    return graph, copies
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("count", FEW_AND_SLOW)
+def test_killed_embeddings(start, tmp_path, embeddings, count):
+    graph, copies = embeddings
+    for _ in range(count):
+        kill_soon(start, "store_embeddings", tmp_path, graph, copies)
+        # The first may be killed before it has written any.
+        if not list(tmp_path.glob("cliques*.json")):
+            continue
+        found, complete = Cliques(graph, tmp_path)._load(12)
+        assert found == copies[: len(found)]
+        assert complete == (len(found) == len(copies))
+    # What kills have left goes away after a day.
+    make_old(temporary(tmp_path))
+    Cliques(graph, tmp_path)._store(12, copies, True)
+    assert not temporary(tmp_path)
+
+
+@pytest.mark.once
+def test_embeddings_of_two_processes(start, tmp_path, embeddings):
+    graph, copies = embeddings
+    writers = [
+        start("store_embeddings", tmp_path, graph, copies) for _ in range(2)
+    ]
+    known = Cliques(graph, tmp_path)
+    while not list(tmp_path.glob("cliques*.json")):
+        time.sleep(0.001)
+    for _ in range(300):
+        found, complete = known._load(12)
+        assert found == copies[: len(found)]
+        assert complete == (len(found) == len(copies))
+    for writer in writers:
+        kill(writer)
+        assert writer.exitcode == -9
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch):
+    """A file that takes a while; its address and its content."""
+    origin = tmp_path / "origin"
+    content = np.random.default_rng(0).bytes(2**22)
+    origin.write_bytes(content)
+    checksum = hashlib.sha256(content).hexdigest()
+    monkeypatch.setitem(files.SOURCES, "adult/a1a", (origin.as_uri(), checksum))
+    return files.SOURCES["adult/a1a"], content
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("count", FEW_AND_SLOW)
+def test_killed_downloads(start, tmp_path, published, count):
+    source, content = published
+    folder = tmp_path / "data"
+    target = folder / "adult" / "a1a"
+    folder.mkdir()
+    for _ in range(count):
+        kill_soon(start, "download", folder, source, True)
+        assert not target.exists() or target.read_bytes() == content
+        path = files.find("adult/a1a", (), folder, download=True)
+        assert path == target and target.read_bytes() == content
+    left = [path for path in target.parent.iterdir() if path != target]
+    assert all(path.name.startswith(".download-") for path in left)
+    # What kills have left goes away after a day.
+    make_old(left)
+    target.unlink()
+    files.find("adult/a1a", (), folder, download=True)
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.once
+def test_downloads_of_two_processes(start, tmp_path, published):
+    source, content = published
+    folder = tmp_path / "data"
+    target = folder / "adult" / "a1a"
+    folder.mkdir()
+    loaders = [start("download", folder, source, False) for _ in range(2)]
+    while not target.exists():
+        assert all(loader.is_alive() for loader in loaders)
+    for _ in range(30):
+        assert target.read_bytes() == content
+        time.sleep(0.01)
+    for loader in loaders:
+        kill(loader)
+        assert loader.exitcode == -9
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("count", FEW_AND_SLOW)
+def test_killed_experiments(start, tmp_path, count):
+    """One folder, in which one process after the other is killed."""
+    import killed
+
+    path = records.path_of(tmp_path, "t", "m")
+    made = 0
+    for _ in range(count):
+        kill_soon(start, "make_runs", tmp_path)
+        runs = records.read(tmp_path)
+        assert [run["seed"] for run in runs] == list(range(len(runs)))
+        assert len(runs) >= made
+        made = len(runs)
+        values, curves = [killed.Value(-1) for _ in range(3)], {}
+        kept = checkpoint.Checkpoint(path.with_suffix(".npz"), {})
+        done = kept.restore(values, curves)
+        if path.with_suffix(".npz").exists():
+            assert made - 1 <= done <= made
+            assert curves == {"epoch": [done]}
+            assert all((value.value == done).all() for value in values)
+        reproduce._check_settings(tmp_path, Options())
+        assert records.read_meta(tmp_path).get("command") in (None, "command")
+    assert made > 0
+
+
+@pytest.mark.once
+def test_damaged_checkpoint_is_left(tmp_path, monkeypatch):
+    import killed
+
+    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
+    path = tmp_path / "a.npz"
+    kept = checkpoint.Checkpoint(path, {})
+    kept.save([killed.Value(3)], {"epoch": [3]}, 3)
+    content = path.read_bytes()
+    for damaged in (content[:-1], b"", content[:500] + b"x" + content[501:]):
+        path.write_bytes(damaged)
+        value, curves = killed.Value(-1), {"epoch": []}
+        assert kept.restore([value], curves) == 0
+        assert (value.value == -1).all() and curves == {"epoch": []}
+    path.write_bytes(content)
+    assert kept.restore([value], curves) == 3
+    assert (value.value == 3).all() and curves == {"epoch": [3]}
+
+
+@pytest.mark.once
+def test_lock_of_a_killed_command(start, tmp_path):
+    pytest.importorskip("filelock")
+    holder = start("hold_the_lock", tmp_path)
+    wait_for(tmp_path / "started", holder)
+    with pytest.raises(ValueError, match="Another command .* Received: "):
+        with reproduce._locked([tmp_path / "experiment"]):
+            pass
+    kill(holder)
+    with reproduce._locked([tmp_path / "experiment"]):
+        pass
+
+
+@pytest.mark.once
+def test_options_of_another_command_meanwhile(tmp_path, monkeypatch):
+    """It takes the folder and is done while this one prepares the data."""
+
+    @contextlib.contextmanager
+    def locked(folders):
+        for folder in folders:
+            reproduce._write_settings(folder, Options(quick=True))
+        yield
+
+    monkeypatch.setattr(reproduce, "_locked", locked)
+    with pytest.raises(ValueError, match="other options: --quick"):
+        reproduce.reproduce(["karate"], Options(methods=("native",)), tmp_path)
+    settings = json.loads((tmp_path / "karate" / "settings.json").read_text())
+    assert settings["quick"] is True
+
+
+@pytest.mark.once
+def test_files_that_are_no_json(tmp_path):
+    for name, read in (
+        ("meta.json", lambda: records.read_meta(tmp_path)),
+        (
+            "settings.json",
+            lambda: reproduce._check_settings(tmp_path, Options()),
+        ),
+    ):
+        (tmp_path / name).write_text("")
+        with pytest.raises(ValueError, match=f"{name} is not .* Received: b''"):
+            read()
+
+
+@pytest.mark.once
+def test_second_kill_leaves_the_trainings_of_a_benchmark(tmp_path, monkeypatch):
+    """Not even for a moment is there less than the whole lines."""
+    path = tmp_path / "bench-quality.jsonl"
+    line = json.dumps({"job": {"seed": 1}, "result": 2}) + "\n"
+    path.write_text(line + line[:9])
+    monkeypatch.setattr(os, "truncate", lambda *_: None)
+    quality.Runs(path)
+    assert path.read_text() == line + line[:9]
+    monkeypatch.undo()
+    assert quality.Runs(path).make([{"seed": 1}], None) == [2]
+    assert path.read_text() == line
+
+
+def write_checkpoint(folder):
+    checkpoint.Checkpoint(folder / "a.npz", {}).save([], {}, 1)
+
+
+WRITERS = {
+    "text": lambda folder: disk.write(folder / "a", "new"),
+    "sealed": lambda folder: disk.write_sealed(folder / "a", b"new"),
+    "settings": lambda folder: reproduce._write_settings(folder, Options()),
+    "meta": lambda folder: reproduce._write_meta(folder, "command"),
+    "checkpoint": write_checkpoint,
+    "features": lambda _: mnist_pairs.cached_features(np.zeros((1, 28, 28))),
+    "page": lambda folder: results_page.write(folder, ()),
+}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("last", ["fsync", "replace"])
+@pytest.mark.parametrize("name", WRITERS)
+def test_old_file_stays_until_the_new_one_is_whole(
+    tmp_path, monkeypatch, name, last
+):
+    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
+    monkeypatch.setenv("KERAS_QPSBGD_CACHE", str(tmp_path))
+    monkeypatch.setattr(
+        mnist_pairs.half_planes, "features", lambda images: images[:, 0]
+    )
+    WRITERS[name](tmp_path)
+    (path,) = tmp_path.iterdir()
+    content = path.read_bytes()
+    if name == "features":  # which are not written twice
+        content = content[:-1]
+        path.write_bytes(content)
+
+    def fail(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, last, fail)
+    with pytest.raises(OSError, match="no space"):
+        WRITERS[name](tmp_path)
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]

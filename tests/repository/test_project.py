@@ -1,0 +1,122 @@
+"""The repository itself: floors, style, README, wheel."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+pytestmark = pytest.mark.once
+
+ROOT = pathlib.Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "keras_qpsbgd").rglob("*.py"))
+
+
+def run(*arguments, cwd=ROOT):
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_imports_go_down_the_floors():
+    from importlinter.cli import lint_imports
+
+    assert lint_imports(config_filename=str(ROOT / "pyproject.toml")) == 0
+
+
+def test_style():
+    for command in (["check", "."], ["format", "--check", "."]):
+        done = run("ruff", *command)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.name)
+def test_keras_comes_from_tensorflow(path):
+    text = path.read_text()
+    assert not re.search(r"^\s*(import keras\b|from keras\b)", text, re.M)
+    if path.name not in ("__init__.py", "__main__.py"):
+        assert text.startswith(('"""', 'r"""')), "a module docstring"
+
+
+def test_readme_commands():
+    readme = (ROOT / "README.md").read_text()
+    commands = re.findall(r"^python -m pip install .*$", readme, re.M)
+    assert len(commands) == 2
+    assert commands[0].endswith("python -m keras_qpsbgd demo")
+    assert commands[1].endswith("python -m pytest -n 2")
+    # On the first screen.
+    assert readme.index(commands[1]) < 2000
+
+
+def test_quickstart_is_short_and_runs(tmp_path):
+    path = ROOT / "examples" / "quickstart.py"
+    assert len(path.read_text().splitlines()) < 40
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    accuracy = float(
+        re.search(r"test accuracy: ([\d.]+)", done.stdout).group(1)
+    )
+    assert accuracy > 0.85
+
+
+def test_annealer_example(tmp_path):
+    path = ROOT / "examples" / "annealer.py"
+    environment = {**os.environ, "DWAVE_CONFIG_FILE": os.devnull}
+    environment.pop("DWAVE_API_TOKEN", None)  # no QPU time for tests
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "mock QPU" in done.stdout
+    accuracy = re.search(r"test accuracy: ([\d.]+)", done.stdout)[1]
+    assert float(accuracy) > 0.85
+    total = re.search(r"^total +(\d+)", done.stdout, re.M)[1]
+    assert int(total) == 2 * 90  # one call per layer and step
+
+
+def test_custom_loop_example(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "custom_loop.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "not updated" not in done.stderr
+    accuracy = re.search(r"new points: ([\d.]+)", done.stdout)[1]
+    assert float(accuracy) > 0.9
+
+
+def test_wheel_contains_the_package_alone(tmp_path):
+    done = run(
+        "pip",
+        "wheel",
+        ".",
+        "--no-deps",
+        "--quiet",
+        "--wheel-dir",
+        str(tmp_path),
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {t for t in tops if not t.endswith(".dist-info")} == {"keras_qpsbgd"}
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    built = {n for n in names if n.startswith("keras_qpsbgd/")}
+    assert built == {str(path.relative_to(ROOT)) for path in SOURCES}

@@ -1,0 +1,404 @@
+"""The suites `solver`, `accuracy-per-second` and `quality`."""
+
+import itertools
+import types
+
+import numpy as np
+import pytest
+import scipy.sparse
+import tensorflow as tf
+
+from research.bench.options import Options
+from research.bench.solvers import instances
+from research.bench.solvers import rivals
+from research.bench.solvers import solver
+from research.bench.solvers import sphere_decoder
+from research.bench.training import accuracy
+from research.bench.training import cora
+from research.bench.training import quality
+from research.bench.training import tasks
+
+pytestmark = pytest.mark.once
+
+
+def fits(text):
+    return all(len(line) <= 80 for line in text.splitlines())
+
+
+# Instances and the oracle
+
+
+def test_instances_are_repeatable_and_of_their_kind():
+    cells = (*instances.CELLS, *instances.PLANTED_CELLS)
+    for cell in cells:
+        one, same, other = (
+            instances.Instance.of_cell(cell, 20, 3, seed) for seed in (1, 1, 2)
+        )
+        np.testing.assert_array_equal(one.qubo.fields, same.qubo.fields)
+        assert (one.qubo.fields != other.qubo.fields).any()
+        z = one.rows_problem.normalized_rows.numpy()
+        assert z.shape == (cell.batch, 20)
+        if cell.kind == "pm1":
+            np.testing.assert_allclose(np.abs(z), 1 / 20)
+        elif cell.kind == "sparse":
+            assert (z >= 0).all() and 0.03 < (z > 0).mean() < 0.2
+        # Rows and couplings are the same problem.
+        np.testing.assert_allclose(one.qubo.couplings, z.T @ z, atol=1e-6)
+        problem, qubo = one.first(2)
+        assert problem.fields.shape == qubo.fields.shape == (20, 2)
+    with pytest.raises(ValueError, match="`kind` .* Received: pm2"):
+        instances.Instance("pm2", 4, 4, 1, 0.1, 0)
+
+
+def test_planted_gradients_hide_a_state():
+    # Without noise its energy is zero.
+    instance = instances.Instance("htanh", 16, 8, 2, 0.0, 0, planted=True)
+    states = sphere_decoder.enumerate_states(instance.qubo)
+    np.testing.assert_allclose(instance.qubo.energy(states), 0, atol=1e-5)
+    other = instances.Instance("htanh", 16, 8, 2, 0.1, 0)
+    assert (other.qubo.energy(states) > 0.01).all()
+
+
+def test_form_is_that_of_training():
+    wide = instances.Instance("pm1", 4, 257, 2, 0.1, 0)
+    assert wide.trained_problem.couplings is None
+    narrow = instances.Instance("pm1", 4, 256, 2, 0.1, 0)
+    assert narrow.trained_problem.couplings is not None
+
+
+def test_enumeration():
+    qubo = instances.Instance("htanh", 16, 5, 3, 0.1, 0).qubo
+    energies = [
+        qubo.energy(np.repeat(np.array(state)[:, None], 3, 1))
+        for state in itertools.product((-1, 1), repeat=5)
+    ]
+    found = sphere_decoder.enumerate_states(qubo)
+    np.testing.assert_allclose(qubo.energy(found), np.min(energies, axis=0))
+
+
+@pytest.mark.parametrize("batch", [4, 16, 64])
+@pytest.mark.parametrize("part", [2**15, 7])
+def test_decoder_is_exact(batch, part, monkeypatch):
+    """From a bad start; with fewer rows than inputs; part by part."""
+    monkeypatch.setattr(sphere_decoder, "PART", part)
+    for seed, kind in enumerate(instances.KINDS):
+        for planted in (False, True):
+            qubo = instances.Instance(
+                kind, batch, 12, 3, 0.1, seed, planted
+            ).qubo
+            start = np.ones((12, 3))
+            found = sphere_decoder.decode(qubo, start)
+            assert set(np.unique(found)) <= {-1, 1}
+            best = qubo.energy(sphere_decoder.enumerate_states(qubo))
+            excess = (qubo.energy(found) - best) / qubo.random_energy()
+            np.testing.assert_allclose(excess, 0, atol=1e-7)
+            assert (qubo.energy(start) > best + 1e-3).any()
+
+
+def test_decoder_keeps_an_optimum_and_inactive_inputs():
+    qubo = instances.Instance("sparse", 4, 12, 2, 0.1, 0).qubo
+    inactive = np.diag(qubo.couplings) == 0
+    assert inactive.any()
+    best = sphere_decoder.enumerate_states(qubo)
+    best[inactive] = [[1, -1]] * inactive.sum()
+    np.testing.assert_array_equal(sphere_decoder.decode(qubo, best), best)
+
+
+# Solvers
+
+
+class Slow(rivals.Rival):
+    """Ascends; each column takes 2 s of a made-up clock, each layer 3."""
+
+    package = "numpy"
+    num_columns = {0: 16, 128: 4, 256: 1}
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def prepare(self, qubo):
+        self.clock.now += 3
+        return "prepared"
+
+    def solve(self, prepared, qubo, column):
+        assert prepared == "prepared"
+        self.clock.now += 2
+        return np.where(qubo.fields[:, column] > 0, 1, -1)
+
+
+def test_rivals_are_scaled_to_all_columns(monkeypatch):
+    clock = types.SimpleNamespace(now=0.0)
+    clock.process_time = lambda: clock.now
+    monkeypatch.setattr(rivals, "time", clock)
+    qubo = instances.Instance("htanh", 16, 6, 10, 0.1, 0).qubo
+    rival = Slow(clock)
+    states, seconds = rival.run(qubo, 4)
+    assert clock.now == 3 + 4 * 2
+    assert seconds == 3 + 10 * 2
+    # Turned round.
+    np.testing.assert_array_equal(states, -np.sign(qubo.fields[:, :4]))
+    assert rival.is_installed()
+    cell = instances.CELLS[0]
+    counts = [rival.columns_for(n, cell) for n in (16, 128, 256, 784)]
+    assert counts == [16, 16, 4, 1]
+
+
+def test_rivals_know_their_limits():
+    by_name = {rival.name: rival for rival in rivals.RIVALS}
+    cell = instances.CELLS[0]
+    assert by_name["Gurobi"].columns_for(200, cell) > 0
+    assert by_name["Gurobi"].columns_for(201, cell) == 0
+    most = [by_name["SA 100"].columns_for(784, c) for c in solver.CELLS]
+    assert sum(most) == 1
+    for rival in rivals.RIVALS:
+        assert all(rival.columns_for(n, cell) <= 4 for n in (256, 784))
+
+
+def test_solver_is_measured():
+    options = Options(quick=True, only=("n=16", "sign", "descent"))
+    result = solver.measure(options)
+    assert len(result["layers"]) == len(instances.CELLS)
+    for layer in result["layers"]:
+        assert layer["optimum"] == "exact"
+        sign, descent = layer["solvers"]["sign"], layer["solvers"]["descent"]
+        assert 0 <= descent["gap"] < sign["gap"]
+        assert sign["seconds"] > 0 and descent["columns"] == 4
+    text = solver.table({1: result})
+    assert fits(text) and "n = 16" in text
+    ((passed, _),) = solver.verdicts({1: result})
+    assert passed is None  # not enough for a verdict
+
+
+def solver_result(gap, seconds, found):
+    names = [*solver._ours(), *(rival.name for rival in rivals.RIVALS)]
+    layers = []
+    for n, cell in itertools.product(solver.SIZES, solver.CELLS):
+        row = {"gap": 0.0123, "seconds": 123.4, "columns": 4}
+        rows = {name: dict(row) for name in names}
+        rows["accurate"] |= {"gap": gap, "seconds": seconds}
+        if n > 200:
+            del rows["Gurobi"]
+        layers.append(
+            {
+                "n": n,
+                "m": solver.SIZES[n],
+                "batch": cell.batch,
+                "kind": cell.name,
+                "optimum": "best known",
+                "solvers": rows,
+            }
+        )
+    counts = [
+        {"batch": 16, "kind": "pm1", "columns": 200, "found": 200, "worst": 0},
+        {
+            "batch": 16,
+            "kind": "pm1",
+            "columns": 200,
+            "found": found,
+            "worst": 1,
+        },
+    ]
+    return {
+        "names": names,
+        "missing": ["some"],
+        "layers": layers,
+        "optimum": counts,
+    }
+
+
+def test_solver_table_and_verdicts(tmp_path):
+    good = {1: solver_result(0.0123, 123.4 / 150, 198)}
+    text = solver.table(good)
+    assert fits(text)
+    assert (
+        "123.0" in text and "123,400" in text and "Not installed: some" in text
+    )
+    verdicts = solver.verdicts(good)
+    assert [passed for passed, _ in verdicts] == [True] * 3
+    assert "least 150 (>= 150)" in verdicts[1][1] and "99.5 %" in verdicts[2][1]
+    assert all(len(line) <= 74 for _, line in verdicts)
+    bad = {1: solver_result(0.0124, 123.4 / 149, 197)}
+    assert [passed for passed, _ in solver.verdicts(bad)] == [False] * 3
+    solver.draw(good, tmp_path / "solver.png")
+    empty = {1: {**good[1], "layers": []}}
+    solver.draw(empty, tmp_path / "empty.png")
+    assert (tmp_path / "solver.png").stat().st_size > 20_000
+    # Four cells are not enough; the slowest cell counts.
+    some = solver_result(0.0, 0.1, 200)
+    layers = [layer for layer in some["layers"] if layer["n"] == 128]
+    layers[0]["solvers"]["accurate"]["gap"] = 0.1
+    assert solver.verdicts({1: some})[0][0]
+    layers[1]["solvers"]["accurate"] |= {"gap": 0.1, "seconds": 1.0}
+    assert [passed for passed, _ in solver.verdicts({1: some})] == [
+        False,
+        False,
+        True,
+    ]
+
+
+# Trainings
+
+
+def test_training_starts_anew_for_every_seed():
+    data = tasks.DIGITS.load(None).first(150)
+    training = tasks.Training(tasks.DIGITS, "ridge", data, 2, (0, 1))
+    assert training.steps == 2
+    weights = []
+    for seed in (0, 1, 0):
+        training.fit(seed)
+        weights.append(training.model.get_weights()[0])
+        assert int(training.model.optimizer.iterations) == 4
+    np.testing.assert_array_equal(weights[0], weights[2])
+    assert (weights[0] != weights[1]).any()
+    x, y = data.test
+    logits = training.model.predict(x, verbose=0)
+    right = np.mean(logits.argmax(axis=1) == y)
+    assert training.accuracy(data.test) == pytest.approx(right)
+
+
+def test_validation_rows_can_be_trained_on():
+    data = tasks.Data(
+        (np.ones((3, 2)), np.ones(3)), (np.zeros((2, 2)), np.zeros(2)), 0
+    )
+    joined = data.joined()
+    assert joined.train[0].shape == (5, 2) and joined.validation is None
+    assert joined.first(4).train[0].tolist() == [[1, 1]] * 3 + [[0, 0]]
+
+
+def test_clock_stands_still_while_it_looks(monkeypatch):
+    machine = types.SimpleNamespace(now=0.0)
+    machine.perf_counter = lambda: machine.now
+    monkeypatch.setattr(accuracy, "time", machine)
+
+    def look():
+        machine.now += 100
+        return 0.5
+
+    clock = accuracy.Clock(2, look)
+    clock.on_train_begin()
+    for batch in range(5):
+        machine.now += 1
+        clock.on_train_batch_end(batch)
+    assert clock.curve == [(2.0, 0.5), (4.0, 0.5)]
+
+
+def test_accuracy_of_curves():
+    curve = [(1.0, 0.5), (2.0, 0.8), (3.0, 0.7)]
+    assert accuracy.accuracy_at(curve, 2.5) == 0.8
+    assert np.isnan(accuracy.accuracy_at(curve, 0.9))
+    assert accuracy.time_to(curve, 0.6) == 2.0
+    assert np.isnan(accuracy.time_to(curve, 0.9))
+
+
+def course(factors):
+    return {
+        "level": 0.9,
+        "methods": {
+            method: {
+                "epochs": 20,
+                "curves": [
+                    [(factor * t, 1 - 0.5 / (t + seed)) for t in (1, 4, 9)]
+                    for seed in (1, 2)
+                ],
+            }
+            for method, factor in factors.items()
+        },
+    }
+
+
+def test_accuracy_table(tmp_path):
+    factors = dict.fromkeys(tasks.METHODS, 123.0)
+    results = {2: {"digits": course(factors), "mnist": course(factors)}}
+    text = accuracy.table(results)
+    assert fits(text) and accuracy.verdicts(results) == []
+    accuracy.draw(results, tmp_path / "accuracy.png")
+    assert (tmp_path / "accuracy.png").stat().st_size > 20_000
+    text = accuracy.table({2: {"digits": course({"fast": 3.0, "Adam": 1.5})}})
+    fast = text.splitlines()[-2].split()
+    # Twice as slow: after 1, 2 and 4 times Adam's 13.5 s, and to 90 %.
+    assert fast[:3] == ["fast", "20", "1.35"]
+    assert fast[-5:] == ["90.8", "95.2", "95.2", "12.00", "2.0"]
+    alone = accuracy.table({2: {"digits": course({"fast": 3.0})}})
+    assert alone.splitlines()[-1].split()[-1] == "-"
+
+
+def test_runs_survive_a_kill(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    made = []
+
+    def train(seeds):
+        for seed in seeds:
+            if seed == 3:
+                raise KeyboardInterrupt
+            made.append(seed)
+            yield {"test": seed / 10}
+
+    jobs = [{"task": "x", "seed": seed} for seed in range(5)]
+    with pytest.raises(KeyboardInterrupt):
+        quality.Runs(path).make(jobs, train)
+    path.write_text(path.read_text() + '{"job": {"ta')
+    jobs[3] = {"task": "x", "seed": 13}
+    found = quality.Runs(path).make(jobs, train)
+    assert made == [0, 1, 2, 13, 4]
+    assert [result["test"] for result in found] == [0, 0.1, 0.2, 1.3, 0.4]
+    assert quality.Runs(path).make(jobs, None) == found
+
+
+def quality_result(default):
+    def runs(*values):
+        return [{"test": value / 100, "seconds": 1234.5} for value in values]
+
+    methods = {method: runs(97, 98) for method in quality.METHODS}
+    methods["balanced"] = runs(*default)
+    task = {"methods": methods}
+    adult = {"methods": methods, "rate": 0.1, "tuning": {"0.1": 0.8}}
+    return {
+        2: {
+            "default": "balanced",
+            "tasks": {"cora": task, "adult": adult, "mnist": task},
+        }
+    }
+
+
+def test_quality_table_and_verdicts(tmp_path):
+    # 97.5 +- 0.5 against 97.1 +- 0.5: the error of the difference is 0.71.
+    results = quality_result((96.6, 97.6))
+    text = quality.table(results)
+    assert fits(text)
+    assert "97.50 +- 0.50" in text and "-0.40 +- 0.71" in text
+    verdicts = quality.verdicts(results)
+    assert len(verdicts) == 3 and all(passed for passed, _ in verdicts)
+    assert all(len(line) <= 74 for _, line in verdicts)
+    quality.draw(results, tmp_path / "quality.png")
+    assert (tmp_path / "quality.png").stat().st_size > 15_000
+    lower = quality.verdicts(quality_result((96.4, 97.4)))
+    assert [passed for passed, _ in lower] == [False] * 3
+    higher = quality.verdicts(quality_result((99, 99)))
+    assert all(passed for passed, _ in higher)
+    alone = quality.verdicts(quality_result((99,)))
+    assert [passed for passed, _ in alone] == [None] * 3
+
+
+def test_graph_network_learns():
+    """Two cliques, of which each has its own features."""
+    random = np.random.default_rng(0)
+    y = np.repeat([0, 1], 20)
+    x = scipy.sparse.csr_matrix(
+        (np.eye(2)[y] * random.random((40, 2))).astype("float32")
+    )
+    a = (y[:, None] == y[None, :]) / 20
+    graph = types.SimpleNamespace(
+        num_features=2,
+        num_classes=2,
+        inputs=[
+            cora._sparse_tensor(x),
+            cora._sparse_tensor(scipy.sparse.csr_matrix(a.astype("float32"))),
+        ],
+        y=tf.constant(y, tf.int32),
+        train=np.arange(0, 40, 4),
+        validation=np.arange(1, 40, 4),
+        test=np.arange(2, 40, 4),
+    )
+    found = cora.train(graph, {"name": "ridge"}, 0, epochs=15)
+    assert found["validation"] == found["test"] == 1.0
+    assert found["seconds"] > 0

@@ -1,0 +1,982 @@
+"""`reproduce`: its plan, its data, its runs, on small made-up data."""
+
+import collections
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import types
+
+import filelock
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_qpsbgd import cli
+from keras_qpsbgd import datasets
+from keras_qpsbgd import layers
+from keras_qpsbgd.compare import checkpoint
+from keras_qpsbgd.compare import plan
+from keras_qpsbgd.compare import records
+from keras_qpsbgd.compare import worker
+from keras_qpsbgd.compare.methods import HOST
+from keras_qpsbgd.compare.methods import METHODS
+from keras_qpsbgd.compare.report import protocol
+from keras_qpsbgd.compare.task import FRESH
+from keras_qpsbgd.compare.task import TUNING
+from keras_qpsbgd.compare.task import Split
+from keras_qpsbgd.compare.training import Trainer
+from research.experiments import reproduce
+from research.experiments.catalogue import EXPERIMENTS
+from research.experiments.options import Options
+from research.experiments.tasks import direction
+from research.experiments.tasks import half_planes
+from research.experiments.tasks import mnist_pairs
+from research.experiments.tasks import networks
+
+pytestmark = pytest.mark.once
+
+sparse = pytest.importorskip("scipy.sparse")
+
+ROOT = pathlib.Path(__file__).parents[2]
+REAL = pathlib.Path(
+    os.environ.get("KERAS_QPSBGD_DATA") or ROOT.parent / "shared" / "data"
+)
+ALL = tuple(METHODS)
+FULL = Options(methods=ALL)
+QUICK = Options(quick=True, seeds=1, methods=ALL)
+PAPER = Options(paper=True, methods=ALL)
+
+# Cheap methods, together all of them; graphs are compiled for each.
+RUNS = {
+    "logistic": ("native", *HOST, "ridge", "sgd", "bop"),
+    "adult-2layer": ("proxquant",),
+    "adult-10layer": ("adam",),
+    "adult-small": ("sgd",),
+    "mnist-pairs": ("signsgd",),
+    "karate": ("frozen", "real"),
+    "cora": ("native",),
+    "pubmed": ("sign",),
+    "direction": ("native", "signsgd"),
+    "mnist": ("adam",),
+}
+
+
+# --- Made-up data ---
+
+
+@functools.cache
+def made_up_adult():
+    """Of the size of the real ones; all rows differ."""
+    rng = np.random.default_rng(0)
+    x = (rng.random((1_605 + 30_956, 123)) < 0.5).astype("float32")
+    y = (x[:, 0] > rng.random(len(x))).astype("int32")
+    return (x[:1_605], y[:1_605]), (x[1_605:], y[1_605:])
+
+
+@functools.cache
+def numbered_mnist():
+    """Of the size of the real ones; four pixels, by which one can tell."""
+    numbers = np.arange(70_000, dtype=">u4").view("uint8").reshape(-1, 1, 4)
+    y = np.random.default_rng(0).integers(10, size=70_000).astype("uint8")
+    return (numbers[:60_000], y[:60_000]), (numbers[60_000:], y[60_000:])
+
+
+def numbers_of(images):
+    """What `numbered_mnist` wrote, 60,000 and above in its test part."""
+    bytes_ = np.ascontiguousarray(images).reshape(len(images), 4)
+    return bytes_.view(">u4")[:, 0]
+
+
+@functools.cache
+def small_mnist():
+    """Few images, of the usual shape."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(256, size=(600, 28, 28)).astype("uint8")
+    y = rng.integers(10, size=600).astype("uint8")
+    return (x[:500], y[:500]), (x[500:], y[500:])
+
+
+@functools.cache
+def small_graph(name):
+    """80 nodes of three classes; few features are not zero if it is "cora"."""
+    rng = np.random.default_rng(0)
+    nodes, features = 80, 40
+    x = np.zeros((nodes, features), "float32")
+    x[np.arange(nodes), np.arange(nodes) // 2] = 1.0 + np.arange(nodes)
+    if name == "pubmed":
+        x += rng.random(x.shape).astype("float32") * (rng.random(x.shape) < 0.2)
+    neighbours = rng.random((nodes, nodes)) < 0.02
+    part = np.repeat([0, 1, 2, 3], [32, 12, 16, 20])
+    return datasets.GraphData(
+        name=name,
+        x=sparse.csr_matrix(x),
+        a=sparse.csr_matrix((neighbours | neighbours.T).astype("float32")),
+        y=np.arange(nodes) % 3,
+        train_mask=part == 0,
+        val_mask=part == 1,
+        test_mask=part == 2,
+    )
+
+
+def made_up_mnist(data_dir, download):
+    assert download
+    return small_mnist() if data_dir == "mnist" else numbered_mnist()
+
+
+def some_bits(images):
+    """The last 16 of a number's 32."""
+    return 2.0 * np.unpackbits(images[:, 0, 2:], axis=1) - 1.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def made_up_data(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERAS_QPSBGD_CACHE", str(tmp_path_factory.mktemp("bits")))
+        patch.setattr(datasets, "adult", lambda *a, **k: made_up_adult())
+        patch.setattr(datasets, "mnist", made_up_mnist)
+        patch.setattr(datasets, "citation", lambda n, *a, **k: small_graph(n))
+        patch.setattr(half_planes, "features", some_bits)
+        patch.setattr(worker, "_sources", {})
+        yield
+
+
+# --- Runs ---
+
+
+def items_of(experiment, folder, options=QUICK, keys=None):
+    options = dataclasses.replace(
+        options,
+        methods=keys or RUNS[experiment],
+        data_dir=experiment,
+        # Compiled in much less time.
+        backend="sign" if experiment in ("cora", "direction") else None,
+    )
+    tasks = EXPERIMENTS[experiment].tasks(options)
+    return plan.items(tasks, options, folder)
+
+
+def task_of(name, options=QUICK):
+    return next(task for task in all_tasks(options) if task.name == name)
+
+
+def all_tasks(options):
+    return [t for e in EXPERIMENTS.values() for t in e.tasks(options)]
+
+
+def make(items):
+    """Makes the missing runs; returns what was reported."""
+    made = []
+    for item in items:
+        worker.make_runs(item, lambda *done: made.append(done))
+    return made
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Function of an experiment: the folder of its runs, made once."""
+    out = tmp_path_factory.mktemp("results")
+
+    @functools.cache
+    def folder_of(experiment):
+        make(items_of(experiment, out / experiment))
+        return out / experiment
+
+    return folder_of
+
+
+def contents(folder):
+    """Files of runs by name."""
+    files = sorted((folder / "runs").iterdir())
+    return {path.name: path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_experiment_runs(experiment, results):
+    runs = records.read(results(experiment))
+    report = EXPERIMENTS[experiment].report(QUICK)
+    found = collections.Counter(
+        (r["task"], r["method"], r["stage"]) for r in runs
+    )
+    for item in items_of(experiment, results(experiment)):
+        assert not item.num_missing()
+        of_item = (item.task.name, item.method.label)
+        assert found.pop((*of_item, TUNING), 0) == len(item.tuning_runs())
+        fresh = len(item.grid()) if item.task.ablation else 1
+        assert found.pop((*of_item, FRESH)) == fresh
+    assert not found
+    shown = {task.name: task for task in report.tasks}
+    tasks = EXPERIMENTS[experiment].tasks(QUICK)
+    assert [(t.name, t.chosen_by) for t in tasks] == [
+        (t.name, t.chosen_by) for t in report.tasks
+    ]
+    for run in runs:
+        keys = {*run["result"], *run["curves"]}
+        if run["stage"] == TUNING:
+            assert shown[run["task"]].chosen_by.key in run["result"]
+            assert not any(key.startswith("test") for key in keys)
+            continue
+        task = shown[run["task"]]
+        assert {measure.key for measure in task.measures} <= {*run["result"]}
+        assert {measure.key for measure in task.curves} <= {*run["curves"]}
+        assert np.isfinite(list(run["result"].values())).all()
+
+
+def test_every_method_runs():
+    assert {key for keys in RUNS.values() for key in keys} == set(METHODS)
+
+
+def test_same_files_in_another_order(results, tmp_path):
+    first = contents(results("logistic"))
+    make(items_of("logistic", tmp_path, keys=("sgd", "ridge"))[::-1])
+    found = contents(tmp_path)
+    assert len(found) == 2
+    for name, content in found.items():
+        assert content == first[name]
+
+
+# The first is solved for, the second has dropout and an optimizer within an
+# optimizer, the third batch normalisation.
+@pytest.mark.parametrize(
+    "experiment, key",
+    [("logistic", "native"), ("pubmed", "sign"), ("mnist", "adam")],
+)
+def test_runs_depend_on_the_seed_alone(experiment, key, results, tmp_path):
+    item = items_of(experiment, results(experiment), keys=(key,))[0]
+    *tuning, fresh = item.path.read_text().splitlines(keepends=True)
+    assert tuning
+    again = dataclasses.replace(item, folder=tmp_path)
+    trainers = {}
+
+    def line_of(record):
+        run = json.loads(record)
+        where = run["configuration"], run["seed"], run["stage"]
+        run, left = worker._run(again, trainers, *where)
+        left.remove()
+        records.append(again.path, run)
+        return again.path.read_text().splitlines(keepends=True)[-1]
+
+    line_of(fresh.replace('"seed": 0', '"seed": 5'))
+    for record in (fresh, *tuning[::-1], fresh):
+        assert line_of(record) == record
+    other = again.path.read_text().splitlines(keepends=True)[0]
+    assert other.replace('"seed": 5', '"seed": 0') != fresh
+
+
+# --- Killed and resumed ---
+
+
+def test_killed_command_goes_on(tmp_path, capsys):
+    """The processes are killed in the middle: same files, same table."""
+    pytest.importorskip("matplotlib")
+    methods, seeds = ("sign", "sgd"), 12
+    total = len(methods) * (2 + seeds)
+    words = f"reproduce logistic --quick --seeds {seeds} --processes 1"
+    out = tmp_path / "killed"
+    words = [*words.split(), "--out", str(out), "--methods", *methods]
+    command = subprocess.Popen(
+        [sys.executable, "-m", "keras_qpsbgd", *words],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    files = out / "logistic" / "runs"
+    try:
+        while not any(f.stat().st_size for f in files.glob("*.jsonl")):
+            assert command.poll() is None
+            time.sleep(0.005)
+    finally:
+        os.killpg(command.pid, signal.SIGKILL)
+        command.wait()
+    before = contents(out / "logistic")
+    assert 0 < b"".join(before.values()).count(b"\n") < total
+
+    assert cli.main(words) == 0
+    printed = capsys.readouterr().out
+    assert f"logistic: {total} runs, " in printed
+    assert f"{total} runs, 0 there" not in printed
+
+    options = Options(quick=True, seeds=seeds, methods=methods)
+    whole = tmp_path / "whole"
+    make(items_of("logistic", whole / "logistic", options, methods))
+    reproduce.report(["logistic"], options, whole)
+    found = contents(out / "logistic")
+    assert found == contents(whole / "logistic")
+    assert all(found[name].startswith(c) for name, c in before.items())
+    tables = [
+        (folder / "logistic" / "table.md").read_text()
+        for folder in (out, whole)
+    ]
+    assert tables[0] == tables[1]
+    assert all(METHODS[key].label in tables[0] for key in methods)
+
+
+class Killed(BaseException):
+    """Nothing expects it."""
+
+
+def test_long_run_goes_on(results, tmp_path, monkeypatch):
+    """Killed between two evaluations, of a network with dropout."""
+    item = items_of("pubmed", results("pubmed"))[0]
+    *_, before = item.path.read_text().splitlines(keepends=True)
+    configuration = json.loads(before)["configuration"]
+    again = dataclasses.replace(item, folder=tmp_path)
+    saved = []
+
+    class Saved(checkpoint.Checkpoint):
+        def save(self, variables, curves, done):
+            super().save(variables, curves, done)
+            saved.append(done)
+            if len(saved) == 2:
+                raise Killed
+
+    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
+    trainers = {}
+    run = functools.partial(worker._run, again, trainers, configuration)
+    monkeypatch.setattr(worker, "Checkpoint", Saved)
+    with pytest.raises(Killed):
+        run(0, FRESH)
+    (kept,) = again.path.parent.iterdir()
+    content = kept.read_bytes()
+    # Another run leaves nothing of the killed one in memory.
+    run(1, FRESH)[1].remove()
+    assert not kept.exists()
+    kept.write_bytes(content)
+    found, left = run(0, FRESH)
+    records.append(again.path, found)
+    left.remove()
+    assert again.path.read_text() == before
+    assert saved == [1, 2, 1, 2, 3, 4, 5, 3, 4, 5]
+    assert [path.suffix for path in again.path.parent.iterdir()] == [".jsonl"]
+
+
+def test_checkpoint_of_another_run_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
+    variable, path = tf.Variable([1.0, 2.0]), tmp_path / "a.npz"
+    ours = checkpoint.Checkpoint(path, {"seed": 0})
+    ours.save([variable], {"epoch": [0, 1]}, 3)
+    variable.assign([0.0, 0.0])
+    curves = {"epoch": [0]}
+    theirs = checkpoint.Checkpoint(path, {"seed": 1})
+    assert theirs.restore([variable], curves) == 0
+    assert not variable.numpy().any() and curves == {"epoch": [0]}
+    assert ours.restore([variable], curves) == 3
+    assert list(variable.numpy()) == [1, 2] and curves == {"epoch": [0, 1]}
+    ours.remove()
+    assert ours.restore([variable], curves) == 0
+    # Not at every evaluation of a short run.
+    monkeypatch.undo()
+    ours.save([variable], curves, 1)
+    assert not path.exists()
+
+
+def test_time_of_a_killed_run_is_counted(tmp_path, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(checkpoint.time, "process_time", lambda: clock[0])
+    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
+    killed = checkpoint.Checkpoint(tmp_path / "a.npz", {})
+    clock[0] = 160.0
+    killed.save([], {}, 1)
+    clock[0] = 7.0  # of another process
+    resumed = checkpoint.Checkpoint(tmp_path / "a.npz", {})
+    assert resumed.restore([], {}) == 1
+    clock[0] = 37.0
+    assert resumed.seconds() == 90.0
+
+
+# --- Data ---
+
+SIZES = {
+    "logistic": (320, 320, 1_000),
+    "adult-2layer": (512, 1_000, 4_000),
+    "adult-10layer": (512, 1_000, 4_000),
+    "adult-small": (600, 1_000, 4_000),
+    "mnist-pairs-0-2": (500, 1_000, 3_000),
+    "mnist-pairs-1-2": (500, 1_000, 3_000),
+    "mnist-pairs-1-7": (500, 1_000, 3_000),
+    "karate": (20, 0, 14),
+    "mnist-256-bn": (60_000, 0, 10_000),
+    "mnist-256": (60_000, 0, 10_000),
+}
+# Where some rows to train on are held out to choose.
+TUNING_SIZES = {
+    "karate": (16, 4, 0),
+    "mnist-256-bn": (55_000, 5_000, 0),
+    "mnist-256": (55_000, 5_000, 0),
+}
+NAMES = ("train", "validation", "test")
+
+
+def rows_of(splits):
+    return [splits[name].rows if name in splits else [] for name in NAMES]
+
+
+def assert_disjoint(*groups):
+    assert len(set().union(*groups)) == sum(map(len, groups))
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_splits(name):
+    """Their sizes, no row twice, and batches of training rows alone."""
+    task = task_of(name, FULL)
+    source = task.load(None)
+    for seed, stage in ((0, FRESH), (1, FRESH), (1_000, TUNING)):
+        splits = task.splits(source, seed, stage)
+        sizes = SIZES[name]
+        if stage == TUNING:
+            sizes = TUNING_SIZES.get(name, sizes)
+        train, validation, test = rows_of(splits)
+        assert (len(train), len(validation), len(test)) == sizes
+        for rows in (train, validation, test):
+            assert_disjoint(rows)
+        # Logistic has an array for each, all others one to train and validate.
+        if name == "karate" or "pairs" in name:
+            assert_disjoint(train, validation, test)
+        elif name != "logistic":
+            assert_disjoint(train, validation)
+            arrays = {id(split.inputs[0]) for split in splits.values()}
+            assert len(arrays) == 1 + ("test" in splits)
+        batches = task.batches(seed, train, stage)
+        assert set(batches.flat) <= set(train)
+        assert batches.ndim == 3
+
+
+def test_blobs_are_drawn_anew():
+    task = task_of("logistic", FULL)
+    points = [
+        splits[name].inputs[0][:, 0]
+        for seed in (0, 1)
+        for splits in [task.splits(None, seed, FRESH)]
+        for name in NAMES
+    ]
+    assert_disjoint(*points)
+
+
+def test_adult_is_tested_on_its_test_part():
+    (x, y), (x_test, y_test) = made_up_adult()
+    task = task_of("adult-10layer", FULL)
+    source = task.load(None)
+    first, second = (task.splits(source, seed, FRESH) for seed in (0, 1))
+    known = {row.tobytes(): k for row, k in zip(x_test, y_test)}
+    for split in (first["test"], second["test"]):
+        rows = (split.inputs[0][split.rows] + 1) / 2
+        assert [known[row.tobytes()] for row in rows] == list(split.y)
+    np.testing.assert_array_equal(
+        first["test"].inputs[0], second["test"].inputs[0]
+    )
+    np.testing.assert_array_equal(first["train"].inputs[0], 2 * x - 1)
+    np.testing.assert_array_equal(first["train"].y, y)
+    assert set(first["train"].rows) != set(second["train"].rows)
+
+
+def test_features_of_adult():
+    """Nearest to one half ones; with `--paper` drawn by the seed."""
+    task, paper = (task_of("adult-small", o) for o in (FULL, PAPER))
+    source = task.load(None)
+    shares = made_up_adult()[0][0].mean(axis=0)
+    nearest = np.sort(np.argsort(np.abs(shares - 0.5), kind="stable")[:3])
+    assert list(source.features(0)) == list(source.features(1)) == list(nearest)
+    source = paper.load(None)
+    assert list(source.features(0)) != list(source.features(1))
+    assert len(source.features(0)) == 3
+
+
+def test_digits_are_tested_on_others():
+    """Those by which the bits were chosen are for training only."""
+    (_, y), (_, y_test) = numbered_mnist()
+    task = task_of("mnist-pairs-1-7", FULL)
+    source = task.load(None)
+    train, validation, test = (
+        numbers_of(source.images[rows]) for rows in rows_of(source.splits())
+    )
+    assert_disjoint(train, validation, test)
+    early = np.concatenate(
+        [np.flatnonzero(y == k)[: half_planes.FIRST_IMAGES] for k in (1, 7)]
+    )
+    assert {*train, *validation} <= {*early}
+    assert not {*test} & {*early}
+    # All images of MNIST's test part are among them.
+    assert {*(60_000 + np.flatnonzero(np.isin(y_test, (1, 7))))} <= {*test}
+    digits = np.concatenate([y, y_test])
+    splits = source.splits()
+    for name, numbers in zip(NAMES, (train, validation, test)):
+        rows = splits[name].rows
+        np.testing.assert_array_equal(
+            digits[numbers], np.where(splits[name].y[rows], 7, 1)
+        )
+        np.testing.assert_array_equal(
+            splits[name].inputs[0][rows], some_bits(source.images[rows])
+        )
+
+
+@pytest.mark.parametrize("stage", [TUNING, FRESH])
+def test_ten_digits_are_split_by_content(stage):
+    task = task_of("mnist-256", FULL)
+    splits = task.splits(task.load(None), 0, stage)
+    digits = np.concatenate([part[1] for part in numbered_mnist()])
+    groups = []
+    for split in splits.values():
+        pixels = np.rint((split.inputs[0][split.rows] + 1) * 127.5)
+        groups.append(numbers_of(pixels.astype("uint8")))
+        np.testing.assert_array_equal(split.y[split.rows], digits[groups[-1]])
+    assert_disjoint(*groups)
+    # All that is not for testing is trained on, or held out to choose.
+    known = groups if stage == TUNING else groups[:1]
+    assert set().union(*known) == set(range(60_000))
+
+
+def test_groups_of_the_karate_club():
+    """One of five members of each group is left out to choose.
+
+    Those who test are the same for all seeds, and have no part in a choice.
+    """
+    task = task_of("karate", FULL)
+    source = task.load(None)
+    held = set()
+    for seed in range(20):
+        fresh = task.splits(source, seed, FRESH)
+        kept, left_out, tested = rows_of(task.splits(source, seed, TUNING))
+        assert {*kept, *left_out} == {*fresh["train"].rows}
+        assert not len(tested)
+        assert list(np.bincount(source.y[kept])) == [4] * 4
+        assert list(np.bincount(source.y[left_out])) == [1] * 4
+        held.update(left_out)
+        assert not held & {*fresh["test"].rows}
+    assert len(held) > 15
+
+
+@pytest.mark.parametrize("name", ["cora", "pubmed"])
+def test_part_of_a_graph_is_enough(name):
+    """A node has the logits that it has in the whole graph."""
+    graph = small_graph(name)
+    task = task_of(name)
+    source = task.load(None)
+    assert source.is_sparse == (name == "cora")
+    model = task.build(source, "binary")
+    a = tf.sparse.from_dense(
+        layers.BinaryGraphConv.preprocess(graph.a).toarray()
+    )
+    x = tf.constant(graph.x.toarray())
+    x = tf.sparse.from_dense(x) if source.is_sparse else x
+    whole = model([x, a], training=False).numpy()
+    masks = (graph.train_mask, graph.val_mask, graph.test_mask)
+    splits = task.splits(source, 0, FRESH)
+    for name, mask in zip(NAMES, masks):
+        split = splits[name]
+        assert split.inputs[1].shape[0] < graph.num_nodes
+        found = task.logits(model, split.inputs, split.rows, training=False)
+        np.testing.assert_allclose(found, whole[mask], rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(split.y[split.rows], graph.y[mask])
+
+
+@pytest.mark.parametrize("name, nodes", [("cora", 140), ("pubmed", 60)])
+def test_real_graphs(name, nodes, monkeypatch):
+    if not (REAL / "mnist.npz").is_file():
+        pytest.skip("the real data are not on this machine")
+    from keras_qpsbgd.datasets.planetoid import citation
+
+    monkeypatch.setattr(datasets, "citation", citation)
+    splits = task_of(name, FULL).load(REAL).splits
+    assert [len(rows) for rows in rows_of(splits)] == [nodes, 500, 1_000]
+
+
+# --- The plan ---
+
+
+@pytest.mark.parametrize("options", [FULL, QUICK, PAPER])
+def test_all_methods_have_as_many_configurations(options, tmp_path):
+    """Where configurations are chosen; frozen kernels need not have as many."""
+    sizes = {}
+    for item in plan.items(all_tasks(options), options, tmp_path):
+        if item.is_tuned():
+            texts = {records.text_of(one) for one in item.grid()}
+            sizes.setdefault(item.task.name, {})[item.method.key] = len(texts)
+    assert {*sizes} == {*SIZES, "cora", "pubmed"}
+    for name, of_task in sizes.items():
+        frozen = of_task.pop("frozen", 0)
+        assert frozen <= max(of_task.values())
+        assert len(set(of_task.values())) == 1
+        # The others have nothing to choose, or the choice of another.
+        untuned = {"frozen", *HOST}
+        if options.paper and name == "logistic":
+            untuned |= {"native", "ridge", "signsgd", "sgd"}
+        assert {*of_task} == {*task_of(name, options).methods} - untuned
+
+
+MOST = dataclasses.replace(FULL, seeds=plan.MAX_SEEDS)
+
+
+@pytest.mark.parametrize("options", [FULL, QUICK, PAPER, MOST])
+def test_fresh_seeds_had_no_part_in_the_choice(options, tmp_path):
+    for item in plan.items(all_tasks(options), options, tmp_path):
+        assert not {*item.tuning_seeds()} & {*item.fresh_seeds()}
+        assert item.num_missing() == item.size() > 0
+        if options is PAPER:
+            runs = 6 if item.task.name == "cora-ablation" else 5
+            assert len(item.fresh_seeds()) == runs
+
+
+def record(item, stage, configuration, seed, score=0.5):
+    """Writes the record of a run that nobody made."""
+    run = {
+        "task": item.task.name,
+        "method": item.method.label,
+        "stage": stage,
+        "configuration": configuration,
+        "seed": seed,
+        "result": {"validation_accuracy": score, "validation_loss": -score},
+    }
+    records.append(item.path, run)
+
+
+def tune(item, best):
+    for configuration, seed in item.tuning_runs():
+        record(item, TUNING, configuration, seed, float(configuration == best))
+
+
+@pytest.mark.parametrize("position", [0, 2])
+def test_solvers_on_the_host_take_the_choice_of_native(position, tmp_path):
+    native, gurobi, dwave = plan.items(
+        [task_of("karate", FULL)],
+        dataclasses.replace(FULL, methods=("native", *HOST)),
+        tmp_path,
+    )
+    with pytest.raises(ValueError, match="`gurobi` on karate .* Received: no "):
+        gurobi.missing(FRESH)
+    best = native.grid()[position]
+    tune(native, best)
+    assert not native.missing(TUNING) and not dwave.missing(TUNING)
+    for item, seeds in ((native, 50), (gurobi, 10), (dwave, 10)):
+        first = item.task.first_seed
+        wanted = [(best, first + seed) for seed in range(seeds)]
+        assert item.missing(FRESH) == wanted
+        # Of an earlier choice, and of this one.
+        record(item, FRESH, native.grid()[1], first)
+        record(item, FRESH, best, first + 1)
+        assert item.num_missing() == len(item.missing(FRESH)) == seeds - 1
+
+
+def test_runs_of_another_grid_are_refused(tmp_path):
+    """Before the others are made, not when tables are."""
+    options = dataclasses.replace(FULL, methods=("native",))
+    (item,) = plan.items([task_of("karate", FULL)], options, tmp_path)
+    tune(item, item.grid()[0])
+    item.check()
+    record(item, TUNING, {"rate": 7.0}, 1000)
+    with pytest.raises(ValueError, match="remove .*Received: .*7.0.* native"):
+        item.check()
+
+
+def test_wide_network_takes_the_choice_of_the_other(tmp_path):
+    options = dataclasses.replace(FULL, methods=("native", "adam"))
+    tasks = EXPERIMENTS["mnist"].tasks(options)
+    items = plan.items(tasks, options, tmp_path)
+    of = {(item.task.name, item.method.key): item for item in items}
+    for method, position in (("native", 3), ("adam", 1)):
+        wide = of["mnist-1024-bn", method]
+        assert wide.depends and wide.size() == wide.num_missing() == 1
+        with pytest.raises(ValueError, match="mnist-1024-bn .* Received: no "):
+            wide.missing(FRESH)
+        other = of["mnist-256-bn", method]
+        best = other.grid()[position]
+        tune(other, best)
+        assert wide.missing(FRESH) == [(best, 0)]
+
+
+def test_more_seeds_only_add_runs(results, tmp_path):
+    folder = tmp_path / "logistic"
+    shutil.copytree(results("logistic"), folder)
+    before = contents(folder)
+    options = dataclasses.replace(QUICK, seeds=2)
+    made = make(items_of("logistic", folder, options, ("sgd",)))
+    assert [run[:4] for run in made] == [
+        ("logistic", METHODS["sgd"].label, FRESH, 1)
+    ]
+    for name, content in contents(folder).items():
+        assert content.startswith(before[name])
+        assert (content != before[name]) == (
+            "SGD" in name and "sign" not in name
+        )
+
+
+# --- `--paper` ---
+
+
+def test_paper_states_the_rates_of_logistic_regression():
+    grids = task_of("logistic", PAPER).grids
+    stated = {key: grids[key] for key in ("native", "signsgd", "sgd")}
+    assert stated == {
+        "native": [{"rate": 0.05}],
+        "signsgd": [{"rate": 0.01}],
+        "sgd": [{"rate": 5e-5}],
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["logistic", "adult-2layer", "mnist-pairs-0-2", "karate", "cora"]
+)
+def test_paper_has_raw_gradients_and_unscaled_layers(name):
+    for options, scale, output_scale, decay in (
+        (PAPER, "raw", None, False),
+        (FULL, "max", "fan_in", name != "cora"),
+    ):
+        task = task_of(name, options)
+        source = task.load(None)
+        model = task.build(source, "binary")
+        scales = {
+            layer.output_scale
+            for layer in model.layers
+            if isinstance(layer, layers.BinaryLayer)
+        }
+        assert (task.scale, scales) == (scale, {output_scale})
+        assert task.decay == decay
+
+
+def test_paper_draws_a_sixteenth_of_the_nodes():
+    rows = np.arange(140)
+    batches = task_of("cora", PAPER).batches(0, rows, FRESH)
+    assert batches.shape == (100, 4, 8)
+    # Each from all nodes, so that some come again before others.
+    drawn = batches.reshape(-1, 8)[:16]
+    assert all(len(set(batch)) == 8 for batch in drawn)
+    assert len(set(drawn.flat)) < 100
+    dealt = task_of("cora", FULL).batches(0, rows, FRESH)
+    assert dealt.shape == (100, 4, 35)
+    assert all(set(four.flat) == set(rows) for four in dealt)
+    cells = task_of("cora-ablation", FULL)
+    for count, size in ((16, 8), (4, 35), (1, 140)):
+        shape = cells.batches(0, rows, FRESH, batches=count).shape
+        assert shape == (100, 4, size)
+
+
+def test_paper_looks_at_raw_directions_alone():
+    scales = {o: [t.scale for t in direction.tasks(o)] for o in (FULL, PAPER)}
+    assert scales == {FULL: ["max", "raw"], PAPER: ["raw"]}
+
+
+# --- The command ---
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["cara"], "`NAME` must be .*karate, .* Received: cara"),
+        (["all", "cara"], "`NAME` must be .* Received: cara"),
+        (
+            ["karate", "--methods", "adam", "sdg"],
+            "`--methods` must be .*proxquant, .* Received: sdg",
+        ),
+        (["karate", "--seeds", "801"], "at most 800.*Received: 801"),
+        (["mnist", "--paper"], "no such experiment. Received: mnist"),
+    ],
+)
+def test_unknown_names(words, message, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert cli.main(["reproduce", *words, "--out", str(out)]) == 1
+    assert re.search(message, capsys.readouterr().err)
+    assert not out.exists()
+
+
+def test_folder_of_other_options_is_refused(tmp_path, capsys):
+    folder = tmp_path / "karate"
+    folder.mkdir()
+    settings = {"quick": True, "paper": False, "backend": None}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    words = ["reproduce", "karate", "--out", str(tmp_path)]
+    for more, received in (
+        ([], "none of --quick, --paper, --backend"),
+        (["--quick", "--paper"], "--quick --paper"),
+        (["--quick", "--backend", "sign"], "--quick --backend sign"),
+    ):
+        assert cli.main([*words, *more]) == 1
+        error = capsys.readouterr().err
+        assert error.rstrip().endswith(f"Received: {received}")
+        assert f"{folder} holds results of other options: --quick." in error
+    assert [path.name for path in folder.iterdir()] == ["settings.json"]
+
+
+def test_methods_of_another_experiment_are_refused(tmp_path, capsys):
+    words = ["reproduce", "direction", "--methods", "adam"]
+    assert cli.main([*words, "--out", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert re.search("`--methods` .* direction.* Received: adam", error)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_all_are_those_that_have_the_methods():
+    options = dataclasses.replace(FULL, methods=("dwave", "gurobi"))
+    found = reproduce.with_methods(EXPERIMENTS, options)
+    assert {"logistic", "mnist-pairs", "karate", "cora"} <= {*found}
+    assert not {"pubmed", "direction", "adult-10layer", "mnist"} & {*found}
+
+
+def test_folder_of_a_running_command_is_refused(tmp_path, capsys):
+    (tmp_path / "karate").mkdir()
+    words = ["reproduce", "karate", "--out", str(tmp_path)]
+    with filelock.FileLock(tmp_path / "karate" / ".lock"):
+        assert cli.main(words) == 1
+    error = capsys.readouterr().err
+    assert re.search("Another command .* karate: .* Received: ", error)
+    assert not (tmp_path / "karate" / "runs").exists()
+
+
+# --- One run ---
+
+
+def kernels_of(trainer):
+    return [kernel.numpy() for kernel in networks.kernels(trainer.model)]
+
+
+def test_methods_start_alike(monkeypatch):
+    """Same first weights, same batches: differences are paired."""
+    task = task_of("cora")
+    source = task.load(None)
+    seen = []
+
+    def no_batches(seed, rows, stage):
+        seen.append(task.batches(seed, rows, stage))
+        return seen[-1][:0]
+
+    still = dataclasses.replace(task, batches=no_batches)
+    found = {}
+    for key in ("native", "signsgd", "proxquant", "frozen", "real"):
+        trainer = Trainer(still, source, METHODS[key], {})
+        trainer.run(3, {"rate": 0.1}, FRESH)
+        kernels = {id(kernel) for kernel in trainer.kernels}
+        assert len(kernels) == 2
+        found[key] = (
+            [
+                # ProxQuant may start from larger ones of the same sign.
+                np.sign(w.numpy()) if id(w) in kernels else w.numpy()
+                for w in trainer.model.weights
+            ],
+            None if key == "proxquant" else kernels_of(trainer),
+        )
+    weights, exactly = found["native"]
+    for others, kernels in found.values():
+        assert len(others) == len(weights) == 7
+        for left, right in zip(weights, others):
+            np.testing.assert_array_equal(left, right)
+        for left, right in zip(exactly, kernels or exactly):
+            np.testing.assert_array_equal(left, right)
+    assert all((batches == seen[0]).all() for batches in seen)
+    trainer.run(4, {"rate": 0.1}, FRESH)
+    assert not (kernels_of(trainer)[0] == exactly[0]).any()
+    dropout = [w for w in trainer.model.weights if w.dtype == "int32"]
+    assert [list(w.numpy()) for w in dropout] == [[4, 0]]
+    assert (seen[-1] != seen[0]).any()
+
+
+def test_tuning_does_not_touch_test_data():
+    task = task_of("logistic")
+
+    def splits(source, seed, stage):
+        return {**task.splits(source, seed, stage), "test": None}
+
+    blind = dataclasses.replace(task, splits=splits)
+    trainer = Trainer(blind, None, METHODS["sgd"], {})
+    run = trainer.run(0, {"rate": 1.0}, TUNING)
+    assert {*run["result"]} == {
+        "epoch",
+        *(
+            f"{name}_{what}"
+            for name in NAMES[:2]
+            for what in ("loss", "accuracy")
+        ),
+    }
+    with pytest.raises(AttributeError):
+        trainer.run(0, {"rate": 1.0}, FRESH)
+
+
+def test_training_learns_and_the_iterate_that_counts():
+    """The last one, or that of the best measure, the first of equals."""
+    task = task_of("logistic", dataclasses.replace(FULL, seeds=1))
+    trainer = Trainer(task, None, METHODS["signsgd"], {})
+    run = trainer.run(0, {"rate": 0.15}, FRESH)
+    curves, result = run["curves"], run["result"]
+    assert result == {name: curve[-1] for name, curve in curves.items()}
+    assert result["test_accuracy"] > 0.9
+    assert result["epoch"] == 5 and len(curves["epoch"]) == 26
+    for measure, best in (
+        (protocol.TRAIN_LOSS, min),
+        (protocol.TEST_ACCURACY, max),
+    ):
+        trainer.task = dataclasses.replace(task, reported=(measure,))
+        again = trainer.run(0, {"rate": 0.15}, FRESH)
+        assert again["curves"] == curves
+        position = curves[measure.key].index(best(curves[measure.key]))
+        assert again["result"]["epoch"] == curves["epoch"][position]
+
+
+def test_iterate_among_equals():
+    task = types.SimpleNamespace(
+        reported=(protocol.TRAIN_ACCURACY, protocol.TRAIN_LOSS)
+    )
+    curves = {
+        "epoch": [0, 1, 2, 3, 4],
+        "train_accuracy": [0.5, 0.8, 0.8, 0.8, 0.7],
+        "train_loss": [0.9, 0.6, 0.5, 0.5, 0.1],
+    }
+    trainer = object.__new__(Trainer)
+    trainer.task = task
+    assert trainer._result(curves)["epoch"] == 2
+
+
+def test_proxquant_trains_the_real_weights():
+    task = task_of("logistic")
+    split = task.splits(None, 0, FRESH)["train"]
+    x = split.inputs[0]
+    for key in ("proxquant", "sgd"):
+        trainer = Trainer(task, None, METHODS[key], {})
+        trainer.run(0, {"rate": 0.3}, TUNING)
+        kernel = kernels_of(trainer)[0]
+        assert (np.abs(kernel) != 1).any()
+        in_training, evaluated = (
+            task.logits(trainer.model, (x,), split.rows, training)
+            for training in (True, False)
+        )
+        binary = x @ np.sign(kernel) / np.sqrt(3)
+        used = x @ kernel / np.sqrt(3) if key == "proxquant" else binary
+        np.testing.assert_allclose(evaluated, binary, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(in_training, used, rtol=1e-4, atol=1e-4)
+        gradient = trainer.gradients(split.rows)[0]
+        slope = 1 / (1 + np.exp(-used[:, 0])) - split.y
+        np.testing.assert_allclose(
+            gradient[:, 0], slope @ x / len(x) / np.sqrt(3), atol=1e-5
+        )
+
+
+# --- Directions ---
+
+
+def test_direction_of_all_data():
+    """With all rows in the batch signSGD's direction is right everywhere."""
+    rng = np.random.default_rng(0)
+    rows = np.arange(mnist_pairs.BATCH)
+    x = np.sign(rng.normal(size=(len(rows), 16))).astype("float32")
+    split = Split((x,), rows, rng.integers(2, size=len(rows)))
+    source = types.SimpleNamespace(splits=lambda: {"train": split})
+    task = direction.tasks(QUICK)[0]
+    trainer = direction.DirectionTrainer(task, source, METHODS["signsgd"], {})
+    result = trainer.run(0, {"rate": 0.03}, FRESH)["result"]
+    # Two passes of one step; gradients of zero do not count.
+    kernels = 16 * 4 + 4 * 4 + 4 * 2
+    assert kernels < result["comparisons"] <= 2 * kernels
+    assert result["agreement"] == 1.0
+    assert result["z"] == pytest.approx(np.sqrt(result["comparisons"]))
+
+
+def test_direction_of_batches(results):
+    """Of 45 batches that are less than all; labels are random here."""
+    for run in records.read(results("direction")):
+        result = run["result"]
+        assert 1_000 < result["comparisons"] <= 45 * 88
+        assert 0.3 < result["agreement"] < 1.0

@@ -1,0 +1,140 @@
+"""Half-plane bits: drawn shapes whose bits are known by hand."""
+
+import numpy as np
+import pytest
+
+from research.experiments.pages import half_plane_pictures
+from research.experiments.tasks import half_planes
+
+# No Keras in it.
+pytestmark = pytest.mark.once
+
+
+def ones(bits):
+    return set(np.flatnonzero(bits > 0))
+
+
+def stroke(rows, columns):
+    image = np.zeros((28, 28), "uint8")
+    image[rows, columns] = 255
+    return image
+
+
+def test_points_on_one_side():
+    # Directions less than a right angle from the one to the points; 4 and 12
+    # have them on the line, where rounding must not decide.
+    right = half_planes.half_plane_bits([(5, 0), (7, 0)], centre=(0, 0))
+    assert ones(right) == {0, 1, 2, 3, 13, 14, 15}
+    above = half_planes.half_plane_bits([(0, -5)], centre=(0, 0))
+    assert ones(above) == {1, 2, 3, 4, 5, 6, 7}
+
+
+def test_half_circle():
+    bits = half_planes.half_plane_bits(
+        [(0, -5)], num=4, centre=(0, 0), angle=np.pi
+    )
+    assert ones(bits) == {1, 2, 3}  # at 45, 90 and 135 degrees
+
+
+def test_counts_decide_not_distances():
+    # An L: four points down the left, two to the right. The centroid is at
+    # (1, 4): 4 are left of it and 2 right; 2 above, 3 below and 1 level.
+    shape = [(0, 0), (0, 2), (0, 4), (0, 6), (2, 6), (4, 6)]
+    bits = half_planes.half_plane_bits(shape)
+    assert bits[[0, 4, 8, 12]].tolist() == [-1, -1, 1, 1]
+    # Moved and enlarged it has the same bits.
+    moved = 3 * np.array(shape) + [7, -2]
+    np.testing.assert_array_equal(half_planes.half_plane_bits(moved), bits)
+
+
+def test_tie_is_minus_on_both_sides():
+    bits = half_planes.half_plane_bits([(-1, 0), (1, 0), (0, 3), (0, -3)])
+    assert not ones(bits)
+
+
+def test_key_points_are_in_the_stroke():
+    points = half_planes.key_points(stroke(slice(4, 24), slice(18, 21)))
+    assert len(points) >= 4
+    x, y = points.T
+    assert 17 < x.min() and x.max() < 21
+    assert 3 < y.min() < 8 and 20 < y.max() < 24
+
+
+def test_drawn_l():
+    # Upright at the left, foot at the lower right: most key points are left
+    # (bit 8) of their centroid and below (bit 12).
+    image = stroke(slice(2, 24), slice(6, 9))
+    image[22:25, 6:18] = 255
+    first, mirrored = half_planes.features(np.stack([image, image[:, ::-1]]))
+    assert first.dtype == np.float32
+    assert first[[0, 4, 8, 12]].tolist() == [-1, -1, 1, 1]
+    assert mirrored[[0, 8]].tolist() == [1, -1]
+
+
+def test_empty_image():
+    empty = stroke(slice(0), slice(0))
+    assert half_planes.key_points(empty).shape == (0, 2)
+    assert not ones(half_planes.features(empty[None])[0])
+
+
+def test_same_image_same_bits_and_progress():
+    noise = np.random.default_rng(0).integers(0, 256, (28, 28), "uint8")
+    other = stroke(slice(4, 24), slice(18, 21))
+    calls = []
+    bits = half_planes.features(
+        np.stack([noise, other, noise]), lambda *call: calls.append(call)
+    )
+    assert calls == [(1, 3), (2, 3), (3, 3)]
+    np.testing.assert_array_equal(bits[0], bits[2])
+    assert (bits[0] != bits[1]).any()
+    assert set(np.unique(bits)) == {-1, 1}
+
+
+def test_frame_centre():
+    image = stroke(slice(4, 24), slice(18, 21))[None]
+    recipe = half_planes.Recipe(about_frame=True)
+    assert 0 in ones(half_planes.features(image, recipe=recipe)[0])
+
+
+def test_ceiling():
+    rng = np.random.default_rng(0)
+    labels = rng.random(600) < 0.5
+    bits = rng.choice([-1.0, 1.0], (600, 4))
+    chance = half_planes.ceiling(bits, labels, fitted=300)
+    assert abs(chance - 0.5) < 0.1
+    bits[:, 2] = np.where(labels, -1, 1)
+    assert half_planes.ceiling(bits, labels, fitted=300) == 1
+
+
+def test_table_has_all_recipes():
+    rows = {name: [0.5, 0.6, 0.7] for name in half_planes.RECIPES}
+    text = half_planes.table(rows)
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("0.500  0.600  0.700  0.600") == len(rows)
+
+
+def test_wrong_arguments():
+    with pytest.raises(ValueError, match=r"`points`.*Received: shape \(3,\)"):
+        half_planes.half_plane_bits([1, 2, 3])
+    with pytest.raises(ValueError, match=r"`images`.*Received: shape \(2, 2\)"):
+        half_planes.features(np.zeros((2, 2), "uint8"))
+    with pytest.raises(ValueError, match="`image`.*Received: float64"):
+        half_planes.key_points(np.zeros((28, 28)))
+    with pytest.raises(ValueError, match="`true`.*Received: lengths 1, 2, 1"):
+        half_plane_pictures.draw_classified([0], [1, 2], [1], "no.png")
+
+
+def test_pictures(tmp_path):
+    images = np.stack(
+        [stroke(slice(4, 24), slice(18, 21)), stroke(slice(0), slice(0))]
+    )
+    half_plane_pictures.draw(images, ["stroke", "empty"], tmp_path / "bits.png")
+    half_plane_pictures.draw_classified(
+        images, [1, 7], [1, 1], tmp_path / "classified.svg"
+    )
+    assert (tmp_path / "bits.png").read_bytes().startswith(b"\x89PNG")
+    # Comments of an SVG tell the texts: one right, one wrong.
+    text = (tmp_path / "classified.svg").read_text()
+    assert "\N{CHECK MARK} 1 -->" in text
+    assert "\N{BALLOT X} 1, is 7 -->" in text
+    assert "1 of 2 right" in text
