@@ -6,6 +6,7 @@ import pathlib
 import secrets
 import shutil
 import sys
+from typing import Any
 
 from tensorflow import keras
 
@@ -13,6 +14,8 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import disk
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.optimizers import QPSBGD
+
+__all__ = ["BackupAndRestore", "SolverProgress"]
 
 # Keras's bar with loss and accuracy takes some 75 columns.
 _WIDE = 100
@@ -51,14 +54,14 @@ class SolverProgress(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, after=2.0):
+    def __init__(self, after: float = 2.0) -> None:
         super().__init__()
         check_number("after", after, at_least=0)
         self.after = after
-        self._progress = None
-        self._display = None
+        self._progress: Any = None
+        self._display: Any = None
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         optimizer = self.model.optimizer
         # What mixed precision wraps it in.
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
@@ -68,19 +71,25 @@ class SolverProgress(keras.callbacks.Callback):
             self._display = _display(self.params.get("verbose"))
             self._watch()
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         if self._progress is not None:
             self._before = self._progress.finished, self._progress.seconds
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         if not isinstance(self._display, _Terminal) or _columns() >= _WIDE:
             self._log(logs)
         self._watch()  # a failed solve has ended it
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         self._log(logs)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._progress is not None:
             self._progress.watch(None)
 
@@ -129,7 +138,9 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
     ```
     """
 
-    def __init__(self, backup_dir, delete_checkpoint=True):
+    def __init__(
+        self, backup_dir: str | os.PathLike, delete_checkpoint: bool = True
+    ) -> None:
         self._folder = pathlib.Path(backup_dir)
         # It is removed in the end.
         if not self._folder.name:
@@ -141,7 +152,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         written = self._folder / "written" if _keras.KERAS_3 else self._folder
         super().__init__(str(written), delete_checkpoint=False)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         disk.remove_leftovers(self._folder.parent, self._gone("*"))
         if _keras.KERAS_3:
             # A kill may have left a part of a backup, or of a copy.
@@ -150,7 +161,9 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
                 shutil.copytree(backup, self.backup_dir)
         super().on_train_begin(logs)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         super().on_epoch_end(epoch, logs)
         if _keras.KERAS_3:
             before = self._backups()
@@ -158,7 +171,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
             for backup in before:
                 shutil.rmtree(backup)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_end(logs)
         if self._delete and self._folder.exists():
             # A part of the backup must not be taken for all of it.

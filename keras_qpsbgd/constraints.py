@@ -1,8 +1,12 @@
 """Constraints on latent weights."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
+
+__all__ = ["WeightClip"]
 
 
 @_keras.register
@@ -25,7 +29,7 @@ class WeightClip(_keras.keras.constraints.Constraint):
         - [Courbariaux et al., 2015](https://arxiv.org/abs/1511.00363)
     """
 
-    def __init__(self, clip_value=1.0):
+    def __init__(self, clip_value: float = 1.0) -> None:
         if not clip_value > 0:
             raise ValueError(
                 "`clip_value` must be a positive number. "
@@ -33,9 +37,9 @@ class WeightClip(_keras.keras.constraints.Constraint):
             )
         self.clip_value = float(clip_value)
 
-    def __call__(self, w):
+    def __call__(self, w: Any) -> Any:
         w = tf.convert_to_tensor(w)
         return tf.clip_by_value(w, -self.clip_value, self.clip_value)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"clip_value": self.clip_value}

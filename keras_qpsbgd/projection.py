@@ -1,10 +1,16 @@
 """The binary map, the paper's Definition 1, as a function."""
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from keras_qpsbgd import backends
+from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.qubo import Qubo
 
 
-def binary_map(rows, v, backend="exact", seed=0):
+def binary_map(
+    rows: ArrayLike, v: ArrayLike, backend: BackendLike = "exact", seed: int = 0
+) -> np.ndarray:
     r"""Maps gradients onto binary variables.
 
     $$\Pi(v) = \arg\min_{g \in \{-1,+1\}^n}

@@ -5,8 +5,13 @@ and differ in their fields. It knows no TensorFlow and no layer; this is what
 host backends receive and what `binary_map` and the analysis tools work on.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import dimod
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 class Qubo:
@@ -33,12 +38,12 @@ class Qubo:
 
     def __init__(
         self,
-        couplings,
-        fields,
-        offset=None,
-        normalized_rows=None,
-        row_gradients=None,
-    ):
+        couplings: ArrayLike | None,
+        fields: ArrayLike,
+        offset: ArrayLike | None = None,
+        normalized_rows: ArrayLike | None = None,
+        row_gradients: ArrayLike | None = None,
+    ) -> None:
         self.fields = np.asarray(fields)
         if self.fields.ndim != 2:
             raise ValueError(
@@ -46,15 +51,18 @@ class Qubo:
                 f"fields.shape={self.fields.shape}"
             )
         n, m = self.fields.shape
-        self._couplings = None if couplings is None else np.asarray(couplings)
-        self.normalized_rows = normalized_rows
-        self.row_gradients = row_gradients
+        # What is wanted of them is that of an array, whatever they are.
+        self._couplings: Any = (
+            None if couplings is None else np.asarray(couplings)
+        )
+        self.normalized_rows: Any = normalized_rows
+        self.row_gradients: Any = row_gradients
         if couplings is None and normalized_rows is None:
             raise ValueError(
                 "One of `couplings` and `normalized_rows` is required. "
                 "Received: None for both"
             )
-        if couplings is not None and self._couplings.shape != (n, n):
+        if self._couplings is not None and self._couplings.shape != (n, n):
             raise ValueError(
                 "`couplings` must be square and fit `fields` of shape "
                 f"{(n, m)}. Received: couplings.shape={self._couplings.shape}"
@@ -64,7 +72,7 @@ class Qubo:
         self.offset = np.broadcast_to(np.asarray(offset), (m,))
 
     @classmethod
-    def from_rows(cls, rows, v):
+    def from_rows(cls, rows: ArrayLike, v: ArrayLike) -> Qubo:
         """The paper's Definition 1 for rows (B, n), gradients (B,) or (B, m).
 
         Rows are normalised to x / ||x||^2. Rows whose gradient is zero in all
@@ -86,7 +94,7 @@ class Qubo:
         return cls(z.T @ z, -2 * z.T @ v, (v**2).sum(axis=0), z, v)
 
     @classmethod
-    def from_bqm(cls, bqm):
+    def from_bqm(cls, bqm: dimod.BinaryQuadraticModel) -> Qubo:
         """One column from a `dimod.BinaryQuadraticModel` of either vartype.
 
         Variables keep the order of `bqm.variables`.
@@ -102,24 +110,24 @@ class Qubo:
         return cls(couplings, np.reshape(linear, (n, 1)), [offset])
 
     @property
-    def couplings(self):
+    def couplings(self) -> np.ndarray:
         """Q, (n, n)."""
         if self._couplings is None:
             self._couplings = self.normalized_rows.T @ self.normalized_rows
         return self._couplings
 
     @property
-    def num_variables(self):
+    def num_variables(self) -> int:
         return self.fields.shape[0]
 
     @property
-    def num_columns(self):
+    def num_columns(self) -> int:
         return self.fields.shape[1]
 
     # Index in the layer of the first column, where this is a part of a layer.
     first_column = 0
 
-    def columns(self, start, stop):
+    def columns(self, start: int, stop: int) -> Qubo:
         """The problem of some of the columns."""
         if (start, stop) == (0, self.num_columns):
             return self
@@ -134,7 +142,7 @@ class Qubo:
         part.first_column = self.first_column + start
         return part
 
-    def copy(self):
+    def copy(self) -> Qubo:
         """A `Qubo` with arrays of its own."""
         copied = Qubo(
             _copy(self._couplings),
@@ -147,7 +155,7 @@ class Qubo:
         copied.first_column = self.first_column
         return copied
 
-    def energy(self, states):
+    def energy(self, states: ArrayLike) -> np.ndarray:
         """Energies (m,) of `states` (n, m), or of one state (n,) per column.
 
         Equal to the sum of squared residuals sum_b (v_bj - z_b'g_j)^2, so never
@@ -163,7 +171,7 @@ class Qubo:
         quadratic = np.einsum("ij,ij->j", states, self.couplings @ states)
         return quadratic + (self.fields * states).sum(axis=0) + self.offset
 
-    def varying_energies(self, samples):
+    def varying_energies(self, samples: ArrayLike) -> np.ndarray:
         """Energies (reads, m) of samples (reads, n, m), less `random_energy`.
 
         The offset and the diagonal of Q add the same to all states of +1 and
@@ -180,14 +188,14 @@ class Qubo:
             ]
         )
 
-    def random_energy(self):
+    def random_energy(self) -> np.ndarray:
         """Mean energy (m,) over random states: offset + tr Q.
 
         The reference point of the gap (E - E_best) / (E_rand - E_best).
         """
         return self.offset + np.trace(self.couplings)
 
-    def to_bqm(self, column=0):
+    def to_bqm(self, column: int = 0) -> dimod.BinaryQuadraticModel:
         """The problem of one column as a spin `dimod.BinaryQuadraticModel`."""
         # dimod reads the quadratic part of a spin model from the off-diagonal;
         # the diagonal is constant for spins (g_i^2 = 1).
@@ -199,7 +207,9 @@ class Qubo:
         )
         return bqm
 
-    def to_union_bqm(self, scales=None):
+    def to_union_bqm(
+        self, scales: ArrayLike | None = None
+    ) -> dimod.BinaryQuadraticModel:
         """All columns as one spin model without couplings between them.
 
         Variable i of column j has the label `j * num_variables + i`. Its energy

@@ -1,16 +1,22 @@
 """The contract between QUBOs and whatever solves them."""
 
+from __future__ import annotations
+
 import dataclasses
 import pickle
 import threading
+from typing import Any
 from typing import Optional
+from typing import Union
 
+import dimod
 import numpy as np
 
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.host import blocks
 from keras_qpsbgd.backends.host import parallel
+from keras_qpsbgd.qubo import Qubo
 
 # Arguments of every host backend that are saved, if they are not the default.
 _OPTIONS = (
@@ -20,6 +26,9 @@ _OPTIONS = (
     "retries",
     "timeout_seconds",
 )
+
+# What names a backend: its name, its configuration, itself, or a sampler.
+BackendLike = Union[str, dict[str, Any], "Backend", dimod.Sampler]
 
 
 @dataclasses.dataclass
@@ -78,16 +87,16 @@ class Backend:
     ```
     """
 
-    name = None
-    max_variables = None
-    executor = None
-    executor_tasks = 16
-    block_size = None
-    block_sweeps = 4
-    retries = 3
-    timeout_seconds = 600.0
+    name: str | None = None
+    max_variables: int | None = None
+    executor: Any = None
+    executor_tasks: int = 16
+    block_size: int | None = None
+    block_sweeps: int = 4
+    retries: int = 3
+    timeout_seconds: float = 600.0
     # What is opened when first needed and not copied to workers.
-    _handle = None
+    _handle: Any = None
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -98,13 +107,13 @@ class Backend:
 
     def __init__(
         self,
-        executor=None,
-        executor_tasks=None,
-        block_size=None,
-        block_sweeps=None,
-        retries=None,
-        timeout_seconds=None,
-    ):
+        executor: Any = None,
+        executor_tasks: int | None = None,
+        block_size: int | None = None,
+        block_sweeps: int | None = None,
+        retries: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> None:
         parallel.check_executor(executor)
         self.executor = executor
         # `None` leaves the value of the class.
@@ -123,7 +132,9 @@ class Backend:
 
     # What subclasses define
 
-    def sample(self, qubo, seed):
+    def sample(
+        self, qubo: Qubo, seed: int
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         """Candidate states for all columns.
 
         Args:
@@ -136,7 +147,7 @@ class Backend:
         """
         raise NotImplementedError
 
-    def prepare(self, qubo):
+    def prepare(self, qubo: Qubo) -> Any:
         """What is computed once for all columns: further arguments of `sample`.
 
         The columns may then be sampled in several calls, in several places.
@@ -144,34 +155,36 @@ class Backend:
         del qubo
         return {}
 
-    def columns_per_call(self, num_variables, num_columns):
+    def columns_per_call(
+        self, num_variables: int, num_columns: int
+    ) -> int | None:
         """How many columns one call of `sample` should get."""
         del num_variables
         if self.executor is None:
             return num_columns
         return -(-num_columns // self.executor_tasks)
 
-    def reserve(self, num_variables, num_columns):
+    def reserve(self, num_variables: int, num_columns: int) -> Any:
         """Called before each call of `sample`; may raise. See `settle`."""
 
-    def settle(self, reserved, info):
+    def settle(self, reserved: Any, info: dict[str, Any]) -> None:
         """Called after it, with what `reserve` gave and the call's `info`.
 
         After a failure `info` is what the error knows, or `None`.
         """
 
     @classmethod
-    def configuration_missing(cls):
+    def configuration_missing(cls) -> str | None:
         """What the user has yet to configure, as text; empty if nothing."""
         return ""
 
-    def block_size_for(self, num_variables):
+    def block_size_for(self, num_variables: int) -> int:
         """How many variables are solved together."""
         return min(num_variables, self.block_size or num_variables)
 
     # What they inherit
 
-    def check(self, num_variables, num_columns):
+    def check(self, num_variables: int, num_columns: int) -> None:
         """Raises `BackendUnavailable` if such a layer cannot be solved."""
         width = self.block_size_for(num_variables)
         if self.max_variables and width > self.max_variables:
@@ -192,7 +205,7 @@ class Backend:
                     f"executor={type(self.executor).__name__}"
                 ) from error
 
-    def solve(self, qubo, seed=0):
+    def solve(self, qubo: Qubo, seed: int = 0) -> Solution:
         """Solves all columns of `qubo`.
 
         The best read of each column is taken, and turned round if it ascends
@@ -234,11 +247,11 @@ class Backend:
             sample_energies=energies if several else None,
         )
 
-    def close(self):
+    def close(self) -> None:
         """Gives back connections and licences; the next solve opens anew."""
         self._handle = None
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments, without the executor."""
         options = {name: getattr(self, name) for name in _OPTIONS}
         return {
@@ -248,7 +261,7 @@ class Backend:
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Backend:
         return cls(**config)
 
     def __repr__(self):

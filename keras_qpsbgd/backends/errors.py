@@ -17,7 +17,7 @@ class BackendUnavailable(RuntimeError):
         info: as in `SolverError`.
     """
 
-    info = {}
+    info: dict = {}
 
 
 class SolverError(RuntimeError):
@@ -27,7 +27,7 @@ class SolverError(RuntimeError):
         info: what is known of the failed calls, as in `Solution.info`.
     """
 
-    info = {}
+    info: dict = {}
 
 
 class TransientError(SolverError):

@@ -18,11 +18,13 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+from typing import Any
 from typing import NamedTuple
 
 import dimod
 
 from keras_qpsbgd.backends.base import Backend
+from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import refuse_secrets
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
@@ -43,7 +45,7 @@ def _builtin(module, name):
     return lambda: getattr(importlib.import_module(f"{_HERE}.{module}"), name)
 
 
-_SAMPLERS = {
+_SAMPLERS: dict[str, Any] = {
     "requires": ("dwave.samplers",),
     "install": "keras_qpsbgd[dwave]",
 }
@@ -104,7 +106,7 @@ class Availability(NamedTuple):
     summary: str
 
 
-def register(name, backend_class):
+def register(name: str, backend_class: type[Backend]) -> None:
     """Makes a `Backend` subclass known under a name.
 
     Args:
@@ -141,7 +143,7 @@ def register(name, backend_class):
     _entries[name] = _Entry(lambda: backend_class, _first_line(backend_class))
 
 
-def get(identifier, executor=None):
+def get(identifier: BackendLike, executor: Any = None) -> Backend:
     """A backend from a name, a configuration, a `Backend` or a `dimod.Sampler`.
 
     Args:
@@ -236,7 +238,7 @@ def _check_arguments(name, backend_class, config):
             )
 
 
-def serialize(backend):
+def serialize(backend: Backend) -> str | dict[str, Any]:
     """The configuration from which `get` makes an equal backend.
 
     Args:
@@ -279,7 +281,7 @@ def _full_name(cls):
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def available():
+def available() -> list[Availability]:
     """All known backends and whether they can run here.
 
     Returns:

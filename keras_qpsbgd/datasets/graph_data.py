@@ -36,25 +36,25 @@ class GraphData:
     test_mask: np.ndarray
 
     @property
-    def num_nodes(self):
+    def num_nodes(self) -> int:
         return self.x.shape[0]
 
     @property
-    def num_features(self):
+    def num_features(self) -> int:
         return self.x.shape[1]
 
     @property
-    def num_edges(self):
+    def num_edges(self) -> int:
         """Number of undirected edges, loops included."""
         loops = np.count_nonzero(self.a.diagonal())
         return int(self.a.nnz + loops) // 2
 
     @property
-    def num_classes(self):
+    def num_classes(self) -> int:
         """One more than the highest class."""
         return int(self.y.max()) + 1
 
-    def to_spektral(self, transforms=None):
+    def to_spektral(self, transforms: Any = None) -> Any:
         """The graph as Spektral's own `Citation` holds it.
 
         It has one `Graph`, with dense features and one-hot labels (zeros where

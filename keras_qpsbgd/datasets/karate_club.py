@@ -7,6 +7,7 @@ Groups, Journal of Anthropological Research 33(4), 1977.
 import numpy as np
 
 from keras_qpsbgd.datasets import graph_data
+from keras_qpsbgd.datasets.graph_data import GraphData
 
 NUM_NODES = 34
 
@@ -48,7 +49,9 @@ LABELS = {
 }
 
 
-def karate(labels="max_modularity", train_per_class=5, seed=0):
+def karate(
+    labels: str = "max_modularity", train_per_class: int = 5, seed: int = 0
+) -> GraphData:
     """The karate club, with as many training nodes in each class.
 
     Six features, as many as the paper's network takes: the number of the node
@@ -99,10 +102,11 @@ def karate(labels="max_modularity", train_per_class=5, seed=0):
         train_mask[rng.choice(members, train_per_class, replace=False)] = True
     bits = np.arange(NUM_NODES)[:, None] >> np.arange(5, -1, -1) & 1
     pairs = [(i, j) for i, friends in _FRIENDS.items() for j in friends]
+    first, second = zip(*pairs)
     return graph_data.GraphData(
         name="karate",
         x=(2 * bits - 1).astype("float32"),
-        a=graph_data.adjacency(*zip(*pairs), NUM_NODES),
+        a=graph_data.adjacency(first, second, NUM_NODES),
         y=y,
         train_mask=train_mask,
         val_mask=np.zeros(NUM_NODES, bool),

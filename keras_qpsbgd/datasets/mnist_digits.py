@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import struct
 import tokenize
 import zipfile
@@ -18,7 +19,9 @@ MOST_BYTES = 2**26
 SHA256 = "52cd6c10ae77107af32269dd9d10ca19c1b749e83235a0c75e2f0729ebeaf141"
 
 
-def mnist(data_dir=None, download=False):
+def mnist(
+    data_dir: str | os.PathLike | None = None, download: bool = False
+) -> tuple:
     """MNIST as `keras.datasets.mnist.load_data()` returns it.
 
     Unlike there, the archive may be any that holds the arrays, and a wrong one

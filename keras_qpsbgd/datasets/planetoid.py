@@ -23,12 +23,18 @@ import numpy as np
 from keras_qpsbgd.datasets import files
 from keras_qpsbgd.datasets import graph_data
 from keras_qpsbgd.datasets import safe_pickle
+from keras_qpsbgd.datasets.graph_data import GraphData
 
 NAMES = tuple(files.CITATION)
 VALIDATION_NODES = 500
 
 
-def citation(name, data_dir=None, download=False, normalize_x=False):
+def citation(
+    name: str,
+    data_dir: str | os.PathLike | None = None,
+    download: bool = False,
+    normalize_x: bool = False,
+) -> GraphData:
     """A citation graph with the split of Planetoid.
 
     Nodes are papers, features their words, edges citations in either direction.
@@ -103,10 +109,11 @@ def citation(name, data_dir=None, download=False, normalize_x=False):
     y = np.concatenate([all_labels, test_labels, [-1]])[row].astype("int32")
     if normalize_x:
         x = _normalize(x)
+    first, second = parts["graph"].edges(num_nodes)
     return graph_data.GraphData(
         name=name,
         x=x,
-        a=graph_data.adjacency(*parts["graph"].edges(num_nodes), num_nodes),
+        a=graph_data.adjacency(first, second, num_nodes),
         y=y,
         train_mask=_mask(slice(num_train), num_nodes),
         val_mask=_mask(

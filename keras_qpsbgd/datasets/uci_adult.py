@@ -4,6 +4,8 @@ The files are `a1a` and `a1a.t` of LIBSVM: a row a line, the class and the
 numbers of the features that are 1, as in `-1 3:1 11:1 14:1`.
 """
 
+import os
+
 import numpy as np
 
 from keras_qpsbgd.datasets import files
@@ -11,7 +13,9 @@ from keras_qpsbgd.datasets import files
 NUM_FEATURES = 123
 
 
-def adult(data_dir=None, download=False):
+def adult(
+    data_dir: str | os.PathLike | None = None, download: bool = False
+) -> tuple:
     """UCI Adult, 1,605 rows to train on and 30,956 to test.
 
     Args:

@@ -1,5 +1,7 @@
 """A convolution with weights of +1 and -1."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
@@ -29,8 +31,13 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
     """
 
     def __init__(
-        self, filters, kernel_size, *args, output_scale="fan_in", **kwargs
-    ):
+        self,
+        filters: int,
+        kernel_size: int | tuple[int, int],
+        *args: Any,
+        output_scale: str | None = "fan_in",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             filters, kernel_size, *args, output_scale=output_scale, **kwargs
         )
@@ -41,11 +48,11 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
             )
         self._refuse_adapters()
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         super().build(input_shape)
         self.mark_binary(self.kernel)
 
-    def binary_call(self, inputs, binary_kernel):
+    def binary_call(self, inputs: Any, binary_kernel: tf.Tensor) -> Any:
         # Channels last throughout: TensorFlow has no other convolution on a
         # CPU, and converts on a GPU by itself.
         outputs = tf.nn.convolution(
@@ -59,7 +66,7 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
             outputs = tf.transpose(outputs, (0, 3, 1, 2))
         return outputs
 
-    def rows(self, inputs):
+    def rows(self, inputs: Any) -> Any:
         patches = tf.image.extract_patches(
             self._channels_last(inputs),
             sizes=(1, *self.kernel_size, 1),
@@ -69,10 +76,10 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
         )
         return tf.reshape(patches, (-1, self._mark.num_variables))
 
-    def row_gradients(self, upstream):
+    def row_gradients(self, upstream: tf.Tensor) -> Any:
         return super().row_gradients(self._channels_last(upstream))
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         inputs = tf.cast(inputs, self.compute_dtype)
         outputs = self.binary_product(inputs, training)
         if self.use_bias:

@@ -1,5 +1,7 @@
 """A dense layer with weights of +1 and -1."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
@@ -33,23 +35,29 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
     TensorShape([1, 2])
     """
 
-    def __init__(self, units, *args, output_scale="fan_in", **kwargs):
+    def __init__(
+        self,
+        units: int,
+        *args: Any,
+        output_scale: str | None = "fan_in",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(units, *args, output_scale=output_scale, **kwargs)
         self._refuse_adapters()
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         super().build(input_shape)
         self.mark_binary(self.kernel)
 
-    def binary_call(self, inputs, binary_kernel):
+    def binary_call(self, inputs: Any, binary_kernel: tf.Tensor) -> Any:
         if len(inputs.shape) == 2:
             return tf.matmul(inputs, binary_kernel)
         return tf.tensordot(inputs, binary_kernel, axes=1)
 
-    def rows(self, inputs):
+    def rows(self, inputs: Any) -> Any:
         return tf.reshape(inputs, (-1, self._mark.num_variables))
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         if isinstance(inputs, tf.SparseTensor):
             inputs = ops.to_dense(inputs)
         inputs = tf.cast(inputs, self.compute_dtype)

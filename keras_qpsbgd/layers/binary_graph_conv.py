@@ -1,6 +1,7 @@
 """A graph convolution with weights of +1 and -1."""
 
 import numbers
+from typing import Any
 
 import tensorflow as tf
 
@@ -74,20 +75,20 @@ class BinaryGraphConv(BinaryLayer):
 
     def __init__(
         self,
-        channels,
-        activation=None,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        bias_regularizer=None,
-        activity_regularizer=None,
-        kernel_constraint=None,
-        bias_constraint=None,
-        output_scale="fan_in",
-        check_adjacency=True,
-        **kwargs,
-    ):
+        channels: int,
+        activation: Any = None,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        activity_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        bias_constraint: Any = None,
+        output_scale: str | None = "fan_in",
+        check_adjacency: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             output_scale=output_scale,
             activity_regularizer=activity_regularizer,
@@ -113,7 +114,7 @@ class BinaryGraphConv(BinaryLayer):
         self._known_dense = False
 
     @staticmethod
-    def preprocess(a):
+    def preprocess(a: Any) -> Any:
         r"""The filter of `GCNConv`, \(D^{-1/2} (A + I) D^{-1/2}\).
 
         Args:
@@ -128,13 +129,13 @@ class BinaryGraphConv(BinaryLayer):
         return adjacency.gcn_filter(a)
 
     @staticmethod
-    def transform(graph):
+    def transform(graph: Any) -> Any:
         """A Spektral transform: `preprocess` for the adjacency of `graph`."""
         if graph.a is not None:
             graph.a = adjacency.gcn_filter(graph.a)
         return graph
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         x_shape = _x_and_a(input_shape, self.name)[0]
         if x_shape[-1] is None:
             raise ValueError(
@@ -163,7 +164,9 @@ class BinaryGraphConv(BinaryLayer):
     binary_call = BinaryDense.binary_call
     rows = BinaryDense.rows
 
-    def call(self, inputs, training=None, mask=None):
+    def call(
+        self, inputs: Any, training: bool | None = None, mask: Any = None
+    ) -> Any:
         x, a = _x_and_a(inputs, self.name)
         x, a = self._tensor("x", x), self._tensor("a", a)
         if isinstance(x, tf.SparseTensor):
@@ -184,20 +187,20 @@ class BinaryGraphConv(BinaryLayer):
             outputs *= tf.cast(mask, outputs.dtype)
         return self.activation(outputs)
 
-    def compute_mask(self, inputs, mask=None):
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         return _node_mask(mask)
 
-    def compute_output_spec(self, inputs, **kwargs):
+    def compute_output_spec(self, inputs: Any, **kwargs: Any) -> Any:
         # Keras 3 asks this, and does not call the layer, for symbolic inputs.
         self._look_at(*_x_and_a(inputs, self.name))
         return super().compute_output_spec(inputs, **kwargs)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         x_shape = _x_and_a(input_shape, self.name)[0]
         return (*x_shape[:-1], self.channels)
 
     @property
-    def supports_jit(self):
+    def supports_jit(self) -> bool:
         # XLA knows no sparse tensors, and Keras asks before the layer of a
         # subclassed model has seen its adjacency.
         return self._known_dense
@@ -221,7 +224,7 @@ class BinaryGraphConv(BinaryLayer):
             )
         return tf.cast(value, self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "channels": self.channels,

@@ -9,6 +9,7 @@ loss with respect to the product (see `keras_qpsbgd.recording`).
 """
 
 import math
+from typing import Any
 
 import tensorflow as tf
 
@@ -63,11 +64,11 @@ class BinaryLayer(_keras.keras.layers.Layer):
 
     def __init__(
         self,
-        *args,
-        output_scale="fan_in",
-        training_weights="binary",
-        **kwargs,
-    ):
+        *args: Any,
+        output_scale: str | None = "fan_in",
+        training_weights: str = "binary",
+        **kwargs: Any,
+    ) -> None:
         if output_scale not in OUTPUT_SCALES:
             raise ValueError(
                 f"`output_scale` must be one of {OUTPUT_SCALES}. "
@@ -75,11 +76,11 @@ class BinaryLayer(_keras.keras.layers.Layer):
             )
         super().__init__(*args, **kwargs)
         self.output_scale = output_scale
-        self._mark = None
+        self._mark: Any = None
         self.training_weights = training_weights
 
     @property
-    def training_weights(self):
+    def training_weights(self) -> str:
         """What the layer multiplies by in training."""
         return self._training_weights
 
@@ -94,7 +95,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
         if self._mark is not None:
             self._mark.training_weights = value
 
-    def mark_binary(self, kernel):
+    def mark_binary(self, kernel: Any) -> None:
         """Marks `kernel` as binary, so that `QPSBGD` knows it.
 
         Args:
@@ -125,26 +126,26 @@ class BinaryLayer(_keras.keras.layers.Layer):
         )
 
     @property
-    def binary_kernel(self):
+    def binary_kernel(self) -> tf.Tensor:
         """The weights that the layer computes with: +1 and -1."""
         return ops.sign(tf.convert_to_tensor(self._marked_kernel()))
 
-    def binary_call(self, inputs, binary_kernel):
+    def binary_call(self, inputs: Any, binary_kernel: tf.Tensor) -> Any:
         """The product of `inputs` and `binary_kernel`."""
         raise NotImplementedError(
             f"`{type(self).__name__}` must define `binary_call`."
         )
 
-    def rows(self, inputs):
+    def rows(self, inputs: Any) -> Any:
         """The rows that the flattened kernel is multiplied with, or `None`."""
         del inputs
         return None
 
-    def row_gradients(self, upstream):
+    def row_gradients(self, upstream: tf.Tensor) -> Any:
         """The gradient of the product, reshaped to (B, m) to fit `rows`."""
         return tf.reshape(upstream, (-1, self._mark.num_columns))
 
-    def binary_product(self, inputs, training=None):
+    def binary_product(self, inputs: Any, training: bool | None = None) -> Any:
         """`binary_call` with the binary kernel, scaled.
 
         Args:
@@ -232,7 +233,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
             )
         return self._mark.kernel
 
-    def add_weight(self, *args, **kwargs):
+    def add_weight(self, *args: Any, **kwargs: Any) -> Any:
         # The sign is taken before the cast: a small negative weight would
         # become zero in float16, and its sign +1.
         kwargs.setdefault(_keras.AUTOCAST, False)
@@ -247,19 +248,19 @@ class BinaryLayer(_keras.keras.layers.Layer):
                     f"weights have one bit already. Received: {name}={value}"
                 )
 
-    def enable_lora(self, rank, *args, **kwargs):
+    def enable_lora(self, rank: int, *args: Any, **kwargs: Any) -> None:
         raise ValueError(
             f"`{type(self).__name__}` does not support LoRA: its kernel is "
             f"binary, a low-rank real part is not. Received: rank={rank}"
         )
 
-    def quantize(self, mode=None, *args, **kwargs):
+    def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> None:
         raise ValueError(
             f"`{type(self).__name__}` cannot be quantized: its weights have "
             f"one bit already, see `binary_kernel`. Received: mode={mode}"
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config["output_scale"] = self.output_scale
         config["training_weights"] = self.training_weights

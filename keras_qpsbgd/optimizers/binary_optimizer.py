@@ -3,6 +3,9 @@
 import copy
 import math
 import warnings
+from collections.abc import Callable
+from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +14,11 @@ from tensorflow import keras
 from keras_qpsbgd import _keras
 from keras_qpsbgd import _memory
 from keras_qpsbgd import recording
+
+LearningRate: TypeAlias = (
+    float | Callable | keras.optimizers.schedules.LearningRateSchedule
+)
+OptimizerLike: TypeAlias = str | dict[str, Any] | keras.optimizers.Optimizer
 
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 # Arguments that concern real variables only: the inner optimizer's business.

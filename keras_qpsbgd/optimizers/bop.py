@@ -1,12 +1,15 @@
 """Bop, the binary optimizer without latent weights."""
 
 import numbers
+from typing import Any
 
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import ops
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
+from keras_qpsbgd.optimizers.binary_optimizer import LearningRate
+from keras_qpsbgd.optimizers.binary_optimizer import OptimizerLike
 
 
 @_keras.register
@@ -49,12 +52,12 @@ class Bop(BinaryOptimizer):
 
     def __init__(
         self,
-        learning_rate=1e-4,
-        threshold=1e-8,
-        real_optimizer="adam",
-        name="bop",
-        **kwargs,
-    ):
+        learning_rate: LearningRate = 1e-4,
+        threshold: float = 1e-8,
+        real_optimizer: OptimizerLike = "adam",
+        name: str | None = "bop",
+        **kwargs: Any,
+    ) -> None:
         if not isinstance(threshold, numbers.Real) or not threshold >= 0:
             raise ValueError(
                 "`threshold` must be a number >= 0. "
@@ -64,10 +67,12 @@ class Bop(BinaryOptimizer):
         self.threshold = float(threshold)
         self._means = {}
 
-    def add_state(self, marks):
+    def add_state(self, marks: Any) -> Any:
         self._means = self.add_slots(marks, "mean")
 
-    def update_kernel(self, kernel, gradient, learning_rate):
+    def update_kernel(
+        self, kernel: Any, gradient: Any, learning_rate: Any
+    ) -> Any:
         mean = self._means[self.variable_key(kernel)]
         average = (1 - learning_rate) * mean + learning_rate * gradient
         mean.assign(average)
@@ -77,5 +82,5 @@ class Bop(BinaryOptimizer):
         )
         kernel.assign(tf.where(flipped, -weights, weights))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "threshold": self.threshold}

@@ -1,6 +1,7 @@
 """ProxQuant: real weights that a regulariser draws to +1 and -1."""
 
 import numbers
+from typing import Any
 
 import tensorflow as tf
 from tensorflow import keras
@@ -8,6 +9,8 @@ from tensorflow import keras
 from keras_qpsbgd import _keras
 from keras_qpsbgd import ops
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
+from keras_qpsbgd.optimizers.binary_optimizer import LearningRate
+from keras_qpsbgd.optimizers.binary_optimizer import OptimizerLike
 
 Schedule = keras.optimizers.schedules.LearningRateSchedule
 
@@ -68,12 +71,12 @@ class ProxQuant(BinaryOptimizer):
 
     def __init__(
         self,
-        learning_rate=0.01,
-        regularization=1e-4,
-        real_optimizer="adam",
-        name="prox_quant",
-        **kwargs,
-    ):
+        learning_rate: LearningRate = 0.01,
+        regularization: float = 1e-4,
+        real_optimizer: OptimizerLike = "adam",
+        name: str | None = "prox_quant",
+        **kwargs: Any,
+    ) -> None:
         if isinstance(regularization, dict):
             regularization = keras.optimizers.schedules.deserialize(
                 regularization
@@ -97,7 +100,9 @@ class ProxQuant(BinaryOptimizer):
         )
         self.regularization = regularization
 
-    def update_kernel(self, kernel, gradient, learning_rate):
+    def update_kernel(
+        self, kernel: Any, gradient: Any, learning_rate: Any
+    ) -> Any:
         strength = tf.cast(self._strength(), kernel.dtype)
         moved = kernel - learning_rate * gradient
         kernel.assign(prox(moved, learning_rate * strength))
@@ -108,7 +113,7 @@ class ProxQuant(BinaryOptimizer):
         step = tf.cast(self.iterations, tf.float32) + 1.0
         return self.regularization * step
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         regularization = self.regularization
         if isinstance(regularization, Schedule):
             regularization = keras.optimizers.schedules.serialize(

@@ -5,6 +5,7 @@ import numbers
 import random
 import warnings
 import weakref
+from typing import Any
 
 import tensorflow as tf
 
@@ -13,11 +14,14 @@ from keras_qpsbgd import _memory
 from keras_qpsbgd import backends
 from keras_qpsbgd import ops
 from keras_qpsbgd import recording
+from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.host.call import HostCall
 from keras_qpsbgd.backends.host.progress import HostProgress
 from keras_qpsbgd.backends.host.report import SolverReport
 from keras_qpsbgd.optimizers import branches
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
+from keras_qpsbgd.optimizers.binary_optimizer import LearningRate
+from keras_qpsbgd.optimizers.binary_optimizer import OptimizerLike
 from keras_qpsbgd.optimizers.gradient_scale import GradientScale
 
 _logger = logging.getLogger("keras_qpsbgd")
@@ -86,16 +90,16 @@ class QPSBGD(BinaryOptimizer):
 
     def __init__(
         self,
-        learning_rate=0.01,
-        backend="native",
-        gradient_scale="max",
-        kappa=None,
-        real_optimizer="adam",
-        seed=None,
-        on_failure="raise",
-        name="qpsbgd",
-        **kwargs,
-    ):
+        learning_rate: LearningRate = 0.01,
+        backend: BackendLike = "native",
+        gradient_scale: str = "max",
+        kappa: float | None = None,
+        real_optimizer: OptimizerLike = "adam",
+        seed: int | None = None,
+        on_failure: BackendLike = "raise",
+        name: str | None = "qpsbgd",
+        **kwargs: Any,
+    ) -> None:
         backend = backends.get(backend)
         super().__init__(learning_rate, real_optimizer, name=name, **kwargs)
         if seed is not None:
@@ -131,12 +135,12 @@ class QPSBGD(BinaryOptimizer):
         self._report = SolverReport()
         self.host_progress = HostProgress()
         self._skipped = None  # a variable, once built
-        self._sums = {}
+        self._sums: dict = {}
         self._checked = False
 
     # Set-up
 
-    def add_state(self, marks):
+    def add_state(self, marks: Any) -> Any:
         seed = random.randrange(2**31) if self.seed is None else self.seed
         self._seed = self.add_scalar(seed % 2**31, "int32", "seed")
         self._skipped = self.add_scalar(0, "int32", "skipped_updates")
@@ -172,14 +176,14 @@ class QPSBGD(BinaryOptimizer):
             )
 
     @property
-    def skipped_updates(self):
+    def skipped_updates(self) -> int:
         """Number of updates skipped because a number was not finite."""
         # Asked by a thread, too, while the optimizer is being built.
         if self._skipped is None:
             return 0
         return int(tf.convert_to_tensor(self._skipped))
 
-    def solver_report(self):
+    def solver_report(self) -> SolverReport:
         """What the solver on the host was asked, cost and failed to do.
 
         Returns:
@@ -195,7 +199,7 @@ class QPSBGD(BinaryOptimizer):
     # One update
 
     @tf.autograph.experimental.do_not_convert
-    def apply(self, grads, trainable_variables=None):
+    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         """Updates the variables, given their straight-through gradients.
 
         The gradient of a binary kernel itself is not used, but the backward
@@ -388,7 +392,9 @@ class QPSBGD(BinaryOptimizer):
                 f"instead. {message}",
             )
 
-    def update_step(self, gradient, variable, learning_rate=None):
+    def update_step(
+        self, gradient: Any, variable: Any, learning_rate: Any = None
+    ) -> Any:
         """Moves one kernel against its binary gradient.
 
         Keras has summed `gradient` over replicas, and may have clipped and
@@ -429,14 +435,14 @@ class QPSBGD(BinaryOptimizer):
                 "writes, may have). See `optimizer.skipped_updates`.",
             )
 
-    def finalize_variable_values(self, var_list):
+    def finalize_variable_values(self, var_list: Any) -> None:
         """Called by Keras at the end of `fit`."""
         self._warn_if_skipped()
         super().finalize_variable_values(var_list)
 
     # Configuration
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         on_failure = self.on_failure
         if self._fallback is not None:

@@ -1,11 +1,14 @@
 """signSGD and Signum for binary kernels."""
 
 import numbers
+from typing import Any
 
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
+from keras_qpsbgd.optimizers.binary_optimizer import LearningRate
+from keras_qpsbgd.optimizers.binary_optimizer import OptimizerLike
 
 
 @_keras.register
@@ -45,12 +48,12 @@ class SignSGD(BinaryOptimizer):
 
     def __init__(
         self,
-        learning_rate=0.01,
-        momentum=0.0,
-        real_optimizer="adam",
-        name="sign_sgd",
-        **kwargs,
-    ):
+        learning_rate: LearningRate = 0.01,
+        momentum: float = 0.0,
+        real_optimizer: OptimizerLike = "adam",
+        name: str | None = "sign_sgd",
+        **kwargs: Any,
+    ) -> None:
         if not isinstance(momentum, numbers.Real) or not 0 <= momentum < 1:
             raise ValueError(
                 "`momentum` must be a number in [0, 1). "
@@ -60,16 +63,18 @@ class SignSGD(BinaryOptimizer):
         self.momentum = float(momentum)
         self._means = {}
 
-    def add_state(self, marks):
+    def add_state(self, marks: Any) -> Any:
         if self.momentum:
             self._means = self.add_slots(marks, "momentum")
 
-    def update_kernel(self, kernel, gradient, learning_rate):
+    def update_kernel(
+        self, kernel: Any, gradient: Any, learning_rate: Any
+    ) -> Any:
         if self.momentum:
             mean = self._means[self.variable_key(kernel)]
             gradient = self.momentum * mean + (1 - self.momentum) * gradient
             mean.assign(gradient)
         kernel.assign_sub(learning_rate * tf.sign(gradient))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "momentum": self.momentum}

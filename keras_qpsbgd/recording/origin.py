@@ -1,5 +1,7 @@
 """From a gradient to the backward passes that it came from."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from keras_qpsbgd import ops
@@ -48,7 +50,7 @@ def calls_of(gradient, mark):
 
 
 @tf.autograph.experimental.do_not_convert
-def with_rows(gradients, variables):
+def with_rows(gradients: Any, variables: Any) -> list:
     """Attaches to gradients the rows that they came from.
 
     A gradient that leaves the `tf.function` in which it was computed, or the

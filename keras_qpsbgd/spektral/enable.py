@@ -18,7 +18,7 @@ PATCHES = (
 KNOWN = "1.3."
 
 _applied = Applied()
-_handles = set()
+_handles: set = set()
 
 
 class Patches:
@@ -27,14 +27,14 @@ class Patches:
     `print(patches)` shows a table; `patches.applied` holds the names.
     """
 
-    def __init__(self, applied):
+    def __init__(self, applied: list) -> None:
         self._patches = tuple(applied)
 
     @property
-    def applied(self):
+    def applied(self) -> tuple[str, ...]:
         return tuple(patch.name for patch in self._patches)
 
-    def disable(self):
+    def disable(self) -> None:
         """Makes Spektral what it was, once no other handle is enabled."""
         if self in _handles:
             _handles.remove(self)
@@ -58,7 +58,7 @@ class Patches:
         return f"Patches(applied={list(self.applied)}{state})"
 
 
-def enable_keras3():
+def enable_keras3() -> Patches:
     """Makes Spektral 1.3 work with Keras 3 and with recent SciPy.
 
     It replaces functions and attributes of Spektral, and only those that fail

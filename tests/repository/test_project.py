@@ -1,5 +1,6 @@
 """The repository itself: floors, style, README, wheel."""
 
+import inspect
 import os
 import pathlib
 import re
@@ -28,6 +29,48 @@ def test_imports_go_down_the_floors():
     from importlinter.cli import lint_imports
 
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml")) == 0
+
+
+def test_types():
+    done = run("mypy")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def public(module, name):
+    """Pairs of a name and a function, for all that users call."""
+    for attribute in getattr(module, "__all__", ()):
+        value = getattr(module, attribute)
+        path = f"{name}.{attribute}"
+        if inspect.ismodule(value):
+            yield from public(value, path)
+        elif inspect.isclass(value):
+            for key, member in vars(value).items():
+                function = getattr(member, "fget", None) or getattr(
+                    member, "__func__", member
+                )
+                hidden = key.startswith("_") and key != "__init__"
+                if inspect.isfunction(function) and not hidden:
+                    yield f"{path}.{key}", function
+        elif inspect.isfunction(value):
+            yield path, value
+
+
+def test_public_functions_have_type_hints():
+    import keras_qpsbgd
+
+    functions = dict(public(keras_qpsbgd, "kq"))
+    assert len(functions) > 100
+    without = []
+    for name, function in functions.items():
+        signature = inspect.signature(function)
+        for parameter in signature.parameters.values():
+            if parameter.name in ("self", "cls"):
+                continue
+            if parameter.annotation is parameter.empty:
+                without.append(f"{name}({parameter.name})")
+        if signature.return_annotation is signature.empty:
+            without.append(f"{name} ->")
+    assert not without
 
 
 def test_style():
@@ -119,4 +162,5 @@ def test_wheel_contains_the_package_alone(tmp_path):
     assert {t for t in tops if not t.endswith(".dist-info")} == {"keras_qpsbgd"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
     built = {n for n in names if n.startswith("keras_qpsbgd/")}
-    assert built == {str(path.relative_to(ROOT)) for path in SOURCES}
+    sources = {str(path.relative_to(ROOT)) for path in SOURCES}
+    assert built == sources | {"keras_qpsbgd/py.typed"}

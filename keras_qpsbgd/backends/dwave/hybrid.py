@@ -1,5 +1,7 @@
 """A layer's columns in one call of Leap's hybrid solver."""
 
+from typing import Any
+
 import numpy as np
 
 from keras_qpsbgd.backends.base import Backend
@@ -7,6 +9,7 @@ from keras_qpsbgd.backends.dwave import ocean
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import refuse_secrets
 from keras_qpsbgd.backends.host.samplers import ordered_samples
+from keras_qpsbgd.qubo import Qubo
 
 
 class LeapHybridBackend(Backend):
@@ -31,13 +34,13 @@ class LeapHybridBackend(Backend):
 
     def __init__(
         self,
-        solver=None,
-        time_limit=None,
-        profile=None,
-        region=None,
-        sampler=None,
-        **options,
-    ):
+        solver: Any = None,
+        time_limit: float | None = None,
+        profile: str | None = None,
+        region: str | None = None,
+        sampler: Any = None,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         refuse_secrets({"solver": solver})
         check_number("time_limit", time_limit, above=0, optional=True)
@@ -48,15 +51,15 @@ class LeapHybridBackend(Backend):
         self.sampler = sampler
 
     @classmethod
-    def configuration_missing(cls):
+    def configuration_missing(cls) -> str | None:
         return ocean.token_missing()
 
-    def check(self, num_variables, num_columns):
+    def check(self, num_variables: int, num_columns: int) -> None:
         """Connects, before training."""
         super().check(num_variables, num_columns)
         self.open()
 
-    def open(self):
+    def open(self) -> Any:
         """The sampler, opened when first needed."""
         with self._lock:
             if self._handle is None:
@@ -69,7 +72,9 @@ class LeapHybridBackend(Backend):
                 )
             return self._handle
 
-    def columns_per_call(self, num_variables, num_columns):
+    def columns_per_call(
+        self, num_variables: int, num_columns: int
+    ) -> int | None:
         properties = self.open().properties
         variables = properties.get("maximum_number_of_variables", np.inf)
         biases = properties.get("maximum_number_of_biases", np.inf)
@@ -77,7 +82,9 @@ class LeapHybridBackend(Backend):
         fitting = min(variables / num_variables, biases / per_column)
         return int(min(num_columns, max(1, fitting)))
 
-    def sample(self, qubo, seed):
+    def sample(
+        self, qubo: Qubo, seed: int
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         del seed  # the solver has none
         n, m = qubo.num_variables, qubo.num_columns
         found = ocean.sample(
@@ -94,13 +101,13 @@ class LeapHybridBackend(Backend):
         info.update(calls=1, reads=len(samples))
         return samples.swapaxes(1, 2), info
 
-    def close(self):
+    def close(self) -> None:
         with self._lock:
             if self._handle is not None and self.sampler is None:
                 self._handle.close()
             super().close()
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = {
             "solver": self.solver,
             "time_limit": self.time_limit,

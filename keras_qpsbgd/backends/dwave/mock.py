@@ -88,8 +88,8 @@ class MockQPU(MockDWaveSampler):
 class _Annealer(dimod.Sampler):
     """Takes the place of the chip."""
 
-    properties = {}
-    parameters = {"num_reads": []}
+    properties: dict = {}
+    parameters: dict = {"num_reads": []}
 
     def __init__(self, num_sweeps):
         self.num_sweeps = num_sweeps

@@ -1,6 +1,7 @@
 """A layer's columns on a D-Wave quantum annealer, side by side."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import refuse_secrets
 from keras_qpsbgd.backends.host import blocks
+from keras_qpsbgd.qubo import Qubo
 
 BLOCK_SIZE = 64
 
@@ -72,19 +74,19 @@ class DWaveBackend(Backend):
 
     def __init__(
         self,
-        solver=None,
-        topology=None,
-        num_reads=100,
-        annealing_time=None,
-        chain_strength=None,
-        parameters=None,
-        qpu_budget_seconds=None,
-        profile=None,
-        region=None,
-        mock=False,
-        sampler=None,
-        **options,
-    ):
+        solver: Any = None,
+        topology: str | None = None,
+        num_reads: int = 100,
+        annealing_time: float | None = None,
+        chain_strength: Any = None,
+        parameters: dict[str, Any] | None = None,
+        qpu_budget_seconds: float | None = None,
+        profile: str | None = None,
+        region: str | None = None,
+        mock: bool = False,
+        sampler: Any = None,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         if topology not in (None, "pegasus", "zephyr"):
             raise ValueError(
@@ -137,11 +139,11 @@ class DWaveBackend(Backend):
     # Set-up
 
     @classmethod
-    def configuration_missing(cls):
+    def configuration_missing(cls) -> str | None:
         missing = ocean.token_missing()
         return missing and f"{missing} With `mock=True` it needs none."
 
-    def check(self, num_variables, num_columns):
+    def check(self, num_variables: int, num_columns: int) -> None:
         """Connects, and embeds what the layer needs, before training."""
         super().check(num_variables, num_columns)
         self._check_parameters()
@@ -188,7 +190,7 @@ class DWaveBackend(Backend):
                 f"annealing_time={self.annealing_time}"
             )
 
-    def open(self):
+    def open(self) -> Any:
         """The sampler and its embeddings, opened when first needed."""
         with self._lock:
             if self._handle is None:
@@ -214,11 +216,11 @@ class DWaveBackend(Backend):
             region=self.region,
         )
 
-    def copies(self, num_variables, num_columns):
+    def copies(self, num_variables: int, num_columns: int) -> Any:
         """Embeddings for a call: at most one for each column."""
         return self.open().cliques.copies(num_variables, num_columns)
 
-    def block_size_for(self, num_variables):
+    def block_size_for(self, num_variables: int) -> int:
         if self.block_size is not None:
             return min(num_variables, self.block_size)
         largest = self.open().cliques.largest()
@@ -228,7 +230,9 @@ class DWaveBackend(Backend):
 
     # Calls
 
-    def columns_per_call(self, num_variables, num_columns):
+    def columns_per_call(
+        self, num_variables: int, num_columns: int
+    ) -> int | None:
         copies = len(self.copies(num_variables, num_columns))
         if not copies:
             raise BackendUnavailable(
@@ -239,7 +243,9 @@ class DWaveBackend(Backend):
         number = -(-num_columns // copies)
         return -(-num_columns // number)  # calls of about equal size
 
-    def estimate(self, num_variables, num_columns, **parameters):
+    def estimate(
+        self, num_variables: int, num_columns: int, **parameters: Any
+    ) -> float:
         """Estimated QPU seconds of one call."""
         copies = self.copies(num_variables, num_columns)
         qubits = sum(len(chain) for copy in copies for chain in copy.values())
@@ -253,7 +259,7 @@ class DWaveBackend(Backend):
                 f"qpu_budget_seconds={self.qpu_budget_seconds} ({error})"
             ) from error
 
-    def reserve(self, num_variables, num_columns):
+    def reserve(self, num_variables: int, num_columns: int) -> Any:
         try:
             seconds = self.estimate(num_variables, num_columns)
         except BackendUnavailable:
@@ -262,12 +268,14 @@ class DWaveBackend(Backend):
             seconds = 0.0
         return self.budget.reserve(seconds)
 
-    def settle(self, reserved, info):
+    def settle(self, reserved: Any, info: dict[str, Any]) -> None:
         microseconds = (info or {}).get("qpu_access_time")
         charged = reserved if microseconds is None else 1e-6 * microseconds
         self.budget.settle(reserved, charged)
 
-    def sample(self, qubo, seed):
+    def sample(
+        self, qubo: Qubo, seed: int
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         del seed  # a QPU has none
         structure = self.open().structure(qubo.num_variables, qubo.num_columns)
         problem = self._embed(qubo, structure)
@@ -363,7 +371,7 @@ class DWaveBackend(Backend):
                 stacklevel=2,
             )
 
-    def close(self):
+    def close(self) -> None:
         with self._lock:
             if self._handle is not None and self.sampler is None:
                 self._handle.sampler.close()
@@ -371,7 +379,7 @@ class DWaveBackend(Backend):
 
     # Configuration
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = {
             "solver": self.solver,
             "topology": self.topology,

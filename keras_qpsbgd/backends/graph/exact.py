@@ -2,12 +2,14 @@
 
 import functools
 import operator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
+from keras_qpsbgd.qubo import Qubo
 
 # Energies closer than this, relative to `_energy_scale`, are a tie: it is above
 # the rounding error of a float32 energy and far below real gaps.
@@ -109,10 +111,12 @@ class ExactBackend(GraphBackend):
     name = "exact"
     max_variables = 20
 
-    def search(self, problem, seed):
+    def search(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
         return enumerate_states(problem)
 
-    def sample(self, qubo, seed):
+    def sample(
+        self, qubo: Qubo, seed: int
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         del seed
         return best_states(qubo)[None], {}
 

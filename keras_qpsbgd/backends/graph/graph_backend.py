@@ -5,12 +5,14 @@ import copy
 import json
 import math
 import threading
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
 from keras_qpsbgd.backends.base import Backend
+from keras_qpsbgd.qubo import Qubo
 
 # Layers of at most so many weights are solved in one call.
 SMALL = 256
@@ -44,10 +46,10 @@ class GraphBackend(Backend):
     compiled = True
     scale_matters = True
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
 
-    def search(self, problem, seed):
+    def search(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
         """States (n, m) of +1.0 and -1.0 for an `ops.Problem`.
 
         Args:
@@ -56,7 +58,7 @@ class GraphBackend(Backend):
         """
         raise NotImplementedError
 
-    def start(self, problem):
+    def start(self, problem: ops.Problem) -> tf.Tensor | None:
         """States (n, m) to start from, or `None`; found as `problem.start`.
 
         It is independent of the scale of the gradients, which is not applied
@@ -67,12 +69,16 @@ class GraphBackend(Backend):
         del problem
         return None
 
-    def solve_in_graph(self, problem, seed):
+    def solve_in_graph(
+        self, problem: ops.Problem, seed: tf.Tensor
+    ) -> tf.Tensor:
         """`search`, with the check against ascent."""
         (states,) = self._solve([problem], [seed], [1.0], _finished)
         return states
 
-    def step_in_graph(self, problems, seeds, factors):
+    def step_in_graph(
+        self, problems: list[ops.Problem], seeds: list, factors: list
+    ) -> list:
         """The states that a training step moves along, 0 where it holds.
 
         Args:
@@ -83,9 +89,12 @@ class GraphBackend(Backend):
         """
         states = [None] * len(problems)
         for group in _groups(problems):
-            parts = (problems, seeds, factors)
-            parts = ([part[i] for i in group] for part in parts)
-            found = self._solve(*parts, _finished_and_held)
+            found = self._solve(
+                [problems[i] for i in group],
+                [seeds[i] for i in group],
+                [factors[i] for i in group],
+                _finished_and_held,
+            )
             for i, layer in zip(group, found):
                 states[i] = layer
         return states
@@ -164,7 +173,9 @@ class GraphBackend(Backend):
             finish = _shared(GraphBackend, (finish, _shape(problem)), finish)
         return finish(states, problem)
 
-    def sample(self, qubo, seed):
+    def sample(
+        self, qubo: Qubo, seed: int
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         seed = tf.constant([seed, 0], tf.int32)
         problem = self._as_problem(qubo)
         return self.solve_in_graph(problem, seed).numpy()[None], {}

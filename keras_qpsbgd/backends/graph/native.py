@@ -2,6 +2,10 @@
 
 import dataclasses
 import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
 
 from keras_qpsbgd import ops
 from keras_qpsbgd.backends.graph import descent
@@ -10,6 +14,7 @@ from keras_qpsbgd.backends.graph import local_search
 from keras_qpsbgd.backends.graph import relaxed
 from keras_qpsbgd.backends.graph import sweeps
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
+from keras_qpsbgd.qubo import Qubo
 
 ENUMERATE_UP_TO = 16
 # Above this many weights, one flip per step is too slow and sweeps take over;
@@ -56,7 +61,7 @@ class NativeBackend(GraphBackend):
 
     name = "native"
 
-    def __init__(self, preset="fast"):
+    def __init__(self, preset: str = "fast") -> None:
         if preset not in PRESETS:
             raise ValueError(
                 f"`preset` must be one of {sorted(PRESETS)}. "
@@ -65,13 +70,13 @@ class NativeBackend(GraphBackend):
         super().__init__()
         self.preset = preset
 
-    def start(self, problem):
+    def start(self, problem: ops.Problem) -> tf.Tensor | None:
         n = problem.fields.shape[0]
         if n <= ENUMERATE_UP_TO or self._is_wide(problem):
             return None
         return ops.sign(relaxed.ridge_solution(problem))
 
-    def search(self, problem, seed):
+    def search(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
         preset = PRESETS[self.preset]
         n = problem.fields.shape[0]
         if n <= ENUMERATE_UP_TO:
@@ -87,14 +92,16 @@ class NativeBackend(GraphBackend):
                 _, steps, restarts = more[0]
         return local_search.tabu(problem, seed, int(steps * n), restarts)
 
-    def sample(self, qubo, seed):
+    def sample(
+        self, qubo: Qubo, seed: int
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         if qubo.num_variables <= ENUMERATE_UP_TO:
             return exact.best_states(qubo)[None], {}
         samples, info = super().sample(qubo, seed)
         problem = self._as_problem(qubo)
         if self._is_wide(problem):
             return samples, info
-        start = self.start(problem).numpy()
+        start = np.asarray(self.start(problem))
         return descent.refine(qubo, samples[0], start)[None], info
 
     def _is_wide(self, problem):
@@ -105,5 +112,5 @@ class NativeBackend(GraphBackend):
             largest = ACCURATE_SWEEP_FROM
         return problem.couplings is None or weights > largest
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"preset": self.preset}

@@ -1,5 +1,7 @@
 """Backends that do not search: the relaxed QUBO, and its linear part alone."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from keras_qpsbgd import ops
@@ -71,17 +73,17 @@ class RidgeBackend(GraphBackend):
     compiled = False
     scale_matters = False
 
-    def __init__(self, rho=RHO):
+    def __init__(self, rho: float = RHO) -> None:
         super().__init__()
         if not rho > 0:
             raise ValueError(f"`rho` must be positive. Received: rho={rho}")
         self.rho = rho
 
-    def search(self, problem, seed):
+    def search(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
         del seed
         return ops.sign(ridge_solution(problem, self.rho))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"rho": self.rho}
 
 
@@ -92,6 +94,6 @@ class SignBackend(GraphBackend):
     compiled = False
     scale_matters = False
 
-    def search(self, problem, seed):
+    def search(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
         del seed
         return ops.sign(-problem.fields)

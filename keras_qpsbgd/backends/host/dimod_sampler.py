@@ -2,11 +2,13 @@
 
 import random
 import time
+from typing import Any
 
 import dimod
 import numpy as np
 
 from keras_qpsbgd.backends import registry
+from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.host import infos
 from keras_qpsbgd.qubo import Qubo
@@ -30,10 +32,10 @@ class BackendSampler(dimod.Sampler):
     -3.0
     """
 
-    properties = None
-    parameters = None
+    properties: Any = None
+    parameters: Any = None
 
-    def __init__(self, backend="native"):
+    def __init__(self, backend: BackendLike = "native") -> None:
         self.backend = registry.get(backend)
         try:
             config = registry.serialize(self.backend)
@@ -45,7 +47,13 @@ class BackendSampler(dimod.Sampler):
     def __repr__(self):
         return f"{type(self).__name__}({self.backend!r})"
 
-    def sample(self, bqm, num_reads=1, seed=0, **kwargs):
+    def sample(
+        self,
+        bqm: dimod.BinaryQuadraticModel,
+        num_reads: int = 1,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> dimod.SampleSet:
         """One solve per read, with `seed`, `seed + 1`, ...
 
         Args:
@@ -86,7 +94,7 @@ class BackendSampler(dimod.Sampler):
         return dimod.SampleSet.from_samples_bqm((spins, labels), bqm, info=info)
 
 
-def as_sampler(backend="native"):
+def as_sampler(backend: BackendLike = "native") -> BackendSampler:
     """A `dimod.Sampler` that solves with one of our backends."""
     return BackendSampler(backend)
 

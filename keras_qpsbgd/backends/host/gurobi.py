@@ -1,6 +1,7 @@
 """The columns of a layer as integer programs, with Gurobi."""
 
 import contextlib
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.host import progress
+from keras_qpsbgd.qubo import Qubo
 
 
 class GurobiBackend(Backend):
@@ -44,7 +46,13 @@ class GurobiBackend(Backend):
 
     name = "gurobi"
 
-    def __init__(self, work_limit=1.0, mip_gap=1e-6, threads=1, **options):
+    def __init__(
+        self,
+        work_limit: float = 1.0,
+        mip_gap: float = 1e-6,
+        threads: int = 1,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         check_number("work_limit", work_limit, above=0, optional=True)
         check_number("mip_gap", mip_gap, at_least=0)
@@ -53,7 +61,7 @@ class GurobiBackend(Backend):
         self.mip_gap = mip_gap
         self.threads = threads
 
-    def check(self, num_variables, num_columns):
+    def check(self, num_variables: int, num_columns: int) -> None:
         super().check(num_variables, num_columns)
         num_variables = self.block_size_for(num_variables)
         with self._lock, _errors_translated():
@@ -63,7 +71,9 @@ class GurobiBackend(Backend):
             model.setMObjective(ones, np.ones(num_variables), 0.0)
             model.optimize()
 
-    def sample(self, qubo, seed):
+    def sample(
+        self, qubo: Qubo, seed: int
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         with self._lock, _errors_translated():
             return self._sample(qubo, seed)
 
@@ -125,7 +135,7 @@ class GurobiBackend(Backend):
             models[n] = model, model.addMVar(n, vtype=gurobipy.GRB.BINARY)
         return models[n]
 
-    def close(self):
+    def close(self) -> None:
         with self._lock:
             if self._handle is not None:
                 env, models = self._handle
@@ -134,7 +144,7 @@ class GurobiBackend(Backend):
                 env.dispose()
             super().close()
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "work_limit": self.work_limit,

@@ -269,7 +269,9 @@ def check_executor(executor):
             )
 
 
-def process_pool(max_workers=None):
+def process_pool(
+    max_workers: int | None = None,
+) -> concurrent.futures.ProcessPoolExecutor:
     """A pool of spawned processes, to be used as `executor`.
 
     The script that makes one needs an `if __name__ == "__main__":`, as each

@@ -1,7 +1,10 @@
 """What solving has cost, and what went wrong, layer by layer."""
 
+from __future__ import annotations
+
 import dataclasses
 import threading
+from typing import Any
 from typing import Optional
 
 import numpy as np
@@ -42,11 +45,18 @@ class SolverReport:
         total: `LayerReport` of all layers.
     """
 
-    def __init__(self):
-        self.layers = {}
+    def __init__(self) -> None:
+        self.layers: dict[str, LayerReport] = {}
         self._lock = threading.Lock()
 
-    def count(self, layer, seconds, info, failed=False, fell_back=False):
+    def count(
+        self,
+        layer: str,
+        seconds: float,
+        info: dict[str, Any],
+        failed: bool = False,
+        fell_back: bool = False,
+    ) -> None:
         """Adds one solve."""
         breaks = info.get("chain_break_fraction")
         row = LayerReport(
@@ -66,20 +76,20 @@ class SolverReport:
             self.layers[layer] = row if present is None else _sum(present, row)
 
     @property
-    def total(self):
+    def total(self) -> LayerReport:
         total = LayerReport()
         for row in self.copy().layers.values():
             total = _sum(total, row)
         return total
 
-    def copy(self):
+    def copy(self) -> SolverReport:
         """The report as it is now."""
         report = SolverReport()
         with self._lock:
             report.layers = dict(self.layers)
         return report
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, dict]:
         """Plain dictionaries, for JSON."""
         return {k: dataclasses.asdict(v) for k, v in self.layers.items()}
 

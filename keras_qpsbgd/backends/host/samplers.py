@@ -2,6 +2,7 @@
 
 import numbers
 import sys
+from typing import Any
 
 import dimod
 import numpy as np
@@ -11,6 +12,7 @@ from keras_qpsbgd.backends.dwave import ocean
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import in_short
 from keras_qpsbgd.backends.host import progress
+from keras_qpsbgd.qubo import Qubo
 
 
 class SamplerBackend(Backend):
@@ -26,13 +28,21 @@ class SamplerBackend(Backend):
             added where the sampler takes one.
     """
 
-    def __init__(self, sampler, options=None, /, **parameters):
+    def __init__(
+        self,
+        sampler: Any,
+        options: dict[str, Any] | None = None,
+        /,
+        **parameters: Any,
+    ) -> None:
         super().__init__(**(options or {}))
         self.sampler = sampler
         self.parameters = parameters
         self.name = type(sampler).__name__
 
-    def sample(self, qubo, seed, **shared):
+    def sample(
+        self, qubo: Qubo, seed: int, **shared: Any
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         with self._lock:
             return self._sample(qubo, seed, {**shared, **self.parameters})
 
@@ -76,7 +86,7 @@ class SamplerBackend(Backend):
             info["qpu_access_time"] = sum(time or 0.0 for time in seconds)
         return samples, info
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         raise ValueError(
             "A `dimod.Sampler` cannot be saved with the optimizer. Make it a "
             "`Backend` of its own and call `keras_qpsbgd.backends.register`. "
@@ -101,8 +111,12 @@ class SimulatedAnnealingBackend(SamplerBackend):
     name = "simulated_annealing"
 
     def __init__(
-        self, num_reads=10, num_sweeps=1000, beta_range=None, **options
-    ):
+        self,
+        num_reads: int = 10,
+        num_sweeps: int = 1000,
+        beta_range: tuple[float, float] | None = None,
+        **options: Any,
+    ) -> None:
         from dwave.samplers import SimulatedAnnealingSampler
 
         super().__init__(
@@ -114,10 +128,10 @@ class SimulatedAnnealingBackend(SamplerBackend):
         self.name = "simulated_annealing"
         self.beta_range = beta_range
 
-    def prepare(self, qubo):
+    def prepare(self, qubo: Qubo) -> Any:
         return {"beta_range": self.beta_range or beta_range(qubo)}
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **Backend.get_config(self),
             **self.parameters,
@@ -139,7 +153,13 @@ class TabuBackend(SamplerBackend):
 
     name = "tabu"
 
-    def __init__(self, num_reads=1, num_restarts=10, timeout=60_000, **options):
+    def __init__(
+        self,
+        num_reads: int = 1,
+        num_restarts: int = 10,
+        timeout: int = 60_000,
+        **options: Any,
+    ) -> None:
         from dwave.samplers import TabuSampler
 
         super().__init__(
@@ -151,7 +171,7 @@ class TabuBackend(SamplerBackend):
         )
         self.name = "tabu"
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**Backend.get_config(self), **self.parameters}
 
 
