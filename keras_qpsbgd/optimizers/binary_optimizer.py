@@ -14,29 +14,12 @@ from tensorflow import keras
 from keras_qpsbgd import _keras
 from keras_qpsbgd import _memory
 from keras_qpsbgd import recording
+from keras_qpsbgd.optimizers import inner_optimizer
 
 LearningRate: TypeAlias = (
     float | Callable | keras.optimizers.schedules.LearningRateSchedule
 )
 OptimizerLike: TypeAlias = str | dict[str, Any] | keras.optimizers.Optimizer
-
-_CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
-# Arguments that concern real variables only: the inner optimizer's business.
-_REAL_ONLY = ("weight_decay", *_CLIPPING)
-
-
-def _of_real_optimizer(name):
-    """A property that reads and writes that of `real_optimizer`."""
-
-    def read(self):
-        return getattr(self.real_optimizer, name, None)
-
-    def write(self, value):
-        # Keras sets it before there is an inner optimizer.
-        if self.real_optimizer is not None:
-            setattr(self.real_optimizer, name, value)
-
-    return property(read, write, doc=f"`real_optimizer.{name}`.")
 
 
 class BinaryOptimizer(_keras.Optimizer):
@@ -62,15 +45,19 @@ class BinaryOptimizer(_keras.Optimizer):
 
     training_weights = "binary"
     real_optimizer = None  # until it is set in `__init__`
-    weight_decay = _of_real_optimizer("weight_decay")
-    clipnorm = _of_real_optimizer("clipnorm")
-    clipvalue = _of_real_optimizer("clipvalue")
-    global_clipnorm = _of_real_optimizer("global_clipnorm")
+    weight_decay = inner_optimizer.delegated("weight_decay")
+    clipnorm = inner_optimizer.delegated("clipnorm")
+    clipvalue = inner_optimizer.delegated("clipvalue")
+    global_clipnorm = inner_optimizer.delegated("global_clipnorm")
 
     def __init__(self, learning_rate, real_optimizer, name=None, **kwargs):
-        real_only = {key: kwargs.pop(key, None) for key in _REAL_ONLY}
+        real_only = {
+            key: kwargs.pop(key, None) for key in inner_optimizer.ARGUMENTS
+        }
         super().__init__(learning_rate, name=name, **kwargs)
-        self.real_optimizer = self._inner(real_optimizer, real_only)
+        self.real_optimizer = inner_optimizer.create(
+            self, real_optimizer, real_only
+        )
         self._binary = {}
         self._known = frozenset()
         self._aggregate = True
@@ -78,50 +65,6 @@ class BinaryOptimizer(_keras.Optimizer):
         self._warn_about_rate()
 
     # Set-up
-
-    def _inner(self, real_optimizer, real_only):
-        """The optimizer of the real variables."""
-        inner = _keras.get_optimizer(real_optimizer)
-        if isinstance(inner, BinaryOptimizer):
-            raise ValueError(
-                "`real_optimizer` updates what is not binary and cannot be "
-                f"{type(inner).__name__}. "
-                f"Received: real_optimizer={real_optimizer}"
-            )
-        if getattr(inner, "use_ema", False):
-            raise ValueError(
-                f"Give `use_ema` to {type(self).__name__}, not to "
-                "`real_optimizer`: it averages all variables. Received: "
-                f"real_optimizer={real_optimizer}"
-            )
-        if inner is real_optimizer:
-            inner = _keras.copy_optimizer(inner)
-        steps = getattr(self, "gradient_accumulation_steps", None)
-        settings = {**real_only, "gradient_accumulation_steps": steps}
-        for key, value in settings.items():
-            if value is None:
-                continue
-            present = getattr(inner, key, None)
-            if present is not None and present != value:
-                raise ValueError(
-                    f"`{key}` is set on `real_optimizer` already, to "
-                    f"{present}. Received: {key}={value}"
-                )
-            setattr(inner, key, value)
-        clipping = {
-            key: getattr(inner, key)
-            for key in _CLIPPING
-            if getattr(inner, key, None) is not None
-        }
-        if len(clipping) > 1:
-            raise ValueError(
-                f"At most one of {_CLIPPING} can be set. Received: {clipping}"
-            )
-        # Its state is part of ours; Keras would save and load it twice, the
-        # second time after `load_own_variables` has put things in order.
-        inner.save_own_variables = lambda store: None
-        inner.load_own_variables = lambda store: None
-        return inner
 
     def build(self, variables):
         """Creates all state.
@@ -368,7 +311,7 @@ class BinaryOptimizer(_keras.Optimizer):
 
     def get_config(self):
         config = super().get_config()
-        for key in _REAL_ONLY:
+        for key in inner_optimizer.ARGUMENTS:
             config.pop(key)
         inner = keras.optimizers.serialize(self.real_optimizer)
         config["real_optimizer"] = inner

@@ -1,0 +1,113 @@
+"""The columns of a layer on a chip: from a QUBO to qubits and back."""
+
+import numpy as np
+
+from keras_qpsbgd.backends.dwave import chip
+from keras_qpsbgd.backends.dwave.embedding import Cliques
+from keras_qpsbgd.backends.errors import SolverError
+
+
+class OpenChip:
+    """A sampler and what is known of its graph."""
+
+    def __init__(self, sampler):
+        self.sampler = sampler
+        self.cliques = Cliques(sampler.to_networkx_graph())
+        self._structures = {}
+
+    def structure(self, num_variables, num_columns):
+        """The embedding of as many columns, ready for use.
+
+        Labels as in `Qubo.to_union_bqm`.
+        """
+        from dwave.embedding import EmbeddedStructure
+
+        key = (num_variables, num_columns)
+        if key not in self._structures:
+            copies = self.cliques.copies(num_variables, num_columns)
+            embedding = {
+                column * num_variables + variable: chain
+                for column, copy in enumerate(copies)
+                for variable, chain in copy.items()
+            }
+            self._structures[key] = EmbeddedStructure(
+                self.sampler.edgelist, embedding
+            )
+        return self._structures[key]
+
+
+def embed(qubo, structure, chain_strength, properties):
+    """The columns on their qubits, each scaled to the chip's ranges.
+
+    Args:
+        qubo: a `Qubo`.
+        structure: what `OpenChip.structure` returned for it.
+        chain_strength: that of the backend: `None`, a number or a function.
+        properties: of the sampler.
+    """
+    n, m = qubo.num_variables, qubo.num_columns
+    strengths = _chain_strengths(qubo, structure, chain_strength)
+    lengths = [len(structure[label]) for label in range(n * m)]
+    scales = chip.column_scales(
+        qubo, np.reshape(lengths, (m, n)).T, strengths, properties
+    )
+    return structure.embed_bqm(
+        qubo.to_union_bqm(scales),
+        chain_strength=dict(enumerate(np.repeat(scales * strengths, n))),
+    )
+
+
+def _chain_strengths(qubo, structure, chain_strength):
+    """For each column, in the QUBO's own units."""
+    from dwave.embedding.chain_strength import uniform_torque_compensation
+
+    n, m = qubo.num_variables, qubo.num_columns
+    if chain_strength is None:
+        if np.any(qubo.couplings - np.diag(np.diag(qubo.couplings))):
+            # The same for all, as their couplings are.
+            return np.full(m, uniform_torque_compensation(qubo.to_bqm(0)))
+        return np.abs(qubo.fields).max(axis=0)  # no torque without any
+    if not callable(chain_strength):
+        return np.full(m, float(chain_strength))
+    return np.array(
+        [
+            chain_strength(
+                qubo.to_bqm(column),
+                {i: structure[column * n + i] for i in range(n)},
+            )
+            for column in range(m)
+        ]
+    )
+
+
+def unembed(found, structure):
+    """Spins and broken chains, both (reads, variables), in order of labels."""
+    from dwave.embedding.chain_breaks import broken_chains
+    from dwave.embedding.chain_breaks import majority_vote
+
+    record = found.record
+    position = {qubit: i for i, qubit in enumerate(found.variables)}
+    wanted = [structure[label] for label in range(len(structure))]
+    missing = [q for chain in wanted for q in chain if q not in position]
+    if missing:
+        raise SolverError(
+            f"The answer lacks {len(missing)} of "
+            f"{sum(map(len, wanted))} qubits. Received: "
+            f"{len(found.variables)} qubits"
+        )
+    if not len(record) or not np.isfinite(record.energy).all():
+        raise SolverError(
+            "The answer has no finite energies. Received: "
+            f"{np.asarray(record.energy)[:5].tolist()}"
+        )
+    chains = [np.array([position[q] for q in chain]) for chain in wanted]
+    broken = broken_chains(record.sample, chains)
+    long = [len(chain) > 1 for chain in chains]
+    if any(long) and broken[:, long].all():
+        raise SolverError(
+            "All chains are broken in all reads, so the answer means nothing. "
+            f"Raise `chain_strength`. Received: {len(record)} reads of "
+            f"{sum(long)} chains"
+        )
+    samples, _ = majority_vote(record.sample, chains)
+    return np.asarray(samples), broken
