@@ -1,6 +1,6 @@
 """Chooses the learning rates of the demo, on the validation images.
 
-    python benchmarks/tune_digits.py
+    python -m research.bench.training.tune_digits
 
 All methods get the same grid of learning rates and the same seeds, which are
 not the demo's; the test images are not looked at. Copy the rates with the best

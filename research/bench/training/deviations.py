@@ -1,6 +1,6 @@
 """What each deviation from the paper's rule is worth, on handwritten digits.
 
-    python benchmarks/deviations.py
+    python -m research.bench.training.deviations
 
 A 64-32-10 network of binary weights with hard tanh and no batch normalisation,
 QP-SBGD with the native backend, 20 epochs, rates decaying to zero. Each row
@@ -24,6 +24,8 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd import demo
 from keras_qpsbgd import ops
+from keras_qpsbgd.backends.graph.native import NativeBackend
+from keras_qpsbgd.compare.report.statistics import mean_and_error
 
 RATES = (0.003, 0.01, 0.03)
 EPOCHS = 20
@@ -55,13 +57,17 @@ def ascent_is_allowed():
 def replaced(name, value):
     original = getattr(ops, name)
     setattr(ops, name, value)
-    # Compiled searches are shared by equal backends.
-    kq.backends.backend._compiled.clear()
+    forget_searches()
     try:
         yield
     finally:
         setattr(ops, name, original)
-        kq.backends.backend._compiled.clear()
+        forget_searches()
+
+
+def forget_searches():
+    """Equal backends share compiled searches, which have the old function."""
+    vars(NativeBackend).get("_compiled", {}).clear()
 
 
 # name, arguments of `train`, what is changed in the package
@@ -147,8 +153,8 @@ def main():
                 100 * train(data, rate, seed, **settings)[1]
                 for seed in range(arguments.seeds)
             ]
-        error = np.std(found, ddof=1) / math.sqrt(len(found))
-        result = f"{np.mean(found):.1f} +- {error:.1f} %"
+        mean, error = mean_and_error(found)
+        result = f"{mean:.1f} +- {error:.1f} %"
         print(f"{name:<32}{rate:>8}{result:>20}", flush=True)
     print("+- is the standard error of the mean over seeds.")
 

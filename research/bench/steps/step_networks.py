@@ -12,9 +12,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
+from keras_qpsbgd.constraints import WeightClip
 from keras_qpsbgd.layers import BinaryConv2D
 from keras_qpsbgd.layers import BinaryDense
 from research.bench import timing
+from research.experiments.tasks import networks
 
 ADULT_DENSITY = 0.11  # of ones among the 123 inputs of the Adult data
 
@@ -82,25 +84,26 @@ def small_mlp(dense=BinaryDense):
     )
 
 
-def deep_mlp():
-    """123-128x9-1, nine hidden layers."""
+def deep_mlp(clip=None):
+    """123-128x9-1: ten binary layers, no batch normalisation.
+
+    Args:
+        clip: bound of the latent weights, or `None`.
+    """
+
+    def dense(units, activation=None):
+        constraint = clip and WeightClip(clip)
+        return BinaryDense(units, activation, kernel_constraint=constraint)
+
+    hidden = [dense(128, "hard_tanh") for _ in range(9)]
     return keras.Sequential(
-        [keras.layers.InputLayer((123,))]
-        + [BinaryDense(128, activation="hard_tanh") for _ in range(9)]
-        + [BinaryDense(1)]
+        [keras.layers.InputLayer((123,)), *hidden, dense(1)]
     )
 
 
-def normalized_mlp(inputs, *units):
+def normalized_mlp(*sizes):
     """Binary layers with batch normalisation, hard tanh between them."""
-    layers = [keras.layers.InputLayer((inputs,))]
-    for size in units:
-        layers += [
-            BinaryDense(size, use_bias=False),
-            keras.layers.BatchNormalization(),
-            keras.layers.Activation("hard_tanh"),
-        ]
-    return keras.Sequential(layers[:-1])
+    return networks.mlp(sizes, "binary", batch_normalization=0.99)
 
 
 def convolutional():

@@ -6,18 +6,18 @@ decay to zero, latent weights are clipped to [-1, 1].
 """
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from keras_qpsbgd import constraints
 from keras_qpsbgd import datasets
-from keras_qpsbgd import layers
-from keras_qpsbgd import optimizers
+from keras_qpsbgd import demo
 from keras_qpsbgd.backends.graph import native
+from research.bench.steps.step_networks import deep_mlp
+from research.experiments.tasks import mnist
+from research.experiments.tasks import networks
 
 ADAM = "Adam"
 RIDGE = "ridge"
@@ -25,8 +25,8 @@ METHODS = (*native.PRESETS, RIDGE, ADAM)
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
-    """Something to learn.
+class Recipe:
+    """Something to learn, and how.
 
     Attributes:
         load: function of a data folder; returns `Data`.
@@ -65,67 +65,17 @@ class Data:
         return dataclasses.replace(self, train=joined, validation=None)
 
 
-def binary_dense(units, **kwargs):
-    return layers.BinaryDense(
-        units, kernel_constraint=constraints.WeightClip(1.0), **kwargs
-    )
-
-
-def normalized_mlp(inputs, hidden, classes, momentum):
-    """Two binary layers, batch normalisation behind both."""
-    return keras.Sequential(
-        [
-            keras.layers.InputLayer((inputs,)),
-            binary_dense(hidden, use_bias=False),
-            keras.layers.BatchNormalization(momentum=momentum),
-            keras.layers.Activation("hard_tanh"),
-            binary_dense(classes, use_bias=False),
-            keras.layers.BatchNormalization(momentum=momentum),
-        ]
-    )
-
-
-def deep_mlp():
-    """123-128x9-1: ten binary layers, no batch normalisation."""
-    hidden = [binary_dense(128, activation="hard_tanh") for _ in range(9)]
-    return keras.Sequential(
-        [keras.layers.InputLayer((123,)), *hidden, binary_dense(1)]
-    )
-
-
 def load_digits(data_dir):
     """scikit-learn's 1,797 digits in the split of the demo."""
     del data_dir
-    from sklearn import datasets as sklearn_datasets
-    from sklearn import model_selection
-
-    def split(x, y, size):
-        return model_selection.train_test_split(
-            x, y, test_size=size, stratify=y, random_state=0
-        )
-
-    x, y = sklearn_datasets.load_digits(return_X_y=True)
-    x = (x / 8.0 - 1.0).astype("float32")
-    x, x_test, y, y_test = split(x, y, 450)
-    x, x_validation, y, y_validation = split(x, y, 300)
-    return Data((x, y), (x_validation, y_validation), (x_test, y_test))
+    digits = demo.load()
+    return Data(digits.train, digits.validation, digits.test)
 
 
 def load_mnist(data_dir):
     """55,000 images to train on, 5,000 to validate, 10,000 to test."""
-    (x, y), (x_test, y_test) = datasets.mnist(data_dir, download=True)
-
-    def scale(x):
-        return x.reshape(len(x), -1).astype("float32") / 127.5 - 1.0
-
-    # At random: the last images of MNIST are easier than the others.
-    order = np.random.default_rng(0).permutation(len(x))
-    x, y = scale(x)[order], y[order].astype("int32")
-    return Data(
-        (x[:-5_000], y[:-5_000]),
-        (x[-5_000:], y[-5_000:]),
-        (scale(x_test), y_test.astype("int32")),
-    )
+    (x, y), test = mnist.images(data_dir, np.random.default_rng(0))
+    return Data((x[:-5_000], y[:-5_000]), (x[-5_000:], y[-5_000:]), test)
 
 
 def load_adult(data_dir):
@@ -136,31 +86,33 @@ def load_adult(data_dir):
     return Data((x[:1_200], y[:1_200]), (x[1_200:], y[1_200:]), test)
 
 
-# Rates of the digits were chosen on validation images by
-# benchmarks/tune_digits.py. Those of MNIST were the best of three, in percent
-# of 5,000 validation images, 10 epochs, two seeds that `bench` does not use:
+# The digits are those of the demo, with its rates. Rates of MNIST were the best
+# of three, in percent of 5,000 validation images, 10 epochs, two seeds that
+# `bench` does not use:
 #   QP-SBGD  .002: 97.72; .004: 97.80; .002 with kappa 8: 97.78
 #   Adam     .0025: 98.06; .005: 98.00; .01: 97.91
-DIGITS = Task(
+DIGITS = Recipe(
     load_digits,
-    lambda: normalized_mlp(64, 64, 10, 0.9),
-    batch=64,
-    rate=0.008,
-    adam_rate=0.016,
-    real_rate=0.01,
+    demo.build_model,
+    batch=demo.BATCH,
+    rate=demo.QPSBGD_RATE,
+    adam_rate=demo.ADAM_RATE,
+    real_rate=demo.REAL_RATE,
 )
-MNIST = Task(
+MNIST = Recipe(
     load_mnist,
-    lambda: normalized_mlp(784, 256, 10, 0.99),
+    lambda: networks.mlp(
+        (784, 256, 10), "binary", batch_normalization=0.99, clip=1.0
+    ),
     batch=128,
     rate=0.004,
     adam_rate=0.0025,
     real_rate=0.005,
 )
 # The rate is chosen by the suite `quality`.
-ADULT = Task(
+ADULT = Recipe(
     load_adult,
-    deep_mlp,
+    lambda: deep_mlp(clip=1.0),
     batch=16,
     rate=0.002,
     adam_rate=0.001,
@@ -183,39 +135,36 @@ class Training:
     is not full is left out.
 
     Args:
-        task: a `Task`.
+        recipe: a `Recipe`.
         method: one of `METHODS`.
         data: `Data`.
         epochs: passes over the training rows.
         seeds: ints; `fit` takes one of them.
-        rate: learning rate at the start, if not that of the task.
+        rate: learning rate at the start, if not that of the recipe.
     """
 
-    def __init__(self, task, method, data, epochs, seeds, rate=None):
-        self.task = task
+    def __init__(self, recipe, method, data, epochs, seeds, rate=None):
+        self.recipe = recipe
         self.data = data
         self.epochs = epochs
-        self.steps = len(data.train[0]) // task.batch
+        self.steps = len(data.train[0]) // recipe.batch
         # A new seed makes TensorFlow prepare all graphs anew, so none is set
         # once something is compiled.
-        self._weights = {seed: _first_weights(task, seed) for seed in seeds}
+        self._weights = {seed: _first_weights(recipe, seed) for seed in seeds}
         keras.utils.set_random_seed(0)
 
-        def cosine(rate):
-            return keras.optimizers.schedules.CosineDecay(
-                rate, epochs * self.steps
-            )
-
         if method == ADAM:
-            optimizer = keras.optimizers.Adam(cosine(rate or task.adam_rate))
+            name, own_rate = demo.BINARY_CONNECT, recipe.adam_rate
         else:
-            optimizer = optimizers.QPSBGD(
-                learning_rate=cosine(rate or task.rate),
-                backend=backend(method),
-                real_optimizer=keras.optimizers.Adam(cosine(task.real_rate)),
-                seed=0,
-            )
-        self.model = task.build()
+            name, own_rate = demo.QPSBGD, recipe.rate
+        optimizer = demo.make_optimizer(
+            name,
+            rate or own_rate,
+            epochs * self.steps,
+            backend=backend(method),
+            real_rate=recipe.real_rate,
+        )
+        self.model = recipe.build()
         self.is_binary = self.model.output_shape[-1] == 1
         loss = (
             keras.losses.BinaryCrossentropy(from_logits=True)
@@ -233,12 +182,12 @@ class Training:
 
     def _batches(self, seed):
         random = np.random.default_rng(seed)
-        used = self.steps * self.task.batch
+        used = self.steps * self.recipe.batch
         order = [
             random.permutation(len(self._rows[0]))[:used]
             for _ in range(self.epochs)
         ]
-        order = np.reshape(order, (-1, self.task.batch))
+        order = np.reshape(order, (-1, self.recipe.batch))
         return tf.data.Dataset.from_tensor_slices(order).map(
             lambda rows: tuple(tf.gather(array, rows) for array in self._rows)
         )
@@ -273,15 +222,6 @@ class Training:
         return right / len(x)
 
 
-def _first_weights(task, seed):
+def _first_weights(recipe, seed):
     keras.utils.set_random_seed(seed)
-    return task.build().get_weights()
-
-
-def mean_and_error(values):
-    """Mean and standard error; NaN for the error of a single value."""
-    values = np.asarray(values, dtype=float)
-    if len(values) < 2:
-        return float(values.mean()), math.nan
-    error = values.std(ddof=1) / math.sqrt(len(values))
-    return float(values.mean()), float(error)
+    return recipe.build().get_weights()
