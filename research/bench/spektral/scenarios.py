@@ -1,187 +1,18 @@
-"""How much of Spektral works, with and without `enable_keras3`.
+"""Trainings with Spektral, each a function that fits, on a few nodes."""
 
-    python benchmarks/spektral_support.py
-    python benchmarks/spektral_support.py --suite DIR [--convert] [--toarray]
-
-under the Keras of the environment (`TF_USE_LEGACY_KERAS=1` for legacy Keras).
-The first command runs 29 small trainings, each with and without the patches.
-The second runs Spektral's own tests, which are in its repository but not in
-its package: DIR is a checkout. `tests/test_datasets.py` is left out, as it
-downloads. Two things in those tests are not Spektral's fault, and can be
-changed in a temporary copy of them: with `--convert` the models that get NumPy
-arrays mixed with sparse tensors, which Keras 3 refuses, get tensors; with
-`--toarray` the tests say `.toarray()` where they say `.A`, which SciPy has
-removed.
-"""
-
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-import argparse
-import contextlib
-import json
-import pathlib
-import re
-import shutil
-import subprocess
-import sys
-import tempfile
-import traceback
-
-TENSORS = """
 import numpy as np
-import tensorflow as tf
-
-
-def tensors(data):
-    return [
-        tf.convert_to_tensor(part) if isinstance(part, np.ndarray) else part
-        for part in data
-    ]
-"""
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--suite", metavar="DIR", type=pathlib.Path)
-    parser.add_argument("--convert", action="store_true")
-    parser.add_argument("--toarray", action="store_true")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--patched", action="store_true", help=argparse.SUPPRESS
-    )
-    arguments = parser.parse_args()
-    if arguments.child:
-        run_child(arguments)
-        return
-    with contextlib.ExitStack() as stack:
-        folder = "."
-        if arguments.suite:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            copy_suite(arguments, pathlib.Path(folder))
-        kind = "suite" if arguments.suite else "scenarios"
-        bare = child(kind, folder)
-        patched = child(kind, folder, "--patched")
-    show(kind, bare, patched)
-
-
-def child(kind, folder, *options):
-    """The results of one run, in a process of its own: name to outcome."""
-    command = [sys.executable, os.path.abspath(__file__), "--child", kind]
-    done = subprocess.run(
-        [*command, *options], cwd=folder, stdout=subprocess.PIPE, text=True
-    )
-    lines = [x for x in done.stdout.splitlines() if x.startswith("results: ")]
-    if not lines:
-        sys.exit(f"The {kind} did not end: exit status {done.returncode}.")
-    return json.loads(lines[-1].removeprefix("results: "))
-
-
-def show(kind, bare, patched):
-    versions = patched.pop("versions")
-    bare.pop("versions")
-    names = sorted(bare | patched) if kind == "suite" else list(patched)
-    width = max(map(len, names))
-    failing = [n for n in names if not bare.get(n) == patched.get(n) == "pass"]
-    print(versions)
-    print(f"{'':{width}}  bare  patched")
-    for name in failing if kind == "suite" else names:
-        # A file that cannot be imported has no single tests.
-        outcomes = [runs.get(name, "-") for runs in (bare, patched)]
-        print(f"{name:{width}}  {outcomes[0]:4}  {outcomes[1]}")
-    counts = [sum(x == "pass" for x in r.values()) for r in (bare, patched)]
-    print(f"{f'passed of {len(names)}':{width}}  {counts[0]:<4}  {counts[1]}")
-
-
-def run_child(arguments):
-    import scipy
-    import spektral
-    import tensorflow as tf
-
-    from keras_qpsbgd import _keras
-    from keras_qpsbgd.spektral import enable_keras3
-
-    if arguments.patched:
-        enable_keras3()
-    run = run_suite if arguments.child == "suite" else run_scenarios
-    results = run()
-    keras = "Keras 3" if _keras.KERAS_3 else "legacy Keras"
-    results["versions"] = (
-        f"{keras}, TensorFlow {tf.__version__}, SciPy {scipy.__version__}, "
-        f"Spektral {spektral.__version__}"
-    )
-    print("\nresults: " + json.dumps(results))
-
-
-# Spektral's own tests.
-
-
-def copy_suite(arguments, folder):
-    shutil.copytree(arguments.suite / "tests", folder / "tests")
-    (folder / "tests" / "test_datasets.py").unlink(missing_ok=True)
-    # Else a folder `tests` elsewhere on the path could be taken for it.
-    (folder / "tests" / "__init__.py").touch()
-    (folder / "tensors.py").write_text(TENSORS)
-    for path in (folder / "tests").rglob("*.py"):
-        text = path.read_text()
-        if arguments.convert:
-            text, count = re.subn(
-                r"\bmodel\((input_data|\[x, a, e\])\)",
-                r"model(tensors(\1))",
-                text,
-            )
-            if count:
-                text = "from tensors import tensors\n" + text
-        if arguments.toarray:
-            text = re.sub(r"(?<=[\w\]])\.A\b", ".toarray()", text)
-        path.write_text(text)
-
-
-def run_suite():
-    import pytest
-
-    class Outcomes:
-        def __init__(self):
-            self.found = {}
-
-        def pytest_runtest_logreport(self, report):
-            name = report.nodeid.removeprefix("tests/")
-            if report.when == "call" or report.failed:
-                outcome = "pass" if report.passed else "fail"
-                self.found[name] = outcome
-
-        def pytest_collectreport(self, report):
-            if report.failed:
-                name = report.nodeid.removeprefix("tests/")
-                self.found[f"{name} (all: import fails)"] = "fail"
-
-    outcomes = Outcomes()
-    sys.path.insert(0, os.getcwd())
-    pytest.main(
-        [
-            "tests",
-            "-q",
-            "-pno:cacheprovider",
-            "-Wignore",
-            "--tb=line",
-            "--continue-on-collection-errors",
-        ],
-        plugins=[outcomes],
-    )
-    return outcomes.found
-
-
-# The trainings. Each is a function that fits, on graphs of a few nodes.
+import scipy.sparse
+import spektral
+from spektral import layers
+from spektral import models
+from spektral import transforms
+from spektral.data import loaders
+from tensorflow import keras
 
 NODES, FEATURES, LABELS, EDGE_FEATURES = 8, 3, 2, 2
 
 
 def graphs(count, node_labels=False, edges=False, sizes=(5, 8), shared=False):
-    import numpy as np
-    import scipy.sparse
-    import spektral
-
     rng = np.random.default_rng(0)
 
     class Random(spektral.data.Dataset):
@@ -213,8 +44,6 @@ def graphs(count, node_labels=False, edges=False, sizes=(5, 8), shared=False):
 
 
 def train(model, loader, compile_with=None, **fit_with):
-    import numpy as np
-
     model.compile(
         "adam",
         "categorical_crossentropy",
@@ -231,14 +60,13 @@ def train(model, loader, compile_with=None, **fit_with):
     return model
 
 
-def subclassed(*layers):
+def subclassed(*convolutions):
     """Layers one after the other on [x, a], then a dense layer."""
-    from tensorflow import keras
 
     class Network(keras.Model):
         def __init__(self):
             super().__init__()
-            self.convolutions = list(layers)
+            self.convolutions = list(convolutions)
             self.dense = keras.layers.Dense(LABELS, "softmax")
 
         def call(self, inputs, training=None):
@@ -253,7 +81,6 @@ def subclassed(*layers):
 def pooled(convolution, pool, masked=False, batch=True):
     """One convolution, a pooling layer and a sum over the nodes."""
     from spektral import layers
-    from tensorflow import keras
 
     class Network(keras.Model):
         def __init__(self):
@@ -278,9 +105,6 @@ def pooled(convolution, pool, masked=False, batch=True):
 
 
 def functional(layer, sparse=False, batch=False, edges=False):
-    from spektral import layers
-    from tensorflow import keras
-
     shape = (None,) if batch else ()
     inputs = [
         keras.Input((*shape, FEATURES)),
@@ -296,12 +120,6 @@ def functional(layer, sparse=False, batch=False, edges=False):
 
 
 def scenarios():
-    import numpy as np
-    from spektral import layers
-    from spektral import models
-    from spektral import transforms
-    from spektral.data import loaders
-
     def single(**kwargs):
         weights = kwargs.pop("sample_weights", None)
         data = graphs(1, node_labels=True, **kwargs)
@@ -420,24 +238,3 @@ def scenarios():
             pooled(layers.GCNConv(4), None), node_labels=False
         ),
     }
-
-
-def run_scenarios():
-    from tensorflow import keras
-
-    results = {}
-    for name, scenario in scenarios().items():
-        keras.utils.set_random_seed(0)
-        try:
-            scenario()
-            results[name] = "pass"
-        except Exception:  # whatever it is, it belongs into the table
-            if os.environ.get("SHOW_ERRORS"):
-                traceback.print_exc()
-            results[name] = "fail"
-        keras.backend.clear_session()
-    return results
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """What the way from a layer to a solver costs, as ratios.
 
-    python benchmarks/adapters.py
+    python -m research.bench.solvers.adapters
 
 1. QPU time of the columns of a layer in one call, against a call for each
    column, by Ocean's cost model (no QPU is called).
