@@ -677,7 +677,7 @@ def test_runs_of_another_grid_are_refused(tmp_path):
     tune(item, item.grid()[0])
     item.check()
     record(item, TUNING, {"rate": 7.0}, 1000)
-    with pytest.raises(ValueError, match="remove .*Received: .*7.0.* native"):
+    with pytest.raises(ValueError, match="another .*Received: .*7.0.* native"):
         item.check()
 
 
