@@ -18,16 +18,36 @@ def main(argv=None):
     Returns:
         The exit code.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m keras_qpsbgd",
-        description="Train networks of +1 and -1 weights by quantum annealing.",
+    return run(
+        "python -m keras_qpsbgd",
+        "Train networks of +1 and -1 weights by quantum annealing.",
+        (_add_demo, _add_backends, _add_qpu_cost),
+        argv,
     )
+
+
+def run(prog, description, adders, argv=None):
+    """Runs one of several commands.
+
+    Args:
+        prog: how the program is called.
+        description: what it does.
+        adders: functions that add a command to what `add_subparsers` returns.
+        argv: list of arguments; `None` takes those of the process.
+
+    Returns:
+        The exit code.
+    """
+    parser = argparse.ArgumentParser(prog=prog, description=description)
     commands = parser.add_subparsers(metavar="command", required=True)
-    _add_demo(commands)
-    _add_backends(commands)
-    _add_qpu_cost(commands)
+    for add in adders:
+        add(commands)
     arguments = parser.parse_args(argv)
-    return arguments.run(arguments)
+    try:
+        return arguments.run(arguments)
+    except argparse.ArgumentTypeError as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
 def _add_demo(commands):

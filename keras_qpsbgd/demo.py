@@ -34,8 +34,8 @@ NUM_CLASSES = 10
 VALIDATION_IMAGES = 300
 TEST_IMAGES = 450
 
-# Chosen on the validation images by benchmarks/tune_digits.py, each from the
-# same grid of learning rates, on other seeds than the demo's.
+# Chosen on the validation images (research/bench/training/tune_digits.py), each
+# from the same grid of learning rates, on other seeds than the demo's.
 QPSBGD_RATE = 0.008
 ADAM_RATE = 0.016
 FROZEN_RATE = 0.064
@@ -131,7 +131,7 @@ def build_model(frozen=False):
     return model
 
 
-def make_optimizer(method, rate, steps):
+def make_optimizer(method, rate, steps, backend="native", real_rate=REAL_RATE):
     """The optimizer of a method, its rates decaying to zero over `steps`."""
 
     def cosine(rate):
@@ -140,8 +140,8 @@ def make_optimizer(method, rate, steps):
     if method == QPSBGD:
         return optimizers.QPSBGD(
             learning_rate=cosine(rate),
-            backend="native",
-            real_optimizer=keras.optimizers.Adam(cosine(REAL_RATE)),
+            backend=backend,
+            real_optimizer=keras.optimizers.Adam(cosine(real_rate)),
             seed=0,
         )
     return keras.optimizers.Adam(cosine(rate))

@@ -1,34 +1,20 @@
 """The command line of the research: `python -m research ...`."""
 
-import argparse
 import sys
 
+from keras_qpsbgd import cli
 from research.bench import command as bench
 from research.experiments import command as experiments
 
 
 def main(argv=None):
-    """Runs a command.
-
-    Args:
-        argv: list of arguments; `None` takes those of the process.
-
-    Returns:
-        The exit code.
-    """
-    parser = argparse.ArgumentParser(
-        prog="python -m research",
-        description="Experiments and benchmarks of keras_qpsbgd.",
+    """Runs a command, see `cli.run`."""
+    return cli.run(
+        "python -m research",
+        "Experiments and benchmarks of keras_qpsbgd.",
+        (experiments.add, bench.add),
+        argv,
     )
-    commands = parser.add_subparsers(metavar="command", required=True)
-    experiments.add(commands)
-    bench.add(commands)
-    arguments = parser.parse_args(argv)
-    try:
-        return arguments.run(arguments)
-    except argparse.ArgumentTypeError as error:
-        print(error, file=sys.stderr)
-        return 1
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ class Item:
 
     def records(self):
         """Its runs that were made, other configurations and seeds left out."""
-        runs = records.read_lines(self.path) if self.path.exists() else []
+        runs = self._all_records()
         tuned = self.is_tuned()
         kept = [
             run
@@ -115,20 +115,24 @@ class Item:
         ]
         return kept
 
+    def _all_records(self):
+        return records.runs_of(self.folder, self.task.name, self.method.label)
+
     def check(self):
         """Refuses runs of a grid that was another then: no table has both.
 
         Raises:
             ValueError: there are such runs.
         """
-        if self.depends or not self.path.exists():
+        if self.depends:
             return
-        for run in records.read_lines(self.path):
+        for run in self._all_records():
             if run["configuration"] not in self.grid():
                 raise ValueError(
-                    f"`--out` must hold no runs of another grid: remove "
-                    f"{self.path}. Received: {run['configuration']} of "
-                    f"{self.method.key} on {self.task.name}"
+                    "`--out` must hold no runs of another grid: choose another "
+                    f"folder than {self.folder}. Received: "
+                    f"{run['configuration']} of {self.method.key} on "
+                    f"{self.task.name}"
                 )
 
     def tuning_runs(self):

@@ -4,6 +4,10 @@
     OUT/<experiment>/times.jsonl                   CPU seconds, which vary
     OUT/<experiment>/meta.json                     command, date, packages
 
+`pack` puts all runs of a finished experiment into `runs.jsonl.gz`, and the
+times into `times.jsonl.gz`. Both forms are read, alone or side by side: new
+runs go to files in `runs/` again, until they are packed, too.
+
 A run is
 
     {"task": "adult-2layer", "method": "QP-SBGD", "stage": "fresh",
@@ -18,15 +22,26 @@ files. A number that is not finite, of a run that diverged, is `null` in the
 file and NaN when read.
 """
 
+import collections
+import contextlib
+import functools
+import gzip
+import io
 import json
 import math
 import numbers
 import os
 import pathlib
 import re
+import zlib
 
 import numpy as np
 
+from keras_qpsbgd import disk
+
+PACKED_RUNS = "runs.jsonl.gz"
+TIMES = "times.jsonl"
+PACKED_TIMES = "times.jsonl.gz"
 STAGES = ("tuning", "fresh")
 KEYS = ("task", "method", "stage", "configuration", "seed", "result")
 SIGNIFICANT_DIGITS = 6
@@ -48,8 +63,7 @@ def append(path, record):
             test data.
     """
     validate(record)
-    configuration = _plain(record["configuration"], digits=17)
-    _write(path, {**_plain(record), "configuration": configuration})
+    _write(path, _line_of_run(record))
 
 
 def append_line(path, value):
@@ -58,19 +72,58 @@ def append_line(path, value):
     Floats are rounded to 6 significant digits. What a killed process left of a
     line is removed before.
     """
-    _write(path, _plain(value))
+    _write(path, _line(_plain(value)))
 
 
-def _write(path, value):
+def append_time(folder, value):
+    """Adds the CPU time of a run to those of an experiment."""
+    append_line(pathlib.Path(folder, TIMES), value)
+
+
+def _write(path, line):
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    line = json.dumps(value, sort_keys=True, allow_nan=False) + "\n"
     with open(path, "ab+") as file:
         file.seek(0)
         file.truncate(len(_whole_lines(file.read())))
-        file.write(line.encode())
+        file.write(line)
         file.flush()
         os.fsync(file.fileno())
+
+
+def pack(folder):
+    """Puts the runs of an experiment, and their times, into one file each.
+
+    The same runs give the same bytes. Nothing is lost if the process is killed:
+    the files in `runs/` are removed once the packed file is whole, and what is
+    in both counts once. Only the process that makes the runs may call it.
+
+    Args:
+        folder: folder of the experiment.
+
+    Raises:
+        ValueError: see `read`; all files stay as they are.
+    """
+    folder = pathlib.Path(folder)
+    runs, times = _loose_runs(folder), folder / TIMES
+    if runs:
+        _write_packed(folder / PACKED_RUNS, map(_line_of_run, read(folder)))
+    for path in runs:
+        path.unlink()
+    with contextlib.suppress(OSError):  # it holds something else
+        (folder / "runs").rmdir()
+    if times.exists():
+        lines = map(_line, map(_plain, read_times(folder)))
+        _write_packed(folder / PACKED_TIMES, lines)
+        times.unlink()
+
+
+def _write_packed(path, lines):
+    content = io.BytesIO()
+    # Neither name nor date, so that equal runs are equal files.
+    with gzip.GzipFile("", "wb", 9, content, mtime=0) as file:
+        file.write(b"".join(lines))
+    disk.write(path, content.getvalue())
 
 
 def read(folder):
@@ -84,23 +137,12 @@ def read(folder):
         cut.
 
     Raises:
-        ValueError: a line is broken, or two runs of the same task, method,
-            stage, configuration and seed differ.
+        ValueError: a line is broken, a packed file is damaged, or two runs of
+            the same task, method, stage, configuration and seed differ.
     """
-    runs = {}
-    for path in sorted(pathlib.Path(folder, "runs").glob("*.jsonl")):
-        for run in read_lines(path):
-            validate(run)
-            run.setdefault("curves", {})
-            key = _key(run)
-            if key in runs and text_of(runs[key]) != text_of(run):
-                raise ValueError(
-                    f"Two different runs of the same kind in {path}: "
-                    f"remove one. Received: {' '.join(map(str, key))}"
-                )
-            runs[key] = run
+    runs = _distinct(folder, _loose_runs(folder))
     return sorted(
-        runs.values(),
+        runs,
         key=lambda run: (
             run["task"],
             run["method"],
@@ -111,12 +153,80 @@ def read(folder):
     )
 
 
+def runs_of(folder, task, method):
+    """The runs of one task and one method, see `read`.
+
+    Args:
+        folder: folder of the experiment.
+        task: name of the task.
+        method: label of the method.
+    """
+    runs = _distinct(folder, [path_of(folder, task, method)])
+    return [
+        run for run in runs if (run["task"], run["method"]) == (task, method)
+    ]
+
+
+def _loose_runs(folder):
+    return sorted(pathlib.Path(folder, "runs").glob("*.jsonl"))
+
+
+def _distinct(folder, paths):
+    """Runs of some files and of the packed one, each of them once."""
+    runs = {}
+    # The packed file comes last: what another process has packed meanwhile,
+    # and removed from the others, is in it.
+    for path in [*paths, pathlib.Path(folder, PACKED_RUNS)]:
+        for run in _lines_if_any(path):
+            validate(run)
+            run = {"curves": {}, **run}
+            key = _key(run)
+            if key in runs and text_of(runs[key]) != text_of(run):
+                raise ValueError(
+                    f"Two different runs of the same kind in {path}: "
+                    f"remove one. Received: {' '.join(map(str, key))}"
+                )
+            runs[key] = run
+    return list(runs.values())
+
+
 def read_lines(path):
     """Values of a file of JSON lines, without a last line that was cut.
 
-    What is `null` in the file is NaN.
+    What is `null` in the file is NaN. A name that ends with `.gz` is that of a
+    packed file.
+
+    Raises:
+        ValueError: a line is broken, or the packed file is damaged.
     """
-    lines = _whole_lines(pathlib.Path(path).read_bytes()).splitlines()
+    path = pathlib.Path(path)
+    if path.suffix != ".gz":
+        return _values(path, path.read_bytes())
+    status = path.stat()
+    stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+    return list(_packed_values(path, stamp))
+
+
+# Every method of every task looks for its runs in the one file.
+@functools.lru_cache(maxsize=2)
+def _packed_values(path, stamp):
+    del stamp  # tells a file from the one that was there before
+    content = path.read_bytes()
+    try:
+        # Of an empty file it would say that it is empty.
+        lines = gzip.decompress(content) if content else None
+    except (OSError, EOFError, zlib.error):
+        lines = None
+    if lines is None:
+        raise ValueError(
+            f"{path} is damaged: restore it, or remove it and all that is in "
+            f"it. Received: {content[:20]!r}, {len(content)} bytes"
+        )
+    return _values(path, lines)
+
+
+def _values(path, content):
+    lines = _whole_lines(content).splitlines()
     values = []
     for number, line in enumerate(lines, 1):
         try:
@@ -129,10 +239,24 @@ def read_lines(path):
     return values
 
 
+def _lines_if_any(path):
+    try:
+        return read_lines(path)
+    except FileNotFoundError:
+        return []
+
+
 def read_times(folder):
-    """Lines of `times.jsonl`; an empty list if there is none."""
-    path = pathlib.Path(folder, "times.jsonl")
-    return read_lines(path) if path.exists() else []
+    """CPU times of the runs, sorted; an empty list if there are none."""
+    # Equal times of two runs are two, unless one file has them from the other.
+    loose, packed = (
+        collections.Counter(map(text_of, _lines_if_any(path)))
+        for path in (
+            pathlib.Path(folder, TIMES),
+            pathlib.Path(folder, PACKED_TIMES),
+        )
+    )
+    return [json.loads(text) for text in sorted((loose | packed).elements())]
 
 
 def read_meta(folder):
@@ -201,6 +325,16 @@ def text_of(value):
 def _key(run):
     names = (run[name] for name in ("task", "method", "stage"))
     return (*names, text_of(run["configuration"]), run["seed"])
+
+
+def _line_of_run(run):
+    configuration = _plain(run["configuration"], digits=17)
+    return _line({**_plain(run), "configuration": configuration})
+
+
+def _line(value):
+    text = json.dumps(value, sort_keys=True, allow_nan=False)
+    return text.encode() + b"\n"
 
 
 def _whole_lines(content):

@@ -18,8 +18,9 @@ left alone: under legacy Keras only what SciPy and NumPy have removed is mended.
 Layers and models are to be made, and used, while it is enabled; your own
 subclasses of Spektral's may be defined before.
 
-How much works (`benchmarks/spektral_support.py`; 2026-11-15, Spektral 1.3.1,
-TensorFlow 2.21, Keras 3.15, SciPy 1.17, on a CPU), bare -> patched:
+How much works (`python -m research.bench.spektral.support`; 2026-11-15,
+Spektral 1.3.1, TensorFlow 2.21, Keras 3.15, SciPy 1.17, on a CPU),
+bare -> patched:
 
                                         Keras 3       legacy Keras
     29 trainings                         3 ->  29      27 ->  27

@@ -140,7 +140,7 @@ def _draw(suite, results, path):
     except ImportError:
         print(
             "No figure: matplotlib is not installed "
-            '(`python -m pip install "keras_qpsbgd[bench]"`).'
+            '(`python -m pip install "keras_qpsbgd[research]"`).'
         )
     else:
         print(f"Figure written to {path}")

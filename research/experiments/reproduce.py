@@ -206,14 +206,15 @@ def _run_experiment(name, folder, options, flags, pool):
     total = sum(item.size() for item in items)
     missing = _num_missing(items)
     print(f"\n{name}: {total} runs, {total - missing} there", flush=True)
-    if not missing:
-        return
     try:
-        _make_runs(name, items, missing, pool)
+        if missing:
+            _make_runs(name, items, missing, pool)
     finally:
         if _num_missing(items) < missing:
             command = ["python -m research reproduce", name, *flags]
             _write_meta(folder, " ".join(command))
+    # Also what a command that was killed has not packed.
+    records.pack(folder)
 
 
 def _num_missing(items):
@@ -266,8 +267,8 @@ def _drain(queue, folder, bar):
     while not queue.empty():
         task, method, stage, seed, seconds = queue.get()
         bar.add(1)
-        records.append_line(
-            folder / "times.jsonl",
+        records.append_time(
+            folder,
             {
                 "task": task,
                 "method": method,

@@ -62,7 +62,7 @@ def least_energies(problem):
 @pytest.mark.parametrize("backend", EXACT, ids=str)
 def test_small_layers_are_solved_exactly(n, backend):
     if n == 16 and backend in NATIVE:
-        pytest.skip("the same enumeration as `exact`; benchmarks/solvers.py")
+        pytest.skip("the same enumeration as `exact`; see `bench solver`")
     kinds = ["normal"] if n == 16 else ["normal", "pm1", "sparse"]
     for kind in kinds:
         problem = qubo(n, kind=kind, scale=0.3)

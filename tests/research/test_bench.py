@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 
-from keras_qpsbgd import cli
+from research.__main__ import main
 from research.bench import run
 from research.bench import timing
 from research.bench import worker
@@ -108,7 +108,7 @@ def suite(monkeypatch):
 
 def test_run_reports(suite, capsys, tmp_path):
     output = tmp_path / "new"
-    assert cli.main(["bench", "fake", "--output", str(output)]) == 0
+    assert main(["bench", "fake", "--output", str(output)]) == 0
     out = capsys.readouterr().out
     assert "the table of [1, 2]" in out
     assert "PASS  good\nPASS  one" in out
@@ -122,10 +122,10 @@ def test_run_reports(suite, capsys, tmp_path):
 def test_run_fails_with_a_missed_target(suite, capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     arguments = ["--quick", "--threads", "1", "--output", str(tmp_path)]
-    assert cli.main(["bench", "fake", *arguments]) == 1
+    assert main(["bench", "fake", *arguments]) == 1
     out = capsys.readouterr().out
     assert "FAIL  one" in out
-    assert 'python -m pip install "keras_qpsbgd[bench]"' in out
+    assert 'python -m pip install "keras_qpsbgd[research]"' in out
     assert len(suite.measured) == 1
 
 
@@ -134,27 +134,27 @@ def test_run_says_why_a_process_failed(suite, capsys, tmp_path, monkeypatch):
         raise subprocess.CalledProcessError(3, [name], stderr="no data here")
 
     monkeypatch.setattr(run, "measure", broken)
-    assert cli.main(["bench", "fake", "--output", str(tmp_path)]) == 1
+    assert main(["bench", "fake", "--output", str(tmp_path)]) == 1
     captured = capsys.readouterr()
     assert "FAIL  fake with 1 thread: " in captured.out
     assert "no data here" in captured.err
 
 
 def test_unknown_suite(capsys):
-    assert cli.main(["bench", "stp"]) == 1
+    assert main(["bench", "stp"]) == 1
     assert "`SUITE` must be one of step" in (err := capsys.readouterr().err)
     assert err.endswith("Received: stp\n")
 
 
 def test_unknown_row(capsys):
-    assert cli.main(["bench", "step", "--only", "fast", "fsat"]) == 1
+    assert main(["bench", "step", "--only", "fast", "fsat"]) == 1
     assert "`--only` takes 16-4-4-2, " in (err := capsys.readouterr().err)
     assert err.endswith("Received: fsat\n")
 
 
 def test_help_lists_the_suites_and_their_time(capsys):
     with pytest.raises(SystemExit):
-        cli.main(["bench", "--help"])
+        main(["bench", "--help"])
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 80 for line in lines)
     for name, module in SUITES.items():
@@ -250,7 +250,7 @@ def step_result(ratio):
 
     return {
         "networks": {
-            name: row(*step.SOLVERS) for name in step.networks.NETWORKS
+            name: row(*step.SOLVERS) for name in step.step_networks.NETWORKS
         },
         step.LAYER: row("BinaryDense"),
         step.SOLVE: row(*(name + step.GIVEN for name in step.SOLVERS)),

@@ -10,13 +10,15 @@ import tensorflow as tf
 
 from research.bench.options import Options
 from research.bench.solvers import instances
+from research.bench.solvers import optimum
 from research.bench.solvers import rivals
 from research.bench.solvers import solver
 from research.bench.solvers import sphere_decoder
 from research.bench.training import accuracy
 from research.bench.training import cora
 from research.bench.training import quality
-from research.bench.training import tasks
+from research.bench.training import recipes
+from research.experiments.tasks.graphs import sparse_tensor
 
 pytestmark = pytest.mark.once
 
@@ -169,6 +171,24 @@ def test_solver_is_measured():
     assert passed is None  # not enough for a verdict
 
 
+def test_optima_of_small_layers(monkeypatch):
+    """Found by the default; a solver that does not look misses some."""
+    cells = optimum.small_cells()
+    assert len(cells) == len(set(cells)) == 60
+    whole = 60 * len(optimum.SMALL_SIZES) * optimum.SMALL_COLUMNS
+    assert whole == 3_840  # as README has it
+    monkeypatch.setattr(optimum, "SMALL_SIZES", (5,))
+    (row,) = optimum._small(part=8)
+    assert row["n"] == 5 and row["columns"] == row["found"] == 64
+    assert row["worst"] <= optimum.SMALL_FOUND
+    sign = optimum.backends.get("sign")
+    monkeypatch.setattr(optimum.backends, "get", lambda _: sign)
+    (row,) = optimum._small(part=8)
+    assert row["found"] < row["columns"]
+    (row,) = optimum._proven(2)
+    assert (row["batch"], row["kind"], row["columns"]) == (16, "pm1", 2)
+
+
 def solver_result(gap, seconds, found):
     names = [*solver._ours(), *(rival.name for rival in rivals.RIVALS)]
     layers = []
@@ -198,11 +218,15 @@ def solver_result(gap, seconds, found):
             "worst": 1,
         },
     ]
+    small = [
+        {"n": n, "columns": 480, "found": 480, "worst": 0} for n in (8, 16)
+    ]
+    small[1]["found"] -= found < 198
     return {
         "names": names,
         "missing": ["some"],
         "layers": layers,
-        "optimum": counts,
+        "optimum": {"small": small, "proven": counts},
     }
 
 
@@ -214,11 +238,13 @@ def test_solver_table_and_verdicts(tmp_path):
         "123.0" in text and "123,400" in text and "Not installed: some" in text
     )
     verdicts = solver.verdicts(good)
-    assert [passed for passed, _ in verdicts] == [True] * 3
-    assert "least 150 (>= 150)" in verdicts[1][1] and "99.5 %" in verdicts[2][1]
+    assert [passed for passed, _ in verdicts] == [True] * 4
+    assert "least 150 (>= 150)" in verdicts[1][1]
+    assert "optimum of 960 of 960" in verdicts[2][1]
+    assert "99.5 %" in verdicts[3][1]
     assert all(len(line) <= 74 for _, line in verdicts)
     bad = {1: solver_result(0.0124, 123.4 / 149, 197)}
-    assert [passed for passed, _ in solver.verdicts(bad)] == [False] * 3
+    assert [passed for passed, _ in solver.verdicts(bad)] == [False] * 4
     solver.draw(good, tmp_path / "solver.png")
     empty = {1: {**good[1], "layers": []}}
     solver.draw(empty, tmp_path / "empty.png")
@@ -233,6 +259,7 @@ def test_solver_table_and_verdicts(tmp_path):
         False,
         False,
         True,
+        True,
     ]
 
 
@@ -240,8 +267,8 @@ def test_solver_table_and_verdicts(tmp_path):
 
 
 def test_training_starts_anew_for_every_seed():
-    data = tasks.DIGITS.load(None).first(150)
-    training = tasks.Training(tasks.DIGITS, "ridge", data, 2, (0, 1))
+    data = recipes.DIGITS.load(None).first(150)
+    training = recipes.Training(recipes.DIGITS, "ridge", data, 2, (0, 1))
     assert training.steps == 2
     weights = []
     for seed in (0, 1, 0):
@@ -257,7 +284,7 @@ def test_training_starts_anew_for_every_seed():
 
 
 def test_validation_rows_can_be_trained_on():
-    data = tasks.Data(
+    data = recipes.Data(
         (np.ones((3, 2)), np.ones(3)), (np.zeros((2, 2)), np.zeros(2)), 0
     )
     joined = data.joined()
@@ -307,7 +334,7 @@ def course(factors):
 
 
 def test_accuracy_table(tmp_path):
-    factors = dict.fromkeys(tasks.METHODS, 123.0)
+    factors = dict.fromkeys(recipes.METHODS, 123.0)
     results = {2: {"digits": course(factors), "mnist": course(factors)}}
     text = accuracy.table(results)
     assert fits(text) and accuracy.verdicts(results) == []
@@ -391,8 +418,8 @@ def test_graph_network_learns():
         num_features=2,
         num_classes=2,
         inputs=[
-            cora._sparse_tensor(x),
-            cora._sparse_tensor(scipy.sparse.csr_matrix(a.astype("float32"))),
+            sparse_tensor(x),
+            sparse_tensor(scipy.sparse.csr_matrix(a)),
         ],
         y=tf.constant(y, tf.int32),
         train=np.arange(0, 40, 4),

@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_qpsbgd import cli
 from keras_qpsbgd import datasets
 from keras_qpsbgd import layers
 from keras_qpsbgd.compare import checkpoint
@@ -33,6 +32,7 @@ from keras_qpsbgd.compare.task import FRESH
 from keras_qpsbgd.compare.task import TUNING
 from keras_qpsbgd.compare.task import Split
 from keras_qpsbgd.compare.training import Trainer
+from research import __main__ as cli
 from research.experiments import reproduce
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.options import Options
@@ -282,7 +282,7 @@ def test_killed_command_goes_on(tmp_path, capsys):
     out = tmp_path / "killed"
     words = [*words.split(), "--out", str(out), "--methods", *methods]
     command = subprocess.Popen(
-        [sys.executable, "-m", "keras_qpsbgd", *words],
+        [sys.executable, "-m", "research", *words],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -308,9 +308,15 @@ def test_killed_command_goes_on(tmp_path, capsys):
     whole = tmp_path / "whole"
     make(items_of("logistic", whole / "logistic", options, methods))
     reproduce.report(["logistic"], options, whole)
-    found = contents(out / "logistic")
-    assert found == contents(whole / "logistic")
-    assert all(found[name].startswith(c) for name, c in before.items())
+    loose = contents(whole / "logistic")
+    assert all(loose[name].startswith(c) for name, c in before.items())
+    records.pack(whole / "logistic")
+    assert not (out / "logistic" / "runs").exists()
+    found, expected = (
+        (folder / "logistic" / records.PACKED_RUNS).read_bytes()
+        for folder in (out, whole)
+    )
+    assert found == expected
     tables = [
         (folder / "logistic" / "table.md").read_text()
         for folder in (out, whole)
@@ -671,7 +677,7 @@ def test_runs_of_another_grid_are_refused(tmp_path):
     tune(item, item.grid()[0])
     item.check()
     record(item, TUNING, {"rate": 7.0}, 1000)
-    with pytest.raises(ValueError, match="remove .*Received: .*7.0.* native"):
+    with pytest.raises(ValueError, match="another .*Received: .*7.0.* native"):
         item.check()
 
 

@@ -10,7 +10,7 @@ The search runs on integers: couplings and fields are rounded to a unit of about
 graphs take the same steps and equal energies are equal; and d and the index of
 its variable fit in one number, the key. The least key is the best flip, ties
 going to the lower index. (Parameters were chosen on other instances than those
-of benchmarks/solvers.py.)
+of `python -m research bench solver`.)
 
 A variable without couplings to others is fixed at sign(-s), which is its
 optimum; free flips would otherwise eat the steps.

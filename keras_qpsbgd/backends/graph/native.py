@@ -30,7 +30,7 @@ class _Preset:
     sweeps: int
 
 
-# Compared on other instances than those of benchmarks/solvers.py; see there.
+# Compared on other instances than those of `python -m research bench solver`.
 PRESETS = {
     "fast": _Preset(steps=0, restarts=1, sweeps=1),
     "balanced": _Preset(steps=0.75, restarts=1, sweeps=2),

@@ -27,8 +27,9 @@ class GurobiBackend(Backend):
 
     `Solution.info["proven_optimal"]` tells for each column whether the optimum
     was proven, `"work"` how much was done. A proof is the more expensive the
-    wider the layer and the smaller the gradient (`benchmarks/adapters.py`
-    measures it); the work limit ends it with the best state found.
+    wider the layer and the smaller the gradient (measured by
+    `python -m research.bench.solvers.adapters`); the work limit ends it with
+    the best state found.
 
     Args:
         work_limit: most work per column, in Gurobi's units of about a second.

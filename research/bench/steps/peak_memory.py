@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from keras_qpsbgd.optimizers import QPSBGD
-from research.bench.steps import networks
+from research.bench.steps import step_networks
 
 STEPS = 3
 
@@ -26,14 +26,14 @@ def measure(inputs, units, batch, optimizer):
 
 def main(inputs, units, batch, optimizer):
     before = _resident("VmRSS")
-    network = networks.Network(
-        lambda: networks.normalized_mlp(int(inputs), int(units), 10),
+    network = step_networks.Network(
+        lambda: step_networks.normalized_mlp(int(inputs), int(units), 10),
         batch=int(batch),
         steps=STEPS,
     )
     if optimizer == "qpsbgd":
         optimizer = QPSBGD(network.rate, seed=0)
-    networks.Training(network, optimizer).side(STEPS, 1).block()
+    step_networks.Training(network, optimizer).side(STEPS, 1).block()
     print(_resident("VmHWM") - before)
 
 

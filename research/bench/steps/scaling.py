@@ -24,11 +24,12 @@ from tensorflow import keras
 
 from keras_qpsbgd import backends
 from keras_qpsbgd.cli import say
+from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.optimizers import QPSBGD
 from research.bench import timing
 from research.bench.steps import layer_calls
-from research.bench.steps import networks
 from research.bench.steps import peak_memory
+from research.bench.steps import step_networks
 
 HELP = "how time and memory grow with the layer (12 minutes)"
 THREADS = (1, 2)
@@ -98,13 +99,13 @@ def _measure_times(size, options):
         (layer_calls.problem(*pair),)
         for pair in layer_calls.draw(*size.values(), CALLS_PER_GRAPH)
     ]
-    network = networks.Network(
-        lambda: networks.normalized_mlp(size["n"], size["m"], 10),
+    network = step_networks.Network(
+        lambda: step_networks.normalized_mlp(size["n"], size["m"], 10),
         batch=size["B"],
         steps=0,
     )
-    qpsbgd = networks.Training(network, QPSBGD(network.rate, seed=0))
-    adam = networks.Training(network, "adam")
+    qpsbgd = step_networks.Training(network, QPSBGD(network.rate, seed=0))
+    adam = step_networks.Training(network, "adam")
     makers = {
         "native": lambda repeats: layer_calls.side(
             _solver("native"), problem, repeats, blocks
@@ -297,16 +298,13 @@ def draw(results, path):
     Raises:
         ImportError: matplotlib is not installed.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
     from matplotlib.ticker import LogLocator
     from matplotlib.ticker import NullLocator
 
     threads = max(results)
     result = results[threads]
-    figure = Figure(figsize=(9.0, 6.4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas.figure(9.0, 6.4)
     panels = figure.subplots(2, 2).flat
     plain = FuncFormatter(lambda value, _: f"{value:g}")
     for axes, (name, rows) in zip(panels, result["series"].items()):
@@ -353,7 +351,7 @@ def draw(results, path):
     figure.suptitle(
         f"The network n-m-10, {_threads(threads)}", x=0.01, ha="left"
     )
-    figure.savefig(path, dpi=150)
+    canvas.save(figure, path)
 
 
 _NAMES = {

@@ -25,11 +25,12 @@ from keras_qpsbgd import backends
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.cli import WIDTH
 from keras_qpsbgd.cli import say
+from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.layers import BinaryDense
 from keras_qpsbgd.optimizers import QPSBGD
 from research.bench import timing
 from research.bench.steps import layer_calls
-from research.bench.steps import networks
+from research.bench.steps import step_networks
 
 HELP = "a whole training step, in steps of Adam (25 minutes)"
 THREADS = (1, 2)
@@ -63,14 +64,14 @@ LEAST_STEPS = 3
 
 def names():
     """What `--only` takes."""
-    return [*networks.NETWORKS, LAYER, SOLVE, *SOLVERS]
+    return [*step_networks.NETWORKS, LAYER, SOLVE, *SOLVERS]
 
 
 def measure(options):
     """Ratios, and milliseconds of the yardsticks."""
     results = {"default": DEFAULT, "networks": {}}
     solvers = options.wanted(SOLVERS)
-    for row in options.wanted([*networks.NETWORKS, LAYER, SOLVE]):
+    for row in options.wanted([*step_networks.NETWORKS, LAYER, SOLVE]):
         if row == LAYER:
             results[LAYER] = _measure_layer(options)
         elif row == SOLVE:
@@ -82,15 +83,15 @@ def measure(options):
 
 
 def _measure_network(name, solvers, options):
-    network = networks.NETWORKS[name]
+    network = step_networks.NETWORKS[name]
     sides = {}
     for solver in solvers:
         say(f"{name}, {solver}: compiling")
-        training = networks.Training(
+        training = step_networks.Training(
             network, QPSBGD(network.rate, SOLVERS[solver], seed=0)
         )
         sides[solver] = _fitted(training, options)
-    adam = networks.Training(network, "adam")
+    adam = step_networks.Training(network, "adam")
     return _compare(name, adam.side(_steps(network, options), 0), sides)
 
 
@@ -99,13 +100,13 @@ def _steps(network, options):
 
 
 def _measure_layer(options):
-    network = networks.NETWORKS["16-4-4-2"]
+    network = step_networks.NETWORKS["16-4-4-2"]
     blocks = 4 if options.quick else 20
     plain, ours = (
-        networks.Training(network, "adam", networks.small_mlp(dense)).side(
-            _steps(network, options), blocks
-        )
-        for dense in (networks.StraightThroughDense, BinaryDense)
+        step_networks.Training(
+            network, "adam", step_networks.small_mlp(dense)
+        ).side(_steps(network, options), blocks)
+        for dense in (step_networks.StraightThroughDense, BinaryDense)
     )
     return _compare(LAYER, plain, {"BinaryDense": ours})
 
@@ -280,14 +281,11 @@ def draw(results, path):
     Raises:
         ImportError: matplotlib is not installed.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
     from matplotlib.ticker import LogLocator
     from matplotlib.ticker import NullLocator
 
-    figure = Figure(figsize=(8.0, 3.0 * len(results)), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas.figure(8.0, 3.0 * len(results))
     panels = figure.subplots(len(results), squeeze=False, sharey=True)[:, 0]
     for axes, (threads, result) in zip(panels, results.items()):
         rows = result["networks"]
@@ -318,7 +316,7 @@ def draw(results, path):
     figure.legend(
         handles, labels, loc="outside lower center", ncols=6, frameon=False
     )
-    figure.savefig(path, dpi=150)
+    canvas.save(figure, path)
 
 
 def _draw_column(axes, rows, column):

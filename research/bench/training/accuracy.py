@@ -9,7 +9,7 @@ normalisation behind all layers, learning rates that decay to zero (cosine).
 Time is wall-clock time of `model.fit`. The clock stands still while the test
 images are looked at, which happens after every epoch (ten times an epoch on
 MNIST), and compilation, which seeds share, is not in it. Learning rates were
-chosen on validation images before, see `tasks`; nothing is chosen on the test
+chosen on validation images before, see `recipes`; nothing is chosen on the test
 images.
 
 Since the learning rates decay, a curve shows its best at its end only: before,
@@ -26,7 +26,9 @@ import numpy as np
 from tensorflow import keras
 
 from keras_qpsbgd.cli import say
-from research.bench.training import tasks
+from keras_qpsbgd.compare.report import canvas
+from keras_qpsbgd.compare.report.statistics import mean_and_error
+from research.bench.training import recipes
 
 HELP = "test accuracy over time of training (20 minutes)"
 THREADS = (2,)
@@ -38,10 +40,10 @@ MULTIPLES = (1, 2, 4)
 
 @dataclasses.dataclass(frozen=True)
 class Course:
-    """A task and how long it is trained.
+    """A recipe and how long it is trained.
 
     Attributes:
-        task: a `Task`.
+        recipe: a `Recipe`.
         epochs: passes over the training rows.
         slow_epochs: those of `accurate`.
         looks: how often an epoch the accuracy is looked at.
@@ -49,7 +51,7 @@ class Course:
         quick_rows: rows to train on, for a first look.
     """
 
-    task: tasks.Task
+    recipe: recipes.Recipe
     epochs: int
     slow_epochs: int
     looks: int
@@ -58,8 +60,8 @@ class Course:
 
 
 COURSES = {
-    "digits": Course(tasks.DIGITS, 20, 20, 1, 0.90, 1_047),
-    "mnist": Course(tasks.MNIST, 3, 1, 10, 0.95, 6_400),
+    "digits": Course(recipes.DIGITS, 20, 20, 1, 0.90, 1_047),
+    "mnist": Course(recipes.MNIST, 3, 1, 10, 0.95, 6_400),
 }
 
 
@@ -92,7 +94,7 @@ class Clock(keras.callbacks.Callback):
 
 def names():
     """What `--only` takes."""
-    return [*COURSES, *tasks.METHODS]
+    return [*COURSES, *recipes.METHODS]
 
 
 def measure(options):
@@ -100,10 +102,10 @@ def measure(options):
     result = {}
     for name in options.wanted(COURSES):
         course = COURSES[name]
-        data = course.task.load(options.data_dir)
+        data = course.recipe.load(options.data_dir)
         if options.quick:
             data = data.first(course.quick_rows)
-        methods = options.wanted(tasks.METHODS)
+        methods = options.wanted(recipes.METHODS)
         result[name] = {
             "level": course.level,
             "methods": {
@@ -121,7 +123,9 @@ def _train(name, course, method, data, options):
         epochs = math.ceil(epochs / 10)
         seeds = options.seeds or 1
     say(f"{name}, {method}: compiling")
-    training = tasks.Training(course.task, method, data, epochs, range(seeds))
+    training = recipes.Training(
+        course.recipe, method, data, epochs, range(seeds)
+    )
     curves = []
     for seed in range(seeds):
         say(f"{name}, {method}, {epochs} epochs, seed {seed}")
@@ -167,10 +171,10 @@ def _table_of_course(name, course, threads):
     curves = {method: runs["curves"] for method, runs in methods.items()}
     seeds = len(next(iter(curves.values())))
     whole = level_of_adam = math.nan
-    if tasks.ADAM in curves:
-        whole = _mean(curve[-1][0] for curve in curves[tasks.ADAM])
+    if recipes.ADAM in curves:
+        whole = _mean(curve[-1][0] for curve in curves[recipes.ADAM])
         level_of_adam = _mean(
-            time_to(curve, course["level"]) for curve in curves[tasks.ADAM]
+            time_to(curve, course["level"]) for curve in curves[recipes.ADAM]
         )
     level = f"{100 * course['level']:.0f} %"
     lines = [
@@ -187,7 +191,7 @@ def _table_of_course(name, course, threads):
     ]
     lines.append("-" * len(lines[-1]))
     for method, runs in methods.items():
-        mean, error = tasks.mean_and_error(
+        mean, error = mean_and_error(
             [100 * curve[-1][1] for curve in runs["curves"]]
         )
         cell = f"{mean:.2f}"
@@ -233,12 +237,8 @@ COLORS = ("#56b4e9", "#0072b2", "#009e73", "#e69f00", "#d55e00", "#cc79a7")
 
 def draw(results, path):
     """Draws accuracy over time: means, and bands from worst to best seed."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     result = next(iter(results.values()))
-    figure = Figure(figsize=(5.2 * len(result), 4.0), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas.figure(5.2 * len(result), 4.0)
     panels = figure.subplots(1, len(result), squeeze=False).ravel()
     for panel, (name, course) in zip(panels, result.items()):
         lowest = 1.0
@@ -250,7 +250,7 @@ def draw(results, path):
                 times.mean(axis=0),
                 100 * values.mean(axis=0),
                 color=color,
-                linestyle="--" if method == tasks.ADAM else "-",
+                linestyle="--" if method == recipes.ADAM else "-",
                 marker="o",
                 markersize=3,
                 label=method,
@@ -277,4 +277,4 @@ def draw(results, path):
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("test accuracy [%]")
     panels[0].legend(loc="lower right", frameon=False)
-    figure.savefig(path, dpi=150)
+    canvas.save(figure, path)

@@ -37,17 +37,12 @@ class Source:
     """
 
     def __init__(self, data_dir, num_train):
-        (x, y), (x_test, y_test) = datasets.mnist(data_dir, download=True)
-        # At random: the last images of MNIST are easier than the others.
-        order = random(0, 2).permutation(len(x))
-        x, y = _scaled(x)[order], y[order].astype("int32")
+        (x, y), (x_test, y_test) = images(data_dir, random(0, 2))
         self._x, self._y = x, y
         held = len(x) // 12
         self._held = np.arange(len(x) - held, len(x))
         self._others = np.arange(len(x) - held)[:num_train]
-        self._test = Split(
-            (_scaled(x_test),), np.arange(len(x_test)), y_test.astype("int32")
-        )
+        self._test = Split((x_test,), np.arange(len(x_test)), y_test)
 
     def splits(self, stage):
         if stage == TUNING:
@@ -62,8 +57,25 @@ class Source:
         }
 
 
-def _scaled(x):
-    return x.reshape(len(x), -1).astype("float32") / 127.5 - 1.0
+def images(data_dir, generator):
+    """Pairs `(x, y)` to train on and to test, pixels in [-1, 1].
+
+    Args:
+        data_dir: folder of the data.
+        generator: shuffles the training images, of which the last are easier
+            than the others.
+    """
+    train, (x_test, y_test) = datasets.mnist(data_dir, download=True)
+    order = generator.permutation(len(train[0]))
+    x, y = (part[order] for part in train)
+
+    def scaled(x):
+        return x.reshape(len(x), -1).astype("float32") / 127.5 - 1.0
+
+    return (
+        (scaled(x), y.astype("int32")),
+        (scaled(x_test), y_test.astype("int32")),
+    )
 
 
 def tasks(options):

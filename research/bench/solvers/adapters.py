@@ -1,0 +1,209 @@
+"""What the way from a layer to a solver costs, as ratios.
+
+    python -m research.bench.solvers.adapters
+
+1. QPU time of the columns of a layer in one call, against a call for each
+   column, by Ocean's cost model (no QPU is called).
+2. CPU time of a layer through the adapter, against a loop over
+   `sampler.sample(bqm)` with models that are there already: what is left is
+   everything but the sampler's own time.
+3. CPU time of QPU calls, everything but the chip, against the QPU time that is
+   charged for them.
+4. What it is worth to scale every column to the chip's ranges by itself.
+
+Before that, how many columns fit on a chip, and what Gurobi's proofs cost.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tempfile
+import time
+
+import numpy as np
+from dwave.samplers import SimulatedAnnealingSampler
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.backends.dwave import chip
+from keras_qpsbgd.backends.dwave import cost
+from keras_qpsbgd.backends.dwave.embedding import Cliques
+from keras_qpsbgd.backends.dwave.embedding import longest_chain
+from keras_qpsbgd.backends.dwave.mock import MockQPU
+from keras_qpsbgd.backends.host.samplers import beta_range
+
+# As many dead qubits as real chips of these shapes have.
+DEAD = (("pegasus", 0), ("zephyr", 0), ("pegasus", 28), ("zephyr", 223))
+COLUMNS = 64
+INPUTS = 16
+REPEATS = 15
+
+
+def problem(n=INPUTS, m=COLUMNS, seed=0):
+    rng = np.random.default_rng(seed)
+    return kq.Qubo.from_rows(rng.normal(size=(64, n)), rng.normal(size=(64, m)))
+
+
+def cpu_seconds(function, *args):
+    start = time.process_time()
+    function(*args)
+    return time.process_time() - start
+
+
+def one_call():
+    print("QPU time of a layer, 100 reads: one call per column / as few as fit")
+    for topology in ("pegasus", "zephyr"):
+        backend = kq.backends.get(
+            {"name": "dwave", "mock": True, "topology": topology}
+        )
+        for n, m in ((8, 64), (16, 64), (32, 64), (64, 64)):
+            layer = cost.layer_cost(backend, n, m)
+            print(
+                f"  {topology:<8} {n:>3} x {m}: {layer.calls:>2} call(s), "
+                f"{1000 * layer.one_by_one_seconds:7.1f} / "
+                f"{1000 * layer.seconds:6.1f} ms = "
+                f"{layer.one_by_one_seconds / layer.seconds:5.1f}"
+            )
+
+
+def adapter():
+    """Alternates both, so that the machine's moods hit both."""
+    sampler = SimulatedAnnealingSampler()
+    qubo = problem()
+    print(f"\n{COLUMNS} columns of {INPUTS} inputs, simulated annealing:")
+    for reads, sweeps in ((10, 1000), (10, 100), (1, 1000), (1, 100)):
+        backend = kq.backends.get(
+            {
+                "name": "simulated_annealing",
+                "num_reads": reads,
+                "num_sweeps": sweeps,
+            }
+        )
+        models = [qubo.to_bqm(column) for column in range(COLUMNS)]
+        # The same range for both, computed once: the sampler's own takes it
+        # longer than annealing, and the comparison would flatter us.
+        parameters = {
+            "num_reads": reads,
+            "num_sweeps": sweeps,
+            "beta_range": beta_range(qubo),
+        }
+        ratios = [
+            cpu_seconds(backend.solve, qubo)
+            / cpu_seconds(_loop, sampler, models, parameters)
+            for _ in range(REPEATS)
+        ]
+        print(
+            f"  {reads:>2} reads of {sweeps:>4} sweeps: adapter / loop "
+            f"{np.median(ratios):.2f} (quartiles "
+            f"{np.quantile(ratios, 0.25):.2f} to "
+            f"{np.quantile(ratios, 0.75):.2f})"
+        )
+
+
+def _loop(sampler, models, parameters):
+    for seed, model in enumerate(models):
+        sampler.sample(model, seed=seed, **parameters)
+
+
+def client():
+    """CPU time on our side of a QPU call."""
+    annealing = []
+
+    class Timed(MockQPU):
+        def sample(self, *args, **kwargs):
+            start = time.process_time()
+            answer = super().sample(*args, **kwargs)
+            annealing.append(time.process_time() - start)
+            return answer
+
+    print("\nCPU time beside the chip / QPU time, per call of 100 reads:")
+    for n, m in ((16, 4), (16, 64), (64, 7)):
+        backend = kq.backends.get({"name": "dwave", "mock": True})
+        backend.sampler = Timed()
+        qubo = problem(n, m)
+        backend.solve(qubo)  # embeds
+        ratios = []
+        for _ in range(5):
+            annealing.clear()
+            took = cpu_seconds(backend.solve, qubo) - sum(annealing)
+            charged = backend.estimate(n, m)
+            ratios.append(took / charged)
+        print(
+            f"  {n:>3} x {m:<3} {1000 * charged:5.1f} ms of QPU time: "
+            f"{np.median(ratios):.1f}"
+        )
+
+
+def scaling():
+    """Gradients of the columns from 10 down to 0.1, on the mock QPU.
+
+    It has the temperature of a chip, but not its control errors, which would
+    add to the difference.
+    """
+    whole = problem(INPUTS, 32)
+    sizes = np.logspace(1, -1, 32)
+    qubo = kq.Qubo(whole.couplings, whole.fields * sizes)
+    best = kq.backends.get("exact").solve(qubo).energies
+    trace = np.trace(qubo.couplings)
+    print("\nMean gap of 32 columns with gradients from 10 to 0.1, 100 reads:")
+    for name in ("each column scaled by itself", "all columns alike"):
+        original = chip.column_scales
+        if name == "all columns alike":
+            chip.column_scales = lambda qubo, *_: np.ones(qubo.num_columns)
+        backend = kq.backends.get({"name": "dwave", "mock": True})
+        found = backend.solve(qubo)
+        chip.column_scales = original
+        gap = (found.energies - best) / (trace - best)
+        breaks = found.info["chain_break_fraction"].mean()
+        print(f"  {name:<28} {gap.mean():.4f}, chains broken {breaks:.4f}")
+
+
+def copies():
+    """How many columns a chip anneals at once, embeddings found anew."""
+    sizes = (4, 8, 16, 32, 64)
+    print("\nColumns in one call (longest chain), largest complete graph:")
+    print(f"  {'':<18}" + "".join(f"{f'K{n}':>12}" for n in sizes))
+    for topology, dead in DEAD:
+        nodes = MockQPU(topology).nodelist
+        rng = np.random.default_rng(0)
+        graph = MockQPU(
+            topology, dead_qubits=rng.choice(nodes, dead, replace=False)
+        ).to_networkx_graph()
+        with tempfile.TemporaryDirectory() as directory:
+            known = Cliques(graph, directory)
+            start = time.process_time()
+            found = [known.copies(n) for n in sizes]
+            cells = [f"{len(c)} ({longest_chain(c)})" for c in found]
+            largest = known.largest()
+            seconds = time.process_time() - start
+        name = f"{topology}, {dead} dead"
+        print(
+            f"  {name:<18}" + "".join(f"{cell:>12}" for cell in cells),
+            f"K{largest}, {seconds:.0f} s of CPU",
+        )
+
+
+def gurobi():
+    """What a proof costs, by inputs and size of the gradient."""
+    print("\nGurobi, 4 columns, 64 rows: CPU ms per column, share proven:")
+    for scale in (0.1, 1.0):
+        cells = []
+        for n in (16, 24, 32, 64, 128):
+            whole = problem(n, 4)
+            qubo = kq.Qubo(whole.couplings, scale * whole.fields)
+            backend = kq.backends.get("gurobi")
+            backend.check(n, 4)
+            start = time.process_time()
+            proven = backend.solve(qubo).info["proven_optimal"].mean()
+            each = 1000 * (time.process_time() - start) / 4
+            cells.append(f"n={n}: {each:.1f} ({100 * proven:.0f} %)")
+        print(f"  gradient {scale}: " + ", ".join(cells))
+
+
+if __name__ == "__main__":
+    copies()
+    gurobi()
+    one_call()
+    adapter()
+    client()
+    scaling()

@@ -1,0 +1,180 @@
+"""How often the native backend finds the optimum, which is known.
+
+- Up to 16 inputs it enumerates. All presets are the same there; the default is
+  taken, on layers of 8 columns: all kinds of rows, 1 to 64 of them, gradients
+  from small to large, some planted. The optimum is that of another enumeration,
+  in float64.
+- With 32 inputs `accurate` searches. The optimum is proven by a sphere decoder.
+
+Found means that the energy is as low but for rounding, relative to E_rand: the
+energy itself can be nearly zero, which no float32 solver could resolve.
+"""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+
+from keras_qpsbgd import backends
+from keras_qpsbgd.cli import say
+from research.bench.solvers import instances
+from research.bench.solvers import sphere_decoder
+
+SMALL_SIZES = (2, 3, 5, 8, 10, 12, 14, 16)
+SMALL_COLUMNS = 8
+SMALL_BATCHES = (1, 4, 16, 64)
+SMALL_SIGMAS = (0.001, 0.01, 0.1, 1.0)
+SMALL_FOUND = 1e-5
+PROVEN_SIZE = 32
+PROVEN_COLUMNS = 512
+TARGET_FOUND = 0.995
+FOUND = 1e-6
+
+
+def measure(quick):
+    """Counts of columns and of optima.
+
+    Args:
+        quick: whether to look at an eighth of the columns.
+    """
+    part = 8 if quick else 1
+    return {
+        "small": _small(part),
+        "proven": _proven(PROVEN_COLUMNS // part),
+    }
+
+
+def small_cells():
+    """The layers of up to 16 inputs."""
+    settings = itertools.product(
+        instances.KINDS, SMALL_BATCHES, SMALL_SIGMAS, (False, True)
+    )
+    return [
+        instances.Cell(batch, kind, sigma, planted)
+        for kind, batch, sigma, planted in settings
+        # Planted once per sigma: the batch hardly matters there.
+        if not planted or batch == SMALL_BATCHES[-1]
+    ]
+
+
+def _small(part):
+    backend = backends.get("native")
+    counts = []
+    for n in SMALL_SIZES:
+        say(f"optimum, n = {n}")
+        found = []
+        for index, cell in enumerate(small_cells()):
+            if index % part:
+                continue
+            instance = instances.Instance.of_cell(
+                cell, n, SMALL_COLUMNS, 100 * n + index
+            )
+            found.append(
+                _excess(
+                    backend,
+                    instance,
+                    0,
+                    lambda qubo, _: sphere_decoder.enumerate_states(qubo),
+                )
+            )
+        excess = np.concatenate(found)
+        counts.append({"n": n, **_counts(excess, SMALL_FOUND)})
+    return counts
+
+
+def _proven(wanted):
+    backend = backends.get({"name": "native", "preset": "accurate"})
+    counts = []
+    cells = itertools.cycle(instances.CELLS + instances.PLANTED_CELLS)
+    done = 0
+    while done < wanted:
+        cell = next(cells)
+        m = min(PROVEN_SIZE, wanted - done)
+        say(f"proven optimum, n = {PROVEN_SIZE}: {done} of {wanted} columns")
+        instance = instances.Instance.of_cell(
+            cell, PROVEN_SIZE, m, 50_000 + done
+        )
+        excess = _excess(backend, instance, done, sphere_decoder.decode)
+        counts.append(
+            {"batch": cell.batch, "kind": cell.name, **_counts(excess, FOUND)}
+        )
+        done += m
+    return counts
+
+
+def _excess(backend, instance, seed, optimum):
+    """(E - E*) / E_rand of each column.
+
+    Args:
+        backend: a graph backend.
+        instance: an `Instance`.
+        seed: int.
+        optimum: function of a `Qubo` and states; returns the best states.
+    """
+    states = backend.solve_in_graph(
+        instance.problem, tf.constant([seed, 0])
+    ).numpy()
+    qubo = instance.qubo
+    excess = qubo.energy(states) - qubo.energy(optimum(qubo, states))
+    # Where no input is ever active, all states are as good.
+    return excess / np.maximum(qubo.random_energy(), 1e-30)
+
+
+def _counts(excess, bound):
+    return {
+        "columns": len(excess),
+        "found": int(np.sum(excess <= bound)),
+        "worst": float(excess.max()),
+    }
+
+
+def table(result):
+    """Counts as text."""
+    small = [
+        "native, up to 16 inputs, against the optimum by enumeration",
+        *_rows(("n",), result["small"]),
+    ]
+    proven = [
+        f"accurate, n = {PROVEN_SIZE}, against the optimum proven by sphere "
+        "decoding",
+        *_rows(("batch", "kind"), result["proven"]),
+    ]
+    return "\n".join(small) + "\n\n" + "\n".join(proven)
+
+
+def _rows(keys, counts):
+    head = "".join(f"{key:>9}" for key in keys)
+    head += f"{'columns':>9}{'found':>8}{'worst (E - E*) / E_rand':>25}"
+    yield head
+    yield "-" * len(head)
+    groups = {}
+    for row in counts:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    for group, rows in groups.items():
+        columns, found = _totals(rows)
+        worst = max(row["worst"] for row in rows)
+        line = "".join(f"{value:>9}" for value in group)
+        yield f"{line}{columns:>9}{found:>8}{worst:>25.1e}"
+
+
+def _totals(counts):
+    return [sum(row[key] for row in counts) for key in ("columns", "found")]
+
+
+def verdicts(result):
+    """Whether both targets are reached."""
+    small, small_found = _totals(result["small"])
+    columns, found = _totals(result["proven"])
+    return [
+        (
+            small_found == small,
+            f"native, n <= 16: optimum of {small_found} of {small} columns "
+            "(all)",
+        ),
+        (
+            found >= TARGET_FOUND * columns,
+            f"accurate, n = {PROVEN_SIZE}: optimum of {found} of {columns} "
+            f"columns, {100 * found / columns:.1f} % "
+            f"(>= {100 * TARGET_FOUND:.1f} %)",
+        ),
+    ]
