@@ -198,9 +198,10 @@ class Trainer:
     def _make_scores(self, name):
         """Means over the rows of a split, by name."""
         data = self._data[name]
-        if self.task.is_graph or self.task.evaluation_rows is None:
+        most = self.task.evaluation_rows
+        if most is None or self.task.is_graph or data.num_rows <= most:
             return self._scores_of(data, data.rows)
-        return self._scores_in_parts(data, self.task.evaluation_rows)
+        return self._scores_in_parts(data, most)
 
     def _scores_in_parts(self, data, size):
         """So that the activations of all rows need not fit in memory."""
@@ -255,6 +256,7 @@ class _Data:
             else array
             for array in split.inputs
         )
+        self.num_rows = len(split.rows)
         # There may be fewer rows to train on while configurations are compared.
         self.rows = tf.Variable(
             split.rows.astype("int32"), trainable=False, shape=(None,)

@@ -6,6 +6,7 @@ import tempfile
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 
 from keras_qpsbgd import disk
 from keras_qpsbgd.compare.engine import run
@@ -161,7 +162,7 @@ def compare(
     methods = arguments.methods_of(methods)
     reference = arguments.reference_of(reference, methods)
     arguments.check_packages(processes, out)
-    if not callable(build_model):
+    if not callable(build_model) or isinstance(build_model, keras.Model):
         raise ValueError(
             "`build_model` must be a function that returns a Keras model. "
             f"Received: {type(build_model).__name__}"

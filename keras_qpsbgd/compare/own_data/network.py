@@ -57,7 +57,14 @@ class Source:
                     f"Received: {type(model).__name__}"
                 )
             # It may not be built yet, and its weights be made only here.
-            return model, model(self._some_inputs(), training=False)
+            try:
+                outputs = model(self._some_inputs(), training=False)
+            except (ValueError, TypeError) as error:
+                raise ValueError(
+                    "`build_model` must return a model that can be called with "
+                    f"the `x` of `train`. Received: {error}"
+                ) from error
+            return model, outputs
 
     def _some_inputs(self):
         inputs = self.splits["train"].inputs
@@ -111,13 +118,7 @@ def look_at(data, build_model, num_classes):
     found = []
     for seed in (0, 1):
         with random_seed(seed):
-            try:
-                found.append(source.model_and_outputs())
-            except (ValueError, TypeError) as error:
-                raise ValueError(
-                    "`build_model` must return a model that can be called with "
-                    f"the `x` of `train`. Received: {error}"
-                ) from error
+            found.append(source.model_and_outputs())
     (model, outputs), (other, _) = found
     _check_kernels(model, other)
     _check_outputs(outputs, num_classes)
