@@ -93,15 +93,16 @@ class Processes:
         path.unlink()
 
 
-def open_pool(processes):
+def open_pool(processes, num_items):
     """A context manager of something with `make`.
 
     Args:
-        processes: int, or `None` for one on each core.
+        processes: 1 is this process; `None` is one on each core.
+        num_items: number of items to make; more processes would be idle.
     """
     if processes == 1:
         return contextlib.nullcontext(InProcess())
-    return Processes(processes or threads.cores())
+    return Processes(min(processes or threads.cores(), num_items))
 
 
 def _pickled(items):

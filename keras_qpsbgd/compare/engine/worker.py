@@ -99,8 +99,9 @@ def _source(item, sources):
 
 def _named(error, item):
     """The same error, with a message that says where it happened."""
-    # The text of a `KeyError` is the key alone.
-    text = repr(error) if isinstance(error, LookupError) else str(error)
+    text = str(error)
+    if isinstance(error, KeyError):  # whose text is the key alone
+        text = f"KeyError: {' '.join(map(str, error.args))}"
     where = f'Method "{item.method.key}" failed on {item.task.name}'
     try:
         named = type(error)(f"{where}: {text}")

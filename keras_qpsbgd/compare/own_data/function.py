@@ -205,7 +205,7 @@ def compare(
         for item in items:
             item.check()
         settings.write(folder, everything)
-        with open_pool(processes) as pool:
+        with open_pool(processes, len(items)) as pool:
             run.make_missing(items, pool, verbose)
         found = [one for item in items for one in item.records()]
         comparison = Comparison(name, found, reference, loss is None)

@@ -1,0 +1,59 @@
+"""Warnings of `kq.compare`."""
+
+import json
+import re
+
+import pytest
+from comparing import splits
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.compare.own_data import data as own_data
+from keras_qpsbgd.compare.own_data import edges
+from keras_qpsbgd.compare.own_data import network
+
+
+def test_edge_of_a_grid():
+    with pytest.warns(UserWarning) as caught:
+        edges.warn_of_edges(
+            {"adam": {"rate": 0.4}, "sgd": {"rate": 2.0}, "frozen": {}},
+            {
+                "adam": [{"rate": r} for r in (0.1, 0.2, 0.4)],
+                "sgd": [{"rate": r} for r in (1.0, 2.0, 4.0)],
+                "frozen": [{}],
+            },
+        )
+    (warning,) = caught
+    text = str(warning.message)
+    assert 'The best `rate` of "adam", 0.4, is the highest of its grid' in text
+    grid = re.search(r"`grids=(\{.*\})`", text)[1].replace("'", '"')
+    rates = [one["rate"] for one in json.loads(grid)["adam"]]
+    assert rates == [0.4, 0.8, 1.6]
+
+
+def test_beyond_the_edge():
+    grid = [
+        {"rate": r, "regularization": 0.01 / r} for r in (1.0, 4.0, 16.0, 64.0)
+    ]
+    lower = edges.beyond(grid[0], grid, "rate", "lowest")
+    assert [one["rate"] for one in lower] == [0.062, 0.25, 1.0, 4.0]
+    assert lower[0]["regularization"] == pytest.approx(0.16)
+    bop = [{"rate": 0.1, "threshold": t} for t in (1e-4, 1e-3, 1e-2, 1e-1)]
+    higher = edges.beyond(bop[-1], bop, "threshold", "highest")
+    assert [one["threshold"] for one in higher] == [0.01, 0.1, 1.0, 10.0]
+    assert {one["rate"] for one in higher} == {0.1}
+
+
+def test_equal_first_kernels_are_told():
+    def fixed():
+        initializer = keras.initializers.GlorotUniform(seed=1)
+        return keras.Sequential(
+            [
+                keras.layers.InputLayer((6,)),
+                kq.layers.BinaryDense(2, kernel_initializer=initializer),
+            ]
+        )
+
+    data = own_data.read(*splits(), has_loss=False)
+    with pytest.warns(UserWarning, match="same binary kernels"):
+        network.look_at(data, fixed, 2)
