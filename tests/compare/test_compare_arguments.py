@@ -1,6 +1,8 @@
 """Arguments of `kq.compare` that are refused, before anything is trained."""
 
+import ast
 import importlib.util
+import pathlib
 import re
 
 import numpy as np
@@ -116,6 +118,21 @@ def test_graph_arguments():
     ):
         with pytest.raises(ValueError, match=message):
             kq.compare(model, bad, good, good)
+
+
+@pytest.mark.once
+def test_packages_of_the_extra_are_imported_when_needed():
+    heavy = {"scipy", "matplotlib", "loky", "filelock", "cloudpickle"}
+    folder = pathlib.Path(kq.__file__).parent / "compare"
+    for path in folder.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Import):
+                names = {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names = {node.module.split(".")[0]}
+            else:
+                continue
+            assert not names & heavy, path
 
 
 @pytest.mark.once

@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 
 import pytest
 from comparing import splits
@@ -11,24 +12,42 @@ import keras_qpsbgd as kq
 from keras_qpsbgd.compare.own_data import data as own_data
 from keras_qpsbgd.compare.own_data import edges
 from keras_qpsbgd.compare.own_data import network
+from keras_qpsbgd.compare.report.protocol import VALIDATION_ACCURACY
+
+
+def runs_of(key, scores):
+    """Tuning runs, one for each rate."""
+    return [
+        {
+            "stage": "tuning",
+            "configuration": {"rate": rate},
+            "seed": 0,
+            "result": {"validation_accuracy": score},
+        }
+        for rate, score in scores.items()
+    ]
+
+
+def warnings_of(scores):
+    grids = {"adam": [{"rate": rate} for rate in scores], "frozen": [{}]}
+    runs = {"adam": runs_of("adam", scores), "frozen": []}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        edges.warn_of_edges(runs, grids, VALIDATION_ACCURACY)
+    return [str(warning.message) for warning in caught]
 
 
 def test_edge_of_a_grid():
-    with pytest.warns(UserWarning) as caught:
-        edges.warn_of_edges(
-            {"adam": {"rate": 0.4}, "sgd": {"rate": 2.0}, "frozen": {}},
-            {
-                "adam": [{"rate": r} for r in (0.1, 0.2, 0.4)],
-                "sgd": [{"rate": r} for r in (1.0, 2.0, 4.0)],
-                "frozen": [{}],
-            },
-        )
-    (warning,) = caught
-    text = str(warning.message)
+    (text,) = warnings_of({0.1: 0.7, 0.2: 0.8, 0.4: 0.9})
     assert 'The best `rate` of "adam", 0.4, is the highest of its grid' in text
     grid = re.search(r"`grids=(\{.*\})`", text)[1].replace("'", '"')
     rates = [one["rate"] for one in json.loads(grid)["adam"]]
     assert rates == [0.4, 0.8, 1.6]
+    assert not warnings_of({0.1: 0.7, 0.2: 0.9, 0.4: 0.8})
+    # As good between the ends.
+    assert not warnings_of({0.1: 0.9, 0.2: 0.9, 0.4: 0.8})
+    # Two are not a grid.
+    assert not warnings_of({0.1: 0.9, 0.2: 0.8})
 
 
 def test_beyond_the_edge():

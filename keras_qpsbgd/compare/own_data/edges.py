@@ -8,29 +8,54 @@ from keras_qpsbgd.compare.report import statistics
 SETTINGS = ("rate", "threshold", "real_rate")
 
 
-def warn_of_edges(chosen, grids):
+def warn_of_edges(runs, grids, measure):
     """Warns of every method whose best setting is at the edge of its grid.
 
     Args:
-        chosen: dict, method -> configuration.
+        runs: dict, method -> its records.
         grids: dict, method -> list of configurations.
+        measure: the `Measure` that chose among them.
     """
     for key, grid in grids.items():
-        configuration = chosen[key]
-        for name in SETTINGS:
-            if name not in configuration:
-                continue
-            end = statistics.edge(configuration, grid, name)
-            if end is not None:
-                further = beyond(configuration, grid, name, end)
-                warnings.warn(
-                    f'The best `{name}` of "{key}", {configuration[name]:g}, '
-                    f"is the {end} of its grid, so a better one may lie beyond "
-                    f'it. Try `grids={{"{key}": {further}}}`, with another '
-                    "folder as `out`, if you use one.",
-                    stacklevel=3,
-                )
-                break
+        tuning = [run for run in runs[key] if run["stage"] == "tuning"]
+        if not tuning:
+            continue
+        groups = statistics.by_configuration(tuning)
+        scores = [statistics.score(group, measure) for _, group in groups]
+        best = [
+            configuration
+            for (configuration, _), score in zip(groups, scores)
+            if score == max(scores)
+        ]
+        found = _edge(best, grid)
+        if found is not None:
+            name, value, end, further = found
+            warnings.warn(
+                f'The best `{name}` of "{key}", {value:g}, is the {end} of its '
+                "grid, so a better one may lie beyond it. Try "
+                f'`grids={{"{key}": {further}}}`, with another folder as '
+                "`out`, if you use one.",
+                stacklevel=3,
+            )
+
+
+def _edge(best, grid):
+    """Setting, value, end and a further grid; `None` if there is no edge.
+
+    Args:
+        best: the configurations with the best score. An equally good one
+            between the ends says that there is nothing beyond.
+        grid: all configurations.
+    """
+    for name in SETTINGS:
+        if any(name not in one for one in best):
+            continue
+        ends = {statistics.edge(one, grid, name) for one in best}
+        if len(ends) == 1 and None not in ends:
+            (end,) = ends
+            further = beyond(best[0], grid, name, end)
+            return name, best[0][name], end, further
+    return None
 
 
 def beyond(configuration, grid, name, end):

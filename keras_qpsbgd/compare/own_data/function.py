@@ -207,13 +207,15 @@ def compare(
         settings.write(folder, everything)
         with open_pool(processes, len(items)) as pool:
             run.make_missing(items, pool, verbose)
-        found = [one for item in items for one in item.records()]
-        comparison = Comparison(name, found, reference, loss is None)
+        found = {item.method.key: item.records() for item in items}
+        comparison = Comparison(
+            name, sum(found.values(), []), reference, loss is None
+        )
         if out is not None:
             text = f"# {name}\n\n{comparison.markdown()}\n"
             disk.write(folder / "table.md", text)
             comparison.plot(folder / f"{name}.png")
-    warn_of_edges(comparison.chosen, grids)
+    warn_of_edges(found, grids, task.chosen_by)
     return comparison
 
 
