@@ -101,6 +101,22 @@ def test_table_and_figure(whole, tmp_path):
     assert comparison.plot(axes) is axes
 
 
+def test_rows_are_evaluated_in_parts(whole, monkeypatch):
+    """Which do not divide them: the scores are the same."""
+    comparison, *_ = whole
+    monkeypatch.setitem(kq.compare.__globals__, "EVALUATION_ROWS", 7)
+    found = kq.compare(
+        small_model, *splits(), methods=["frozen"], seeds=1, **QUICK
+    )
+    (run,) = found.runs
+    (expected,) = [
+        r for r in comparison.runs if "frozen" in r["method"] and r["seed"] == 0
+    ]
+    assert run["curves"].keys() == expected["curves"].keys()
+    for name, curve in run["curves"].items():
+        assert curve == pytest.approx(expected["curves"][name], abs=1e-5)
+
+
 # --- Goes on ---
 
 
