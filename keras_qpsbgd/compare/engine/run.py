@@ -55,8 +55,9 @@ def make_missing(items, pool, verbose=1):
 
 
 def _bar(missing):
-    # A file gets a line a minute.
-    interval = 0.05 if sys.stdout.isatty() else 60.0
+    # A file gets a line a minute. A notebook is no terminal, but shows a bar.
+    is_shown = sys.stdout.isatty() or "ipykernel" in sys.modules
+    interval = 0.05 if is_shown else 60.0
     return keras.utils.Progbar(missing, interval=interval, unit_name="run")
 
 
