@@ -35,6 +35,7 @@ def frozen_model():
     return found
 
 
+SAME = model()
 ADAM = [{"rate": 0.1}, {"rate": 0.2}]
 CASES = [
     ({"methods": ["adam", "sdg"]}, "`methods` must be .*proxquant.*'sdg'"),
@@ -59,6 +60,7 @@ CASES = [
     ({"grids": {"adam": ADAM * 2}}, "must not have a configuration twice"),
     ({"build_model": model()}, "`build_model` must be a function"),
     ({"build_model": lambda: 3}, "`build_model` must return .*int"),
+    ({"build_model": lambda: SAME}, "a new model in every call.*twice"),
     ({"build_model": dense_model}, "`build_model` must .*Received: .*'dense"),
     ({"build_model": frozen_model}, "that is not frozen"),
     ({"build_model": lambda: model(3), "loss": None}, None),

@@ -120,6 +120,11 @@ def look_at(data, build_model, num_classes):
         with random_seed(seed):
             found.append(source.model_and_outputs())
     (model, outputs), (other, _) = found
+    if model is other:
+        raise ValueError(
+            "`build_model` must make a new model in every call. Received: the "
+            f"same model `{model.name}` twice"
+        )
     _check_kernels(model, other)
     _check_outputs(outputs, num_classes)
     return model, outputs
@@ -142,9 +147,8 @@ def _check_kernels(model, other):
     pairs = zip(kernels, others)
     if all(np.array_equal(a.numpy(), b.numpy()) for a, b in pairs):
         warnings.warn(
-            "All seeds start from the same binary kernels. `build_model` "
-            "should have initializers without a fixed `seed`, and must make "
-            "a new model in every call.",
+            "All seeds start from the same binary kernels: use initializers "
+            "without a fixed `seed` in `build_model`.",
             stacklevel=4,
         )
 
