@@ -12,6 +12,7 @@ from keras_qpsbgd import datasets
 from keras_qpsbgd import layers
 from keras_qpsbgd import optimizers
 from keras_qpsbgd import spektral
+from keras_qpsbgd.compare import compare
 from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.projection import binary_map
 from keras_qpsbgd.qubo import Qubo
@@ -28,6 +29,7 @@ __all__ = [
     "backends",
     "binary_map",
     "callbacks",
+    "compare",
     "constraints",
     "datasets",
     "layers",

@@ -6,6 +6,7 @@ TensorFlow behaviour for which there is no public function. Each of the latter
 has a test that fails when it goes away (`tests/test_private_api.py`).
 """
 
+import contextlib
 import copy
 import re
 
@@ -265,3 +266,48 @@ def inside_xla():
         return False
     graph = tf.compat.v1.get_default_graph()
     return control_flow_util.GraphOrParentsInXlaContext(graph)
+
+
+def all_layers(model):
+    """The layers of a model at any depth, in both versions of Keras."""
+    return list(model._flatten_layers(include_self=False))
+
+
+def variables_with_random_states(model):
+    """Weights of a model and the states of its random layers.
+
+    The latter are no weights: Keras 3 keeps a variable for each seed generator,
+    legacy Keras has one only for layers made within `random_states_kept`.
+    """
+    if KERAS_3:
+        known = {id(variable) for variable in model.weights}
+        states = [
+            variable
+            for variable in model.variables
+            if id(variable) not in known
+            and variable.name == "seed_generator_state"
+        ]
+        return [*model.weights, *states]
+    states = []
+    for layer in all_layers(model):
+        generator = getattr(layer, "_random_generator", None)
+        generator = getattr(generator, "_generator", None)
+        if generator is not None:
+            states.append(generator.state)
+    return [*model.weights, *states]
+
+
+@contextlib.contextmanager
+def random_states_kept():
+    """Within it, random layers of legacy Keras get a state as in Keras 3."""
+    if KERAS_3:
+        yield
+        return
+    switch = keras.backend.experimental
+    before = switch.is_tf_random_generator_enabled()
+    switch.enable_tf_random_generator()
+    try:
+        yield
+    finally:
+        if not before:
+            switch.disable_tf_random_generator()

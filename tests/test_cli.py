@@ -9,10 +9,6 @@ import tools
 from keras_qpsbgd import backends
 from keras_qpsbgd import cli
 from keras_qpsbgd import demo
-from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.training import Trainer
-from research.experiments.options import Options
-from research.experiments.tasks import logistic
 
 
 def test_backends_table(capsys):
@@ -76,17 +72,6 @@ def test_training_starts_anew_for_every_seed():
     assert first.validation_curve == again.validation_curve
     assert first.test_accuracy == again.test_accuracy
     assert first.validation_curve != other.validation_curve
-
-
-def test_one_run_of_an_experiment():
-    """In both versions of Keras; all else is in `test_experiments.py`."""
-    (task,) = logistic.tasks(Options(quick=True))
-    trainer = Trainer(task, None, METHODS["sign"], {})
-    first, other, again = (
-        trainer.run(seed, {"rate": 0.15}, "fresh") for seed in (0, 1, 0)
-    )
-    assert first == again != other
-    assert first["result"]["test_accuracy"] > 0.9
 
 
 @pytest.mark.once

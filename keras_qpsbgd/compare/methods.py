@@ -68,11 +68,11 @@ HOST = ("gurobi", "dwave")
 DEFAULT = tuple(key for key in METHODS if key not in HOST)
 
 
-def method_of(key, options):
-    """A method; QP-SBGD with the solver that a user asked for."""
+def with_backend(key, backend):
+    """A method; `native` with another solver, unless that is `None`."""
     method = METHODS[key]
-    if key == "native" and options.backend is not None:
-        return dataclasses.replace(method, backend=options.backend)
+    if key == "native" and backend is not None:
+        return dataclasses.replace(method, backend=backend)
     return method
 
 
@@ -94,7 +94,7 @@ class Update:
     Args:
         method: a `Method`.
         model: a built model.
-        kernels: its kernels, see `networks.kernels`.
+        kernels: those that it trains; see `Task.kernels`.
         scale: `gradient_scale` of QP-SBGD.
         settings: further arguments of the optimizer.
     """

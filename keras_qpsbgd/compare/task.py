@@ -1,4 +1,4 @@
-"""What an experiment trains: data, network, batches, and what is reported."""
+"""What is trained: data, network, batches, and what is reported."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from keras_qpsbgd import recording
 from keras_qpsbgd.compare.methods import METHODS
 from keras_qpsbgd.compare.report.protocol import VALIDATION_ACCURACY
 from keras_qpsbgd.compare.report.protocol import Measure
@@ -19,15 +20,21 @@ class Split:
     """Some rows of a data set, or some nodes of a graph.
 
     Attributes:
-        inputs: what the model takes: one array of rows, or features and
+        inputs: what the model takes: arrays of rows, or features and
             adjacency of a graph.
         rows: numbers of the rows (nodes) that belong to the split.
-        y: classes of all rows (nodes) of `inputs`.
+        y: classes, or targets, of all rows (nodes) of `inputs`.
     """
 
     inputs: tuple
     rows: np.ndarray
     y: np.ndarray
+
+
+def marked_kernels(model):
+    """The kernels of all binary layers, those of frozen layers left out."""
+    variables = model.trainable_variables
+    return [v for v in variables if recording.mark_of(v) is not None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +53,8 @@ class Task:
         batches: function of (seed, rows to train on, stage); returns an int
             array (evaluations, steps, batch) of row numbers: losses and
             accuracies are taken after every so many steps.
-        build: function of (source, weights); returns a model, see `networks`.
+        build: function of (source, weights); returns a built model. What
+            `weights` may be says `Method`.
         grids: lists of configurations by key of a method; of the same length
             for all that have something to choose.
         chosen_by: the measure on validation data that chooses among them.
@@ -67,6 +75,14 @@ class Task:
             numbers that others start with no signal would pass ten scaled
             layers. Signs, and so the binary network, are the same.
         is_graph: whether `inputs` are features and adjacency of a graph.
+        kernels: function of a model; returns the kernels that the methods
+            differ in.
+        first_weights: function of (source, seed); returns the values that
+            `Trainer.model_variables` start from. `None` draws all that have
+            two axes or more from Glorot's uniform distribution.
+        loss: function of (outputs, y); returns the mean over the rows. `None`
+            is the cross-entropy from logits, beside which there is an accuracy.
+        evaluation_rows: rows that are evaluated at once; `None` is all.
         probe: training rows on which the training loss is taken; `None` is all.
         ablation: whether all configurations get fresh seeds and none is chosen.
         cost: seconds of one run, roughly; long ones are started first.
@@ -93,6 +109,10 @@ class Task:
     weight_decay: float = 0.0
     unit_variance: tuple = ()
     is_graph: bool = False
+    kernels: Callable = marked_kernels
+    first_weights: Callable | None = None
+    loss: Callable | None = None
+    evaluation_rows: int | None = None
     probe: int | None = None
     ablation: bool = False
     cost: float = 1.0
@@ -102,7 +122,8 @@ class Task:
         """The model's answer for some rows, or nodes."""
         if self.is_graph:
             return tf.gather(model(list(inputs), training=training), rows)
-        return model(tf.gather(inputs[0], rows), training=training)
+        parts = [tf.gather(part, rows) for part in inputs]
+        return model(parts if len(parts) > 1 else parts[0], training=training)
 
 
 def random(*numbers):

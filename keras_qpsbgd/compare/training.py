@@ -1,17 +1,19 @@
 """One method on one task: compiled once, trained anew for every seed."""
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
+from keras_qpsbgd import _keras
 from keras_qpsbgd.compare import methods
 from keras_qpsbgd.compare.task import FRESH
-from research.experiments.tasks import networks
 
 DEFAULT_REAL_RATE = 0.01
+SCORES = ("loss", "accuracy")
 
 
 class Trainer:
@@ -31,7 +33,7 @@ class Trainer:
         self.task = task
         self.source = source
         self.model = task.build(source, method.weights)
-        self.kernels = networks.kernels(self.model)
+        self.kernels = task.kernels(self.model)
         self.update = methods.Update(
             method, self.model, self.kernels, task.scale, settings
         )
@@ -40,7 +42,7 @@ class Trainer:
             self._decayed = self.model.get_layer("encoder").kernel
         self._unit_variance = method.key in task.unit_variance
         self._data = {}
-        variables = [*self.model.weights, *self.update.state()]
+        variables = [*self.model_variables(), *self.update.state()]
         self._state = [(v, v.numpy()) for v in variables]
         self._steps = tf.function(self._make_steps)
         self._scores = {}
@@ -96,21 +98,34 @@ class Trainer:
         """All that changes from step to step."""
         return [variable for variable, _ in self._state]
 
+    def model_variables(self):
+        """Weights and random states of the model."""
+        return _keras.variables_with_random_states(self.model)
+
     def _reset(self, seed):
         for variable, value in self._state:
             variable.assign(value)
+        if self.task.first_weights is None:
+            self._draw_first_weights(seed)
+        else:
+            values = self.task.first_weights(self.source, seed)
+            for variable, value in zip(self.model_variables(), values):
+                variable.assign(value)
+        if self._unit_variance:
+            for kernel in self.kernels:
+                kernel.assign(kernel / np.std(kernel))
+
+    def _draw_first_weights(self, seed):
         # Not by `set_random_seed`: it makes TensorFlow prepare all graphs anew.
         for position, variable in enumerate(self.model.weights):
-            if len(variable.shape) == 2:
+            # Kernels of convolutions have four axes.
+            if len(variable.shape) >= 2:
                 initializer = keras.initializers.GlorotUniform(
                     seed=1_000 * seed + position
                 )
                 variable.assign(initializer(variable.shape))
             elif variable.dtype == "int32":  # of dropout
                 variable.assign([seed, 0])
-        if self._unit_variance:
-            for kernel in self.kernels:
-                kernel.assign(kernel / np.std(kernel))
 
     def _assign(self, splits):
         """Puts data where the compiled functions look for them."""
@@ -151,7 +166,9 @@ class Trainer:
     # In the graph
 
     def loss(self, logits, y):
-        """Cross-entropy, mean over the rows."""
+        """Mean over the rows: cross-entropy, unless the task has a loss."""
+        if self.task.loss is not None:
+            return self.task.loss(logits, y)
         if logits.shape[-1] == 1:
             losses = tf.nn.sigmoid_cross_entropy_with_logits(
                 tf.cast(y, logits.dtype), logits[:, 0]
@@ -169,6 +186,8 @@ class Trainer:
             if self._decayed is not None:
                 kernel = tf.convert_to_tensor(self._decayed)
                 loss += self.task.weight_decay * tf.nn.l2_loss(kernel)
+            if self.model.losses:  # of regularizers
+                loss += tf.add_n(self.model.losses)
         return tape.gradient(loss, self.model.trainable_variables)
 
     def _make_steps(self, batches, rates, real_rates):
@@ -177,27 +196,53 @@ class Trainer:
             self.update.apply(self.gradients(batches[position]))
 
     def _make_scores(self, name):
+        """Means over the rows of a split, by name."""
         data = self._data[name]
-        logits = self.task.logits(
-            self.model, data.inputs, data.rows, training=False
-        )
-        y = tf.gather(data.y, data.rows)
-        if logits.shape[-1] == 1:
-            found = tf.cast(logits[:, 0] > 0, tf.int32)
-        else:
-            found = tf.argmax(logits, axis=1, output_type=tf.int32)
-        right = tf.cast(found == y, tf.float32)
-        return self.loss(logits, y), tf.reduce_mean(right)
+        most = self.task.evaluation_rows
+        if most is None or self.task.is_graph or data.num_rows <= most:
+            return self._scores_of(data, data.rows)
+        return self._scores_in_parts(data, most)
+
+    def _scores_in_parts(self, data, size):
+        """So that the activations of all rows need not fit in memory."""
+        total = tf.shape(data.rows)[0]
+        names = ["loss"] if self.task.loss is not None else SCORES
+        sums = [tf.constant(0.0)] * len(names)
+        for start in tf.range(0, total, size):
+            rows = data.rows[start : start + size]
+            scores = self._scores_of(data, rows)
+            weight = tf.cast(tf.shape(rows)[0], tf.float32)
+            sums = [
+                before + weight * scores[one]
+                for before, one in zip(sums, names)
+            ]
+        total = tf.cast(total, tf.float32)
+        return {one: sum_ / total for one, sum_ in zip(names, sums)}
+
+    def _scores_of(self, data, rows):
+        logits = self.task.logits(self.model, data.inputs, rows, training=False)
+        y = tf.gather(data.y, rows)
+        scores = {"loss": self.loss(logits, y)}
+        if self.task.loss is None:
+            if logits.shape[-1] == 1:
+                found = tf.cast(logits[:, 0] > 0, tf.int32)
+            else:
+                found = tf.argmax(logits, axis=1, output_type=tf.int32)
+            right = tf.cast(found == y, tf.float32)
+            scores["accuracy"] = tf.reduce_mean(right)
+        return scores
 
     def _append_scores(self, curves, splits):
         for name in splits:
             if name not in self._scores:
                 self._scores[name] = tf.function(
-                    lambda name=name: self._make_scores(name)
+                    functools.partial(self._make_scores, name)
                 )
-            loss, accuracy = self._scores[name]()
-            curves.setdefault(f"{name}_loss", []).append(float(loss))
-            curves.setdefault(f"{name}_accuracy", []).append(float(accuracy))
+            found = self._scores[name]()
+            for score in SCORES:
+                if score in found:
+                    curve = curves.setdefault(f"{name}_{score}", [])
+                    curve.append(float(found[score]))
 
 
 class _Data:
@@ -211,11 +256,12 @@ class _Data:
             else array
             for array in split.inputs
         )
+        self.num_rows = len(split.rows)
         # There may be fewer rows to train on while configurations are compared.
         self.rows = tf.Variable(
             split.rows.astype("int32"), trainable=False, shape=(None,)
         )
-        self.y = tf.Variable(split.y.astype("int32"), trainable=False)
+        self.y = tf.Variable(_targets(split.y), trainable=False)
 
     def assign(self, split):
         for variable, old, new in zip(
@@ -225,8 +271,14 @@ class _Data:
                 variable.assign(new)
         self.rows.assign(split.rows.astype("int32"))
         if split.y is not self._split.y:
-            self.y.assign(split.y.astype("int32"))
+            self.y.assign(_targets(split.y))
         self._split = split
+
+
+def _targets(y):
+    """Classes or numbers, as the graph wants them."""
+    kind = "float32" if y.dtype.kind == "f" else "int32"
+    return y.astype(kind)
 
 
 def _batches_of(configuration):

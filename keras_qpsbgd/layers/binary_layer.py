@@ -77,6 +77,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
         super().__init__(*args, **kwargs)
         self.output_scale = output_scale
         self._mark: Any = None
+        self._is_real = False
         self.training_weights = training_weights
 
     @property
@@ -130,6 +131,14 @@ class BinaryLayer(_keras.keras.layers.Layer):
         """The weights that the layer computes with: +1 and -1."""
         return ops.sign(tf.convert_to_tensor(self._marked_kernel()))
 
+    def use_real_kernel(self) -> None:
+        """Makes it an ordinary layer: the kernel itself, and no output scale.
+
+        For a network of the same shape with real weights, to see what the bits
+        cost. Call it before the layer is part of a compiled model.
+        """
+        self._is_real = True
+
     def binary_call(self, inputs: Any, binary_kernel: tf.Tensor) -> Any:
         """The product of `inputs` and `binary_kernel`."""
         raise NotImplementedError(
@@ -155,6 +164,9 @@ class BinaryLayer(_keras.keras.layers.Layer):
                 loop that calls `model(x)`.
         """
         kernel = tf.convert_to_tensor(self._marked_kernel())
+        if self._is_real:
+            # Initializers give a real kernel the scale that it needs.
+            return self._multiply(inputs, kernel)
         if training is False:
             product = self._multiply(inputs, ops.binarize(kernel))
         elif self.training_weights == "latent":

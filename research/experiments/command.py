@@ -5,7 +5,7 @@ import argparse
 from keras_qpsbgd import backends
 from keras_qpsbgd.cli import positive
 from keras_qpsbgd.compare import methods
-from keras_qpsbgd.compare import plan
+from research.experiments import plan
 from research.experiments import reproduce
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.options import Options

@@ -4,29 +4,23 @@ Every run is a line of a file as soon as it is over, see `records`; a run that
 is there is not made again. So a killed command goes on where it was.
 """
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
 import importlib.util
 import json
-import multiprocessing
-import os
 import pathlib
-import sys
 
-from tensorflow import keras
-
-from keras_qpsbgd import backends
 from keras_qpsbgd import disk
-from keras_qpsbgd.compare import plan
 from keras_qpsbgd.compare import records
 from keras_qpsbgd.compare import threads
-from keras_qpsbgd.compare import worker
+from keras_qpsbgd.compare.engine import run
+from keras_qpsbgd.compare.engine.pool import Processes
 from keras_qpsbgd.compare.methods import METHODS
 from keras_qpsbgd.compare.report import tables
 from keras_qpsbgd.compare.task import FRESH
+from research.experiments import plan
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.pages import results_page
 
@@ -34,6 +28,7 @@ PACKAGES = ("keras_qpsbgd", "tensorflow", "tensorflow-cpu", "keras", "numpy")
 # Modules that data, tables and figures need, and what they come with.
 NEEDED = {
     "filelock": "filelock",
+    "loky": "loky",
     "matplotlib": "matplotlib",
     "scipy": "scipy",
     "skimage": "scikit-image",
@@ -59,7 +54,8 @@ def reproduce(names, options, out, flags=(), processes=None):
             command is at work in it.
     """
     _check_packages()
-    _check_backends(options)
+    solvers = [METHODS[key].backend for key in options.methods]
+    run.check_backends([*solvers, options.backend])
     folders = {name: pathlib.Path(out, name) for name in names}
     for name, folder in folders.items():
         _check_settings(folder, options)
@@ -77,8 +73,9 @@ def reproduce(names, options, out, flags=(), processes=None):
             if task.prepare is not None:
                 task.prepare(options.data_dir)
     with (
-        _locked(folders.values()),
-        _pool(processes or threads.cores()) as pool,
+        run.locked(folders.values()),
+        # Not in this process: all have one thread, so that results are equal.
+        Processes(processes or threads.cores()) as pool,
     ):
         for folder in folders.values():
             # Another command may have come and gone since.
@@ -109,13 +106,6 @@ def _check_packages():
             f"The experiments need {', '.join(missing)}. Install with\n\n"
             '    python -m pip install "keras_qpsbgd[research]"'
         )
-
-
-def _check_backends(options):
-    """Opens every solver that is asked for: a licence may be missing."""
-    asked = [METHODS[key].backend for key in options.methods]
-    for backend in filter(None, [*asked, options.backend]):
-        backends.get(backend).check(num_variables=2, num_columns=1)
 
 
 def _settings_of(options):
@@ -150,133 +140,19 @@ def _flags(settings):
     return " ".join(given) or "none of --quick, --paper, --backend"
 
 
-@contextlib.contextmanager
-def _locked(folders):
-    """Two commands would make the same runs; a killed one leaves no lock."""
-    import filelock
-
-    with contextlib.ExitStack() as locks:
-        for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(folder / ".lock", timeout=0)
-            try:
-                locks.enter_context(lock)
-            except filelock.Timeout as error:
-                raise ValueError(
-                    f"Another command is making the runs of {folder.name}: "
-                    "wait for its end, or choose another folder by `--out`. "
-                    f"Received: {folder.parent}"
-                ) from error
-        yield
-
-
-@dataclasses.dataclass
-class _Pool:
-    executor: concurrent.futures.Executor
-    queue: object
-
-
-@contextlib.contextmanager
-def _pool(processes):
-    """Processes of one thread each: the networks are small."""
-    context = multiprocessing.get_context("spawn")
-    queue = context.SimpleQueue()
-    before = dict(os.environ)
-    others = multiprocessing.active_children()
-    os.environ.update(threads.environment(1))
-    executor = concurrent.futures.ProcessPoolExecutor(
-        processes, context, worker.start, (queue,)
-    )
-    try:
-        yield _Pool(executor, queue)
-    except BaseException:
-        # A run may take an hour; killed, it goes on where it was.
-        for process in multiprocessing.active_children():
-            if process not in others:
-                process.terminate()
-        raise
-    finally:
-        executor.shutdown(cancel_futures=True)
-        os.environ.clear()
-        os.environ.update(before)
-
-
 def _run_experiment(name, folder, options, flags, pool):
     items = plan.items(EXPERIMENTS[name].tasks(options), options, folder)
     total = sum(item.size() for item in items)
-    missing = _num_missing(items)
+    missing = run.num_missing(items)
     print(f"\n{name}: {total} runs, {total - missing} there", flush=True)
     try:
-        if missing:
-            _make_runs(name, items, missing, pool)
+        run.make_missing(items, pool)
     finally:
-        if _num_missing(items) < missing:
+        if run.num_missing(items) < missing:
             command = ["python -m research reproduce", name, *flags]
             _write_meta(folder, " ".join(command))
     # Also what a command that was killed has not packed.
     records.pack(folder)
-
-
-def _num_missing(items):
-    return sum(item.num_missing() for item in items)
-
-
-def _make_runs(name, items, missing, pool):
-    # A file gets a line a minute.
-    interval = 0.05 if sys.stdout.isatty() else 60.0
-    bar = keras.utils.Progbar(missing, interval=interval, unit_name="run")
-    # What takes the choice of another comes after all others.
-    for depends in (False, True):
-        wave = [item for item in items if item.depends == depends]
-        wave.sort(key=lambda item: -item.cost)
-        if depends:
-            for item in wave:
-                item.missing(FRESH)  # says here if nothing was chosen
-        futures = {
-            pool.executor.submit(
-                worker.work,
-                name,
-                item.task.name,
-                item.method.key,
-                item.options,
-                item.folder,
-            ): item
-            for item in wave
-            if item.num_missing()
-        }
-        while futures:
-            done, _ = concurrent.futures.wait(
-                futures, 0.5, concurrent.futures.FIRST_EXCEPTION
-            )
-            _drain(pool.queue, items[0].folder, bar)
-            for future in done:
-                _raise_if_failed(future, futures.pop(future))
-
-
-def _raise_if_failed(future, item):
-    error = future.exception()
-    if isinstance(error, backends.BackendUnavailable):
-        raise error
-    if error is not None:
-        raise RuntimeError(
-            f"{item.method.label} on {item.task.name} failed: {error}"
-        ) from error
-
-
-def _drain(queue, folder, bar):
-    while not queue.empty():
-        task, method, stage, seed, seconds = queue.get()
-        bar.add(1)
-        records.append_time(
-            folder,
-            {
-                "task": task,
-                "method": method,
-                "stage": stage,
-                "seed": seed,
-                "seconds": seconds,
-            },
-        )
 
 
 def _write_meta(folder, command):
@@ -319,8 +195,8 @@ def report(names, options, out, page=None):
         reference = reports[name].reference_method
         parts = [f"# {reports[name].title}"]
         for task in reports[name].tasks:
-            of_task = [run for run in runs if run["task"] == task.name]
-            if not any(run["stage"] == FRESH for run in of_task):
+            of_task = tables.select(runs, task=task.name)
+            if not tables.select(of_task, stage=FRESH):
                 continue
             print(f"\n{task.title}\n")
             print(tables.terminal(of_task, task, reference), flush=True)

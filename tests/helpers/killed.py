@@ -18,6 +18,7 @@ import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave.embedding import Cliques
 from keras_qpsbgd.compare import checkpoint
 from keras_qpsbgd.compare import records
+from keras_qpsbgd.compare.engine import run
 from keras_qpsbgd.datasets import files
 from research.experiments import reproduce
 from research.experiments.options import Options
@@ -143,6 +144,6 @@ def make_runs(folder):
 
 def hold_the_lock(folder):
     folder = pathlib.Path(folder)
-    with reproduce._locked([folder / "experiment"]):
+    with run.locked([folder / "experiment"]):
         (folder / "started").touch()
         time.sleep(600)

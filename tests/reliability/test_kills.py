@@ -20,6 +20,7 @@ from keras_qpsbgd import disk
 from keras_qpsbgd.backends.dwave.embedding import Cliques
 from keras_qpsbgd.compare import checkpoint
 from keras_qpsbgd.compare import records
+from keras_qpsbgd.compare.engine import run
 from keras_qpsbgd.datasets import files
 from research.bench.training import quality
 from research.experiments import reproduce
@@ -464,10 +465,10 @@ def test_lock_of_a_killed_command(start, tmp_path):
     holder = start("hold_the_lock", tmp_path)
     wait_for(tmp_path / "started", holder)
     with pytest.raises(ValueError, match="Another command .* Received: "):
-        with reproduce._locked([tmp_path / "experiment"]):
+        with run.locked([tmp_path / "experiment"]):
             pass
     kill(holder)
-    with reproduce._locked([tmp_path / "experiment"]):
+    with run.locked([tmp_path / "experiment"]):
         pass
 
 
@@ -481,7 +482,7 @@ def test_options_of_another_command_meanwhile(tmp_path, monkeypatch):
             reproduce._write_settings(folder, Options(quick=True))
         yield
 
-    monkeypatch.setattr(reproduce, "_locked", locked)
+    monkeypatch.setattr(run, "locked", locked)
     with pytest.raises(ValueError, match="other options: --quick"):
         reproduce.reproduce(["karate"], Options(methods=("native",)), tmp_path)
     settings = json.loads((tmp_path / "karate" / "settings.json").read_text())

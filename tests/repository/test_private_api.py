@@ -187,3 +187,27 @@ def test_variables_have_names_of_their_own():
 )
 def test_later_versions_of_keras_are_not_legacy(version, expected):
     assert _keras.is_keras_3(version) is expected
+
+
+def test_layers_and_random_states_are_found():
+    """At any depth; each state is a variable that can be set."""
+    inner = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(2)])
+    with _keras.random_states_kept():
+        model = keras.Sequential(
+            [
+                keras.layers.InputLayer((2,)),
+                inner,
+                keras.layers.Dropout(0.5),
+            ]
+        )
+    found = _keras.all_layers(model)
+    assert all(layer in found for layer in (*inner.layers, *model.layers))
+    *weights, state = _keras.variables_with_random_states(model)
+    assert len(weights) == len(model.weights) == 4
+    x = tf.ones((1, 50, 2))[0]
+    start = state.numpy()
+    first = model(x, training=True)
+    assert (state.numpy() != start).any()
+    state.assign(start)
+    again = model(x, training=True)
+    assert (first.numpy() == again.numpy()).all()

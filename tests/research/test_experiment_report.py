@@ -154,18 +154,18 @@ def test_mean_and_error():
 def test_paired_test():
     ours = {0: 3.0, 1: 5.0, 2: 4.0, 7: 100.0}
     theirs = {2: 1.0, 1: 4.0, 0: 1.0, 9: -100.0}
-    found = statistics.compare(ours, theirs)
+    found = statistics.paired_test(ours, theirs)
     assert (found.difference, found.pairs) == (2.0, 3)
     assert found.p == pytest.approx(stats.ttest_rel([3, 5, 4], [1, 4, 1])[1])
     # Differences 2, 1, 3 have mean 2 and error 1 / sqrt(3).
     t = 2 * math.sqrt(3)
     assert found.p == pytest.approx(1 - t / math.sqrt(2 + t**2))
-    assert statistics.compare(ours, ours).p == 1.0
+    assert statistics.paired_test(ours, ours).p == 1.0
     shifted = {seed: value + 0.1 for seed, value in ours.items()}
-    assert math.isnan(statistics.compare(ours, shifted).p)
-    assert math.isnan(statistics.compare({0: 1.0}, {0: 2.0}).p)
-    assert math.isnan(statistics.compare({0: 1.0, 1: math.nan}, ours).p)
-    assert statistics.compare({0: 1.0}, {1: 1.0}).pairs == 0
+    assert math.isnan(statistics.paired_test(ours, shifted).p)
+    assert math.isnan(statistics.paired_test({0: 1.0}, {0: 2.0}).p)
+    assert math.isnan(statistics.paired_test({0: 1.0, 1: math.nan}, ours).p)
+    assert statistics.paired_test({0: 1.0}, {1: 1.0}).pairs == 0
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_paired_test():
     ],
 )
 def test_verdicts(difference, p, accuracy, loss):
-    comparison = statistics.Comparison(difference, p, 5)
+    comparison = statistics.PairedTest(difference, p, 5)
     assert statistics.verdict(comparison, ACCURACY) == accuracy
     assert statistics.verdict(comparison, LOSS) == loss
 

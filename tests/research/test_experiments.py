@@ -22,9 +22,8 @@ import tensorflow as tf
 from keras_qpsbgd import datasets
 from keras_qpsbgd import layers
 from keras_qpsbgd.compare import checkpoint
-from keras_qpsbgd.compare import plan
 from keras_qpsbgd.compare import records
-from keras_qpsbgd.compare import worker
+from keras_qpsbgd.compare.engine import worker
 from keras_qpsbgd.compare.methods import HOST
 from keras_qpsbgd.compare.methods import METHODS
 from keras_qpsbgd.compare.report import protocol
@@ -32,7 +31,8 @@ from keras_qpsbgd.compare.task import FRESH
 from keras_qpsbgd.compare.task import TUNING
 from keras_qpsbgd.compare.task import Split
 from keras_qpsbgd.compare.training import Trainer
-from research import __main__ as cli
+from research.__main__ import main
+from research.experiments import plan
 from research.experiments import reproduce
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.options import Options
@@ -144,7 +144,6 @@ def made_up_data(tmp_path_factory):
         patch.setattr(datasets, "mnist", made_up_mnist)
         patch.setattr(datasets, "citation", lambda n, *a, **k: small_graph(n))
         patch.setattr(half_planes, "features", some_bits)
-        patch.setattr(worker, "_sources", {})
         yield
 
 
@@ -209,7 +208,7 @@ def test_experiment_runs(experiment, results):
         assert not item.num_missing()
         of_item = (item.task.name, item.method.label)
         assert found.pop((*of_item, TUNING), 0) == len(item.tuning_runs())
-        fresh = len(item.grid()) if item.task.ablation else 1
+        fresh = len(item.grid) if item.task.ablation else 1
         assert found.pop((*of_item, FRESH)) == fresh
     assert not found
     shown = {task.name: task for task in report.tasks}
@@ -258,7 +257,7 @@ def test_runs_depend_on_the_seed_alone(experiment, key, results, tmp_path):
     def line_of(record):
         run = json.loads(record)
         where = run["configuration"], run["seed"], run["stage"]
-        run, left = worker._run(again, trainers, *where)
+        run, left = worker.one_run(again, trainers, {}, *where)
         left.remove()
         records.append(again.path, run)
         return again.path.read_text().splitlines(keepends=True)[-1]
@@ -299,7 +298,7 @@ def test_killed_command_goes_on(tmp_path, capsys):
     before = contents(out / "logistic")
     assert 0 < b"".join(before.values()).count(b"\n") < total
 
-    assert cli.main(words) == 0
+    assert main(words) == 0
     printed = capsys.readouterr().out
     assert f"logistic: {total} runs, " in printed
     assert f"{total} runs, 0 there" not in printed
@@ -346,7 +345,7 @@ def test_long_run_goes_on(results, tmp_path, monkeypatch):
 
     monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
     trainers = {}
-    run = functools.partial(worker._run, again, trainers, configuration)
+    run = functools.partial(worker.one_run, again, trainers, {}, configuration)
     monkeypatch.setattr(worker, "Checkpoint", Saved)
     with pytest.raises(Killed):
         run(0, FRESH)
@@ -362,40 +361,6 @@ def test_long_run_goes_on(results, tmp_path, monkeypatch):
     assert again.path.read_text() == before
     assert saved == [1, 2, 1, 2, 3, 4, 5, 3, 4, 5]
     assert [path.suffix for path in again.path.parent.iterdir()] == [".jsonl"]
-
-
-def test_checkpoint_of_another_run_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
-    variable, path = tf.Variable([1.0, 2.0]), tmp_path / "a.npz"
-    ours = checkpoint.Checkpoint(path, {"seed": 0})
-    ours.save([variable], {"epoch": [0, 1]}, 3)
-    variable.assign([0.0, 0.0])
-    curves = {"epoch": [0]}
-    theirs = checkpoint.Checkpoint(path, {"seed": 1})
-    assert theirs.restore([variable], curves) == 0
-    assert not variable.numpy().any() and curves == {"epoch": [0]}
-    assert ours.restore([variable], curves) == 3
-    assert list(variable.numpy()) == [1, 2] and curves == {"epoch": [0, 1]}
-    ours.remove()
-    assert ours.restore([variable], curves) == 0
-    # Not at every evaluation of a short run.
-    monkeypatch.undo()
-    ours.save([variable], curves, 1)
-    assert not path.exists()
-
-
-def test_time_of_a_killed_run_is_counted(tmp_path, monkeypatch):
-    clock = [100.0]
-    monkeypatch.setattr(checkpoint.time, "process_time", lambda: clock[0])
-    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
-    killed = checkpoint.Checkpoint(tmp_path / "a.npz", {})
-    clock[0] = 160.0
-    killed.save([], {}, 1)
-    clock[0] = 7.0  # of another process
-    resumed = checkpoint.Checkpoint(tmp_path / "a.npz", {})
-    assert resumed.restore([], {}) == 1
-    clock[0] = 37.0
-    assert resumed.seconds() == 90.0
 
 
 # --- Data ---
@@ -603,7 +568,7 @@ def test_all_methods_have_as_many_configurations(options, tmp_path):
     sizes = {}
     for item in plan.items(all_tasks(options), options, tmp_path):
         if item.is_tuned():
-            texts = {records.text_of(one) for one in item.grid()}
+            texts = {records.text_of(one) for one in item.grid}
             sizes.setdefault(item.task.name, {})[item.method.key] = len(texts)
     assert {*sizes} == {*SIZES, "cora", "pubmed"}
     for name, of_task in sizes.items():
@@ -623,11 +588,11 @@ MOST = dataclasses.replace(FULL, seeds=plan.MAX_SEEDS)
 @pytest.mark.parametrize("options", [FULL, QUICK, PAPER, MOST])
 def test_fresh_seeds_had_no_part_in_the_choice(options, tmp_path):
     for item in plan.items(all_tasks(options), options, tmp_path):
-        assert not {*item.tuning_seeds()} & {*item.fresh_seeds()}
+        assert not {*item.tuning_seeds} & {*item.fresh_seeds}
         assert item.num_missing() == item.size() > 0
         if options is PAPER:
             runs = 6 if item.task.name == "cora-ablation" else 5
-            assert len(item.fresh_seeds()) == runs
+            assert len(item.fresh_seeds) == runs
 
 
 def record(item, stage, configuration, seed, score=0.5):
@@ -657,7 +622,7 @@ def test_solvers_on_the_host_take_the_choice_of_native(position, tmp_path):
     )
     with pytest.raises(ValueError, match="`gurobi` on karate .* Received: no "):
         gurobi.missing(FRESH)
-    best = native.grid()[position]
+    best = native.grid[position]
     tune(native, best)
     assert not native.missing(TUNING) and not dwave.missing(TUNING)
     for item, seeds in ((native, 50), (gurobi, 10), (dwave, 10)):
@@ -665,7 +630,7 @@ def test_solvers_on_the_host_take_the_choice_of_native(position, tmp_path):
         wanted = [(best, first + seed) for seed in range(seeds)]
         assert item.missing(FRESH) == wanted
         # Of an earlier choice, and of this one.
-        record(item, FRESH, native.grid()[1], first)
+        record(item, FRESH, native.grid[1], first)
         record(item, FRESH, best, first + 1)
         assert item.num_missing() == len(item.missing(FRESH)) == seeds - 1
 
@@ -674,7 +639,7 @@ def test_runs_of_another_grid_are_refused(tmp_path):
     """Before the others are made, not when tables are."""
     options = dataclasses.replace(FULL, methods=("native",))
     (item,) = plan.items([task_of("karate", FULL)], options, tmp_path)
-    tune(item, item.grid()[0])
+    tune(item, item.grid[0])
     item.check()
     record(item, TUNING, {"rate": 7.0}, 1000)
     with pytest.raises(ValueError, match="another .*Received: .*7.0.* native"):
@@ -692,7 +657,7 @@ def test_wide_network_takes_the_choice_of_the_other(tmp_path):
         with pytest.raises(ValueError, match="mnist-1024-bn .* Received: no "):
             wide.missing(FRESH)
         other = of["mnist-256-bn", method]
-        best = other.grid()[position]
+        best = other.grid[position]
         tune(other, best)
         assert wide.missing(FRESH) == [(best, 0)]
 
@@ -786,7 +751,7 @@ def test_paper_looks_at_raw_directions_alone():
 )
 def test_unknown_names(words, message, tmp_path, capsys):
     out = tmp_path / "out"
-    assert cli.main(["reproduce", *words, "--out", str(out)]) == 1
+    assert main(["reproduce", *words, "--out", str(out)]) == 1
     assert re.search(message, capsys.readouterr().err)
     assert not out.exists()
 
@@ -802,7 +767,7 @@ def test_folder_of_other_options_is_refused(tmp_path, capsys):
         (["--quick", "--paper"], "--quick --paper"),
         (["--quick", "--backend", "sign"], "--quick --backend sign"),
     ):
-        assert cli.main([*words, *more]) == 1
+        assert main([*words, *more]) == 1
         error = capsys.readouterr().err
         assert error.rstrip().endswith(f"Received: {received}")
         assert f"{folder} holds results of other options: --quick." in error
@@ -811,7 +776,7 @@ def test_folder_of_other_options_is_refused(tmp_path, capsys):
 
 def test_methods_of_another_experiment_are_refused(tmp_path, capsys):
     words = ["reproduce", "direction", "--methods", "adam"]
-    assert cli.main([*words, "--out", str(tmp_path)]) == 1
+    assert main([*words, "--out", str(tmp_path)]) == 1
     error = capsys.readouterr().err
     assert re.search("`--methods` .* direction.* Received: adam", error)
     assert not [*tmp_path.iterdir()]
@@ -828,7 +793,7 @@ def test_folder_of_a_running_command_is_refused(tmp_path, capsys):
     (tmp_path / "karate").mkdir()
     words = ["reproduce", "karate", "--out", str(tmp_path)]
     with filelock.FileLock(tmp_path / "karate" / ".lock"):
-        assert cli.main(words) == 1
+        assert main(words) == 1
     error = capsys.readouterr().err
     assert re.search("Another command .* karate: .* Received: ", error)
     assert not (tmp_path / "karate" / "runs").exists()

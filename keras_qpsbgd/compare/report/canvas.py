@@ -1,5 +1,6 @@
 """Figures that are files: no window, no state of pyplot."""
 
+import io
 import pathlib
 
 
@@ -12,7 +13,15 @@ def figure(width, height):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    found = Figure(figsize=(width, height), layout="constrained")
+    class Shown(Figure):
+        """A notebook shows it, with pyplot or without."""
+
+        def _repr_png_(self):
+            content = io.BytesIO()
+            self.savefig(content, format="png")
+            return content.getvalue()
+
+    found = Shown(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(found)
     return found
 

@@ -49,13 +49,17 @@ def styles_of(runs, reference):
 
 
 def draw(runs, task, reference, path):
-    """Draws the figure of a task.
+    """Draws the figure of a task to a file; see `figure_of`."""
+    canvas.save(figure_of(runs, task, reference), path)
+
+
+def figure_of(runs, task, reference):
+    """The figure of a task.
 
     Args:
         runs: records of the experiment.
         task: a `TaskReport`.
         reference: method drawn on top.
-        path: file to write.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -63,12 +67,18 @@ def draw(runs, task, reference, path):
     styles = styles_of(runs, reference)
     fresh = tables.select(runs, task=task.name, stage="fresh")
     if task.kind == "cells":
-        figure = _cells(fresh, task, reference)
-    elif task.kind == "bars":
-        figure = _bars(fresh, task, reference, styles)
-    else:
-        figure = _curves(fresh, task, reference, styles)
-    canvas.save(figure, path)
+        return _cells(fresh, task, reference)
+    if task.kind == "bars":
+        return _bars(fresh, task, reference, styles)
+    return _curves(fresh, task, reference, styles)
+
+
+def draw_curves(runs, task, reference, panel):
+    """Draws the first curves of a task, with a legend, on axes of a user."""
+    styles = styles_of(runs, reference)
+    fresh = tables.select(runs, task=task.name, stage="fresh")
+    _draw_curves(panel, fresh, task.curves[0], reference, styles)
+    panel.legend(frameon=False, fontsize=9, handlelength=3.6)
 
 
 def _new(width, height, panels=1):
@@ -107,48 +117,13 @@ def _ends(values):
 
 
 def _curves(runs, task, reference, styles):
-    from matplotlib.ticker import MaxNLocator
-
     panels = len(task.curves)
     methods = tables.methods_of(runs, reference)
     columns = panels + 1
     legend_height = 0.22 * math.ceil(len(methods) / columns)
     figure, axes = _new(4.2 * panels + 1.4, 4.0 + legend_height, panels)
     for panel, measure in zip(axes, task.curves):
-        means = []
-        for index, method in enumerate(methods):
-            found = _curve(tables.select(runs, method=method), measure)
-            if found is None:
-                continue
-            epochs, mean, error = found
-            # Marks of different methods stand at different epochs.
-            every = max(len(epochs) // MARKS_PER_CURVE, 1)
-            start = index * every // len(methods)
-            style = styles[method]
-            panel.plot(
-                epochs,
-                mean,
-                label=method,
-                markersize=5,
-                markevery=(start, every),
-                **style,
-            )
-            panel.fill_between(
-                epochs,
-                mean - error,
-                mean + error,
-                color=style["color"],
-                alpha=0.15,
-                lw=0,
-            )
-            means.append(mean)
-        _limit(panel, measure, means)
-        panel.set_xlabel("epoch")
-        panel.set_title(_label(measure), fontsize=10)
-        panel.xaxis.set_major_locator(
-            MaxNLocator(integer=True, steps=[1, 2, 5, 10])
-        )
-        panel.grid(axis="y", color="#dddddd", linewidth=0.8)
+        _draw_curves(panel, runs, measure, reference, styles)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(
         handles,
@@ -161,6 +136,46 @@ def _curves(runs, task, reference, styles):
     )
     _title(figure, task, runs)
     return figure
+
+
+def _draw_curves(panel, runs, measure, reference, styles):
+    from matplotlib.ticker import MaxNLocator
+
+    methods = tables.methods_of(runs, reference)
+    means = []
+    for index, method in enumerate(methods):
+        found = _curve(tables.select(runs, method=method), measure)
+        if found is None:
+            continue
+        epochs, mean, error = found
+        # Marks of different methods stand at different epochs.
+        every = max(len(epochs) // MARKS_PER_CURVE, 1)
+        start = index * every // len(methods)
+        style = styles[method]
+        panel.plot(
+            epochs,
+            mean,
+            label=method,
+            markersize=5,
+            markevery=(start, every),
+            **style,
+        )
+        panel.fill_between(
+            epochs,
+            mean - error,
+            mean + error,
+            color=style["color"],
+            alpha=0.15,
+            lw=0,
+        )
+        means.append(mean)
+    _limit(panel, measure, means)
+    panel.set_xlabel("epoch")
+    panel.set_title(_label(measure), fontsize=10)
+    panel.xaxis.set_major_locator(
+        MaxNLocator(integer=True, steps=[1, 2, 5, 10])
+    )
+    panel.grid(axis="y", color="#dddddd", linewidth=0.8)
 
 
 def _curve(runs, measure):

@@ -76,7 +76,8 @@ class TaskReport:
         measures: of the table; methods are compared by the first.
         curves: measures that are drawn over epochs.
         paper: method -> the paper's value of the first measure: a number, a
-            range `(low, high)`, or text such as "figure only".
+            range `(low, high)`, or text such as "figure only". `None` leaves
+            the column out.
         literature: label -> value of the first measure published elsewhere.
         kind: one of `KINDS`.
         chosen_by: measure by which configurations were chosen.
@@ -87,7 +88,7 @@ class TaskReport:
     title: str
     measures: tuple
     curves: tuple
-    paper: dict
+    paper: dict | None
     literature: dict = dataclasses.field(default_factory=dict)
     kind: str = "curves"
     chosen_by: Measure = VALIDATION_ACCURACY

@@ -29,7 +29,7 @@ def mean_and_error(values):
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class PairedTest:
     """Two methods on the seeds that both have.
 
     Attributes:
@@ -43,7 +43,7 @@ class Comparison:
     pairs: int
 
 
-def compare(ours, theirs):
+def paired_test(ours, theirs):
     r"""Paired t-test on common seeds.
 
     With differences $d_i$ of $k$ pairs, their mean $\bar d$ and the standard
@@ -57,13 +57,13 @@ def compare(ours, theirs):
         theirs: dictionary, seed -> value.
 
     Returns:
-        A `Comparison`.
+        A `PairedTest`.
     """
     seeds = sorted(ours.keys() & theirs.keys())
     differences = np.array([ours[seed] - theirs[seed] for seed in seeds])
     if not len(differences):
-        return Comparison(math.nan, math.nan, 0)
-    return Comparison(
+        return PairedTest(math.nan, math.nan, 0)
+    return PairedTest(
         float(differences.mean()), _p_value(differences), len(seeds)
     )
 
@@ -83,7 +83,7 @@ def verdict(comparison, measure):
     """What the rival is, in a word.
 
     Args:
-        comparison: a `Comparison` of the reference with the rival.
+        comparison: a `PairedTest` of the reference with the rival.
         measure: the `Measure` compared.
 
     Returns:
@@ -149,6 +149,24 @@ def choose(runs, measure, grid=None):
         )
     # `max` keeps the first of equals.
     return max(found, key=lambda pair: score(pair[1], measure))[0]
+
+
+def edge(configuration, grid, name):
+    """Whether a setting is the lowest or the highest of a grid.
+
+    Args:
+        configuration: the chosen one.
+        grid: all configurations.
+        name: of the setting, such as `"rate"`.
+
+    Returns:
+        `"lowest"`, `"highest"`, or `None` if it is neither or if fewer than
+        three values were tried.
+    """
+    values = sorted({other.get(name) for other in grid} - {None})
+    if len(values) < 3 or configuration[name] not in (values[0], values[-1]):
+        return None
+    return "lowest" if configuration[name] == values[0] else "highest"
 
 
 def score(runs, measure):

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from keras_qpsbgd.compare.report import statistics
-from keras_qpsbgd.compare.report.statistics import Comparison
+from keras_qpsbgd.compare.report.statistics import PairedTest
 from keras_qpsbgd.compare.report.statistics import mean_and_error
 
 WIDTH = 80
@@ -34,7 +34,7 @@ class Row:
     method: str
     configuration: dict
     values: dict
-    comparison: Comparison | None
+    comparison: PairedTest | None
     verdict: str
 
 
@@ -92,7 +92,7 @@ def rows_of(runs, task, reference):
         }
         comparison, word = None, ""
         if method != reference:
-            comparison = statistics.compare(ours, values[first.key])
+            comparison = statistics.paired_test(ours, values[first.key])
             word = statistics.verdict(comparison, first)
         rows.append(Row(method, configuration, values, comparison, word))
     return rows
@@ -197,7 +197,7 @@ def table_of(runs, task, reference):
         f"{reference} minus it",
         "p",
         "it is",
-        "paper",
+        *([] if task.paper is None else ["paper"]),
         "configuration",
     ]
     return head, [
@@ -206,11 +206,17 @@ def table_of(runs, task, reference):
             *(row_text(row, measure) for measure in task.measures),
             str(len(row.values[first.key])),
             *_compared(row, first),
-            paper_text(task.paper.get(row.method), first),
+            *_of_paper(row, task),
             configuration_text(row.configuration),
         ]
         for row in rows
     ]
+
+
+def _of_paper(row, task):
+    if task.paper is None:
+        return []
+    return [paper_text(task.paper.get(row.method), task.measures[0])]
 
 
 def _compared(row, measure):
@@ -365,11 +371,8 @@ def grids(runs, task, reference):
 
 def _edge(configuration, grid):
     """Says where a better rate may lie beyond those that were tried."""
-    rates = sorted({other.get("rate") for other in grid} - {None})
-    if len(rates) < 3 or configuration["rate"] not in (rates[0], rates[-1]):
-        return ""
-    end = "lowest" if configuration["rate"] == rates[0] else "highest"
-    return f" (the {end} rate of the grid)"
+    end = statistics.edge(configuration, grid, "rate")
+    return f" (the {end} rate of the grid)" if end else ""
 
 
 def _seeds_of_stages(tuning, fresh):

@@ -106,6 +106,7 @@ def _task(options, name, **settings):
         batches=lambda seed, rows, stage: shuffled_batches(
             seed, rows, training.batch, epochs, training.batches // 2
         ),
+        kernels=networks.kernels,
         build=lambda source, weights: networks.mlp(
             training.sizes, weights, options.output_scale
         ),

@@ -82,6 +82,7 @@ def _task(options, graph, steps, **settings):
         ),
         splits=lambda source, seed, stage: dict(source.splits),
         batches=cut,
+        kernels=networks.kernels,
         build=lambda source, weights: networks.graph_network(
             source.num_features,
             source.num_classes,

@@ -65,6 +65,7 @@ def tasks(options):
             batches=lambda seed, rows, stage: node_batches(
                 seed, rows, 1, steps, evaluate_every=3
             ),
+            kernels=networks.kernels,
             build=lambda source, weights: networks.graph_network(
                 6, 4, weights, options.output_scale, hidden=8
             ),

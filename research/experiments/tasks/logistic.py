@@ -69,6 +69,7 @@ def tasks(options):
             batches=lambda seed, rows, stage: shuffled_batches(
                 seed, rows, BATCH, epochs, evaluations=5
             ),
+            kernels=networks.kernels,
             build=lambda source, weights: networks.mlp(
                 (3, 1), weights, options.output_scale
             ),

@@ -94,6 +94,7 @@ def tasks(options):
             prepare=lambda data_dir: datasets.mnist(data_dir, download=True),
             splits=lambda source, seed, stage: source.splits(stage),
             batches=batches,
+            kernels=networks.kernels,
             build=lambda source, weights: networks.mlp(
                 sizes,
                 weights,

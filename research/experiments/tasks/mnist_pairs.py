@@ -9,7 +9,7 @@ from keras_qpsbgd import datasets
 from keras_qpsbgd import disk
 from keras_qpsbgd.compare.grids import grids
 from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.methods import method_of
+from keras_qpsbgd.compare.methods import with_backend
 from keras_qpsbgd.compare.report.protocol import TEST_ACCURACY
 from keras_qpsbgd.compare.report.protocol import TRAIN_LOSS
 from keras_qpsbgd.compare.report.protocol import ExperimentReport
@@ -133,6 +133,7 @@ def tasks(options):
             batches=lambda seed, rows, stage: shuffled_batches(
                 seed, rows, min(BATCH, len(rows)), epochs
             ),
+            kernels=networks.kernels,
             build=lambda source, weights: networks.mlp(
                 NETWORK, weights, options.output_scale
             ),
@@ -213,7 +214,7 @@ def draw(options, folder, configuration):
     half_plane_pictures.draw(
         source.images[shown], digits[source.y[shown]], folder / FEATURES
     )
-    trainer = Trainer(task, source, method_of("native", options), {})
+    trainer = Trainer(task, source, with_backend("native", options.backend), {})
     trainer.run(0, configuration, FRESH)
     rows = source.rows["test"][:SHOWN]
     found = np.argmax(trainer.model(source.x[rows], training=False), axis=1)

@@ -1,0 +1,1 @@
+"""Your own data under the protocol of the experiments: `kq.compare`."""

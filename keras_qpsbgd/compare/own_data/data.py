@@ -1,0 +1,263 @@
+"""The splits that a user hands over, checked and made uniform."""
+
+import dataclasses
+import hashlib
+
+import numpy as np
+import tensorflow as tf
+
+from keras_qpsbgd.compare.task import Split
+
+NAMES = ("train", "validation", "test")
+FORMS = "`(x, y)`, or `(x, y, rows)` for the nodes of a graph"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sparse:
+    """A sparse matrix that can be sent to another process."""
+
+    indices: np.ndarray
+    values: np.ndarray
+    shape: tuple
+
+    def arrays(self):
+        return self.indices, self.values, np.array(self.shape)
+
+    def tensor(self):
+        tensor = tf.SparseTensor(self.indices, self.values, self.shape)
+        return tf.sparse.reorder(tensor)
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The three splits.
+
+    Attributes:
+        splits: dict of `Split`, whose inputs are arrays or `Sparse`.
+        is_graph: whether rows are nodes.
+    """
+
+    splits: dict
+    is_graph: bool
+
+    def fingerprint(self):
+        """The same for the same data, in every process."""
+        found = hashlib.sha256()
+        for name in NAMES:
+            split = self.splits[name]
+            for part in (*split.inputs, split.rows, split.y):
+                arrays = part.arrays() if isinstance(part, Sparse) else (part,)
+                for array in arrays:
+                    found.update(f"{array.dtype}{array.shape}".encode())
+                    found.update(np.ascontiguousarray(array).tobytes())
+        return found.hexdigest()
+
+    def tensors(self):
+        """The splits with tensors as inputs; equal arrays are one tensor."""
+        made = {}
+
+        def tensor(part):
+            if id(part) not in made:
+                is_sparse = isinstance(part, Sparse)
+                made[id(part)] = (
+                    part.tensor() if is_sparse else tf.constant(part)
+                )
+            return made[id(part)]
+
+        return {
+            name: dataclasses.replace(
+                split, inputs=tuple(tensor(part) for part in split.inputs)
+            )
+            for name, split in self.splits.items()
+        }
+
+    def head(self, rows):
+        """With the first rows alone; a graph stays whole."""
+        if self.is_graph:
+            return self
+        return dataclasses.replace(
+            self,
+            splits={
+                name: Split(
+                    tuple(part[:rows] for part in split.inputs),
+                    split.rows[:rows],
+                    split.y[:rows],
+                )
+                for name, split in self.splits.items()
+            },
+        )
+
+    def with_columns(self):
+        """With targets of shape (rows, 1) instead of (rows,)."""
+        if self.splits["train"].y.ndim != 1:
+            return self
+        return dataclasses.replace(
+            self,
+            splits={
+                name: dataclasses.replace(split, y=split.y[:, None])
+                for name, split in self.splits.items()
+            },
+        )
+
+
+def read(train, validation, test, has_loss):
+    """The three splits as a user gives them.
+
+    Args:
+        train, validation, test: `(x, y)` or `(x, y, rows)`.
+        has_loss: whether there is a `loss`. Without it `y` are classes.
+
+    Returns:
+        A `Data`.
+
+    Raises:
+        ValueError: something does not fit.
+    """
+    given = {"train": train, "validation": validation, "test": test}
+    lengths = set()
+    for name, value in given.items():
+        if not isinstance(value, (tuple, list)) or len(value) not in (2, 3):
+            raise ValueError(
+                f"`{name}` must be {FORMS}. Received: {_told(value)}"
+            )
+        lengths.add(len(value))
+    if len(lengths) > 1:
+        raise ValueError(
+            "`train`, `validation` and `test` must have the same form, "
+            f"{FORMS}. Received: {', '.join(map(_told, given.values()))}"
+        )
+    known = {}
+    splits = {
+        name: _split(name, value, has_loss, known)
+        for name, value in given.items()
+    }
+    is_graph = lengths == {3}
+    _check_alike(splits, 1 if is_graph else None)
+    return Data(splits, is_graph)
+
+
+def _split(name, value, has_loss, known):
+    x, y, *rows = value
+    parts = x if isinstance(x, (tuple, list)) else (x,)
+    if rows and len(parts) != 2:
+        raise ValueError(
+            f"The `x` of `{name}` must be (features, adjacency) where `rows` "
+            f"are given. Received: {len(parts)} inputs"
+        )
+    inputs = tuple(_input(name, part, known) for part in parts)
+    y = _targets(name, y, has_loss)
+    for part in inputs[: 1 if rows else None]:
+        if not part.shape or part.shape[0] != len(y):
+            raise ValueError(
+                f"`x` and `y` of `{name}` must have the same length. "
+                f"Received: shapes {tuple(part.shape)} and {y.shape}"
+            )
+    rows = _rows(name, rows[0], len(y)) if rows else np.arange(len(y))
+    if not len(rows):
+        raise ValueError(
+            f"`{name}` must not be empty. Received: {len(y)} rows, none of "
+            "which belongs to it"
+        )
+    return Split(inputs, rows, y)
+
+
+def _input(name, part, known):
+    """An array or a `Sparse`; the same one for the same object."""
+    if id(part) in known:
+        return known[id(part)][1]
+    if isinstance(part, tf.SparseTensor):
+        found = Sparse(
+            part.indices.numpy(),
+            _number(name, part.values),
+            tuple(part.dense_shape.numpy().tolist()),
+        )
+    elif hasattr(part, "tocoo"):
+        matrix = part.tocoo()
+        indices = np.stack([matrix.row, matrix.col], axis=1).astype("int64")
+        found = Sparse(indices, _number(name, matrix.data), matrix.shape)
+    else:
+        found = _number(name, part)
+    known[id(part)] = part, found  # which keeps the object, and so its id
+    return found
+
+
+def _number(name, value):
+    """An array of float32, or of int32 for an embedding."""
+    array = _array(f"`x` of `{name}`", value)
+    if array.dtype.kind not in "fiub":
+        raise ValueError(
+            f"`x` of `{name}` must be numbers. Received: dtype {array.dtype}"
+        )
+    return array.astype("int32" if array.dtype.kind in "iu" else "float32")
+
+
+def _array(what, value):
+    try:
+        return np.asarray(value)
+    except Exception as error:
+        raise ValueError(
+            f"{what} must be an array. Received: {_told(value)}"
+        ) from error
+
+
+def _targets(name, y, has_loss):
+    y = _array(f"`y` of `{name}`", y)
+    if y.dtype.kind not in "fiub":
+        raise ValueError(
+            f"`y` of `{name}` must be numbers; give text classes numbers from "
+            "0 on (`numpy.unique(y, return_inverse=True)`). "
+            f"Received: dtype {y.dtype}"
+        )
+    if has_loss:
+        return y.astype("float32" if y.dtype.kind == "f" else "int32")
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.dtype.kind == "f" or y.ndim != 1:
+        raise ValueError(
+            f"`y` of `{name}` must be integer classes of shape (rows,), or "
+            "`loss` must be given, such as `loss='mse'` for regression. "
+            f"Received: y of shape {y.shape}, dtype {y.dtype}"
+        )
+    if len(y) and y.min() < 0:
+        raise ValueError(
+            f"`y` of `{name}` must be classes from 0 on. "
+            f"Received: a class of {y.min()}"
+        )
+    return y.astype("int32")
+
+
+def _rows(name, rows, length):
+    rows = _array(f"`rows` of `{name}`", rows)
+    if rows.dtype == bool and rows.shape == (length,):
+        return np.flatnonzero(rows)
+    whole = rows.dtype.kind in "iu" and rows.ndim == 1
+    if not whole or not ((rows >= 0) & (rows < length)).all():
+        raise ValueError(
+            f"`rows` of `{name}` must be a mask of all {length} nodes, or "
+            f"numbers of nodes. Received: {_told(rows)}"
+        )
+    return rows.astype("int64")
+
+
+def _check_alike(splits, num_inputs):
+    # Of a graph only the features: splits may be graphs of different sizes.
+    shapes = {
+        name: [tuple(part.shape[1:]) for part in split.inputs[:num_inputs]]
+        + [split.y.shape[1:]]
+        for name, split in splits.items()
+    }
+    first = shapes["train"]
+    for name, others in shapes.items():
+        if others != first:
+            raise ValueError(
+                f"`{name}` must have inputs and targets of the same shape as "
+                f"`train`. Received: {others} instead of {first}"
+            )
+
+
+def _told(value):
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)}"
+    shape = getattr(value, "shape", None)
+    kind = type(value).__name__
+    return kind if shape is None else f"{kind} of shape {tuple(shape)}"

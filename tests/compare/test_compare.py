@@ -1,0 +1,278 @@
+"""`kq.compare`: a whole comparison, what it returns, and how it goes on."""
+
+import re
+import warnings
+
+import pytest
+from comparing import QUICK
+from comparing import X
+from comparing import Y
+from comparing import small_model
+from comparing import splits
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.compare import checkpoint
+from keras_qpsbgd.compare import records
+from keras_qpsbgd.compare.engine import worker
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A comparison, and the folder that it wrote."""
+    out = tmp_path_factory.mktemp("whole")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = kq.compare(
+            small_model,
+            *splits(),
+            methods=["sign", "adam", "frozen"],
+            seeds=2,
+            out=out,
+            **QUICK,
+        )
+    messages = [str(w.message) for w in caught if "of its grid" in str(w)]
+    return found, out, messages
+
+
+# --- What it returns ---
+
+
+def test_results(whole):
+    comparison, *_ = whole
+    assert {*comparison.results} == {"sign", "adam", "frozen"}
+    for values in comparison.results.values():
+        assert {*values} == {0, 1}
+        assert all(0 <= value <= 1 for value in values.values())
+    assert {*comparison.p_values} == {"adam", "frozen"}
+    assert comparison.reference == "sign"
+    assert comparison.chosen["frozen"] == {}
+    assert {*comparison.chosen["adam"]} == {"rate"}
+
+
+def test_every_method_gets_as_many_runs(whole):
+    comparison, *_ = whole
+    counts = {}
+    for run in comparison.runs:
+        key = run["method"], run["stage"]
+        counts[key] = counts.get(key, 0) + 1
+        scores = {*run["result"], *run["curves"]}
+        tested = any(name.startswith("test_") for name in scores)
+        assert tested == (run["stage"] == "fresh")
+        assert len(run["curves"]["epoch"]) == 3
+    assert sorted(counts.values()) == [2, 2, 2, 4, 4]
+    seeds = {
+        s: {r["seed"] for r in comparison.runs if r["stage"] == s}
+        for s in ("tuning", "fresh")
+    }
+    assert not seeds["tuning"] & seeds["fresh"]
+
+
+def test_best_on_validation_data_is_chosen(whole):
+    comparison, *_ = whole
+    tuning = [
+        run
+        for run in comparison.runs
+        if run["stage"] == "tuning" and "Adam" in run["method"]
+    ]
+    best = max(run["result"]["validation_accuracy"] for run in tuning)
+    chosen = [
+        run
+        for run in tuning
+        if run["configuration"] == comparison.chosen["adam"]
+    ]
+    assert chosen[0]["result"]["validation_accuracy"] == best
+
+
+def test_table_and_figure(whole, tmp_path):
+    pytest.importorskip("matplotlib")
+    comparison, out, _ = whole
+    lines = comparison.table().splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert "paper" not in comparison.table()
+    assert repr(comparison) == str(comparison) == comparison.table()
+    assert comparison._repr_markdown_() == comparison.markdown()
+    assert comparison.markdown() in (out / "table.md").read_text()
+    assert (out / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    figure = comparison.plot(tmp_path / "a.png")
+    assert (tmp_path / "a.png").exists()
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    axes = figure.axes[0]
+    assert comparison.plot(axes) is axes
+
+
+def test_rows_are_evaluated_in_parts(whole, monkeypatch):
+    """Which do not divide them: the scores are the same."""
+    comparison, *_ = whole
+    monkeypatch.setitem(kq.compare.__globals__, "EVALUATION_ROWS", 7)
+    found = kq.compare(
+        small_model, *splits(), methods=["frozen"], seeds=1, **QUICK
+    )
+    (run,) = found.runs
+    (expected,) = [
+        r for r in comparison.runs if "frozen" in r["method"] and r["seed"] == 0
+    ]
+    assert run["curves"].keys() == expected["curves"].keys()
+    for name, curve in run["curves"].items():
+        assert curve == pytest.approx(expected["curves"][name], abs=1e-5)
+
+
+# --- Goes on ---
+
+
+def test_second_call_makes_no_run(whole, monkeypatch):
+    comparison, out, _ = whole
+    monkeypatch.setattr(worker, "one_run", None)
+    again = kq.compare(
+        small_model,
+        *splits(),
+        methods=["sign", "adam", "frozen"],
+        seeds=2,
+        out=out,
+        **QUICK,
+    )
+    assert again.runs == comparison.runs
+
+
+def test_interrupted_comparison_goes_on(whole, tmp_path, monkeypatch):
+    comparison, _, _ = whole
+    original, count = worker.one_run, [0]
+
+    def interrupted(*arguments):
+        count[0] += 1
+        if count[0] == 4:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    arguments = {"methods": ["sign"], "seeds": 2, "out": tmp_path, **QUICK}
+    monkeypatch.setattr(worker, "one_run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        kq.compare(small_model, *splits(), **arguments)
+    assert len(records.read(tmp_path)) == 3
+    found = kq.compare(small_model, *splits(), **arguments)
+    assert found.runs == [r for r in comparison.runs if "sign" in r["method"]]
+    assert count[0] == 4 + 3
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"epochs": 3}, "epochs=3 instead of 2"),
+        ({"batch_size": 10}, "batch_size=10 instead of 20"),
+        ({"train": (X[:80] + 1.0, Y[:80])}, "other data"),
+        ({"loss": "mse"}, "loss=mse instead of None"),
+    ],
+)
+def test_folder_of_another_comparison_is_refused(whole, change, message):
+    _, out, _ = whole
+    names = ("train", "validation", "test")
+    arguments = {**dict(zip(names, splits())), **QUICK, **change}
+    with pytest.raises(ValueError, match=f"`out` must be .*{message}"):
+        kq.compare(small_model, methods=["sign"], out=out, **arguments)
+
+
+def test_folder_of_another_network_is_refused(whole):
+    def other():
+        model = small_model()
+        model.layers[0].activation = keras.activations.relu
+        return model
+
+    _, out, _ = whole
+    with pytest.raises(ValueError, match="`out` must be .*other outputs"):
+        kq.compare(other, *splits(), methods=["sign"], out=out, **QUICK)
+
+
+def test_folder_of_another_grid_is_refused(whole):
+    _, out, _ = whole
+    grids = {"sign": [{"rate": r} for r in (0.1, 0.2, 0.3, 0.4)]}
+    with pytest.raises(ValueError, match="`out` must not contain .*another"):
+        kq.compare(
+            small_model,
+            *splits(),
+            methods=["sign"],
+            grids=grids,
+            out=out,
+            **QUICK,
+        )
+
+
+def test_checkpoints_of_a_comparison(whole, tmp_path, monkeypatch):
+    """Killed between two epochs, it goes on with the same dropout."""
+    comparison, *_ = whole
+    saved = []
+
+    class Saved(checkpoint.Checkpoint):
+        def save(self, *arguments):
+            super().save(*arguments)
+            saved.append(1)
+            if len(saved) == 1:
+                raise KeyboardInterrupt
+
+    chosen = comparison.chosen["sign"]
+    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "Checkpoint", Saved)
+    arguments = {
+        "methods": ["sign"],
+        "grids": {"sign": [chosen]},
+        "seeds": 1,
+        "out": tmp_path,
+        **QUICK,
+    }
+    with pytest.raises(KeyboardInterrupt):
+        kq.compare(small_model, *splits(), **arguments)
+    (kept,) = (tmp_path / "runs").iterdir()
+    assert kept.suffix == ".npz"
+    found = kq.compare(small_model, *splits(), **arguments)
+    assert len(saved) == 2  # one epoch, and the other one
+    (run,) = found.runs
+    (whole_run,) = [
+        r
+        for r in comparison.runs
+        if (r["stage"], r["seed"]) == ("fresh", 0) and "sign" in r["method"]
+    ]
+    assert run == whole_run
+
+
+def test_runs_do_not_depend_on_each_other(whole):
+    """The second seed alone gives what it gave after the first."""
+    comparison, *_ = whole
+    original, kept = worker.one_run, []
+
+    def reversed_runs(item, *arguments):
+        run = original(item, *arguments)
+        kept.append(run[0])
+        return run
+
+    chosen = comparison.chosen["sign"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "one_run", reversed_runs)
+        patch.setattr(
+            kq.compare.__globals__["Item"],
+            "missing",
+            lambda self, stage: (
+                [(chosen, 1), (chosen, 0)] if stage == "fresh" else []
+            ),
+        )
+        patch.setattr(
+            kq.compare.__globals__["Item"], "check", lambda self: None
+        )
+        kq.compare(
+            small_model,
+            *splits(),
+            methods=["sign"],
+            grids={"sign": [chosen]},
+            seeds=2,
+            **QUICK,
+        )
+    assert [run["seed"] for run in kept] == [1, 0]
+    for run in kept:
+        value = comparison.results["sign"][run["seed"]]
+        assert run["result"]["test_accuracy"] == pytest.approx(value, abs=1e-6)
+
+
+def test_warnings_of_a_whole_comparison(whole):
+    """They name methods whose choice is at the edge."""
+    comparison, _, messages = whole
+    for message in messages:
+        key, value = re.search('of "(.*)", (.*), is', message).groups()
+        assert comparison.chosen[key]["rate"] == float(value)

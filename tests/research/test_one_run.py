@@ -1,0 +1,17 @@
+"""One run of an experiment, in both versions of Keras."""
+
+from keras_qpsbgd.compare.methods import METHODS
+from keras_qpsbgd.compare.training import Trainer
+from research.experiments.options import Options
+from research.experiments.tasks import logistic
+
+
+def test_one_run_of_an_experiment():
+    """All else is in `test_experiments.py`, for Keras 3 alone."""
+    (task,) = logistic.tasks(Options(quick=True))
+    trainer = Trainer(task, None, METHODS["sign"], {})
+    first, other, again = (
+        trainer.run(seed, {"rate": 0.15}, "fresh") for seed in (0, 1, 0)
+    )
+    assert first == again != other
+    assert first["result"]["test_accuracy"] > 0.9
