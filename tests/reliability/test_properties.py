@@ -1,9 +1,10 @@
 """What holds for any small network, data, precision, option and backend.
 
-Hypothesis draws the examples. The suite tries a few dozen of each property, the
-same ones each time; `--slow` tries thousands, new ones each time (`SLOW` below,
-10,000 in all). `python -m pytest tests/test_properties.py --slow -s` prints how
-many were tried.
+Hypothesis draws the examples. The suite tries a few dozen of each property and
+`-m slow` some hundred, the same ones each time. For a release try 10,000, new
+ones each time (40 minutes on one core); `-s` prints how many were tried:
+
+    python -m pytest tests/reliability -k properties -m slow -s --examples 10000
 """
 
 import gc
@@ -23,14 +24,20 @@ import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
 
 RATE = 0.05
-# Examples of each property: in the suite, and with `--slow`.
+# Examples of each property in the suite, and their share of the slow ones.
 QUICK = {"step": 50, "saving": 10, "misuse": 60, "energy": 80}
-SLOW = {"step": 1500, "saving": 300, "misuse": 6200, "energy": 2000}
+SHARES = {"step": 0.15, "saving": 0.03, "misuse": 0.62, "energy": 0.2}
+SLOW = 600
+
+FEW_AND_MANY = pytest.mark.parametrize(
+    "many", [False, pytest.param(True, marks=pytest.mark.slow)], ids=str
+)
 
 
-def try_examples(name, request, check, *given):
+def try_examples(name, request, many, check, *given):
     """Runs a check on drawn examples."""
-    slow = request.config.getoption("--slow")
+    wanted = request.config.getoption("--examples")
+    examples = round((wanted or SLOW) * SHARES[name]) if many else QUICK[name]
     count = 0
 
     def counted(arguments):
@@ -45,10 +52,10 @@ def try_examples(name, request, check, *given):
 
     run = hypothesis.given(st.tuples(*given))(counted)
     run = hypothesis.settings(
-        max_examples=(SLOW if slow else QUICK)[name],
+        max_examples=examples,
         deadline=None,
         database=None,
-        derandomize=not slow,
+        derandomize=not (many and wanted),
         # An example that fails is small enough, and shrinking takes long.
         phases=[hypothesis.Phase.generate],
         suppress_health_check=list(hypothesis.HealthCheck),
@@ -250,11 +257,13 @@ def check_step(network, scale, kappa, eager):
         check_layer(old, new, rows, v, scale, kappa)
 
 
-def test_a_step_moves_along_the_optimum(request):
+@FEW_AND_MANY
+def test_a_step_moves_along_the_optimum(request, many):
     """The update is that of a NumPy oracle, which enumerates all states."""
     try_examples(
         "step",
         request,
+        many,
         check_step,
         networks(
             ["native", "exact", "host"],
@@ -325,10 +334,12 @@ def check_saving(network, arguments, eager, folder):
     )
 
 
-def test_saved_and_loaded_takes_the_same_next_steps(request, tmp_path):
+@FEW_AND_MANY
+def test_saved_and_loaded_takes_the_same_next_steps(request, many, tmp_path):
     try_examples(
         "saving",
         request,
+        many,
         check_saving,
         networks(SAVED, DTYPES),
         options(),
@@ -400,7 +411,8 @@ def is_clear(error):
     ) and not isinstance(error, accidents)
 
 
-def test_errors_are_clear(request):
+@FEW_AND_MANY
+def test_errors_are_clear(request, many):
     wrong = st.dictionaries(st.sampled_from(ARGUMENTS), NUMBERS, max_size=2)
     layer = st.dictionaries(
         st.sampled_from(["units", "output_scale", "training_weights"]),
@@ -410,6 +422,7 @@ def test_errors_are_clear(request):
     try_examples(
         "misuse",
         request,
+        many,
         check_misuse,
         networks(["native"], DTYPES),
         wrong,
@@ -494,11 +507,13 @@ def check_energy(qubo, config, seed):
 
 
 @pytest.mark.once
-def test_energies_are_never_worse_than_the_start(request):
+@FEW_AND_MANY
+def test_energies_are_never_worse_than_the_start(request, many):
     """And they are the lowest where all states are tried."""
     try_examples(
         "energy",
         request,
+        many,
         check_energy,
         qubos(),
         st.sampled_from(BACKENDS),
