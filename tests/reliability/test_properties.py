@@ -25,7 +25,7 @@ from keras_qpsbgd import _keras
 
 RATE = 0.05
 # Examples of each property in the suite, and their share of the slow ones.
-QUICK = {"step": 50, "saving": 10, "misuse": 60, "energy": 80}
+QUICK = {"step": 30, "saving": 8, "misuse": 60, "energy": 60}
 SHARES = {"step": 0.15, "saving": 0.03, "misuse": 0.62, "energy": 0.2}
 SLOW = 600
 
@@ -75,9 +75,7 @@ LOSSES = {
 }
 DTYPES = ["float32", "float64", "mixed_float16", "mixed_bfloat16"]
 # A search in the graph is compiled for each list of shapes: have few of them.
-WIDTHS = st.sampled_from(
-    [(1, 1), (2, 3), (5, 3), (6, 1), (4, 1, 3), (5, 3, 2), (3, 4, 2, 1)]
-)
+WIDTHS = st.sampled_from([(1, 1), (5, 3), (4, 1, 3), (3, 4, 2, 1)])
 ANY_WIDTHS = st.lists(st.integers(1, 6), min_size=2, max_size=4)
 
 
