@@ -285,13 +285,15 @@ def test_a_step_moves_along_the_optimum(request, many):
 
 # Saving
 
+# Ten restarts, the default, take 0.1 s a column and block.
+TABU = {"name": "tabu", "num_restarts": 0}
 SAVED = [
     "native",
     {"name": "native", "preset": "accurate"},
     "exact",
     "ridge",
     "sign",
-    {"name": "tabu", "block_size": 2},
+    {**TABU, "block_size": 2},
     {"name": "simulated_annealing", "num_reads": 2},
 ]
 REAL = ["sgd", "adam", {"class_name": "RMSprop", "config": {"momentum": 0.5}}]
@@ -477,9 +479,9 @@ BACKENDS = [
     "exact",
     "ridge",
     "sign",
-    "tabu",
+    TABU,
     {"name": "simulated_annealing", "num_reads": 2, "num_sweeps": 50},
-    {"name": "tabu", "block_size": 3},
+    {**TABU, "block_size": 3},
 ]
 
 
