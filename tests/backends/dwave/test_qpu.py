@@ -48,7 +48,13 @@ def spy():
 
 @pytest.mark.parametrize(
     "topology, dead",
-    [("pegasus", 0), ("zephyr", 0), ("pegasus", 28), ("zephyr", 223)],
+    [
+        ("pegasus", 28),
+        ("zephyr", 223),
+        # Whole chips, for which `qpu-cost` is tested, too.
+        pytest.param("pegasus", 0, marks=pytest.mark.slow),
+        pytest.param("zephyr", 0, marks=pytest.mark.slow),
+    ],
 )
 def test_64_columns_of_16_inputs(topology, dead):
     """On full chips: disjoint copies, every column answered."""
