@@ -24,7 +24,31 @@ WORKER = "PYTEST_XDIST_WORKER" in os.environ
 TESTS = pathlib.Path(__file__).parent
 # The longest first, so that both workers end at about the same time. Files that
 # are missing here come last.
-LONGEST_FIRST = ()
+LONGEST_FIRST = (
+    "recording/test_equalities.py",
+    "reliability/test_kills.py",
+    "recording/test_loops.py",
+    "recording/test_origins.py",
+    "reliability/test_properties.py",
+    "reliability/test_misuse.py",
+    "repository/test_examples.py",
+    "research/test_experiments.py",
+    "optimizers/test_optimizer.py",
+    "optimizers/test_saving.py",
+    "recording/test_replicas.py",
+    "backends/test_backends.py",
+    "spektral/test_graph_models.py",
+    "backends/dwave/test_qpu.py",
+    "backends/test_fast_paths.py",
+    "backends/host/test_faults.py",
+    "optimizers/test_precision.py",
+    "backends/host/test_parallel.py",
+    "backends/dwave/test_embedding.py",
+    "recording/test_rounding_noise.py",
+    "optimizers/test_failures.py",
+    "layers/test_graph_conv.py",
+    "spektral/test_spektral.py",
+)
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0],
