@@ -1,17 +1,14 @@
-"""Two logical CPUs for the replica tests, and the second run for legacy Keras.
+"""How the suite runs, and what all its tests share.
 
-The environment variable that chooses legacy Keras is read when TensorFlow is
-imported, so that half of the suite runs in a child process, for which
-`test_legacy_keras.py` waits. With `-n 2` (pytest-xdist) the child keeps one of
-the two workers waiting and its core busy; without, it is started first, so that
-it uses the second core.
+`python -m pytest -n 2` leaves out the tests marked `slow`, which are longer
+versions of others; `-m slow` runs those alone. TF_USE_LEGACY_KERAS=1, which is
+read when TensorFlow is imported, runs all of it with legacy Keras, less the
+tests marked `once`, which would do the same again.
 """
 
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -24,25 +21,33 @@ import tensorflow as tf
 
 LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
 WORKER = "PYTEST_XDIST_WORKER" in os.environ
-ROOT = pathlib.Path(__file__).parent.parent
-LONG_FILES = (
-    "test_backends",
-    "test_calls",
-    "test_distributed",
-    "test_dwave",
-    "test_equalities",
-    "test_experiments",
-    "test_fuzzed_files",
-    "test_graph_examples",
-    "test_graph_models",
-    "test_kills",
-    "test_loops",
-    "test_misuse",
-    "test_optimizer",
-    "test_origins",
-    "test_project",
-    "test_properties",
-    "test_saving",
+TESTS = pathlib.Path(__file__).parent
+# The longest first, so that both workers end at about the same time. Files that
+# are missing here come last.
+LONGEST_FIRST = (
+    "recording/test_equalities.py",
+    "reliability/test_kills.py",
+    "recording/test_loops.py",
+    "recording/test_origins.py",
+    "reliability/test_properties.py",
+    "reliability/test_misuse.py",
+    "repository/test_examples.py",
+    "research/test_experiments.py",
+    "optimizers/test_optimizer.py",
+    "optimizers/test_saving.py",
+    "recording/test_replicas.py",
+    "backends/test_backends.py",
+    "spektral/test_graph_models.py",
+    "backends/dwave/test_qpu.py",
+    "backends/test_fast_paths.py",
+    "backends/host/test_faults.py",
+    "optimizers/test_precision.py",
+    "backends/host/test_parallel.py",
+    "backends/dwave/test_embedding.py",
+    "recording/test_rounding_noise.py",
+    "optimizers/test_failures.py",
+    "layers/test_graph_conv.py",
+    "spektral/test_spektral.py",
 )
 
 tf.config.set_logical_device_configuration(
@@ -53,15 +58,18 @@ tf.config.set_logical_device_configuration(
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--slow", action="store_true", help="run the long versions, too"
+        "--examples",
+        type=int,
+        help="so many examples of the slow properties, new ones each time",
     )
 
 
 def pytest_configure(config):
-    config.addinivalue_line(
-        "markers", "once: needs no second run in legacy Keras"
-    )
-    config.addinivalue_line("markers", "slow: long versions, run with --slow")
+    for line in (
+        "once: the same in legacy Keras, where it is not run again",
+        "slow: a longer version of a test, run with `-m slow`",
+    ):
+        config.addinivalue_line("markers", line)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -74,70 +82,23 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(config, items):
-    if not config.getoption("--slow"):
-        for item in items:
-            if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason="needs --slow"))
     if LEGACY:
-        once = [item for item in items if item.get_closest_marker("once")]
-        config.hook.pytest_deselected(items=once)
-        items[:] = [item for item in items if item not in once]
-        return
-    # The child takes long: a worker starts with it, one process ends with it.
-    # Of the other files the long ones come first, so that both workers end at
-    # about the same time.
-    items.sort(
-        key=lambda item: (
-            ("test_legacy_keras" in item.nodeid) ^ WORKER,
-            item.path.stem not in LONG_FILES,
-        )
-    )
+        left_out, kept = [], []
+        for item in items:
+            once = item.get_closest_marker("once") is not None
+            (left_out if once else kept).append(item)
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+    places = {name: place for place, name in enumerate(LONGEST_FIRST)}
 
+    def place(item):
+        name = item.path.relative_to(TESTS).as_posix()
+        return places.get(name, len(places))
 
-@pytest.fixture(scope="session")
-def legacy_run(pytestconfig):
-    """The suite under legacy Keras, running in a child process."""
-    return _legacy or _start_legacy(pytestconfig)
-
-
-_legacy = None
-
-
-def _start_legacy(config):
-    global _legacy
-    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1"}
-    environment.pop("PYTEST_XDIST_WORKER", None)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "tests",
-        "-p",
-        "no:cacheprovider",
-    ]
-    if config.getoption("--slow"):
-        command.append("--slow")
-    _legacy = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    return _legacy
-
-
-def pytest_collection_finish(session):
-    wanted = any("test_legacy_keras" in item.nodeid for item in session.items)
-    if LEGACY or WORKER or not wanted or session.config.option.collectonly:
-        return
-    _start_legacy(session.config)
+    items.sort(key=place)
 
 
 def pytest_sessionfinish(session):
-    if _legacy is not None and _legacy.poll() is None:
-        _legacy.kill()
     if not WORKER:
         shutil.rmtree(os.environ["KERAS_QPSBGD_CACHE"], ignore_errors=True)
 

@@ -123,10 +123,10 @@ def test_problems_that_say_little(backend):
 
 
 @pytest.mark.parametrize("backend", ALL, ids=str)
-def test_500_columns(backend):
-    problem = qubo(3, m=500)
+def test_many_columns(backend):
+    problem = qubo(3, m=200)
     solution = get(backend).solve(problem)
-    assert solution.states.shape == (3, 500)
+    assert solution.states.shape == (3, 200)
     if backend in SURE:
         best = kq.backends.get("exact").solve(problem).energies
         bound = 1e-5 * problem.random_energy()
@@ -198,13 +198,12 @@ def _problem(q, form):
     return ops.rows_problem(z, v) if form == "rows" else ops.gram_problem(z, v)
 
 
-@pytest.mark.parametrize(
-    "backend", [*NATIVE[1:], "exact", "ridge", "sign"], ids=str
-)
+@pytest.mark.parametrize("backend", [NATIVE[1], "exact", "ridge", "sign"])
 def test_both_forms_and_no_xla(backend):
     """`rows` and `gram` describe one problem; XLA changes nothing."""
     backend = kq.backends.get(backend)
-    problem = qubo(20, batch=30)
+    # Above 16 `native` searches; without XLA the states of 20 take seconds.
+    problem = qubo(12 if backend.name == "exact" else 20, batch=30)
     seed = tf.constant([1, 2])
     energies = {}
     for form in ("gram", "rows"):

@@ -3,6 +3,8 @@
 Energies are compared in units of E_rand, the mean energy of a random state.
 """
 
+import collections
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -248,8 +250,18 @@ def test_layers_solved_together_are_the_layers_solved_alone():
         np.testing.assert_array_equal(found, alone)
 
 
-def test_shared_functions_do_not_change_with_a_backend():
-    vars(native.NativeBackend).get("_compiled", {}).clear()
+@pytest.fixture
+def nothing_compiled(monkeypatch):
+    """As in a new process; what other tests have compiled comes back."""
+    monkeypatch.setattr(
+        native.NativeBackend,
+        "_compiled",
+        collections.OrderedDict(),
+        raising=False,
+    )
+
+
+def test_shared_functions_do_not_change_with_a_backend(nothing_compiled):
     first = kq.backends.get("native")
     narrow, wide = layer(CELLS[0], ROWS), layer(CELLS[1], ROWS)
     first.solve_in_graph(narrow, SEED)
@@ -301,7 +313,7 @@ def test_the_gradient_of_a_kernel_is_not_made():
     assert not needed & set(made)  # ... but TensorFlow leaves it out
 
 
-def test_a_ragged_last_batch_compiles_no_search(monkeypatch):
+def test_a_ragged_last_batch_compiles_no_search(monkeypatch, nothing_compiled):
     """The search of a layer that is not wide never sees the number of rows."""
     seen = []
     search = native.NativeBackend.search
@@ -311,7 +323,6 @@ def test_a_ragged_last_batch_compiles_no_search(monkeypatch):
         return search(self, problem, seed)
 
     monkeypatch.setattr(native.NativeBackend, "search", spy)
-    vars(native.NativeBackend).get("_compiled", {}).clear()
     backend = kq.backends.get("native")
     for cell in (CELLS[0], CELLS[1]):  # 6 and 30 rows
         backend.step_in_graph([layer(cell, (18, 2))], [SEED], [1.0])

@@ -1,25 +1,19 @@
 """Data sets: small files of the same formats, and the real ones if there."""
 
 import ast
-import collections
 import gzip
-import hashlib
-import http.server
 import io
 import json
-import os
 import pathlib
 import pickle
 import pickletools
-import struct
 import sys
-import threading
 
 import numpy as np
+import planetoid
 import pytest
 
 from keras_qpsbgd import datasets
-from keras_qpsbgd.datasets import files
 from keras_qpsbgd.datasets import mnist_digits
 from keras_qpsbgd.datasets import safe_pickle
 
@@ -28,123 +22,24 @@ pytestmark = pytest.mark.once
 sparse = pytest.importorskip("scipy.sparse")
 
 ROOT = pathlib.Path(__file__).parents[2]
-REAL = pathlib.Path(
-    os.environ.get("KERAS_QPSBGD_DATA") or ROOT.parent / "shared" / "data"
-)
-
-
-@pytest.fixture
-def real():
-    if not (REAL / "mnist.npz").is_file():
-        pytest.skip("the real data are not on this machine")
-    return REAL
-
-
-@pytest.fixture(autouse=True)
-def no_settings(monkeypatch, tmp_path):
-    """No folder is found by chance."""
-    monkeypatch.delenv("KERAS_QPSBGD_DATA", raising=False)
-    monkeypatch.setenv("KERAS_QPSBGD_CACHE", str(tmp_path / "cache"))
 
 
 # --- small Planetoid files ---
 
 
-class Python2Pickler(pickle._Pickler):
-    """Writes bytes as Python 2 did, and the module names of its time."""
-
-    dispatch = dict(pickle._Pickler.dispatch)
-
-    def save_bytes(self, content):
-        size = struct.pack("<i", len(content))
-        self.write(pickle.BINSTRING + size + content)
-
-    dispatch[bytes] = save_bytes
-
-
-def python2_dumps(value):
-    file = io.BytesIO()
-    Python2Pickler(file, 2).dump(value)
-    content = file.getvalue()
-    for new, old in (
-        (b"cnumpy._core.", b"cnumpy.core."),
-        (b"cscipy.sparse._csr\n", b"cscipy.sparse.csr\n"),
-    ):
-        content = content.replace(new, old)
-    return content
-
-
-NODES, KNOWN, TRAIN, FEATURES, CLASSES = 12, 7, 3, 5, 3
-TEST_NODES = [9, 7, 11, 8, 10]
-
-
-def truth():
-    """Features, classes and edges of a small graph."""
-    rng = np.random.default_rng(0)
-    x = rng.random((NODES, FEATURES)) * (rng.random((NODES, FEATURES)) < 0.6)
-    y = np.arange(NODES) % CLASSES
-    edges = {(i, (i + 3) % NODES) for i in range(NODES)} | {(0, 1), (2, 10)}
-    return x.astype("float32"), y, edges
-
-
-def parts(test_nodes=TEST_NODES):
-    """What is in the files of the small graph, by their last names."""
-    x, y, edges = truth()
-    one_hot = np.eye(CLASSES, dtype="int32")[y]
-    graph = collections.defaultdict(list)
-    for i, j in sorted(edges):
-        graph[i] += [j, j]  # twice
-        graph[j].append(i)
-    graph[4].append(4)
-    return {
-        "x": sparse.csr_matrix(x[:TRAIN]),
-        "y": one_hot[:TRAIN],
-        "allx": sparse.csr_matrix(x[:KNOWN]),
-        "ally": one_hot[:KNOWN],
-        "tx": sparse.csr_matrix(x[test_nodes]),
-        "ty": one_hot[test_nodes],
-        "graph": graph,
-        "test.index": "".join(f"{node}\n" for node in test_nodes).encode(),
-    }
-
-
-def write(folder, contents=None, name="tiny", dumps=python2_dumps):
-    folder.mkdir(parents=True, exist_ok=True)
-    for part, content in (contents or parts()).items():
-        if not isinstance(content, bytes):
-            content = dumps(content)
-        (folder / f"ind.{name}.{part}").write_bytes(content)
-
-
-def adjacency(edges):
-    a = np.zeros((NODES, NODES), "float32")
-    for i, j in edges:
-        a[i, j] = a[j, i] = 1.0
-    return a
-
-
-WRITERS = {
-    "python2": python2_dumps,
-    **{
-        f"protocol{k}": lambda value, k=k: pickle.dumps(value, protocol=k)
-        for k in (2, 4, 5)
-    },
-}
-
-
-@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("writer", planetoid.WRITERS)
 def test_planetoid_files_of_any_age(tmp_path, writer):
-    write(tmp_path, dumps=WRITERS[writer])
+    planetoid.write(tmp_path, dumps=planetoid.WRITERS[writer])
     data = datasets.citation("tiny", tmp_path)
-    x, y, edges = truth()
+    x, y, edges = planetoid.truth()
     assert sparse.isspmatrix_csr(data.x) and sparse.isspmatrix_csr(data.a)
     assert data.x.dtype == data.a.dtype == "float32"
     np.testing.assert_array_equal(data.x.toarray(), x)
     np.testing.assert_array_equal(data.y, y)
-    np.testing.assert_array_equal(data.a.toarray(), adjacency(edges))
+    np.testing.assert_array_equal(data.a.toarray(), planetoid.adjacency(edges))
     assert list(np.flatnonzero(data.train_mask)) == [0, 1, 2]
     assert list(np.flatnonzero(data.val_mask)) == [3, 4, 5, 6]
-    assert list(np.flatnonzero(data.test_mask)) == sorted(TEST_NODES)
+    assert list(np.flatnonzero(data.test_mask)) == sorted(planetoid.TEST_NODES)
     assert repr(data) == (
         "GraphData('tiny', 12 nodes, 14 edges, 5 features, 3 classes, 3/4/5)"
     )
@@ -152,10 +47,12 @@ def test_planetoid_files_of_any_age(tmp_path, writer):
 
 def test_python2_writer_names_what_the_real_files_name():
     named = set()
-    for content in parts().values():
+    for content in planetoid.parts().values():
         if isinstance(content, bytes):
             continue
-        for opcode, argument, _ in pickletools.genops(python2_dumps(content)):
+        for opcode, argument, _ in pickletools.genops(
+            planetoid.python2_dumps(content)
+        ):
             assert opcode.name != "STACK_GLOBAL"
             if opcode.name == "GLOBAL":
                 named.add(argument.replace(" ", "."))
@@ -175,7 +72,7 @@ def test_arrays_in_any_order_and_byte_order():
         np.asfortranarray(np.arange(6.0).reshape(2, 3)),
         np.array([[True, False]]),
     ):
-        for writer in WRITERS.values():
+        for writer in planetoid.WRITERS.values():
             found = safe_pickle.load(writer(array), "path")
             np.testing.assert_array_equal(found, array)
             assert found.dtype == array.dtype.newbyteorder("=")
@@ -184,22 +81,22 @@ def test_arrays_in_any_order_and_byte_order():
 
 def test_test_nodes_that_are_missing(tmp_path):
     present = [9, 11, 7]
-    write(tmp_path, parts(present))
+    planetoid.write(tmp_path, planetoid.parts(present))
     data = datasets.citation("tiny", tmp_path)
-    x, y, edges = truth()
+    x, y, edges = planetoid.truth()
     x[[8, 10]] = 0.0
     y[[8, 10]] = -1
     np.testing.assert_array_equal(data.x.toarray(), x)
     np.testing.assert_array_equal(data.y, y)
-    np.testing.assert_array_equal(data.a.toarray(), adjacency(edges))
+    np.testing.assert_array_equal(data.a.toarray(), planetoid.adjacency(edges))
     assert list(np.flatnonzero(data.test_mask)) == sorted(present)
     masks = data.train_mask | data.val_mask | data.test_mask
     assert not masks[[8, 10]].any()
 
 
 def test_normalize_x(tmp_path):
-    contents = parts([9, 11, 7])
-    write(tmp_path, contents)
+    contents = planetoid.parts([9, 11, 7])
+    planetoid.write(tmp_path, contents)
     x = datasets.citation("tiny", tmp_path).x.toarray()
     normal = datasets.citation("tiny", tmp_path, normalize_x=True).x
     assert normal.dtype == "float32"
@@ -211,343 +108,18 @@ def test_normalize_x(tmp_path):
 
 @pytest.mark.parametrize("layout", ["Citation/tiny", "tiny", "."])
 def test_layouts(tmp_path, layout, monkeypatch):
-    write(tmp_path / layout)
-    assert datasets.citation("tiny", str(tmp_path)).num_nodes == NODES
+    planetoid.write(tmp_path / layout)
+    assert datasets.citation("tiny", str(tmp_path)).num_nodes == planetoid.NODES
     monkeypatch.setenv("KERAS_QPSBGD_DATA", str(tmp_path))
-    assert datasets.citation("tiny").num_nodes == NODES
+    assert datasets.citation("tiny").num_nodes == planetoid.NODES
     with pytest.raises(datasets.MissingFile):
         datasets.citation("tiny", tmp_path / "elsewhere")
-
-
-# --- pickles that want more ---
-
-
-def call(module, name, argument):
-    """A pickle that calls a global with a text."""
-    return f"c{module}\n{name}\n(V{argument}\ntR.".encode()
-
-
-def dotted(module, name):
-    """A global as protocol 4 names it."""
-    texts = b"".join(
-        pickle.SHORT_BINUNICODE + bytes([len(text)]) + text.encode()
-        for text in (module, name)
-    )
-    return pickle.PROTO + b"\4" + texts + pickle.STACK_GLOBAL + b"."
-
-
-@pytest.mark.parametrize(
-    "module, name",
-    [
-        ("os", "system"),
-        ("posix", "system"),
-        ("builtins", "eval"),
-        ("__builtin__", "eval"),
-        ("numpy.core.multiarray", "scalar"),
-        ("numpy._core.multiarray", "fromfile"),
-        ("scipy.sparse.csr", "load_npz"),
-        ("copyreg", "_reconstructor"),
-    ],
-)
-def test_other_globals_are_refused(tmp_path, module, name):
-    trace = tmp_path / "trace"
-    argument = f"touch {trace}"
-    if name == "eval":
-        argument = f"open({str(trace)!r}, 'w')"
-    for part in ("x", "y", "graph"):
-        contents = parts()
-        contents[part] = call(module, name, argument)
-        write(tmp_path, contents)
-        with pytest.raises(datasets.DamagedFile) as error:
-            datasets.citation("tiny", tmp_path)
-        assert str(error.value).endswith(f"Received: {module}.{name}")
-        assert str(tmp_path / f"ind.tiny.{part}") in str(error.value)
-        assert not trace.exists()
-
-
-def test_the_refused_pickle_would_have_run(tmp_path):
-    trace = tmp_path / "trace"
-    pickle.loads(call("os", "system", f"touch {trace}"))
-    assert trace.exists()
-
-
-@pytest.mark.parametrize("name", ["ndarray.__class__", "dtype.__reduce__"])
-def test_attributes_of_globals_are_refused(name):
-    with pytest.raises(datasets.DamagedFile, match=f"Received: numpy.{name}"):
-        safe_pickle.load(dotted("numpy", name), "path")
-
-
-@pytest.mark.parametrize(
-    "target",
-    [name.rpartition(".")[::2] for name in safe_pickle.GLOBALS],
-    ids=".".join,
-)
-def test_classes_cannot_be_changed(target):
-    """With real classes, this changes SciPy's for the whole process."""
-    state = b"N(V_changed\nI1\nd\x86"  # (None, {"_changed": 1})
-    content = b"\x80\x02c%s\n%s\n" % tuple(t.encode() for t in target)
-    with pytest.raises(datasets.DamagedFile):
-        safe_pickle.load(content + state + b"b.", "path")
-    for known in (sparse.csr_matrix, *safe_pickle.GLOBALS.values()):
-        assert not hasattr(known, "_changed")
-
-
-def broken_matrix(**changes):
-    """A pickle of a matrix whose arrays contradict each other."""
-    matrix = sparse.csr_matrix(np.eye(TRAIN, FEATURES, dtype="float32"))
-    for key, value in changes.items():
-        setattr(matrix, key, value)
-    return matrix
-
-
-ARRAY = np.int32
-HOSTILE = {
-    "column outside": broken_matrix(indices=ARRAY([0, 1, 10**6])),
-    "negative column": broken_matrix(indices=ARRAY([0, 1, -1])),
-    "row ends before it starts": broken_matrix(indptr=ARRAY([0, 9, 1, 3])),
-    "row outside": broken_matrix(indptr=ARRAY([0, 1, 2, 10**6])),
-    # SciPy looks no further if the matrix seems to be empty.
-    "row outside, empty": broken_matrix(indptr=ARRAY([0, 10**6, 0, 0])),
-    "negative end": broken_matrix(indptr=ARRAY([0, 1, 2, -5])),
-    "values too many": broken_matrix(indptr=ARRAY([0, 1, 2, 2])),
-    "too few rows": broken_matrix(indptr=ARRAY([0, 3])),
-    "no values": broken_matrix(data=np.zeros(1, "float32")),
-    "shape": broken_matrix(_shape=(10**6, 2)),
-    "shape is text": broken_matrix(_shape="ab"),
-    "indices are real": broken_matrix(indices=np.zeros(3)),
-    "data are objects": broken_matrix(data=np.array([{}, {}, {}])),
-    "data are a list": broken_matrix(data=[1.0, 1.0, 1.0]),
-    "no data": broken_matrix(data=None),
-    "own check": broken_matrix(
-        indices=ARRAY([0, 1, 10**6]), check_format=collections.defaultdict
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_matrices_that_contradict_themselves(tmp_path, kind):
-    contents = parts()
-    write(tmp_path, {**contents, "x": HOSTILE[kind]})
-    with pytest.raises(datasets.DamagedFile, match="Received: ") as error:
-        datasets.citation("tiny", tmp_path)
-    assert "ind.tiny.x" in str(error.value)
-
-
-def changed(part, value):
-    contents = parts()
-    contents[part] = value(contents[part])
-    return contents
-
-
-def with_edge(start, end):
-    def change(graph):
-        graph[start].append(end)
-        return graph
-
-    return change
-
-
-WRONG = {
-    "y has a row less": ("y", lambda y: y[:-1]),
-    "ty has a row less": ("ty", lambda y: y[:-1]),
-    "ally has a row more": ("ally", lambda y: np.vstack([y, y[:1]])),
-    "x is narrow": ("x", lambda x: x[:, :-1]),
-    "tx is narrow": ("tx", lambda x: x[:, :-1]),
-    "x is an array": ("x", lambda x: x.toarray()),
-    "x is infinite": ("x", lambda x: x * np.float32(np.inf)),
-    "y is sparse": ("y", sparse.csr_matrix),
-    "y is flat": ("y", np.ravel),
-    "y has two classes": ("y", lambda y: np.ones_like(y)),
-    "y has large entries": ("y", lambda y: 2 * y),
-    "graph is a list": ("graph", list),
-    "graph has text": ("graph", with_edge(0, "1")),
-    "graph has reals": ("graph", with_edge(0, 1.0)),
-    "graph has sets": ("graph", lambda graph: {0: {1: 2}}),
-    "node too high": ("graph", with_edge(0, NODES)),
-    "node too low": ("graph", with_edge(-1, 0)),
-    "no pickle": ("graph", lambda graph: b"node 1: 2, 3"),
-    "half a pickle": ("allx", lambda x: python2_dumps(x)[:-100]),
-    "empty": ("tx", lambda x: b""),
-    "no number": ("test.index", lambda text: text + b"x\n"),
-    "no line": ("test.index", lambda text: b""),
-    "one line more": ("test.index", lambda text: text + b"12\n"),
-    "twice": ("test.index", lambda text: text.replace(b"9\n", b"7\n")),
-    "known node": ("test.index", lambda text: text.replace(b"9\n", b"6\n")),
-    "far node": (
-        "test.index",
-        lambda text: text.replace(b"9\n", b"%d" % 9**12),
-    ),
-    "huge": (
-        "test.index",
-        lambda text: text.replace(b"9\n", b"9" * 99 + b"\n"),
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", WRONG)
-def test_files_that_do_not_fit(tmp_path, kind):
-    part, change = WRONG[kind]
-    write(tmp_path, changed(part, change))
-    with pytest.raises(datasets.DamagedFile, match="Received: ") as error:
-        datasets.citation("tiny", tmp_path)
-    # Which of two files is wrong cannot be known.
-    assert "ind.tiny." in str(error.value)
-
-
-def test_one_wrong_number_does_not_fill_the_memory():
-    for content in (b"\x80\x02]r\xff\xff\xff\x7f.", b"]p2147483647\n."):
-        with pytest.raises(datasets.DamagedFile, match="number 2147483647"):
-            safe_pickle.load(content, "path")
-
-
-# Python warns of escapes in texts that the damage made.
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_random_damage_is_an_error_of_ours():
-    rng = np.random.default_rng(0)
-    refused = 0
-    for value in parts().values():
-        if isinstance(value, bytes):
-            continue
-        content = np.frombuffer(python2_dumps(value), "uint8")
-        for _ in range(150):
-            damaged = content.copy()
-            places = rng.integers(len(content), size=3)
-            damaged[places] = rng.integers(256, size=3)
-            try:
-                safe_pickle.load(damaged.tobytes(), "path")
-            except datasets.DamagedFile:
-                refused += 1
-    assert refused > 300
 
 
 def test_names():
     for name in ("", "a/b", 3):
         with pytest.raises(ValueError, match="`name`.*Received: name="):
             datasets.citation(name)
-
-
-# --- where files come from ---
-
-
-def test_missing_file(tmp_path, monkeypatch):
-    with pytest.raises(FileNotFoundError) as error:
-        datasets.citation("cora", tmp_path)
-    message = str(error.value)
-    for expected in (
-        "ind.cora.x",
-        str(tmp_path / "Citation" / "cora" / "ind.cora.x"),
-        f"{tmp_path / 'cora'}, {tmp_path}",
-        "`download=True`",
-        "https://",
-        "KERAS_QPSBGD_DATA",
-        "Received: ",
-    ):
-        assert expected in message
-    with pytest.raises(datasets.MissingFile, match="a1a or a1a.gz"):
-        datasets.adult(tmp_path)
-    cache = tmp_path / "cache" / "datasets"
-    with pytest.raises(datasets.MissingFile, match=str(cache)):
-        datasets.mnist()
-    with pytest.raises(datasets.MissingFile, match="cannot be downloaded"):
-        datasets.citation("tiny", tmp_path, download=True)
-    assert not list(tmp_path.iterdir())
-
-
-def test_cache_without_platformdirs(monkeypatch, tmp_path):
-    monkeypatch.delenv("KERAS_QPSBGD_CACHE")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "platformdirs", None)
-    assert files.folder().parent.name == "keras_qpsbgd"
-    assert files.folder().name == "datasets"
-
-
-def test_damaged_file_is_named_and_kept(tmp_path):
-    write(tmp_path, name="cora")
-    path = tmp_path / "ind.cora.x"
-    before = path.read_bytes()
-    with pytest.raises(datasets.DamagedFile) as error:
-        datasets.citation("Cora", tmp_path, download=True)
-    message = str(error.value)
-    assert str(path) in message and "delete it" in message
-    place = "Citation/cora/ind.cora.x"
-    assert files.SOURCES[place][1] in message
-    assert message.endswith(hashlib.sha256(before).hexdigest())
-    assert path.read_bytes() == before
-
-
-@pytest.fixture
-def source(tmp_path, monkeypatch):
-    """Makes a file the published one of a place."""
-
-    def publish(place, content, address=None):
-        if address is None:
-            path = tmp_path / "origin" / place
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-            address = path.as_uri()
-        checksum = hashlib.sha256(content).hexdigest()
-        monkeypatch.setitem(files.SOURCES, place, (address, checksum))
-
-    return publish
-
-
-def publish_tiny(source, folder):
-    write(folder)
-    for path in folder.iterdir():
-        source(f"Citation/tiny/{path.name}", path.read_bytes())
-
-
-def test_download_to_cache_and_folder(tmp_path, source, monkeypatch):
-    publish_tiny(source, tmp_path / "published")
-    data = datasets.citation("tiny", download=True)
-    assert data.num_nodes == NODES
-    folder = tmp_path / "cache" / "datasets" / "Citation" / "tiny"
-    names = {f"ind.tiny.{part}" for part in files.PARTS}
-    assert {path.name for path in folder.iterdir()} == names
-    # It is there now: nothing is fetched again.
-    monkeypatch.setattr(files, "_download", None)
-    datasets.citation("tiny", download=True)
-    datasets.citation("tiny")
-    monkeypatch.undo()
-
-    publish_tiny(source, tmp_path / "published")
-    own = tmp_path / "own"
-    monkeypatch.setenv("KERAS_QPSBGD_DATA", str(own))
-    with pytest.raises(datasets.MissingFile):
-        datasets.citation("tiny")
-    datasets.citation("tiny", download=True)
-    assert (own / "Citation" / "tiny" / "ind.tiny.graph").is_file()
-
-
-class HalfAnswer(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.send_header("Content-Length", "100")
-        self.end_headers()
-        self.wfile.write(b"half")
-
-    def log_message(self, *_):
-        pass
-
-
-def test_failed_downloads_leave_nothing(tmp_path, source):
-    server = http.server.HTTPServer(("127.0.0.1", 0), HalfAnswer)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    here = f"http://127.0.0.1:{server.server_port}/a1a"
-    wrong = tmp_path / "wrong"
-    wrong.write_bytes(b"something else")
-    missing = tmp_path / "no such file"
-    try:
-        for address in (here, wrong.as_uri(), missing.as_uri()):
-            source("adult/a1a", b"+1 1:1\n", address)
-            with pytest.raises(datasets.DownloadFailed) as error:
-                datasets.adult(tmp_path / "data", download=True)
-            assert address in str(error.value)
-            assert "Received: " in str(error.value)
-            assert not list((tmp_path / "data" / "adult").iterdir())
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 # --- the single data sets ---
@@ -597,17 +169,12 @@ def test_mnist(tmp_path, monkeypatch):
     assert path.exists()
 
 
-class Trap:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.system, (f"touch {self.path}",)
-
-
 def test_mnist_archives_that_are_none(tmp_path):
     path, trace = tmp_path / "mnist.npz", tmp_path / "trace"
-    np.savez(path, **dict.fromkeys(mnist_digits.KEYS, np.array([Trap(trace)])))
+    np.savez(
+        path,
+        **dict.fromkeys(mnist_digits.KEYS, np.array([planetoid.Trap(trace)])),
+    )
     good = io.BytesIO()
     np.savez(good, x_train=np.zeros(3))
     array = io.BytesIO()
@@ -617,7 +184,7 @@ def test_mnist_archives_that_are_none(tmp_path):
         good.getvalue(),
         good.getvalue()[:-20],
         array.getvalue(),
-        pickle.dumps(Trap(trace)),
+        pickle.dumps(planetoid.Trap(trace)),
         b"",
     ):
         path.write_bytes(content)
@@ -671,7 +238,7 @@ def test_graph_data_is_frozen():
 def test_spektral_view(tmp_path, monkeypatch):
     spektral_data = pytest.importorskip("spektral.data")
     monkeypatch.setattr(spektral_data.Dataset, "download", None)
-    write(tmp_path, parts([9, 11, 7]))
+    planetoid.write(tmp_path, planetoid.parts([9, 11, 7]))
     data = datasets.citation("tiny", tmp_path)
     seen = []
 
@@ -683,21 +250,24 @@ def test_spektral_view(tmp_path, monkeypatch):
 
     dataset = data.to_spektral(transforms=[transform])
     assert len(dataset) == dataset.n_graphs == len(seen) == 1
-    assert dataset.n_labels == CLASSES and dataset.n_nodes == NODES
+    assert (
+        dataset.n_labels == planetoid.CLASSES
+        and dataset.n_nodes == planetoid.NODES
+    )
     graph = dataset[0]
     assert type(graph.x) is np.ndarray and graph.x.dtype == "float32"
     np.testing.assert_array_equal(graph.x, data.x.toarray() + 1)
     assert (graph.a != 2 * data.a).nnz == 0  # the data stayed
     assert graph.y.dtype == "float32"
     np.testing.assert_array_equal(graph.y.argmax(1)[:8], data.y[:8])
-    assert not graph.y[[8, 10]].any() and graph.y.sum() == NODES - 2
+    assert not graph.y[[8, 10]].any() and graph.y.sum() == planetoid.NODES - 2
 
     loader = spektral_data.SingleLoader(dataset, sample_weights=dataset.mask_va)
     (x, a), y, weights = next(iter(loader.load()))
     np.testing.assert_array_equal(x, graph.x)
     np.testing.assert_array_equal(y, graph.y)
     np.testing.assert_array_equal(weights, data.val_mask)
-    assert a.shape == (NODES, NODES)
+    assert a.shape == (planetoid.NODES, planetoid.NODES)
     # Features that are dense already.
     karate = datasets.karate()
     dataset = karate.to_spektral()
@@ -797,15 +367,3 @@ def test_what_is_imported_at_once(path):
                 assert node.names[0].name in ("cache", "disk")
             elif node.module.startswith("keras_qpsbgd"):
                 assert node.module.startswith("keras_qpsbgd.datasets")
-
-
-def test_cache_of_the_user(monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("KERAS_QPSBGD_CACHE", "~/here")
-    assert files.folder() == tmp_path / "here" / "datasets"
-
-
-def test_folder_that_cannot_be_made(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(datasets.DownloadFailed, match="by hand. Received"):
-        datasets.adult(tmp_path / "file", download=True)

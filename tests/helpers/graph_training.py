@@ -86,12 +86,12 @@ def accuracies():
 
 
 if __name__ == "__main__":
-    found, gap = kernels()
-    found = {
-        "keras": keras.__name__,
-        "kernels": [kernel.tolist() for kernel in found],
-        "gap": gap,
-        "accuracies": accuracies(),
-    }
-    with open(sys.argv[1], "w") as file:
+    what, path = sys.argv[1:]
+    found = {"keras": keras.__name__}
+    if what == "kernels":
+        arrays, found["gap"] = kernels()
+        found["kernels"] = [kernel.tolist() for kernel in arrays]
+    else:
+        found["accuracies"] = accuracies()
+    with open(path, "w") as file:
         json.dump(found, file)

@@ -23,6 +23,7 @@ ONE = "equal kernels on two workers and on one device"
 BOTH = "equal kernels on both workers"
 
 
+@pytest.mark.slow  # three processes; `test_replicas.py` has them in one
 def test_example(tmp_path):
     pytest.importorskip("dwave.samplers")
     done = subprocess.run(

@@ -44,7 +44,7 @@ MESSAGES = {
 
 @pytest.mark.parametrize(
     "how, mode",
-    [*((how, {}) for how in MESSAGES), ("raises", {"run_eagerly": True})],
+    [("raises", {}), *((how, {"run_eagerly": True}) for how in MESSAGES)],
     ids=str,
 )
 def test_raise(how, mode):

@@ -39,8 +39,17 @@ def test_fit_then_a_custom_loop(mode):
         assert_step(model, expected)
 
 
-@pytest.mark.parametrize("other", ["sgd", "qpsbgd"])
-@pytest.mark.parametrize("where", ["eager", "graph", "fit", "eager fit"])
+@pytest.mark.parametrize(
+    ("where", "other"),
+    [
+        ("eager", "sgd"),
+        ("eager", "qpsbgd"),
+        ("graph", "sgd"),
+        ("graph", "qpsbgd"),
+        ("fit", "qpsbgd"),
+        ("eager fit", "sgd"),
+    ],
+)
 def test_a_second_optimizer_alternates(where, other):
     model, opt = tools.small_model(), tools.optimizer()
     second = keras.optimizers.SGD(0.01) if other == "sgd" else tools.optimizer()
@@ -55,9 +64,10 @@ def test_a_second_optimizer_alternates(where, other):
             lambda x, y: apply(optimizer, gradients(model, x, y), model), where
         )
 
-    for optimizer in (opt, second, opt, second, opt):
+    steps = {} if "fit" in where else {o: train(o) for o in (opt, second)}
+    for optimizer in (opt, second, opt, second):
         (one,), expected = clear_batches(model, 1)
-        train(optimizer)(*one)
+        (steps.get(optimizer) or train(optimizer))(*one)
         if optimizer is not second or other == "qpsbgd":
             assert_step(model, expected)
 

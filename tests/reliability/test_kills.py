@@ -247,6 +247,11 @@ def weights_with_adam(used, left=None):
     return model.get_weights()
 
 
+@pytest.fixture(scope="module")
+def not_killed():
+    return weights_with_adam([])
+
+
 def all_equal(found, expected):
     return all(np.array_equal(a, b) for a, b in zip(found, expected))
 
@@ -267,32 +272,32 @@ def all_equal(found, expected):
     ids=["keras", "double", "ours"],
 )
 @pytest.mark.parametrize("writes", [1, 3])
-def test_kill_between_weights_and_epoch(tmp_path, callback, alike, writes):
+def test_kill_between_weights_and_epoch(
+    tmp_path, not_killed, callback, alike, writes
+):
     """Keras goes on from an epoch with the number of another, silently.
 
     If this fails for Keras's own, it has been repaired.
     """
-    expected = weights_with_adam([])
     with pytest.raises(Killed):
         weights_with_adam([callback(str(tmp_path / "a"))], writes)
     found = weights_with_adam([callback(str(tmp_path / "a"))])
-    assert all_equal(found, expected) == alike
+    assert all_equal(found, not_killed) == alike
 
 
-def test_keras_does_not_go_on_within_an_epoch(tmp_path):
+def test_keras_does_not_go_on_within_an_epoch(tmp_path, not_killed):
     """Why `callbacks.BackupAndRestore` has no `save_freq`.
 
     Keras 3 begins the epoch again, with the weights of its middle; legacy
     Keras makes the steps that are left, with the first batches.
     """
-    expected = weights_with_adam([])
 
     def backup():
         return keras.callbacks.BackupAndRestore(str(tmp_path / "a"), 3)
 
     with pytest.raises(Killed):
         weights_with_adam([backup(), KilledInEpoch()])
-    assert not all_equal(weights_with_adam([backup()]), expected)
+    assert not all_equal(weights_with_adam([backup()]), not_killed)
 
 
 # --- files ---

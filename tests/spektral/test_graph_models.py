@@ -173,21 +173,22 @@ def test_node_labels_in_batch_mode():
     assert np.abs(before - tools.kernels(model)[0]).max() > 0.04
 
 
-@pytest.fixture(scope="module")
-def legacy(tmp_path_factory):
-    path = tmp_path_factory.mktemp("legacy") / "found.json"
+def in_legacy_keras(what, folder):
+    path = folder / "found.json"
     subprocess.run(
-        [sys.executable, graph_training.__file__, str(path)],
+        [sys.executable, graph_training.__file__, what, str(path)],
         env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
         cwd=pathlib.Path(__file__).parent,
         check=True,
     )
-    return json.loads(path.read_text())
+    found = json.loads(path.read_text())
+    assert "tf_keras" in found["keras"]
+    return found
 
 
 @pytest.mark.once
-def test_same_kernels_in_both_versions_of_keras(legacy):
-    assert "tf_keras" in legacy["keras"]
+def test_same_kernels_in_both_versions_of_keras(tmp_path):
+    legacy = in_legacy_keras("kernels", tmp_path)
     kernels, gap = graph_training.kernels()
     assert gap > 1e-3 and legacy["gap"] > 1e-3, gap
     tools.assert_equal(
@@ -195,8 +196,10 @@ def test_same_kernels_in_both_versions_of_keras(legacy):
     )
 
 
+@pytest.mark.slow  # with Adam and dropout; the kernels are the same bits
 @pytest.mark.once
-def test_same_accuracy_in_both_versions_of_keras(legacy):
+def test_same_accuracy_in_both_versions_of_keras(tmp_path):
+    legacy = in_legacy_keras("accuracies", tmp_path)
     found, wanted = graph_training.accuracies(), legacy["accuracies"]
     error = np.hypot(np.std(found, ddof=1), np.std(wanted, ddof=1)) / np.sqrt(
         len(found)

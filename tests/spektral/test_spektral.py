@@ -578,7 +578,7 @@ def test_stock_gcn_learns_what_it_learns_under_legacy_keras(
     patched, legacy_run
 ):
     found = gcn_losses()
-    output, _ = legacy_run.communicate(timeout=120)
+    output, _ = legacy_run.communicate(timeout=300)
     assert legacy_run.returncode == 0
     applied, expected = json.loads(output.splitlines()[-1])
     assert set(applied) <= set(SCIPY)

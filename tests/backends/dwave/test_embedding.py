@@ -62,10 +62,10 @@ def no_search(monkeypatch):
 @pytest.mark.parametrize(
     "family, size, qubits, couplers, n, least, longest",
     [
-        ("pegasus", 16, 0, 0, 16, 80, 3),
+        pytest.param("pegasus", 16, 0, 0, 16, 80, 3, marks=pytest.mark.slow),
         ("pegasus", 16, 28, 10, 64, 6, 8),
         ("pegasus", 16, 28, 10, 4, 1350, 1),
-        ("zephyr", 12, 0, 0, 16, 80, 4),
+        pytest.param("zephyr", 12, 0, 0, 16, 80, 4, marks=pytest.mark.slow),
         ("zephyr", 12, 223, 10, 16, 55, 6),
         ("zephyr", 12, 223, 10, 32, 15, 6),
         ("zephyr", 12, 223, 10, 8, 280, 2),

@@ -94,6 +94,7 @@ def test_workers_have_handles_of_their_own(processes):
     assert backend._handle is None
 
 
+@pytest.mark.slow  # its workers import TensorFlow; pools are tested below
 def test_dask_example():
     pytest.importorskip("distributed")
     done = subprocess.run(

@@ -1,0 +1,180 @@
+"""Loss scaling, numbers that are not finite, other precisions."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tools
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+
+
+@pytest.mark.parametrize(
+    ("scale", "eager"), [("batch", False), ("batch", True), ("raw", True)]
+)
+@pytest.mark.filterwarnings("ignore:gradient_scale")
+def test_scales_that_depend_on_the_loss_under_a_loss_scale_optimizer(
+    scale, eager
+):
+    """The gradient that they see is the one that the wrapper has unscaled."""
+    seed = tools.CLEAR_CUT[scale]
+    x, y = tools.data(seed)
+    expected = tools.clear_cut_fit(seed, gradient_scale=scale)
+    opt = tools.loss_scaled(tools.optimizer(gradient_scale=scale))
+    found = tools.fit(tools.small_model(seed), opt, x, y, run_eagerly=eager)
+    tools.assert_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        {"run_eagerly": True},
+        {},
+        pytest.param({"jit_compile": True}, marks=pytest.mark.once),
+    ],
+    ids=str,
+)
+def test_non_finite_batch_is_skipped(mode):
+    x, y = tools.data()
+    x = x.copy()
+    x[tools.BATCH + 1, 2] = np.nan  # in the second batch
+    model = tools.small_model()
+    opt = tools.optimizer(real_optimizer="adam")
+    model.compile(opt, tools.loss(), **mode)
+    model.train_on_batch(x[: tools.BATCH], y[: tools.BATCH])
+    weights = model.get_weights()
+    state = [np.array(v) for v in opt.real_optimizer.variables]
+    with pytest.warns(UserWarning, match="1 update.*skipped.*not finite"):
+        model.fit(
+            x[tools.BATCH : 2 * tools.BATCH],
+            y[tools.BATCH : 2 * tools.BATCH],
+            verbose=0,
+        )
+    tools.assert_equal(model.get_weights(), weights)
+    tools.assert_equal(
+        [np.array(v) for v in opt.real_optimizer.variables], state
+    )
+    assert opt.skipped_updates == 1
+    rest = slice(2 * tools.BATCH, None)
+    model.fit(x[rest], y[rest], batch_size=tools.BATCH, verbose=0)
+    assert not np.array_equal(tools.kernels(model)[0], weights[0])
+    assert all(np.isfinite(w).all() for w in model.get_weights())
+    assert opt.skipped_updates == 1
+
+
+def test_non_finite_batch_on_two_replicas(mirrored):
+    x, y = tools.data()
+    x = x.copy()
+    x[1, 2] = np.nan  # on the first replica only
+    with mirrored.scope():
+        model = tools.small_model()
+        model.compile(tools.optimizer(), tools.loss())
+    weights = model.get_weights()
+    with pytest.warns(UserWarning, match="skipped"):
+        model.fit(
+            x[: tools.BATCH],
+            y[: tools.BATCH],
+            batch_size=tools.BATCH,
+            verbose=0,
+        )
+    tools.assert_equal(model.get_weights(), weights)
+
+
+@pytest.mark.skipif(
+    not _keras.KERAS_3, reason="legacy Keras does not accumulate"
+)
+def test_non_finite_micro_batch_restarts_the_update():
+    x, y = tools.data()
+    bad = x[:3].copy()
+    bad[0, 0] = np.inf
+    model, clean = tools.small_model(), tools.small_model()
+    for net in (model, clean):
+        net.compile(
+            tools.optimizer(gradient_accumulation_steps=2),
+            tools.loss(),
+            run_eagerly=True,
+        )
+    model.train_on_batch(x[3:6], y[3:6])
+    with pytest.warns(UserWarning, match="skipped"):
+        model.train_on_batch(bad, y[:3])
+    for net in (model, clean):
+        net.train_on_batch(x[:3], y[:3])
+        net.train_on_batch(x[3:6], y[3:6])
+    tools.assert_equal(model.get_weights(), clean.get_weights())
+
+
+def test_overflow_under_loss_scaling_costs_one_step():
+    """What an overflowing step recorded is not mixed into the next one."""
+    x, y = tools.data()
+    model = tools.small_model(dtype="mixed_float16")
+    opt = tools.optimizer()
+    wrapper = (
+        keras.optimizers.LossScaleOptimizer
+        if _keras.KERAS_3
+        else keras.mixed_precision.LossScaleOptimizer
+    )
+    wrapped = wrapper(opt, initial_scale=2.0**26)  # float16 ends at 2^16
+    model.compile(wrapped, tools.loss(), run_eagerly=True)
+    moved = []
+    for _ in range(16):
+        before = tools.kernels(model)[1]
+        model.train_on_batch(x[:6], y[:6])
+        moved.append(not np.array_equal(tools.kernels(model)[1], before))
+    # The first steps overflow and are the wrapper's to skip; none of the finite
+    # ones that follow finds anything infinite.
+    assert not moved[0]
+    assert sum(moved) >= 2
+    assert opt.skipped_updates == 0
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+def test_mixed_precision_on_two_replicas(mirrored, eager):
+    """A wrapper for loss scaling makes the updates, and all kernels move."""
+    if eager and not _keras.KERAS_3:
+        pytest.skip("legacy Keras sums eager gradients: held with a warning")
+    x, y = tools.data()
+    policy = keras.mixed_precision.global_policy()
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        with mirrored.scope():
+            model, opt = tools.small_model(), tools.optimizer()
+            model.compile(opt, tools.loss(), run_eagerly=eager)
+        before = tools.kernels(model)
+        model.fit(x, y, batch_size=6, verbose=0)
+    finally:
+        keras.mixed_precision.set_global_policy(policy)
+    assert int(tf.convert_to_tensor(opt.iterations)) == tools.STEPS
+    assert model.optimizer is not opt
+    for old, new in zip(before, tools.kernels(model)):
+        assert np.abs(new - old).max() > 0.04
+
+
+@pytest.mark.skipif(
+    not _keras.KERAS_3, reason="legacy Keras does not accumulate"
+)
+@pytest.mark.parametrize(
+    ("dtype", "eager"),
+    [
+        ("float64", True),
+        ("bfloat16", True),
+        ("float16", True),
+        ("float16", False),
+    ],
+)
+def test_accumulation_in_any_precision(dtype, eager):
+    """Kernels have the precision of the layer, states are float32."""
+    x, y = tools.data()
+    found = []
+    for steps in (None, 2):
+        model = tools.small_model(dtype=dtype)
+        assert model.layers[0].kernel.dtype == dtype
+        before = model.layers[1].kernel.numpy().astype("float64")
+        opt = tools.optimizer(
+            gradient_accumulation_steps=steps,
+            real_optimizer=keras.optimizers.SGD(0.0),
+        )
+        model.compile(opt, tools.loss(), run_eagerly=eager)
+        model.fit(x[:6], y[:6], batch_size=6 // (steps or 1), verbose=0)
+        found.append(model.layers[1].kernel.numpy().astype("float64") - before)
+    assert np.abs(found[0]).max() > 0.04
+    np.testing.assert_array_equal(*found)
