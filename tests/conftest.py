@@ -6,6 +6,7 @@ read when TensorFlow is imported, runs all of it with legacy Keras, less the
 tests marked `once`, which would do the same again.
 """
 
+import gc
 import os
 import pathlib
 import shutil
@@ -54,6 +55,13 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0],
     [tf.config.LogicalDeviceConfiguration()] * 2,
 )
+
+
+# Python looks for garbage in all objects, and TensorFlow has a million of them:
+# what is imported is left out, and the rest looked at less often.
+gc.collect()
+gc.freeze()
+gc.set_threshold(100_000, 50, 100)
 
 
 def pytest_addoption(parser):

@@ -75,7 +75,9 @@ def test_training_starts_anew_for_every_seed():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("topology", ["pegasus", "zephyr"])
+@pytest.mark.parametrize(
+    "topology", ["pegasus", pytest.param("zephyr", marks=pytest.mark.slow)]
+)
 def test_qpu_cost(capsys, monkeypatch, topology):
     monkeypatch.delenv("DWAVE_API_TOKEN", raising=False)
     arguments = ["--steps", "1000", "--topology", topology]

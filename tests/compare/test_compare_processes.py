@@ -54,6 +54,7 @@ except KeyError as error:
 """
 
 
+@pytest.mark.slow  # five processes that import TensorFlow
 @pytest.mark.once
 def test_processes_from_a_script_without_a_main_guard(tmp_path):
     """From standard input, as in a notebook: nobody can import it."""

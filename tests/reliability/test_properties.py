@@ -25,7 +25,7 @@ from keras_qpsbgd import _keras
 
 RATE = 0.05
 # Examples of each property in the suite, and their share of the slow ones.
-QUICK = {"step": 30, "saving": 8, "misuse": 60, "energy": 60}
+QUICK = {"step": 20, "saving": 3, "misuse": 40, "energy": 40}
 SHARES = {"step": 0.15, "saving": 0.03, "misuse": 0.62, "energy": 0.2}
 SLOW = 600
 

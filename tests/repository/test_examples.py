@@ -36,6 +36,7 @@ def test_quickstart_is_short_and_runs(run):
     assert number("test accuracy:", run("quickstart.py")) > 0.85
 
 
+@pytest.mark.slow  # 180 calls; `test_qpu.py` trains for a few steps
 def test_annealer(run, monkeypatch):
     pytest.importorskip("sklearn")
     # No QPU time for tests.
@@ -52,6 +53,7 @@ def test_custom_loop(run, recwarn):
     assert not [w for w in recwarn if "not updated" in str(w.message)]
 
 
+@pytest.mark.slow  # `reproduce karate` is tested in short
 def test_karate(run, tmp_path):
     pytest.importorskip("networkx")
     pytest.importorskip("matplotlib")

@@ -3,6 +3,7 @@
 import inspect
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -117,6 +118,13 @@ def test_order_of_the_tests_names_files_that_exist(request):
 
 
 def test_wheel_contains_the_package_alone(tmp_path):
+    # A copy, without what an older build may have left.
+    clone = tmp_path / "clone"
+    shutil.copytree(
+        ROOT,
+        clone,
+        ignore=shutil.ignore_patterns(".*", "build", "results", "*.egg-info"),
+    )
     done = run(
         "pip",
         "wheel",
@@ -125,6 +133,7 @@ def test_wheel_contains_the_package_alone(tmp_path):
         "--quiet",
         "--wheel-dir",
         str(tmp_path),
+        cwd=clone,
     )
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")

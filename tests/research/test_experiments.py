@@ -136,6 +136,10 @@ def some_bits(images):
     return 2.0 * np.unpackbits(images[:, 0, 2:], axis=1) - 1.0
 
 
+# Those whose runs other tests look at, too.
+SHORT = ("logistic", "pubmed", "direction")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def made_up_data(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
@@ -197,7 +201,13 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in files}
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        name if name in SHORT else pytest.param(name, marks=pytest.mark.slow)
+        for name in EXPERIMENTS
+    ],
+)
 def test_experiment_runs(experiment, results):
     runs = records.read(results(experiment))
     report = EXPERIMENTS[experiment].report(QUICK)
@@ -272,6 +282,7 @@ def test_runs_depend_on_the_seed_alone(experiment, key, results, tmp_path):
 # --- Killed and resumed ---
 
 
+@pytest.mark.slow  # `test_kills.py` kills in short
 def test_killed_command_goes_on(tmp_path, capsys):
     """The processes are killed in the middle: same files, same table."""
     pytest.importorskip("matplotlib")

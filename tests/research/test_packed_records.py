@@ -7,9 +7,9 @@ import pathlib
 
 import pytest
 
-from keras_qpsbgd.compare import plan
 from keras_qpsbgd.compare import records
 from keras_qpsbgd.compare.methods import METHODS
+from research.experiments import plan
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.options import Options
 

@@ -186,6 +186,7 @@ def in_legacy_keras(what, folder):
     return found
 
 
+@pytest.mark.slow  # a process of its own; each Keras has its reference
 @pytest.mark.once
 def test_same_kernels_in_both_versions_of_keras(tmp_path):
     legacy = in_legacy_keras("kernels", tmp_path)

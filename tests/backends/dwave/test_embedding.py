@@ -281,7 +281,8 @@ def test_default_directory(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "family, size, largest",
     [
-        ("pegasus", 16, 180),
+        pytest.param("pegasus", 16, 180, marks=pytest.mark.slow),
+        ("pegasus", 3, 24),
         ("zephyr", 4, 56),
         ("zephyr", 1, 10),
         ("chimera", 1, 5),

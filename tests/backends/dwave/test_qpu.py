@@ -50,8 +50,8 @@ def spy():
     "topology, dead",
     [
         ("pegasus", 28),
-        ("zephyr", 223),
-        # Whole chips, for which `qpu-cost` is tested, too.
+        # For these `qpu-cost` is tested, too.
+        pytest.param("zephyr", 223, marks=pytest.mark.slow),
         pytest.param("pegasus", 0, marks=pytest.mark.slow),
         pytest.param("zephyr", 0, marks=pytest.mark.slow),
     ],
@@ -552,6 +552,7 @@ def test_scale_factor():
 # Cost
 
 
+@pytest.mark.slow  # `test_qpu_cost` shows the same figures
 def test_one_call_instead_of_64():
     backend = DWaveBackend(mock=True)
     found = cost.layer_cost(backend, 16, 64)
