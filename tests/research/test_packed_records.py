@@ -226,9 +226,7 @@ def test_missing_runs_of_a_packed_experiment(tmp_path):
     sgd.check()
     assert adam.num_missing() == adam.size()
     more, _ = items(dataclasses.replace(options, seeds=3))
-    assert [seed for _, seed in more.missing("fresh")] == [
-        more.fresh_seeds()[-1]
-    ]
+    assert [seed for _, seed in more.missing("fresh")] == [more.fresh_seeds[-1]]
     other = make_run(7, "logistic", METHODS["adam"].label)
     records.append(adam.path, other)
     records.pack(tmp_path)
