@@ -18,6 +18,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["KERAS_QPSBGD_CACHE"] = tempfile.mkdtemp()
 
 import pytest
+import slow_variants
 import tensorflow as tf
 
 LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
@@ -89,7 +90,11 @@ def pytest_xdist_make_scheduler(config, log):
     return LoadFileScheduling(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if slow_variants.is_slow(item.nodeid):
+            item.add_marker(pytest.mark.slow)
     if LEGACY:
         left_out, kept = [], []
         for item in items:

@@ -64,6 +64,7 @@ def test_demo_help_names_the_defaults(capsys):
     assert f"trainings per method (default: {demo.SEEDS})" in out
 
 
+@pytest.mark.slow  # `test_demo` runs the command
 @pytest.mark.once
 def test_training_starts_anew_for_every_seed():
     pytest.importorskip("sklearn")

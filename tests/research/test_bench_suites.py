@@ -156,6 +156,7 @@ def test_rivals_know_their_limits():
         assert all(rival.columns_for(n, cell) <= 4 for n in (256, 784))
 
 
+@pytest.mark.slow  # `test_step_is_measured` measures a suite in short
 def test_solver_is_measured():
     options = Options(quick=True, only=("n=16", "sign", "descent"))
     result = solver.measure(options)
@@ -266,6 +267,7 @@ def test_solver_table_and_verdicts(tmp_path):
 # Trainings
 
 
+@pytest.mark.slow
 def test_training_starts_anew_for_every_seed():
     data = recipes.DIGITS.load(None).first(150)
     training = recipes.Training(recipes.DIGITS, "ridge", data, 2, (0, 1))
@@ -406,6 +408,7 @@ def test_quality_table_and_verdicts(tmp_path):
     assert [passed for passed, _ in alone] == [None] * 3
 
 
+@pytest.mark.slow
 def test_graph_network_learns():
     """Two cliques, of which each has its own features."""
     random = np.random.default_rng(0)

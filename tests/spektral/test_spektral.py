@@ -110,12 +110,9 @@ print(json.dumps([patches.applied, losses]))
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture
 def legacy_run():
-    """The same under legacy Keras, in a process that runs meanwhile."""
-    if not _keras.KERAS_3:
-        yield
-        return
+    """The same under legacy Keras, in a process of its own."""
     folder = pathlib.Path(__file__).parent
     child = subprocess.Popen(
         [sys.executable, "-c", LEGACY],
@@ -573,6 +570,7 @@ def test_citation_files(patched, tmp_path, monkeypatch):
 # Last, as the other process has to come that far.
 
 
+@pytest.mark.slow  # a process of its own
 @pytest.mark.once
 def test_stock_gcn_learns_what_it_learns_under_legacy_keras(
     patched, legacy_run

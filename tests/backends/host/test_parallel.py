@@ -272,6 +272,7 @@ def test_graph_backends_take_no_executor():
             kq.backends.get({"name": "native", "executor": threads})
 
 
+@pytest.mark.slow  # starts a process that imports TensorFlow
 def test_start_method_of_a_pool_can_be_seen():
     """The private attribute that `check_executor` reads."""
     with kq.backends.process_pool(1) as pool:
