@@ -67,7 +67,7 @@ class Backend:
         executor_tasks: number of parts into which the columns of a layer are
             cut for it; should not be less than its workers. 16 by default.
         block_size: layers with more inputs are solved by blocks of so many,
-            see `backends/blocks.py`. `None`: as a whole.
+            see `backends/host/blocks.py`. `None`: as a whole.
         block_sweeps: most sweeps over the blocks; 4 by default.
         retries: how often a call is repeated that failed in a way that can pass
             (time-out, too many requests, server error), after 1, 2, 4, ...

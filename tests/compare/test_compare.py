@@ -134,7 +134,7 @@ def test_second_call_makes_no_run(whole, monkeypatch):
     assert again.runs == comparison.runs
 
 
-def test_interrupted_comparison_goes_on(whole, tmp_path, monkeypatch):
+def test_interrupted_comparison_goes_on(whole, tmp_path, monkeypatch, capsys):
     comparison, _, _ = whole
     original, count = worker.one_run, [0]
 
@@ -148,6 +148,7 @@ def test_interrupted_comparison_goes_on(whole, tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "one_run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         kq.compare(small_model, *splits(), **arguments)
+    assert f"3 of 6 runs are kept in {tmp_path}" in capsys.readouterr().out
     assert len(records.read(tmp_path)) == 3
     found = kq.compare(small_model, *splits(), **arguments)
     assert found.runs == [r for r in comparison.runs if "sign" in r["method"]]

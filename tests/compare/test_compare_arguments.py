@@ -70,6 +70,16 @@ CASES = [
     ({"validation": (X[:0], Y[:0])}, "`validation` must not be empty"),
     ({"train": (X[:, :2], Y)}, "`validation` must have inputs .*of the same"),
     ({"train": (X, X[:, 0])}, "`y` of `train` must be integer classes"),
+    ({"train": (X, np.eye(2)[Y])}, r"`y.argmax\(axis=1\)`.*Received: .*2\)"),
+    (
+        {"test": (np.where(np.arange(len(X))[:, None] == 2, np.nan, X), Y)},
+        "`x` of `test` must be finite. Received: .*1 of .* rows, .*row 2",
+    ),
+    (
+        {"train": (X, np.where(Y, np.inf, 0.0)), "loss": "mse"},
+        "`y` of `train` must be finite",
+    ),
+    ({"methods": ["adam", "Adam"]}, "`methods` must be .*Received: 'Adam' in"),
     ({"train": (X, Y - 1)}, "`y` of `train` must be classes from 0 on"),
     ({"train": (X, 3 * Y)}, "one logit for each class.*4 classes"),
     ({"train": (X, Y.astype(str))}, "`y` of `train` must be numbers"),

@@ -64,11 +64,17 @@ def methods_of(keys):
         ValueError: there is none, or an unknown one, or one without the method
             whose configuration it takes.
     """
-    is_list = isinstance(keys, (list, tuple))
-    if not is_list or not keys or any(key not in METHODS for key in keys):
+    if not isinstance(keys, (list, tuple)) or not keys:
         raise ValueError(
             f"`methods` must be a list of {', '.join(METHODS)}. "
             f"Received: methods={keys!r}"
+        )
+    unknown = [key for key in keys if key not in METHODS]
+    if unknown:
+        raise ValueError(
+            f"`methods` must be among {', '.join(METHODS)}; solvers that you "
+            "registered are not. Received: "
+            f"{', '.join(map(repr, unknown))} in methods={keys!r}"
         )
     for key in keys:
         like = METHODS[key].like

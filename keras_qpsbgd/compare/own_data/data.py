@@ -188,7 +188,21 @@ def _number(name, value):
         raise ValueError(
             f"`x` of `{name}` must be numbers. Received: dtype {array.dtype}"
         )
+    _check_finite(f"`x` of `{name}`", array)
     return array.astype("int32" if array.dtype.kind in "iu" else "float32")
+
+
+def _check_finite(what, array):
+    """Methods differ in what they do then, which would decide the result."""
+    if array.dtype.kind != "f" or not array.size or not array.ndim:
+        return
+    finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
+    if not finite.all():
+        raise ValueError(
+            f"{what} must be finite. Received: NaN or infinity in "
+            f"{(~finite).sum()} of {len(array)} rows, the first of them row "
+            f"{finite.argmin()}"
+        )
 
 
 def _array(what, value):
@@ -208,14 +222,16 @@ def _targets(name, y, has_loss):
             "0 on (`numpy.unique(y, return_inverse=True)`). "
             f"Received: dtype {y.dtype}"
         )
+    _check_finite(f"`y` of `{name}`", y)
     if has_loss:
         return y.astype("float32" if y.dtype.kind == "f" else "int32")
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.dtype.kind == "f" or y.ndim != 1:
         raise ValueError(
-            f"`y` of `{name}` must be integer classes of shape (rows,), or "
-            "`loss` must be given, such as `loss='mse'` for regression. "
+            f"`y` of `{name}` must be integer classes of shape (rows,); use "
+            "`y.argmax(axis=1)` for one-hot classes, and `loss`, such as "
+            "`loss='mse'`, for regression. "
             f"Received: y of shape {y.shape}, dtype {y.dtype}"
         )
     if len(y) and y.min() < 0:

@@ -72,8 +72,8 @@ def compare(
     Args:
         build_model: function without arguments that returns a Keras model with
             layers of `keras_qpsbgd.layers`: functional, `Sequential` or
-            subclassed, with any other layers in it. It needs not be compiled;
-            the state of `compile` is ignored. It is called once for each seed,
+            subclassed, with any other layers in it. It need not be compiled;
+            settings of `compile` are ignored. It is called once for each seed,
             so initializers must not have a fixed `seed`.
         train: tuple `(x, y)` of arrays, or a tuple of several arrays as `x` for
             a model with several inputs. For the nodes of a graph `(x, y,
@@ -88,8 +88,9 @@ def compare(
             BinaryConnect, that is, straight-through gradients, with `"sgd"`,
             `"signsgd"` or `"adam"`; `"proxquant"`; `"bop"`; `"frozen"` (kernels
             stay at random); `"real"` (the same network with real kernels).
-            Defaults to native, ridge, signsgd, adam, frozen and real. The two
-            solvers on the host take hours and the configuration of native.
+            Defaults to native, ridge, signsgd, adam, frozen and real. `gurobi`
+            and `dwave` can take hours; they are not tuned, but take the
+            configuration of native.
         grids: dict, method -> list of configurations, instead of the default
             ones. A configuration is a dict with a `"rate"` for the kernels and
             optionally a `"real_rate"` for everything else (default 0.01);
@@ -107,8 +108,8 @@ def compare(
             (default) is for integer classes: the cross-entropy from logits
             (binary if the model has one output), judged by accuracy.
         epochs: int. Defaults to 20.
-        batch_size: int. Defaults to 64. Rows that do not fill a batch are left
-            out of an epoch, others in each.
+        batch_size: int. Defaults to 64. An epoch leaves out the
+            incomplete last batch, other rows each time.
         tuning_seeds: int, number of runs of each configuration that choose
             among them. Defaults to 3.
         processes: int, number of processes that train at once, each with one
@@ -209,7 +210,7 @@ def compare(
         for item in items:
             item.check()
         settings.write(folder, everything)
-        with open_pool(processes, len(items)) as pool:
+        with _resumable(out, items), open_pool(processes, len(items)) as pool:
             run.make_missing(items, pool, verbose)
         found = {item.method.key: item.records() for item in items}
         comparison = Comparison(
@@ -237,6 +238,22 @@ def _folder(out):
     folder = pathlib.Path(out).expanduser()
     with run.locked([folder]):
         yield folder
+
+
+@contextlib.contextmanager
+def _resumable(out, items):
+    try:
+        yield
+    except KeyboardInterrupt:
+        if out is not None:
+            total = sum(item.size() for item in items)
+            kept = total - run.num_missing(items)
+            print(
+                f"\n{kept} of {total} runs are kept in {out}. "
+                "The same call goes on from there.",
+                flush=True,
+            )
+        raise
 
 
 def _task(name, data, build_model, seeds, loss, epochs, batch):
