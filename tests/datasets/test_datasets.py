@@ -286,7 +286,8 @@ def test_cora_is_spektrals(real, monkeypatch):
         expected = theirs.Citation("cora", normalize_x=normalize_x)
         found = datasets.citation("Cora", real, normalize_x=normalize_x)
         found = found.to_spektral()
-        np.testing.assert_array_equal(found[0].x, expected[0].x)
+        # NumPy 1 adds up the features of a node in another order.
+        np.testing.assert_allclose(found[0].x, expected[0].x, rtol=1e-6)
         np.testing.assert_array_equal(found[0].y, expected[0].y)
         assert (found[0].a != expected[0].a).nnz == 0
         for key in ("x", "a", "y"):

@@ -1,5 +1,6 @@
 """A picture of the columns of a network's layers on a chip."""
 
+from keras_qpsbgd.backends.dwave import embedding
 from keras_qpsbgd.backends.host import blocks
 
 
@@ -55,6 +56,5 @@ def _draw_copy(axis, graph, position, copy, index):
 
 
 def _layout(graph):
-    import dwave.graphs
-
-    return getattr(dwave.graphs, f"{graph.graph['family']}_layout")(graph)
+    family = graph.graph["family"]
+    return getattr(embedding.lattices(), f"{family}_layout")(graph)

@@ -222,18 +222,23 @@ def _busclique(graph, n):
     return dict(enumerate(chains[:n]))
 
 
+def lattices():
+    """Ocean's module of chip graphs, which newer releases call otherwise."""
+    try:
+        import dwave.graphs as module
+    except ImportError:
+        import dwave_networkx as module
+    return module
+
+
 def _without_gaps(graph):
     """The chip without qubits that lack a coupler to another one.
 
     busclique tries exponentially many ways around missing couplers: with sixty
     of them on a Pegasus chip, single calls take many seconds.
     """
-    try:
-        import dwave.graphs as lattices
-    except ImportError:
-        import dwave_networkx as lattices
     family = graph.graph["family"]
-    whole = getattr(lattices, f"{family}_graph")(
+    whole = getattr(lattices(), f"{family}_graph")(
         *(graph.graph[key] for key in FAMILIES[family]),
         coordinates=graph.graph["labels"] == "coordinate",
     )
