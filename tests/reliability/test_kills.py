@@ -29,7 +29,7 @@ from research.experiments.pages import results_page
 from research.experiments.tasks import mnist_pairs
 
 ROOT = pathlib.Path(__file__).parents[2]
-SHORT_AND_SLOW = [1, pytest.param(20, marks=pytest.mark.slow)]
+SHORT_AND_SLOW = [1, pytest.param(10, marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ RATE = 0.05
 # Examples of each property in the suite, and their share of the slow ones.
 QUICK = {"step": 20, "saving": 3, "misuse": 40, "energy": 40}
 SHARES = {"step": 0.15, "saving": 0.03, "misuse": 0.62, "energy": 0.2}
-SLOW = 600
+SLOW = 300
 
 FEW_AND_MANY = pytest.mark.parametrize(
     "many", [False, pytest.param(True, marks=pytest.mark.slow)], ids=str
