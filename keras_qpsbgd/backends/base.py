@@ -208,8 +208,8 @@ class Backend:
     def solve(self, qubo: Qubo, seed: int = 0) -> Solution:
         """Solves all columns of `qubo`.
 
-        The best read of each column is taken, and turned round if it ascends
-        (s'g > 0): the energy of -g is then lower.
+        Takes the best read g of each column, or -g if g ascends (s'g > 0): the
+        energy of -g is then lower.
 
         Returns:
             A `Solution`.

@@ -1,4 +1,4 @@
-"""A long run goes on where it was killed."""
+"""Checkpoints of long runs, from which an interrupted one resumes."""
 
 import io
 import json

@@ -19,7 +19,7 @@ def add(commands):
             "Runs experiments of the paper: every method gets the same number "
             "of configurations, the best on validation data is run on fresh "
             "seeds. Writes runs as JSON lines, tables, figures and RESULTS.md. "
-            "A killed command goes on where it was when it is given again."
+            "If it is interrupted, run the same command again to resume."
         ),
     )
     parser.add_argument(

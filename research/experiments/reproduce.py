@@ -1,7 +1,7 @@
 """Runs experiments on all cores, and reports.
 
 Every run is a line of a file as soon as it is over, see `records`; a run that
-is there is not made again. So a killed command goes on where it was.
+is there is not made again. So an interrupted command can be resumed.
 """
 
 import contextlib

@@ -42,7 +42,7 @@ class Processes:
     """Makes the runs of several items at once.
 
     Use it as a context manager. An error, or Ctrl-C, kills the processes: a run
-    may take an hour, and goes on where it was.
+    may take an hour, and resumes later.
 
     Args:
         count: number of processes.

@@ -1,7 +1,7 @@
 """Makes the missing runs of a folder, with a bar that shows how far it is.
 
 Every run is a line of a file as soon as it is over, see `records`; a run that
-is there is not made again. So a killed command goes on where it was.
+is there is not made again. So an interrupted command can be resumed.
 """
 
 import contextlib

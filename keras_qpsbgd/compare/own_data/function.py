@@ -99,8 +99,8 @@ def compare(
             (default) takes four, whose rates come from the widths of the
             binary layers. A warning says if the best one is at the edge.
         seeds: int, number of runs that are reported. Defaults to 10.
-        out: folder. Runs are kept there, and a second call goes on where a
-            first one was interrupted, or adds seeds and methods. The table is
+        out: folder. All runs are kept there. A second call resumes an
+            interrupted one, or adds seeds and methods. The table is
             written to `table.md`, the figure to `<name>.png`. `None` (default)
             keeps nothing.
         loss: a Keras loss, its name, or a function of (y_true, y_pred); its
