@@ -31,7 +31,7 @@ class InProcess:
 
         Args:
             items: list of `Item`.
-            report: function that is told of each run, see `worker.make_runs`.
+            report: function, called after each run; see `worker.make_runs`.
         """
         sources = {}
         for item in items:
