@@ -1,27 +1,31 @@
-"""Descent in float64, for what a search in float32 cannot see.
+"""Descent in float64, for differences that a float32 search cannot resolve.
 
-A search keeps about seven digits of the largest number. Where a problem has
-couplings of 1e8 (penalties) beside others of order 1, it does not see the small
-ones.
+A float32 search keeps about seven digits of the largest number. If a problem
+has couplings of 1e8 (penalties) and others of order 1, the search does not see
+the small ones.
 """
 
 import numpy as np
 
-# Changes below this share of their largest terms are rounding errors.
+# Changes below this fraction of their largest possible value are rounding
+# errors.
 ROUNDING = 1e-14
 
 
 def refine(qubo, states, start):
-    """Descends by single flips from the better of two states, column by column.
+    """Improves the states of each column by single flips.
+
+    Each column starts from the better of `states` and `start`.
 
     Args:
-        qubo: a `Qubo`.
-        states: (n, m), what the search found.
-        start: (n, m), what it started from.
+        qubo: A `Qubo`.
+        states: Array of shape `(n, m)`. The result of the search.
+        start: Array of shape `(n, m)`. The states that the search started from.
 
     Returns:
-        int8 array, (n, m), of no higher energy than either. No single flip, and
-        no turn of a whole column, makes it lower.
+        An int8 array of shape `(n, m)` with energies no higher than those of
+        `states` and `start`. No single flip and no negation of a whole column
+        lowers them.
     """
     couplings = np.array(qubo.couplings, dtype=np.float64)
     np.fill_diagonal(couplings, 0.0)
@@ -39,15 +43,15 @@ def refine(qubo, states, start):
 
 
 def _descend(couplings, half_fields, states):
-    """States after flips, the best one of each column at a time."""
+    """Flips the best variable of each column until no flip helps."""
     states = states.copy()
     reach = np.abs(couplings).sum(axis=1, keepdims=True) + np.abs(half_fields)
-    least = ROUNDING * reach
+    tolerance = ROUNDING * reach
     forces = couplings @ states + half_fields
     columns = np.arange(states.shape[1])
     for _ in range(10 * len(states)):
-        # A flip lowers the energy by four times this.
-        gains = np.where(states * forces > least, states * forces, 0.0)
+        # A flip lowers the energy by four times its gain.
+        gains = np.where(states * forces > tolerance, states * forces, 0.0)
         best = gains.argmax(axis=0)
         moves = gains[best, columns] > 0
         if not moves.any():

@@ -1,4 +1,4 @@
-"""Exact solution by enumeration of all states."""
+"""Exact solution by enumerating all states."""
 
 import functools
 import operator
@@ -11,21 +11,21 @@ from keras_qpsbgd import ops
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.qubo import Qubo
 
-# Energies closer than this, relative to `_energy_scale`, are a tie: it is above
-# the rounding error of a float32 energy and far below real gaps.
+# Energies closer than this, relative to `_energy_scale`, are a tie. The value
+# is above the rounding error of a float32 energy and far below real gaps.
 TIE = 1e-6
-# Parts in which minima along a row are taken.
+# Number of pieces that a row is split into to find its minimum.
 PIECES = 8
 
 
 def enumerate_states(problem):
-    """The best of all 2^n states of each column.
+    """Returns the best of all 2^n states of each column.
 
-    A state and its opposite differ only in the sign of s'g, so the better of
-    the two has the energy g'Qg - |s'g|, and half of the states suffice: those
-    whose first variable is +1. The variables are split in two halves,
-    g = (a, b); g'Qg is one table of all pairs, shared by all columns. Ties go
-    to the lowest index.
+    A state and its negation differ only in the sign of s'g, so the better of
+    the two has the energy g'Qg - |s'g|. It is enough to enumerate the states
+    whose first variable is +1. The variables are split into two halves,
+    g = (a, b), and g'Qg is one table of all pairs, shared by all columns. Ties
+    go to the lowest index.
     """
     couplings = problem.couplings
     if couplings is None:
@@ -44,7 +44,7 @@ def enumerate_states(problem):
     linear_first = _product(tf.transpose(problem.fields[:half]), first.T)
     linear_second = _product(tf.transpose(problem.fields[half:]), second.T)
 
-    # Piece by piece: under XLA a reduction along a whole row is slow.
+    # Reduce in pieces because XLA is slow at reducing a whole row.
     best_of_first = None
     width = -(-second.shape[0] // PIECES)
     for begin in range(0, second.shape[0], width):
@@ -67,14 +67,14 @@ def enumerate_states(problem):
 
 
 def best_states(qubo):
-    """The best of all 2^n states of each column of a `Qubo`, in float64.
+    """Returns the best of all 2^n states of each column of a `Qubo`.
 
-    The same split as in `enumerate_states`. Neither the offset nor the diagonal
-    of Q enters, as they are the same for all states: next to a large constant,
-    small differences would be lost.
+    Computes in float64, with the same split as `enumerate_states`. The offset
+    and the diagonal of Q are left out because they are the same for all states.
+    Next to a large constant, small differences would be lost.
 
     Returns:
-        int8 array, (n, m).
+        An int8 array of shape `(n, m)`.
     """
     couplings = np.array(qubo.couplings, dtype=np.float64)
     np.fill_diagonal(couplings, 0.0)
@@ -102,9 +102,9 @@ def best_states(qubo):
 
 
 class ExactBackend(GraphBackend):
-    """The optimum of every column, for layers of at most 20 inputs.
+    """Finds the optimum of every column, for layers with at most 20 inputs.
 
-    In training the energies are float32. `solve`, which takes a `Qubo`,
+    Training compares energies in float32. `solve`, which takes a `Qubo`,
     compares them in float64.
     """
 
@@ -122,44 +122,45 @@ class ExactBackend(GraphBackend):
 
 
 def _energy_scale(problem):
-    """How large the energies are that the search compares, (m,).
+    """Estimates the size of the energies that the search compares, (m,).
 
-    About tr Q + offset, the energy of a random state. But the offset is the
-    same for all states. What it has to do with the others is s'g, which is at
-    most 2 sqrt(g'Qg offset) (Cauchy-Schwarz), and g'Qg is at most n tr Q. With
-    inputs that are not normalised the offset is far larger than that.
+    The energy of a random state is about tr Q + offset. The offset is the same
+    for all states, so it matters only as a bound of s'g, which is at most
+    2 sqrt(g'Qg offset) by Cauchy-Schwarz, where g'Qg is at most n tr Q. If the
+    inputs are not normalized, the offset is far larger than this bound.
     """
     n = problem.fields.shape[0]
     trace = tf.reduce_sum(ops.coupling_diagonal(problem))
     offset = tf.abs(problem.offset)
-    steering = 2.0 * tf.sqrt(n * tf.abs(trace)) * tf.sqrt(offset)
-    return tf.abs(trace) + tf.minimum(offset, steering)
+    linear_bound = 2.0 * tf.sqrt(n * tf.abs(trace)) * tf.sqrt(offset)
+    return tf.abs(trace) + tf.minimum(offset, linear_bound)
 
 
 def _all_states(n):
-    """All 2^n states of n variables as rows, (2^n, n)."""
+    """Returns all 2^n states of n variables as rows, (2^n, n)."""
     index = np.arange(2**n)[:, None]
     bits = (index >> np.arange(n)[None, ::-1]) & 1
     return np.float32(1.0 - 2.0 * bits)
 
 
 def _quadratic(states, couplings):
-    """g'Qg of each row g."""
+    """Computes g'Qg for each row g."""
     return tf.reduce_sum(_product(states, couplings) * states, axis=1)
 
 
 def _product(left, right):
-    """The matrix product, as a sum of outer products.
+    """Computes a matrix product as a sum of outer products.
 
-    XLA hands a product to its threads, which for matrices as small as these
-    takes longer than to compute it.
+    XLA passes matrix products to a thread pool. For matrices this small, that
+    takes longer than the product itself.
     """
     terms = (
         left[:, i, None] * right[i][None, :] for i in range(right.shape[0])
     )
-    none = tf.zeros((left.shape[0], right.shape[1]))
-    return functools.reduce(operator.add, terms, none)
+    zeros = tf.zeros((left.shape[0], right.shape[1]))
+    return functools.reduce(operator.add, terms, zeros)
 
 
 def _first_true(mask):
+    """Returns the index of the first true entry of each row."""
     return tf.argmax(tf.cast(mask, tf.int32), axis=1, output_type=tf.int32)

@@ -1,4 +1,4 @@
-"""A backend that is traced into the training graph."""
+"""Base class of the backends that are traced into the training graph."""
 
 import collections
 import copy
@@ -14,33 +14,49 @@ from keras_qpsbgd import ops
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.qubo import Qubo
 
-# Layers of at most so many weights are solved in one call.
+# Layers with at most this many weights are solved together, in one call.
 SMALL = 256
-# So many compiled searches are kept for each class of backends; beyond that,
-# the one that was not used for longest is dropped. A graph that uses it keeps
-# it; a step without a graph compiles it again, so this should be more than the
+# Maximum number of compiled searches kept for each backend class. Beyond it,
+# the least recently used one is dropped. Graphs that use a dropped search keep
+# it, but eager steps compile it again, so this should exceed the number of
 # different layers of a network.
 COMPILED = 64
 _compiled_lock = threading.Lock()
-# Attributes that a search does not depend on.
-_NOT_SEARCHED = ("name", "executor", "_handle", "_lock")
+# Attributes that do not affect a search.
+_IGNORED_ATTRIBUTES = ("name", "executor", "_handle", "_lock")
 
 
 class GraphBackend(Backend):
-    """Solves in TensorFlow, as part of the training graph.
+    """Base class for backends that solve in TensorFlow, in the training graph.
 
-    A subclass defines `search`, which must compile with XLA and draw its random
-    numbers from `seed` with the stateless functions and `alg="philox"`: other
-    generators differ between compiled and plain graphs. Backends of one class
-    share what was compiled if their attributes are equal. Of attributes that
-    are no plain values (numbers, text, lists and dictionaries of them) only the
-    same object is equal: replace such an object, do not change it in place.
+    Subclasses define `search`. It must compile with XLA and draw its random
+    numbers from `seed` with TensorFlow's stateless functions and
+    `alg="philox"`, because other generators differ between compiled and plain
+    graphs.
+
+    Backends of one class share compiled functions if their attributes are
+    equal. Attributes that are not plain values (numbers, strings, and lists and
+    dictionaries of them) are equal only if they are the same object. Replace
+    such an object instead of changing it in place.
 
     Attributes:
-        compiled: whether `search` is compiled by itself. Keras does not compile
-            with XLA on a CPU, and searches are several times slower without.
-        scale_matters: whether the states depend on the scale of the gradients.
-            If not, the problems are not scaled.
+        compiled: Boolean. Whether to compile `search` separately. Keras does
+            not compile with XLA on a CPU, and searches are several times slower
+            without it. Defaults to `True`.
+        scale_matters: Boolean. Whether the states depend on the scale of the
+            gradients. If `False`, the problems are not scaled. Defaults to
+            `True`.
+
+    Example:
+
+    ```python
+    class NegativeSign(kq.backends.GraphBackend):
+        def search(self, problem, seed):
+            return tf.where(problem.fields > 0, -1.0, 1.0)
+
+    kq.backends.register("negative_sign", NegativeSign)
+    optimizer = kq.QPSBGD(backend="negative_sign")
+    ```
     """
 
     compiled = True
@@ -50,21 +66,32 @@ class GraphBackend(Backend):
         super().__init__()
 
     def search(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
-        """States (n, m) of +1.0 and -1.0 for an `ops.Problem`.
+        """Finds states for all columns of a problem.
 
         Args:
-            problem: an `ops.Problem` in either form.
-            seed: int32 tensor of shape (2,).
+            problem: An `ops.Problem`. For wide layers it has rows instead of
+                couplings.
+            seed: Int32 tensor of shape `(2,)`.
+
+        Returns:
+            A float32 tensor of shape `(n, m)` with the values +1.0 and -1.0.
         """
         raise NotImplementedError
 
     def start(self, problem: ops.Problem) -> tf.Tensor | None:
-        """States (n, m) to start from, or `None`; found as `problem.start`.
+        """Returns states to start the search from.
 
-        It is independent of the scale of the gradients, which is not applied
-        yet. This part is not compiled by itself, since XLA on a CPU factorises
-        a matrix fifty times slower than TensorFlow does; in a model that is
-        compiled whole (`jit_compile=True`) it is.
+        `search` receives them as `problem.start`. They must not depend on the
+        scale of the gradients, which is not applied yet. This method is not
+        compiled separately, because XLA on a CPU factorizes a matrix fifty
+        times slower than TensorFlow does. It is compiled if the whole model is
+        (`jit_compile=True`).
+
+        Args:
+            problem: An `ops.Problem`.
+
+        Returns:
+            A float32 tensor of shape `(n, m)`, or `None`.
         """
         del problem
         return None
@@ -72,20 +99,32 @@ class GraphBackend(Backend):
     def solve_in_graph(
         self, problem: ops.Problem, seed: tf.Tensor
     ) -> tf.Tensor:
-        """`search`, with the check against ascent."""
+        """Solves one problem, negating columns in an ascent direction.
+
+        Args:
+            problem: An `ops.Problem`.
+            seed: Int32 tensor of shape `(2,)`.
+
+        Returns:
+            A float32 tensor of shape `(n, m)` with the values +1.0 and -1.0.
+        """
         (states,) = self._solve([problem], [seed], [1.0], _finished)
         return states
 
     def step_in_graph(
         self, problems: list[ops.Problem], seeds: list, factors: list
     ) -> list:
-        """The states that a training step moves along, 0 where it holds.
+        """Solves the problems of all layers of a training step.
 
         Args:
-            problems: list of `ops.Problem`, one per layer.
-            seeds: list of int32 tensors of shape (2,).
-            factors: list of scalars, the scales of the gradients, see
+            problems: List of `ops.Problem`, one per layer.
+            seeds: List of int32 tensors of shape `(2,)`.
+            factors: List of scalars, the scales of the gradients. See
                 `ops.scale_problem`.
+
+        Returns:
+            A list of float32 tensors of shape `(n, m)`: the states that the
+            step moves along, 0 for weights that it holds.
         """
         states = [None] * len(problems)
         for group in _groups(problems):
@@ -105,26 +144,27 @@ class GraphBackend(Backend):
         ]
         if not self.compiled:
             return [
-                self._solve_plainly(*layer, finish)
+                self._solve_uncompiled(*layer, finish)
                 for layer in zip(problems, seeds, factors)
             ]
         problems = [_without_rows(problem) for problem in problems]
         factors = [tf.convert_to_tensor(factor) for factor in factors]
-        backend, config = self._frozen()
+        backend, config = self._snapshot()
 
         def solve(problems, seeds, factors):
             if backend.scale_matters:
                 problems = map(ops.scale_problem, problems, factors)
             return [
-                finish(backend._searched(problem, seed), problem)
+                finish(backend._checked_search(problem, seed), problem)
                 for problem, seed in zip(problems, seeds)
             ]
 
         key = (config, finish, *map(_shape, problems))
-        return _shared(type(self), key, solve)(problems, seeds, factors)
+        solve = _compiled_function(type(self), key, solve)
+        return solve(problems, seeds, factors)
 
-    def _searched(self, problem, seed):
-        """What `search` returns, if it can be states."""
+    def _checked_search(self, problem, seed):
+        """Calls `search` and checks the type and shape of the result."""
         states = self.search(problem, seed)
         expected = problem.fields.shape
         if (
@@ -143,34 +183,35 @@ class GraphBackend(Backend):
             )
         return states
 
-    def _frozen(self):
-        """A copy that does not change with this backend, and a key of it.
+    def _snapshot(self):
+        """Returns a copy that later changes do not affect, and its key.
 
         Two backends have the same key only if their searches are the same.
         """
         backend = copy.copy(self)
         key = []
         for name, value in sorted(vars(self).items()):
-            if name in _NOT_SEARCHED:
+            if name in _IGNORED_ATTRIBUTES:
                 continue
             try:
                 json.dumps(value)
             except (TypeError, ValueError):
-                # The copy keeps the object, so no other gets its number.
+                # The copy keeps the object alive, so its id stays unique.
                 key.append((name, id(value)))
             else:
                 key.append((name, repr(value)))
                 vars(backend)[name] = copy.deepcopy(value)
         return backend, tuple(key)
 
-    def _solve_plainly(self, problem, seed, factor, finish):
-        """Without compiling the search; what follows it is, if it is large."""
+    def _solve_uncompiled(self, problem, seed, factor, finish):
+        """Solves without compiling `search`; large layers compile `finish`."""
         if self.scale_matters:
             problem = ops.scale_problem(problem, factor)
-        states = self._searched(problem, seed)
+        states = self._checked_search(problem, seed)
         problem = _without_rows(problem)
         if math.prod(problem.fields.shape) > SMALL:
-            finish = _shared(GraphBackend, (finish, _shape(problem)), finish)
+            key = (finish, _shape(problem))
+            finish = _compiled_function(GraphBackend, key, finish)
         return finish(states, problem)
 
     def sample(
@@ -182,10 +223,10 @@ class GraphBackend(Backend):
 
     @staticmethod
     def _as_problem(qubo):
-        """The `ops.Problem` of a `Qubo`, with the same optima, in float32.
+        """Converts a `Qubo` to a float32 `ops.Problem` with the same optima.
 
-        The offset is left out, and all numbers are scaled by a power of two, so
-        that neither can cost the others their digits.
+        Leaves out the offset and scales all numbers by a power of two. Neither
+        a large offset nor an extreme scale can then cost precision.
         """
         couplings = np.asarray(qubo.couplings, dtype=np.float64)
         fields = np.asarray(qubo.fields, dtype=np.float64)
@@ -202,15 +243,15 @@ def _shape(problem):
     return (*problem.fields.shape, problem.couplings is None)
 
 
-def _shared(owner, key, function):
-    """`function`, compiled, or what was compiled for an equal key.
+def _compiled_function(owner, key, function):
+    """Compiles `function`, or returns the one compiled for an equal key.
 
     Compiling takes longer than solving, so equal backends share their
-    functions; one per shape, since a shared one would count every layer's shape
-    as a retracing, and warn.
+    functions. Each shape has its own function. TensorFlow would count the
+    shapes of different layers in one function as retracing, and warn.
     """
     with _compiled_lock:
-        # The class keeps them: in a table of ours they would keep the class.
+        # Stored on the class. A module-level table would keep the class alive.
         if "_compiled" not in vars(owner):
             owner._compiled = collections.OrderedDict()
         functions = owner._compiled
@@ -228,11 +269,11 @@ def _shared(owner, key, function):
 
 
 def _groups(problems):
-    """Which layers are solved in one call, as lists of indices.
+    """Groups the layers that are solved in one call, as lists of indices.
 
-    The small ones together: a call costs more than they do. Others by
-    themselves: layers of one shape then share what was compiled, and run at the
-    same time where there are several cores.
+    Small layers share one call because a call costs more than solving them.
+    Each of the others has its own call. Layers of the same shape then share a
+    compiled function, and run in parallel if there are several cores.
     """
     sizes = [math.prod(problem.fields.shape) for problem in problems]
     small = [i for i, size in enumerate(sizes) if size <= SMALL]
@@ -241,9 +282,10 @@ def _groups(problems):
 
 
 def _without_rows(problem):
-    """Without the rows, if there are couplings.
+    """Drops the rows if there are couplings.
 
-    Their number would be a shape to compile for, and ragged last batches exist.
+    Functions are compiled for each number of rows, and the last batch may be
+    smaller than the others.
     """
     if problem.couplings is None:
         return problem

@@ -1,4 +1,4 @@
-"""The default backend: exact where that is cheap, local search elsewhere."""
+"""The default backend: exact for small layers, local search for others."""
 
 import dataclasses
 import math
@@ -17,46 +17,55 @@ from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.qubo import Qubo
 
 ENUMERATE_UP_TO = 16
-# Above this many weights, one flip per step is too slow and sweeps take over;
-# `accurate` has more patience.
+# Above this many weights, one flip per step is too slow, so sweeps are used.
+# `accurate` has a higher limit.
 SWEEP_FROM = 50_000
 ACCURATE_SWEEP_FROM = 200_000
 
 
 @dataclasses.dataclass(frozen=True)
 class _Preset:
-    steps: float  # flips per lane, in units of n; 0 is plain descent
+    steps: float  # flips per lane, in units of n; 0 means plain descent
     restarts: int
     sweeps: int
 
 
-# Compared on other instances than those of `python -m research bench solver`.
+# Chosen on other instances than those of `python -m research bench solver`.
 PRESETS = {
     "fast": _Preset(steps=0, restarts=1, sweeps=1),
     "balanced": _Preset(steps=0.75, restarts=1, sweeps=2),
     "accurate": _Preset(steps=10, restarts=3, sweeps=8),
 }
-# Where a step costs little, `accurate` makes more of them: (inputs up to,
-# steps in units of n, restarts).
+# Steps are cheap for small layers, so `accurate` takes more of them there:
+# (maximum number of inputs, steps in units of n, restarts).
 ACCURATE_UP_TO = ((32, 20, 64), (64, 20, 8))
 
 
 class NativeBackend(GraphBackend):
-    """Solves inside the training graph; no package, no licence, no token.
+    """Solves in the training graph, without other packages, licenses or tokens.
 
-    - up to 16 inputs: exact, by enumeration (float32 in training, float64 in
-      `solve`);
-    - above: 1-opt descent or tabu search from the rounded ridge solution, which
-      is nearer to the optimum than sign(-s) and costs one factorisation;
-    - wide layers (rows kept, or more than 50,000 weights, with `"accurate"`
-      200,000): sweeps from zero.
+    The method depends on the size of the layer:
+
+    - Up to 16 inputs: exact, by enumeration (float32 in training, float64 in
+      `solve`).
+    - More inputs: 1-opt descent or tabu search from the rounded ridge solution,
+      which is closer to the optimum than sign(-s) and costs one factorization.
+    - Wide layers (problems with rows instead of couplings, or more than 50,000
+      weights, 200,000 with `"accurate"`): sweeps from zero.
 
     Args:
-        preset: `"fast"` (descent; 1 sweep), `"balanced"` (tabu, 0.75n steps; 2
-            sweeps) or `"accurate"` (tabu, 10n steps and 3 restarts, with up to
-            64 inputs more; 8 sweeps). The slower ones find lower energies
-            (`python -m research bench solver`); what that is worth in
-            training, `bench quality` tells.
+        preset: String. One of `"fast"` (descent; 1 sweep), `"balanced"` (tabu
+            search with 0.75n steps; 2 sweeps) and `"accurate"` (tabu search
+            with 10n steps and 3 restarts, more of both for up to 64 inputs; 8
+            sweeps). The slower presets find lower energies
+            (`python -m research bench solver`). `python -m research bench
+            quality` measures their effect on training. Defaults to `"fast"`.
+
+    Example:
+
+    ```python
+    optimizer = kq.QPSBGD(backend={"name": "native", "preset": "balanced"})
+    ```
     """
 
     name = "native"
@@ -105,7 +114,7 @@ class NativeBackend(GraphBackend):
         return descent.refine(qubo, samples[0], start)[None], info
 
     def _is_wide(self, problem):
-        """Whether single flips would take too long."""
+        """Returns whether single flips would take too long."""
         weights = math.prod(problem.fields.shape)
         largest = SWEEP_FROM
         if self.preset == "accurate":

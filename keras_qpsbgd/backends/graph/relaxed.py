@@ -1,4 +1,4 @@
-"""Backends that do not search: the relaxed QUBO, and its linear part alone."""
+"""Backends without a search: the relaxed QUBO, and only its linear part."""
 
 from typing import Any
 
@@ -8,25 +8,26 @@ from keras_qpsbgd import ops
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 
 RHO = 0.1
-# Added to the ridge, so that there is one if Q is zero.
-LEAST_RIDGE = 1e-30
-# For so few inputs a choice between two ways costs more than it saves.
+# Added to the ridge, so that it is positive even if Q is zero.
+MIN_RIDGE = 1e-30
+# With at most this many inputs, the choice between the two formulas at run time
+# costs more than it saves.
 ALWAYS_BY_INPUTS = 32
 
 
 def ridge_solution(problem, rho=RHO):
-    r"""The minimum (n, m) of the QUBO relaxed to real numbers.
+    r"""Returns the minimum (n, m) of the QUBO relaxed to real numbers.
 
     $$x_j = -\tfrac12 (Q + \rho \tfrac{\mathrm{tr} Q}{n} I)^{-1} s_j$$
 
-    One Cholesky factorisation serves all columns. It is of size B where rows
-    are at hand and there are fewer of them than inputs,
+    One Cholesky factorization serves all columns. If the rows are available and
+    there are fewer rows than inputs, its size is the number of rows, since
 
     $$(Z^T Z + r I)^{-1} Z^T V = Z^T (Z Z^T + r I)^{-1} V .$$
     """
     n = problem.fields.shape[0]
     trace = tf.reduce_sum(ops.coupling_diagonal(problem))
-    ridge = trace * (rho / n) + LEAST_RIDGE
+    ridge = trace * (rho / n) + MIN_RIDGE
     z = problem.normalized_rows
 
     def by_inputs():
@@ -50,23 +51,25 @@ def ridge_solution(problem, rho=RHO):
 
 
 def _factor(matrix, ridge):
+    """Factorizes `matrix` with `ridge` added to the diagonal."""
     diagonal = tf.linalg.diag_part(matrix) + ridge
     return tf.linalg.cholesky(tf.linalg.set_diag(matrix, diagonal))
 
 
 class RidgeBackend(GraphBackend):
-    r"""The QUBO relaxed to real numbers, solved and rounded.
+    r"""Solves the QUBO relaxed to real numbers and rounds the solution.
 
     $$g_j = \mathrm{sign}\left(-\tfrac12
       (Q + \rho \tfrac{\mathrm{tr} Q}{n} I)^{-1} s_j\right)$$
 
-    One Cholesky factorisation per layer serves all columns, of the size of the
-    batch where that is less than the number of inputs. Deterministic, and
-    independent of the gradient scale. Any claim about solving the QUBO should
-    beat it.
+    One Cholesky factorization per layer serves all columns. Its size is the
+    number of inputs or the batch size, whichever is smaller. The backend is
+    deterministic and independent of the gradient scale. It is the baseline that
+    any QUBO solver should beat.
 
     Args:
-        rho: ridge, relative to the mean diagonal of Q.
+        rho: Float. Ridge, relative to the mean diagonal of Q. Defaults to
+            `0.1`.
     """
 
     name = "ridge"
@@ -88,7 +91,7 @@ class RidgeBackend(GraphBackend):
 
 
 class SignBackend(GraphBackend):
-    """sign(-s): what remains of the QUBO without its couplings."""
+    """Returns sign(-s), the solution of the QUBO without its couplings."""
 
     name = "sign"
     compiled = False

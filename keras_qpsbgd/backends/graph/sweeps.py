@@ -1,16 +1,18 @@
 """Sweeps over the variables of a wide layer, in blocks.
 
-Variable i is set to the sign of t_i = z_i'r, r = v - Z g being the residual
-without i: the better of its two values, given the others. All columns move
-together. The start is g = 0, so the first sweep rounds the variables one after
-the other and later sweeps are 1-opt; the order is random.
+Each update sets variable i to the sign of t_i = z_i'r, where r = v - Z g is the
+residual without i. This is the better of its two values, given the others. All
+columns are updated together, and the order of the variables is random. The
+sweeps start from g = 0, so the first sweep rounds the variables one by one, and
+later sweeps are 1-opt.
 
-Between blocks of 16 variables t and r are matrix products. Within a block the
-variables go one by one, in groups of 4: XLA fuses the steps of a group, and
-computes them again for each of their results, which is why groups are small.
+Between blocks of 16 variables, t and r are computed by matrix products. Within
+a block, the variables are updated one by one, in groups of 4. Groups are small
+because XLA fuses the steps of a group and computes them again for each of their
+results.
 
-With rows the residual itself is kept, and no n x n matrix exists. With
-couplings only, z_i'r = -(Qg + s/2)_i.
+With rows, the residual itself is stored, and no n x n matrix exists. With
+couplings, z_i'r = -(Qg + s/2)_i.
 """
 
 import tensorflow as tf
@@ -22,12 +24,12 @@ GROUP = 4
 
 
 def cyclic_sweeps(problem, seed, sweeps):
-    """States (n, m) after `sweeps` sweeps from zero."""
+    """Returns the states (n, m) after `sweeps` sweeps from zero."""
     n, m = problem.fields.shape
     blocks = -(-n // BLOCK)
     padding = blocks * BLOCK - n
-    # Integers: philox gives compiled and plain graphs the same integers but not
-    # the same floats.
+    # Integers, because philox gives compiled and plain graphs the same integers
+    # but not the same floats.
     random = tf.random.stateless_uniform(
         (n,), seed, minval=None, maxval=None, dtype=tf.int32, alg="philox"
     )
@@ -49,29 +51,32 @@ def cyclic_sweeps(problem, seed, sweeps):
     def body(index, g, state):
         block = index % blocks
         old = g.read(block)
-        t, q = step.open(block, g, state)
+        t, q = step.begin(block, g, state)
         new, change = _round_block(t, q, old)
-        state = step.close(block, change, state)
+        state = step.end(block, change, state)
         return index + 1, g.write(block, new), state
 
-    # A tensor array, since XLA turns its writes into copies of one block, and
-    # those to a tensor into a scatter.
+    # XLA turns writes to a tensor array into copies of one block, but writes to
+    # a tensor into a scatter.
     zeros = tf.TensorArray(
         tf.float32, blocks, element_shape=(BLOCK, m), clear_after_read=False
     ).unstack(tf.zeros((blocks, BLOCK, m)))
     _, g, _ = tf.while_loop(
         lambda index, *_: index < sweeps * blocks, body, (0, zeros, state)
     )
-    return tf.gather(_stacked(g)[:n], tf.argsort(order, stable=True))
+    return tf.gather(_stack_blocks(g)[:n], tf.argsort(order, stable=True))
 
 
 def _round_block(t, q, old):
-    """New values of a block, and their change, one variable after the other.
+    """Updates the variables of a block, one by one.
 
     Args:
-        t: (BLOCK, m), Z'r for the variables of the block.
-        q: (BLOCK, BLOCK), their couplings.
-        old: (BLOCK, m), their values so far.
+        t: Tensor of shape `(BLOCK, m)`. Z'r for the variables of the block.
+        q: Tensor of shape `(BLOCK, BLOCK)`. Their couplings.
+        old: Tensor of shape `(BLOCK, m)`. Their current values.
+
+    Returns:
+        The new values and the changes, both of shape `(BLOCK, m)`.
     """
     new, change = [], None
     for begin in range(0, BLOCK, GROUP):
@@ -91,16 +96,18 @@ def _round_block(t, q, old):
     return tf.concat(new, axis=0), change
 
 
-def _stacked(g):
+def _stack_blocks(g):
     stacked = g.stack()
     return tf.reshape(stacked, (-1, stacked.shape[2]))
 
 
 class _ResidualStep:
-    def __init__(self, z):
-        self.z = tf.transpose(z, (1, 0, 2))  # a block's rows side by side
+    """Block updates that store the residual, for problems with rows."""
 
-    def open(self, block, g, residual):
+    def __init__(self, z):
+        self.z = tf.transpose(z, (1, 0, 2))  # blocks x B x BLOCK
+
+    def begin(self, block, g, residual):
         del g
         z = self.z[block]
         return (
@@ -108,22 +115,25 @@ class _ResidualStep:
             tf.matmul(z, z, transpose_a=True),
         )
 
-    def close(self, block, change, residual):
+    def end(self, block, change, residual):
         return residual - tf.matmul(self.z[block], change)
 
 
 class _FieldStep:
+    """Block updates for problems with couplings."""
+
     def __init__(self, q, fields):
         n, m = fields.shape
         self.q = tf.reshape(q, (-1, BLOCK, n))
         self.half_fields = tf.reshape(fields / 2.0, (-1, BLOCK, m))
 
-    def open(self, block, g, state):
+    def begin(self, block, g, state):
         del state
         q = self.q[block]
         within = tf.slice(q, (0, block * BLOCK), (BLOCK, BLOCK))
-        return -(tf.matmul(q, _stacked(g)) + self.half_fields[block]), within
+        fields = tf.matmul(q, _stack_blocks(g)) + self.half_fields[block]
+        return -fields, within
 
-    def close(self, block, change, state):
+    def end(self, block, change, state):
         del block, change
         return state
