@@ -387,11 +387,11 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
         ),
         (
             {"name": "dwave", "topology": "zephyr", "solver": "x"},
-            "`topology` and `mock` must not.*Received: solver='x'",
+            "`solver` cannot be combined.*Received: solver='x'",
         ),
         (
             {"name": "dwave", "mock": True, "solver": "x"},
-            "`topology` and `mock` must not.*Received: solver='x'",
+            "`solver` cannot be combined.*Received: solver='x'",
         ),
         ({"name": "dwave", "solver": 7}, "`solver`.*Received: solver=7"),
         (
@@ -404,7 +404,7 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
         ),
         (
             {"name": "dwave", "parameters": {"num_reads": 1}},
-            "`parameters`.*arguments of their own.*Received",
+            "`parameters`.*separate arguments.*Received",
         ),
         (
             {"name": "dwave", "num_read": 10},

@@ -1,1 +1,1 @@
-"""D-Wave's annealers and hybrid solver."""
+"""Backends for D-Wave's annealers and hybrid solver."""

@@ -1,4 +1,4 @@
-"""QPU seconds: reserved before a call, charged after it."""
+"""A budget of QPU seconds, reserved before a call and charged after it."""
 
 import threading
 
@@ -8,12 +8,13 @@ from keras_qpsbgd.backends.errors import BudgetExceeded
 class Budget:
     """Keeps the sum of charged seconds below a limit.
 
-    A call reserves what it is estimated to take. A reservation that could
-    exceed the limit, with everything else that is reserved or charged, is
-    refused. So several threads together stay below it, too.
+    Each call reserves its estimated time. A reservation is refused if it could
+    exceed the limit, together with everything else that is reserved or charged.
+    The limit therefore also holds for several threads.
 
     Args:
-        seconds: the limit, or `None`: count only.
+        seconds: Float (optional). The limit. Defaults to `None`, which counts
+            seconds without a limit.
     """
 
     def __init__(self, seconds=None):
@@ -23,18 +24,21 @@ class Budget:
         self._lock = threading.Lock()
 
     def reserve(self, seconds):
+        """Reserves seconds, or raises `BudgetExceeded`."""
         with self._lock:
             committed = self.charged + self._reserved
             if self.seconds is not None and committed + seconds > self.seconds:
                 raise BudgetExceeded(
-                    f"The QPU budget is used up: {committed:.4g} s are spent "
-                    f"or reserved, the next call would take {seconds:.4g} s. "
+                    "The next call could exceed `qpu_budget_seconds`: "
+                    f"{committed:.4g} s are spent or reserved, and the call "
+                    f"would take {seconds:.4g} s. "
                     f"Received: qpu_budget_seconds={self.seconds:g}"
                 )
             self._reserved += seconds
         return seconds
 
     def settle(self, reserved, charged):
+        """Replaces a reservation by the seconds that were charged."""
         with self._lock:
             self._reserved -= reserved
             self.charged += charged

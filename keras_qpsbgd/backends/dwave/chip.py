@@ -1,19 +1,19 @@
-"""What a quantum annealer does to a problem: scale it, and take its time."""
+"""Scaling and timing of problems on a quantum annealer."""
 
 import numpy as np
 
-# Control errors of current chips (sd of h about 0.01 to 0.025, of J about
-# 0.015): smaller values are not what the chip anneals.
+# Control errors of current chips (standard deviation about 0.01 to 0.025 for h,
+# about 0.015 for J). Smaller values are lost in these errors.
 PRECISION = 0.02
 
 
 def scale_factor(bqm, properties):
-    """The factor by which a chip multiplies a problem to use its ranges.
+    """Returns the factor that scales a problem to the full ranges of a chip.
 
     Args:
-        bqm: spin model on the chip's qubits.
-        properties: of the sampler: `h_range`, `extended_j_range` or `j_range`,
-            `per_qubit_coupling_range`.
+        bqm: A spin-valued `dimod.BinaryQuadraticModel` on the chip's qubits.
+        properties: Dictionary. Properties of the sampler: `h_range`,
+            `extended_j_range` or `j_range`, and `per_qubit_coupling_range`.
     """
     linear, (first, second, pairs), _ = bqm.to_numpy_vectors()
     couplings = properties.get("extended_j_range") or properties["j_range"]
@@ -32,20 +32,21 @@ def scale_factor(bqm, properties):
 
 
 def column_scales(qubo, chain_lengths, chain_strength, properties):
-    """Factors that let every column use the ranges of the chip.
+    """Returns factors that scale every column to the full ranges of the chip.
 
-    A chip scales a problem as a whole, so beside a column with a large gradient
-    the fields of the others would drown in control errors.
+    A chip scales a problem as a whole. Next to a column with a large gradient,
+    the fields of the other columns would be smaller than the control errors.
 
     Args:
-        qubo: a `Qubo`.
-        chain_lengths: (n, m), qubits of each variable, over which its field is
-            spread.
-        chain_strength: (m,), coupling within chains, in units of the QUBO.
-        properties: of the sampler.
+        qubo: A `Qubo`.
+        chain_lengths: Array of shape `(n, m)`. Number of qubits of each
+            variable, over which its field is spread.
+        chain_strength: Array of shape `(m,)`. Coupling within chains, in units
+            of the QUBO.
+        properties: Dictionary. Properties of the sampler.
 
     Returns:
-        (m,) factors.
+        An array of shape `(m,)`.
     """
     ranges = properties.get("extended_j_range") or properties["j_range"]
     couplings = 2 * np.array(qubo.couplings, dtype=np.float64)
@@ -60,14 +61,14 @@ def column_scales(qubo, chain_lengths, chain_strength, properties):
 
 
 def _excess(values, bounds):
-    """By what the values must be divided to lie within the bounds."""
+    """Returns the divisor that brings the values within the bounds."""
     low, high = bounds
     least = values.min(initial=0.0) / low if low else 0.0
     return max(least, values.max(initial=0.0) / high if high else 0.0)
 
 
 def parameter_ranges(properties, parameters):
-    """What `num_reads` and `annealing_time` may be, as far as is known."""
+    """Returns the known ranges of `num_reads` and `annealing_time`."""
     fast = "fast_anneal_time_range"
     time = fast if parameters.get("fast_anneal") else "annealing_time_range"
     names = {"num_reads": "num_reads_range", "annealing_time": time}
@@ -75,12 +76,13 @@ def parameter_ranges(properties, parameters):
 
 
 def access_time(sampler, num_qubits, **parameters):
-    """Estimated QPU access time of one call, in seconds.
+    """Estimates the QPU access time of one call, in seconds.
 
     Args:
-        sampler: a `DWaveSampler` or its mock.
-        num_qubits: qubits that the problem occupies.
-        **parameters: of the call: `num_reads`, `annealing_time`, ...
+        sampler: A `DWaveSampler` or `MockQPU`.
+        num_qubits: Integer. Number of qubits that the problem occupies.
+        **parameters: Parameters of the call, such as `num_reads` and
+            `annealing_time`.
     """
     solver = getattr(sampler, "solver", None) or offline_solver(
         sampler.properties
@@ -89,10 +91,10 @@ def access_time(sampler, num_qubits, **parameters):
 
 
 def offline_solver(properties):
-    """Ocean's own cost model, for a chip of which only properties are known.
+    """Returns Ocean's cost model for a chip, given only its properties.
 
-    Without timing data among them it takes those of an Advantage system of
-    2022, the newest that Ocean ships.
+    If the properties contain no timing data, uses those of an Advantage system
+    of 2022, the newest that Ocean ships.
     """
     from dwave.cloud.solver import StructuredSolver
     from dwave.cloud.testing import mocks

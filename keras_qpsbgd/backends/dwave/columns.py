@@ -1,4 +1,4 @@
-"""The columns of a layer on a chip: from a QUBO to qubits and back."""
+"""Maps the columns of a layer from a QUBO to qubits and back."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from keras_qpsbgd.backends.errors import SolverError
 
 
 class OpenChip:
-    """A sampler and what is known of its graph."""
+    """A sampler and the embeddings on its graph."""
 
     def __init__(self, sampler):
         self.sampler = sampler
@@ -16,9 +16,9 @@ class OpenChip:
         self._structures = {}
 
     def structure(self, num_variables, num_columns):
-        """The embedding of as many columns, ready for use.
+        """Returns an `EmbeddedStructure` for this many columns.
 
-        Labels as in `Qubo.to_union_bqm`.
+        Its labels are those of `Qubo.to_union_bqm`.
         """
         from dwave.embedding import EmbeddedStructure
 
@@ -37,13 +37,16 @@ class OpenChip:
 
 
 def embed(qubo, structure, chain_strength, properties):
-    """The columns on their qubits, each scaled to the chip's ranges.
+    """Embeds the columns, each scaled to the full ranges of the chip.
 
     Args:
-        qubo: a `Qubo`.
-        structure: what `OpenChip.structure` returned for it.
-        chain_strength: that of the backend: `None`, a number or a function.
-        properties: of the sampler.
+        qubo: A `Qubo`.
+        structure: Result of `OpenChip.structure` for this `qubo`.
+        chain_strength: `None`, number or function. See `DWaveBackend`.
+        properties: Dictionary. Properties of the sampler.
+
+    Returns:
+        A `dimod.BinaryQuadraticModel` on qubits.
     """
     n, m = qubo.num_variables, qubo.num_columns
     strengths = _chain_strengths(qubo, structure, chain_strength)
@@ -58,15 +61,15 @@ def embed(qubo, structure, chain_strength, properties):
 
 
 def _chain_strengths(qubo, structure, chain_strength):
-    """For each column, in the QUBO's own units."""
+    """Returns the chain strength of each column, in units of the QUBO."""
     from dwave.embedding.chain_strength import uniform_torque_compensation
 
     n, m = qubo.num_variables, qubo.num_columns
     if chain_strength is None:
         if np.any(qubo.couplings - np.diag(np.diag(qubo.couplings))):
-            # The same for all, as their couplings are.
+            # All columns have the same couplings.
             return np.full(m, uniform_torque_compensation(qubo.to_bqm(0)))
-        return np.abs(qubo.fields).max(axis=0)  # no torque without any
+        return np.abs(qubo.fields).max(axis=0)  # no couplings, no torque
     if not callable(chain_strength):
         return np.full(m, float(chain_strength))
     return np.array(
@@ -81,7 +84,7 @@ def _chain_strengths(qubo, structure, chain_strength):
 
 
 def unembed(found, structure):
-    """Spins and broken chains, both (reads, variables), in order of labels."""
+    """Returns spins and broken chains, (reads, variables), in label order."""
     from dwave.embedding.chain_breaks import broken_chains
     from dwave.embedding.chain_breaks import majority_vote
 
@@ -91,23 +94,23 @@ def unembed(found, structure):
     missing = [q for chain in wanted for q in chain if q not in position]
     if missing:
         raise SolverError(
-            f"The answer lacks {len(missing)} of "
-            f"{sum(map(len, wanted))} qubits. Received: "
-            f"{len(found.variables)} qubits"
+            f"The answer must contain all {sum(map(len, wanted))} qubits of "
+            f"the problem. Received: {len(found.variables)} qubits, "
+            f"{len(missing)} missing"
         )
     if not len(record) or not np.isfinite(record.energy).all():
         raise SolverError(
-            "The answer has no finite energies. Received: "
-            f"{np.asarray(record.energy)[:5].tolist()}"
+            "The answer must contain at least one read, and all energies must "
+            f"be finite. Received: {np.asarray(record.energy)[:5].tolist()}"
         )
     chains = [np.array([position[q] for q in chain]) for chain in wanted]
     broken = broken_chains(record.sample, chains)
-    long = [len(chain) > 1 for chain in chains]
-    if any(long) and broken[:, long].all():
+    breakable = [len(chain) > 1 for chain in chains]
+    if any(breakable) and broken[:, breakable].all():
         raise SolverError(
-            "All chains are broken in all reads, so the answer means nothing. "
-            f"Raise `chain_strength`. Received: {len(record)} reads of "
-            f"{sum(long)} chains"
+            "All chains are broken in all reads, so the answer is meaningless. "
+            f"Increase `chain_strength`. Received: {len(record)} reads of "
+            f"{sum(breakable)} chains"
         )
     samples, _ = majority_vote(record.sample, chains)
     return np.asarray(samples), broken

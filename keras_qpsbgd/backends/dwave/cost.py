@@ -1,4 +1,4 @@
-"""What training on a QPU would cost, without one and without a token."""
+"""Estimates the cost of training on a QPU, without a QPU or a token."""
 
 from typing import NamedTuple
 
@@ -7,17 +7,18 @@ from keras_qpsbgd.backends.host import blocks
 
 
 class LayerCost(NamedTuple):
-    """One step of one layer.
+    """Cost of one training step of one layer.
 
     Attributes:
-        num_variables, num_columns: inputs and outputs of the layer.
-        block_size: variables that are annealed together.
-        longest_chain: qubits of the longest chain.
-        copies: columns that are annealed in one call.
-        calls: calls of the QPU per step; the most, where a layer is solved by
-            blocks.
-        seconds: their QPU access time.
-        one_by_one_seconds: what a call for each column would take.
+        num_variables: Integer. Number of inputs of the layer.
+        num_columns: Integer. Number of outputs of the layer.
+        block_size: Integer. Number of variables that are annealed together.
+        longest_chain: Integer. Number of qubits of the longest chain.
+        copies: Integer. Number of columns that are annealed in one call.
+        calls: Integer. Number of QPU calls per step. For a layer that is solved
+            by blocks, the maximum number.
+        seconds: Float. QPU access time of these calls.
+        one_by_one_seconds: Float. QPU access time with one call per column.
     """
 
     num_variables: int
@@ -31,15 +32,18 @@ class LayerCost(NamedTuple):
 
 
 def layer_cost(backend, num_variables, num_columns):
-    """The cost of one step of a layer.
+    """Estimates the cost of one training step of a layer.
 
     Args:
-        backend: a `DWaveBackend`; with `mock=True` nothing leaves the machine.
-        num_variables: inputs of the layer.
-        num_columns: outputs of the layer.
+        backend: A `DWaveBackend`. With `mock=True`, nothing is sent to D-Wave.
+        num_variables: Integer. Number of inputs of the layer.
+        num_columns: Integer. Number of outputs of the layer.
+
+    Returns:
+        A `LayerCost`.
 
     Raises:
-        BackendUnavailable: the layer does not fit.
+        BackendUnavailable: If the layer does not fit on the chip.
     """
     backend.check(num_variables, num_columns)
     block_size = backend.block_size_for(num_variables)

@@ -1,16 +1,16 @@
-"""A picture of the columns of a network's layers on a chip."""
+"""Draws the columns of a network's layers on a chip."""
 
 from keras_qpsbgd.backends.dwave import embedding
 from keras_qpsbgd.backends.host import blocks
 
 
 def draw(backend, layers, path):
-    """Draws the first call of each layer, one colour per column.
+    """Draws the first call of each layer, one color per column.
 
     Args:
-        backend: a `DWaveBackend`.
-        layers: list of `(name, num_variables, num_columns)`.
-        path: of the picture.
+        backend: A `DWaveBackend`.
+        layers: List of tuples `(name, num_variables, num_columns)`.
+        path: String. Path of the image file.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -43,16 +43,16 @@ def _draw_copy(axis, graph, position, copy, index):
     from matplotlib import colormaps
     from matplotlib.collections import LineCollection
 
-    # Steps of the golden ratio give neighbours different colours.
-    colour = colormaps["hsv"]((0.381966 * index) % 1)
+    # Steps of the golden ratio give neighbors different colors.
+    color = colormaps["hsv"]((0.381966 * index) % 1)
     qubits = [qubit for chain in copy.values() for qubit in chain]
     couplers = [
         (position[a], position[b]) for a, b in graph.subgraph(qubits).edges
     ]
-    lines = LineCollection(couplers, colors=[colour], linewidths=0.3, alpha=0.6)
+    lines = LineCollection(couplers, colors=[color], linewidths=0.3, alpha=0.6)
     axis.add_collection(lines)
     points = zip(*(position[qubit] for qubit in qubits))
-    axis.scatter(*points, s=2.5, color=[colour], linewidths=0, zorder=2)
+    axis.scatter(*points, s=2.5, color=[color], linewidths=0, zorder=2)
 
 
 def _layout(graph):

@@ -1,14 +1,14 @@
 """Disjoint complete graphs on one annealer chip.
 
-A column of a layer with n inputs is a complete graph K_n. Many columns go to
-the annealer in one call if the chip holds many copies of K_n that share no
-qubit. Two searches find them:
+A column of a layer with n inputs is a complete graph K_n. One call can anneal
+many columns if the chip holds many copies of K_n that share no qubit. Two
+searches find such copies:
 
-- up to K_10, `_short_copies` puts variables on single qubits and on coupled
-  pairs of qubits. It knows nothing about the lattice and so does not mind dead
-  qubits, and packs more copies than the second.
-- busclique of minorminer finds the copy with the shortest chains in what is
-  left of the chip, again and again.
+- Up to K_10, `_short_copies` maps variables to single qubits and to coupled
+  pairs of qubits. It packs more copies than the second search, and tolerates
+  dead qubits because it assumes nothing about the lattice.
+- busclique from minorminer repeatedly finds the copy with the shortest chains
+  on the remaining qubits.
 """
 
 import hashlib
@@ -19,33 +19,34 @@ import threading
 
 from keras_qpsbgd import disk
 
-# Lattices, and what their size is made of.
+# Lattices and the graph attributes that define their size.
 FAMILIES = {
     "chimera": ("rows", "columns", "tile"),
     "pegasus": ("rows",),
     "zephyr": ("rows", "tile"),
 }
-# Part of every file name; to be raised when the searches change.
+# Part of the key in every file name. Increment it when the searches change.
 VERSION = 1
-# Pairs of qubits hold no larger K_n on Pegasus, and on Zephyr only after a
-# minute.
-LARGEST_SHORT = 10
-# busclique does not come back from smaller searches on Zephyr.
-LEAST_BUSCLIQUE = 9
+# Pairs of qubits hold no larger K_n on Pegasus. On Zephyr they do, but the
+# search takes a minute.
+MAX_SHORT = 10
+# busclique does not return from searches for smaller graphs on Zephyr.
+MIN_BUSCLIQUE = 9
 
 
 class Cliques:
     """Disjoint embeddings of complete graphs on one chip.
 
-    They are kept in memory and on disk. The same chip always gives the same
-    embeddings, however many are asked for and in whatever order. Threads may
-    share one object.
+    The embeddings are cached in memory and on disk. The same chip always gives
+    the same embeddings, independent of the number and order of the requests.
+    Threads may share one object.
 
     Args:
-        graph: the working graph of a Chimera, Pegasus or Zephyr chip, as
-            `DWaveSampler.to_networkx_graph` returns it.
-        directory: where the files are. `None` takes the environment variable
-            `KERAS_QPSBGD_CACHE`, else the cache directory of the user.
+        graph: Graph. The working graph of a Chimera, Pegasus or Zephyr chip, as
+            returned by `DWaveSampler.to_networkx_graph`.
+        directory: String or path (optional). Directory of the files. Defaults
+            to the environment variable `KERAS_QPSBGD_CACHE` if it is set, else
+            to the user's cache directory.
     """
 
     def __init__(self, graph, directory=None):
@@ -68,7 +69,7 @@ class Cliques:
         self._lock = threading.RLock()
 
     def largest(self):
-        """Number of variables of the largest K_n that was found."""
+        """Returns the number of variables of the largest K_n found."""
         with self._lock:
             known = self._known.get("largest") or self._load("largest")
             if known is None:
@@ -78,16 +79,16 @@ class Cliques:
             return len(known[0][0])
 
     def copies(self, n, at_most=None):
-        """Embeddings of K_n that share no qubit, those with short chains first.
+        """Returns embeddings of K_n that share no qubit, shortest chains first.
 
         Args:
-            n: number of variables.
-            at_most: number of embeddings that are enough; `None` for as many
-                as were found on the whole chip. A larger number extends the
-                list.
+            n: Integer. Number of variables.
+            at_most: Integer (optional). Maximum number of embeddings. A larger
+                number extends the list. Defaults to `None`, which returns all
+                that are found on the whole chip.
 
         Returns:
-            List of dictionaries from 0..n-1 to tuples of qubits; empty if the
+            A list of dictionaries from 0..n-1 to tuples of qubits. Empty if the
             chip holds no K_n.
         """
         if n < 1:
@@ -106,9 +107,10 @@ class Cliques:
         return self.directory / f"cliques-{self.chip}-{name}.json"
 
     def _load(self, name):
-        """What `_store` wrote, or `None` if it is missing or wrong."""
+        """Loads what `_store` wrote, or `None` if it is missing or damaged."""
         try:
-            # A wrong position may well make another embedding.
+            # The checksum is needed because damaged positions may still form a
+            # valid embedding.
             content = disk.read_sealed(self._path(name))
             if content is None:
                 return None
@@ -129,7 +131,7 @@ class Cliques:
         return copies, stored.get("complete") is True
 
     def _store(self, name, copies, complete):
-        # Positions instead of labels, which JSON may not know.
+        # Positions, because JSON may not support the labels of the qubits.
         position = {qubit: k for k, qubit in enumerate(self.qubits)}
         rows = [
             [[position[qubit] for qubit in chain] for chain in copy.values()]
@@ -139,22 +141,22 @@ class Cliques:
         try:
             disk.write_sealed(self._path(name), text.encode())
         except OSError:
-            pass  # it is searched again next time
+            pass  # the next process searches again
 
 
 def is_disjoint(embeddings):
-    """Whether no qubit is in two chains."""
+    """Returns whether no qubit is in two chains."""
     qubits = [q for e in embeddings for chain in e.values() for q in chain]
     return len(qubits) == len(set(qubits))
 
 
 def longest_chain(embeddings):
-    """Number of qubits of the longest chain; 0 if there is none."""
+    """Returns the number of qubits of the longest chain, 0 if there is none."""
     return max((len(c) for e in embeddings for c in e.values()), default=0)
 
 
 def validate(embeddings, graph):
-    """Raises `ValueError` unless these are disjoint complete graphs."""
+    """Raises a `ValueError` unless these are disjoint complete graphs."""
     if not is_disjoint(embeddings):
         raise ValueError(
             "`embeddings` must not share qubits. Received: "
@@ -163,40 +165,41 @@ def validate(embeddings, graph):
     for embedding in embeddings:
         owner = {q: i for i, chain in embedding.items() for q in chain}
         for i, chain in embedding.items():
-            met = {owner.get(r) for q in chain for r in graph.adj[q]}
-            met -= {None, i}
-            if len(met) < len(embedding) - 1 or not _connected(chain, graph):
+            coupled = {owner.get(r) for q in chain for r in graph.adj[q]}
+            coupled -= {None, i}
+            complete = len(coupled) >= len(embedding) - 1
+            if not complete or not _is_connected(chain, graph):
                 raise ValueError(
                     "`embeddings` must have connected chains, each coupled to "
                     f"all others. Received: {i}: {chain} in {embedding}"
                 )
 
 
-def _connected(chain, graph):
+def _is_connected(chain, graph):
     reached = set(chain[:1])
-    border = list(reached)
-    while border:
-        fresh = set(chain) & set(graph.adj[border.pop()]) - reached
-        reached |= fresh
-        border.extend(fresh)
+    frontier = list(reached)
+    while frontier:
+        new = set(chain) & set(graph.adj[frontier.pop()]) - reached
+        reached |= new
+        frontier.extend(new)
     return len(reached) == len(chain) > 0
 
 
 def _search(graph, n, copies, at_most):
-    """More copies of K_n, and whether these are all.
+    """Extends the copies of K_n. Returns them and whether they are complete.
 
-    What comes next depends only on the qubits that are left, so that a search
-    can go on from a stored list. The short copies are therefore searched all at
-    once.
+    The next copy depends only on the remaining qubits, so a search can continue
+    from a stored list. For the same reason, the short copies are all searched
+    at once.
     """
     copies = list(copies)
-    if n <= LARGEST_SHORT and not copies:
+    if n <= MAX_SHORT and not copies:
         copies = _short_copies(graph, n)
     left = _without_gaps(graph)
     left.remove_nodes_from(_qubits(copies))
     while at_most is None or len(copies) < at_most:
         copy = _busclique(left, n)
-        # A second call costs less than chains that break.
+        # A second call costs less than broken chains.
         bound = 2 * longest_chain(copies[:1])
         if not copy or copies and longest_chain([copy]) > bound:
             return copies, True
@@ -210,11 +213,11 @@ def _qubits(copies):
 
 
 def _busclique(graph, n):
-    """The K_n with the shortest chains, or `None`."""
+    """Returns the K_n with the shortest chains, or `None`."""
     from minorminer.busclique import find_clique_embedding
 
-    size = max(n, LEAST_BUSCLIQUE)
-    # Its own cache would keep a file for every rest of the chip.
+    size = max(n, MIN_BUSCLIQUE)
+    # Its own cache would store a file for every set of remaining qubits.
     found = find_clique_embedding(size, graph, use_cache=False, seed=0)
     if len(found) < size:
         return None
@@ -223,7 +226,7 @@ def _busclique(graph, n):
 
 
 def lattices():
-    """Ocean's module of chip graphs, which newer releases call otherwise."""
+    """Returns Ocean's module of chip graphs, which newer releases renamed."""
     try:
         import dwave.graphs as module
     except ImportError:
@@ -232,9 +235,9 @@ def lattices():
 
 
 def _without_gaps(graph):
-    """The chip without qubits that lack a coupler to another one.
+    """Removes qubits until no coupler between the others is missing.
 
-    busclique tries exponentially many ways around missing couplers: with sixty
+    busclique tries exponentially many ways around missing couplers. With sixty
     of them on a Pegasus chip, single calls take many seconds.
     """
     family = graph.graph["family"]
@@ -252,11 +255,11 @@ def _without_gaps(graph):
 
 
 def _largest_copy(graph):
-    """The largest K_n, by bisection."""
+    """Finds the largest K_n by bisection."""
     regular = _without_gaps(graph)
-    best, low, high = None, LARGEST_SHORT, len(graph) + 1
+    best, low, high = None, MAX_SHORT, len(graph) + 1
     while high - low > 1:
-        # Chips hold a K_n of about 200; do not start in the thousands.
+        # Chips hold a K_n of about 200, so do not start in the thousands.
         n = min(low + 64, (low + high) // 2)
         copy = _busclique(regular, n)
         if copy:
@@ -270,15 +273,15 @@ def _largest_copy(graph):
 
 
 def _short_copies(graph, n):
-    """Copies of K_n whose chains are single qubits or coupled pairs.
+    """Finds copies of K_n whose chains are single qubits or coupled pairs.
 
-    A few qubits that are all coupled are the core; pairs that reach all of the
-    core and each other make up the rest. Starting from the qubit with the
-    fewest free neighbours leaves few qubits that no copy can use.
+    A copy consists of a core of a few mutually coupled qubits and of pairs that
+    are coupled to the whole core and to each other. Starting from the qubit
+    with the fewest free neighbors leaves few qubits that no copy can use.
     """
     free = {q: set(graph.adj[q]) for q in graph}
     copies = []
-    # No lattice has five qubits that are all coupled.
+    # No lattice has five mutually coupled qubits.
     for size in range(min(n, 4), min(n, 2) - 1, -1):
         starts = set(free)
         queue = sorted((len(free[q]), q) for q in starts)
@@ -301,7 +304,10 @@ def _short_copies(graph, n):
 
 
 def _cores(free, start, size):
-    """All sets of `size` coupled qubits with `start`, tight ones first."""
+    """Yields all sets of `size` mutually coupled qubits with `start`.
+
+    Qubits with few free neighbors come first.
+    """
 
     def grow(core, common):
         if len(core) == size:
@@ -311,13 +317,14 @@ def _cores(free, start, size):
             rest = [r for r in common[k + 1 :] if r in free[q]]
             yield from grow([*core, q], rest)
 
-    return grow([start], _tight_first(free, free[start]))
+    return grow([start], _by_free_neighbors(free, free[start]))
 
 
 def _extend(free, core, n):
-    """The core and pairs around it as the chains of K_n, or `None`."""
+    """Extends the core by pairs to the chains of K_n, or returns `None`."""
     chains = [(q,) for q in core]
-    near = _tight_first(free, set().union(*(free[q] for q in core)) - {*core})
+    near = set().union(*(free[q] for q in core)) - {*core}
+    near = _by_free_neighbors(free, near)
     reach = {q: free[q].intersection(core) for q in near}
     for p in near:
         if len(chains) == n:
@@ -334,5 +341,6 @@ def _extend(free, core, n):
     return chains if len(chains) == n else None
 
 
-def _tight_first(free, qubits):
+def _by_free_neighbors(free, qubits):
+    """Sorts qubits by their number of free neighbors."""
     return sorted(qubits, key=lambda q: (len(free[q]), q))

@@ -1,4 +1,4 @@
-"""A layer's columns in one call of Leap's hybrid solver."""
+"""Solves all columns of a layer in one call of Leap's hybrid solver."""
 
 from typing import Any
 
@@ -13,21 +13,31 @@ from keras_qpsbgd.qubo import Qubo
 
 
 class LeapHybridBackend(Backend):
-    """D-Wave's hybrid solver for binary quadratic models.
+    """Solves with D-Wave's hybrid solver for binary quadratic models.
 
     Each call takes at least three seconds, so all columns of a layer are sent
-    as one problem, or as few as the solver's limits allow.
+    as one problem, or as few problems as the solver's limits allow.
 
-    Access is configured in D-Wave's own ways, see `DWaveBackend`.
+    Access is configured with D-Wave's own tools, see `DWaveBackend`.
 
     Args:
-        solver: name of the solver, or a dictionary of features.
-        time_limit: seconds per call; `None` is the least that the solver
-            accepts for the size of the problem.
-        profile: section of D-Wave's configuration file.
-        region: of Leap.
-        sampler: a `LeapHybridSampler` that is open already. Not saved.
-        **options: arguments of `Backend`.
+        solver: String or dictionary (optional). Name of the solver, or its
+            features. Defaults to `None`, which uses D-Wave's configuration.
+        time_limit: Float (optional). Seconds per call. Defaults to `None`, the
+            minimum that the solver accepts for the size of the problem.
+        profile: String (optional). Section of D-Wave's configuration file.
+            Defaults to `None`, which uses D-Wave's configuration.
+        region: String (optional). Region of Leap. Defaults to `None`, which
+            uses D-Wave's configuration.
+        sampler: An open `LeapHybridSampler` (optional). It is not saved.
+            Defaults to `None`, which connects to Leap.
+        **options: Arguments of `Backend`.
+
+    Example:
+
+    ```python
+    optimizer = kq.QPSBGD(backend={"name": "leap_hybrid", "time_limit": 5})
+    ```
     """
 
     name = "leap_hybrid"
@@ -55,12 +65,12 @@ class LeapHybridBackend(Backend):
         return ocean.token_missing()
 
     def check(self, num_variables: int, num_columns: int) -> None:
-        """Connects, before training."""
+        """Checks the layer and connects to Leap, before training."""
         super().check(num_variables, num_columns)
         self.open()
 
     def open(self) -> Any:
-        """The sampler, opened when first needed."""
+        """Returns the sampler, which is opened on first use."""
         with self._lock:
             if self._handle is None:
                 self._handle = self.sampler or ocean.connect(
@@ -95,9 +105,9 @@ class LeapHybridBackend(Backend):
         )
         samples = ordered_samples(found, list(range(n * m)), self.open())
         samples = samples.reshape(-1, m, n)
-        told = ("qpu_access_time", "run_time", "charge_time")
-        known = found.info or {}
-        info = {k: known[k] for k in told if k in known}
+        names = ("qpu_access_time", "run_time", "charge_time")
+        reported = found.info or {}
+        info = {k: reported[k] for k in names if k in reported}
         info.update(calls=1, reads=len(samples))
         return samples.swapaxes(1, 2), info
 

@@ -1,4 +1,4 @@
-"""A QPU without the chip."""
+"""A mock QPU that replaces the chip by simulated annealing."""
 
 import zlib
 
@@ -14,18 +14,20 @@ SHAPES = {"pegasus": [16], "zephyr": [12, 4]}
 
 
 class MockQPU(MockDWaveSampler):
-    """dwave-system's mock sampler with the ranges and times of a QPU.
+    """Mock sampler of dwave-system with the ranges and times of a QPU.
 
-    Structure, parameters and answers are those of a `DWaveSampler`; in place of
-    the chip there is simulated annealing. Problems are scaled to the ranges of
-    the chip, or refused if they exceed them with `auto_scale=False`; times come
-    from Ocean's cost model. The same problem gets the same answer.
+    Structure, parameters and answers are those of a `DWaveSampler`. Simulated
+    annealing replaces the chip. Problems are scaled to the ranges of the chip.
+    With `auto_scale=False`, problems that exceed the ranges are refused. Times
+    come from Ocean's cost model. The same problem always gets the same answer.
 
     Args:
-        topology: `"pegasus"` or `"zephyr"`.
-        shape: of the topology; P16 and Z12 by default.
-        dead_qubits: qubits that do not work.
-        num_sweeps: of the simulated annealing, per read.
+        topology: String. `"pegasus"` or `"zephyr"`. Defaults to `"pegasus"`.
+        shape: List of integers (optional). Shape of the topology. Defaults to
+            P16 for Pegasus and to Z12 for Zephyr.
+        dead_qubits: Sequence of qubits that do not work. Defaults to `()`.
+        num_sweeps: Integer. Number of sweeps of the simulated annealing per
+            read. Defaults to `100`.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class MockQPU(MockDWaveSampler):
             raise SolverFailureError("Problem run duration out of range")
 
     def _timing(self, num_qubits, parameters):
-        """In microseconds, as a QPU tells it."""
+        """Returns the times in microseconds, in the format of a QPU."""
         access = 1e6 * chip.access_time(self, num_qubits, **parameters)
         none = {**parameters, "num_reads": 0}
         programming = 1e6 * chip.access_time(self, num_qubits, **none)
@@ -86,7 +88,7 @@ class MockQPU(MockDWaveSampler):
 
 
 class _Annealer(dimod.Sampler):
-    """Takes the place of the chip."""
+    """Simulated annealing in place of the chip."""
 
     properties: dict = {}
     parameters: dict = {"num_reads": []}
@@ -95,19 +97,19 @@ class _Annealer(dimod.Sampler):
         self.num_sweeps = num_sweeps
 
     def sample(self, bqm, num_reads=1, **ignored):
-        del ignored  # what only a chip knows, such as the annealing time
+        del ignored  # only a chip uses them, such as the annealing time
         return SimulatedAnnealingSampler().sample(
             bqm,
             num_reads=num_reads,
             num_sweeps=self.num_sweeps,
-            # On the chip's scale every problem is annealed alike.
+            # Fixed, since all problems are scaled to the ranges of the chip.
             beta_range=(0.1, 10.0),
             seed=_fingerprint(bqm),
         )
 
 
 def _fingerprint(bqm):
-    """A seed from the problem."""
+    """Computes a seed from the problem."""
     linear, (first, second, pairs), _ = bqm.to_numpy_vectors()
     arrays = (linear, first, second, pairs)
     data = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)

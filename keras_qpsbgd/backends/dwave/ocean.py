@@ -1,4 +1,4 @@
-"""Remote calls of D-Wave Ocean: never for ever, and with errors of our own."""
+"""Remote calls to D-Wave, with a time-out and with this package's errors."""
 
 import os
 import threading
@@ -14,12 +14,12 @@ from keras_qpsbgd.backends.errors import in_short
 CONFIGURE = "Configure access with `dwave setup --auth` or DWAVE_API_TOKEN"
 
 
-def within(seconds, function):
-    """`function()`, or a `TransientError` if it takes longer.
+def call_with_timeout(seconds, function):
+    """Returns `function()`, or raises a `TransientError` if it takes longer.
 
-    Ocean has time-outs for single requests, but retries them, and some waits
-    have none. A thread that does not come back is left behind: it ends with the
-    process. The call it made may still be answered, and billed.
+    Ocean has time-outs for single requests but retries them, and some waits
+    have no time-out. A thread that does not return is abandoned and ends with
+    the process. Its call may still be answered and billed.
     """
     answer = {}
 
@@ -33,7 +33,9 @@ def within(seconds, function):
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
-        raise TransientError(f"No answer in {seconds:g} s (`timeout_seconds`)")
+        raise TransientError(
+            f"No answer within {seconds:g} s (`timeout_seconds`)"
+        )
     if "error" in answer:
         raise answer["error"]
     return answer["value"]
@@ -43,21 +45,24 @@ def connect(kind, seconds, **config):
     """Opens a `DWaveSampler` or `LeapHybridSampler`.
 
     Args:
-        kind: name of the class in `dwave.system`.
-        seconds: time-out of the connection, of each request, and of waiting
-            for an answer.
-        **config: arguments of the sampler; `None` leaves the choice to the
+        kind: String. Name of the class in `dwave.system`.
+        seconds: Float. Time-out of the connection, of each request and of the
+            wait for an answer.
+        **config: Arguments of the sampler. `None` leaves the choice to the
             user's configuration.
 
     Raises:
-        BackendUnavailable: with what to do.
+        BackendUnavailable: If the connection fails. The message states how to
+            configure access.
     """
     import dwave.system
 
     config.update(request_timeout=seconds, polling_timeout=seconds)
     given = {k: v for k, v in config.items() if v is not None}
     try:
-        return within(seconds, lambda: getattr(dwave.system, kind)(**given))
+        return call_with_timeout(
+            seconds, lambda: getattr(dwave.system, kind)(**given)
+        )
     except Exception as error:
         known = translate(error)
         if isinstance(known, BackendUnavailable):
@@ -69,7 +74,7 @@ def connect(kind, seconds, **config):
 
 
 def sample(sampler, problem, seconds, **parameters):
-    """The resolved answer to a problem, or an error of ours."""
+    """Returns the resolved answer to a problem, or raises our own errors."""
 
     def call():
         found = sampler.sample(problem, **parameters)
@@ -78,7 +83,7 @@ def sample(sampler, problem, seconds, **parameters):
         return found
 
     try:
-        return within(seconds, call)
+        return call_with_timeout(seconds, call)
     except Exception as error:
         raise_ours(error)
 
@@ -93,18 +98,18 @@ def check_sample_set(found, sampler):
 
 
 def raise_ours(error):
-    """Raises what `translate` makes of an error, and tells where from."""
+    """Raises the translated error, chained to the original one."""
     known = translate(error)
     raise known from (None if known is error else error)
 
 
 def translate(error):
-    """The error of ours that says what can be done about one of Ocean's.
+    """Translates an error of Ocean into one of this package.
 
-    | ours | what |
+    | Result | Cause |
     |---|---|
-    | `BackendUnavailable` | 401, 403, 404, configuration: will not pass |
-    | `TransientError` | time-outs, 429, 5xx, lost connections: may pass |
+    | `BackendUnavailable` | 401, 403, 404, configuration (permanent) |
+    | `TransientError` | time-outs, 429, 5xx, lost connections (temporary) |
     | `SolverError` | all others |
     """
     import requests
@@ -114,8 +119,8 @@ def translate(error):
 
     if isinstance(error, (SolverError, BackendUnavailable)):
         return error
-    text = f"{type(error).__name__}: {_without_token(str(error))}"
-    # Submissions raise one type for all, with the HTTP status as its code.
+    text = f"{type(error).__name__}: {_mask_token(str(error))}"
+    # Submissions raise one type for all errors, with the HTTP status as code.
     code = getattr(error, "error_code", None) or 0
     refused = (
         api.ResourceAuthenticationError,
@@ -125,14 +130,16 @@ def translate(error):
         ConfigFileError,
     )
     if isinstance(error, refused) or code in (401, 403, 404):
-        known = BackendUnavailable(f"D-Wave Leap refuses: {text}. {CONFIGURE}")
+        known = BackendUnavailable(
+            f"D-Wave Leap refused the request: {text}. {CONFIGURE}"
+        )
         known.info = NOT_RUN
         return known
     if isinstance(error, api.ResourceLimitsExceededError) or code == 429:
         known = TransientError(f"Too many requests: {text}")
         known.info = NOT_RUN
         return known
-    passing = (
+    transient = (
         api.InternalServerError,
         api.RequestTimeout,
         api.ResourceBadResponseError,
@@ -145,23 +152,23 @@ def translate(error):
         ConnectionError,
         TimeoutError,
     )
-    passes = isinstance(error, passing) or code >= 500
-    return (TransientError if passes else SolverError)(text)
+    is_transient = isinstance(error, transient) or code >= 500
+    return (TransientError if is_transient else SolverError)(text)
 
 
 def token_missing():
-    """What the user has yet to configure, as text; empty if nothing."""
+    """Describes the missing configuration, "" if there is a token."""
     from dwave.cloud.config import load_config
 
     try:
         configured = bool(load_config().get("token"))
     except Exception as error:
-        return f"D-Wave's configuration cannot be read ({type(error).__name__})"
-    return "" if configured else f"no token. {CONFIGURE}."
+        return f"cannot read D-Wave's configuration ({type(error).__name__})."
+    return "" if configured else f"no API token. {CONFIGURE}."
 
 
-def _without_token(text):
-    """Ocean's messages hold no token; if one ever does, it stays here."""
+def _mask_token(text):
+    """Masks the token, in case a message of Ocean ever contains it."""
     from dwave.cloud.config import load_config
     from dwave.cloud.config.exceptions import ConfigFileError
 
@@ -169,7 +176,7 @@ def _without_token(text):
     try:
         tokens.add(load_config().get("token"))
     except (ConfigFileError, ValueError):
-        pass  # a file that cannot be read has told Ocean no token either
+        pass  # Ocean has no token from a file that cannot be read
     for token in filter(None, tokens):
         text = text.replace(token, "***")
     return text

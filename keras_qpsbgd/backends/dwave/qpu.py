@@ -1,4 +1,4 @@
-"""A layer's columns on a D-Wave quantum annealer, side by side."""
+"""Solves the columns of a layer side by side on a D-Wave quantum annealer."""
 
 import warnings
 from typing import Any
@@ -21,53 +21,65 @@ BLOCK_SIZE = 64
 
 
 class DWaveBackend(Backend):
-    r"""The QPU, through dwave-system.
+    r"""Solves on a QPU, through dwave-system.
 
-    The couplings of a layer are a complete graph on its inputs, the same for
-    all columns. So the embedding of $K_n$ is found once per number of inputs,
-    kept for the run and on disk, and laid on the chip as many times as there
-    are columns, or as fit: all columns are annealed in one call, each on its
-    own qubits. Columns that find no place are left to a further call. A layer
-    that is wider than the largest clique is solved by blocks.
+    The couplings of a layer form a complete graph on its inputs, the same for
+    all columns. The embeddings of $K_n$ are therefore searched once per number
+    of inputs and cached in memory and on disk. All columns are annealed in one
+    call, each on its own qubits. Columns that do not fit on the chip are
+    annealed in further calls. A layer that is wider than the largest clique is
+    solved by blocks.
 
-    The best read of each column is taken. `Solution.info` has
+    The backend takes the best read of each column. `Solution.info` has
     `qpu_access_time` (microseconds), `chain_break_fraction` (per column),
     `reads` and `energies`.
 
-    Access is configured in D-Wave's own ways (`dwave setup --auth`, or the
-    environment variable `DWAVE_API_TOKEN`); there is no argument for a token.
+    Configure access with D-Wave's own tools: `dwave setup --auth`, or the
+    environment variable `DWAVE_API_TOKEN`. There is no argument for a token.
 
     Args:
-        solver: name of the solver, or a dictionary of features; `None` takes
-            what D-Wave's configuration says, else the largest QPU.
-        topology: `"pegasus"` or `"zephyr"`, to choose a solver by it.
-        num_reads: anneals per call.
-        annealing_time: microseconds per anneal; `None` is the solver's default.
-        chain_strength: coupling that holds the qubits of a variable together,
-            in units of the QUBO: a number, or a function of model and embedding
-            of a column that returns one (such a function is not saved). `None`
-            is dwave-system's `uniform_torque_compensation`.
-        parameters: dictionary of further parameters of the solver.
-        qpu_budget_seconds: no call is made that, by Ocean's estimate, could
-            bring the QPU access time of this backend above it; `on_failure`
-            decides what happens then.
-            Calls that failed without a report count with their estimate. The
-            count starts anew when a saved optimizer is loaded.
-        profile: section of D-Wave's configuration file.
-        region: of Leap.
-        mock: True replaces the chip by simulated annealing, see
-            `mock_qpu.py`; all else, embeddings, times and ranges, stays.
-        sampler: a `DWaveSampler` that is open already, or one like it. Not
-            saved; workers of an executor get a copy, if it can be pickled.
-        **options: arguments of `Backend`.
+        solver: String or dictionary (optional). Name of the solver, or its
+            features. Defaults to `None`, which uses D-Wave's configuration, or
+            the largest QPU if that names no solver.
+        topology: String (optional). Chooses a solver by its topology,
+            `"pegasus"` or `"zephyr"`. Defaults to `None`.
+        num_reads: Integer. Number of anneals per call. Defaults to `100`.
+        annealing_time: Float (optional). Microseconds per anneal. Defaults to
+            `None`, the solver's default.
+        chain_strength: Float or function (optional). Coupling that holds the
+            qubits of a variable together, in units of the QUBO. A function
+            receives the model and the embedding of a column and returns a
+            float; it cannot be saved. Defaults to `None`, which uses
+            `uniform_torque_compensation` from dwave-system.
+        parameters: Dictionary (optional). Further parameters of the solver.
+            Defaults to `None`.
+        qpu_budget_seconds: Float (optional). Maximum QPU access time of this
+            backend. A call that could exceed it, by Ocean's estimate, is not
+            made, and `on_failure` decides what happens instead. Failed calls
+            that report no time count with their estimate. The count restarts
+            at zero when a saved optimizer is loaded. Defaults to `None`, no
+            limit.
+        profile: String (optional). Section of D-Wave's configuration file.
+            Defaults to `None`, which uses D-Wave's configuration.
+        region: String (optional). Region of Leap. Defaults to `None`, which
+            uses D-Wave's configuration.
+        mock: Boolean. If `True`, simulated annealing replaces the chip, see
+            `mock.py`. Embeddings, times and ranges stay the same. Defaults to
+            `False`.
+        sampler: An open `DWaveSampler`, or a compatible sampler (optional). It
+            is not saved. The workers of an executor receive a copy if it can be
+            pickled. Defaults to `None`, which connects to Leap.
+        **options: Arguments of `Backend`.
 
     Example:
 
-    >>> optimizer = kq.QPSBGD(
-    ...     0.02,
-    ...     backend={"name": "dwave", "qpu_budget_seconds": 30},
-    ...     on_failure="native",
-    ... )
+    ```python
+    optimizer = kq.QPSBGD(
+        0.02,
+        backend={"name": "dwave", "qpu_budget_seconds": 30},
+        on_failure="native",
+    )
+    ```
     """
 
     name = "dwave"
@@ -95,13 +107,13 @@ class DWaveBackend(Backend):
             )
         if not isinstance(solver, (str, dict, type(None))):
             raise ValueError(
-                "`solver` must be a name, a dictionary of features or None. "
+                "`solver` must be a string, a dictionary of features or None. "
                 f"Received: solver={solver!r}"
             )
         if solver is not None and (topology is not None or mock):
             raise ValueError(
-                "`solver` chooses a QPU, so that `topology` and `mock` must "
-                f"not. Received: solver={solver!r}, topology={topology!r}, "
+                "`solver` cannot be combined with `topology` or `mock`. "
+                f"Received: solver={solver!r}, topology={topology!r}, "
                 f"mock={mock!r}"
             )
         refuse_secrets({"solver": solver, "parameters": parameters})
@@ -110,7 +122,7 @@ class DWaveBackend(Backend):
         ):
             raise ValueError(
                 "`parameters` must be a dictionary without `num_reads` and "
-                "`annealing_time`, which are arguments of their own. Received: "
+                "`annealing_time`, which are separate arguments. Received: "
                 f"parameters={parameters!r}"
             )
         if not callable(chain_strength):
@@ -136,15 +148,15 @@ class DWaveBackend(Backend):
         self.budget = Budget(qpu_budget_seconds)
         self._warned = False
 
-    # Set-up
+    # Setup
 
     @classmethod
     def configuration_missing(cls) -> str | None:
         missing = ocean.token_missing()
-        return missing and f"{missing} With `mock=True` it needs none."
+        return missing and f"{missing} `mock=True` needs no token."
 
     def check(self, num_variables: int, num_columns: int) -> None:
-        """Connects, and embeds what the layer needs, before training."""
+        """Connects, checks the parameters and embeds the layer."""
         super().check(num_variables, num_columns)
         self._check_parameters()
         block_size = self.block_size_for(num_variables)
@@ -160,7 +172,7 @@ class DWaveBackend(Backend):
         unknown = sorted(set(self.parameters) - set(sampler.parameters))
         if unknown:
             raise BackendUnavailable(
-                "This solver has no such `parameters`; it has "
+                "`parameters` must be parameters of this solver: "
                 f"{sorted(sampler.parameters)}. Received: {unknown}"
             )
         properties = sampler.properties
@@ -177,21 +189,21 @@ class DWaveBackend(Backend):
         limits = self.open().sampler.properties.get(
             "problem_run_duration_range"
         )
-        try:  # without the time of programming, which does not count
+        try:  # without the programming time, which does not count
             seconds = self.estimate(num_variables, num_columns)
             seconds -= self.estimate(num_variables, num_columns, num_reads=0)
         except BackendUnavailable:
             return
         if limits and seconds > 1e-6 * limits[1]:
             raise BackendUnavailable(
-                f"A call would take {seconds:.3g} s, this solver allows "
-                f"{1e-6 * limits[1]:g} s. Lower `num_reads` or "
+                f"A call would take {seconds:.3g} s, but this solver allows "
+                f"at most {1e-6 * limits[1]:g} s. Lower `num_reads` or "
                 f"`annealing_time`. Received: num_reads={self.num_reads}, "
                 f"annealing_time={self.annealing_time}"
             )
 
     def open(self) -> Any:
-        """The sampler and its embeddings, opened when first needed."""
+        """Returns the sampler and its embeddings, opened on first use."""
         with self._lock:
             if self._handle is None:
                 self._handle = columns.OpenChip(self.sampler or self._connect())
@@ -217,7 +229,7 @@ class DWaveBackend(Backend):
         )
 
     def copies(self, num_variables: int, num_columns: int) -> Any:
-        """Embeddings for a call: at most one for each column."""
+        """Returns the embeddings for a call, at most one per column."""
         return self.open().cliques.copies(num_variables, num_columns)
 
     def block_size_for(self, num_variables: int) -> int:
@@ -236,17 +248,23 @@ class DWaveBackend(Backend):
         copies = len(self.copies(num_variables, num_columns))
         if not copies:
             raise BackendUnavailable(
-                f"The chip holds no complete graph of {num_variables} "
-                "variables. Give `dwave` a smaller `block_size`. Received: "
+                f"The chip cannot hold a complete graph of {num_variables} "
+                "variables. Use a smaller `block_size`. Received: "
                 f"block_size={self.block_size}"
             )
-        number = -(-num_columns // copies)
-        return -(-num_columns // number)  # calls of about equal size
+        num_calls = -(-num_columns // copies)
+        return -(-num_columns // num_calls)  # calls of about equal size
 
     def estimate(
         self, num_variables: int, num_columns: int, **parameters: Any
     ) -> float:
-        """Estimated QPU seconds of one call."""
+        """Estimates the QPU seconds of one call.
+
+        Args:
+            num_variables: Integer. Number of variables of a column.
+            num_columns: Integer. Number of columns in the call.
+            **parameters: Parameters that replace those of the backend.
+        """
         copies = self.copies(num_variables, num_columns)
         qubits = sum(len(chain) for copy in copies for chain in copy.values())
         parameters = {**self._call_parameters(), **parameters}
@@ -254,8 +272,8 @@ class DWaveBackend(Backend):
             return chip.access_time(self.open().sampler, qubits, **parameters)
         except (KeyError, ValueError) as error:
             raise BackendUnavailable(
-                "Ocean has no cost model for this solver, so that there can be "
-                "no budget. Received: "
+                "Ocean has no cost model for this solver, so QPU time can be "
+                "neither estimated nor limited. Received: "
                 f"qpu_budget_seconds={self.qpu_budget_seconds} ({error})"
             ) from error
 
@@ -292,20 +310,20 @@ class DWaveBackend(Backend):
             **self._call_parameters(),
         )
         timing = (found.info or {}).get("timing") or {}
-        paid = {}
+        charged = {}
         if "qpu_access_time" in timing:
-            paid["qpu_access_time"] = float(timing["qpu_access_time"])
+            charged["qpu_access_time"] = float(timing["qpu_access_time"])
         try:
             samples, broken = columns.unembed(found, structure)
         except SolverError as error:
-            error.info = paid
+            error.info = charged
             raise
         shape = (len(samples), qubo.num_columns, qubo.num_variables)
         info = {
             "calls": 1,
             "reads": int(found.record.num_occurrences.sum()),
             "chain_break_fraction": broken.reshape(shape).mean(axis=(0, 2)),
-            **paid,
+            **charged,
         }
         return samples.reshape(shape).swapaxes(1, 2), info
 
@@ -313,9 +331,9 @@ class DWaveBackend(Backend):
         parameters = {"num_reads": self.num_reads, **self.parameters}
         if self.annealing_time is not None:
             parameters["annealing_time"] = self.annealing_time
-        # Every read as it came, under a name to find in Leap's list of calls.
-        wanted = {"answer_mode": "raw", "label": "keras_qpsbgd"}
-        for name, value in wanted.items():
+        # Return every read, and show a label in Leap's list of problems.
+        defaults = {"answer_mode": "raw", "label": "keras_qpsbgd"}
+        for name, value in defaults.items():
             if name in self.open().sampler.parameters:
                 parameters.setdefault(name, value)
         return parameters
@@ -333,8 +351,8 @@ class DWaveBackend(Backend):
             warnings.warn(
                 f"{100 * share:.0f} % of the fields are below the precision of "
                 f"the chip ({chip.PRECISION} after scaling), so the gradient "
-                "hardly steers its answers. A larger `kappa`, another "
-                "`gradient_scale` or a lower `chain_strength` helps.",
+                "has little effect on its answers. Use a larger `kappa`, "
+                "another `gradient_scale` or a lower `chain_strength`.",
                 stacklevel=2,
             )
 
@@ -361,15 +379,15 @@ class DWaveBackend(Backend):
         }
         if callable(self.chain_strength):
             raise ValueError(
-                "A function as `chain_strength` cannot be saved with the "
-                "optimizer; a number can. Received: "
+                "`chain_strength` must be a number or None to be saved with "
+                "the optimizer. Received: "
                 f"chain_strength={self.chain_strength!r}"
             )
         given = {k: v for k, v in config.items() if v is not None}
         return {**super().get_config(), **given}
 
     def __getstate__(self):
-        # Copies in workers count nothing: a call is paid for where it starts.
+        # Calls are counted where they start, so copies in workers do not count.
         state = super().__getstate__()
         del state["budget"]
         return state

@@ -209,7 +209,7 @@ def test_solver_without_a_cost_model(spy):
     backend.check(4, 2)
     backend.solve(qubo(4, m=2))
     assert backend.budget.charged == pytest.approx(1e-3)
-    with pytest.raises(kq.backends.BackendUnavailable, match="no budget"):
+    with pytest.raises(kq.backends.BackendUnavailable, match="no cost model"):
         offline.qpu(spy, qpu_budget_seconds=1.0).check(4, 2)
 
 
@@ -487,7 +487,7 @@ def test_saved_and_loaded(tmp_path):
         ),
         (
             {"num_reads": 9000, "annealing_time": 1999.0},
-            "s, this solver allows 10 s.*Received: num_reads=9000",
+            "s, but this solver allows at most 10 s.*Received: num_reads=9000",
         ),
     ],
 )
