@@ -1,3 +1,5 @@
+"""Disjoint embeddings: number, validity, and the cache on disk."""
+
 import ast
 import json
 import pathlib
@@ -23,7 +25,7 @@ def directory(tmp_path, monkeypatch):
 
 
 def chip(family, size, qubits=0, couplers=0, **labels):
-    """A lattice without some random qubits and couplers."""
+    """Returns a lattice without some random qubits and couplers."""
     graph = getattr(lattices, f"{family}_graph")(size, **labels)
     rng = random.Random(0)
     graph.remove_nodes_from(rng.sample(sorted(graph), qubits))
@@ -32,17 +34,17 @@ def chip(family, size, qubits=0, couplers=0, **labels):
 
 
 def check(copies, n, graph):
-    """Independent of `validate`, and slower."""
+    """Checks copies independently of `validate`, but more slowly."""
     used = [q for copy in copies for chain in copy.values() for q in chain]
     assert len(used) == len(set(used))
     for copy in copies:
         assert list(copy) == list(range(n))
         for i, chain in copy.items():
             assert isinstance(chain, tuple)
-            joined = {chain[0]}
+            reached = {chain[0]}
             for _ in chain:
-                joined |= {q for q in chain if joined & set(graph[q])}
-            assert joined == set(chain)
+                reached |= {q for q in chain if reached & set(graph[q])}
+            assert reached == set(chain)
             for j in range(i):
                 assert any(graph.has_edge(p, q) for p in chain for q in copy[j])
 
@@ -81,7 +83,7 @@ def test_number_of_copies(family, size, qubits, couplers, n, least, longest):
     assert first == min(embedding.longest_chain([copy]) for copy in copies)
 
 
-# busclique alone does not come back for 5..8.
+# On its own, busclique does not return for n from 5 to 8.
 @pytest.mark.parametrize(
     "couplers, n",
     [(0, 5), (0, 8), *((60, n) for n in (2, 3, 4, 5, 6, 7, 8, 9, 12))],
@@ -95,8 +97,8 @@ def test_small_zephyr(couplers, n):
 
 @pytest.mark.parametrize("coordinates", [False, True])
 @pytest.mark.parametrize("family", ["chimera", "pegasus", "zephyr"])
-def test_busclique_sees_no_missing_couplers(family, coordinates):
-    # It takes minutes to get around those of a large chip.
+def test_graph_for_busclique_has_no_missing_couplers(family, coordinates):
+    # busclique takes minutes to work around those of a large chip.
     whole = chip(family, 3, coordinates=coordinates)
     graph = chip(family, 3, 5, 10, coordinates=coordinates)
     regular = embedding._without_gaps(graph)
@@ -135,7 +137,7 @@ def test_copies_are_a_prefix(n, tmp_path):
     for count in (0, 1, 3, len(everything) + 5):
         fresh = Cliques(graph, tmp_path / f"{count}")
         assert fresh.copies(n, count) == everything[:count]
-    # In steps, and from the disk of another object.
+    # In several steps, each from the files of the previous object.
     for count in (1, 3, 2, None):
         assert (
             Cliques(graph, tmp_path / "b").copies(n, count)
@@ -152,7 +154,7 @@ def test_order_of_the_graph_does_not_matter(tmp_path):
     )
 
 
-def test_result_belongs_to_the_caller():
+def test_caller_may_change_the_result():
     known = Cliques(chip("zephyr", 2))
     copies = known.copies(4)
     first = dict(copies[0])
@@ -161,7 +163,7 @@ def test_result_belongs_to_the_caller():
     assert known.copies(4)[0] == first
 
 
-def test_disk(directory, no_search):
+def test_embeddings_are_cached_on_disk(directory, no_search):
     graph = chip("pegasus", 3)
     first = Cliques(graph)
     copies, largest = first.copies(12), first.largest()
@@ -175,10 +177,10 @@ def test_disk(directory, no_search):
     assert second.largest() == largest
     with pytest.raises(AssertionError, match="searched"):
         second.copies(16)
-    # Another chip does not find them.
+    # Another chip does not use them.
     with pytest.raises(AssertionError, match="searched"):
         Cliques(chip("pegasus", 3, couplers=1)).copies(12)
-    # No temporary file stays.
+    # No temporary file is left.
     assert sorted(path.suffix for path in directory.iterdir()) == [".json"] * 3
 
 
@@ -235,7 +237,7 @@ def test_damaged_files_are_replaced(damage, directory):
     (path,) = directory.iterdir()
     content = path.read_bytes()
     text = disk.read_sealed(path).decode()
-    # Written whole, so that the content is looked at, and without a seal.
+    # Once with a valid seal, so that the content is checked, and once without.
     disk.write_sealed(path, damage(text).encode())
     assert Cliques(graph).copies(12) == copies
     assert path.read_bytes() == content
@@ -245,8 +247,8 @@ def test_damaged_files_are_replaced(damage, directory):
 
 
 @pytest.mark.parametrize("complete", [True, False])
-def test_other_embeddings_are_not_taken(directory, complete):
-    """They fit the chip, but no search has found them."""
+def test_embeddings_with_a_wrong_seal_are_replaced(directory, complete):
+    """They fit the chip, but are not the result of a search."""
     graph = chip("pegasus", 3)
     copies = Cliques(graph).copies(12)
     (path,) = directory.iterdir()
@@ -328,7 +330,7 @@ def test_threads(monkeypatch):
     for k, copies in results.items():
         assert copies == (alone if k % 2 else alone[:k])
     assert len(results) == 8
-    # The first search for all is the last search.
+    # After a search for all copies, no other search is needed.
     assert len(searches) <= 5
 
 
@@ -341,16 +343,16 @@ def test_validate():
     assert embedding.longest_chain([]) == 0
     assert not embedding.is_disjoint([{0: (0,)}, {0: (1, 0)}])
     for bad in (
-        [{0: (0,)}, {0: (0,)}],  # share a qubit
-        [{0: (0,), 1: (1,)}],  # are not coupled
-        [{0: (0, 1), 1: (4,)}],  # chain in two parts
+        [{0: (0,)}, {0: (0,)}],  # shared qubit
+        [{0: (0,), 1: (1,)}],  # chains that are not coupled
+        [{0: (0, 1), 1: (4,)}],  # disconnected chain
         [{0: ()}],
     ):
         with pytest.raises(ValueError, match="`embeddings`.*Received"):
             embedding.validate(bad, graph)
 
 
-def test_arguments():
+def test_invalid_arguments():
     graph = chip("zephyr", 1)
     with pytest.raises(ValueError, match="`n`.*Received: n=0"):
         Cliques(graph).copies(0)
@@ -359,7 +361,7 @@ def test_arguments():
         Cliques(graph)
 
 
-def test_module_imports_no_dwave():
+def test_module_does_not_import_dwave():
     heavy = {"minorminer", "dwave", "networkx", "platformdirs"}
     source = pathlib.Path(embedding.__file__).read_text()
     for node in ast.parse(source).body:

@@ -1,4 +1,4 @@
-"""The QPU backend on everything but the chip."""
+"""The QPU backend, with a mock in place of the chip."""
 
 import concurrent.futures
 import pathlib
@@ -27,14 +27,14 @@ def qubo(n, m=3, batch=24, scale=1.0):
 
 
 class Spy(mock.MockQPU):
-    """Keeps what it is asked."""
+    """Records its calls."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.asked = []
+        self.calls = []
 
     def sample(self, bqm, **parameters):
-        self.asked.append((bqm, parameters))
+        self.calls.append((bqm, parameters))
         return super().sample(bqm, **parameters)
 
 
@@ -50,14 +50,14 @@ def spy():
     "topology, dead",
     [
         ("pegasus", 28),
-        # For these `qpu-cost` is tested, too.
+        # The test of `qpu-cost` covers these also.
         pytest.param("zephyr", 223, marks=pytest.mark.slow),
         pytest.param("pegasus", 0, marks=pytest.mark.slow),
         pytest.param("zephyr", 0, marks=pytest.mark.slow),
     ],
 )
 def test_64_columns_of_16_inputs(topology, dead):
-    """On full chips: disjoint copies, every column answered."""
+    """A full chip has disjoint copies and answers every column."""
     perfect = mock.MockQPU(topology)
     sampler = Spy(
         topology,
@@ -73,7 +73,7 @@ def test_64_columns_of_16_inputs(topology, dead):
     problem = qubo(16, 64)
     solution = backend.solve(problem)
     calls = -(-64 // len(copies))
-    assert len(sampler.asked) == solution.info["calls"] == calls
+    assert len(sampler.calls) == solution.info["calls"] == calls
     best = kq.backends.get("exact").solve(problem).energies
     gap = (solution.energies - best) / (problem.random_energy() - best)
     assert gap.max() < 0.2  # a column without an answer would be near 1
@@ -88,13 +88,13 @@ def test_more_columns_than_copies(spy, monkeypatch):
     monkeypatch.setattr(known, "copies", lambda n, m: twelve[:m])
     problem = qubo(4, 15)
     solution = backend.solve(problem)
-    assert len(spy.asked) == 2
+    assert len(spy.calls) == 2
     best = kq.backends.get("exact").solve(problem).energies
     np.testing.assert_allclose(solution.energies, best, rtol=1e-5)
     assert solution.info["chain_break_fraction"].shape == (15,)
 
 
-def test_embedding_is_found_once(spy, monkeypatch):
+def test_embedding_is_searched_once(spy, monkeypatch):
     searches = []
     original = embedding._search
     monkeypatch.setenv("KERAS_QPSBGD_CACHE", "")
@@ -125,14 +125,13 @@ def test_wide_layers_are_solved_by_blocks(spy):
         problem.random_energy() - best.energies
     )
     assert gap.max() < 0.1
-    asked = {bqm.num_variables for bqm, _ in spy.asked}
-    assert solution.info["calls"] == len(spy.asked) >= 2 and asked
+    assert solution.info["calls"] == len(spy.calls) >= 2
 
 
-# What is asked and what comes back
+# Calls and answers
 
 
-def test_parameters_pass_through(spy):
+def test_parameters_are_passed_to_the_sampler(spy):
     backend = offline.qpu(
         spy,
         num_reads=7,
@@ -141,7 +140,7 @@ def test_parameters_pass_through(spy):
         parameters={"reduce_intersample_correlation": True},
     )
     backend.solve(qubo(8))
-    ((bqm, parameters),) = spy.asked
+    ((bqm, parameters),) = spy.calls
     assert parameters == {
         "num_reads": 7,
         "annealing_time": 50.0,
@@ -149,7 +148,7 @@ def test_parameters_pass_through(spy):
         "answer_mode": "raw",
         "label": "keras_qpsbgd",
     }
-    # Each column is scaled as a whole, its chains included.
+    # Each column is scaled as a whole, including its chains.
     problem = qubo(8)
     for column, copy in enumerate(backend.copies(8, 3)):
         chain = next(chain for chain in copy.values() if len(chain) == 2)
@@ -160,31 +159,31 @@ def test_parameters_pass_through(spy):
 
 
 def test_every_column_uses_the_ranges_of_the_chip(spy):
-    """A small gradient does not drown beside a large one."""
+    """A small gradient keeps its precision next to a large one."""
     problem = qubo(8, m=2)
     problem = kq.Qubo(problem.couplings, problem.fields * [1.0, 100.0])
     backend = offline.qpu(spy)
     backend.solve(problem)
-    ((bqm, _),) = spy.asked
+    ((bqm, _),) = spy.calls
     factor = chip.scale_factor(bqm, spy.properties)
     for copy in backend.copies(8, 2):
         qubits = {q for chain in copy.values() for q in chain}
         pairs = [b for e, b in bqm.quadratic.items() if qubits >= set(e)]
         field = max(abs(bqm.linear[q]) for q in qubits)
         used = max(field / 4.0, max(pairs) / 1.0, -min(pairs) / 2.0)
-        assert factor * used > 0.5  # 0.01 without
+        assert factor * used > 0.5  # 0.01 without scaling of columns
 
 
 def test_chain_strength_may_be_a_function(spy):
-    asked = []
+    calls = []
 
     def strength(bqm, embedding):
-        asked.append((bqm.num_variables, sorted(embedding)))
+        calls.append((bqm.num_variables, sorted(embedding)))
         return 2.0
 
     backend = offline.qpu(spy, chain_strength=strength)
     found = backend.solve(qubo(6))
-    assert asked == 3 * [(6, list(range(6)))]
+    assert calls == 3 * [(6, list(range(6)))]
     constant = offline.qpu(spy, chain_strength=2.0).solve(qubo(6))
     np.testing.assert_array_equal(found.samples, constant.samples)
 
@@ -213,20 +212,20 @@ def test_solver_without_a_cost_model(spy):
         offline.qpu(spy, qpu_budget_seconds=1.0).check(4, 2)
 
 
-def test_fields_alone_use_the_ranges_of_the_chip(spy):
-    """One-hot inputs have no couplings; the scale must not depend on units."""
+def test_columns_without_couplings_use_the_ranges_of_the_chip(spy):
+    """One-hot inputs have no couplings. The scale must not depend on units."""
     backend = offline.qpu(spy)
     fields = 1e-3 * qubo(8, m=2).fields
     solution = backend.solve(kq.Qubo(np.eye(8), fields))
     np.testing.assert_array_equal(solution.states, np.where(fields > 0, -1, 1))
-    ((bqm, _),) = spy.asked
+    ((bqm, _),) = spy.calls
     scaled = chip.scale_factor(bqm, spy.properties) * np.array(
         [abs(bqm.linear[q]) for q in bqm.variables]
     )
     assert scaled.max() > 0.5
 
 
-def test_chip_too_small_without_check(spy):
+def test_solve_without_check_on_a_chip_that_is_too_small(spy):
     with pytest.raises(kq.backends.BackendUnavailable, match="block_size"):
         offline.qpu(spy, block_size=500).solve(qubo(200, m=1))
 
@@ -245,7 +244,7 @@ def test_info(spy):
     seconds = 1e-6 * solution.info["qpu_access_time"]
     assert seconds == pytest.approx(backend.estimate(8, 4))
     assert backend.budget.charged == pytest.approx(seconds)
-    # More reads take longer, on the mock as on the chip.
+    # More reads take longer, as on a chip.
     slow = offline.qpu(spy, num_reads=90).solve(qubo(8, m=4)).info
     assert 1e-6 * slow["qpu_access_time"] > 1.2 * seconds
 
@@ -269,10 +268,10 @@ def test_training_equals_exact_training(spy):
         assert row.qpu_seconds > 0 and row.seconds > 0
         assert row.retries == row.failures == row.fallbacks == 0
         assert 0 <= row.mean_chain_breaks < 0.2
-    assert report.total.calls == len(spy.asked)
+    assert report.total.calls == len(spy.calls)
     table = str(report).splitlines()
     assert all(len(line) <= 80 for line in table)
-    assert table[-1].split()[:2] == ["total", str(len(spy.asked))]
+    assert table[-1].split()[:2] == ["total", str(len(spy.calls))]
     assert report.as_dict().keys() == report.layers.keys()
 
 
@@ -282,8 +281,8 @@ def test_warns_once_below_the_precision_of_the_chip(spy, recwarn):
     assert not [w for w in recwarn if "precision" in str(w.message)]
     for _ in range(2):
         backend.solve(qubo(8, scale=0.002))
-    told = [w for w in recwarn if "precision" in str(w.message)]
-    assert len(told) == 1 and "kappa" in str(told[0].message)
+    (warning,) = [w for w in recwarn if "precision" in str(w.message)]
+    assert "kappa" in str(warning.message)
 
 
 # Budget
@@ -300,7 +299,7 @@ def test_budget_is_never_exceeded(spy):
             kq.backends.BudgetExceeded, match="Received: qpu_budget_seconds="
         ):
             backend.solve(qubo(5))
-    assert len(spy.asked) == 3
+    assert len(spy.calls) == 3
     assert backend.budget.charged == pytest.approx(3 * per_call)
 
 
@@ -317,12 +316,12 @@ def test_budget_is_shared_by_threads(spy):
 
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
         assert sum(threads.map(solve, range(16))) == 4
-    assert len(spy.asked) == 4
+    assert len(spy.calls) == 4
 
 
 @pytest.mark.parametrize("policy", ["raise", "hold", "exact"])
 def test_budget_and_on_failure(spy, policy):
-    """Enough for the two layers of two steps, out of four."""
+    """The budget is enough for both layers in two of the four steps."""
     seed = tools.CLEAR_CUT["max"]
     free = offline.qpu(spy)
     step = free.estimate(5, 3) + free.estimate(3, 3)
@@ -344,10 +343,10 @@ def test_budget_and_on_failure(spy, policy):
         y[: steps * tools.BATCH],
     )
     tools.assert_equal(tools.kernels(model), expected)
-    assert len(spy.asked) == 4
+    assert len(spy.calls) == 4
     total = opt.solver_report().total
     assert total.calls == 4
-    # With "raise" the second layer is not tried any more.
+    # With "raise" the second layer is not tried.
     refused = 1 if policy == "raise" else 4
     assert total.failures == refused
     assert total.fallbacks == (4 if policy == "exact" else 0)
@@ -356,26 +355,26 @@ def test_budget_and_on_failure(spy, policy):
 # Connection and secrets
 
 
-def test_choice_of_solver_and_time_outs(monkeypatch):
+def test_solver_and_time_outs_are_passed_to_ocean(monkeypatch):
     import dwave.system
 
-    asked = {}
+    received = {}
 
     def connect(**config):
-        asked.update(config)
+        received.update(config)
         return offline.small_chip()
 
     monkeypatch.setattr(dwave.system, "DWaveSampler", connect)
     DWaveBackend(solver="Advantage_x", region="eu", timeout_seconds=7).open()
-    assert asked == {
+    assert received == {
         "solver": "Advantage_x",
         "region": "eu",
         "request_timeout": 7,
         "polling_timeout": 7,
     }
     DWaveBackend(topology="zephyr", profile="mine").open()
-    assert asked["solver"]["topology__type"] == "zephyr"
-    assert asked["profile"] == "mine"
+    assert received["solver"]["topology__type"] == "zephyr"
+    assert received["profile"] == "mine"
 
 
 def test_close(spy, monkeypatch):
@@ -388,11 +387,11 @@ def test_close(spy, monkeypatch):
     backend.solve(qubo(3))
     backend.close()
     assert closed == [1]
-    backend.solve(qubo(3))  # opens anew
+    backend.solve(qubo(3))  # opens again
     given = offline.qpu(spy)
     given.solve(qubo(3))
     given.close()
-    assert closed == [1]  # not ours to close
+    assert closed == [1]  # a sampler of the user is not closed
 
 
 @pytest.mark.parametrize("name", ["dwave", "leap_hybrid"])
@@ -407,7 +406,7 @@ def test_no_token(name, monkeypatch, tmp_path):
     message = "(?s)token.*dwave setup --auth"
     with pytest.raises(kq.backends.BackendUnavailable, match=message):
         tools.fit(model, opt, *tools.data())
-    # A model that was trained with it can be loaded all the same.
+    # A model that was trained with the backend can still be loaded.
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert loaded.optimizer.backend.name == name
@@ -442,7 +441,7 @@ def test_token_appears_nowhere(spy, monkeypatch, tmp_path, recwarn):
             assert token.encode() not in saved.read(name)
 
 
-def test_token_is_no_argument():
+def test_token_as_an_argument_raises():
     for config in (
         {"name": "dwave", "token": "abc-123"},
         {"name": "gurobi", "WLSSecret": "abc-123"},
@@ -491,9 +490,7 @@ def test_saved_and_loaded(tmp_path):
         ),
     ],
 )
-def test_what_the_chip_cannot_do_is_said_before_training(
-    spy, arguments, message
-):
+def test_unsupported_arguments_raise_before_training(spy, arguments, message):
     opt = kq.QPSBGD(backend=offline.qpu(spy, **arguments))
     model = keras.Sequential(
         [keras.layers.InputLayer((600,)), kq.layers.BinaryDense(1)]
@@ -501,7 +498,7 @@ def test_what_the_chip_cannot_do_is_said_before_training(
     model.compile(opt, "mse")
     with pytest.raises(kq.backends.BackendUnavailable, match=message):
         model.fit(np.ones((2, 600)), np.ones((2, 1)), verbose=0)
-    assert not spy.asked
+    assert not spy.calls
 
 
 # The mock QPU
@@ -552,7 +549,7 @@ def test_scale_factor():
 # Cost
 
 
-@pytest.mark.slow  # `test_qpu_cost` shows the same figures
+@pytest.mark.slow  # `test_qpu_cost` checks the same numbers
 def test_one_call_instead_of_64():
     backend = DWaveBackend(mock=True)
     found = cost.layer_cost(backend, 16, 64)
@@ -560,31 +557,31 @@ def test_one_call_instead_of_64():
     assert found.one_by_one_seconds > 20 * found.seconds
 
 
-def test_cost_is_what_is_charged(spy):
+def test_cost_equals_the_charged_time(spy):
     backend = offline.qpu(spy, block_size=6, block_sweeps=1)
     found = cost.layer_cost(backend, 11, 20)
     backend.solve(qubo(11, 20))
-    assert len(spy.asked) == found.calls
+    assert len(spy.calls) == found.calls
     assert backend.budget.charged == pytest.approx(found.seconds, rel=0.02)
 
 
 # Leap hybrid
 
 
-def test_hybrid_gets_all_columns_in_one_call():
+def test_hybrid_solver_receives_all_columns_in_one_call():
     backend = offline.hybrid()
     solution = backend.solve(qubo(6, 40))
     server = type(backend.sampler.solver)
     assert server.calls == solution.info["calls"] == 1
     assert solution.info["qpu_access_time"] == 32_000
-    # Unless that is more than the solver takes.
+    # Unless the solver accepts fewer variables.
     backend.sampler.properties["maximum_number_of_variables"] = 100
     assert backend.columns_per_call(6, 40) == 16
     assert backend.solve(qubo(6, 40)).info["calls"] == 3
     assert server.calls == 4
 
 
-def test_live_tests_are_there():
+def test_live_tests_exist():
     live = pathlib.Path(__file__).parent / "qpu"
     assert sorted(path.name for path in live.glob("test_*.py")) == [
         "test_leap.py"

@@ -1,6 +1,6 @@
-"""Against the true QPU and hybrid solver; about 0.2 s of QPU time.
+"""Tests on a real QPU and the hybrid solver; they use about 0.2 s of QPU time.
 
-Skipped where no token is configured, or with SKIP_INT_TESTS set.
+Skipped if no token is configured or `SKIP_INT_TESTS` is set.
 """
 
 import os
@@ -32,7 +32,7 @@ def backend(request):
     return backend
 
 
-def test_optimum_of_small_columns(backend):
+def test_small_columns_are_solved_exactly(backend):
     rng = np.random.default_rng(0)
     rows, v = rng.normal(size=(12, 8)), rng.normal(size=(12, 4))
     problem = kq.Qubo.from_rows(rows, v)
@@ -43,9 +43,9 @@ def test_optimum_of_small_columns(backend):
     assert solution.info["qpu_access_time"] > 0
 
 
-def test_estimate_is_close_to_what_is_charged(backend):
+def test_estimate_is_close_to_the_charged_time(backend):
     if backend.name != "dwave":
-        pytest.skip("the hybrid solver gives no estimate")
+        pytest.skip("the hybrid solver has no estimate")
     rng = np.random.default_rng(1)
     rows, v = rng.normal(size=(12, 8)), rng.normal(size=(12, 4))
     solution = backend.solve(kq.Qubo.from_rows(rows, v))
