@@ -38,7 +38,7 @@ class Budget:
         return seconds
 
     def settle(self, reserved, charged):
-        """Replaces a reservation by the seconds that were charged."""
+        """Replaces a reservation with the seconds that were charged."""
         with self._lock:
             self._reserved -= reserved
             self.charged += charged

@@ -321,7 +321,7 @@ def _cores(free, start, size):
 
 
 def _extend(free, core, n):
-    """Extends the core by pairs to the chains of K_n, or returns `None`."""
+    """Adds pairs to the core to form the chains of K_n, or returns `None`."""
     chains = [(q,) for q in core]
     near = set().union(*(free[q] for q in core)) - {*core}
     near = _by_free_neighbors(free, near)

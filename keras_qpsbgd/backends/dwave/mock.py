@@ -1,4 +1,4 @@
-"""A mock QPU that replaces the chip by simulated annealing."""
+"""A mock QPU that replaces the chip with simulated annealing."""
 
 import zlib
 
@@ -14,7 +14,7 @@ SHAPES = {"pegasus": [16], "zephyr": [12, 4]}
 
 
 class MockQPU(MockDWaveSampler):
-    """Mock sampler of dwave-system with the ranges and times of a QPU.
+    """The mock sampler of dwave-system, with the ranges and times of a QPU.
 
     Structure, parameters and answers are those of a `DWaveSampler`. Simulated
     annealing replaces the chip. Problems are scaled to the ranges of the chip.

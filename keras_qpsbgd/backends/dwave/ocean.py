@@ -1,4 +1,4 @@
-"""Remote calls to D-Wave, with a time-out and with this package's errors."""
+"""Remote calls to D-Wave, with a timeout and with this package's errors."""
 
 import os
 import threading
@@ -17,8 +17,8 @@ CONFIGURE = "Configure access with `dwave setup --auth` or DWAVE_API_TOKEN"
 def call_with_timeout(seconds, function):
     """Returns `function()`, or raises a `TransientError` if it takes longer.
 
-    Ocean has time-outs for single requests but retries them, and some waits
-    have no time-out. A thread that does not return is abandoned and ends with
+    Ocean has timeouts for single requests but retries them, and some waits
+    have no timeout. A thread that does not return is abandoned and ends with
     the process. Its call may still be answered and billed.
     """
     answer = {}
@@ -46,7 +46,7 @@ def connect(kind, seconds, **config):
 
     Args:
         kind: String. Name of the class in `dwave.system`.
-        seconds: Float. Time-out of the connection, of each request and of the
+        seconds: Float. Timeout of the connection, of each request and of the
             wait for an answer.
         **config: Arguments of the sampler. `None` leaves the choice to the
             user's configuration.
@@ -109,7 +109,7 @@ def translate(error):
     | Result | Cause |
     |---|---|
     | `BackendUnavailable` | 401, 403, 404, configuration (permanent) |
-    | `TransientError` | time-outs, 429, 5xx, lost connections (temporary) |
+    | `TransientError` | timeouts, 429, 5xx, lost connections (temporary) |
     | `SolverError` | all others |
     """
     import requests

@@ -56,7 +56,7 @@ class DWaveBackend(Backend):
         qpu_budget_seconds: Float (optional). Maximum QPU access time of this
             backend. A call that could exceed it, by Ocean's estimate, is not
             made, and `on_failure` decides what happens instead. Failed calls
-            that report no time count with their estimate. The count restarts
+            that report no time count as their estimate. The count restarts
             at zero when a saved optimizer is loaded. Defaults to `None`, no
             limit.
         profile: String (optional). Section of D-Wave's configuration file.

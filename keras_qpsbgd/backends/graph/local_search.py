@@ -152,7 +152,7 @@ class _Lanes:
         reach = tf.reduce_sum(tf.abs(couplings), axis=0)
         self.active = reach > 0
         # A field larger than the reach of the couplings decides its variable,
-        # whatever its size. Clipping it leaves the bits to the other fields.
+        # whatever its size. Clipping it saves bits for the other fields.
         half_fields = tf.clip_by_value(
             tf.transpose(problem.fields) / 2.0, -2.0 * reach, 2.0 * reach
         )

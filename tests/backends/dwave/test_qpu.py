@@ -50,7 +50,7 @@ def spy():
     "topology, dead",
     [
         ("pegasus", 28),
-        # The test of `qpu-cost` covers these also.
+        # The test of `qpu-cost` also covers these.
         pytest.param("zephyr", 223, marks=pytest.mark.slow),
         pytest.param("pegasus", 0, marks=pytest.mark.slow),
         pytest.param("zephyr", 0, marks=pytest.mark.slow),
@@ -355,7 +355,7 @@ def test_budget_and_on_failure(spy, policy):
 # Connection and secrets
 
 
-def test_solver_and_time_outs_are_passed_to_ocean(monkeypatch):
+def test_solver_and_timeouts_are_passed_to_ocean(monkeypatch):
     import dwave.system
 
     received = {}
