@@ -1,10 +1,10 @@
-"""The data sets of the paper, checked and ready for Keras and Spektral.
+"""The datasets of the paper, verified and ready for Keras and Spektral.
 
-- `karate` needs no file;
-- `citation` reads Cora, PubMed, Citeseer and folders of the same format;
-- `adult` and `mnist` return what `keras.datasets` return, two pairs of arrays.
+- `karate` needs no files.
+- `citation` reads Cora, PubMed, Citeseer and other data in the same format.
+- `adult` and `mnist` return two pairs of arrays, as `keras.datasets` does.
 
-`keras_qpsbgd.datasets.files` says where files are looked for and how they are
+`keras_qpsbgd.datasets.files` documents where files are stored and how they are
 downloaded.
 """
 

@@ -1,18 +1,19 @@
-"""Where the files of data sets are, and how they get there.
+"""Location and download of dataset files.
 
-Files are looked for in one folder: the argument `data_dir`, else the
-environment variable `KERAS_QPSBGD_DATA`, else `datasets` in the user's cache
-(`KERAS_QPSBGD_CACHE`, or where the system keeps caches). Below it:
+All files are in one folder: the argument `data_dir` if given, else the
+environment variable `KERAS_QPSBGD_DATA` if set, else the folder `datasets` in
+the user cache (`KERAS_QPSBGD_CACHE`, or the cache folder of the operating
+system). Its layout is:
 
 ```
 mnist.npz
-adult/a1a  adult/a1a.t              or, compressed, adult/a1a.gz ...
-Citation/cora/ind.cora.x  ...       Spektral's layout
+adult/a1a  adult/a1a.t              or compressed: adult/a1a.gz ...
+Citation/cora/ind.cora.x  ...       as in Spektral
 ```
 
-Nothing is downloaded unless `download=True` asks for it, and only files whose
-checksum is known can be. A file that is there is never replaced or deleted: if
-its checksum is wrong, the error says so and the user decides.
+Files are downloaded only with `download=True`, and only if their checksum is
+known. Existing files are never replaced or deleted. If the checksum of an
+existing file is wrong, an error is raised and the user decides what to do.
 """
 
 import gzip
@@ -26,15 +27,16 @@ import zlib
 
 from keras_qpsbgd import disk
 
-# Far more than the published files have; a small archive can hold terabytes.
-MOST_BYTES = 2**26
+# Far larger than the published files. Without a limit, a small archive could
+# expand to terabytes.
+MAX_BYTES = 2**26
 PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 
 _PLANETOID = "https://raw.githubusercontent.com/kimiyoung/planetoid/master/data"
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
 _KERAS = "https://storage.googleapis.com/tensorflow/tf-keras-datasets"
 
-# sha256 of the published files, uncompressed, in the order of `PARTS`.
+# SHA-256 of the published files, uncompressed, in the order of `PARTS`.
 CITATION = {
     "cora": (
         "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab",
@@ -68,7 +70,7 @@ CITATION = {
     ),
 }
 
-# Place below the folder: address and sha256 of what is there.
+# Path relative to the data folder -> URL and SHA-256 of the file.
 SOURCES = {
     "mnist.npz": (
         f"{_KERAS}/mnist.npz",
@@ -94,19 +96,19 @@ SOURCES = {
 
 
 class MissingFile(FileNotFoundError):
-    """A file is not there; the message says how to get it."""
+    """Raised if a file is missing. The message explains how to get it."""
 
 
 class DamagedFile(ValueError):
-    """A file is not what its name says; the message says what is wrong."""
+    """Raised if a file is corrupt or is not the expected file."""
 
 
 class DownloadFailed(OSError):
-    """A file did not arrive whole; nothing was put in its place."""
+    """Raised if a download fails. No partial file is left behind."""
 
 
 def folder(data_dir=None):
-    """The folder that holds the files."""
+    """Returns the folder that holds the files."""
     if data_dir is not None:
         return pathlib.Path(data_dir).expanduser()
     if os.environ.get("KERAS_QPSBGD_DATA"):
@@ -115,21 +117,24 @@ def folder(data_dir=None):
 
 
 def find(place, others=(), data_dir=None, download=False):
-    """The path of a file.
+    """Returns the path of a file.
 
     Args:
-        place: where the file belongs, below the folder.
-        others: further places where it may be.
-        data_dir: the folder; `None` takes the environment variable
-            `KERAS_QPSBGD_DATA`, else the user's cache.
-        download: whether to fetch the file if it is nowhere. It is put in its
-            `place`.
+        place: String. Path of the file relative to the data folder.
+        others: Iterable of strings (optional). Alternative relative paths.
+        data_dir: Path of the data folder (optional). Defaults to the
+            environment variable `KERAS_QPSBGD_DATA`, or the user cache if the
+            variable is not set.
+        download: Boolean. Whether to download the file to `place` if it does
+            not exist. Defaults to `False`.
 
     Returns:
         A `pathlib.Path`.
 
     Raises:
-        MissingFile: it is nowhere, and must or can not be downloaded.
+        MissingFile: If the file does not exist and `download` is `False` or
+            no download source is known.
+        DownloadFailed: If the download fails.
     """
     root = folder(data_dir)
     candidates = [root / path for path in (place, *others)]
@@ -142,28 +147,28 @@ def find(place, others=(), data_dir=None, download=False):
     looked = ", ".join(dict.fromkeys(str(path.parent) for path in candidates))
     if place in SOURCES:
         advice = (
-            "`download=True` fetches it. By hand, get it from "
-            f"{SOURCES[place][0]} and put it at {candidates[0]}"
+            "Pass `download=True` to download it, save "
+            f"{SOURCES[place][0]} as {candidates[0]}"
         )
     else:
         known = ", ".join(map(repr, CITATION))
         advice = (
-            f"It cannot be downloaded (of citation graphs {known} can): "
-            f"put it at {candidates[0]}"
+            "It cannot be downloaded (the citation graphs that can be "
+            f"downloaded are {known}). Save it as {candidates[0]}"
         )
     raise MissingFile(
-        f"A file of the data set is missing: {names}. {advice}, or name the "
-        "folder that holds it by `data_dir` or the environment variable "
+        f"A dataset file is missing: {names}. {advice}, or specify the folder "
+        "that contains it with `data_dir` or the environment variable "
         f"KERAS_QPSBGD_DATA. Received: no such file in {looked}"
     )
 
 
 def read(path, place):
-    """The content of a file as bytes, `.gz` uncompressed.
+    """Returns the content of a file as bytes, decompressed if it is `.gz`.
 
     Raises:
-        DamagedFile: it is not that of the published file, if one is known for
-            this `place`.
+        DamagedFile: If the file cannot be decompressed, or if its content
+            differs from the file published for `place`.
     """
     content = path.read_bytes()
     if path.suffix == ".gz":
@@ -171,7 +176,7 @@ def read(path, place):
             content = _uncompressed(content)
         except (EOFError, OSError, zlib.error) as error:
             raise DamagedFile(
-                f"{path} is no whole gzip file. {what_to_do(path)} "
+                f"{path} is not a complete gzip file. {what_to_do(path)} "
                 f"Received: {error}"
             ) from error
     if place in SOURCES:
@@ -181,27 +186,27 @@ def read(path, place):
 
 def _uncompressed(content):
     with gzip.open(io.BytesIO(content)) as file:
-        found = file.read(MOST_BYTES + 1)
-    if len(found) > MOST_BYTES:
-        raise OSError(f"more than {MOST_BYTES} bytes uncompressed")
+        found = file.read(MAX_BYTES + 1)
+    if len(found) > MAX_BYTES:
+        raise OSError(f"more than {MAX_BYTES} bytes uncompressed")
     return found
 
 
 def check(path, expected, received):
-    """Raises `DamagedFile` unless the two checksums are equal."""
+    """Raises `DamagedFile` if the two checksums differ."""
     if received != expected:
         raise DamagedFile(
-            f"{path} differs from the published file, whose content has the "
+            f"{path} differs from the published file, which has "
             f"sha256 {expected}. {what_to_do(path)} "
             f"Received: sha256 {received}"
         )
 
 
 def what_to_do(path):
-    """The advice for a damaged file that has a name of ours."""
+    """Returns advice for a file that is corrupt or has unexpected content."""
     return (
-        "It is damaged or something else: delete it and call again with "
-        f"`download=True`, or put a good copy at {path}."
+        "It is corrupt or a different file. To fix this, delete it and call "
+        f"again with `download=True`, or save a good copy as {path}."
     )
 
 
@@ -214,8 +219,8 @@ def _download(place, root):
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         disk.remove_leftovers(target.parent, ".download-*")
-        # On the same disk as the target, so that the file appears there at
-        # once and whole.
+        # In the same file system as the target, so that `os.replace` is
+        # atomic.
         temporary = tempfile.mkdtemp(prefix=".download-", dir=target.parent)
         arrived = keras.utils.get_file(
             target.name,
@@ -228,8 +233,8 @@ def _download(place, root):
         os.replace(arrived, target)
     except Exception as error:  # Keras raises bare `Exception`
         raise DownloadFailed(
-            f"{address} could not be downloaded. Try again, or put the file at "
-            f"{target} by hand. Received: {error}"
+            f"Failed to download {address}. Try again, or download the file "
+            f"manually and save it as {target}. Received: {error}"
         ) from error
     finally:
         if temporary is not None:

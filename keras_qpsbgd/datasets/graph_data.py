@@ -9,22 +9,27 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class GraphData:
-    """A graph whose nodes are to be classified.
+    """A graph for node classification.
+
+    `N` is the number of nodes and `F` the number of features.
 
     Args:
-        name: what the data set is called.
-        x: features of the nodes, (N, F) float32, a NumPy array or a
-            `scipy.sparse.csr_matrix`.
-        a: adjacency, (N, N) `scipy.sparse.csr_matrix`, float32.
-        y: classes of the nodes, (N,) integers; -1 where none is known.
-        train_mask: (N,) bool, and so are the next two.
-        val_mask: nodes to validate on.
-        test_mask: nodes to test on.
+        name: String. Name of the dataset.
+        x: NumPy array or `scipy.sparse.csr_matrix` of shape `(N, F)`, float32.
+            Node features.
+        a: `scipy.sparse.csr_matrix` of shape `(N, N)`, float32. Adjacency
+            matrix.
+        y: Integer array of shape `(N,)`. Node classes, -1 for unknown classes.
+        train_mask: Boolean array of shape `(N,)`. Training nodes.
+        val_mask: Boolean array of shape `(N,)`. Validation nodes.
+        test_mask: Boolean array of shape `(N,)`. Test nodes.
 
     Example:
 
-    >>> keras_qpsbgd.datasets.karate()
-    GraphData('karate', 34 nodes, 78 edges, 6 features, 4 classes, 20/0/14)
+    ```python
+    keras_qpsbgd.datasets.karate()
+    # GraphData('karate', 34 nodes, 78 edges, 6 features, 4 classes, 20/0/14)
+    ```
     """
 
     name: str
@@ -37,51 +42,59 @@ class GraphData:
 
     @property
     def num_nodes(self) -> int:
+        """Number of nodes."""
         return self.x.shape[0]
 
     @property
     def num_features(self) -> int:
+        """Number of features per node."""
         return self.x.shape[1]
 
     @property
     def num_edges(self) -> int:
-        """Number of undirected edges, loops included."""
+        """Number of undirected edges, including self-loops."""
         loops = np.count_nonzero(self.a.diagonal())
         return int(self.a.nnz + loops) // 2
 
     @property
     def num_classes(self) -> int:
-        """One more than the highest class."""
+        """Number of classes: the largest class in `y` plus 1."""
         return int(self.y.max()) + 1
 
     def to_spektral(self, transforms: Any = None) -> Any:
-        """The graph as Spektral's own `Citation` holds it.
+        """Converts the graph to a Spektral dataset.
 
-        It has one `Graph`, with dense features and one-hot labels (zeros where
-        no class is known), and the attributes `mask_tr`, `mask_va`, `mask_te`.
-        Spektral's folders are not touched.
+        The dataset has the same form as `spektral.datasets.Citation`: one
+        `Graph` with dense features and one-hot labels (all zeros for unknown
+        classes), and the attributes `mask_tr`, `mask_va` and `mask_te`. The
+        dataset folders of Spektral are neither read nor written.
 
         Args:
-            transforms: as in `spektral.data.Dataset`: a callable, or a list of
-                them, that is applied to the graph.
+            transforms: Callable or list of callables (optional). Applied to the
+                graph, as in `spektral.data.Dataset`. Defaults to `None`.
 
         Returns:
             A `spektral.data.Dataset`.
 
+        Raises:
+            ImportError: If Spektral is not installed.
+
         Example:
 
-        >>> dataset = keras_qpsbgd.datasets.citation("cora").to_spektral(
-        ...     transforms=[LayerPreprocess(GCNConv)]
-        ... )
-        >>> loader = SingleLoader(dataset, sample_weights=dataset.mask_tr)
+        ```python
+        dataset = keras_qpsbgd.datasets.citation("cora").to_spektral(
+            transforms=[LayerPreprocess(GCNConv)]
+        )
+        loader = SingleLoader(dataset, sample_weights=dataset.mask_tr)
+        ```
         """
         try:
             from spektral.data import Dataset
             from spektral.data import Graph
         except ImportError as error:
             raise ImportError(
-                "`to_spektral` needs Spektral "
-                '(`python -m pip install "keras_qpsbgd[spektral]"`). '
+                "`to_spektral` requires Spektral. Install it with "
+                '`python -m pip install "keras_qpsbgd[spektral]"`. '
                 f"Received: {error}"
             ) from error
 
@@ -89,11 +102,11 @@ class GraphData:
         y = np.zeros((self.num_nodes, self.num_classes), "float32")
         known = np.flatnonzero(self.y >= 0)
         y[known, self.y[known]] = 1.0
-        # Transforms may work in place; the data stay as they are.
+        # Copies, because transforms may modify the graph in place.
         graph = Graph(x=x.astype("float32"), a=self.a.copy(), y=y)
 
         class NodeDataset(Dataset):
-            # Spektral downloads what is missing at `path`: nothing is.
+            # An existing path, so that Spektral does not call `download`.
             path = os.curdir
 
             def read(self):
@@ -120,20 +133,20 @@ class GraphData:
 
 
 def import_sparse():
-    """`scipy.sparse`, or an error that says what to install."""
+    """Returns `scipy.sparse`, or raises an error with the install command."""
     try:
         from scipy import sparse
     except ImportError as error:
         raise ImportError(
-            "Graphs need SciPy "
-            '(`python -m pip install "keras_qpsbgd[datasets]"`). '
+            "Graph datasets require SciPy. Install it with "
+            '`python -m pip install "keras_qpsbgd[datasets]"`. '
             f"Received: {error}"
         ) from error
     return sparse
 
 
 def adjacency(first, second, num_nodes):
-    """The symmetric 0/1 matrix of edges, without loops and repetitions."""
+    """Returns a symmetric 0/1 matrix without self-loops and duplicates."""
     sparse = import_sparse()
     first, second = np.asarray(first), np.asarray(second)
     apart = first != second

@@ -1,4 +1,4 @@
-"""Zachary's karate club: 34 members, 78 friendships, no file needed.
+"""Zachary's karate club: 34 members, 78 friendships. Needs no files.
 
 W. W. Zachary, An Information Flow Model for Conflict and Fission in Small
 Groups, Journal of Anthropological Research 33(4), 1977.
@@ -11,7 +11,7 @@ from keras_qpsbgd.datasets.graph_data import GraphData
 
 NUM_NODES = 34
 
-# The friends with a higher number of each member.
+# Friends of each member. Each edge is listed once, under its smaller number.
 _FRIENDS = {
     0: (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 17, 19, 21, 31),
     1: (2, 3, 7, 13, 17, 19, 21, 30),
@@ -41,7 +41,7 @@ _FRIENDS = {
     32: (33,),
 }
 
-# The class of each member, a digit each.
+# The class of each member, one digit per member.
 LABELS = {
     "max_modularity": "1111333100311100310101022202200200",
     "pyg": "1111333101311100310101002200200200",
@@ -52,34 +52,48 @@ LABELS = {
 def karate(
     labels: str = "max_modularity", train_per_class: int = 5, seed: int = 0
 ) -> GraphData:
-    """The karate club, with as many training nodes in each class.
+    """Loads Zachary's karate club with a random split.
 
-    Six features, as many as the paper's network takes: the number of the node
-    in binary, the highest bit first, +1 where it is set and -1 where not. All
-    nodes that are not drawn for training are test nodes; none is for
-    validation.
+    Every class gets the same number of training nodes. All other nodes are
+    test nodes. There are no validation nodes.
+
+    Each node has six features, as the network of the paper expects: the node
+    number in binary with the highest bit first, +1 for a set bit and -1 for an
+    unset bit.
 
     Args:
-        labels: which classes.
+        labels: String. The classes to use. Defaults to `"max_modularity"`.
 
-            - `"max_modularity"`: the four groups of the partition with the
-              largest modularity, 12, 11, 6 and 5 nodes;
-            - `"pyg"`: the four groups of PyTorch Geometric, 13, 12, 4 and 5
-              nodes, which differ at nodes 9, 23 and 27. Five training nodes
-              per class are more than they have;
-            - `"club"`: the two clubs into which the members split.
-        train_per_class: number of training nodes in each class. The paper
-            takes 5, of four classes that it does not name; with
-            `"max_modularity"` the smallest then has no test node.
-        seed: of the draw.
+            - `"max_modularity"`: The four groups of the partition with maximum
+              modularity, with 12, 11, 6 and 5 nodes.
+            - `"pyg"`: The four groups of PyTorch Geometric, with 13, 12, 4 and
+              5 nodes. They differ from `"max_modularity"` in nodes 9, 23 and
+              27. The smallest group has fewer nodes than the default
+              `train_per_class`.
+            - `"club"`: The two clubs into which the members split.
+        train_per_class: Integer. Number of training nodes in each class.
+            Defaults to `5`, as in the paper, which uses four classes without
+            specifying them. With `"max_modularity"`, the smallest class then
+            has no test nodes.
+        seed: Integer. Seed of the random split. Defaults to `0`.
 
     Returns:
         A `GraphData`.
 
+    Raises:
+        ValueError: If `labels` is unknown, or if `train_per_class` is larger
+            than the smallest class.
+
     Example:
 
-    >>> keras_qpsbgd.datasets.karate("club", train_per_class=2)
-    GraphData('karate', 34 nodes, 78 edges, 6 features, 2 classes, 4/0/30)
+    ```python
+    keras_qpsbgd.datasets.karate("club", train_per_class=2)
+    # GraphData('karate', 34 nodes, 78 edges, 6 features, 2 classes, 4/0/30)
+    ```
+
+    Reference:
+        - W. W. Zachary, An Information Flow Model for Conflict and Fission in
+          Small Groups, Journal of Anthropological Research 33(4), 1977.
     """
     if labels not in LABELS:
         raise ValueError(
@@ -92,7 +106,7 @@ def karate(
         raise ValueError(
             "`train_per_class` must be at least 1 and at most the size of the "
             f"smallest class, which is {sizes.min()} for class "
-            f"{sizes.argmin()} of {labels!r}. Take fewer nodes or other "
+            f"{sizes.argmin()} of {labels!r}. Use fewer nodes or different "
             f"`labels`. Received: train_per_class={train_per_class}"
         )
     rng = np.random.default_rng(seed)

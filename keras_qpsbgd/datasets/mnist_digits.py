@@ -1,4 +1,4 @@
-"""MNIST, from Keras's archive or from another one with the same arrays."""
+"""MNIST, read from the Keras archive or any archive with the same arrays."""
 
 import hashlib
 import io
@@ -13,35 +13,44 @@ import numpy as np
 from keras_qpsbgd.datasets import files
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
-# Of the arrays and their headers; a small archive can hold terabytes.
-MOST_BYTES = 2**26
-# Of the arrays, see `checksum`: archives of the same arrays differ.
+# For the arrays and their headers. Without a limit, a small archive could
+# expand to terabytes.
+MAX_BYTES = 2**26
+# Of the arrays (see `checksum`), because archives of the same arrays differ.
 SHA256 = "52cd6c10ae77107af32269dd9d10ca19c1b749e83235a0c75e2f0729ebeaf141"
 
 
 def mnist(
     data_dir: str | os.PathLike | None = None, download: bool = False
 ) -> tuple:
-    """MNIST as `keras.datasets.mnist.load_data()` returns it.
+    """Loads MNIST as `keras.datasets.mnist.load_data()` does.
 
-    Unlike there, the archive may be any that holds the arrays, and a wrong one
-    is not deleted.
+    Unlike the Keras loader, it accepts any archive that contains the same
+    arrays, and it does not delete an archive with a wrong checksum.
 
     Args:
-        data_dir: folder with `mnist.npz`. `None` takes the environment
-            variable `KERAS_QPSBGD_DATA`, else the user's cache.
-        download: whether to fetch the file if it is missing.
+        data_dir: Path of the folder that contains `mnist.npz` (optional).
+            Defaults to the environment variable `KERAS_QPSBGD_DATA`, or the
+            user cache if the variable is not set.
+        download: Boolean. Whether to download the file if it is missing.
+            Defaults to `False`.
 
     Returns:
-        `(x_train, y_train), (x_test, y_test)`, uint8; x are images of shape
-        (60000, 28, 28) and (10000, 28, 28) with pixels from 0 to 255, y the
-        digits.
+        `(x_train, y_train), (x_test, y_test)` as uint8 arrays. `x_train` and
+        `x_test` are images of shape `(60000, 28, 28)` and `(10000, 28, 28)`
+        with pixel values from 0 to 255. `y_train` and `y_test` are the digits.
+
+    Raises:
+        MissingFile: If the file is missing and `download` is `False`.
+        DamagedFile: If the file does not contain the MNIST arrays.
+        DownloadFailed: If the download fails.
 
     Example:
 
-    >>> (x_train, y_train), (x_test, y_test) = keras_qpsbgd.datasets.mnist()
-    >>> x_train.shape
-    (60000, 28, 28)
+    ```python
+    (x_train, y_train), (x_test, y_test) = keras_qpsbgd.datasets.mnist()
+    x_train.shape  # (60000, 28, 28)
+    ```
     """
     path = files.find("mnist.npz", (), data_dir, download)
     content = path.read_bytes()
@@ -63,7 +72,7 @@ def mnist(
         zlib.error,
     ) as error:
         raise files.DamagedFile(
-            f"{path} must be an `.npz` archive of the arrays "
+            f"{path} must be an `.npz` archive with the arrays "
             f"{', '.join(KEYS)}. {files.what_to_do(path)} "
             f"Received: {type(error).__name__}: {str(error)[:200]}"
         ) from error
@@ -73,27 +82,28 @@ def mnist(
 
 
 def _arrays(content):
-    # NumPy looks for names without an ending, too.
+    # NumPy also accepts member names without the suffix.
     names = {name for key in KEYS for name in (key, f"{key}.npy")}
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = [m for m in archive.infolist() if m.filename in names]
     size = sum(member.file_size for member in members)
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise ValueError(f"{size} bytes uncompressed")
     kinds = {member.compress_type for member in members}
-    # What `numpy.savez` and `numpy.savez_compressed` write.
+    # The types that `numpy.savez` and `numpy.savez_compressed` write.
     if kinds - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-        raise ValueError(f"compressions {sorted(kinds)}")
+        raise ValueError(f"compression types {sorted(kinds)}")
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         arrays = [file[key] for key in KEYS]
     for key, array in zip(KEYS, arrays):
         if not isinstance(array, np.ndarray) or array.dtype != "uint8":
-            raise TypeError(f"{key} of {getattr(array, 'dtype', 'no dtype')}")
+            dtype = getattr(array, "dtype", None)
+            raise TypeError(f"{key} with dtype {dtype}")
     return arrays
 
 
 def checksum(arrays):
-    """The sha256 of dtypes, shapes and contents."""
+    """Returns the SHA-256 of the dtypes, shapes and contents of arrays."""
     total = hashlib.sha256()
     for array in arrays:
         total.update(f"{array.dtype.str}{array.shape}".encode())

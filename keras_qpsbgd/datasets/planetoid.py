@@ -1,19 +1,19 @@
-"""Citation graphs in the format of Planetoid: Cora, PubMed, Citeseer.
+"""Citation graphs in the Planetoid format: Cora, PubMed, Citeseer.
 
 Z. Yang, W. W. Cohen and R. Salakhutdinov, Revisiting Semi-Supervised Learning
-with Graph Embeddings, ICML 2016. Eight files `ind.<name>.<part>` make a graph
-of N nodes with F features in C classes:
+with Graph Embeddings, ICML 2016. A graph is stored in eight files
+`ind.<name>.<part>`:
 
 | part | content |
 | --- | --- |
-| `x`, `y` | features and one-hot classes of the training nodes, 0, 1, ... |
-| `allx`, `ally` | those of all nodes but the test nodes, `x`, `y` first |
-| `tx`, `ty` | those of the test nodes |
-| `test.index` | the nodes of the rows of `tx`, as text |
-| `graph` | the neighbours of each node, `{node: [node, ...]}` |
+| `x`, `y` | features and one-hot classes of the training nodes 0, 1, ... |
+| `allx`, `ally` | same for all nodes except test nodes, `x` and `y` first |
+| `tx`, `ty` | same for the test nodes |
+| `test.index` | node numbers of the rows of `tx`, as text |
+| `graph` | neighbors of each node, `{node: [node, ...]}` |
 
-Nodes between the test nodes that `test.index` leaves out, as in Citeseer, have
-no features and no class.
+Some node numbers among the test nodes may be missing from `test.index`, as in
+Citeseer. Those nodes have no features and no class.
 """
 
 import os
@@ -35,37 +35,51 @@ def citation(
     download: bool = False,
     normalize_x: bool = False,
 ) -> GraphData:
-    """A citation graph with the split of Planetoid.
+    """Loads a citation graph with the Planetoid split.
 
-    Nodes are papers, features their words, edges citations in either direction.
-    Training nodes are 20 of each class, validation nodes the 500 after them,
-    test nodes 1000 others. As in Spektral, edges that are listed several times
-    count once, and loops are left out.
+    Nodes are papers, features are their words, and edges are citations in
+    either direction. The split has 20 training nodes per class, the following
+    500 nodes for validation, and 1,000 other nodes for testing. As in Spektral,
+    duplicate edges and self-loops are removed.
 
     Args:
-        name: `"cora"`, `"pubmed"` or `"citeseer"`, in any case, or the name of
-            other data in the same format, which cannot be downloaded.
-        data_dir: folder with the files `ind.<name>.*`, in
-            `Citation/<name>`, `<name>` or the folder itself. `None` takes the
-            environment variable `KERAS_QPSBGD_DATA`, else the user's cache.
-        download: whether to fetch files that are missing.
-        normalize_x: whether to divide the features of each node by their sum.
+        name: String. `"cora"`, `"pubmed"` or `"citeseer"` (not case-sensitive),
+            or the name of other data in the same format. Other data cannot be
+            downloaded.
+        data_dir: Path of the data folder (optional). The files `ind.<name>.*`
+            are in the folder itself or in its subfolder `Citation/<name>` or
+            `<name>`. Defaults to the environment variable `KERAS_QPSBGD_DATA`,
+            or the user cache if the variable is not set.
+        download: Boolean. Whether to download missing files. Defaults to
+            `False`.
+        normalize_x: Boolean. Whether to divide the features of each node by
+            their sum. Defaults to `False`.
 
     Returns:
         A `GraphData` with sparse features.
 
+    Raises:
+        MissingFile: If a file is missing and `download` is `False`.
+        DamagedFile: If a file is corrupt, or if the files do not match.
+        DownloadFailed: If a download fails.
+
     Example:
 
-    >>> keras_qpsbgd.datasets.citation("cora", download=True)
-    GraphData('cora', 2708 nodes, 5278 edges, 1433 features, 7 classes,
-    140/500/1000)
+    ```python
+    keras_qpsbgd.datasets.citation("cora", download=True)
+    # GraphData('cora', 2708 nodes, 5278 edges, 1433 features, 7 classes,
+    # 140/500/1000)
+    ```
+
+    Reference:
+        - [Yang et al., 2016](https://arxiv.org/abs/1603.08861)
     """
     graph_data.import_sparse()
     if not isinstance(name, str) or os.path.basename(name) != name or not name:
         raise ValueError(
-            f"`name` must be one of {', '.join(map(repr, NAMES))}, or <name> "
-            "of other files `ind.<name>.*`; their folder is `data_dir`. "
-            f"Received: name={name!r}"
+            f"`name` must be one of {', '.join(map(repr, NAMES))}, or the "
+            "<name> in other files `ind.<name>.*` (pass their folder as "
+            f"`data_dir`). Received: name={name!r}"
         )
     if name.lower() in NAMES:
         name = name.lower()
@@ -89,7 +103,7 @@ def citation(
     for features, key in ((x, "x"), (test_x, "tx")):
         parts[key].require(
             features.shape[1] == all_x.shape[1],
-            f"must have {all_x.shape[1]} columns, as `allx` has",
+            f"must have {all_x.shape[1]} columns, like `allx`",
             f"{features.shape[1]} columns",
         )
     num_train, num_known = len(labels), len(all_labels)
@@ -101,7 +115,7 @@ def citation(
 
     test_nodes = parts["test.index"].nodes(num_known, len(test_labels))
     num_nodes = int(test_nodes.max()) + 1
-    # The last row is that of nodes without features and class.
+    # The last row is for nodes without features and class.
     row = np.full(num_nodes, num_known + len(test_nodes))
     row[:num_known] = np.arange(num_known)
     row[test_nodes] = num_known + np.arange(len(test_nodes))
@@ -137,12 +151,12 @@ class _Part:
     def require(self, condition, expected, received):
         if not condition:
             raise files.DamagedFile(
-                f"{self.path} {expected}. Get or write the file anew. "
+                f"{self.path} {expected}. Download or create the file again. "
                 f"Received: {received}"
             )
 
     def features(self):
-        """(rows, F), float32."""
+        """Returns the features, a float32 matrix of shape (rows, F)."""
         sparse = graph_data.import_sparse()
         found = safe_pickle.load(self.content, self.path)
         self._require_matrix(sparse.issparse(found), found, "`csr_matrix`")
@@ -150,31 +164,31 @@ class _Part:
         self.require(
             np.isfinite(found.data).all(),
             "must have finite features",
-            "infinite ones or NaN",
+            "infinite or NaN features",
         )
         found.sum_duplicates()
         found.eliminate_zeros()
         return found
 
     def labels(self):
-        """(rows,), the classes of one-hot rows; -1 where a row is zero."""
+        """Returns the class of each one-hot row, -1 if the row is zero."""
         found = safe_pickle.load(self.content, self.path)
         self._require_matrix(isinstance(found, np.ndarray), found, "array")
         ones = (found == 1).sum(axis=1)
         self.require(
             ((found == 0) | (found == 1)).all() and (ones <= 1).all(),
-            "must have rows of zeros with at most one 1, at its class",
+            "must have one-hot rows or rows of zeros",
             "other rows",
         )
         return np.where(ones == 1, found.argmax(axis=1), -1)
 
     def nodes(self, start, count):
-        """The test nodes, which are numbered from `start` on."""
+        """Returns the test nodes, which are numbered from `start` on."""
         try:
             lines = self.content.decode("ascii").split()
             found = np.array([int(line) for line in lines], "int64")
         except (OverflowError, ValueError) as error:
-            self.require(False, "must have a node number a line", error)
+            self.require(False, "must have one node number per line", error)
         self.require(
             len(found) == count > 0,
             f"must have a line for each of the {count} rows of `tx`",
@@ -182,21 +196,22 @@ class _Part:
         )
         self.require(
             len(np.unique(found)) == len(found),
-            "must not name a node twice",
-            f"{len(found) - len(np.unique(found))} repetitions",
+            "must not list a node twice",
+            f"{len(found) - len(np.unique(found))} duplicates",
         )
-        # A wrong number must not make a graph that fills the memory.
+        # Without this limit, one wrong number could exhaust the memory.
         stop = 2 * (start + count)
         self.require(
             found.min() >= start and found.max() < stop,
-            f"must have numbers from {start}, the rows of `allx`, up to "
-            f"{stop - 1}, twice what there are",
+            f"must have node numbers from {start} (the number of rows of "
+            f"`allx`) to {stop - 1} (less than twice the number of known "
+            "nodes)",
             f"numbers from {found.min()} to {found.max()}",
         )
         return found
 
     def edges(self, num_nodes):
-        """The two ends of all edges."""
+        """Returns the two endpoints of all edges."""
         found = safe_pickle.load(self.content, self.path)
         self.require(
             isinstance(found, dict)
@@ -204,14 +219,14 @@ class _Part:
             and all(type(ends) is list for ends in found.values())
             and all(type(e) is int for ends in found.values() for e in ends),
             "must have a dictionary from nodes to lists of nodes, all integers",
-            f"{type(found).__name__} of something else",
+            f"{type(found).__name__} with other content",
         )
         total = sum(len(ends) for ends in found.values())
-        # Each end takes a byte at least, unless nodes share one list.
+        # Each neighbor takes at least one byte, unless nodes share one list.
         self.require(
             total <= len(self.content),
-            "must have a list of its own for every node",
-            f"{total} ends in {len(self.content)} bytes",
+            "must have a separate list for every node",
+            f"{total} neighbors in {len(self.content)} bytes",
         )
         outside = [
             node

@@ -1,19 +1,20 @@
-"""Reads the pickles of Planetoid files without running what they say.
+"""Reads the pickles in Planetoid files without executing code from them.
 
-A pickle may name any function and have it called. Here it may name the few
-globals that arrays, sparse matrices and adjacency lists are made of. Those of
-NumPy and SciPy are not the real ones but records that keep what they are given;
-arrays are made from the records afterwards, when the content was checked. So a
-file reaches neither the unpickling of these packages, which trusts its input,
-nor their classes, which a pickle could change for the whole process. The same
-holds for the types of Python that could make much out of little.
+In general, a pickle can call any function. This reader accepts only the few
+globals that arrays, sparse matrices and adjacency lists consist of. In place of
+the NumPy and SciPy globals, it uses records that store their arguments. The
+arrays are created from the records after their content was checked. A file
+therefore never reaches the unpickling code of these packages, which trusts its
+input, nor their classes, which a pickle could modify for the whole process.
+Built-in types that could create large objects from a small file are replaced in
+the same way.
 
-Before that, all opcodes are looked at. Only those are let through that such
-files are written with, and only where time and memory stay in proportion to the
-size of the file.
+Before unpickling, all opcodes are checked. Only the opcodes that occur in such
+files are accepted, and only if time and memory stay proportional to the size of
+the file.
 
-This also makes the files independent of the module names, deprecated by now,
-under which Python 2 wrote them.
+The reader also works with the deprecated module names in files that were
+written by Python 2.
 """
 
 import io
@@ -27,7 +28,7 @@ import numpy as np
 from keras_qpsbgd.datasets.files import DamagedFile
 from keras_qpsbgd.datasets.graph_data import import_sparse
 
-# Opcodes after which an object is on the stack that is new and no tuple.
+# Opcodes that push a new object other than a tuple.
 _MAKERS = frozenset(
     """
     NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 LONG4
@@ -49,19 +50,19 @@ _OTHERS = frozenset(
 )
 _OPCODES = _MAKERS | _TUPLES | _PUTS | _GETS | _OTHERS
 # A matrix takes about 20.
-_MOST_TUPLES = 1000
-_MOST_AXES = 32
+_MAX_TUPLES = 1000
+_MAX_AXES = 32
 
 
 class _Sealed(type):
-    """A class on which a pickle cannot set attributes."""
+    """Metaclass of classes whose attributes a pickle cannot set."""
 
     def __setattr__(cls, name, value):
         raise pickle.UnpicklingError(f"attribute {name!r} of a class")
 
 
 class _Record(metaclass=_Sealed):
-    """What a pickle gave to a constructor and as state."""
+    """The constructor arguments and the state of an object in a pickle."""
 
     __slots__ = ("arguments", "state")
 
@@ -92,27 +93,27 @@ class _Dtype(_Record):
 
 
 class _ArrayClass(metaclass=_Sealed):
-    """Stands for `numpy.ndarray`, an argument of its constructor."""
+    """Stands for `numpy.ndarray`, an argument of `_reconstruct`."""
 
 
 class _ListClass(metaclass=_Sealed):
-    """Stands for `list`, which a `defaultdict` makes."""
+    """Stands for `list`, the factory of a `defaultdict`."""
 
 
 class _Dict(metaclass=_Sealed):
-    """Stands for `defaultdict`, of which the entries follow."""
+    """Stands for `defaultdict`, whose entries follow in the pickle."""
 
     def __new__(cls, factory):
         return {}
 
 
 class _Bytes(_Record):
-    """Bytes, which Python 3 writes as text in protocols below 3."""
+    """Bytes, which Python 3 writes as text in protocols 0 to 2."""
 
     __slots__ = ()
 
 
-# Python 2 wrote the first of each group, today's packages write the others.
+# The module names in files written by Python 2, and the current ones.
 GLOBALS = {
     "scipy.sparse.csr.csr_matrix": _Matrix,
     "scipy.sparse._csr.csr_matrix": _Matrix,
@@ -138,29 +139,30 @@ class _Unpickler(pickle.Unpickler):
         found = GLOBALS.get(f"{module}.{name}")
         if found is None:
             raise DamagedFile(
-                f"{self.path} was not read, since it is a pickle that names a "
-                "global which graph data do not need and which could run "
-                "anything. Write arrays, `csr_matrix` and lists of Python "
-                f"integers only. Received: {f'{module}.{name}'[:200]}"
+                f"{self.path} was not read, because it is a pickle that "
+                "imports a global that could execute arbitrary code. Only "
+                "arrays, `csr_matrix` and lists of Python integers are "
+                f"allowed. Received: {f'{module}.{name}'[:200]}"
             )
         return found
 
 
 def load(content, path):
-    """The object in a pickle.
+    """Returns the object in a pickle.
 
     Args:
-        content: the pickle, bytes.
-        path: where it came from, for errors.
+        content: Bytes. The pickle.
+        path: Path of the file, for error messages.
 
     Returns:
-        A NumPy array, a `scipy.sparse.csr_matrix`, or what the pickle holds
-        otherwise, made of numbers, strings and containers. Containers are not
-        looked into.
+        A NumPy array, a `scipy.sparse.csr_matrix`, or another object that
+        consists of numbers, strings and containers. The elements of containers
+        are not checked.
 
     Raises:
-        DamagedFile: it is no pickle, names another global, asks for more time
-            or memory than data need, or its arrays contradict themselves.
+        DamagedFile: If the content is not a pickle, imports other globals,
+            needs more time or memory than such data do, or has inconsistent
+            arrays.
     """
     try:
         _check_opcodes(content)
@@ -172,7 +174,7 @@ def load(content, path):
         return found
     except DamagedFile:
         raise
-    # Whatever nonsense a pickle holds, it shows as one of these.
+    # Any malformed pickle raises one of these.
     except (
         pickle.UnpicklingError,
         ArithmeticError,
@@ -185,24 +187,24 @@ def load(content, path):
         ValueError,
     ) as error:
         raise DamagedFile(
-            f"{path} must be a pickle of an array, of a `csr_matrix` or of "
-            "adjacency lists. Received: "
+            f"{path} must be a pickle of an array, a `csr_matrix` or adjacency "
+            "lists. Received: "
             f"{type(error).__name__}: {str(error)[:200]}"
         ) from error
 
 
 def _check_opcodes(content):
-    """Raises `UnpicklingError` where a pickle is not written as data are.
+    """Raises `UnpicklingError` for opcodes that such data does not need.
 
-    - Extensions and persistent objects would come past `find_class`.
-    - Python makes a table as long as the highest number under which a pickle
-      remembers an object: one wrong byte would ask for gigabytes.
-    - A tuple as a key is hashed with all that is in it. Tuples in tuples, a
-      million deep, end the process; the same one in many places, again and
-      again, takes years.
-    - Products of integers of a million digits take years, too.
+    - Extensions and persistent objects would bypass `find_class`.
+    - Python allocates a memo table as long as the largest memo index, so one
+      wrong byte could allocate gigabytes.
+    - Hashing a tuple as a key hashes everything in it. Tuples nested a million
+      levels deep crash the process. Tuples that repeat the same tuple many
+      times, at several levels, take years to hash.
+    - Multiplying integers with a million digits also takes years.
     """
-    remembered = {}
+    memo = {}
     num_tuples = 0
     before = None
     for opcode, argument, _ in pickletools.genops(content):
@@ -213,25 +215,25 @@ def _check_opcodes(content):
             bits = argument.bit_length()
             raise pickle.UnpicklingError(f"an integer of {bits} bits")
         num_tuples += name in _TUPLES
-        if num_tuples > _MOST_TUPLES:
-            raise pickle.UnpicklingError(f"more than {_MOST_TUPLES} tuples")
+        if num_tuples > _MAX_TUPLES:
+            raise pickle.UnpicklingError(f"more than {_MAX_TUPLES} tuples")
         if name in _PUTS:
-            number = len(remembered) if name == "MEMOIZE" else argument
-            if number > len(content):
-                raise pickle.UnpicklingError(f"object number {number}")
-            remembered[number] = before in _MAKERS
-        if name in _GETS and not remembered.get(argument, False):
+            index = len(memo) if name == "MEMOIZE" else argument
+            if index > len(content):
+                raise pickle.UnpicklingError(f"memo index {index}")
+            memo[index] = before in _MAKERS
+        if name in _GETS and not memo.get(argument, False):
             raise pickle.UnpicklingError(
-                f"object number {argument}, of which there is none to repeat"
+                f"memo index {argument}, which cannot be reused"
             )
         before = name
 
 
 def _array(record):
-    """The array of a record, with real numbers only."""
+    """Returns the array of a record. Only booleans and real numbers."""
     if isinstance(record, _ArrayFromBuffer):
-        # NumPy adds an order of axes where they are neither in C's nor in
-        # Fortran's order, which `reshape` below refuses.
+        # For arrays in neither C nor Fortran order, NumPy appends an axis
+        # order. `reshape` below rejects the `order` of such arrays.
         raw, dtype, shape, order, *_ = record.arguments
     elif isinstance(record, _Array):
         _, shape, dtype, fortran, raw = record.state
@@ -241,7 +243,7 @@ def _array(record):
     if not isinstance(dtype, _Dtype):
         raise TypeError(f"{type(dtype).__name__} instead of a dtype")
     kind, byte_order = dtype.arguments[0], dtype.state[1]
-    # No objects, no structures.
+    # Excludes object and structured arrays.
     if not re.fullmatch("[biuf][1248]", kind) or byte_order not in "<>=|":
         raise ValueError(f"an array of dtype {byte_order}{kind}")
     dtype = np.dtype(byte_order + kind)
@@ -251,12 +253,14 @@ def _array(record):
             raise ValueError(f"bytes encoded in {encoding!r}")
     if isinstance(raw, str):
         raw = raw.encode("latin1")
-    # The product of a text and a number is a long text.
-    if len(shape) > _MOST_AXES or any(type(size) is not int for size in shape):
-        raise TypeError(f"a shape that is {type(shape).__name__} of others")
+    # In Python, a string times an integer is a long string.
+    if len(shape) > _MAX_AXES or any(type(size) is not int for size in shape):
+        raise TypeError(
+            f"a shape that is not a tuple of at most {_MAX_AXES} integers"
+        )
     if math.prod(shape) * dtype.itemsize != len(raw) or min(shape) < 0:
         raise ValueError(f"{len(raw)} bytes for an array of shape {shape}")
-    # A copy that belongs to us, in the byte order of the machine.
+    # A copy that owns its data, in native byte order.
     array = np.frombuffer(raw, dtype).reshape(shape, order=order)
     return array.astype(dtype.newbyteorder("="))
 
@@ -269,8 +273,8 @@ def _matrix(record):
     if indices.dtype.kind != "i" or indptr.dtype.kind != "i":
         raise TypeError(f"indices of dtype {indices.dtype}, {indptr.dtype}")
     rows, columns = record.state["_shape"]
-    # Compiled code follows the indices without looking, and SciPy's own check
-    # leaves gaps: it stops where the last pointer is 0 or less.
+    # Compiled code uses the indices without bounds checks, and SciPy's own
+    # check is incomplete: it stops if the last pointer is 0 or less.
     if (
         any(array.ndim != 1 for array in (data, indices, indptr))
         or len(indptr) != rows + 1
@@ -281,8 +285,8 @@ def _matrix(record):
         and not 0 <= indices.min() <= indices.max() < columns
     ):
         raise ValueError(
-            f"a `csr_matrix` of shape {(rows, columns)} whose arrays "
-            "contradict each other"
+            f"a `csr_matrix` of shape {(rows, columns)} with inconsistent "
+            "arrays"
         )
     matrix = sparse.csr_matrix((data, indices, indptr), (rows, columns))
     matrix.check_format(full_check=True)

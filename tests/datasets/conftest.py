@@ -1,4 +1,4 @@
-"""What the tests of files share."""
+"""Fixtures for the tests of dataset files."""
 
 import contextlib
 import hashlib
@@ -20,20 +20,20 @@ REAL = pathlib.Path(
 @pytest.fixture
 def real():
     if not (REAL / "mnist.npz").is_file():
-        pytest.skip("the real data are not on this machine")
+        pytest.skip("the real datasets are not on this machine")
     return REAL
 
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch, tmp_path):
-    """No folder is found by chance."""
+    """Hides the data folder and the cache of the user."""
     monkeypatch.delenv("KERAS_QPSBGD_DATA", raising=False)
     monkeypatch.setenv("KERAS_QPSBGD_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
 def source(tmp_path, monkeypatch):
-    """Makes a file the published one of a place."""
+    """Returns a function that publishes a file for download."""
 
     def publish(place, content, address=None):
         if address is None:
@@ -47,7 +47,7 @@ def source(tmp_path, monkeypatch):
     return publish
 
 
-# --- a guard that sees code run ---
+# --- a guard that detects executed code ---
 
 FORBIDDEN = (
     "ctypes.",
@@ -63,7 +63,7 @@ FORBIDDEN = (
     "urllib.",
     "webbrowser.",
 )
-# What reading a folder does, and what NumPy looks up.
+# Events raised when a folder is read.
 HARMLESS = ("os.listdir", "os.scandir", "os.walk")
 _seen = None
 
@@ -84,7 +84,7 @@ def _hook(event, arguments):
 
 @pytest.fixture(scope="session")
 def guard():
-    """A context in which nothing may be run, imported or written."""
+    """A context in which nothing may be executed, imported or written."""
     sys.addaudithook(_hook)
 
     @contextlib.contextmanager

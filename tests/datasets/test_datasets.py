@@ -1,4 +1,4 @@
-"""Data sets: small files of the same formats, and the real ones if there."""
+"""Datasets: small files in the same formats, and the real ones if present."""
 
 import ast
 import gzip
@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("writer", planetoid.WRITERS)
-def test_planetoid_files_of_any_age(tmp_path, writer):
+def test_planetoid_files_of_all_writers(tmp_path, writer):
     planetoid.write(tmp_path, dumps=planetoid.WRITERS[writer])
     data = datasets.citation("tiny", tmp_path)
     x, y, edges = planetoid.truth()
@@ -45,7 +45,7 @@ def test_planetoid_files_of_any_age(tmp_path, writer):
     )
 
 
-def test_python2_writer_names_what_the_real_files_name():
+def test_python2_writer_uses_the_globals_of_the_real_files():
     named = set()
     for content in planetoid.parts().values():
         if isinstance(content, bytes):
@@ -66,7 +66,7 @@ def test_python2_writer_names_what_the_real_files_name():
     }
 
 
-def test_arrays_in_any_order_and_byte_order():
+def test_arrays_in_any_axis_and_byte_order():
     for array in (
         np.arange(6, dtype=">i4").reshape(2, 3),
         np.asfortranarray(np.arange(6.0).reshape(2, 3)),
@@ -79,7 +79,7 @@ def test_arrays_in_any_order_and_byte_order():
             assert found.flags.writeable
 
 
-def test_test_nodes_that_are_missing(tmp_path):
+def test_missing_test_nodes(tmp_path):
     present = [9, 11, 7]
     planetoid.write(tmp_path, planetoid.parts(present))
     data = datasets.citation("tiny", tmp_path)
@@ -116,13 +116,13 @@ def test_layouts(tmp_path, layout, monkeypatch):
         datasets.citation("tiny", tmp_path / "elsewhere")
 
 
-def test_names():
+def test_invalid_names():
     for name in ("", "a/b", 3):
         with pytest.raises(ValueError, match="`name`.*Received: name="):
             datasets.citation(name)
 
 
-# --- the single data sets ---
+# --- the other datasets ---
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -154,7 +154,7 @@ def test_mnist(tmp_path, monkeypatch):
     checksum = mnist_digits.checksum(arrays.values())
     monkeypatch.setattr(mnist_digits, "SHA256", checksum)
     path = tmp_path / "mnist.npz"
-    # Archives with different bytes, members in different order.
+    # Archives with different bytes, and members in a different order.
     for save in (np.savez, np.savez_compressed):
         save(path, **dict(reversed(arrays.items())))
         (x_train, y_train), (x_test, y_test) = datasets.mnist(tmp_path)
@@ -169,7 +169,7 @@ def test_mnist(tmp_path, monkeypatch):
     assert path.exists()
 
 
-def test_mnist_archives_that_are_none(tmp_path):
+def test_invalid_mnist_archives(tmp_path):
     path, trace = tmp_path / "mnist.npz", tmp_path / "trace"
     np.savez(
         path,
@@ -235,7 +235,7 @@ def test_graph_data_is_frozen():
 # --- Spektral ---
 
 
-def test_spektral_view(tmp_path, monkeypatch):
+def test_to_spektral(tmp_path, monkeypatch):
     spektral_data = pytest.importorskip("spektral.data")
     monkeypatch.setattr(spektral_data.Dataset, "download", None)
     planetoid.write(tmp_path, planetoid.parts([9, 11, 7]))
@@ -257,7 +257,7 @@ def test_spektral_view(tmp_path, monkeypatch):
     graph = dataset[0]
     assert type(graph.x) is np.ndarray and graph.x.dtype == "float32"
     np.testing.assert_array_equal(graph.x, data.x.toarray() + 1)
-    assert (graph.a != 2 * data.a).nnz == 0  # the data stayed
+    assert (graph.a != 2 * data.a).nnz == 0  # the original is unchanged
     assert graph.y.dtype == "float32"
     np.testing.assert_array_equal(graph.y.argmax(1)[:8], data.y[:8])
     assert not graph.y[[8, 10]].any() and graph.y.sum() == planetoid.NODES - 2
@@ -268,7 +268,7 @@ def test_spektral_view(tmp_path, monkeypatch):
     np.testing.assert_array_equal(y, graph.y)
     np.testing.assert_array_equal(weights, data.val_mask)
     assert a.shape == (planetoid.NODES, planetoid.NODES)
-    # Features that are dense already.
+    # Features that are already dense.
     karate = datasets.karate()
     dataset = karate.to_spektral()
     np.testing.assert_array_equal(dataset[0].x, karate.x)
@@ -276,9 +276,9 @@ def test_spektral_view(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_cora_is_spektrals(real, monkeypatch):
+def test_cora_equals_cora_of_spektral(real, monkeypatch):
     theirs = pytest.importorskip("spektral.datasets.citation")
-    # Spektral needs an attribute that SciPy has no longer.
+    # Spektral needs an attribute that SciPy has removed.
     dense = property(lambda matrix: matrix.toarray())
     monkeypatch.setattr(sparse.csr_matrix, "A", dense, raising=False)
     monkeypatch.setattr(theirs, "DATASET_FOLDER", str(real))
@@ -286,7 +286,7 @@ def test_cora_is_spektrals(real, monkeypatch):
         expected = theirs.Citation("cora", normalize_x=normalize_x)
         found = datasets.citation("Cora", real, normalize_x=normalize_x)
         found = found.to_spektral()
-        # NumPy 1 adds up the features of a node in another order.
+        # NumPy 1 sums the features of a node in a different order.
         np.testing.assert_allclose(found[0].x, expected[0].x, rtol=1e-6)
         np.testing.assert_array_equal(found[0].y, expected[0].y)
         assert (found[0].a != expected[0].a).nnz == 0
@@ -323,7 +323,7 @@ def test_real_files(real, monkeypatch):
     assert list(np.bincount(y_test)[:3]) == [980, 1135, 1032]
 
 
-def test_karate_is_the_stored_one(real):
+def test_karate_equals_the_stored_graph(real):
     stored = json.loads((real / "karate.json").read_text())
     for key, labels in (
         ("labels_max_modularity", "max_modularity"),
@@ -357,7 +357,7 @@ def test_missing_packages(monkeypatch, tmp_path):
     sorted((ROOT / "keras_qpsbgd" / "datasets").glob("*.py")),
     ids=lambda path: path.name,
 )
-def test_what_is_imported_at_once(path):
+def test_module_level_imports(path):
     allowed = {"keras_qpsbgd", "numpy", *sys.stdlib_module_names}
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Import):

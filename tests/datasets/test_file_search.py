@@ -1,4 +1,4 @@
-"""Where files come from: folders, the cache, downloads."""
+"""Sources of files: folders, the cache, downloads."""
 
 import hashlib
 import http.server
@@ -46,7 +46,7 @@ def test_cache_without_platformdirs(monkeypatch, tmp_path):
     assert files.folder().name == "datasets"
 
 
-def test_damaged_file_is_named_and_kept(tmp_path):
+def test_damaged_file_is_reported_and_kept(tmp_path):
     planetoid.write(tmp_path, name="cora")
     path = tmp_path / "ind.cora.x"
     before = path.read_bytes()
@@ -73,7 +73,7 @@ def test_download_to_cache_and_folder(tmp_path, source, monkeypatch):
     folder = tmp_path / "cache" / "datasets" / "Citation" / "tiny"
     names = {f"ind.tiny.{part}" for part in files.PARTS}
     assert {path.name for path in folder.iterdir()} == names
-    # It is there now: nothing is fetched again.
+    # The files exist now, so nothing is downloaded again.
     monkeypatch.setattr(files, "_download", None)
     datasets.citation("tiny", download=True)
     datasets.citation("tiny")
@@ -99,7 +99,7 @@ class HalfAnswer(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_failed_downloads_leave_nothing(tmp_path, source):
+def test_failed_downloads_leave_no_files(tmp_path, source):
     server = http.server.HTTPServer(("127.0.0.1", 0), HalfAnswer)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     here = f"http://127.0.0.1:{server.server_port}/a1a"
@@ -119,13 +119,13 @@ def test_failed_downloads_leave_nothing(tmp_path, source):
         server.server_close()
 
 
-def test_cache_of_the_user(monkeypatch, tmp_path):
+def test_user_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("KERAS_QPSBGD_CACHE", "~/here")
     assert files.folder() == tmp_path / "here" / "datasets"
 
 
-def test_folder_that_cannot_be_made(tmp_path):
+def test_folder_that_cannot_be_created(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(datasets.DownloadFailed, match="by hand. Received"):
+    with pytest.raises(datasets.DownloadFailed, match="manually.*Received"):
         datasets.adult(tmp_path / "file", download=True)

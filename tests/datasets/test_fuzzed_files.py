@@ -1,9 +1,9 @@
-"""Damaged and hostile files: the right data or a clear error, no code runs.
+"""Damaged and hostile files: correct data or a clear error, no code runs.
 
 Every kind of file is mutated at random, pickles also opcode by opcode. Files
-with a checksum give the right data or an error of ours that names the file; a
-cache gives the right data in any case. Citation graphs of other names have no
-checksum: where an error is not raised, what is read must be a graph.
+with a checksum give the correct data or a `DamagedFile` error that names the
+file. Cache files always give the correct data. Citation graphs with other names
+have no checksum: if no error is raised, the result must be a valid graph.
 """
 
 import collections
@@ -47,7 +47,7 @@ COUNTS = [40, pytest.param(2000, marks=pytest.mark.slow)]
         b"cbuiltins\nlist\n.",
     ],
 )
-def test_the_guard_sees_it(guard, content):
+def test_guard_detects_executed_code(guard, content):
     with guard() as seen, contextlib.suppress(PermissionError):
         pickle.loads(content)
     assert seen
@@ -57,7 +57,7 @@ def test_the_guard_sees_it(guard, content):
 
 
 def mutate(content, rng):
-    """A few random changes of bytes."""
+    """Changes a few random bytes."""
     content = bytearray(content)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         start = rng.randrange(len(content) + 1)
@@ -88,7 +88,7 @@ def mutate(content, rng):
 
 
 def mutate_opcodes(content, rng):
-    """Moves, repeats, removes and adds whole opcodes."""
+    """Moves, repeats, removes and adds complete opcodes."""
     starts = [start for _, _, start in pickletools.genops(content)]
     ends = [*starts[1:], len(content)]
     pieces = [content[a:b] for a, b in zip(starts, ends)]
@@ -112,7 +112,7 @@ def mutate_opcodes(content, rng):
 
 
 def same(one, other):
-    """Whether nested tuples of arrays are equal to the bit."""
+    """Returns whether nested tuples of arrays are bitwise equal."""
     if isinstance(one, (tuple, list)):
         return len(one) == len(other) and all(map(same, one, other))
     if sparse.issparse(one):
@@ -133,7 +133,7 @@ def arrays_of(graph):
 
 
 def assert_graph(x, a, y, *masks):
-    """All that `GraphData` promises."""
+    """Asserts everything that `GraphData` guarantees."""
     assert x.dtype == a.dtype == "float32"
     assert x.shape[0] == a.shape[0] == a.shape[1] == len(y)
     for matrix in (x, a):
@@ -147,14 +147,15 @@ def assert_graph(x, a, y, *masks):
 
 
 class Kind:
-    """A file and how it is read.
+    """A file and how to read it.
 
     Args:
-        path: the file, which is there and whole.
-        read: function that reads it.
-        pickled: whether it is a pickle.
-        check: function of what was read, where it may be something else.
-        errors: whether there may be errors.
+        path: The undamaged file.
+        read: Function that reads it.
+        pickled: Whether it is a pickle.
+        check: Function that checks the result if it may differ from the
+            original data.
+        errors: Whether reading may raise errors.
     """
 
     def __init__(self, path, read, pickled=False, check=None, errors=True):
@@ -234,13 +235,13 @@ def embeddings(name):
         graph = lattices.pegasus_graph(3)
         first = embedding.Cliques(graph, folder)
         copies, largest = first.copies(12), first.largest()
-        # The search has its own tests.
+        # The search itself is tested elsewhere.
         found = first._known["largest"][0][0]
         monkeypatch.setattr(embedding, "_search", lambda *_: (copies, True))
         monkeypatch.setattr(embedding, "_largest_copy", lambda _: found)
         assert len(found) == largest
         known = embedding.Cliques(graph, folder)
-        # What is damaged is replaced, but not in this test.
+        # Normally, damaged files are replaced.
         monkeypatch.setattr(known, "_store", lambda *_: None)
 
         def read():
@@ -292,7 +293,7 @@ KINDS = {
 @pytest.mark.parametrize("name", KINDS)
 def test_mutations(name, count, guard, publish, tmp_path, monkeypatch):
     kind = KINDS[name](tmp_path, publish, monkeypatch)
-    expected = kind.read()  # also imports what is needed
+    expected = kind.read()  # also triggers the imports
     rng = random.Random(name)
     outcomes = collections.Counter()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -305,7 +306,7 @@ def test_mutations(name, count, guard, publish, tmp_path, monkeypatch):
         except datasets.DamagedFile as error:
             outcomes["error"] += 1
             message, _, received = str(error).partition("Received: ")
-            # Of two files that do not fit either may be the wrong one.
+            # If two files do not match, either may be the wrong one.
             assert str(kind.path.parent) in message and received.strip()
             assert len(str(error)) < 2000
             assert kind.errors

@@ -1,4 +1,4 @@
-"""Hostile pickles and archives: an error that names the file, no code runs."""
+"""Hostile pickles and archives raise errors and execute no code."""
 
 import gzip
 import io
@@ -32,10 +32,11 @@ ARRAY = (
 
 
 def wide_key(before):
-    """Each tuple has the one before a thousand times; the last is hashed.
+    """Each tuple contains the previous one 1,000 times. The last is hashed.
 
     Args:
-        before: opcodes before a tuple is remembered, which leave it as it is.
+        before: Opcodes before a tuple is stored in the memo that do not change
+            the tuple.
     """
     levels = (
         b"(" + (b"h%c" % k) * 1000 + b"t" + before + b"q%c" % (k + 1)
@@ -45,14 +46,14 @@ def wide_key(before):
 
 
 HOSTILE = {
-    # A tuple is no graph, whatever is in it.
+    # A tuple is not a graph, regardless of its content.
     **{
         f"fragment {k}": b"(%bt." % piece
         for k, piece in enumerate(hostile.FRAGMENTS)
     },
     "state of a class": b"cscipy.sparse.csr\ncsr_matrix\nN}Vx\nK\x01s\x86b.",
     "state of list": b"cbuiltins\nlist\n}Vx\nK\x01sb.",
-    "two names of an object": b"]q\x00h\x00a" + b"cos\nsystem\n.",
+    "global after a self-reference": b"]q\x00h\x00a" + b"cos\nsystem\n.",
     "name from the memo": hostile.text("os")
     + b"q\x00"
     + hostile.text("system")
@@ -97,7 +98,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_pickles(name, guard, tmp_path):
-    """Each in a process that ends if it takes long or much memory."""
+    """Reads each pickle in a process with limited time and memory."""
     path = tmp_path / "ind.tiny.graph"
     planetoid.write(tmp_path)
     path.write_bytes(HOSTILE[name])
@@ -114,8 +115,8 @@ def test_hostile_pickles(name, guard, tmp_path):
 def _read_hostile(guard, folder):
     resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
     used = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
-    most = used * resource.getpagesize() + 2**28
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    limit = used * resource.getpagesize() + 2**28
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     message = ""
     with guard() as seen:
         try:
@@ -127,7 +128,7 @@ def _read_hostile(guard, folder):
 
 
 def test_extensions_are_not_called(guard, monkeypatch):
-    """Python takes them from a cache, without `find_class`."""
+    """Python takes extensions from a cache, without calling `find_class`."""
     import copyreg
 
     called = []
@@ -145,7 +146,7 @@ def test_extensions_are_not_called(guard, monkeypatch):
 
 
 def archive(members, **changes):
-    """An archive of MNIST's names; `members` replace or add some."""
+    """An archive with the MNIST member names, updated with `members`."""
     content = io.BytesIO()
     array = io.BytesIO()
     np.save(array, np.zeros(3, "uint8"))
@@ -161,7 +162,7 @@ def archive(members, **changes):
 
 
 def header(**changes):
-    """An `.npy` file of 3 bytes whose header says something else."""
+    """An `.npy` file with 3 bytes of data and a different header."""
     entries = {"descr": "|u1", "fortran_order": False, "shape": (3,)}
     line = repr({**entries, **changes}).encode() + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(line)) + line + b"abc"
@@ -216,7 +217,7 @@ def test_hostile_archives(name, guard, tmp_path, monkeypatch):
     path = tmp_path / "mnist.npz"
     np.savez(path, **dict.fromkeys(mnist_digits.KEYS, np.zeros(3, "uint8")))
     with pytest.raises(datasets.DamagedFile, match="differs"):
-        datasets.mnist(tmp_path)  # imports what is needed
+        datasets.mnist(tmp_path)  # triggers the imports
     path.write_bytes(ARCHIVES[name]())
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with guard() as seen, pytest.raises(datasets.DamagedFile) as error:

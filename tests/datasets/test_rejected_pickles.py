@@ -1,4 +1,4 @@
-"""Pickles that want more than data, and files that do not fit."""
+"""Pickles that contain more than data, and files that do not match."""
 
 import collections
 import pickle
@@ -16,7 +16,7 @@ sparse = pytest.importorskip("scipy.sparse")
 
 
 def dotted(module, name):
-    """A global as protocol 4 names it."""
+    """A pickle of a global in protocol 4."""
     texts = b"".join(
         pickle.SHORT_BINUNICODE + bytes([len(text)]) + text.encode()
         for text in (module, name)
@@ -37,7 +37,7 @@ def dotted(module, name):
         ("copyreg", "_reconstructor"),
     ],
 )
-def test_other_globals_are_refused(tmp_path, module, name):
+def test_other_globals_are_rejected(tmp_path, module, name):
     trace = tmp_path / "trace"
     argument = f"touch {trace}"
     if name == "eval":
@@ -53,14 +53,14 @@ def test_other_globals_are_refused(tmp_path, module, name):
         assert not trace.exists()
 
 
-def test_the_refused_pickle_would_have_run(tmp_path):
+def test_rejected_pickle_would_execute_code(tmp_path):
     trace = tmp_path / "trace"
     pickle.loads(planetoid.call("os", "system", f"touch {trace}"))
     assert trace.exists()
 
 
 @pytest.mark.parametrize("name", ["ndarray.__class__", "dtype.__reduce__"])
-def test_attributes_of_globals_are_refused(name):
+def test_attributes_of_globals_are_rejected(name):
     with pytest.raises(datasets.DamagedFile, match=f"Received: numpy.{name}"):
         safe_pickle.load(dotted("numpy", name), "path")
 
@@ -71,7 +71,7 @@ def test_attributes_of_globals_are_refused(name):
     ids=".".join,
 )
 def test_classes_cannot_be_changed(target):
-    """With real classes, this changes SciPy's for the whole process."""
+    """With the real classes, this would modify SciPy in the whole process."""
     state = b"N(V_changed\nI1\nd\x86"  # (None, {"_changed": 1})
     content = b"\x80\x02c%s\n%s\n" % tuple(t.encode() for t in target)
     with pytest.raises(datasets.DamagedFile):
@@ -81,7 +81,7 @@ def test_classes_cannot_be_changed(target):
 
 
 def broken_matrix(**changes):
-    """A pickle of a matrix whose arrays contradict each other."""
+    """A matrix with inconsistent arrays."""
     shape = planetoid.TRAIN, planetoid.FEATURES
     matrix = sparse.csr_matrix(np.eye(*shape, dtype="float32"))
     for key, value in changes.items():
@@ -95,26 +95,26 @@ HOSTILE = {
     "negative column": broken_matrix(indices=ARRAY([0, 1, -1])),
     "row ends before it starts": broken_matrix(indptr=ARRAY([0, 9, 1, 3])),
     "row outside": broken_matrix(indptr=ARRAY([0, 1, 2, 10**6])),
-    # SciPy looks no further if the matrix seems to be empty.
+    # SciPy skips the other checks if the matrix seems to be empty.
     "row outside, empty": broken_matrix(indptr=ARRAY([0, 10**6, 0, 0])),
     "negative end": broken_matrix(indptr=ARRAY([0, 1, 2, -5])),
-    "values too many": broken_matrix(indptr=ARRAY([0, 1, 2, 2])),
+    "too many values": broken_matrix(indptr=ARRAY([0, 1, 2, 2])),
     "too few rows": broken_matrix(indptr=ARRAY([0, 3])),
     "no values": broken_matrix(data=np.zeros(1, "float32")),
     "shape": broken_matrix(_shape=(10**6, 2)),
-    "shape is text": broken_matrix(_shape="ab"),
-    "indices are real": broken_matrix(indices=np.zeros(3)),
+    "shape is a string": broken_matrix(_shape="ab"),
+    "indices are floats": broken_matrix(indices=np.zeros(3)),
     "data are objects": broken_matrix(data=np.array([{}, {}, {}])),
     "data are a list": broken_matrix(data=[1.0, 1.0, 1.0]),
     "no data": broken_matrix(data=None),
-    "own check": broken_matrix(
+    "custom check": broken_matrix(
         indices=ARRAY([0, 1, 10**6]), check_format=collections.defaultdict
     ),
 }
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_matrices_that_contradict_themselves(tmp_path, kind):
+def test_inconsistent_matrices(tmp_path, kind):
     contents = planetoid.parts()
     planetoid.write(tmp_path, {**contents, "x": HOSTILE[kind]})
     with pytest.raises(datasets.DamagedFile, match="Received: ") as error:
@@ -137,11 +137,11 @@ def with_edge(start, end):
 
 
 WRONG = {
-    "y has a row less": ("y", lambda y: y[:-1]),
-    "ty has a row less": ("ty", lambda y: y[:-1]),
-    "ally has a row more": ("ally", lambda y: np.vstack([y, y[:1]])),
-    "x is narrow": ("x", lambda x: x[:, :-1]),
-    "tx is narrow": ("tx", lambda x: x[:, :-1]),
+    "y has a row too few": ("y", lambda y: y[:-1]),
+    "ty has a row too few": ("ty", lambda y: y[:-1]),
+    "ally has a row too many": ("ally", lambda y: np.vstack([y, y[:1]])),
+    "x has a column too few": ("x", lambda x: x[:, :-1]),
+    "tx has a column too few": ("tx", lambda x: x[:, :-1]),
     "x is an array": ("x", lambda x: x.toarray()),
     "x is infinite": ("x", lambda x: x * np.float32(np.inf)),
     "y is sparse": ("y", sparse.csr_matrix),
@@ -149,24 +149,24 @@ WRONG = {
     "y has two classes": ("y", lambda y: np.ones_like(y)),
     "y has large entries": ("y", lambda y: 2 * y),
     "graph is a list": ("graph", list),
-    "graph has text": ("graph", with_edge(0, "1")),
-    "graph has reals": ("graph", with_edge(0, 1.0)),
-    "graph has sets": ("graph", lambda graph: {0: {1: 2}}),
-    "node too high": ("graph", with_edge(0, planetoid.NODES)),
-    "node too low": ("graph", with_edge(-1, 0)),
-    "no pickle": ("graph", lambda graph: b"node 1: 2, 3"),
+    "graph has strings": ("graph", with_edge(0, "1")),
+    "graph has floats": ("graph", with_edge(0, 1.0)),
+    "graph has dictionaries": ("graph", lambda graph: {0: {1: 2}}),
+    "node too large": ("graph", with_edge(0, planetoid.NODES)),
+    "negative node": ("graph", with_edge(-1, 0)),
+    "not a pickle": ("graph", lambda graph: b"node 1: 2, 3"),
     "half a pickle": ("allx", lambda x: planetoid.python2_dumps(x)[:-100]),
     "empty": ("tx", lambda x: b""),
-    "no number": ("test.index", lambda text: text + b"x\n"),
-    "no line": ("test.index", lambda text: b""),
-    "one line more": ("test.index", lambda text: text + b"12\n"),
-    "twice": ("test.index", lambda text: text.replace(b"9\n", b"7\n")),
+    "not a number": ("test.index", lambda text: text + b"x\n"),
+    "no lines": ("test.index", lambda text: b""),
+    "extra line": ("test.index", lambda text: text + b"12\n"),
+    "duplicate node": ("test.index", lambda text: text.replace(b"9\n", b"7\n")),
     "known node": ("test.index", lambda text: text.replace(b"9\n", b"6\n")),
-    "far node": (
+    "far too large node": (
         "test.index",
         lambda text: text.replace(b"9\n", b"%d" % 9**12),
     ),
-    "huge": (
+    "integer overflow": (
         "test.index",
         lambda text: text.replace(b"9\n", b"9" * 99 + b"\n"),
     ),
@@ -174,24 +174,24 @@ WRONG = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_files_that_do_not_fit(tmp_path, kind):
+def test_files_that_do_not_match(tmp_path, kind):
     part, change = WRONG[kind]
     planetoid.write(tmp_path, changed(part, change))
     with pytest.raises(datasets.DamagedFile, match="Received: ") as error:
         datasets.citation("tiny", tmp_path)
-    # Which of two files is wrong cannot be known.
+    # The reader cannot know which of two files is wrong.
     assert "ind.tiny." in str(error.value)
 
 
-def test_one_wrong_number_does_not_fill_the_memory():
+def test_wrong_memo_index_does_not_exhaust_the_memory():
     for content in (b"\x80\x02]r\xff\xff\xff\x7f.", b"]p2147483647\n."):
-        with pytest.raises(datasets.DamagedFile, match="number 2147483647"):
+        with pytest.raises(datasets.DamagedFile, match="index 2147483647"):
             safe_pickle.load(content, "path")
 
 
-# Python warns of escapes in texts that the damage made.
+# The random damage can create invalid escapes, which Python warns about.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_random_damage_is_an_error_of_ours():
+def test_random_damage_raises_damaged_file():
     rng = np.random.default_rng(0)
     refused = 0
     for value in planetoid.parts().values():
