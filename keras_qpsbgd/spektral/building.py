@@ -1,4 +1,4 @@
-"""Layers and models that Keras 3 cannot build, or builds differently."""
+"""Patches for layers and models that Keras 3 does not build correctly."""
 
 import functools
 import inspect
@@ -6,11 +6,11 @@ import inspect
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd.spektral.patches import Instead
+from keras_qpsbgd.spektral.patches import ModuleProxy
 from keras_qpsbgd.spektral.patches import Patch
 from keras_qpsbgd.spektral.patches import find
 from keras_qpsbgd.spektral.patches import keras3
-from keras_qpsbgd.spektral.patches import lacking
+from keras_qpsbgd.spektral.patches import missing
 
 CONV = "layers.convolutional"
 POOL = "layers.pooling"
@@ -37,9 +37,10 @@ def backend_lacks_learning_phase():
 
 
 def name_training(call):
-    """Keras 3 tells a model that it is trained if `call` names `training`.
+    """Adds a `training` argument to `call`.
 
-    Its layers learn it from Keras then.
+    Keras 3 passes `training` only to models whose `call` has this argument.
+    From there, Keras passes it on to the layers.
     """
     if names_training(call):
         return call
@@ -48,34 +49,35 @@ def name_training(call):
     def wrapped(self, inputs, training=None):
         return call(self, inputs)
 
-    del wrapped.__wrapped__  # else Keras sees the signature without
+    # Otherwise Keras would see the original signature.
+    del wrapped.__wrapped__
     return wrapped
 
 
 def does_not_raise(n_nodes):
-    """`None` before the first call, as Keras 3 reads all attributes."""
+    """Returns `None` before the first call. Keras 3 reads all attributes."""
     return property(
         lambda self: self._n_nodes, n_nodes.fset, n_nodes.fdel, n_nodes.__doc__
     )
 
 
 def no_jit(_):
-    """Keras 3 compiles with XLA on a GPU unless a layer is against it."""
+    """Opts out of XLA, which Keras 3 uses on a GPU by default."""
     return property(
         lambda self: False,
-        # Kept for when the patches are gone and the layer is not.
+        # Stored for layers that outlive the patches.
         lambda self, value: vars(self).update(supports_jit=value),
     )
 
 
 def with_learning_phase(backend):
-    """Without a word on training, Keras 3 takes it for inference."""
-    return Instead(backend, learning_phase=lambda: False)
+    """Adds `learning_phase`, which is inference by default as in Keras 3."""
+    return ModuleProxy(backend, learning_phase=lambda: False)
 
 
 def with_softmax(backend):
-    """`softmax` that takes the scores of a single graph, a vector."""
-    return Instead(backend, softmax=tf.nn.softmax)
+    """Replaces `softmax` by one that accepts a vector (a single graph)."""
+    return ModuleProxy(backend, softmax=tf.nn.softmax)
 
 
 def tensor_length(_):
@@ -86,9 +88,9 @@ def tensor_length(_):
 
 
 def gated_call(call):
-    """`GatedGraphConv.call` for the GRU cell of Keras 3.
+    """Adapts `GatedGraphConv.call` to the GRU cell of Keras 3.
 
-    That one must know the width when it is built, and takes no third axis
+    The cell needs a static width when it is built, and rejects inputs of rank 3
     (mixed mode).
     """
 
@@ -112,7 +114,7 @@ def gated_call(call):
 
 
 def with_lasting_constants(tensorflow):
-    """Constants made in `build` outlive the graph that Keras 3 builds in."""
+    """Creates constants outside the graph in which Keras 3 calls `build`."""
 
     def cast(x, dtype):
         if tensorflow.is_tensor(x):
@@ -120,7 +122,7 @@ def with_lasting_constants(tensorflow):
         with tensorflow.init_scope():
             return tensorflow.cast(x, dtype)
 
-    return Instead(tensorflow, cast=cast)
+    return ModuleProxy(tensorflow, cast=cast)
 
 
 def node_and_edge_shapes(_):
@@ -153,13 +155,13 @@ PATCHES = (
     ),
     Patch(
         "n_nodes",
-        "Keras 3 reads all attributes of a layer; this one raises",
+        "Keras 3 reads all attributes of a layer, and this one raises",
         keras3,
         {f"{POOL}.src:SRCPool.n_nodes": does_not_raise},
     ),
     Patch(
         "SparseDropout",
-        "Keras 3 lost `learning_phase`",
+        "Keras 3 removed `learning_phase`",
         backend_lacks_learning_phase,
         {"layers.base:K": with_learning_phase},
     ),
@@ -171,7 +173,7 @@ PATCHES = (
     ),
     Patch(
         "XLA",
-        "XLA has no products of sparse matrices",
+        "XLA cannot multiply sparse matrices",
         keras3,
         {},
         {
@@ -182,7 +184,7 @@ PATCHES = (
     ),
     Patch(
         "edges",
-        "the number of edges is not known when Keras 3 builds the layer",
+        "The number of edges is unknown when Keras 3 builds the layer",
         keras3,
         {},
         {
@@ -192,13 +194,13 @@ PATCHES = (
     ),
     Patch(
         "gated",
-        "the GRU cell of Keras 3 must know its width, and has two axes",
+        "The GRU cell of Keras 3 needs a static width and rank 2",
         keras3,
         {f"{CONV}.gated_graph_conv:GatedGraphConv.call": gated_call},
     ),
     Patch(
         "constants",
-        "Keras 3 builds layers in a graph that it throws away",
+        "Keras 3 builds layers in a graph that it discards",
         keras3,
         {
             f"{CONV}.gin_conv:tf": with_lasting_constants,
@@ -207,8 +209,8 @@ PATCHES = (
     ),
     Patch(
         "CensNet",
-        "Keras 3 does not find the shape out",
-        lacking(f"{CONV}.censnet_conv:CensNetConv.compute_output_shape"),
+        "Keras 3 cannot infer the output shape",
+        missing(f"{CONV}.censnet_conv:CensNetConv.compute_output_shape"),
         {},
         {
             f"{CONV}.censnet_conv:CensNetConv.compute_output_shape": (
@@ -218,7 +220,7 @@ PATCHES = (
     ),
     Patch(
         "SortPool",
-        "its shape in disjoint mode is wrong, and Keras 3 uses it",
+        "Its output shape in disjoint mode is wrong, and Keras 3 uses it",
         keras3,
         {f"{POOL}.global_pool:SortPool.compute_output_shape": sorted_shape},
     ),

@@ -5,12 +5,12 @@ import warnings
 from keras_qpsbgd.spektral import building
 from keras_qpsbgd.spektral import loading
 from keras_qpsbgd.spektral import masks
-from keras_qpsbgd.spektral import scipy_mending
+from keras_qpsbgd.spektral import scipy_compat
 from keras_qpsbgd.spektral.patches import Applied
 from keras_qpsbgd.spektral.patches import table
 
 PATCHES = (
-    *scipy_mending.PATCHES,
+    *scipy_compat.PATCHES,
     *masks.PATCHES,
     *loading.PATCHES,
     *building.PATCHES,
@@ -22,9 +22,10 @@ _handles: set = set()
 
 
 class Patches:
-    """What `enable_keras3` did to Spektral, and the way back.
+    """Handle for the patches applied by `enable_keras3`.
 
-    `print(patches)` shows a table; `patches.applied` holds the names.
+    `print(patches)` shows what was replaced and why. The handle is also a
+    context manager that disables the patches on exit.
     """
 
     def __init__(self, applied: list) -> None:
@@ -32,10 +33,11 @@ class Patches:
 
     @property
     def applied(self) -> tuple[str, ...]:
+        """Names of the applied patches."""
         return tuple(patch.name for patch in self._patches)
 
     def disable(self) -> None:
-        """Makes Spektral what it was, once no other handle is enabled."""
+        """Restores Spektral when no other handle is enabled."""
         if self in _handles:
             _handles.remove(self)
             if not _handles:
@@ -49,7 +51,7 @@ class Patches:
 
     def __str__(self):
         if not self._patches:
-            return "Spektral is not patched: nothing needs it."
+            return "Spektral is not patched, because nothing needs a patch."
         text = table(self._patches)
         return text if self in _handles else f"(disabled)\n{text}"
 
@@ -59,30 +61,33 @@ class Patches:
 
 
 def enable_keras3() -> Patches:
-    """Makes Spektral 1.3 work with Keras 3 and with recent SciPy.
+    """Makes Spektral 1.3 work with Keras 3 and recent versions of SciPy.
 
-    It replaces functions and attributes of Spektral, and only those that fail
-    with the Keras, SciPy and Spektral that are installed: none at all under
-    legacy Keras with old SciPy. Call it before layers and models are made.
+    Replaces those functions and attributes of Spektral that fail with the
+    installed versions of Keras, SciPy and Spektral. Under legacy Keras with an
+    old SciPy, nothing is replaced. Call this function before you create layers
+    and models.
 
-    It may be called again while it is in force: nothing is patched twice, and
-    Spektral is restored when the last of the handles has been disabled.
+    The function can be called again while the patches are enabled. Nothing is
+    patched twice, and Spektral is restored when the last handle is disabled.
 
     Returns:
-        A handle. Print it to see what was replaced; `handle.disable()`, or the
-        end of `with enable_keras3():`, restores the very objects that were
-        there.
+        A handle. Print it to see what was replaced. `handle.disable()`, or
+        leaving a `with enable_keras3():` block, restores the original objects.
 
     Raises:
-        ImportError: Spektral is not installed.
-        RuntimeError: Spektral lacks something that a patch replaces.
+        ImportError: If Spektral is not installed.
+        RuntimeError: If the installed Spektral lacks an attribute that a patch
+            replaces.
 
     Example:
 
-    >>> with keras_qpsbgd.spektral.enable_keras3() as patches:
-    ...     model = spektral.models.GCN(n_labels=2)
-    ...     model.compile("adam", "categorical_crossentropy")
-    ...     model.fit(loader.load(), steps_per_epoch=1)
+    ```python
+    with keras_qpsbgd.spektral.enable_keras3() as patches:
+        model = spektral.models.GCN(n_labels=2)
+        model.compile("adam", "categorical_crossentropy")
+        model.fit(loader.load(), steps_per_epoch=1)
+    ```
     """
     try:
         import spektral
@@ -95,8 +100,8 @@ def enable_keras3() -> Patches:
     if not _handles:
         if not spektral.__version__.startswith(KNOWN):
             warnings.warn(
-                "`enable_keras3` was written for Spektral 1.3; what it patches "
-                "may have changed. Received: spektral "
+                "`enable_keras3` was written for Spektral 1.3. The code that "
+                "it patches may have changed. Received: spektral "
                 f"{spektral.__version__}",
                 stacklevel=2,
             )

@@ -1,11 +1,11 @@
-"""Loaders. Keras 3 takes generators and `tf.data`, but no other iterators."""
+"""Patches for loaders. Keras 3 accepts generators but not other iterators."""
 
 import copy
 
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd.spektral.patches import Instead
+from keras_qpsbgd.spektral.patches import ModuleProxy
 from keras_qpsbgd.spektral.patches import Patch
 from keras_qpsbgd.spektral.patches import keras3
 
@@ -19,8 +19,11 @@ def load_as_generator(_):
 
 
 def load_as_dataset(_):
-    """For padded batches: Keras guesses the shapes of a generator from its
-    first batches, but each is padded to a length of its own."""
+    """Replaces `load` for padded batches.
+
+    Keras infers the shapes of a generator from its first batches, but every
+    batch is padded to a different length.
+    """
 
     def load(self):
         """Returns a `tf.data.Dataset` of batches."""
@@ -33,15 +36,15 @@ def load_as_dataset(_):
 
 
 def as_tuples(batch):
-    """Keras 3 takes (inputs, labels) as such only if they are tuples."""
+    """Converts lists to tuples, as Keras 3 requires for (inputs, labels)."""
     if isinstance(batch, (list, tuple)):
         return tuple(as_tuples(part) for part in batch)
     return batch
 
 
 def batch_signature(loader):
-    """The types of a `BatchLoader`'s batches, as `collate` nests them."""
-    # `tf_signature` changes the loader: let it change a copy.
+    """Returns the signature of the batches of a `BatchLoader`."""
+    # A copy, because `tf_signature` modifies the loader.
     loader = copy.copy(loader)
     loader.signature = copy.deepcopy(loader.signature)
     has_labels = "y" in loader.signature
@@ -61,7 +64,7 @@ def batch_signature(loader):
 
 
 def block_diag_of_tensors(sparse):
-    """Lets loaders join graphs that `AdjToSpTensor` has been applied to."""
+    """Lets loaders join graphs after `AdjToSpTensor`."""
 
     def to_scipy(matrix):
         if not isinstance(matrix, tf.SparseTensor):
@@ -75,20 +78,20 @@ def block_diag_of_tensors(sparse):
         matrices = [to_scipy(matrix) for matrix in matrices]
         return sparse.block_diag(matrices, *args, **kwargs)
 
-    return Instead(sparse, block_diag=block_diag)
+    return ModuleProxy(sparse, block_diag=block_diag)
 
 
 PATCHES = (
     Patch(
         "loaders",
-        "Keras 3 takes no iterators",
+        "Keras 3 does not accept iterators",
         keras3,
         {"data.loaders:Loader.load": load_as_generator},
         {"data.loaders:BatchLoader.load": load_as_dataset},
     ),
     Patch(
         "sparse tensors",
-        "SingleLoader cannot join what AdjToSpTensor makes",
+        "SingleLoader cannot join the tensors of AdjToSpTensor",
         keras3,
         {"data.utils:sp": block_diag_of_tensors},
     ),

@@ -1,7 +1,7 @@
-"""Masks of padded nodes.
+"""Patches for masks of padded nodes.
 
-Legacy Keras gives `mask=None` where no input has a mask, Keras 3 a structure
-of `None`; Spektral multiplies by `mask[0]` in both cases.
+If no input has a mask, legacy Keras passes `mask=None` and Keras 3 passes a
+structure of `None`. Spektral multiplies by `mask[0]` unless `mask` is `None`.
 """
 
 import functools
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_qpsbgd.spektral.patches import Patch
 from keras_qpsbgd.spektral.patches import keras3
-from keras_qpsbgd.spektral.patches import lacking
+from keras_qpsbgd.spektral.patches import missing
 
 CONV = "layers.convolutional"
 POOL = "layers.pooling"
@@ -24,7 +24,7 @@ def none_if_empty(mask):
 
 
 def mask_or_none(call):
-    """Wraps a bound `call`; Keras sees the same signature."""
+    """Wraps a bound `call` and preserves its signature for Keras."""
 
     @functools.wraps(call)
     def wrapped(*args, **kwargs):
@@ -36,14 +36,14 @@ def mask_or_none(call):
 
 
 def decorate_with_mask(decorator):
-    """For `Conv`, which decorates the `call` of each instance."""
+    """Wraps the decorator that `Conv` applies to `call` of each instance."""
     return functools.wraps(decorator)(
         lambda call: mask_or_none(decorator(call))
     )
 
 
 def init_with_mask(init):
-    """For `MessagePassing`, whose subclasses may name `mask` in `call`."""
+    """Wraps `call` of `MessagePassing` subclasses that accept `mask`."""
 
     @functools.wraps(init)
     def __init__(self, aggregate="sum", **kwargs):
@@ -55,7 +55,7 @@ def init_with_mask(init):
 
 
 def no_mask(_):
-    """A pooled graph has no padding, hence no mask."""
+    """Removes the mask, because a pooled graph has no padding."""
 
     def compute_mask(self, inputs, previous_mask=None):
         return None
@@ -64,10 +64,10 @@ def no_mask(_):
 
 
 def keep_list(call):
-    """Leaves the caller's list of inputs alone.
+    """Keeps `GraphMasking` from modifying the list of inputs.
 
-    `GraphMasking` writes the features without the mask into it, and Keras then
-    computes the mask from what it finds there.
+    It replaces the first input by the features without the mask column, and
+    Keras then computes the mask from the modified list.
     """
 
     @functools.wraps(call)
@@ -82,7 +82,7 @@ def keep_list(call):
 PATCHES = (
     Patch(
         "masks",
-        "Keras 3 says [None, None] if nothing is masked",
+        "Keras 3 passes [None, None] if nothing is masked",
         keras3,
         {
             f"{CONV}.conv:check_dtypes_decorator": decorate_with_mask,
@@ -92,14 +92,14 @@ PATCHES = (
     ),
     Patch(
         "graph mask",
-        "given a list, GraphMasking takes features for the mask",
+        "GraphMasking of a list uses features as the mask",
         keras3,
         {"layers.base:GraphMasking.call": keep_list},
     ),
     Patch(
         "pooled mask",
-        "Keras 3 hands the mask of the nodes on to the loss of the graphs",
-        lacking(f"{POOL}.global_pool:GlobalPool.compute_mask"),
+        "Keras 3 passes the mask of the nodes to the loss of the graphs",
+        missing(f"{POOL}.global_pool:GlobalPool.compute_mask"),
         {},
         {f"{POOL}.global_pool:GlobalPool.compute_mask": no_mask},
     ),

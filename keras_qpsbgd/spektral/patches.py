@@ -1,4 +1,4 @@
-"""Replacing attributes of Spektral, so that it can be undone."""
+"""Reversible replacement of attributes of Spektral."""
 
 import importlib
 import textwrap
@@ -8,22 +8,25 @@ from typing import NamedTuple
 from keras_qpsbgd import _keras
 
 ABSENT = object()
-# Widths of the printed table.
+# Column widths of the printed table.
 NAME, REPLACES, WHY = 14, 32, 30
 
 
 class Patch(NamedTuple):
-    """One thing that does not work, and what is put in its place.
+    """A fix for one problem, which replaces or adds attributes.
 
     Args:
-        name: what `Patches.applied` calls it.
-        why: one sentence on what would happen without.
-        needed: a function without arguments: whether Spektral needs it here.
-        replace: for each target, written `"module.path:Class.attribute"` with
-            the module relative to Spektral, a function that is given what is
-            there and returns what comes instead.
-        add: likewise, for attributes that the owner has not got itself; the
-            function is given what the owner inherits, or `None`.
+        name: String. The name in `Patches.applied`.
+        why: String. One sentence about the problem.
+        needed: Function without arguments that returns whether the patch is
+            needed with the installed versions.
+        replace: Dictionary from targets to functions. A target is written
+            `"module.path:Class.attribute"`, with the module relative to
+            `spektral`. The function receives the original attribute and returns
+            the replacement.
+        add: Dictionary like `replace`, for attributes that the owner does not
+            define itself. The function receives the inherited attribute, or
+            `None`.
     """
 
     name: str
@@ -36,8 +39,8 @@ class Patch(NamedTuple):
         return [*self.replace, *self.add]
 
 
-class Instead:
-    """A module, apart from some names."""
+class ModuleProxy:
+    """A module with some of its names replaced."""
 
     def __init__(self, module, **names):
         vars(self).update(names, _module=module)
@@ -47,7 +50,7 @@ class Instead:
 
 
 def find(target, must_exist=False):
-    """The owner and the name of the attribute that `target` points to."""
+    """Returns the owner and the name of the attribute in `target`."""
     module, _, path = target.partition(":")
     *path, attribute = path.split(".")
     try:
@@ -60,8 +63,8 @@ def find(target, must_exist=False):
         import spektral
 
         raise RuntimeError(
-            f"`enable_keras3` expected to find `spektral.{target}`, which it "
-            "patches. Install a version of Spektral that it knows: "
+            f"`enable_keras3` cannot find `spektral.{target}`, which it "
+            "patches. Install a supported version of Spektral with "
             '`pip install "spektral==1.3.1"`. '
             f"Received: spektral {spektral.__version__}, {error}"
         ) from error
@@ -72,8 +75,8 @@ def keras3():
     return _keras.KERAS_3
 
 
-def lacking(*targets):
-    """A test: Keras 3, and Spektral has not got one of these itself."""
+def missing(*targets):
+    """Returns a test: Keras 3 is used and Spektral does not define a target."""
 
     def needed():
         return _keras.KERAS_3 and any(
@@ -85,7 +88,7 @@ def lacking(*targets):
 
 
 class Applied:
-    """Patches in force, with what is needed to take them back."""
+    """The enabled patches, and the original attributes to restore."""
 
     def __init__(self):
         self.patches = []
@@ -100,7 +103,7 @@ class Applied:
 
     def _put(self, make, owner, attribute):
         new = make(getattr(owner, attribute, None))
-        # As it is stored: a property or static method, not what it gives.
+        # From `vars`, to store a property or static method itself.
         stored = vars(owner).get(attribute, ABSENT)
         self._undo.append((owner, attribute, stored))
         setattr(owner, attribute, new)
@@ -116,7 +119,7 @@ class Applied:
 
 
 def short(target):
-    """As much of a target's path as fits into the table."""
+    """Shortens the path of a target to fit into the table."""
     module, _, path = target.partition(":")
     if "." in path:
         return path
@@ -127,7 +130,7 @@ def short(target):
 
 
 def table(patches):
-    """A table of 80 columns at most."""
+    """Returns a table of at most 80 columns."""
     lines = [f"{'patch':{NAME}}  {'replaces':{REPLACES}}  why", "-" * 80]
     for patch in patches:
         shown = [short(target) for target in patch.targets()]

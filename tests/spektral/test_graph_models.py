@@ -1,4 +1,4 @@
-"""`BinaryGraphConv` in Spektral's place, and alike in both Kerases."""
+"""`BinaryGraphConv` in place of `GCNConv`, in both versions of Keras."""
 
 import inspect
 import json
@@ -28,7 +28,7 @@ def patched():
 
 
 class Graphs(spektral.data.Dataset):
-    """Small graphs of different sizes, or of one adjacency."""
+    """Small graphs of different sizes, or with a shared adjacency matrix."""
 
     path = os.curdir
 
@@ -55,7 +55,7 @@ class Graphs(spektral.data.Dataset):
         return graphs
 
 
-def test_arguments_and_defaults_are_those_of_gcn_conv():
+def test_arguments_and_defaults_match_gcn_conv():
     ours = inspect.signature(BinaryGraphConv).parameters
     theirs = inspect.signature(spektral.layers.GCNConv).parameters
     common = [name for name in ours if name in theirs]
@@ -66,7 +66,7 @@ def test_arguments_and_defaults_are_those_of_gcn_conv():
 
 
 @pytest.mark.parametrize("mode", ["single", "batch", "masked"])
-def test_it_is_gcn_conv_with_a_binary_kernel(mode):
+def test_equals_gcn_conv_with_a_binary_kernel(mode):
     rng = np.random.default_rng(0)
     shape = (5,) if mode == "single" else (2, 5)
     x = tf.constant(rng.normal(size=(*shape, 3)), tf.float32)
@@ -87,7 +87,7 @@ def test_it_is_gcn_conv_with_a_binary_kernel(mode):
     )
 
 
-def test_preprocess_is_spektrals():
+def test_preprocess_matches_spektral():
     dataset = Graphs()
     for graph in dataset:
         np.testing.assert_allclose(
@@ -107,7 +107,7 @@ def test_preprocess_is_spektrals():
 
 
 class GraphClassifier(keras.Model):
-    """Node features to one label a graph, as Spektral's examples have it."""
+    """Predicts one label per graph, as in the Spektral examples."""
 
     def __init__(self, masked=False):
         super().__init__()
@@ -151,14 +151,14 @@ def test_fit_with_loaders(mode):
         loader.load(), steps_per_epoch=loader.steps_per_epoch, verbose=0
     )
     assert np.isfinite(history.history["loss"]).all()
-    # It started at zero, and each step moves an entry by the rate or holds it.
+    # Entries start at zero. Each step moves them by the learning rate or not.
     moved = np.abs(model.conv.kernel.numpy()) / 0.05
     assert loader.steps_per_epoch == 2 and moved.max() == 2
     np.testing.assert_allclose(moved, np.round(moved), atol=1e-5)
 
 
 def test_node_labels_in_batch_mode():
-    """A mask of rank 3 reaches the loss, in either Keras."""
+    """A mask of rank 3 reaches the loss in both versions of Keras."""
     dataset = Graphs(node_labels=True, transforms=BinaryGraphConv.transform)
     loader = spektral.data.BatchLoader(
         dataset, batch_size=3, mask=True, node_level=True
@@ -186,7 +186,7 @@ def in_legacy_keras(what, folder):
     return found
 
 
-@pytest.mark.slow  # a process of its own; each Keras has its reference
+@pytest.mark.slow  # starts another process
 @pytest.mark.once
 def test_same_kernels_in_both_versions_of_keras(tmp_path):
     legacy = in_legacy_keras("kernels", tmp_path)
@@ -197,7 +197,7 @@ def test_same_kernels_in_both_versions_of_keras(tmp_path):
     )
 
 
-@pytest.mark.slow  # with Adam and dropout; the kernels are the same bits
+@pytest.mark.slow  # with Adam and dropout; the test above compares kernels
 @pytest.mark.once
 def test_same_accuracy_in_both_versions_of_keras(tmp_path):
     legacy = in_legacy_keras("accuracies", tmp_path)

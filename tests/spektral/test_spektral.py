@@ -1,4 +1,4 @@
-"""Spektral, patched: run in both Keras versions, compared with each other."""
+"""Patched Spektral in both versions of Keras, with equal results."""
 
 import inspect
 import json
@@ -40,16 +40,16 @@ NODES, FEATURES, LABELS = 6, 3, 2
 PAIRS = [(i, j) for i in range(3) for j in range(3) if i != j]
 SCIPY = ("half", "chebyshev", "citation", "delaunay", "labels")
 
-# Defined before anything is patched, as a user's own may be.
+# Defined before anything is patched, as custom layers of a user may be.
 
 
-class OwnConv(Conv):
+class CustomConv(Conv):
     def call(self, inputs, mask=None):
         self.seen = mask
         return tf.matmul(inputs[1], inputs[0])
 
 
-class OwnMessages(MessagePassing):
+class CustomMessages(MessagePassing):
     def call(self, inputs, mask=None):
         self.seen = mask
         return super().call(inputs)
@@ -88,7 +88,7 @@ def single_loader(**kwargs):
 
 
 def gcn_losses():
-    """What a stock GCN learns from one graph without dropout."""
+    """Losses of a GCN model trained on one graph without dropout."""
     keras.utils.set_random_seed(0)
     model = models.GCN(LABELS, channels=4, dropout_rate=0.0)
     model.compile(keras.optimizers.Adam(0.01), "categorical_crossentropy")
@@ -101,7 +101,7 @@ def gcn_losses():
 LEGACY = """
 import sys
 import keras_qpsbgd.spektral
-assert "spektral" not in sys.modules  # importing ours does not even import it
+assert "spektral" not in sys.modules  # not imported by our module
 import json
 import test_spektral
 with keras_qpsbgd.spektral.enable_keras3() as patches:
@@ -112,7 +112,7 @@ print(json.dumps([patches.applied, losses]))
 
 @pytest.fixture
 def legacy_run():
-    """The same under legacy Keras, in a process of its own."""
+    """The same training under legacy Keras, in a separate process."""
     folder = pathlib.Path(__file__).parent
     child = subprocess.Popen(
         [sys.executable, "-c", LEGACY],
@@ -137,7 +137,7 @@ def patched():
 
 
 def attributes():
-    """All that Spektral's modules and classes hold, object by object."""
+    """Returns all attributes of Spektral's modules and classes."""
     found = {}
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] != "spektral":
@@ -155,16 +155,16 @@ def changed(before, after):
         key
         for key in before.keys() | after.keys()
         if before.get(key, attributes) is not after.get(key, attributes)
-        # Python itself makes these anew.
+        # Python itself creates new objects for these.
         and key[-1] not in ("__doc__", "__abstractmethods__", "_abc_impl")
     }
 
 
-# Switching on and off.
+# Enabling and disabling.
 
 
-def test_disabled_spektral_is_the_same_object_by_object():
-    enable_keras3().disable()  # imports all that is patched
+def test_disable_restores_every_object():
+    enable_keras3().disable()  # imports everything that is patched
     before = attributes()
     patches = enable_keras3()
     targets = set()
@@ -201,16 +201,16 @@ def test_restored_after_an_exception():
     assert not changed(before, attributes())
 
 
-def test_nothing_is_patched_where_nothing_is_needed(monkeypatch):
-    """Old SciPy and legacy Keras, as far as the tests for them look."""
-    give = lambda *args: monkeypatch.setattr(*args, raising=False)
-    give(scipy.sparse.csr_matrix, "A", None)
-    give(scipy.sparse, "find", lambda matrix: None)
-    give(scipy.linalg, "eigh", lambda a, eigvals=None: None)
-    give(scipy.spatial.Delaunay, "vertices", None)
-    give(np, "in1d", None)
-    give(_keras.keras.backend, "learning_phase", None)
-    give(_keras, "KERAS_3", False)
+def test_nothing_is_patched_if_no_patch_is_needed(monkeypatch):
+    """Simulates everything that marks an old SciPy and legacy Keras."""
+    add = lambda *args: monkeypatch.setattr(*args, raising=False)
+    add(scipy.sparse.csr_matrix, "A", None)
+    add(scipy.sparse, "find", lambda matrix: None)
+    add(scipy.linalg, "eigh", lambda a, eigvals=None: None)
+    add(scipy.spatial.Delaunay, "vertices", None)
+    add(np, "in1d", None)
+    add(_keras.keras.backend, "learning_phase", None)
+    add(_keras, "KERAS_3", False)
     before = attributes()
     with enable_keras3() as patches:
         assert patches.applied == ()
@@ -218,13 +218,13 @@ def test_nothing_is_patched_where_nothing_is_needed(monkeypatch):
         assert not changed(before, attributes())
 
 
-def test_only_scipy_is_mended_under_legacy_keras(patched):
+def test_only_scipy_is_patched_under_legacy_keras(patched):
     names = set(patched.applied)
     assert _keras.KERAS_3 == bool(names - set(SCIPY))
 
 
 @pytest.mark.once
-def test_missing_target_is_named(monkeypatch):
+def test_missing_target_raises(monkeypatch):
     monkeypatch.delattr(SRCPool, "pool")
     before = attributes()
     with pytest.raises(
@@ -283,7 +283,7 @@ def test_training_reaches_the_layers_of_gcn(patched):
 
 
 class Pooled(keras.Model):
-    """A convolution and the sum over the nodes, in any mode."""
+    """A convolution followed by the sum over the nodes, in any mode."""
 
     def __init__(self, masked=False):
         super().__init__()
@@ -321,7 +321,7 @@ def test_loaders_fit(patched, loader, arguments, masked):
     history = model.fit(load(), steps_per_epoch=3, verbose=0)
     assert np.isfinite(history.history["loss"]).all()
     found = model.predict(load(), steps=3, verbose=0)
-    # As if each graph were alone: padding counts for nothing.
+    # Padding has no effect: each graph gives the same result on its own.
     for graph, prediction in zip(data, found):
         a = data.a if mixed else graph.a
         x = graph.x
@@ -336,7 +336,7 @@ def test_loaders_fit(patched, loader, arguments, masked):
 
 
 def test_sample_weights_and_sparse_tensors(patched):
-    if _keras.KERAS_3:  # legacy Spektral cannot
+    if _keras.KERAS_3:  # not supported by Spektral under legacy Keras
         data = Graphs([NODES], node_labels=True)
         data.apply(transforms.AdjToSpTensor())
         (_, found), _ = loaders.SingleLoader(data).collate(data)
@@ -351,7 +351,7 @@ def test_sample_weights_and_sparse_tensors(patched):
 
 
 @pytest.mark.once
-def test_loading_leaves_the_loader_alone(patched):
+def test_loading_does_not_modify_the_loader(patched):
     class Scalars(Graphs):
         def read(self):
             graphs = super().read()
@@ -375,15 +375,15 @@ def test_loading_leaves_the_loader_alone(patched):
 # Layers.
 
 
-def test_masks_of_own_layers(patched):
-    class Later(OwnConv):
+def test_masks_of_custom_layers(patched):
+    class Later(CustomConv):
         pass
 
     x = tf.random.stateless_normal((2, NODES, FEATURES + 1), (1, 2))
     valid = tf.cast(tf.range(NODES) < 4, tf.float32)[None, :, None]
     x = tf.concat([x[..., :-1], tf.tile(valid, (2, 1, 1))], -1)
     a = tf.ones((2, NODES, NODES))
-    for kind in (OwnConv, Later):
+    for kind in (CustomConv, Later):
         layer = kind()
         assert inspect.signature(layer.call) == inspect.signature(
             types.MethodType(kind.call, layer)
@@ -393,13 +393,13 @@ def test_masks_of_own_layers(patched):
         assert layer.seen is None
         layer([layers.GraphMasking()(x), a])
         np.testing.assert_array_equal(layer.seen[0][0], valid[0])
-    if _keras.KERAS_3:  # legacy Spektral takes features for the mask
+    if _keras.KERAS_3:  # under legacy Keras, features are used as the mask
         masked, _ = layers.GraphMasking()([x, a])
         layer([masked, a])
         np.testing.assert_array_equal(layer.seen[0][0], valid[0])
         pooled = layers.GlobalSumPool()(layers.GraphMasking()(x))
         assert getattr(pooled, "_keras_mask", None) is None
-    layer = OwnMessages()
+    layer = CustomMessages()
     y = layer([x[0], tf.sparse.from_dense(a[0])])
     assert layer.seen is None
     np.testing.assert_allclose(y, a[0] @ x[0], rtol=1e-5)
@@ -449,7 +449,7 @@ def test_layers_that_keras_3_cannot_build(patched):
     np.testing.assert_allclose(
         y["attention"][0], (scores * graph.x).sum(0) / scores.sum(), rtol=1e-4
     )
-    # DMoN's losses are those of the same graph as a dense matrix.
+    # The DMoN losses are the same with a dense adjacency matrix.
     dmon = next(p for p in model.layers if isinstance(p, layers.DMoNPool))
     dmon([tf.constant(graph.x), sp_matrix_to_sp_tensor(graph.a)])
     sparse_losses = [float(loss) for loss in dmon.losses[-2:]]
@@ -484,7 +484,7 @@ def test_constants_outlive_the_build_of_a_model(patched, epsilon):
 
 
 @pytest.mark.once
-def test_xla_is_declined(patched):
+def test_xla_is_disabled(patched):
     model = models.GCN(LABELS)
     with pytest.warns(UserWarning, match="doesn't support `jit_compile"):
         model.compile("sgd", "mse", jit_compile=True)
@@ -502,7 +502,7 @@ def test_saving(patched, tmp_path):
     graph = Graphs([NODES])[0]
     inputs = [tf.constant(graph.x), tf.constant(graph.a.toarray())]
     np.testing.assert_array_equal(model(inputs), again(inputs))
-    for layer in (layers.GINConv(4), layers.MinCutPool(2), OwnMessages()):
+    for layer in (layers.GINConv(4), layers.MinCutPool(2), CustomMessages()):
         config = layer.get_config()
         assert type(layer).from_config(config).get_config() == config
     config = models.GCN(3, dropout_rate=0.1).get_config()
@@ -539,7 +539,7 @@ def test_half_precision_labels_and_triangles(patched):
 
 
 def test_citation_files(patched, tmp_path, monkeypatch):
-    """Files as those of Planetoid, whose validation set has 500 nodes."""
+    """Files in the Planetoid format, with a validation set of 500 nodes."""
     nodes, train, test = 520, 4, 10
     rng = np.random.default_rng(0)
     x = rng.integers(0, 2, (nodes, FEATURES)).astype("float32")
@@ -567,14 +567,9 @@ def test_citation_files(patched, tmp_path, monkeypatch):
     assert data.mask_te.sum() == test
 
 
-# Last, as the other process has to come that far.
-
-
-@pytest.mark.slow  # a process of its own
+@pytest.mark.slow  # starts another process
 @pytest.mark.once
-def test_stock_gcn_learns_what_it_learns_under_legacy_keras(
-    patched, legacy_run
-):
+def test_gcn_losses_match_legacy_keras(patched, legacy_run):
     found = gcn_losses()
     output, _ = legacy_run.communicate(timeout=300)
     assert legacy_run.returncode == 0

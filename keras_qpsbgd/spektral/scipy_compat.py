@@ -1,14 +1,15 @@
-"""What SciPy and NumPy have removed since Spektral 1.3, in both Keras versions.
+"""Patches for names that SciPy and NumPy have removed since Spektral 1.3.
 
-SciPy and NumPy themselves stay as they are: the modules of Spektral that use a
-removed name get their own view of the library.
+They are needed under Keras 3 and legacy Keras. SciPy and NumPy themselves are
+not modified: only the Spektral modules that use a removed name get a proxy of
+the library.
 """
 
 import inspect
 
 import numpy as np
 
-from keras_qpsbgd.spektral.patches import Instead
+from keras_qpsbgd.spektral.patches import ModuleProxy
 from keras_qpsbgd.spektral.patches import Patch
 
 
@@ -23,7 +24,7 @@ def find_refuses_half():
 
 
 def with_find(sparse):
-    """`find` that takes the half precision matrices SciPy now refuses."""
+    """Adds a `find` that accepts float16 matrices, which SciPy now rejects."""
 
     def find(matrix):
         if getattr(matrix, "dtype", None) != np.float16:
@@ -31,7 +32,7 @@ def with_find(sparse):
         row, column, values = sparse.find(matrix.astype("float32"))
         return row, column, values.astype("float16")
 
-    return Instead(sparse, find=find)
+    return ModuleProxy(sparse, find=find)
 
 
 def eigh_lacks_eigvals():
@@ -44,7 +45,7 @@ def with_eigvals(linalg):
     def eigh(a, eigvals=None, **kwargs):
         return linalg.eigh(a, subset_by_index=eigvals, **kwargs)
 
-    return Instead(linalg, eigh=eigh)
+    return ModuleProxy(linalg, eigh=eigh)
 
 
 def sparse_lacks_dense_attribute():
@@ -54,7 +55,7 @@ def sparse_lacks_dense_attribute():
 
 
 def read_dense(read_file):
-    """Reads Planetoid files as arrays, so that no `.A` is left to do."""
+    """Reads Planetoid files as dense arrays, so that `.A` is not needed."""
 
     def read(path, name, suffix):
         content = read_file(path, name, suffix)
@@ -84,25 +85,25 @@ def with_in1d(numpy):
     def in1d(*args, **kwargs):
         return numpy.isin(*args, **kwargs).ravel()
 
-    return Instead(numpy, in1d=in1d)
+    return ModuleProxy(numpy, in1d=in1d)
 
 
 PATCHES = (
     Patch(
         "half",
-        "SciPy has no sparse float16 matrices any more",
+        "SciPy no longer supports sparse float16 matrices",
         find_refuses_half,
         {"utils.sparse:sp": with_find, "data.utils:sp": with_find},
     ),
     Patch(
         "chebyshev",
-        "scipy.linalg.eigh lost `eigvals`: ChebConv.preprocess raises",
+        "SciPy removed `eigvals` from `eigh`: ChebConv.preprocess raises",
         eigh_lacks_eigvals,
         {"utils.convolution:linalg": with_eigvals},
     ),
     Patch(
         "citation",
-        "SciPy's matrices lost `.A`: Cora, Citeseer, Pubmed do not load",
+        "SciPy removed `.A` of matrices: Cora, Citeseer, Pubmed do not load",
         sparse_lacks_dense_attribute,
         {"datasets.citation:_read_file": read_dense},
     ),
@@ -114,7 +115,7 @@ PATCHES = (
     ),
     Patch(
         "labels",
-        "NumPy lost `in1d`: label_to_one_hot raises",
+        "NumPy removed `in1d`: label_to_one_hot raises",
         numpy_lacks_in1d,
         {"utils.misc:np": with_in1d},
     ),
