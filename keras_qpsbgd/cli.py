@@ -1,4 +1,4 @@
-"""The command line: `python -m keras_qpsbgd ...`."""
+"""Command line interface: `python -m keras_qpsbgd ...`."""
 
 import argparse
 import re
@@ -13,27 +13,31 @@ def main(argv=None):
     """Runs a command.
 
     Args:
-        argv: list of arguments; `None` takes those of the process.
+        argv: List of strings (optional). Command line arguments. Defaults to
+            the arguments of the process.
 
     Returns:
         The exit code.
     """
     return run(
         "python -m keras_qpsbgd",
-        "Train networks of +1 and -1 weights by quantum annealing.",
+        "Train binary neural networks (weights of +1 and -1) with QUBO solvers "
+        "and quantum annealers.",
         (_add_demo, _add_backends, _add_qpu_cost),
         argv,
     )
 
 
 def run(prog, description, adders, argv=None):
-    """Runs one of several commands.
+    """Parses the arguments and runs one of several commands.
 
     Args:
-        prog: how the program is called.
-        description: what it does.
-        adders: functions that add a command to what `add_subparsers` returns.
-        argv: list of arguments; `None` takes those of the process.
+        prog: String. Name of the program in help messages.
+        description: String. Description of the program in help messages.
+        adders: Functions that each add a command to the object returned by
+            `add_subparsers`.
+        argv: List of strings (optional). Command line arguments. Defaults to
+            the arguments of the process.
 
     Returns:
         The exit code.
@@ -53,30 +57,36 @@ def run(prog, description, adders, argv=None):
 def _add_demo(commands):
     parser = commands.add_parser(
         "demo",
-        help="train a binary network on handwritten digits (a minute)",
+        help="train a binary network on handwritten digits (about a minute)",
         description=(
-            "Trains one binary network on scikit-learn's handwritten digits "
-            "with QP-SBGD, with BinaryConnect (Adam) and with its binary "
-            "weights frozen, and compares their test accuracy."
+            "Train a binary network on scikit-learn's handwritten digits with "
+            "three methods and compare the test accuracy: QP-SBGD, "
+            "BinaryConnect (Adam), and frozen binary weights."
         ),
     )
     parser.add_argument(
         "--epochs",
         type=positive,
-        help="passes over the training images (default: 20)",
+        metavar="N",
+        help="number of training epochs (default: 20)",
     )
     parser.add_argument(
         "--seeds",
         type=positive,
-        help="trainings per method (default: 3)",
+        metavar="N",
+        help="number of training runs per method (default: 3)",
     )
     parser.add_argument(
         "--output",
         default="digits.png",
-        help="where to put the learning curves (default: %(default)s)",
+        metavar="FILE",
+        help="write a plot of the learning curves to FILE "
+        "(default: %(default)s)",
     )
     parser.add_argument(
-        "--no-plot", action="store_true", help="draw no learning curves"
+        "--no-plot",
+        action="store_true",
+        help="do not plot the learning curves",
     )
     parser.set_defaults(run=_demo)
 
@@ -93,11 +103,13 @@ def _demo(arguments):
     epochs = arguments.epochs or demo.EPOCHS
     seeds = arguments.seeds or demo.SEEDS
     print(
-        f"Handwritten digits, 10 classes: {len(data.train[0])} images to train "
-        f"on,\n{len(data.validation[0])} to validate, {len(data.test[0])} to "
-        "test.\n"
-        f"A 64-{demo.HIDDEN}-10 network with weights of +1 and -1, "
-        f"{epochs} epochs, {seeds} seed{'s' * (seeds > 1)}."
+        "Data: handwritten digits, 10 classes\n"
+        f"Images: {len(data.train[0])} for training, "
+        f"{len(data.validation[0])} for validation, "
+        f"{len(data.test[0])} for testing\n"
+        f"Network: 64-{demo.HIDDEN}-10, weights of +1 and -1\n"
+        f"Training: {epochs} epoch{'s' * (epochs > 1)}, "
+        f"{seeds} seed{'s' * (seeds > 1)}"
     )
     runs = []
     for method in demo.METHODS:
@@ -119,8 +131,9 @@ def _plot(demo, runs, path):
         demo.plot(runs, path)
     except ImportError:
         print(
-            "\nNo picture: matplotlib is not installed "
-            '(`python -m pip install "keras_qpsbgd[demo]"`).'
+            "\nThe learning curves were not plotted, because matplotlib is not "
+            "installed.\nInstall it with "
+            '`python -m pip install "keras_qpsbgd[demo]"`.'
         )
     else:
         print(f"\nLearning curves written to {path}")
@@ -129,8 +142,11 @@ def _plot(demo, runs, path):
 def _add_backends(commands):
     parser = commands.add_parser(
         "backends",
-        help="list the solvers and whether they can run here",
-        description="Lists the solvers and whether they can run here.",
+        help="list all solvers and whether they can run on this machine",
+        description=(
+            "List all solver backends, whether each of them can run on this "
+            "machine, and what is missing if it cannot."
+        ),
     )
     parser.set_defaults(run=_backends)
 
@@ -142,7 +158,7 @@ def _backends(arguments):
     rows = backends.available()
     names = max(len("backend"), *(len(row.name) for row in rows))
     indent = names + 2 + len("ready") + 2
-    print(f"{'backend':<{names}}  ready  what it is, or what is missing")
+    print(f"{'backend':<{names}}  ready  description, or what is missing")
     print("-" * WIDTH)
     for row in rows:
         ready = "yes" if row.available else "no"
@@ -157,51 +173,57 @@ def _backends(arguments):
 def _add_qpu_cost(commands):
     parser = commands.add_parser(
         "qpu-cost",
-        help="what training a network on a D-Wave QPU would cost",
+        help="estimate the cost of training a network on a D-Wave QPU",
         description=(
-            "Embeds the layers of a network on a D-Wave chip, and estimates "
-            "the QPU time of training it. Needs no token and calls no QPU. "
-            "Times are those of Ocean's cost model for an Advantage system of "
-            "2022, the newest that Ocean ships."
+            "Embed the layers of a network on a D-Wave chip and estimate the "
+            "QPU time of training it. No API token is needed, and no QPU is "
+            "called. Times are estimated with Ocean's cost model for an "
+            "Advantage system from 2022, the newest model that Ocean includes."
         ),
     )
     parser.add_argument(
         "network",
-        help="layer sizes such as 16-4-4-2, or a saved model (.keras, .h5)",
+        help="layer sizes such as 16-4-4-2, or the file of a saved model "
+        "(.keras, .h5)",
     )
     parser.add_argument(
         "--steps",
         type=positive,
         default=1000,
-        help="training steps (default: %(default)s)",
+        metavar="N",
+        help="number of training steps (default: %(default)s)",
     )
     parser.add_argument(
         "--num-reads",
         type=positive,
         default=100,
-        help="anneals per call (default: %(default)s)",
+        metavar="N",
+        help="number of anneals per QPU call (default: %(default)s)",
     )
     parser.add_argument(
         "--annealing-time",
         type=float,
-        help="microseconds per anneal (default: the chip's, 20)",
+        metavar="T",
+        help="annealing time in microseconds (default: the default of the "
+        "chip, 20)",
     )
     parser.add_argument(
         "--topology",
         choices=["pegasus", "zephyr"],
         default="pegasus",
-        help="of the chip (default: %(default)s)",
+        help="topology of the chip (default: %(default)s)",
     )
     parser.add_argument(
         "--block-size",
         type=positive,
-        help=(
-            "solve wider layers by blocks of so many inputs (default: as a "
-            "whole if the chip holds them, else 64)"
-        ),
+        metavar="N",
+        help="solve wider layers in blocks of N inputs (default: 64 for layers "
+        "that do not fit on the chip, other layers are not split)",
     )
     parser.add_argument(
-        "--plot", metavar="FILE", help="draw the layers on the chip"
+        "--plot",
+        metavar="FILE",
+        help="write a plot of the layers on the chip to FILE",
     )
     parser.set_defaults(run=_qpu_cost)
 
@@ -225,9 +247,9 @@ def _qpu_cost(arguments):
         start = time.perf_counter()
         costs = []
         for name, inputs, outputs in layers:
-            say(f"embedding {name} ...")
+            show_status(f"embedding {name} ...")
             costs.append(layer_cost(backend, inputs, outputs))
-        say("")
+        show_status("")
     except (ValueError, OSError, backends.BackendUnavailable) as error:
         print(error, file=sys.stderr)
         return 1
@@ -235,19 +257,22 @@ def _qpu_cost(arguments):
     seconds = sum(cost.seconds for cost in costs)
     ratio = sum(cost.one_by_one_seconds for cost in costs) / seconds
     print(
-        f"A full {arguments.topology} chip, {arguments.num_reads} reads per "
-        "call\n"
+        f"{arguments.topology.capitalize()} chip without dead qubits, "
+        f"{arguments.num_reads} reads per call\n"
     )
     print(_cost_table(layers, costs, arguments.steps))
     total = arguments.steps * seconds
     hours = f" ({total / 3600:,.1f} h)" if total > 3600 else ""
     print(
         f"\n{arguments.steps:,} steps: {total:,.1f} s{hours} of QPU access "
-        f"time.\nA call per column would take {ratio:.1f} times as "
-        f"much.\nEmbeddings took {embedding:.1f} s and are kept on disk."
+        f"time.\nOne call per column would take {ratio:.1f} times as "
+        f"long.\nThe embeddings took {embedding:.1f} s and are cached on disk."
     )
     if any(cost.block_size < cost.num_variables for cost in costs):
-        print("Layers solved by blocks may need fewer calls: sweeps end early.")
+        print(
+            "Layers that are solved in blocks may need fewer calls, because "
+            "sweeps can stop\nearly."
+        )
     if arguments.plot:
         _draw_chip(backend, layers, arguments.plot)
     return 0
@@ -260,11 +285,11 @@ def _draw_chip(backend, layers, path):
         drawing.draw(backend, layers, path)
     except ImportError:
         print(
-            "No picture: matplotlib is not installed "
-            '(`python -m pip install "keras_qpsbgd[plots]"`).'
+            "The chip was not plotted, because matplotlib is not installed.\n"
+            'Install it with `python -m pip install "keras_qpsbgd[plots]"`.'
         )
     else:
-        print(f"Picture written to {path}")
+        print(f"Plot written to {path}")
 
 
 def _cost_table(layers, costs, steps):
@@ -283,19 +308,20 @@ def _cost_table(layers, costs, steps):
 
 
 def _layers(network):
-    """Names, inputs and outputs of the binary layers."""
+    """Returns the name, inputs and outputs of each binary layer."""
     if re.fullmatch(r"\d+(-\d+)+", network):
         sizes = [int(size) for size in network.split("-")]
         if min(sizes) < 1:
             raise ValueError(
-                f"Layers have at least one unit. Received: {network}"
+                "`network` must have at least one unit in every layer. "
+                f"Received: {network}"
             )
         pairs = zip(sizes, sizes[1:])
         return [(f"{n} x {m}", n, m) for n, m in pairs]
     if not network.endswith((".keras", ".h5")):
         raise ValueError(
-            "`network` must be sizes such as 16-4-4-2 or the file of a saved "
-            f"model. Received: {network}"
+            "`network` must be layer sizes such as 16-4-4-2, or the file of a "
+            f"saved model (.keras, .h5). Received: {network}"
         )
     from tensorflow import keras
 
@@ -309,14 +335,14 @@ def _layers(network):
     ]
     if not layers:
         raise ValueError(
-            "The model has no binary layer, or was saved before it was built. "
-            f"Received: {network}"
+            "`network` must be a model with binary layers that was built "
+            f"before it was saved. Received: {network}"
         )
     return layers
 
 
 def _wrap(text, width):
-    """Lines of text; what stands in backticks stays on one, to be copied."""
+    """Wraps text, but keeps code in backticks on one line for copying."""
     text = re.sub("`[^`]*`", lambda code: code[0].replace(" ", "\xa0"), text)
     lines = textwrap.wrap(
         text, width, break_long_words=False, break_on_hyphens=False
@@ -324,14 +350,14 @@ def _wrap(text, width):
     return [line.replace("\xa0", " ") for line in lines] or [""]
 
 
-def say(text):
-    """Shows a line that the next one replaces; a file does not get it."""
+def show_status(text):
+    """Shows a status line in a terminal, which the next output replaces."""
     if sys.stdout.isatty():
         print(f"\r{text[: WIDTH - 1]:<{WIDTH - 1}}\r", end="", flush=True)
 
 
 def positive(text):
-    """The type of arguments that are positive integers."""
+    """Converts an argument to a positive integer."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(

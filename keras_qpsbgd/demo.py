@@ -1,15 +1,15 @@
-"""A binary network learns handwritten digits: the demo.
+"""Demo: a binary network learns handwritten digits.
 
-One network, three ways to train it:
+One network is trained with three methods:
 
-- QP-SBGD: the binary kernels by `QPSBGD` with the native backend, batch
-  normalisation by Adam;
-- BinaryConnect: everything by Adam, with straight-through gradients;
-- frozen: the binary kernels stay random, batch normalisation is trained by
-  Adam. What a method reaches above this, its binary weights have learned.
+- QP-SBGD: `QPSBGD` with the native backend trains the binary kernels, and Adam
+  trains batch normalization.
+- BinaryConnect: Adam trains everything, with straight-through gradients.
+- Frozen: the binary kernels stay random, and Adam trains batch normalization.
+  Any accuracy above this baseline comes from the trained binary weights.
 
-The images are scikit-learn's 1,797 digits of 8x8 pixels, always split in the
-same way: 1,047 to train on, 300 to validate, 450 to test.
+The images are the 1,797 digits of scikit-learn, with 8x8 pixels. The split is
+fixed: 1,047 training, 300 validation and 450 test images.
 """
 
 import dataclasses
@@ -34,12 +34,12 @@ NUM_CLASSES = 10
 VALIDATION_IMAGES = 300
 TEST_IMAGES = 450
 
-# Chosen on the validation images (research/bench/training/tune_digits.py), each
-# from the same grid of learning rates, on other seeds than the demo's.
+# Tuned on the validation images (research/bench/training/tune_digits.py), with
+# the same grid of learning rates for all methods, and with other seeds.
 QPSBGD_RATE = 0.008
 ADAM_RATE = 0.016
 FROZEN_RATE = 0.064
-# Of batch normalisation beside QP-SBGD. Not tuned.
+# For batch normalization with QP-SBGD. Not tuned.
 REAL_RATE = 0.01
 
 QPSBGD = "QP-SBGD"
@@ -48,18 +48,18 @@ FROZEN = "frozen binary weights"
 METHODS = (QPSBGD, BINARY_CONNECT, FROZEN)
 RATES = {QPSBGD: QPSBGD_RATE, BINARY_CONNECT: ADAM_RATE, FROZEN: FROZEN_RATE}
 
-# Tell apart with any kind of colour vision (Okabe and Ito), and in grey.
+# Distinguishable with any color vision (Okabe and Ito) and in grayscale.
 COLORS = {QPSBGD: "#0072b2", BINARY_CONNECT: "#d55e00", FROZEN: "#777777"}
 MARKERS = {QPSBGD: "o", BINARY_CONNECT: "s", FROZEN: "^"}
 
 
 class MissingPackage(ImportError):
-    """A package of the demo is not installed; the message says what to do."""
+    """Raised if a package that the demo needs is not installed."""
 
 
 @dataclasses.dataclass
 class Digits:
-    """Images, scaled to [-1, 1], and classes, as pairs `(x, y)`."""
+    """Pairs `(x, y)` of images, scaled to [-1, 1], and classes."""
 
     train: tuple
     validation: tuple
@@ -68,28 +68,28 @@ class Digits:
 
 @dataclasses.dataclass
 class Run:
-    """What came out of one training."""
+    """Results of one training run."""
 
     method: str
     seed: int
     validation_curve: list  # accuracy after each epoch
     test_accuracy: float
-    seconds: float  # of training and validation; the first run compiles too
+    seconds: float  # of training and validation; first run: also compilation
 
 
 def load():
-    """The digits in their fixed split.
+    """Returns the digits in their fixed split.
 
     Raises:
-        MissingPackage: scikit-learn is not installed.
+        MissingPackage: If scikit-learn is not installed.
     """
     try:
         from sklearn import datasets
         from sklearn import model_selection
     except ImportError as error:
         raise MissingPackage(
-            "The demo takes its images from scikit-learn, which is not "
-            "installed.\nInstall it with\n\n"
+            "The demo uses images from scikit-learn, which is not installed.\n"
+            "Install it with\n\n"
             '    python -m pip install "keras_qpsbgd[demo]"'
         ) from error
     x, y = datasets.load_digits(return_X_y=True)
@@ -106,7 +106,7 @@ def load():
 
 
 def build_model(frozen=False):
-    """64-64-10, binary weights, batch normalisation on both layers."""
+    """Builds the 64-64-10 network: binary layers with batch normalization."""
 
     def binary_dense(units):
         return layers.BinaryDense(
@@ -132,7 +132,7 @@ def build_model(frozen=False):
 
 
 def make_optimizer(method, rate, steps, backend="native", real_rate=REAL_RATE):
-    """The optimizer of a method, its rates decaying to zero over `steps`."""
+    """Returns the optimizer of a method, with rates that decay to zero."""
 
     def cosine(rate):
         return keras.optimizers.schedules.CosineDecay(rate, steps)
@@ -148,15 +148,16 @@ def make_optimizer(method, rate, steps, backend="native", real_rate=REAL_RATE):
 
 
 class Training:
-    """One method, compiled once and trained anew for every seed.
+    """One method, compiled once and trained from scratch for every seed.
 
-    Compilation takes longer than training here, so the seeds share it.
+    Compilation takes longer than training here, so all seeds share it.
 
     Args:
-        method: one of `METHODS`.
-        digits: what `load` returns.
-        epochs: passes over the training images.
-        rate: learning rate at the start; `None` is that of `RATES`.
+        method: One of `METHODS`.
+        digits: The `Digits` returned by `load`.
+        epochs: Integer. Number of epochs. Defaults to `20`.
+        rate: Float (optional). Initial learning rate. Defaults to the rate of
+            the method in `RATES`.
     """
 
     def __init__(self, method, digits, epochs=EPOCHS, rate=None):
@@ -175,11 +176,13 @@ class Training:
         self._state = [v.numpy() for v in self.model.optimizer.variables]
 
     def run(self, seed, progress=True):
-        """Trains from the start.
+        """Trains from scratch.
 
         Args:
-            seed: int, decides the first weights and the order of the images.
-            progress: whether to show a progress bar.
+            seed: Integer. Determines the initial weights and the order of the
+                images.
+            progress: Boolean. Whether to show a progress bar. Defaults to
+                `True`.
 
         Returns:
             A `Run`.
@@ -217,14 +220,14 @@ class Training:
 
 
 class EpochBar(keras.callbacks.Callback):
-    """Keras's progress bar over epochs: one line for one training."""
+    """Keras progress bar over epochs: one line per training run."""
 
     def __init__(self, epochs):
         super().__init__()
         self._shown = ["loss", "accuracy", "val_accuracy"]
         self._bar = keras.utils.Progbar(
             epochs,
-            # A file gets the last state only.
+            # A file only gets the final state.
             verbose=1 if sys.stdout.isatty() else 2,
             stateful_metrics=self._shown,
             unit_name="epoch",
@@ -236,7 +239,7 @@ class EpochBar(keras.callbacks.Callback):
 
 
 def table(runs):
-    """The result as text, at most 80 columns wide."""
+    """Returns the results as a table with at most 80 columns."""
     lines = [f"{'method':<24}{'test accuracy':>17}{'seconds per run':>19}"]
     lines.append("-" * len(lines[0]))
     for method in METHODS:
@@ -251,14 +254,14 @@ def table(runs):
 
 
 def plot(runs, path):
-    """Draws validation accuracy by epoch: means with standard-error bands.
+    """Plots validation accuracy by epoch: means with standard error bands.
 
     Args:
-        runs: list of `Run`.
-        path: file to write.
+        runs: List of `Run`.
+        path: File to write.
 
     Raises:
-        ImportError: matplotlib is not installed.
+        ImportError: If matplotlib is not installed.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -277,7 +280,7 @@ def plot(runs, path):
             marker=MARKERS[method],
             markersize=4,
             label=method,
-            # Ours on top where curves meet.
+            # QP-SBGD on top of the other curves.
             zorder=4 if method == QPSBGD else 3,
         )
         axes.fill_between(

@@ -1,4 +1,4 @@
-"""The command line."""
+"""The command line interface."""
 
 import re
 import sys
@@ -20,7 +20,7 @@ def test_backends_table(capsys):
         assert any(line.split()[:2] == [row.name, ready] for line in lines)
 
 
-def test_backends_table_says_what_is_missing(capsys, monkeypatch):
+def test_backends_table_shows_what_is_missing(capsys, monkeypatch):
     command = '`python -m pip install "keras_qpsbgd[dwave]"`'
     row = backends.available()[0]._replace(
         name="tabu",
@@ -31,7 +31,7 @@ def test_backends_table_says_what_is_missing(capsys, monkeypatch):
     assert cli.main(["backends"]) == 0
     out = capsys.readouterr().out
     assert "tabu     no " in out
-    assert command in out  # in one line
+    assert command in out  # on one line
 
 
 @pytest.mark.once
@@ -43,7 +43,7 @@ def test_demo(capsys, tmp_path):
     assert cli.main([*arguments, "--output", str(path)]) == 0
     out = capsys.readouterr().out
     for method in demo.METHODS:
-        assert f"\n{method}  " in out  # its line in the table
+        assert f"\n{method}  " in out  # the row in the table
     assert str(path) in out
     assert path.read_bytes().startswith(b"\x89PNG")
 
@@ -56,17 +56,17 @@ def test_demo_without_scikit_learn(capsys, monkeypatch):
     assert not captured.out
 
 
-def test_demo_help_names_the_defaults(capsys):
+def test_demo_help_shows_the_defaults(capsys):
     with pytest.raises(SystemExit):
         cli.main(["demo", "--help"])
     out = " ".join(capsys.readouterr().out.split())
-    assert f"training images (default: {demo.EPOCHS})" in out
-    assert f"trainings per method (default: {demo.SEEDS})" in out
+    assert f"training epochs (default: {demo.EPOCHS})" in out
+    assert f"training runs per method (default: {demo.SEEDS})" in out
 
 
 @pytest.mark.slow  # `test_demo` runs the command
 @pytest.mark.once
-def test_training_starts_anew_for_every_seed():
+def test_training_restarts_for_every_seed():
     pytest.importorskip("sklearn")
     training = demo.Training(demo.QPSBGD, demo.load(), epochs=1)
     first, other, again = (training.run(seed, False) for seed in (0, 1, 0))
@@ -98,14 +98,14 @@ def test_qpu_cost(capsys, monkeypatch, topology):
 def test_qpu_cost_of_a_saved_model(capsys, tmp_path):
     path = str(tmp_path / "model.keras")
     tools.small_model().save(path)
-    picture = tmp_path / "chip.png"
-    arguments = ["--block-size", "2", "--plot", str(picture)]
+    plot = tmp_path / "chip.png"
+    arguments = ["--block-size", "2", "--plot", str(plot)]
     assert cli.main(["qpu-cost", path, *arguments]) == 0
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert plot.read_bytes().startswith(b"\x89PNG")
     out = capsys.readouterr().out
-    assert str(picture) in out
+    assert str(plot) in out
     assert out.count("binary_dense") == 2
-    assert "by blocks" in out
+    assert "in blocks" in out
 
 
 @pytest.mark.once
@@ -117,7 +117,7 @@ def test_qpu_cost_of_a_saved_model(capsys, tmp_path):
         ("missing.keras", "missing.keras"),
     ],
 )
-def test_qpu_cost_of_what_is_no_network(network, message, capsys):
+def test_qpu_cost_of_an_invalid_network(network, message, capsys):
     assert cli.main(["qpu-cost", network]) == 1
     assert re.search(message, capsys.readouterr().err)
 

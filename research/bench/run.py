@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.cli import say
+from keras_qpsbgd.cli import show_status
 from keras_qpsbgd.compare.threads import environment
 from research.bench.suites import SUITES
 
@@ -92,7 +92,7 @@ def measure(name, options, threads):
         # What TensorFlow logs would break the line that shows progress.
         with open(path.with_suffix(".log"), "w+") as log:
             done = subprocess.run(command, env=environment(threads), stderr=log)
-            say("")
+            show_status("")
             if done.returncode:
                 log.seek(0)
                 raise subprocess.CalledProcessError(

@@ -49,20 +49,20 @@ def per_step(side):
     return cpu / side.steps, wall / side.steps
 
 
-def compare(yardstick, sides, warm_up=1, say=lambda text: None):
+def compare(yardstick, sides, warm_up=1, show=lambda text: None):
     """Times of all sides, in turns with the yardstick.
 
     Args:
         yardstick: a `Side`; its `blocks` are not looked at.
         sides: dictionary of `Side`.
         warm_up: blocks of each that are not counted: tracing, compilation.
-        say: function that shows progress.
+        show: Function (optional). Called with a text that shows the progress.
 
     Returns:
         `Times` of the yardstick, and a dictionary of `Times`.
     """
     for name, side in {"yardstick": yardstick, **sides}.items():
-        say(f"{name}: compiling")
+        show(f"{name}: compiling")
         for _ in range(warm_up):
             per_step(side)
     base = [per_step(yardstick)]
@@ -73,7 +73,7 @@ def compare(yardstick, sides, warm_up=1, say=lambda text: None):
         for name, side in sides.items():
             if index >= side.blocks:
                 continue
-            say(f"{name}: block {index + 1} of {side.blocks}")
+            show(f"{name}: block {index + 1} of {side.blocks}")
             times = per_step(side)
             base.append(per_step(yardstick))
             found[name].append(times)

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import backends
-from keras_qpsbgd.cli import say
+from keras_qpsbgd.cli import show_status
 from research.bench.solvers import instances
 from research.bench.solvers import sphere_decoder
 
@@ -61,7 +61,7 @@ def _small(part):
     backend = backends.get("native")
     counts = []
     for n in SMALL_SIZES:
-        say(f"optimum, n = {n}")
+        show_status(f"optimum, n = {n}")
         found = []
         for index, cell in enumerate(small_cells()):
             if index % part:
@@ -90,7 +90,9 @@ def _proven(wanted):
     while done < wanted:
         cell = next(cells)
         m = min(PROVEN_SIZE, wanted - done)
-        say(f"proven optimum, n = {PROVEN_SIZE}: {done} of {wanted} columns")
+        show_status(
+            f"proven optimum, n = {PROVEN_SIZE}: {done} of {wanted} columns"
+        )
         instance = instances.Instance.of_cell(
             cell, PROVEN_SIZE, m, 50_000 + done
         )

@@ -33,7 +33,7 @@ from keras_qpsbgd import backends
 from keras_qpsbgd import ops
 from keras_qpsbgd.backends.graph import local_search
 from keras_qpsbgd.backends.graph import native
-from keras_qpsbgd.cli import say
+from keras_qpsbgd.cli import show_status
 from research.bench.solvers import instances
 from research.bench.solvers import optimum
 from research.bench.solvers import rivals
@@ -89,7 +89,9 @@ def measure(options):
             and not options.quick
         )
         for index in range(INSTANCES if several else 1):
-            say(f"n = {n}, B = {cell.batch}, {cell.name}, layer {index}")
+            show_status(
+                f"n = {n}, B = {cell.batch}, {cell.name}, layer {index}"
+            )
             # Only annealing is compared on more than the first.
             wanted = [
                 rival

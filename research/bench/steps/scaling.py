@@ -23,7 +23,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import backends
-from keras_qpsbgd.cli import say
+from keras_qpsbgd.cli import show_status
 from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.optimizers import QPSBGD
 from research.bench import timing
@@ -81,7 +81,7 @@ def measure(options):
             size = {**BASE, name: value}
             key = tuple(size.values())
             if key not in known:
-                say(_label(size))
+                show_status(_label(size))
                 known[key] = _measure_times(size, options)
             rows.append({"value": value, **known[key]})
         results["series"][name] = rows
@@ -118,7 +118,7 @@ def _measure_times(size, options):
     }
     sides = {}
     for name, make in makers.items():
-        say(f"{_label(size)}: {name}")
+        show_status(f"{_label(size)}: {name}")
         sides[name] = _of_length(make, seconds)
     times = {}
     for yardstick, other in (("native", "ridge"), ("Adam", "step")):
@@ -158,7 +158,7 @@ def _measure_memory(options):
         sizes.append(WIDE_LAYER)
     rows = []
     for size in sizes:
-        say(f"memory, {_label(size)}")
+        show_status(f"memory, {_label(size)}")
         bytes_of = {
             optimizer: peak_memory.measure(*size.values(), optimizer)
             for optimizer in ("qpsbgd", "adam")

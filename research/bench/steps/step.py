@@ -24,7 +24,7 @@ from tensorflow import keras
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.cli import WIDTH
-from keras_qpsbgd.cli import say
+from keras_qpsbgd.cli import show_status
 from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.layers import BinaryDense
 from keras_qpsbgd.optimizers import QPSBGD
@@ -86,7 +86,7 @@ def _measure_network(name, solvers, options):
     network = step_networks.NETWORKS[name]
     sides = {}
     for solver in solvers:
-        say(f"{name}, {solver}: compiling")
+        show_status(f"{name}, {solver}: compiling")
         training = step_networks.Training(
             network, QPSBGD(network.rate, SOLVERS[solver], seed=0)
         )
@@ -125,7 +125,7 @@ def _fitted(training, options):
 
 def _compare(name, yardstick, sides):
     base, found = timing.compare(
-        yardstick, sides, say=lambda text: say(f"{name}, {text}")
+        yardstick, sides, show=lambda text: show_status(f"{name}, {text}")
     )
     return {
         "yardstick": dataclasses.asdict(base),

@@ -25,7 +25,7 @@ import time
 import numpy as np
 from tensorflow import keras
 
-from keras_qpsbgd.cli import say
+from keras_qpsbgd.cli import show_status
 from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.compare.report.statistics import mean_and_error
 from research.bench.training import recipes
@@ -122,13 +122,13 @@ def _train(name, course, method, data, options):
     if options.quick:
         epochs = math.ceil(epochs / 10)
         seeds = options.seeds or 1
-    say(f"{name}, {method}: compiling")
+    show_status(f"{name}, {method}: compiling")
     training = recipes.Training(
         course.recipe, method, data, epochs, range(seeds)
     )
     curves = []
     for seed in range(seeds):
-        say(f"{name}, {method}, {epochs} epochs, seed {seed}")
+        show_status(f"{name}, {method}, {epochs} epochs, seed {seed}")
         clock = Clock(
             max(training.steps // course.looks, 1),
             lambda: training.accuracy(data.test),

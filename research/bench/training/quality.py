@@ -29,7 +29,7 @@ import time
 
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.graph import native
-from keras_qpsbgd.cli import say
+from keras_qpsbgd.cli import show_status
 from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.compare.report.statistics import mean_and_error
 from research.bench.training import cora
@@ -135,7 +135,7 @@ def _cora(runs, methods, seeds, options):
 
         def train(seeds, method=method):
             for seed in seeds:
-                say(f"cora, {method}, seed {seed}")
+                show_status(f"cora, {method}, seed {seed}")
                 yield cora.train(graph, recipes.backend(method), seed, epochs)
 
         jobs = _jobs("cora", method, seeds, epochs=epochs)
@@ -215,10 +215,10 @@ def _trainer(name, recipe, method, data, epochs, rate=None, part="test"):
     """
 
     def train(seeds):
-        say(f"{name}, {method}: compiling")
+        show_status(f"{name}, {method}: compiling")
         training = recipes.Training(recipe, method, data, epochs, seeds, rate)
         for seed in seeds:
-            say(f"{name}, {method}, {epochs} epochs, seed {seed}")
+            show_status(f"{name}, {method}, {epochs} epochs, seed {seed}")
             start = time.process_time()
             training.fit(seed)
             yield {
