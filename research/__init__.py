@@ -1,7 +1,8 @@
-"""Experiments and benchmarks beside the library; not installed with it.
+"""Experiments and benchmarks of the library. They are not installed with it.
 
-    python -m research reproduce    the paper's experiments, and their pages
-    python -m research bench        speed, solvers, accuracy
+    python -m research reproduce    reproduce the experiments of the paper
+    python -m research bench        measure speed, solvers and accuracy
 
-Run from a clone, with the packages of the extra `research`.
+Run the commands in a clone of the repository, with the packages of the extra
+`research` installed.
 """

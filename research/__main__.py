@@ -1,4 +1,4 @@
-"""The command line of the research: `python -m research ...`."""
+"""Command line interface of the research: `python -m research ...`."""
 
 import sys
 
@@ -8,10 +8,10 @@ from research.experiments import command as experiments
 
 
 def main(argv=None):
-    """Runs a command, see `cli.run`."""
+    """Runs a command. See `cli.run`."""
     return cli.run(
         "python -m research",
-        "Experiments and benchmarks of keras_qpsbgd.",
+        "Run the experiments and benchmarks of keras_qpsbgd.",
         (experiments.add, bench.add),
         argv,
     )

@@ -1,12 +1,14 @@
-"""Benchmarks: what a step costs, what it is worth, how it grows.
+"""Benchmarks of speed, solver quality, accuracy and scaling.
 
-`python -m research bench` runs them, `suites.py` lists them. A suite is a
-module with
+`python -m research bench` runs the benchmarks. `suites.py` lists the suites. A
+suite is a module with
 
-- a docstring that says what is measured and how, and `HELP`, one line;
-- `names()`, the rows and columns that `--only` takes;
-- `THREADS`, the thread counts that it is measured with;
-- `measure(options)`, run in a process of its own, whose threads are set;
-- `table(results)`, `verdicts(results)` and `draw(results, path)`, for a
-  dictionary from thread counts to what `measure` returned.
+- a docstring that describes what is measured and how;
+- `HELP`, a one-line summary;
+- `THREADS`, the thread counts to measure with;
+- `names()`, the rows and columns that `--only` accepts;
+- `measure(options)`, which runs in a separate process with a fixed number of
+  threads;
+- `table(results)`, `verdicts(results)` and `draw(results, path)`, where
+  `results` maps thread counts to the values that `measure` returned.
 """

@@ -1,4 +1,4 @@
-"""`python -m research bench`."""
+"""The command `python -m research bench`."""
 
 import argparse
 import textwrap
@@ -16,9 +16,10 @@ def add(commands):
         "bench",
         help="measure speed, solvers and accuracy against the alternatives",
         description=textwrap.fill(
-            "Measures, prints tables and whether each target was reached "
-            "(exit code 1 if one was not), and writes bench-SUITE.json and "
-            "bench-SUITE.png. Times are for two cores.",
+            "Run benchmark suites, print tables, and check targets. The exit "
+            "code is 1 if a target is missed or a suite fails. The results are "
+            "written to bench-SUITE.json and bench-SUITE.png. The durations "
+            "below are for two cores.",
             WIDTH,
         ),
         epilog="suites:\n"
@@ -31,40 +32,47 @@ def add(commands):
         "suites",
         nargs="*",
         metavar="SUITE",
-        help="what to measure, see below (default: everything)",
+        help="suites to run, listed below (default: all suites)",
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="about ten times shorter: a first look, not for figures",
+        help="take about a tenth of the time, with results that are not "
+        "reliable enough to quote",
     )
     parser.add_argument(
         "--threads",
         type=positive,
         nargs="+",
         metavar="N",
-        help="numbers of threads (default: those of the suite, 1 and 2)",
+        help="numbers of threads to measure with (default: 1, 2 or both, "
+        "depending on the suite)",
     )
     parser.add_argument(
-        "--seeds", type=positive, help="trainings per method, where it trains"
+        "--seeds",
+        type=positive,
+        metavar="N",
+        help="number of training runs per method, for suites that train "
+        "(default: depends on the suite)",
     )
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
-        help="where the data sets are (default: as `datasets` has it)",
+        help="folder of the datasets (default: the environment variable "
+        "KERAS_QPSBGD_DATA, else the user cache)",
     )
     parser.add_argument(
         "--output",
         metavar="DIR",
         default=".",
-        help="where to put results and figures (default: %(default)s)",
+        help="folder for results and figures (default: %(default)s)",
     )
     parser.add_argument(
         "--only",
         nargs="+",
         default=(),
         metavar="NAME",
-        help="rows or columns to measure, as the table names them",
+        help="rows or columns of the table to measure (default: all)",
     )
     parser.set_defaults(run=_run)
 
@@ -82,7 +90,8 @@ def _run(arguments):
     if unknown:
         allowed = ", ".join(dict.fromkeys(known))
         raise argparse.ArgumentTypeError(
-            f"`--only` takes {allowed}. Received: {' '.join(unknown)}"
+            f"`--only` must be one or more of {allowed}. "
+            f"Received: {' '.join(unknown)}"
         )
     options = Options(
         quick=arguments.quick,

@@ -1,20 +1,21 @@
-"""What a suite is asked for."""
+"""Options of a benchmark run."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of a benchmark run, the same for all suites.
+    """Options of a benchmark run, shared by all suites.
 
     Attributes:
-        quick: about ten times shorter; for a first look, not for figures.
-        seeds: trainings per method, where the suite trains; `None` is the
-            suite's own number.
-        data_dir: where data sets are looked for; `None` as in `datasets`.
-        only: names of rows and columns of the suite's table to measure; of
-            those of which none is named, all are.
-        output: folder of the results, for suites that can be resumed.
+        quick: Boolean. Whether to take about a tenth of the time, with results
+            that are not reliable enough to quote.
+        seeds: Integer (optional). Number of training runs per method, for
+            suites that train. Defaults to the number of the suite.
+        data_dir: Path (optional). Folder of the datasets, see `datasets.files`.
+        only: Names of the rows and columns to measure. If it contains no row,
+            all rows are measured, and if it contains no column, all columns.
+        output: Folder of the results, for suites that can be resumed.
     """
 
     quick: bool = False
@@ -24,6 +25,6 @@ class Options:
     output: str = "."
 
     def wanted(self, names):
-        """Those of `names` that are in `only`; all, if none is."""
+        """Returns the `names` that are in `only`, or all if none is."""
         names = list(names)
         return [name for name in names if name in self.only] or names

@@ -1,4 +1,4 @@
-"""Runs suites, each in processes of its own, and reports."""
+"""Runs suites in separate processes and reports the results."""
 
 import contextlib
 import dataclasses
@@ -19,21 +19,22 @@ from keras_qpsbgd.cli import show_status
 from keras_qpsbgd.compare.threads import environment
 from research.bench.suites import SUITES
 
-# A target was reached, missed, or there was not enough to judge it by.
+# The target was met, was missed, or could not be checked.
 OUTCOMES = {True: "PASS", False: "FAIL", None: "SKIP"}
 
 
 def run(names, options, threads=None, output="."):
-    """Measures suites, prints tables and verdicts, writes JSON and figures.
+    """Runs suites, prints tables and verdicts, and writes JSON and figures.
 
     Args:
-        names: names of suites.
+        names: Names of suites.
         options: `Options`.
-        threads: thread counts; `None` takes those of each suite.
-        output: folder for `bench-SUITE.json` and `bench-SUITE.png`.
+        threads: List of integers (optional). Thread counts. Defaults to the
+            thread counts of each suite.
+        output: Folder for `bench-SUITE.json` and `bench-SUITE.png`.
 
     Returns:
-        The exit code: 1 if a target was missed or a suite failed.
+        The exit code: 1 if a target was missed or a suite failed, else 0.
     """
     output = pathlib.Path(output)
     output.mkdir(parents=True, exist_ok=True)
@@ -43,7 +44,7 @@ def run(names, options, threads=None, output="."):
 
 
 def _run_suite(name, options, threads, output):
-    """Whether all targets of the suite were reached."""
+    """Returns whether no target of the suite was missed."""
     suite = SUITES[name]
     start = time.perf_counter()
     print(f"\n{name}: {suite.HELP}", flush=True)
@@ -54,8 +55,8 @@ def _run_suite(name, options, threads, output):
         except subprocess.CalledProcessError as error:
             print(error.stderr, file=sys.stderr)
             print(
-                f"FAIL  {name} with {count} thread{'s' * (count > 1)}: its "
-                f"process ended with exit code {error.returncode}",
+                f"FAIL  {name} with {count} thread{'s' * (count > 1)}: the "
+                f"process failed with exit code {error.returncode}",
                 flush=True,
             )
             return False
@@ -74,10 +75,11 @@ def _run_suite(name, options, threads, output):
 
 
 def measure(name, options, threads):
-    """What `measure` of a suite returns, in a process with so many threads.
+    """Runs `measure` of a suite in a process with `threads` threads.
 
     Raises:
-        subprocess.CalledProcessError: it failed; `stderr` says why.
+        subprocess.CalledProcessError: If the process fails. The attribute
+            `stderr` contains its error output.
     """
     with tempfile.TemporaryDirectory() as folder, _cores(threads):
         path = pathlib.Path(folder, "result.json")
@@ -89,7 +91,7 @@ def measure(name, options, threads):
             json.dumps(dataclasses.asdict(options)),
             str(path),
         ]
-        # What TensorFlow logs would break the line that shows progress.
+        # Log messages of TensorFlow would break the status line.
         with open(path.with_suffix(".log"), "w+") as log:
             done = subprocess.run(command, env=environment(threads), stderr=log)
             show_status("")
@@ -103,10 +105,10 @@ def measure(name, options, threads):
 
 @contextlib.contextmanager
 def _cores(threads):
-    """Processes started inside get so many cores, where the system can.
+    """Limits the cores of processes started inside, if the system can.
 
-    Some libraries have as many threads as there are cores, whatever the
-    environment says.
+    Some libraries start one thread per core and ignore the environment
+    variables.
     """
     if not hasattr(os, "sched_setaffinity"):
         yield
@@ -120,7 +122,7 @@ def _cores(threads):
 
 
 def _record(name, options, results, verdicts):
-    """What is written down: the results, and where they come from."""
+    """Returns the results with the versions and options they depend on."""
     return {
         "suite": name,
         "options": dataclasses.asdict(options),
@@ -139,8 +141,8 @@ def _draw(suite, results, path):
         suite.draw(results, path)
     except ImportError:
         print(
-            "No figure: matplotlib is not installed "
-            '(`python -m pip install "keras_qpsbgd[research]"`).'
+            "The figure was not drawn, because matplotlib is not installed.\n"
+            'Install it with `python -m pip install "keras_qpsbgd[research]"`.'
         )
     else:
         print(f"Figure written to {path}")

@@ -1,13 +1,13 @@
-"""Ratios of times, measured so that a busy machine changes them little.
+"""Ratios of times that are robust against other load on the machine.
 
-Whatever is compared takes turns, block by block: the yardstick, a side, the
-yardstick, the next side, and so on. A side's ratio is its block divided by the
-mean of the two yardstick blocks around it, so that what else the machine does
-meets both, and neither is always the second. The figure is the median of these
-ratios; medians of the times are given, too.
+The compared sides take turns with a yardstick, block by block: the yardstick, a
+side, the yardstick, the next side, and so on. The ratio of a side is the time
+of its block divided by the mean time of the yardstick blocks before and after
+it. Other load then affects both, and neither always comes second. The reported
+ratio is the median over all blocks. The median times are also reported.
 
-CPU time is that of the whole process (`time.process_time`), all of its threads
-added; wall time is `time.perf_counter`.
+CPU time is the time of all threads of the process (`time.process_time`). Wall
+time is `time.perf_counter`.
 """
 
 import dataclasses
@@ -18,12 +18,12 @@ from collections.abc import Callable
 
 @dataclasses.dataclass
 class Side:
-    """One thing to be timed.
+    """One side of a timing comparison.
 
     Attributes:
-        block: function that does `steps` steps and waits for the last.
-        steps: steps in a block.
-        blocks: how many blocks to measure.
+        block: Function that runs `steps` steps and waits for the last one.
+        steps: Number of steps in a block.
+        blocks: Number of blocks to measure.
     """
 
     block: Callable
@@ -33,7 +33,7 @@ class Side:
 
 @dataclasses.dataclass
 class Times:
-    """Seconds per step; ratios to the yardstick (`None` for itself)."""
+    """Seconds per step, and ratios to the yardstick (`None` for itself)."""
 
     cpu: float
     wall: float
@@ -42,7 +42,7 @@ class Times:
 
 
 def per_step(side):
-    """CPU and wall seconds per step of one block."""
+    """Runs one block and returns its CPU and wall seconds per step."""
     wall, cpu = time.perf_counter(), time.process_time()
     side.block()
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
@@ -50,16 +50,18 @@ def per_step(side):
 
 
 def compare(yardstick, sides, warm_up=1, show=lambda text: None):
-    """Times of all sides, in turns with the yardstick.
+    """Times all sides, which take turns with the yardstick.
 
     Args:
-        yardstick: a `Side`; its `blocks` are not looked at.
-        sides: dictionary of `Side`.
-        warm_up: blocks of each that are not counted: tracing, compilation.
-        show: Function (optional). Called with a text that shows the progress.
+        yardstick: A `Side`. Its `blocks` are ignored.
+        sides: Dictionary of `Side`.
+        warm_up: Integer. Number of blocks of each side that are run first but
+            not counted, for tracing and compilation. Defaults to `1`.
+        show: Function (optional). Called with a progress message.
 
     Returns:
-        `Times` of the yardstick, and a dictionary of `Times`.
+        The `Times` of the yardstick, and a dictionary with the `Times` of the
+        sides.
     """
     for name, side in {"yardstick": yardstick, **sides}.items():
         show(f"{name}: compiling")

@@ -1,9 +1,9 @@
-"""The process in which a suite is measured.
+"""The process that measures a suite.
 
     python -m research.bench.worker SUITE JSON_OPTIONS RESULT_FILE
 
-`run.py` starts it, with an environment that sets the number of threads, which
-must be known before TensorFlow is imported.
+`run.py` starts it with environment variables that set the number of threads,
+because the number must be set before TensorFlow is imported.
 """
 
 import json
@@ -18,8 +18,8 @@ from research.bench.suites import SUITES
 
 def main(name, options, path):
     options = json.loads(options)
-    options["only"] = tuple(options["only"])  # JSON has lists alone
-    # Once: a new seed makes TensorFlow prepare all its graphs anew.
+    options["only"] = tuple(options["only"])  # JSON has no tuples
+    # Only once, because TensorFlow rebuilds all graphs after a new seed.
     keras.utils.set_random_seed(0)
     result = SUITES[name].measure(Options(**options))
     pathlib.Path(path).write_text(json.dumps(result))

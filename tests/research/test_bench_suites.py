@@ -9,9 +9,9 @@ import scipy.sparse
 import tensorflow as tf
 
 from research.bench.options import Options
+from research.bench.solvers import baselines
 from research.bench.solvers import instances
 from research.bench.solvers import optimum
-from research.bench.solvers import rivals
 from research.bench.solvers import solver
 from research.bench.solvers import sphere_decoder
 from research.bench.training import accuracy
@@ -27,10 +27,10 @@ def fits(text):
     return all(len(line) <= 80 for line in text.splitlines())
 
 
-# Instances and the oracle
+# Instances and exact solvers
 
 
-def test_instances_are_repeatable_and_of_their_kind():
+def test_instances_are_reproducible_and_of_the_right_kind():
     cells = (*instances.CELLS, *instances.PLANTED_CELLS)
     for cell in cells:
         one, same, other = (
@@ -52,8 +52,8 @@ def test_instances_are_repeatable_and_of_their_kind():
         instances.Instance("pm2", 4, 4, 1, 0.1, 0)
 
 
-def test_planted_gradients_hide_a_state():
-    # Without noise its energy is zero.
+def test_planted_gradients_have_a_hidden_state():
+    # Without noise, the energy of the hidden state is zero.
     instance = instances.Instance("htanh", 16, 8, 2, 0.0, 0, planted=True)
     states = sphere_decoder.enumerate_states(instance.qubo)
     np.testing.assert_allclose(instance.qubo.energy(states), 0, atol=1e-5)
@@ -61,7 +61,7 @@ def test_planted_gradients_hide_a_state():
     assert (other.qubo.energy(states) > 0.01).all()
 
 
-def test_form_is_that_of_training():
+def test_problem_has_the_same_form_as_in_training():
     wide = instances.Instance("pm1", 4, 257, 2, 0.1, 0)
     assert wide.trained_problem.couplings is None
     narrow = instances.Instance("pm1", 4, 256, 2, 0.1, 0)
@@ -81,7 +81,7 @@ def test_enumeration():
 @pytest.mark.parametrize("batch", [4, 16, 64])
 @pytest.mark.parametrize("part", [2**15, 7])
 def test_decoder_is_exact(batch, part, monkeypatch):
-    """From a bad start; with fewer rows than inputs; part by part."""
+    """With a bad initial state, fewer rows than inputs, and small parts."""
     monkeypatch.setattr(sphere_decoder, "PART", part)
     for seed, kind in enumerate(instances.KINDS):
         for planted in (False, True):
@@ -109,8 +109,8 @@ def test_decoder_keeps_an_optimum_and_inactive_inputs():
 # Solvers
 
 
-class Slow(rivals.Rival):
-    """Ascends; each column takes 2 s of a made-up clock, each layer 3."""
+class Slow(baselines.Baseline):
+    """Points uphill. Takes 2 s per column and 3 s per layer on a fake clock."""
 
     package = "numpy"
     num_columns = {0: 16, 128: 4, 256: 1}
@@ -128,36 +128,36 @@ class Slow(rivals.Rival):
         return np.where(qubo.fields[:, column] > 0, 1, -1)
 
 
-def test_rivals_are_scaled_to_all_columns(monkeypatch):
+def test_baseline_times_are_extrapolated_to_all_columns(monkeypatch):
     clock = types.SimpleNamespace(now=0.0)
     clock.process_time = lambda: clock.now
-    monkeypatch.setattr(rivals, "time", clock)
+    monkeypatch.setattr(baselines, "time", clock)
     qubo = instances.Instance("htanh", 16, 6, 10, 0.1, 0).qubo
-    rival = Slow(clock)
-    states, seconds = rival.run(qubo, 4)
+    baseline = Slow(clock)
+    states, seconds = baseline.run(qubo, 4)
     assert clock.now == 3 + 4 * 2
     assert seconds == 3 + 10 * 2
-    # Turned round.
+    # The states are negated.
     np.testing.assert_array_equal(states, -np.sign(qubo.fields[:, :4]))
-    assert rival.is_installed()
+    assert baseline.is_installed()
     cell = instances.CELLS[0]
-    counts = [rival.columns_for(n, cell) for n in (16, 128, 256, 784)]
+    counts = [baseline.columns_for(n, cell) for n in (16, 128, 256, 784)]
     assert counts == [16, 16, 4, 1]
 
 
-def test_rivals_know_their_limits():
-    by_name = {rival.name: rival for rival in rivals.RIVALS}
+def test_limits_of_baselines():
+    by_name = {baseline.name: baseline for baseline in baselines.BASELINES}
     cell = instances.CELLS[0]
     assert by_name["Gurobi"].columns_for(200, cell) > 0
     assert by_name["Gurobi"].columns_for(201, cell) == 0
-    most = [by_name["SA 100"].columns_for(784, c) for c in solver.CELLS]
-    assert sum(most) == 1
-    for rival in rivals.RIVALS:
-        assert all(rival.columns_for(n, cell) <= 4 for n in (256, 784))
+    counts = [by_name["SA 100"].columns_for(784, c) for c in solver.CELLS]
+    assert sum(counts) == 1
+    for baseline in baselines.BASELINES:
+        assert all(baseline.columns_for(n, cell) <= 4 for n in (256, 784))
 
 
-@pytest.mark.slow  # `test_step_is_measured` measures a suite in short
-def test_solver_is_measured():
+@pytest.mark.slow  # `test_measure_step` covers `measure` in the short run
+def test_measure_solver():
     options = Options(quick=True, only=("n=16", "sign", "descent"))
     result = solver.measure(options)
     assert len(result["layers"]) == len(instances.CELLS)
@@ -169,15 +169,15 @@ def test_solver_is_measured():
     text = solver.table({1: result})
     assert fits(text) and "n = 16" in text
     ((passed, _),) = solver.verdicts({1: result})
-    assert passed is None  # not enough for a verdict
+    assert passed is None  # too few layers for a verdict
 
 
 def test_optima_of_small_layers(monkeypatch):
-    """Found by the default; a solver that does not look misses some."""
+    """The default finds all of them, `sign` does not."""
     cells = optimum.small_cells()
     assert len(cells) == len(set(cells)) == 60
     whole = 60 * len(optimum.SMALL_SIZES) * optimum.SMALL_COLUMNS
-    assert whole == 3_840  # as README has it
+    assert whole == 3_840  # as stated in the README
     monkeypatch.setattr(optimum, "SMALL_SIZES", (5,))
     (row,) = optimum._small(part=8)
     assert row["n"] == 5 and row["columns"] == row["found"] == 64
@@ -191,7 +191,10 @@ def test_optima_of_small_layers(monkeypatch):
 
 
 def solver_result(gap, seconds, found):
-    names = [*solver._ours(), *(rival.name for rival in rivals.RIVALS)]
+    names = [
+        *solver._ours(),
+        *(baseline.name for baseline in baselines.BASELINES),
+    ]
     layers = []
     for n, cell in itertools.product(solver.SIZES, solver.CELLS):
         row = {"gap": 0.0123, "seconds": 123.4, "columns": 4}
@@ -240,7 +243,7 @@ def test_solver_table_and_verdicts(tmp_path):
     )
     verdicts = solver.verdicts(good)
     assert [passed for passed, _ in verdicts] == [True] * 4
-    assert "least 150 (>= 150)" in verdicts[1][1]
+    assert "min 150 (>= 150)" in verdicts[1][1]
     assert "optimum of 960 of 960" in verdicts[2][1]
     assert "99.5 %" in verdicts[3][1]
     assert all(len(line) <= 74 for _, line in verdicts)
@@ -250,7 +253,7 @@ def test_solver_table_and_verdicts(tmp_path):
     empty = {1: {**good[1], "layers": []}}
     solver.draw(empty, tmp_path / "empty.png")
     assert (tmp_path / "solver.png").stat().st_size > 20_000
-    # Four cells are not enough; the slowest cell counts.
+    # Four good cells are not enough. The slowest cell counts.
     some = solver_result(0.0, 0.1, 200)
     layers = [layer for layer in some["layers"] if layer["n"] == 128]
     layers[0]["solvers"]["accurate"]["gap"] = 0.1
@@ -264,11 +267,11 @@ def test_solver_table_and_verdicts(tmp_path):
     ]
 
 
-# Trainings
+# Training
 
 
 @pytest.mark.slow
-def test_training_starts_anew_for_every_seed():
+def test_training_restarts_for_every_seed():
     data = recipes.DIGITS.load(None).first(150)
     training = recipes.Training(recipes.DIGITS, "ridge", data, 2, (0, 1))
     assert training.steps == 2
@@ -285,7 +288,7 @@ def test_training_starts_anew_for_every_seed():
     assert training.accuracy(data.test) == pytest.approx(right)
 
 
-def test_validation_rows_can_be_trained_on():
+def test_validation_rows_can_join_the_training_rows():
     data = recipes.Data(
         (np.ones((3, 2)), np.ones(3)), (np.zeros((2, 2)), np.zeros(2)), 0
     )
@@ -294,16 +297,16 @@ def test_validation_rows_can_be_trained_on():
     assert joined.first(4).train[0].tolist() == [[1, 1]] * 3 + [[0, 0]]
 
 
-def test_clock_stands_still_while_it_looks(monkeypatch):
+def test_clock_stops_during_evaluation(monkeypatch):
     machine = types.SimpleNamespace(now=0.0)
     machine.perf_counter = lambda: machine.now
     monkeypatch.setattr(accuracy, "time", machine)
 
-    def look():
+    def evaluate():
         machine.now += 100
         return 0.5
 
-    clock = accuracy.Clock(2, look)
+    clock = accuracy.Clock(2, evaluate)
     clock.on_train_begin()
     for batch in range(5):
         machine.now += 1
@@ -344,7 +347,8 @@ def test_accuracy_table(tmp_path):
     assert (tmp_path / "accuracy.png").stat().st_size > 20_000
     text = accuracy.table({2: {"digits": course({"fast": 3.0, "Adam": 1.5})}})
     fast = text.splitlines()[-2].split()
-    # Twice as slow: after 1, 2 and 4 times Adam's 13.5 s, and to 90 %.
+    # Half as fast as Adam: accuracy after 1, 2 and 4 times 13.5 s (the time of
+    # Adam), time to 90 %.
     assert fast[:3] == ["fast", "20", "1.35"]
     assert fast[-5:] == ["90.8", "95.2", "95.2", "12.00", "2.0"]
     alone = accuracy.table({2: {"digits": course({"fast": 3.0})}})
@@ -390,7 +394,7 @@ def quality_result(default):
 
 
 def test_quality_table_and_verdicts(tmp_path):
-    # 97.5 +- 0.5 against 97.1 +- 0.5: the error of the difference is 0.71.
+    # 97.5 +- 0.5 compared to 97.1 +- 0.5: the difference has an error of 0.71.
     results = quality_result((96.6, 97.6))
     text = quality.table(results)
     assert fits(text)
@@ -410,7 +414,7 @@ def test_quality_table_and_verdicts(tmp_path):
 
 @pytest.mark.slow
 def test_graph_network_learns():
-    """Two cliques, of which each has its own features."""
+    """Two cliques with different features."""
     random = np.random.default_rng(0)
     y = np.repeat([0, 1], 20)
     x = scipy.sparse.csr_matrix(

@@ -1,1 +1,1 @@
-"""The suite of solvers."""
+"""Benchmarks of solvers."""

@@ -1,17 +1,18 @@
-"""What the way from a layer to a solver costs, as ratios.
+"""Overhead of the adapters between layers and solvers, as ratios.
 
     python -m research.bench.solvers.adapters
 
-1. QPU time of the columns of a layer in one call, against a call for each
-   column, by Ocean's cost model (no QPU is called).
-2. CPU time of a layer through the adapter, against a loop over
-   `sampler.sample(bqm)` with models that are there already: what is left is
-   everything but the sampler's own time.
-3. CPU time of QPU calls, everything but the chip, against the QPU time that is
+1. QPU time of the columns of a layer in one call, compared to one call per
+   column, according to Ocean's cost model (no QPU is called).
+2. CPU time of a layer with the adapter, compared to a loop over
+   `sampler.sample(bqm)` with existing models. The difference is everything
+   except the time of the sampler itself.
+3. CPU time of QPU calls without the chip, compared to the QPU time that is
    charged for them.
-4. What it is worth to scale every column to the chip's ranges by itself.
+4. Benefit of scaling every column to the ranges of the chip separately.
 
-Before that, how many columns fit on a chip, and what Gurobi's proofs cost.
+The script first prints how many columns fit on a chip, and the cost of
+optimality proofs with Gurobi.
 """
 
 import os
@@ -32,7 +33,7 @@ from keras_qpsbgd.backends.dwave.embedding import longest_chain
 from keras_qpsbgd.backends.dwave.mock import MockQPU
 from keras_qpsbgd.backends.host.samplers import beta_range
 
-# As many dead qubits as real chips of these shapes have.
+# Real chips of these topologies have about this many dead qubits.
 DEAD = (("pegasus", 0), ("zephyr", 0), ("pegasus", 28), ("zephyr", 223))
 COLUMNS = 64
 INPUTS = 16
@@ -51,7 +52,7 @@ def cpu_seconds(function, *args):
 
 
 def one_call():
-    print("QPU time of a layer, 100 reads: one call per column / as few as fit")
+    print("QPU time of a layer, 100 reads: one call per column / fewest calls")
     for topology in ("pegasus", "zephyr"):
         backend = kq.backends.get(
             {"name": "dwave", "mock": True, "topology": topology}
@@ -67,7 +68,7 @@ def one_call():
 
 
 def adapter():
-    """Alternates both, so that the machine's moods hit both."""
+    """Alternates both, so that other load on the machine affects both."""
     sampler = SimulatedAnnealingSampler()
     qubo = problem()
     print(f"\n{COLUMNS} columns of {INPUTS} inputs, simulated annealing:")
@@ -80,8 +81,8 @@ def adapter():
             }
         )
         models = [qubo.to_bqm(column) for column in range(COLUMNS)]
-        # The same range for both, computed once: the sampler's own takes it
-        # longer than annealing, and the comparison would flatter us.
+        # Both get the same range, computed once. Computing its default range
+        # takes the sampler longer than annealing and would favor the adapter.
         parameters = {
             "num_reads": reads,
             "num_sweeps": sweeps,
@@ -106,7 +107,7 @@ def _loop(sampler, models, parameters):
 
 
 def client():
-    """CPU time on our side of a QPU call."""
+    """CPU time of a QPU call on the client side."""
     annealing = []
 
     class Timed(MockQPU):
@@ -116,7 +117,7 @@ def client():
             annealing.append(time.process_time() - start)
             return answer
 
-    print("\nCPU time beside the chip / QPU time, per call of 100 reads:")
+    print("\nCPU time without the chip / QPU time, per call of 100 reads:")
     for n, m in ((16, 4), (16, 64), (64, 7)):
         backend = kq.backends.get({"name": "dwave", "mock": True})
         backend.sampler = Timed()
@@ -135,10 +136,10 @@ def client():
 
 
 def scaling():
-    """Gradients of the columns from 10 down to 0.1, on the mock QPU.
+    """Columns with gradients from 10 down to 0.1, on the mock QPU.
 
-    It has the temperature of a chip, but not its control errors, which would
-    add to the difference.
+    The mock QPU has the temperature of a chip but not its control errors, which
+    would increase the difference.
     """
     whole = problem(INPUTS, 32)
     sizes = np.logspace(1, -1, 32)
@@ -146,20 +147,20 @@ def scaling():
     best = kq.backends.get("exact").solve(qubo).energies
     trace = np.trace(qubo.couplings)
     print("\nMean gap of 32 columns with gradients from 10 to 0.1, 100 reads:")
-    for name in ("each column scaled by itself", "all columns alike"):
+    for name in ("each column scaled separately", "same scale for all columns"):
         original = chip.column_scales
-        if name == "all columns alike":
+        if name == "same scale for all columns":
             chip.column_scales = lambda qubo, *_: np.ones(qubo.num_columns)
         backend = kq.backends.get({"name": "dwave", "mock": True})
         found = backend.solve(qubo)
         chip.column_scales = original
         gap = (found.energies - best) / (trace - best)
         breaks = found.info["chain_break_fraction"].mean()
-        print(f"  {name:<28} {gap.mean():.4f}, chains broken {breaks:.4f}")
+        print(f"  {name:<29} {gap.mean():.4f}, chain breaks {breaks:.4f}")
 
 
 def copies():
-    """How many columns a chip anneals at once, embeddings found anew."""
+    """Number of columns that a chip anneals at once, without a cache."""
     sizes = (4, 8, 16, 32, 64)
     print("\nColumns in one call (longest chain), largest complete graph:")
     print(f"  {'':<18}" + "".join(f"{f'K{n}':>12}" for n in sizes))
@@ -184,8 +185,8 @@ def copies():
 
 
 def gurobi():
-    """What a proof costs, by inputs and size of the gradient."""
-    print("\nGurobi, 4 columns, 64 rows: CPU ms per column, share proven:")
+    """Cost of a proof, by number of inputs and size of the gradient."""
+    print("\nGurobi, 4 columns, 64 rows: CPU ms per column (share proven):")
     for scale in (0.1, 1.0):
         cells = []
         for n in (16, 24, 32, 64, 128):

@@ -1,12 +1,12 @@
-"""Layer problems made at random, as a training would meet them.
+"""Random layer problems that resemble those in training.
 
-Rows are +-1 (`pm1`: behind a binary activation), clipped normal (`htanh`:
-behind hard tanh) or 0/1 with density .11 (`sparse`: one-hot features such as
-Adult's). Gradients are normal with standard deviation sigma, or planted: v = Zg
-for a hidden state g, plus that noise.
+Rows are +1 and -1 (`pm1`, as after a binary activation), clipped normal
+(`htanh`, as after hard tanh) or 0 and 1 with density 0.11 (`sparse`, one-hot
+features as in Adult). Gradients are normal with standard deviation sigma, or
+planted: v = Zg for a hidden state g, plus noise of that size.
 
-The sigma of a cell is that of a gradient after scaling, where the couplings
-matter but do not decide alone.
+The sigma of a cell is the size of a scaled gradient for which the couplings
+matter but do not determine the solution alone.
 """
 
 from typing import NamedTuple
@@ -20,12 +20,12 @@ from keras_qpsbgd.qubo import Qubo
 
 KINDS = ("pm1", "htanh", "sparse")
 DENSITY = 0.11
-# Parameters of the solvers were chosen on other seeds.
+# The solver parameters were tuned on other seeds.
 FIRST_SEED = 1000
 
 
 class Cell(NamedTuple):
-    """What a group of instances has in common."""
+    """The settings that a group of instances shares."""
 
     batch: int
     kind: str
@@ -52,21 +52,23 @@ PLANTED_CELLS = (
 
 
 class Instance:
-    """One layer: the problem as tensors and, the same numbers, as a value.
+    """The problem of one layer, as tensors and as a `Qubo`.
 
     Args:
-        kind: one of `KINDS`.
-        batch: rows.
-        n: inputs.
-        m: columns.
-        sigma: standard deviation of the gradients, or of their noise.
-        seed: int.
-        planted: whether the gradients hide a state.
+        kind: One of `KINDS`.
+        batch: Number of rows.
+        n: Number of inputs.
+        m: Number of columns.
+        sigma: Standard deviation of the gradients, or of their noise if they
+            are planted.
+        seed: Integer.
+        planted: Whether the gradients contain a hidden state.
 
     Attributes:
-        problem: `ops.Problem` with couplings, and rows beside them.
-        rows_problem: the same with rows.
-        qubo: the same as `Qubo`, float32 numbers in float64.
+        problem: `ops.Problem` with couplings and rows.
+        rows_problem: The same problem with rows only.
+        qubo: The same problem as a `Qubo`, with float32 values stored as
+            float64.
     """
 
     def __init__(self, kind, batch, n, m, sigma, seed, planted=False):
@@ -95,18 +97,18 @@ class Instance:
 
     @classmethod
     def of_cell(cls, cell, n, m, seed):
-        """An instance of a `Cell`."""
+        """Creates an instance of a `Cell`."""
         return cls(cell.kind, cell.batch, n, m, cell.sigma, seed, cell.planted)
 
     @property
     def trained_problem(self):
-        """The problem in the form in which training hands it to a backend."""
+        """The problem in the form that a backend receives in training."""
         if self.qubo.num_variables > recording.WIDE:
             return self.rows_problem
         return self.problem
 
     def first(self, columns):
-        """The problem and its value, restricted to the first columns."""
+        """Returns the first columns of the problem, also as a `Qubo`."""
         problem = self.problem._replace(
             fields=self.problem.fields[:, :columns],
             offset=self.problem.offset[:columns],
@@ -124,16 +126,16 @@ def _value(problem):
 
 
 def gaps(energies, best, qubo):
-    """(E - E_best) / (E_rand - E_best) of each column."""
+    """Returns (E - E_best) / (E_rand - E_best) of each column."""
     reach = np.maximum(qubo.random_energy() - best, 1e-30)
     return (energies - best) / reach
 
 
 def copies(problem, count):
-    """The same problem in other units, several times.
+    """Returns copies of a problem in different units.
 
-    For calls in one graph: TensorFlow would compute once what the calls for
-    one problem have in common.
+    Used for several calls in one graph. With identical problems, TensorFlow
+    would compute common parts of the calls only once.
     """
     found = []
     for index in range(count):

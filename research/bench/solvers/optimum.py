@@ -1,13 +1,14 @@
-"""How often the native backend finds the optimum, which is known.
+"""How often the native backend finds the known optimum.
 
-- Up to 16 inputs it enumerates. All presets are the same there; the default is
-  taken, on layers of 8 columns: all kinds of rows, 1 to 64 of them, gradients
-  from small to large, some planted. The optimum is that of another enumeration,
-  in float64.
-- With 32 inputs `accurate` searches. The optimum is proven by a sphere decoder.
+- With up to 16 inputs, the backend enumerates all states. All presets are the
+  same there, so only the default is measured. The layers have 8 columns, all
+  kinds of rows, 1 to 64 rows, and small to large gradients, some of them
+  planted. A separate enumeration in float64 computes the optimum.
+- With 32 inputs, `accurate` searches. A sphere decoder proves the optimum.
 
-Found means that the energy is as low but for rounding, relative to E_rand: the
-energy itself can be nearly zero, which no float32 solver could resolve.
+An optimum counts as found if the energy is equal up to rounding, relative to
+E_rand. The energy itself can be close to zero, where float32 is not precise
+enough for a relative comparison.
 """
 
 import itertools
@@ -32,10 +33,10 @@ FOUND = 1e-6
 
 
 def measure(quick):
-    """Counts of columns and of optima.
+    """Returns the numbers of columns and of optima found.
 
     Args:
-        quick: whether to look at an eighth of the columns.
+        quick: Whether to measure only an eighth of the columns.
     """
     part = 8 if quick else 1
     return {
@@ -45,14 +46,14 @@ def measure(quick):
 
 
 def small_cells():
-    """The layers of up to 16 inputs."""
+    """Returns the cells for layers with up to 16 inputs."""
     settings = itertools.product(
         instances.KINDS, SMALL_BATCHES, SMALL_SIGMAS, (False, True)
     )
     return [
         instances.Cell(batch, kind, sigma, planted)
         for kind, batch, sigma, planted in settings
-        # Planted once per sigma: the batch hardly matters there.
+        # One batch size for planted cells, as it hardly matters there.
         if not planted or batch == SMALL_BATCHES[-1]
     ]
 
@@ -105,20 +106,20 @@ def _proven(wanted):
 
 
 def _excess(backend, instance, seed, optimum):
-    """(E - E*) / E_rand of each column.
+    """Returns (E - E*) / E_rand of each column.
 
     Args:
-        backend: a graph backend.
-        instance: an `Instance`.
-        seed: int.
-        optimum: function of a `Qubo` and states; returns the best states.
+        backend: A graph backend.
+        instance: An `Instance`.
+        seed: Integer.
+        optimum: Function of a `Qubo` and states that returns the best states.
     """
     states = backend.solve_in_graph(
         instance.problem, tf.constant([seed, 0])
     ).numpy()
     qubo = instance.qubo
     excess = qubo.energy(states) - qubo.energy(optimum(qubo, states))
-    # Where no input is ever active, all states are as good.
+    # If no input is ever active, all states have the same energy.
     return excess / np.maximum(qubo.random_energy(), 1e-30)
 
 
@@ -131,14 +132,14 @@ def _counts(excess, bound):
 
 
 def table(result):
-    """Counts as text."""
+    """Returns the counts as text."""
     small = [
-        "native, up to 16 inputs, against the optimum by enumeration",
+        "native, up to 16 inputs, compared to the enumerated optimum",
         *_rows(("n",), result["small"]),
     ]
     proven = [
-        f"accurate, n = {PROVEN_SIZE}, against the optimum proven by sphere "
-        "decoding",
+        f"accurate, n = {PROVEN_SIZE}, compared to the optimum proven by "
+        "sphere decoding",
         *_rows(("batch", "kind"), result["proven"]),
     ]
     return "\n".join(small) + "\n\n" + "\n".join(proven)
@@ -164,14 +165,14 @@ def _totals(counts):
 
 
 def verdicts(result):
-    """Whether both targets are reached."""
+    """Returns whether both targets are met."""
     small, small_found = _totals(result["small"])
     columns, found = _totals(result["proven"])
     return [
         (
             small_found == small,
             f"native, n <= 16: optimum of {small_found} of {small} columns "
-            "(all)",
+            "(target: all)",
         ),
         (
             found >= TARGET_FOUND * columns,

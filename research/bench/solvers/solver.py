@@ -1,25 +1,29 @@
-"""Solvers of the layer problems: energy gap and CPU time, ours and others.
+"""Energy gap and CPU time of our solvers and the baselines on layer problems.
 
-What is solved: layers of 16 to 784 inputs n and as many columns (256 where
-n = 784), see `instances.py`. The gap of a column is
-(E - E_best) / (E_rand - E_best), in float64, where E_rand is the mean energy of
-a random state. E_best is exact by enumeration for n = 16, proven by a sphere
-decoder for n = 32, and above the best of all that is run here and of a tabu
-search of 60n steps and 16 restarts. Gaps are those of the first 16 columns (4
-from n = 256 on).
+The layers have n = 16 to 784 inputs and n columns (256 columns for n = 784),
+see `instances.py`. The gap of a column is (E - E_best) / (E_rand - E_best) in
+float64, where E_rand is the mean energy of a random state. E_best is exact for
+n = 16 (enumeration) and proven for n = 32 (sphere decoder). For larger n, it is
+the best of all solvers measured here and of a tabu search with 60n steps and 16
+restarts. Gaps are averaged over the first 16 columns (4 from n = 256 on).
 
-CPU time is that of a layer with all its columns, on one thread. Ours is the
-time of `backend.solve_in_graph`, from the problem in the form that training
-hands over to states, compiled, inside a graph, as training calls it; before and
-after the others, the median. The others (`rivals.py`) solve one column after
-the other, the slow ones fewer than all, and their time is scaled to all.
+CPU time is the time of a layer with all its columns on one thread. For our
+solvers, it is the time of `backend.solve_in_graph`, compiled inside a graph and
+with the problem in the same form as in training. It is measured before and
+after the baselines, and the median is reported. The baselines (`baselines.py`)
+solve the columns one by one. Slow baselines do not solve all columns, and their
+time is extrapolated to all columns.
 
-Three targets. `accurate` with n = 128 has no larger gap than 10 reads of
-annealing in 5 of 6 cells, at least 150 times as fast in every cell. Up to 16
-inputs the optimum of every column is found, and with n = 32 `accurate` finds it
-in at least 99.5 % of 500 columns (`optimum.py`).
+The targets are:
 
-`--only` takes sizes such as `n=128`, `optimum` and names of solvers.
+- With n = 128, the gap of `accurate` is at most the gap of annealing with 10
+  reads in 5 of 6 cells, and `accurate` is at least 150 times as fast in every
+  cell.
+- With up to 16 inputs, the optimum of every column is found (`optimum.py`).
+- With n = 32, `accurate` finds the optimum of at least 99.5 % of 500 columns
+  (`optimum.py`).
+
+`--only` accepts sizes such as `n=128`, `optimum` and names of solvers.
 """
 
 import itertools
@@ -34,42 +38,47 @@ from keras_qpsbgd import ops
 from keras_qpsbgd.backends.graph import local_search
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.cli import show_status
+from research.bench.solvers import baselines
 from research.bench.solvers import instances
 from research.bench.solvers import optimum
-from research.bench.solvers import rivals
 from research.bench.solvers import solver_report
 from research.bench.solvers import sphere_decoder
 
 HELP = "energy gap and CPU time of solvers (12 minutes)"
 THREADS = (1,)
 
-# Inputs and columns.
+# Inputs -> columns.
 SIZES = {16: 16, 32: 32, 64: 64, 128: 128, 256: 256, 784: 256}
 QUICK_SIZES = (16, 32, 128)
-QUICK_RIVALS = ("SA 1", "SA 10", "descent")
+QUICK_BASELINES = ("SA 1", "SA 10", "descent")
 CELLS = instances.CELLS + instances.PLANTED_CELLS
 OPTIMUM = "optimum"
-# Of the size of the comparison with annealing.
+# Layers per cell for the comparison with annealing.
 INSTANCES = 4
-# At least this long is measured at once, or two calls.
+# Minimum duration of a measurement, which has at least two calls.
 BLOCK_SECONDS = 0.05
-MOST_CALLS = 32
+MAX_CALLS = 32
 
 
 def names():
-    """What `--only` takes."""
+    """Returns the names that `--only` accepts."""
     sizes = [f"n={n}" for n in SIZES]
-    return [*sizes, OPTIMUM, *_ours(), *(rival.name for rival in rivals.RIVALS)]
+    return [
+        *sizes,
+        OPTIMUM,
+        *_ours(),
+        *(baseline.name for baseline in baselines.BASELINES),
+    ]
 
 
 def measure(options):
-    """Measures; see the module."""
+    """Runs the measurements described in the module docstring."""
     sizes = QUICK_SIZES if options.quick else tuple(SIZES)
     parts = options.wanted([*(f"n={n}" for n in sizes), OPTIMUM])
     others = {
-        rival.name: rival
-        for rival in rivals.RIVALS
-        if not options.quick or rival.name in QUICK_RIVALS
+        baseline.name: baseline
+        for baseline in baselines.BASELINES
+        if not options.quick or baseline.name in QUICK_BASELINES
     }
     names = options.wanted([*_ours(), *others])
     missing = [
@@ -92,10 +101,10 @@ def measure(options):
             show_status(
                 f"n = {n}, B = {cell.batch}, {cell.name}, layer {index}"
             )
-            # Only annealing is compared on more than the first.
+            # Only annealing is measured on all layers of a cell.
             wanted = [
-                rival
-                for name, rival in others.items()
+                baseline
+                for name, baseline in others.items()
                 if name in names
                 and name not in missing
                 and (index == 0 or name in ("SA 1", "SA 10"))
@@ -120,10 +129,11 @@ def _ours():
 
 
 class _Timer:
-    """CPU time of a backend inside a graph, where training calls it.
+    """Measures the CPU time of a backend inside a graph, as in training.
 
-    Several calls in one graph, so that the call from Python hardly counts. One
-    graph serves all problems of a shape: compiling takes longer than solving.
+    The graph contains several calls, so that the overhead of calling it from
+    Python is small. All problems of the same shape share one graph, because
+    compiling takes longer than solving.
     """
 
     def __init__(self, backend, problem):
@@ -133,7 +143,7 @@ class _Timer:
         start = time.process_time()
         self.states(problem, 2)
         once = max(time.process_time() - start, 1e-6)
-        self._calls = min(max(int(BLOCK_SECONDS / once), 2), MOST_CALLS)
+        self._calls = min(max(int(BLOCK_SECONDS / once), 2), MAX_CALLS)
 
         @tf.function(autograph=False)
         def graph(problems):
@@ -151,7 +161,7 @@ class _Timer:
         return self._backend.solve_in_graph(problem, seed).numpy()
 
     def measure(self, problem, repeats=3):
-        """Seconds of one call, several times."""
+        """Returns several measurements of the seconds per call."""
         times = []
         problems = instances.copies(problem, self._calls)
         for _ in range(repeats):
@@ -163,7 +173,7 @@ class _Timer:
 
 
 class _Solvers:
-    """Ours, with what was compiled for them."""
+    """Our solvers and their compiled graphs."""
 
     def __init__(self, names):
         self.backends = {
@@ -173,7 +183,7 @@ class _Solvers:
         self._searches = {}
 
     def timer(self, name, problem):
-        # Rows of another batch are another shape.
+        # A different batch size changes the shape of the rows.
         rows = problem.normalized_rows
         shape = (
             name,
@@ -185,7 +195,7 @@ class _Solvers:
         return self._timers[shape]
 
     def reference(self, problem):
-        """States of a long search."""
+        """Returns the states found by a long search."""
         shape = tuple(problem.fields.shape)
         if shape not in self._searches:
 
@@ -199,7 +209,7 @@ class _Solvers:
 
 
 def _layer(cell, n, index, solvers, others, columns):
-    """Gaps and times of all solvers on one instance."""
+    """Measures gaps and times of all solvers on one instance."""
     seed = 1000 * CELLS.index(cell) + index
     instance = instances.Instance.of_cell(cell, n, SIZES[n], seed)
     problem = instance.trained_problem
@@ -211,10 +221,10 @@ def _layer(cell, n, index, solvers, others, columns):
         times[name] = timer.measure(problem)
         found[name] = timer.states(problem)[:, :columns]
     seconds = {}
-    for rival in others:
-        count = min(rival.columns_for(n, cell), columns)
+    for baseline in others:
+        count = min(baseline.columns_for(n, cell), columns)
         if count:
-            found[rival.name], seconds[rival.name] = rival.run(
+            found[baseline.name], seconds[baseline.name] = baseline.run(
                 instance.qubo, count
             )
     for name in solvers.backends:
@@ -247,7 +257,7 @@ def _layer(cell, n, index, solvers, others, columns):
 
 
 def _best(reference, qubo, energies):
-    """The least energies known, and how they are known."""
+    """Returns the lowest known energies, and how they are known."""
     n = qubo.num_variables
     if n <= 16:
         states = sphere_decoder.enumerate_states(qubo)
@@ -263,7 +273,7 @@ def _best(reference, qubo, energies):
 
 
 def verdicts(results):
-    """Whether the targets are reached."""
+    """Returns whether the targets are met."""
     found = []
     for result in results.values():
         found += solver_report.annealing_verdicts(result["layers"])

@@ -1,24 +1,24 @@
-"""Table, targets and figure of the suite `solver`, by layers."""
+"""Table, verdicts and figure of the suite `solver`."""
 
 import statistics
 
 from keras_qpsbgd.compare.report import canvas
+from research.bench.solvers import baselines
 from research.bench.solvers import instances
 from research.bench.solvers import optimum
-from research.bench.solvers import rivals
 
-# Inputs of the layers that are compared with annealing.
+# Inputs of the layers in the comparison with annealing.
 COMPARED = 128
 TARGET_CELLS = 5
 TARGET_RATIO = 150
 NOTE = """\
-Gaps are those of the first 16 columns (4 from n = 256 on) or fewer, times those
-of all m; others than ours solve a few columns and are scaled to all. `-`: too
-slow, or the licence is too small."""
+Gaps are means over the first 16 columns (4 from n = 256 on) or fewer. Times are
+for all m columns. Solvers from other packages solve a few columns, and their
+time is extrapolated. `-`: too slow, or not allowed by the license."""
 
 
 def table(results):
-    """Gaps and times as text."""
+    """Returns the gaps and times as text."""
     blocks = []
     for result in results.values():
         for n in sorted({layer["n"] for layer in result["layers"]}):
@@ -35,7 +35,7 @@ def table(results):
 def _table_of_size(result, n):
     layers = [layer for layer in result["layers"] if layer["n"] == n]
     known = sorted({layer["optimum"] for layer in layers})
-    # A column of the table holds all instances of its cell.
+    # One table column for all instances of a cell.
     cells = list(
         dict.fromkeys((layer["batch"], layer["kind"]) for layer in layers)
     )
@@ -79,7 +79,7 @@ def _mean(layers, cell, name, key):
 
 
 def annealing_verdicts(layers):
-    """Whether `accurate` is as good as 10 reads of annealing, and faster."""
+    """Compares the gap and time of `accurate` with 10 reads of annealing."""
     layers = [
         layer
         for layer in layers
@@ -89,7 +89,7 @@ def annealing_verdicts(layers):
     ]
     cells = {(layer["batch"], layer["kind"]) for layer in layers}
     if len(cells) < len(instances.CELLS):
-        return [(None, f"accurate, n = {COMPARED}: not run against SA 10")]
+        return [(None, f"accurate, n = {COMPARED}: not compared with SA 10")]
     good = 0
     ratios = []
     for cell in cells:
@@ -106,19 +106,19 @@ def annealing_verdicts(layers):
     return [
         (
             good >= TARGET_CELLS,
-            f"{size}: gap <= that of SA 10 in {good} of {len(cells)} cells "
+            f"{size}: gap <= gap of SA 10 in {good} of {len(cells)} cells "
             f"(>= {TARGET_CELLS})",
         ),
         (
             min(ratios) >= TARGET_RATIO,
-            f"{size}: SA 10 / ours, CPU time: least {min(ratios):.0f} "
+            f"{size}: CPU speedup over SA 10: min {min(ratios):.0f} "
             f"(>= {TARGET_RATIO}), median {statistics.median(ratios):.0f}",
         ),
     ]
 
 
 def draw(results, path):
-    """Draws gap over CPU time, a panel for each number of inputs."""
+    """Draws the gap over CPU time, with one panel per number of inputs."""
     result = next(iter(results.values()))
     sizes = sorted({layer["n"] for layer in result["layers"]})
     if not sizes:
@@ -147,21 +147,21 @@ def draw(results, path):
         frameon=False,
     )
     figure.suptitle(
-        "Solvers of layer problems: lower and further left is better",
+        "Solvers of layer problems: lower and farther left is better",
         fontsize=11,
     )
     canvas.save(figure, path)
 
 
-# Ours filled and large, others open; colours of Okabe and Ito.
+# Our solvers have filled markers. Colors of Okabe and Ito.
 _COLORS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#cc79a7", "#000000")
 _OTHER_COLORS = ("#d55e00", "#777777")
 _MARKERS = "osD^vP*X"
-LEAST_GAP = 1e-6
+MIN_GAP = 1e-6
 
 
 def _draw_size(panel, layers, names, n):
-    other_names = [rival.name for rival in rivals.RIVALS]
+    other_names = [baseline.name for baseline in baselines.BASELINES]
     own = [name for name in names if name not in other_names]
     for name in names:
         cells = dict.fromkeys(
@@ -195,7 +195,7 @@ def _draw_size(panel, layers, names, n):
         )
     panel.set_title(f"n = {n}", fontsize=10)
     panel.set_xscale("log")
-    panel.set_yscale("symlog", linthresh=LEAST_GAP, linscale=0.5)
+    panel.set_yscale("symlog", linthresh=MIN_GAP, linscale=0.5)
     panel.set_ylim(0, 10)
     panel.set_yticks([0, 1e-6, 1e-4, 1e-2, 1])
     panel.grid(color="#dddddd", linewidth=0.6)

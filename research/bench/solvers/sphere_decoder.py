@@ -1,68 +1,70 @@
-r"""The proven optimum of a column, by sphere decoding.
+r"""Sphere decoder, which computes the proven optimum of a column.
 
 With Q + tI = R'R, R upper triangular, and y = R^{-T} s / 2, the energy of a
 state is
 
 $$g^T Q g + s^T g = \lVert R g + y \rVert^2 - \lVert y \rVert^2 - t n ,$$
 
-a sum of n squares of which the last k know only the last k variables. The
-decoder fixes variables from the last to the first and drops every partial state
-whose squares already exceed those of the best state known. What it returns is
-the optimum: nothing is dropped that could be better.
+a sum of n squares of which the last k depend only on the last k variables. The
+decoder fixes the variables from the last to the first and drops every partial
+state whose squares already exceed those of the best known state. The result is
+the optimum, because no state that could be better is dropped.
 
-All partial states of a level are extended at once, in NumPy; where they are too
-many, one part after the other. A good first state makes it fast. Layers with
-fewer rows than inputs have n - B variables that no square sees in time, so the
-work grows as 2^(n - B): meant for up to about 32 inputs.
+NumPy extends all partial states of a level at once, or in parts if there are
+too many. A good initial state makes the decoder fast. In layers with fewer rows
+(B) than inputs (n), n - B variables enter the squares too late to drop states,
+so the work grows as 2^(n - B). The decoder is meant for up to about 32 inputs.
 """
 
 import numpy as np
 
-# Of the mean of Q's diagonal; makes the factor exist where Q has no full rank.
+# t relative to the mean diagonal of Q. Without it, the factor does not exist if
+# Q is singular.
 SHIFT = 1e-5
-# Partial states that are extended at once.
+# Maximum number of partial states that are extended at once.
 PART = 2**15
-# States this much better, relative to E_rand, are not looked for: rounding.
+# Smaller improvements, relative to E_rand, are ignored as rounding errors.
 TOLERANCE = 1e-9
 
 
 def decode(qubo, states):
-    """The optimum of every column.
+    """Returns the optimum of every column.
 
     Args:
-        qubo: a `Qubo`.
-        states: (n, m), the best states known.
+        qubo: A `Qubo`.
+        states: Array of shape (n, m). The best known states.
 
     Returns:
-        States (n, m) of least energy, int8.
+        States (n, m) with the lowest energy, int8.
     """
     couplings = np.asarray(qubo.couplings, dtype=np.float64)
     fields = np.asarray(qubo.fields, dtype=np.float64)
     best = np.array(states, dtype=np.int8)
-    # An input that is never active changes no energy.
+    # Inputs that are never active do not affect the energy.
     active = np.flatnonzero(np.diag(couplings) > 0)
     couplings = couplings[np.ix_(active, active)]
     shift = SHIFT * np.mean(np.diag(couplings)) * np.eye(len(active))
     order = _order(couplings + shift)
     active = active[order]
     couplings = couplings[np.ix_(order, order)]
-    # NumPy's factor is lower triangular, L L'; R is L'.
+    # NumPy computes the lower triangular factor L of L L', and R = L'.
     factor = np.linalg.cholesky(couplings + shift).T
-    centres = np.linalg.solve(factor.T, fields[active] / 2)
+    centers = np.linalg.solve(factor.T, fields[active] / 2)
     tolerance = TOLERANCE * np.maximum(np.abs(qubo.random_energy()), 1e-300)
     for column in range(best.shape[1]):
         found = _decode(
-            factor, centres[:, column], best[active, column], tolerance[column]
+            factor, centers[:, column], best[active, column], tolerance[column]
         )
         best[active, column] = found
     return best
 
 
 def _order(matrix):
-    """Which variable comes first in the factor.
+    """Returns the order of the variables in the factor.
 
-    Always the one with the least pivot, so that large pivots, which tell good
-    from bad states early, stand last, where the search begins.
+    The next variable is always the one with the smallest pivot. Large pivots,
+    which separate good from bad states early, are then at the end, where the
+    search starts.
     """
     matrix = np.array(matrix)
     left = np.arange(len(matrix))
@@ -77,12 +79,12 @@ def _order(matrix):
     return np.array(order, dtype=int)
 
 
-def _decode(factor, centre, best, tolerance):
-    n = len(centre)
-    bound = np.sum((factor @ best + centre) ** 2) - tolerance
-    # Partial states: bits of the fixed variables, the squares so far, and what
-    # the fixed variables add to the rows above.
-    stack = [(n, np.zeros(1, np.int64), np.zeros(1), centre[None, :])]
+def _decode(factor, center, best, tolerance):
+    n = len(center)
+    bound = np.sum((factor @ best + center) ** 2) - tolerance
+    # Partial states: the bits of the fixed variables, the sum of squares so
+    # far, and the contribution of the fixed variables to the rows above.
+    stack = [(n, np.zeros(1, np.int64), np.zeros(1), center[None, :])]
     while stack:
         level, bits, cost, rows = stack.pop()
         if len(bits) > PART:
@@ -115,7 +117,7 @@ def _decode(factor, centre, best, tolerance):
 
 
 def enumerate_states(qubo):
-    """The optimum of every column by looking at all 2^n states, (n, m)."""
+    """Returns the optimum (n, m) of every column by trying all 2^n states."""
     n = qubo.num_variables
     states = np.arange(2**n)[None, :] >> np.arange(n)[:, None] & 1
     states = 2.0 * states - 1.0

@@ -58,8 +58,8 @@ CALLS_PER_GRAPH = 8
 # Of the figure. Told apart with any kind of colour vision (Okabe and Ito).
 COLORS = ("#56b4e9", "#0072b2", "#004266", "#d55e00", "#999999", "#009e73")
 BAR = 0.16
-LEAST_BLOCKS = 3
-LEAST_STEPS = 3
+MIN_BLOCKS = 3
+MIN_STEPS = 3
 
 
 def names():
@@ -113,14 +113,14 @@ def _measure_layer(options):
 
 def _fitted(training, options):
     """A side whose blocks are as long and as many as there is time for."""
-    training.side(LEAST_STEPS, 0).block()  # tracing and compilation
-    _, seconds = timing.per_step(training.side(LEAST_STEPS, 0))
+    training.side(MIN_STEPS, 0).block()  # tracing and compilation
+    _, seconds = timing.per_step(training.side(MIN_STEPS, 0))
     block, total = (0.3, 1.0) if options.quick else (1.0, 10.0)
     steps = int(block / seconds)
     steps = min(_steps(training.network, options), steps)
-    steps = max(LEAST_STEPS, steps)
+    steps = max(MIN_STEPS, steps)
     blocks = int(total / (steps * seconds))
-    return training.side(steps, max(LEAST_BLOCKS, min(20, blocks)))
+    return training.side(steps, max(MIN_BLOCKS, min(20, blocks)))
 
 
 def _compare(name, yardstick, sides):

@@ -1,12 +1,13 @@
-"""What else solves a layer: other people's solvers, one column at a time.
+"""Baselines: solvers from other packages, which solve one column at a time.
 
-Each is called as well as we know how: one model per layer, of which only the
-linear part changes from column to column, and for annealing temperatures that
-are computed once per layer (`samplers.beta_range`). A found state that ascends
-is turned round, as our backends do; it costs nothing and helps.
+Each solver is called as efficiently as we know how. There is one model per
+layer, and only its linear part changes from column to column. The annealing
+temperatures are computed once per layer (`samplers.beta_range`). A state that
+points uphill is negated, as in our backends. This is free and improves the
+result.
 
-Slow ones get fewer columns; the time of a layer is that of what is done once,
-plus its columns times that of one.
+Slow solvers get fewer columns. The time of a layer is the time of the
+preparation plus the number of columns times the mean time of a column.
 """
 
 import importlib.util
@@ -21,49 +22,51 @@ NUM_SWEEPS = 1000
 LARGEST = ("htanh", 64, False)
 
 
-class Rival:
+class Baseline:
     """A solver on the host.
 
     Attributes:
-        name: as in the table.
-        package: what must be installed.
-        most_variables: wider layers are not solved.
-        num_columns: how many columns to solve, by the number of inputs above
-            which this holds; the largest that applies counts.
+        name: Name in the table.
+        package: Package that must be installed.
+        max_variables: Wider layers are not solved.
+        num_columns: Dictionary from a number of inputs to the number of columns
+            to solve in layers with more inputs than that. The entry with the
+            largest matching number of inputs is used.
     """
 
     name = None
     package = None
-    most_variables = None
+    max_variables = None
     num_columns = {0: 16, 128: 4}
 
     def is_installed(self):
         try:
             return importlib.util.find_spec(self.package) is not None
-        except ModuleNotFoundError:  # the package it is a part of
+        except ModuleNotFoundError:  # the parent package is missing
             return False
 
     def columns_for(self, n, cell):
-        """How many columns of an `Instance` to solve; 0: none."""
+        """Returns the number of columns to solve, possibly 0."""
         del cell
-        if self.most_variables is not None and n > self.most_variables:
+        if self.max_variables is not None and n > self.max_variables:
             return 0
         reached = [above for above in self.num_columns if n > above]
         return self.num_columns[max(reached)]
 
     def prepare(self, qubo):
-        """What is done once per layer; handed to `solve`."""
+        """Does the work that is done once per layer. Passed to `solve`."""
         raise NotImplementedError
 
     def solve(self, prepared, qubo, column):
-        """The state (n,) found for a column."""
+        """Returns the state (n,) found for a column."""
         raise NotImplementedError
 
     def run(self, qubo, columns):
         """Solves the first columns of a layer.
 
         Returns:
-            States (n, columns) and the CPU seconds for all columns of `qubo`.
+            States (n, columns), and the CPU seconds extrapolated to all columns
+            of `qubo`.
         """
         start = time.process_time()
         prepared = self.prepare(qubo)
@@ -78,11 +81,11 @@ class Rival:
         return states, once + qubo.num_columns * each
 
 
-class _Sampler(Rival):
-    """One that takes a `dimod.BinaryQuadraticModel`."""
+class _Sampler(Baseline):
+    """A solver that accepts a `dimod.BinaryQuadraticModel`."""
 
     def sample(self, model, qubo, column):
-        """A sample set."""
+        """Returns a sample set."""
         raise NotImplementedError
 
     def prepare(self, qubo):
@@ -97,7 +100,7 @@ class _Sampler(Rival):
 
 
 class Annealing(_Sampler):
-    """Simulated annealing of dwave-samplers, 1,000 sweeps."""
+    """Simulated annealing from dwave-samplers with 1,000 sweeps."""
 
     package = "dwave.samplers"
 
@@ -110,7 +113,7 @@ class Annealing(_Sampler):
             self.num_columns = {0: 4, 128: 2, 256: 1}
 
     def columns_for(self, n, cell):
-        # Half a second a read there: one cell is enough to see what it is.
+        # A read takes half a second there, so only one cell is measured.
         slow = self.reads == 100 and n > 256
         if slow and (cell.kind, cell.batch, cell.planted) != LARGEST:
             return 0
@@ -134,7 +137,7 @@ class Annealing(_Sampler):
 
 
 class Tabu(_Sampler):
-    """Tabu search of dwave-samplers with its defaults: 20 ms a column."""
+    """Tabu search from dwave-samplers with its defaults: 20 ms per column."""
 
     name = "tabu"
     package = "dwave.samplers"
@@ -146,7 +149,7 @@ class Tabu(_Sampler):
 
 
 class Descent(_Sampler):
-    """Steepest descent of dwave-samplers from 10 random states."""
+    """Steepest descent from dwave-samplers, from 10 random states."""
 
     name = "descent"
     package = "dwave.samplers"
@@ -158,7 +161,7 @@ class Descent(_Sampler):
 
 
 class OpenJij(_Sampler):
-    """Simulated annealing of OpenJij, 10 reads of 1,000 sweeps."""
+    """Simulated annealing from OpenJij with 10 reads of 1,000 sweeps."""
 
     name = "OpenJij"
     package = "openjij"
@@ -183,8 +186,8 @@ class OpenJij(_Sampler):
         )
 
 
-class Bifurcation(Rival):
-    """Simulated bifurcation, 128 agents, with its defaults, on the CPU."""
+class Bifurcation(Baseline):
+    """Simulated bifurcation with its defaults (128 agents), on the CPU."""
 
     name = "bifurcation"
     package = "simulated_bifurcation"
@@ -209,15 +212,15 @@ class Bifurcation(Rival):
         return np.where(state.numpy() > 0, 1, -1)
 
 
-class Gurobi(Rival):
-    """Gurobi, at most about a second a column, no proof asked for.
+class Gurobi(Baseline):
+    """Gurobi with a limit of about a second per column, without a proof.
 
-    The licence that comes with the package allows 200 inputs.
+    The license that comes with the package allows 200 inputs.
     """
 
     name = "Gurobi"
     package = "gurobipy"
-    most_variables = 200
+    max_variables = 200
     num_columns = {0: 2}
 
     def prepare(self, qubo):
@@ -228,7 +231,7 @@ class Gurobi(Rival):
         return prepared.solve(part).states[:, 0]
 
 
-RIVALS = (
+BASELINES = (
     Annealing(1),
     Annealing(10),
     Annealing(100),
