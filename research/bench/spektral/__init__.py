@@ -1,1 +1,1 @@
-"""How much of Spektral works."""
+"""Tests of how much of Spektral works."""

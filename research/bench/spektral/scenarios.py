@@ -1,4 +1,4 @@
-"""Trainings with Spektral, each a function that fits, on a few nodes."""
+"""Small training runs with Spektral, each a function that calls `fit`."""
 
 import numpy as np
 import scipy.sparse
@@ -61,7 +61,7 @@ def train(model, loader, compile_with=None, **fit_with):
 
 
 def subclassed(*convolutions):
-    """Layers one after the other on [x, a], then a dense layer."""
+    """Builds a model of convolutions on [x, a] followed by a dense layer."""
 
     class Network(keras.Model):
         def __init__(self):
@@ -79,7 +79,7 @@ def subclassed(*convolutions):
 
 
 def pooled(convolution, pool, masked=False, batch=True):
-    """One convolution, a pooling layer and a sum over the nodes."""
+    """Builds a model: a convolution, a pooling layer, a sum over the nodes."""
     from spektral import layers
 
     class Network(keras.Model):

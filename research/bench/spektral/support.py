@@ -1,18 +1,20 @@
-"""How much of Spektral works, with and without `enable_keras3`.
+"""Test how much of Spektral works with and without `enable_keras3`.
 
     python -m research.bench.spektral.support
     python -m research.bench.spektral.support --suite DIR [--convert]
         [--toarray]
 
-under the Keras of the environment (`TF_USE_LEGACY_KERAS=1` for legacy Keras).
-The first command runs 29 small trainings, each with and without the patches.
-The second runs Spektral's own tests, which are in its repository but not in
-its package: DIR is a checkout. `tests/test_datasets.py` is left out, as it
-downloads. Two things in those tests are not Spektral's fault, and can be
-changed in a temporary copy of them: with `--convert` the models that get NumPy
-arrays mixed with sparse tensors, which Keras 3 refuses, get tensors; with
-`--toarray` the tests say `.toarray()` where they say `.A`, which SciPy has
-removed.
+The commands use the Keras version of the environment (`TF_USE_LEGACY_KERAS=1`
+for legacy Keras). The first command runs 29 small training runs, with and
+without the patches. The second command runs the tests of Spektral, which are in
+its repository but not in its package. DIR is a clone of that repository.
+`tests/test_datasets.py` is skipped, because it downloads data.
+
+Two problems in those tests are not caused by Spektral and can be fixed in a
+temporary copy of the tests. With `--convert`, models that are called with a mix
+of NumPy arrays and sparse tensors, which Keras 3 rejects, are called with
+tensors. With `--toarray`, `.A`, which SciPy has removed, is replaced by
+`.toarray()`.
 """
 
 import os
@@ -46,9 +48,23 @@ def tensors(data):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--suite", metavar="DIR", type=pathlib.Path)
-    parser.add_argument("--convert", action="store_true")
-    parser.add_argument("--toarray", action="store_true")
+    parser.add_argument(
+        "--suite",
+        metavar="DIR",
+        type=pathlib.Path,
+        help="run the tests in DIR, a clone of the Spektral repository "
+        "(default: run small training runs)",
+    )
+    parser.add_argument(
+        "--convert",
+        action="store_true",
+        help="call the models in the tests with tensors",
+    )
+    parser.add_argument(
+        "--toarray",
+        action="store_true",
+        help="replace `.A` by `.toarray()` in the tests",
+    )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument(
         "--patched", action="store_true", help=argparse.SUPPRESS
@@ -69,9 +85,9 @@ def main():
 
 
 def child(kind, folder, *options):
-    """The results of one run, in a process of its own: name to outcome."""
+    """Runs a separate process and returns its outcomes by name."""
     command = [sys.executable, "-m", __spec__.name, "--child", kind]
-    # Spektral's tests are to be the folder `tests` of their own folder.
+    # The working directory must be the parent of Spektral's folder `tests`.
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         [*command, *options],
@@ -82,7 +98,7 @@ def child(kind, folder, *options):
     )
     lines = [x for x in done.stdout.splitlines() if x.startswith("results: ")]
     if not lines:
-        sys.exit(f"The {kind} did not end: exit status {done.returncode}.")
+        sys.exit(f"The {kind} process failed with exit code {done.returncode}.")
     return json.loads(lines[-1].removeprefix("results: "))
 
 
@@ -95,7 +111,7 @@ def show(kind, bare, patched):
     print(versions)
     print(f"{'':{width}}  bare  patched")
     for name in failing if kind == "suite" else names:
-        # A file that cannot be imported has no single tests.
+        # A file that cannot be imported has no outcomes of single tests.
         outcomes = [runs.get(name, "-") for runs in (bare, patched)]
         print(f"{name:{width}}  {outcomes[0]:4}  {outcomes[1]}")
     counts = [sum(x == "pass" for x in r.values()) for r in (bare, patched)]
@@ -122,13 +138,13 @@ def run_child(arguments):
     print("\nresults: " + json.dumps(results))
 
 
-# Spektral's own tests.
+# The tests of Spektral.
 
 
 def copy_suite(arguments, folder):
     shutil.copytree(arguments.suite / "tests", folder / "tests")
     (folder / "tests" / "test_datasets.py").unlink(missing_ok=True)
-    # Else a folder `tests` elsewhere on the path could be taken for it.
+    # Otherwise another folder `tests` on the path could be imported.
     (folder / "tests" / "__init__.py").touch()
     (folder / "tensors.py").write_text(TENSORS)
     for path in (folder / "tests").rglob("*.py"):
@@ -183,7 +199,7 @@ def run_suite():
 def run_scenarios():
     from tensorflow import keras
 
-    # After the patches, which may put other classes into Spektral.
+    # Imported after patching, because the patches can replace classes.
     from research.bench.spektral.scenarios import scenarios
 
     results = {}
@@ -192,7 +208,7 @@ def run_scenarios():
         try:
             scenario()
             results[name] = "pass"
-        except Exception:  # whatever it is, it belongs into the table
+        except Exception:  # any error is an outcome for the table
             if os.environ.get("SHOW_ERRORS"):
                 traceback.print_exc()
             results[name] = "fail"

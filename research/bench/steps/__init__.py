@@ -1,1 +1,1 @@
-"""Suites that time a step."""
+"""Suites that measure the time of a step."""

@@ -1,8 +1,9 @@
-"""Single layers inside a graph: their QUBOs, and what is done with them.
+"""Calls of single layers and their solvers inside a graph.
 
-Several calls make one graph, one after the other, as in training; so the call
-of the graph from Python hardly counts, and no two calls run at once. Each has
-data of its own: what two had in common would be computed once.
+A graph contains several calls, which run one after the other as in training.
+The overhead of calling the graph from Python is then small, and no two calls
+run at the same time. Every call has different data, because TensorFlow would
+compute common parts only once.
 """
 
 import numpy as np
@@ -12,11 +13,11 @@ from keras_qpsbgd import ops
 from keras_qpsbgd import recording
 from research.bench import timing
 
-LARGEST_GRADIENT = 4.0  # what the optimizer scales gradients to
+LARGEST_GRADIENT = 4.0  # as scaled by the optimizer
 
 
 def draw(inputs, outputs, rows, calls):
-    """Rows and gradients of layers, as in training; a list of pairs."""
+    """Returns a list of pairs of rows and gradients, as in training."""
     random = np.random.default_rng(0)
     pairs = []
     for _ in range(calls):
@@ -28,7 +29,7 @@ def draw(inputs, outputs, rows, calls):
 
 
 def problem(rows, gradients):
-    """The `ops.Problem` of a layer, in the form that `fit` gives it."""
+    """Returns the `ops.Problem` of a layer in the same form as in `fit`."""
     call = ops.normalize(rows, gradients, batch=rows.shape[0])
     found = ops.rows_problem(call.normalized_rows, call.row_gradients)
     if rows.shape[1] > recording.WIDE:
@@ -38,13 +39,14 @@ def problem(rows, gradients):
 
 
 def side(function, arguments, repeats, blocks):
-    """A `timing.Side` of `function(index, *arguments[index])` in one graph.
+    """Returns a `timing.Side` with several calls of a function in one graph.
 
     Args:
-        function: what is timed, one call of it a step.
-        arguments: a list, one entry for each call.
-        repeats: calls of the graph in a block.
-        blocks: how many blocks to measure.
+        function: Function to time, called as `function(index,
+            *arguments[index])`. One call is one step.
+        arguments: List with one entry per call.
+        repeats: Number of calls of the graph in a block.
+        blocks: Number of blocks to measure.
     """
 
     @tf.function(autograph=False)
@@ -65,5 +67,5 @@ def side(function, arguments, repeats, blocks):
 
 
 def _later(tensor):
-    """The tensor, as an operation that waits for the calls before it."""
+    """Copies a tensor, so that it waits for its control dependencies."""
     return None if tensor is None else tf.identity(tensor)

@@ -1,9 +1,10 @@
-"""The process in which the memory of a training is measured.
+"""The process that measures the memory of training.
 
     python -m research.bench.steps.peak_memory INPUTS UNITS BATCH OPTIMIZER
 
-Prints how many bytes the process grew at most, from before the model was made:
-the network inputs-units-10, three steps with `qpsbgd` or `adam`.
+Trains the network inputs-units-10 for three steps with `qpsbgd` or `adam`, and
+prints the peak growth of the process memory in bytes since before the model was
+created.
 """
 
 import pathlib
@@ -17,7 +18,7 @@ STEPS = 3
 
 
 def measure(inputs, units, batch, optimizer):
-    """Bytes, measured in a process of its own."""
+    """Returns the bytes measured in a separate process."""
     command = [sys.executable, "-m", "research.bench.steps.peak_memory"]
     command += [str(inputs), str(units), str(batch), optimizer]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -38,13 +39,13 @@ def main(inputs, units, batch, optimizer):
 
 
 def _resident(field):
-    """Bytes of memory: now (`VmRSS`), or at most so far (`VmHWM`)."""
+    """Returns the current (`VmRSS`) or peak (`VmHWM`) memory in bytes."""
     status = pathlib.Path("/proc/self/status")
     if status.exists():
         for line in status.read_text().splitlines():
             if line.startswith(field):
                 return 1024 * int(line.split()[1])
-    # On Linux this would begin with the memory of the parent process.
+    # Not on Linux, where it would include the memory of the parent process.
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,18 +1,18 @@
-"""How time and memory grow with a layer: inputs n, units m, rows B.
+"""Growth of time and memory with the inputs n, units m and rows B of a layer.
 
-One of them varies, in powers of two, the others stay at n = 512, m = 256 and
-B = 64. Measured are
+One of n, m and B varies in powers of two. The others stay at n = 512, m = 256
+and B = 64. The suite measures
 
-- `native` and `ridge`: one solve of the layer's QUBOs inside a graph, the
-  problem given in the form in which `fit` has it;
-- `step`, `Adam`: a whole step of `model.fit` with QP-SBGD (default backend) and
-  with Adam, for the network n-m-10 of binary layers with batch normalisation;
-- `memory`: by how much the process grows at most while it trains that network,
-  a process for each (fewer points). Target: 784-4096-10, 128 rows, takes less
-  than 1 GiB more than with Adam.
+- `native` and `ridge`: one solve of the QUBOs of the layer inside a graph, with
+  the problem in the same form as in `fit`;
+- `step` and `Adam`: a whole step of `model.fit` with QP-SBGD (default backend)
+  and with Adam, for a network n-m-10 of binary layers with batch normalization;
+- `memory`: the peak growth of the process memory while that network trains, in
+  a separate process for each size (fewer sizes). The target is that 784-4096-10
+  with 128 rows takes less than 1 GiB more than with Adam.
 
-An exponent is the slope of a straight line through the logarithms, by least
-squares, over the upper half of the range.
+An exponent is the slope of a least-squares line through the logarithms over the
+upper half of the range.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from research.bench.steps import layer_calls
 from research.bench.steps import peak_memory
 from research.bench.steps import step_networks
 
-HELP = "how time and memory grow with the layer (12 minutes)"
+HELP = "growth of time and memory with the layer size (12 minutes)"
 THREADS = (1, 2)
 
 BASE = {"n": 512, "m": 256, "B": 64}
@@ -52,7 +52,7 @@ TIMED = ("native", "ridge", "step", "Adam")
 
 CALLS_PER_GRAPH = 4
 MEBIBYTE = 2**20
-# Told apart with any kind of colour vision (Okabe and Ito).
+# Distinguishable with any color vision (Okabe and Ito).
 COLORS = {
     "native": "#0072b2",
     "ridge": "#d55e00",
@@ -63,14 +63,14 @@ MARKERS = {"native": "o", "ridge": "^", "step": "s", "Adam": "x"}
 
 
 def names():
-    """What `--only` takes."""
+    """Returns the names that `--only` accepts."""
     return [*RANGES, MEMORY]
 
 
 def measure(options):
-    """Times of each point of each series, and the memory of some."""
+    """Measures the times of all sizes and the memory of some sizes."""
     results = {"series": {}}
-    known = {}  # the base is part of every series
+    known = {}  # the base size is part of every series
     for name in options.wanted([*RANGES, MEMORY]):
         if name == MEMORY:
             results[MEMORY] = _measure_memory(options)
@@ -137,13 +137,13 @@ def _solver(name):
 
 
 def _of_length(make, seconds):
-    """`make(repeats)` with as many repeats as fill the time."""
+    """Returns `make(repeats)` with enough repeats to fill the time."""
     short = make(3)
     short.block()  # tracing and compilation
     _, each = timing.per_step(short)
     per_repeat = each * short.steps / 3
     side = make(max(3, min(300, int(seconds / per_repeat))))
-    side.block()  # its own graph or data
+    side.block()  # warm up its graph or data
     return side
 
 
@@ -168,7 +168,7 @@ def _measure_memory(options):
 
 
 def exponent(values, times):
-    """Slope of log(times) over log(values), upper half of the range."""
+    """Returns the slope of log(times) in the upper half of the range."""
     if len(values) < 2:
         return math.nan
     half = min(len(values) // 2, len(values) - 2)
@@ -176,7 +176,7 @@ def exponent(values, times):
 
 
 def table(results):
-    """Times in milliseconds and exponents; memory in MiB."""
+    """Returns times in milliseconds, exponents, and memory in MiB as text."""
     parts = []
     for threads, result in results.items():
         for name, rows in result["series"].items():
@@ -222,7 +222,7 @@ def _cells(texts):
 
 
 def _number(value):
-    """At most five characters: three figures, where there is room."""
+    """Formats a number with at most five characters."""
     if value >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
@@ -235,7 +235,7 @@ def _slope(value):
 def _memory_table(rows, threads):
     head = f"{'n':>6}{'m':>6}{'B':>6}{'QP-SBGD':>10}{'Adam':>8}{'more':>8}"
     lines = [
-        f"Most memory while n-m-10 trains, MiB, {_threads(threads)}",
+        f"Peak memory growth while n-m-10 trains, MiB, {_threads(threads)}",
         head,
         "-" * len(head),
     ]
@@ -258,7 +258,7 @@ def _memory_table(rows, threads):
 
 
 def _memory_series(rows, name):
-    """Values and memories of the rows in which only `name` varies."""
+    """Returns the values and memory of the rows where only `name` varies."""
     rows = [
         row
         for row in rows
@@ -273,7 +273,7 @@ def _memory_series(rows, name):
 
 
 def verdicts(results):
-    """The memory of the wide layer."""
+    """Returns whether the memory target of the wide layer is met."""
     found = []
     for threads, result in results.items():
         for row in result.get(MEMORY, []):
@@ -291,12 +291,12 @@ def verdicts(results):
 
 
 def draw(results, path):
-    """A panel for each of n, m and B, and one for the memory.
+    """Draws CPU time in one panel for each of n, m and B, and the memory.
 
-    CPU time, with the most threads that were measured.
+    Shows the results with the largest number of threads.
 
     Raises:
-        ImportError: matplotlib is not installed.
+        ImportError: If matplotlib is not installed.
     """
     from matplotlib.ticker import FuncFormatter
     from matplotlib.ticker import LogLocator
@@ -338,7 +338,7 @@ def draw(results, path):
             title="exponents",
             title_fontsize=8,
         )
-    for axes in panels:  # the last, and what was not measured
+    for axes in panels:  # the memory panel, and series without results
         axes.set_axis_off()
     axes = figure.axes[3]
     if MEMORY in result:
@@ -348,9 +348,7 @@ def draw(results, path):
         axes.grid(axis="y", color="#dddddd", linewidth=0.8)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(
-        f"The network n-m-10, {_threads(threads)}", x=0.01, ha="left"
-    )
+    figure.suptitle(f"Network n-m-10, {_threads(threads)}", x=0.01, ha="left")
     canvas.save(figure, path)
 
 
@@ -376,5 +374,5 @@ def _draw_memory(axes, rows):
     axes.set_xticks(places, labels, fontsize=8)
     axes.set_xlabel("n, m, B", fontsize=9)
     axes.set_ylabel("MiB")
-    axes.set_title("most memory while it trains", loc="left", fontsize=10)
+    axes.set_title("peak memory growth in training", loc="left", fontsize=10)
     axes.legend(frameon=False, fontsize=8)

@@ -1,19 +1,22 @@
-"""What a training step of QP-SBGD costs, in steps of Adam.
+"""Cost of a training step of QP-SBGD relative to a step of Adam.
 
-Networks, the same binary layers on both sides, through `model.fit`: QP-SBGD
-with each preset of `native` and with `ridge` and `sign`, divided by Keras's
-Adam (straight-through gradients). Batches are cached beforehand. All sides of
-a network are in one process and take turns (see `timing.py`); a slow one gets
-fewer and shorter blocks.
+The networks train with `model.fit` and the same binary layers. The time of a
+step of QP-SBGD with each preset of `native` and with `ridge` and `sign` is
+divided by the time of a step of Keras Adam (straight-through gradients). The
+batches are cached. All sides of a comparison are in one process and take turns
+(see `timing.py`). A slow side gets fewer and shorter blocks.
 
-- `layer`: `BinaryDense` by a plain straight-through layer, 16-4-4-2, both with
-  Adam: what the layers cost those who do not use QP-SBGD.
-- `solve`: the QUBOs of a layer of 784 inputs and 256 outputs, 64 rows, solved
-  inside a graph, by the layer's own forward and backward pass (outputs,
-  gradients of kernel and inputs); with and without the making of the problem
-  from rows and gradients. The target is for the problem given: in training the
-  kernel's gradient is not made, and the problem's fields, a product of the same
-  size, take its place.
+Two more ratios are measured:
+
+- `layer`: `BinaryDense` divided by a plain straight-through layer, for
+  16-4-4-2, both with Adam. This is the overhead of the layers without QP-SBGD.
+- `solve`: the time to solve the QUBOs of a layer with 784 inputs, 256 outputs
+  and 64 rows inside a graph, divided by the time of the forward and backward
+  pass of the layer (outputs, gradients of the kernel and the inputs). It is
+  measured with and without the construction of the problem from the rows and
+  gradients. The target is for the problem given. In training, the gradient of
+  the kernel is not computed. Instead, the fields of the problem are computed, a
+  product of the same size.
 """
 
 import dataclasses
@@ -32,7 +35,7 @@ from research.bench import timing
 from research.bench.steps import layer_calls
 from research.bench.steps import step_networks
 
-HELP = "a whole training step, in steps of Adam (25 minutes)"
+HELP = "time of a training step relative to Adam (25 minutes)"
 THREADS = (1, 2)
 
 DEFAULT = backends.get("native").preset
@@ -41,7 +44,7 @@ SOLVERS = {
     "ridge": "ridge",
     "sign": "sign",
 }
-# CPU ratios to reach with two threads; the layer's with one.
+# Maximum CPU ratios, with two threads (one thread for the layer).
 STEP_TARGETS = {
     "16-4-4-2": {DEFAULT: 1.5, "ridge": 1.3},
     "123-128x9-1": {DEFAULT: 4.0, "ridge": 2.0},
@@ -55,7 +58,7 @@ SOLVE = "solve"
 GIVEN = ", problem given"
 INPUTS, OUTPUTS, ROWS = 784, 256, 64
 CALLS_PER_GRAPH = 8
-# Of the figure. Told apart with any kind of colour vision (Okabe and Ito).
+# Distinguishable with any color vision (Okabe and Ito).
 COLORS = ("#56b4e9", "#0072b2", "#004266", "#d55e00", "#999999", "#009e73")
 BAR = 0.16
 MIN_BLOCKS = 3
@@ -63,12 +66,12 @@ MIN_STEPS = 3
 
 
 def names():
-    """What `--only` takes."""
+    """Returns the names that `--only` accepts."""
     return [*step_networks.NETWORKS, LAYER, SOLVE, *SOLVERS]
 
 
 def measure(options):
-    """Ratios, and milliseconds of the yardsticks."""
+    """Measures the ratios and the times of the yardsticks."""
     results = {"default": DEFAULT, "networks": {}}
     solvers = options.wanted(SOLVERS)
     for row in options.wanted([*step_networks.NETWORKS, LAYER, SOLVE]):
@@ -112,7 +115,7 @@ def _measure_layer(options):
 
 
 def _fitted(training, options):
-    """A side whose blocks are as long and as many as there is time for."""
+    """Returns a side whose blocks fit into the available time."""
     training.side(MIN_STEPS, 0).block()  # tracing and compilation
     _, seconds = timing.per_step(training.side(MIN_STEPS, 0))
     block, total = (0.3, 1.0) if options.quick else (1.0, 10.0)
@@ -134,10 +137,11 @@ def _compare(name, yardstick, sides):
 
 
 def _measure_solve(solvers, options):
-    """One solve by one forward and backward pass of the layer."""
+    """Measures a solve relative to a forward and backward pass."""
     repeats, blocks = (3, 4) if options.quick else (10, 20)
     pairs = layer_calls.draw(INPUTS, OUTPUTS, ROWS, CALLS_PER_GRAPH)
-    # A layer each: the sign of one kernel would be taken once.
+    # One layer per call. TensorFlow would compute the sign of a shared kernel
+    # only once.
     layers = [BinaryDense(OUTPUTS, use_bias=False) for _ in pairs]
     for layer in layers:
         layer.build((ROWS, INPUTS))
@@ -171,7 +175,7 @@ def _measure_solve(solvers, options):
 
 
 def table(results):
-    """Ratios by network and solver, for CPU and wall time."""
+    """Returns the ratios of CPU and wall time by network and solver."""
     parts = []
     for threads, result in results.items():
         for kind, title in (("cpu", "CPU"), ("wall", "wall")):
@@ -193,7 +197,7 @@ def _step_table(result, kind, title, threads):
     width = min(10, (WIDTH - len(head)) // len(columns))
     head += "".join(f"{name:>{width}}" for name in columns)
     lines = [
-        f"{title} time of a step, in steps of Adam, {_threads(threads)}",
+        f"{title} time of a step relative to Adam, {_threads(threads)}",
         head,
         "-" * len(head),
     ]
@@ -218,7 +222,7 @@ def _other_rows(result, threads):
     if LAYER in result:
         times = result[LAYER]["sides"]["BinaryDense"]
         lines += [
-            f"BinaryDense / a plain straight-through layer, both Adam, "
+            "BinaryDense / plain straight-through layer, both with Adam, "
             f"{_threads(threads)}:",
             f"CPU {times['cpu_ratio']:.3f}, wall {times['wall_ratio']:.3f}",
         ]
@@ -227,7 +231,7 @@ def _other_rows(result, threads):
         lines += [""] * bool(lines) + [
             f"One solve / forward and backward pass, layer {INPUTS} x "
             f"{OUTPUTS}, {ROWS} rows, {_threads(threads)}",
-            f"(the pass: CPU {1e3 * base['cpu']:.2f} ms, wall "
+            f"(time of the pass: CPU {1e3 * base['cpu']:.2f} ms, wall "
             f"{1e3 * base['wall']:.2f} ms)",
             f"{'':<28}{'CPU ratio':>12}{'wall ratio':>12}",
         ]
@@ -239,7 +243,7 @@ def _other_rows(result, threads):
 
 
 def verdicts(results):
-    """Of what was measured, with the most threads (`layer`: the fewest)."""
+    """Checks the targets with the most threads (`layer`: the fewest)."""
     found = []
     threads = max(results)
     result = results[threads]
@@ -276,10 +280,10 @@ def verdicts(results):
 
 
 def draw(results, path):
-    """CPU ratios as bars on a log axis, wall ratios as dots, targets as lines.
+    """Draws CPU ratios as bars, wall ratios as dots and targets as lines.
 
     Raises:
-        ImportError: matplotlib is not installed.
+        ImportError: If matplotlib is not installed.
     """
     from matplotlib.ticker import FuncFormatter
     from matplotlib.ticker import LogLocator
@@ -300,7 +304,7 @@ def draw(results, path):
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
         axes.set_xticks(range(len(rows)), list(rows), fontsize=9)
         axes.set_xlim(-0.6, max(1, len(rows)) - 0.4)
-        axes.set_ylabel("steps of Adam")
+        axes.set_ylabel("time relative to Adam")
         axes.set_title(_threads(threads), loc="left", fontsize=11)
         axes.grid(axis="y", color="#dddddd", linewidth=0.8)
         axes.set_axisbelow(True)
@@ -311,7 +315,7 @@ def draw(results, path):
         fontsize=8,
         color="#555555",
     )
-    panels[0].set_ylim(bottom=0.7)  # of all panels
+    panels[0].set_ylim(bottom=0.7)  # shared by all panels
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="outside lower center", ncols=6, frameon=False
@@ -329,7 +333,7 @@ def _draw_column(axes, rows, column):
         times = row["sides"][column]
         x = place + _offset(columns, column)
         axes.bar(x, times["cpu_ratio"], BAR, color=color, label=label)
-        label = None  # once in the legend
+        label = None  # only one legend entry
         axes.plot(x, times["wall_ratio"], "wo", mec="black", markersize=4)
 
 
@@ -344,5 +348,5 @@ def _draw_targets(axes, rows):
 
 
 def _offset(columns, column):
-    """Where the bar of a column stands, from the middle of its network."""
+    """Returns the position of a bar relative to the center of its group."""
     return (columns.index(column) - (len(columns) - 1) / 2) * BAR

@@ -1,7 +1,7 @@
-"""The networks that steps are measured on, and their data.
+"""Networks and data for the measurement of steps.
 
-Weights are binary everywhere. Data are random numbers of the right kind: what
-a step costs does not depend on whether something is learned.
+All layers are binary. The data are random numbers of a suitable kind, because
+the cost of a step does not depend on what the network learns.
 """
 
 import dataclasses
@@ -18,19 +18,19 @@ from keras_qpsbgd.layers import BinaryDense
 from research.bench import timing
 from research.experiments.tasks import networks
 
-ADULT_DENSITY = 0.11  # of ones among the 123 inputs of the Adult data
+ADULT_DENSITY = 0.11  # share of ones among the 123 inputs of Adult
 
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """A network and how it is trained.
+    """A network and its training settings.
 
     Attributes:
-        build: function that returns the model.
-        batch: rows in a batch.
-        steps: steps in a block of measurement, with Adam.
-        rate: learning rate of QP-SBGD.
-        sparse: whether inputs are 0 and 1, most of them 0.
+        build: Function that returns the model.
+        batch: Batch size.
+        steps: Number of steps in a measured block with Adam.
+        rate: Learning rate of QP-SBGD.
+        sparse: Whether the inputs are 0 and 1, and mostly 0.
     """
 
     build: Callable
@@ -41,7 +41,7 @@ class Network:
 
 
 class StraightThroughDense(keras.layers.Layer):
-    """The least that a binary layer can be: the yardstick of `BinaryDense`."""
+    """A minimal binary layer, the yardstick for `BinaryDense`."""
 
     def __init__(self, units, activation=None):
         super().__init__()
@@ -73,7 +73,7 @@ def _straight_through(kernel):
 
 
 def small_mlp(dense=BinaryDense):
-    """16-4-4-2."""
+    """Builds 16-4-4-2."""
     return keras.Sequential(
         [
             keras.layers.InputLayer((16,)),
@@ -85,10 +85,10 @@ def small_mlp(dense=BinaryDense):
 
 
 def deep_mlp(clip=None):
-    """123-128x9-1: ten binary layers, no batch normalisation.
+    """Builds 123-128x9-1: ten binary layers without batch normalization.
 
     Args:
-        clip: bound of the latent weights, or `None`.
+        clip: Bound of the latent weights, or `None`.
     """
 
     def dense(units, activation=None):
@@ -102,12 +102,12 @@ def deep_mlp(clip=None):
 
 
 def normalized_mlp(*sizes):
-    """Binary layers with batch normalisation, hard tanh between them."""
+    """Builds binary layers with batch normalization and hard tanh."""
     return networks.mlp(sizes, "binary", batch_normalization=0.99)
 
 
 def convolutional():
-    """Two convolutions and a dense layer on images of 28x28 pixels."""
+    """Builds two convolutions and a dense layer for 28x28 images."""
     return keras.Sequential(
         [
             keras.layers.InputLayer((28, 28, 1)),
@@ -133,12 +133,12 @@ NETWORKS = {
 
 
 class Training:
-    """A compiled model and batches that are made beforehand.
+    """A compiled model with cached batches.
 
     Args:
-        network: a `Network`.
-        optimizer: of the model.
-        model: the model, if not the network's.
+        network: A `Network`.
+        optimizer: Optimizer of the model.
+        model: Model (optional). Defaults to `network.build()`.
     """
 
     def __init__(self, network, optimizer, model=None):
@@ -147,7 +147,7 @@ class Training:
         self.model.compile(optimizer=optimizer, loss=self._loss())
 
     def side(self, steps, blocks):
-        """A `timing.Side` of whole steps of `model.fit`."""
+        """Returns a `timing.Side` of whole steps of `model.fit`."""
         data = self._data(steps)
         return timing.Side(
             lambda: self.model.fit(data, shuffle=False, verbose=0),
@@ -171,5 +171,5 @@ class Training:
         classes = max(2, self.model.output_shape[-1])
         y = random.integers(classes, size=(rows, 1))
         data = tf.data.Dataset.from_tensor_slices((x.astype("float32"), y))
-        # Only the step is to be measured.
+        # Cached, so that only the step is measured.
         return data.batch(self.network.batch, drop_remainder=True).cache()

@@ -1,21 +1,23 @@
-"""Test accuracy over the time of training: what a second of it is worth.
+"""Test accuracy over training time.
 
-QP-SBGD with each preset of the native backend and with `ridge`, against
+Compares QP-SBGD, with each preset of the native backend and with `ridge`, to
 BinaryConnect (Adam with straight-through gradients) on the same layers: the
 64-64-10 network of the demo on scikit-learn's digits (20 epochs), and
-784-256-10 on MNIST (3 epochs; `accurate` 1, since it takes so long). Batch
-normalisation behind all layers, learning rates that decay to zero (cosine).
+784-256-10 on MNIST (3 epochs, but 1 epoch for `accurate`, which is slow). All
+layers are followed by batch normalization. The learning rates decay to zero
+(cosine).
 
-Time is wall-clock time of `model.fit`. The clock stands still while the test
-images are looked at, which happens after every epoch (ten times an epoch on
-MNIST), and compilation, which seeds share, is not in it. Learning rates were
-chosen on validation images before, see `recipes`; nothing is chosen on the test
+Time is the wall time of `model.fit`. The clock stops during the evaluation on
+the test images, which takes place after every epoch (ten times per epoch on
+MNIST). Compilation, which all seeds share, is not included. The learning rates
+were tuned on validation images, see `recipes`. Nothing is tuned on the test
 images.
 
-Since the learning rates decay, a curve shows its best at its end only: before,
-a shorter training would reach more.
+Because the learning rates decay, only the end of a curve shows the best
+accuracy for its duration. At earlier times, a shorter training run would reach
+a higher accuracy.
 
-`--only` takes `digits`, `mnist` and names of methods.
+`--only` accepts `digits`, `mnist` and names of methods.
 """
 
 import dataclasses
@@ -30,31 +32,31 @@ from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.compare.report.statistics import mean_and_error
 from research.bench.training import recipes
 
-HELP = "test accuracy over time of training (20 minutes)"
+HELP = "test accuracy over training time (20 minutes)"
 THREADS = (2,)
 
 SEEDS = 3
-# Accuracies are compared after so many times the whole training with Adam.
+# Accuracies are compared after these multiples of the training time of Adam.
 MULTIPLES = (1, 2, 4)
 
 
 @dataclasses.dataclass(frozen=True)
 class Course:
-    """A recipe and how long it is trained.
+    """A recipe and the length of its training.
 
     Attributes:
-        recipe: a `Recipe`.
-        epochs: passes over the training rows.
-        slow_epochs: those of `accurate`.
-        looks: how often an epoch the accuracy is looked at.
-        level: the accuracy of which the time is compared.
-        quick_rows: rows to train on, for a first look.
+        recipe: A `Recipe`.
+        epochs: Number of epochs.
+        slow_epochs: Number of epochs for `accurate`.
+        evaluations: Number of evaluations per epoch.
+        level: Accuracy for which the time to reach it is compared.
+        quick_rows: Number of training rows with `--quick`.
     """
 
     recipe: recipes.Recipe
     epochs: int
     slow_epochs: int
-    looks: int
+    evaluations: int
     level: float
     quick_rows: int
 
@@ -66,18 +68,18 @@ COURSES = {
 
 
 class Clock(keras.callbacks.Callback):
-    """Takes the time of training and looks at the test rows, off the clock.
+    """Measures the training time, without the time of evaluations.
 
     Args:
-        every: looks after so many steps.
-        look: function that returns the accuracy.
+        every: Number of steps between evaluations.
+        evaluate: Function that returns the accuracy.
     """
 
-    def __init__(self, every, look):
+    def __init__(self, every, evaluate):
         super().__init__()
         self.curve = []
         self._every = every
-        self._look = look
+        self._evaluate = evaluate
         self._steps = 0
         self._seconds = 0.0
 
@@ -88,17 +90,17 @@ class Clock(keras.callbacks.Callback):
         self._steps += 1
         if self._steps % self._every == 0:
             self._seconds += time.perf_counter() - self._start
-            self.curve.append((self._seconds, self._look()))
+            self.curve.append((self._seconds, self._evaluate()))
             self._start = time.perf_counter()
 
 
 def names():
-    """What `--only` takes."""
+    """Returns the names that `--only` accepts."""
     return [*COURSES, *recipes.METHODS]
 
 
 def measure(options):
-    """Trains; see the module."""
+    """Runs the training described in the module docstring."""
     result = {}
     for name in options.wanted(COURSES):
         course = COURSES[name]
@@ -130,7 +132,7 @@ def _train(name, course, method, data, options):
     for seed in range(seeds):
         show_status(f"{name}, {method}, {epochs} epochs, seed {seed}")
         clock = Clock(
-            max(training.steps // course.looks, 1),
+            max(training.steps // course.evaluations, 1),
             lambda: training.accuracy(data.test),
         )
         training.fit(seed, [clock])
@@ -142,23 +144,23 @@ def _train(name, course, method, data, options):
 
 
 def accuracy_at(curve, seconds):
-    """What a training had reached after so many seconds; NaN: nothing yet."""
+    """Returns the latest accuracy after `seconds`, or NaN if there is none."""
     reached = [value for when, value in curve if when <= seconds]
     return reached[-1] if reached else math.nan
 
 
 def time_to(curve, level):
-    """When it had reached an accuracy for the first time; NaN: never."""
+    """Returns the time when an accuracy is first reached, or NaN if never."""
     return next((when for when, value in curve if value >= level), math.nan)
 
 
 def _mean(values):
-    """Their mean, NaN if one of them is missing."""
+    """Returns the mean, which is NaN if one of the values is NaN."""
     return float(np.mean(list(values)))
 
 
 def table(results):
-    """Accuracies and times as text."""
+    """Returns the accuracies and times as text."""
     blocks = []
     for threads, result in results.items():
         for name, course in result.items():
@@ -179,7 +181,7 @@ def _table_of_course(name, course, threads):
     level = f"{100 * course['level']:.0f} %"
     lines = [
         f"{name}, {threads} threads, {seeds} seed{'s' * (seeds > 1)}: test "
-        "accuracy in percent, seconds of training",
+        "accuracy in percent, training time in seconds",
         f"{'':<10}{'':>7}{'s per':>8}{'final':>14}"
         f"{'after 1, 2, 4 x Adam':>23}{f'to {level}':>9}{'':>9}",
         f"{'method':<10}{'epochs':>7}{'epoch':>8}{'accuracy':>14}"
@@ -226,24 +228,24 @@ def _number(value, digits):
 
 
 def verdicts(results):
-    """None: there is no target for it."""
+    """Returns no verdicts, because this suite has no targets."""
     del results
     return []
 
 
-# Tell apart with any kind of colour vision (Okabe and Ito).
+# Distinguishable with any color vision (Okabe and Ito).
 COLORS = ("#56b4e9", "#0072b2", "#009e73", "#e69f00", "#d55e00", "#cc79a7")
 
 
 def draw(results, path):
-    """Draws accuracy over time: means, and bands from worst to best seed."""
+    """Draws mean accuracy over time, with bands from worst to best seed."""
     result = next(iter(results.values()))
     figure = canvas.figure(5.2 * len(result), 4.0)
     panels = figure.subplots(1, len(result), squeeze=False).ravel()
     for panel, (name, course) in zip(panels, result.items()):
         lowest = 1.0
         for index, (method, runs) in enumerate(course["methods"].items()):
-            # Seeds look after the same steps, so points are averaged.
+            # All seeds are evaluated after the same steps.
             times, values = np.moveaxis(np.array(runs["curves"]), 2, 0)
             color = COLORS[index % len(COLORS)]
             panel.plot(
@@ -271,7 +273,7 @@ def draw(results, path):
         panel.xaxis.set_major_formatter("{x:g}")
         panel.set_ylim(max(0.0, 100 * lowest - 3), 100)
         panel.set_title(name, fontsize=11)
-        panel.set_xlabel("seconds of training")
+        panel.set_xlabel("training time [s]")
         panel.grid(color="#dddddd", linewidth=0.6)
         panel.set_axisbelow(True)
         panel.spines[["top", "right"]].set_visible(False)

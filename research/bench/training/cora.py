@@ -1,9 +1,10 @@
-"""A graph network with binary weights on Cora, that of `reproduce cora`.
+"""A graph network with binary weights on Cora, as in `reproduce cora`.
 
-An encoder of real weights (1433-32-10, tanh, dropout, Adam, weight decay) feeds
-a graph network of binary weights (10-16-7, hard tanh). Batches are a quarter of
-the 140 training nodes of the public split. Steps see the whole graph, as a user
-would have it, where `reproduce` cuts it to what a split needs.
+An encoder with real weights (1433-32-10, tanh, dropout, Adam, weight decay)
+feeds a graph network with binary weights (10-16-7, hard tanh). A batch is a
+quarter of the 140 training nodes of the public split. A step uses the whole
+graph, as in typical user code, whereas `reproduce` reduces it to the part that
+a split needs.
 """
 
 import time
@@ -20,8 +21,8 @@ from research.experiments.tasks import networks
 from research.experiments.tasks.graphs import node_batches
 from research.experiments.tasks.graphs import sparse_tensor
 
-# The best of six, in percent of the validation nodes, `balanced`, mean of the
-# seeds 1000 and 1001; rate / encoder's rate:
+# The best of six settings with `balanced`. Validation accuracy in percent, mean
+# of the seeds 1000 and 1001, by rate / rate of the encoder:
 #   .005/.01: 79.7; .01/.01: 81.2; .02/.01: 81.4
 #   .005/.03: 79.9; .01/.03: 80.8; .02/.03: 80.0
 RATE = 0.02
@@ -29,10 +30,10 @@ REAL_RATE = 0.01
 
 
 class Cora:
-    """The graph, as tensors.
+    """The graph as tensors.
 
     Args:
-        data_dir: folder of the data, see `datasets`.
+        data_dir: Data folder, see `datasets.citation`.
     """
 
     def __init__(self, data_dir):
@@ -51,7 +52,7 @@ class Cora:
 
 
 def build_model(cora, seed):
-    """The network of `reproduce cora`; the seed is that of its dropout."""
+    """Builds the network of `reproduce cora` with a seed for dropout."""
     model = networks.graph_network(
         cora.num_features,
         cora.num_classes,
@@ -70,17 +71,18 @@ def train(cora, backend, seed, epochs, rate=RATE, real_rate=REAL_RATE):
     """Trains one network.
 
     Args:
-        cora: a `Cora`.
-        backend: configuration of a backend.
-        seed: int, decides the weights, the batches and dropout.
-        epochs: passes over the training nodes.
-        rate: learning rate of QP-SBGD.
-        real_rate: of the encoder.
+        cora: A `Cora`.
+        backend: Configuration of a backend.
+        seed: Integer. Determines the weights, the batches and dropout.
+        epochs: Number of epochs.
+        rate: Learning rate of QP-SBGD.
+        real_rate: Learning rate of the encoder.
 
     Returns:
-        Accuracies on `validation` and `test` nodes after the epoch with the
-        best validation accuracy, and the CPU `seconds` of the steps but the
-        first epoch's, in which they are compiled.
+        A dictionary with the accuracies on the `validation` and `test` nodes
+        after the epoch with the best validation accuracy, and the CPU `seconds`
+        of all steps except those of the first epoch, which includes
+        compilation.
     """
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
@@ -112,7 +114,7 @@ def train(cora, backend, seed, epochs, rate=RATE, real_rate=REAL_RATE):
         logits = model(cora.inputs, training=False)
         return tf.argmax(logits, axis=1, output_type=tf.int32)
 
-    steps = citation.BATCHES  # an epoch
+    steps = citation.BATCHES  # per epoch
     order = node_batches(seed, cora.train, steps, epochs * steps, steps)
     best = {"validation": -1.0}
     seconds = 0.0

@@ -1,11 +1,12 @@
-"""What each deviation from the paper's rule is worth, on handwritten digits.
+"""Effect of each deviation from the paper's rule, on handwritten digits.
 
     python -m research.bench.training.deviations
 
-A 64-32-10 network of binary weights with hard tanh and no batch normalisation,
-QP-SBGD with the native backend, 20 epochs, rates decaying to zero. Each row
-changes one thing. Every row gets the best of the same three learning rates, by
-validation accuracy on seeds 100 and 101; test accuracy is on seeds 0 to 4.
+Trains a 64-32-10 network with binary weights and hard tanh, without batch
+normalization, with QP-SBGD and the native backend for 20 epochs. The learning
+rates decay to zero. Each row changes one thing. Every row uses the best of the
+same three learning rates by validation accuracy on seeds 100 and 101. The test
+accuracy is on seeds 0 to 4.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ BATCH = 32
 
 
 def all_rows_enter():
-    """Rows without gradient are kept in the couplings."""
+    """Keeps rows without a gradient in the couplings."""
     original = ops.normalize
 
     def normalize(rows, row_gradients, kept=None, *, batch):
@@ -66,27 +67,27 @@ def replaced(name, value):
 
 
 def forget_searches():
-    """Equal backends share compiled searches, which have the old function."""
+    """Clears the compiled searches, which still use the previous function."""
     vars(NativeBackend).get("_compiled", {}).clear()
 
 
-# name, arguments of `train`, what is changed in the package
+# Name, arguments of `train`, change in the package.
 ROWS = [
-    ("as it is", {}, contextlib.nullcontext),
-    ("gradients as they come (raw)", {"scale": "raw"}, contextlib.nullcontext),
+    ("unchanged", {}, contextlib.nullcontext),
+    ("unscaled gradients (raw)", {"scale": "raw"}, contextlib.nullcontext),
     ("gradients times batch", {"scale": "batch"}, contextlib.nullcontext),
     ("no division by sqrt(n)", {"output": None}, contextlib.nullcontext),
     ("ascent allowed", {}, ascent_is_allowed),
     ("ascent allowed, raw", {"scale": "raw"}, ascent_is_allowed),
     ("pixels in [0, 1]", {"inputs": "01"}, contextlib.nullcontext),
     ("pixels in [0, 1], nothing held", {"inputs": "01"}, nothing_is_held),
-    ("3/4 without label", {"idle": True}, contextlib.nullcontext),
-    ("3/4 without label, all rows", {"idle": True}, all_rows_enter),
+    ("3/4 unlabeled", {"idle": True}, contextlib.nullcontext),
+    ("3/4 unlabeled, all rows", {"idle": True}, all_rows_enter),
 ]
 
 
 def train(data, rate, seed, scale="max", output="fan_in", inputs="pm", idle=0):
-    """Accuracies on validation and test images."""
+    """Trains a network and returns validation and test accuracy."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
     model = keras.Sequential(
@@ -136,7 +137,13 @@ def main():
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=5,
+        metavar="N",
+        help="number of seeds for the test accuracy (default: %(default)s)",
+    )
     arguments = parser.parse_args()
     data = demo.load()
     print(f"{'':<32}{'rate':>8}{'test accuracy':>20}")

@@ -1,24 +1,26 @@
-"""Final test accuracy of the presets: what speed costs in quality.
+"""Final test accuracy of the presets: the trade-off between speed and quality.
 
-The default preset, the others and `ridge`, with the same learning rates, on
+Compares all presets and `ridge`, with the same learning rates, on
 
 - `cora`: a graph network (see `cora.py`), 100 epochs, test accuracy at the
   epoch with the best validation accuracy. Its binary layers have 10 and 16
   inputs, which all presets enumerate;
-- `adult`: ten layers, 123-128x9-1, 1,600 rows in batches of 16, 3 epochs,
-  30,956 rows to test. The learning rate is the best of three for the default
-  preset, on 405 of the rows, trained on the others, other seeds;
-- `mnist`: 784-256-10 with batch normalisation, batches of 128, 5 epochs.
+- `adult`: ten layers, 123-128x9-1, 1,600 training rows in batches of 16,
+  3 epochs, 30,956 test rows. The learning rate is the best of three for the
+  default preset, tuned with other seeds on 405 of the training rows after
+  training on the rest;
+- `mnist`: 784-256-10 with batch normalization, batches of 128, 5 epochs.
 
-The target: the default preset is no more than one standard error of
-`accurate`'s mean below it. One seed has no standard error and no verdict.
-Seconds are CPU time of training, without compilation.
+The target is that the mean of the default preset is at most one standard error
+of the mean of `accurate` below the mean of `accurate`. With a single seed,
+there is no standard error and no verdict. Seconds are the CPU time of training
+without compilation.
 
-Every training is written to `bench-quality.jsonl` in the output folder as it
-ends, and one that is there is not made again. So an interrupted run goes on;
-delete the file after a change of the solvers.
+Every finished training run is written to `bench-quality.jsonl` in the output
+folder and is not repeated. Run the command again to resume after an
+interruption. Delete the file after a change of the solvers.
 
-`--only` takes `cora`, `adult`, `mnist` and names of methods.
+`--only` accepts `cora`, `adult`, `mnist` and names of methods.
 """
 
 import json
@@ -35,10 +37,10 @@ from keras_qpsbgd.compare.report.statistics import mean_and_error
 from research.bench.training import cora
 from research.bench.training import recipes
 
-HELP = "test accuracy of the presets (70 minutes)"
+HELP = "final test accuracy of the solver presets (70 minutes)"
 THREADS = (2,)
 
-PROTOCOL = 2  # to be raised where trainings are not what they were before
+PROTOCOL = 2  # increase it if a change affects the results of training
 METHODS = (*native.PRESETS, recipes.RIDGE)
 ACCURATE = "accurate"
 SEEDS = {"cora": 10, "adult": 4, "mnist": 4}
@@ -48,33 +50,33 @@ ADULT_ROWS = 1_600
 ADULT_RATES = (0.001, 0.002, 0.004)
 TUNING_SEEDS = (1000, 1001)
 MNIST_EPOCHS = 5
-# What the presets cannot differ in.
+# Tasks with the same result for all presets.
 SAME = {"cora": ", all presets enumerate"}
 
 
 class Runs:
-    """Trainings that were made, in a file of JSON lines."""
+    """Finished training runs in a JSON Lines file."""
 
     def __init__(self, path):
         self._path = pathlib.Path(path)
         self._made = {}
         content = self._path.read_bytes() if self._path.exists() else b""
-        if content and not content.endswith(b"\n"):  # killed while it wrote
+        if content and not content.endswith(b"\n"):  # killed while writing
             content = content[: content.rfind(b"\n") + 1]
-            # Not written anew: a second kill would leave nothing of it.
+            # Truncated, because a kill while rewriting would lose all runs.
             os.truncate(self._path, len(content))
         for line in content.splitlines():
             record = json.loads(line)
             self._made[_key(record["job"])] = record["result"]
 
     def make(self, jobs, train):
-        """Results of trainings, made if they are not there.
+        """Returns the results of jobs, and trains those that are missing.
 
         Args:
-            jobs: dictionaries with all that decides a training, a `seed` among
-                them.
-            train: function that takes the seeds which are missing, and yields
-                a result for each.
+            jobs: List of dictionaries with all settings of a training run,
+                including its `seed`.
+            train: Function that receives the missing seeds and yields a result
+                for each of them.
         """
         missing = [job for job in jobs if _key(job) not in self._made]
         if missing:
@@ -92,12 +94,12 @@ def _key(job):
 
 
 def names():
-    """What `--only` takes."""
+    """Returns the names that `--only` accepts."""
     return [*SEEDS, *METHODS]
 
 
 def measure(options):
-    """Trains; see the module."""
+    """Runs the training described in the module docstring."""
     runs = Runs(pathlib.Path(options.output, "bench-quality.jsonl"))
     methods = options.wanted(METHODS)
     found = {}
@@ -118,7 +120,7 @@ def _jobs(task, method, seeds, **settings):
             "protocol": PROTOCOL,
             "task": task,
             "method": method,
-            # A preset that was changed is another one.
+            # So that runs are repeated after a change of the preset.
             "preset": repr(native.PRESETS.get(method)),
             **settings,
             "seed": seed,
@@ -209,9 +211,9 @@ def _mnist(runs, methods, seeds, options):
 
 
 def _trainer(name, recipe, method, data, epochs, rate=None, part="test"):
-    """What `Runs.make` wants: makes trainings, compiling once.
+    """Returns a `train` function for `Runs.make` that compiles only once.
 
-    `part` is that of the data of which the accuracy is looked at.
+    `part` is the part of the data on which the accuracy is evaluated.
     """
 
     def train(seeds):
@@ -237,7 +239,7 @@ def _test(runs):
 
 
 def table(results):
-    """Accuracies and times as text."""
+    """Returns the accuracies and times as text."""
     blocks = []
     for result in results.values():
         for name, task in result["tasks"].items():
@@ -257,7 +259,7 @@ def _table_of_task(name, task, default):
             f"{rate}: {100 * mean:.1f}" for rate, mean in task["tuning"].items()
         )
         lines.append(
-            f"rate {task['rate']}, by validation accuracy with {default}:"
+            f"rate {task['rate']}, tuned by validation accuracy with {default}:"
         )
         lines.append(f"  {tuned}")
     head = f"{'method':<20}{'accuracy':>16}{'minus accurate':>17}{'CPU s':>10}"
@@ -275,7 +277,7 @@ def _table_of_task(name, task, default):
 
 
 def _difference(runs, others):
-    """Of the means, and its standard error."""
+    """Returns the difference of the means and its standard error."""
     (mean, error), (other_mean, other_error) = _test(runs), _test(others)
     return mean - other_mean, math.hypot(error, other_error)
 
@@ -286,7 +288,7 @@ def _plus_minus(mean, error, sign=""):
 
 
 def verdicts(results):
-    """Whether the default preset is as good as `accurate`."""
+    """Returns whether the default preset is as good as `accurate`."""
     found = []
     for result in results.values():
         default = result["default"]
@@ -297,7 +299,7 @@ def verdicts(results):
             difference, error = _difference(methods[default], methods[ACCURATE])
             _, plain = _test(methods[ACCURATE])
             if math.isnan(error):
-                found.append((None, f"{name}: one seed has no standard error"))
+                found.append((None, f"{name}: no standard error with one seed"))
                 continue
             text = (
                 f"{name}: {default} - accurate = {difference:+.2f} "
@@ -310,7 +312,7 @@ def verdicts(results):
 
 
 def draw(results, path):
-    """Draws every training, and means with their standard errors."""
+    """Draws every training run, and the means with their standard errors."""
     result = next(iter(results.values()))
     found = result["tasks"]
     figure = canvas.figure(3.6 * len(found), 3.6)

@@ -1,8 +1,8 @@
-"""What networks are trained on, and how: data, models, optimizers.
+"""Training recipes: data, models and optimizers.
 
-A method is the name of a preset of the native backend, `ridge`, or `Adam`:
-BinaryConnect, straight-through gradients on the same layers. Learning rates
-decay to zero, latent weights are clipped to [-1, 1].
+A method is the name of a preset of the native backend, `ridge`, or `Adam`
+(BinaryConnect: straight-through gradients on the same layers). Learning rates
+decay to zero, and latent weights are clipped to [-1, 1].
 """
 
 import dataclasses
@@ -26,15 +26,16 @@ METHODS = (*native.PRESETS, RIDGE, ADAM)
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Something to learn, and how.
+    """A dataset, a model and training settings.
 
     Attributes:
-        load: function of a data folder; returns `Data`.
-        build: function that returns the model.
-        batch: rows in a batch.
-        rate: learning rate of QP-SBGD.
-        adam_rate: of Adam alone.
-        real_rate: of Adam beside QP-SBGD, for what is not binary.
+        load: Function of a data folder that returns `Data`.
+        build: Function that returns the model.
+        batch: Batch size.
+        rate: Learning rate of QP-SBGD.
+        adam_rate: Learning rate of Adam if it trains all weights.
+        real_rate: Learning rate of Adam for the real weights in training with
+            QP-SBGD.
     """
 
     load: Callable
@@ -47,48 +48,48 @@ class Recipe:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Pairs `(x, y)`; nothing is chosen on the test rows."""
+    """Pairs `(x, y)`. Nothing is tuned on the test rows."""
 
     train: tuple
     validation: tuple | None
     test: tuple
 
     def first(self, rows):
-        """The same with fewer rows to train on."""
+        """Returns the same data with fewer training rows."""
         x, y = self.train
         return dataclasses.replace(self, train=(x[:rows], y[:rows]))
 
     def joined(self):
-        """The same with the validation rows to train on, too."""
+        """Returns the same data with the validation rows in training."""
         pairs = zip(self.train, self.validation)
         joined = tuple(np.concatenate(pair) for pair in pairs)
         return dataclasses.replace(self, train=joined, validation=None)
 
 
 def load_digits(data_dir):
-    """scikit-learn's 1,797 digits in the split of the demo."""
+    """Loads scikit-learn's 1,797 digits with the split of the demo."""
     del data_dir
     digits = demo.load()
     return Data(digits.train, digits.validation, digits.test)
 
 
 def load_mnist(data_dir):
-    """55,000 images to train on, 5,000 to validate, 10,000 to test."""
+    """Loads 55,000 training, 5,000 validation and 10,000 test images."""
     (x, y), test = mnist.images(data_dir, np.random.default_rng(0))
     return Data((x[:-5_000], y[:-5_000]), (x[-5_000:], y[-5_000:]), test)
 
 
 def load_adult(data_dir):
-    """1,200 rows to train on, 405 to validate, 30,956 to test."""
+    """Loads 1,200 training, 405 validation and 30,956 test rows."""
     (x, y), test = datasets.adult(data_dir, download=True)
     order = np.random.default_rng(0).permutation(len(x))
     x, y = x[order], y[order]
     return Data((x[:1_200], y[:1_200]), (x[1_200:], y[1_200:]), test)
 
 
-# The digits are those of the demo, with its rates. Rates of MNIST were the best
-# of three, in percent of 5,000 validation images, 10 epochs, two seeds that
-# `bench` does not use:
+# DIGITS has the data and rates of the demo. MNIST has the best of three rates
+# by accuracy in percent on 5,000 validation images, with 10 epochs and two
+# seeds that `bench` does not use:
 #   QP-SBGD  .002: 97.72; .004: 97.80; .002 with kappa 8: 97.78
 #   Adam     .0025: 98.06; .005: 98.00; .01: 97.91
 DIGITS = Recipe(
@@ -109,7 +110,7 @@ MNIST = Recipe(
     adam_rate=0.0025,
     real_rate=0.005,
 )
-# The rate is chosen by the suite `quality`.
+# The suite `quality` tunes the rate.
 ADULT = Recipe(
     load_adult,
     lambda: deep_mlp(clip=1.0),
@@ -121,26 +122,27 @@ ADULT = Recipe(
 
 
 def backend(method):
-    """The configuration of a method's backend."""
+    """Returns the backend configuration of a method."""
     if method == RIDGE:
         return {"name": RIDGE}
     return {"name": "native", "preset": method}
 
 
 class Training:
-    """One method, compiled once and trained anew for every seed.
+    """One method, compiled once and trained from scratch for every seed.
 
-    Compilation takes longer than many a training, so the seeds share it. A
-    seed decides the first weights and the order of the rows; a last batch that
-    is not full is left out.
+    Compilation often takes longer than training, so all seeds share it. A seed
+    determines the initial weights and the order of the rows. An incomplete last
+    batch is dropped.
 
     Args:
-        recipe: a `Recipe`.
-        method: one of `METHODS`.
+        recipe: A `Recipe`.
+        method: One of `METHODS`.
         data: `Data`.
-        epochs: passes over the training rows.
-        seeds: ints; `fit` takes one of them.
-        rate: learning rate at the start, if not that of the recipe.
+        epochs: Number of epochs.
+        seeds: Integers. The seeds that `fit` accepts.
+        rate: Initial learning rate (optional). Defaults to the rate of the
+            recipe.
     """
 
     def __init__(self, recipe, method, data, epochs, seeds, rate=None):
@@ -148,8 +150,8 @@ class Training:
         self.data = data
         self.epochs = epochs
         self.steps = len(data.train[0]) // recipe.batch
-        # A new seed makes TensorFlow prepare all graphs anew, so none is set
-        # once something is compiled.
+        # Before anything is compiled, because TensorFlow rebuilds all graphs
+        # after a new seed.
         self._weights = {seed: _first_weights(recipe, seed) for seed in seeds}
         keras.utils.set_random_seed(0)
 
@@ -193,7 +195,7 @@ class Training:
         )
 
     def fit(self, seed, callbacks=()):
-        """Trains from the start."""
+        """Trains from scratch."""
         self.model.set_weights(self._weights[seed])
         variables = self.model.optimizer.variables
         for variable, value in zip(variables, self._state, strict=True):
@@ -203,14 +205,14 @@ class Training:
             epochs=self.epochs,
             steps_per_epoch=self.steps,
             callbacks=list(callbacks),
-            shuffle=False,  # done
+            shuffle=False,  # the rows are already shuffled
             verbose=0,
         )
 
     def accuracy(self, pair):
-        """Share of the rows of `pair` that the network gets right.
+        """Returns the accuracy on `pair`.
 
-        Does not touch the metrics of a `fit` that goes on.
+        Does not affect the metrics of a running `fit`.
         """
         x, y = pair
         right = 0

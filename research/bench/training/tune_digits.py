@@ -1,11 +1,10 @@
-"""Chooses the learning rates of the demo, on the validation images.
+"""Tune the learning rates of the demo on the validation images.
 
     python -m research.bench.training.tune_digits
 
-All methods get the same grid of learning rates and the same seeds, which are
-not the demo's; the test images are not looked at. Copy the rates with the best
-mean validation accuracy after the last epoch into
-`keras_qpsbgd/demo.py`.
+All methods use the same grid of learning rates and the same seeds, which differ
+from those of the demo. The test images are not used. Copy the rates with the
+best mean validation accuracy after the last epoch to `keras_qpsbgd/demo.py`.
 """
 
 import argparse
@@ -22,7 +21,13 @@ def main():
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=4,
+        metavar="N",
+        help="number of training runs per rate (default: %(default)s)",
+    )
     seeds = parser.parse_args().seeds
 
     data = demo.load()
