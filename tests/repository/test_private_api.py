@@ -1,4 +1,4 @@
-"""The few uses of behaviour that is not public: fails when one goes away."""
+"""Tests that fail if non-public behavior that the library relies on changes."""
 
 import warnings
 
@@ -13,8 +13,8 @@ from keras_qpsbgd import recording
 from keras_qpsbgd.recording import passes
 
 
-def test_captures_lead_out_of_inner_functions():
-    """The walk from a gradient goes on outside a branch of `tf.cond`."""
+def test_captures_lead_to_the_outer_function():
+    """The walk from a gradient can leave a branch of `tf.cond`."""
     found = []
 
     @tf.function
@@ -34,7 +34,7 @@ def test_captures_lead_out_of_inner_functions():
     assert found[0] is True and found[-1] is None
 
 
-def test_handles_of_variables_are_recognised():
+def test_handles_of_variables_are_recognized():
     found = []
     layers = [keras.layers.Dense(1) for _ in range(2)]
     for layer in layers:
@@ -53,7 +53,7 @@ def test_handles_of_variables_are_recognised():
     assert found == [True, False]
 
 
-def test_xla_is_recognised():
+def test_xla_is_detected():
     found = []
 
     @tf.function(jit_compile=True)
@@ -76,8 +76,8 @@ def test_xla_is_recognised():
 
 
 @pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
-def test_gradients_keep_what_is_attached_to_them(eager):
-    """TensorFlow passes gradient tensors on as the objects that they are."""
+def test_gradients_keep_attached_attributes(eager):
+    """TensorFlow returns the same tensor objects as gradients."""
     model = tools.small_model()
     x, y = tools.data()
     found = []
@@ -115,14 +115,14 @@ def test_finalize_is_called_at_the_end_of_fit():
     assert called == [4]
 
 
-def test_nothing_warns_in_ordinary_training():
+def test_ordinary_training_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         tools.fit(tools.small_model(), tools.optimizer(), *tools.data())
 
 
 @pytest.mark.once
-def test_other_keras_backends_are_refused():
+def test_other_keras_backends_are_rejected():
     import os
     import subprocess
     import sys
@@ -145,8 +145,8 @@ def test_other_keras_backends_are_refused():
     assert "Received: KERAS_BACKEND=jax" in done.stderr
 
 
-def test_keras_clips_and_decays_through_these_methods():
-    """Overridden, so that neither reaches binary kernels."""
+def test_keras_clips_and_decays_with_these_methods():
+    """They are overridden to exclude binary kernels."""
     for name in ("_clip_gradients", "_apply_weight_decay"):
         assert callable(getattr(keras.optimizers.Optimizer, name))
         assert name in vars(_keras.Optimizer)
@@ -160,7 +160,7 @@ def test_keras_clips_and_decays_through_these_methods():
     tools.assert_equal(*kernels)
 
 
-def test_settings_of_an_optimizer_are_copied():
+def test_optimizer_settings_are_copied():
     adam = keras.optimizers.Adam(0.5, beta_1=0.25)
     adam.exclude_from_weight_decay(var_names=["bias"])
     excluded = [name for name in vars(adam) if "exclude" in name]
@@ -172,8 +172,8 @@ def test_settings_of_an_optimizer_are_copied():
         assert getattr(copied, name) == getattr(adam, name)
 
 
-def test_variables_have_names_of_their_own():
-    """An HDF5 file cannot hold two of one name."""
+def test_variable_names_are_unique():
+    """An HDF5 file cannot store two variables with the same name."""
     model = tools.small_model()
     opt = tools.optimizer(real_optimizer="adam", use_ema=True)
     opt.build(model.trainable_variables)
@@ -185,12 +185,12 @@ def test_variables_have_names_of_their_own():
     "version, expected",
     [("2.15.0", False), ("3.0.0", True), ("4.0.0.dev1", True), ("10.1", True)],
 )
-def test_later_versions_of_keras_are_not_legacy(version, expected):
+def test_newer_versions_of_keras_are_not_legacy(version, expected):
     assert _keras.is_keras_3(version) is expected
 
 
 def test_layers_and_random_states_are_found():
-    """At any depth; each state is a variable that can be set."""
+    """They are found at any depth, and each state is a variable."""
     inner = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(2)])
     with _keras.random_states_kept():
         model = keras.Sequential(

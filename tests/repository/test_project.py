@@ -1,4 +1,4 @@
-"""The repository itself: floors, style, README, wheel."""
+"""The repository itself: import layers, types, style, README, wheel."""
 
 import inspect
 import pathlib
@@ -25,7 +25,7 @@ def run(*arguments, cwd=ROOT):
     )
 
 
-def test_imports_go_down_the_floors():
+def test_imports_follow_the_layers():
     from importlinter.cli import lint_imports
 
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml")) == 0
@@ -37,7 +37,7 @@ def test_types():
 
 
 def public(module, name):
-    """Pairs of a name and a function, for all that users call."""
+    """Yields the name and function of everything in the public API."""
     for attribute in getattr(module, "__all__", ()):
         value = getattr(module, attribute)
         path = f"{name}.{attribute}"
@@ -80,7 +80,7 @@ def test_style():
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.name)
-def test_keras_comes_from_tensorflow(path):
+def test_keras_is_imported_from_tensorflow(path):
     text = path.read_text()
     assert not re.search(r"^\s*(import keras\b|from keras\b)", text, re.M)
     if path.name not in ("__init__.py", "__main__.py"):
@@ -93,11 +93,11 @@ def test_readme_commands():
     assert len(commands) == 2
     assert commands[0].endswith("python -m keras_qpsbgd demo")
     assert commands[1].endswith("python -m pytest -n 2")
-    # On the first screen.
+    # The command is on the first screen.
     assert readme.index(commands[1]) < 2000
 
 
-def test_ci_runs_what_the_readme_says():
+def test_ci_runs_the_commands_of_the_readme():
     readme = (ROOT / "README.md").read_text()
     ci = (ROOT / ".ci" / "run").read_text()
     legacy = "TF_USE_LEGACY_KERAS=1 python -m pytest -n 2"
@@ -106,8 +106,8 @@ def test_ci_runs_what_the_readme_says():
         assert f'"{command}"' in ci
 
 
-def test_order_of_the_tests_names_files_that_exist(request):
-    """A file that was moved would come last, and one worker would wait."""
+def test_files_in_the_test_order_exist(request):
+    """A renamed file would run last, and one worker would wait for it."""
     (conftest,) = [
         plugin
         for plugin in request.config.pluginmanager.get_plugins()
@@ -117,8 +117,8 @@ def test_order_of_the_tests_names_files_that_exist(request):
         assert (ROOT / "tests" / name).is_file(), name
 
 
-def test_wheel_contains_the_package_alone(tmp_path):
-    # A copy, without what an older build may have left.
+def test_wheel_contains_only_the_package(tmp_path):
+    # A copy without files of an earlier build.
     clone = tmp_path / "clone"
     shutil.copytree(
         ROOT,
