@@ -218,7 +218,7 @@ def _add_qpu_cost(commands):
         type=positive,
         metavar="N",
         help="solve wider layers in blocks of N inputs (default: 64 for layers "
-        "that do not fit on the chip, other layers are not split)",
+        "that do not fit on the chip; other layers are solved whole)",
     )
     parser.add_argument(
         "--plot",
@@ -270,8 +270,8 @@ def _qpu_cost(arguments):
     )
     if any(cost.block_size < cost.num_variables for cost in costs):
         print(
-            "Layers that are solved in blocks may need fewer calls, because "
-            "sweeps can stop\nearly."
+            "Layers solved in blocks may need fewer calls, because sweeps can "
+            "stop early."
         )
     if arguments.plot:
         _draw_chip(backend, layers, arguments.plot)
