@@ -37,8 +37,8 @@ def add(commands):
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="take about a tenth of the time, with results that are not "
-        "reliable enough to quote",
+        help="run about ten times faster, with results that are too rough to "
+        "report",
     )
     parser.add_argument(
         "--threads",

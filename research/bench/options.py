@@ -8,8 +8,8 @@ class Options:
     """Options of a benchmark run, shared by all suites.
 
     Attributes:
-        quick: Boolean. Whether to take about a tenth of the time, with results
-            that are not reliable enough to quote.
+        quick: Boolean. Whether to run about ten times faster, with results that
+            are too rough to report.
         seeds: Integer (optional). Number of training runs per method, for
             suites that train. Defaults to the number of the suite.
         data_dir: Path (optional). Folder of the datasets, see `datasets.files`.

@@ -31,7 +31,7 @@ from research.bench.steps import layer_calls
 from research.bench.steps import peak_memory
 from research.bench.steps import step_networks
 
-HELP = "growth of time and memory with the layer size (12 minutes)"
+HELP = "growth of time and memory with layer size (12 minutes)"
 THREADS = (1, 2)
 
 BASE = {"n": 512, "m": 256, "B": 64}
