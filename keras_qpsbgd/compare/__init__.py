@@ -1,7 +1,8 @@
-"""Compares ways to train a binary network, on your own data.
+"""Compares methods to train a binary network on your own data.
 
-`compare` is `keras_qpsbgd.compare`; what it is built from (methods, plan,
-training, records, tables) also makes the experiments of the paper.
+`compare` is available as `keras_qpsbgd.compare`. The modules behind it
+(methods, plan, training, records, tables) also run the experiments of the
+paper.
 """
 
 from keras_qpsbgd.compare.own_data.function import compare

@@ -1,4 +1,4 @@
-"""Checkpoints of long runs, from which an interrupted one resumes."""
+"""Checkpoints from which an interrupted run resumes."""
 
 import io
 import json
@@ -13,11 +13,11 @@ EVERY_SECONDS = 60.0
 
 
 class Checkpoint:
-    """All variables of a run and its curves so far, in one file.
+    """The variables and the curves of an unfinished run, in one file.
 
     Args:
-        path: the file; it is replaced at once and whole.
-        key: what identifies the run. A file of another run is not read.
+        path: path of the file. It is replaced atomically.
+        key: dict that identifies the run. A file of another run is ignored.
     """
 
     def __init__(self, path, key):
@@ -28,13 +28,17 @@ class Checkpoint:
         self._seconds_before = 0.0
 
     def seconds(self):
-        """CPU seconds that the run has taken, those before a kill included."""
+        """Returns the CPU seconds of the run, including those before a kill."""
         return self._seconds_before + time.process_time() - self._start
 
     def restore(self, variables, curves):
-        """Sets variables and curves; returns the evaluations made."""
+        """Restores variables and curves.
+
+        Returns:
+            The number of evaluations that are done, `0` without a checkpoint.
+        """
         content = disk.read_sealed(self._path)
-        # A damaged file costs the time of the run, not the run.
+        # With a damaged file, the run starts again.
         if content is None:
             return 0
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
@@ -49,7 +53,7 @@ class Checkpoint:
         return header["done"]
 
     def save(self, variables, curves, done):
-        """Saves, unless that was done a moment ago."""
+        """Saves the run, at most once a minute."""
         if time.monotonic() - self._saved < EVERY_SECONDS:
             return
         header = {
@@ -65,5 +69,5 @@ class Checkpoint:
         self._saved = time.monotonic()
 
     def remove(self):
-        """The run is over, and its record written."""
+        """Removes the file. Call this when the record is written."""
         self._path.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""The configurations that every method is given, the same number for all.
+"""The grids of all methods, with the same number of configurations.
 
-QP-SBGD, its relaxations, BinaryConnect and the real network have a learning
-rate to choose; ProxQuant has a learning rate and the strength of its pull, Bop
-a rate of its average and a threshold.
+QP-SBGD, its relaxations, BinaryConnect and the real-valued network have a
+learning rate to tune. ProxQuant has a learning rate and a regularization
+strength, and Bop has an averaging rate and a threshold.
 """
 
 import itertools
@@ -23,21 +23,23 @@ def grids(
     real_rates=(None,),
     frozen_real_rates=(None,),
 ):
-    """Grids by key of a method.
+    """Returns a dict that maps keys of methods to their grids.
 
     Args:
         qp: learning rates of QP-SBGD and `ridge`.
-        sign: of signSGD and of QP-SBGD with `sign`.
-        adam: of BinaryConnect with Adam.
-        sgd: of BinaryConnect with SGD.
-        prox: of ProxQuant: half as many, if there are two strengths.
+        sign: learning rates of signSGD and of QP-SBGD with `sign`.
+        adam: learning rates of BinaryConnect with Adam.
+        sgd: learning rates of BinaryConnect with SGD.
+        prox: learning rates of ProxQuant. Pass half as many if there are two
+            strengths.
         bop: pairs of averaging rate and threshold.
-        steps: of a run. ProxQuant's pull grows with the steps, so its strength
-            is set by how far it carries a weight in all of them.
-        prox_reaches: the strengths: rate * strength * steps^2.
-        real: of the real network, if not those of Adam.
-        real_rates: of everything else, for each of the above.
-        frozen_real_rates: where the kernels stay as they are.
+        steps: number of steps of a run. ProxQuant's pull grows with the steps,
+            so its strength is set by how far it moves a weight in a whole run.
+        prox_reaches: strengths of ProxQuant, as rate * strength * steps^2.
+        real: learning rates of the real-valued network. `None` takes `adam`.
+        real_rates: learning rates of all other variables. Each is combined with
+            each of the rates above.
+        frozen_real_rates: the same, for frozen kernels.
     """
     return {
         "native": grid(qp, real_rates),
@@ -58,11 +60,11 @@ def grids(
 
 
 def _proxquant(rates, reaches, steps, real_rates):
-    """Strengths that carry a weight as far, whatever the rate and the steps.
+    """Returns ProxQuant's grid, with strengths that fit the rate and the steps.
 
-    Step t draws a weight by rate * regularization * t. In all steps that is
-    half of rate * regularization * steps^2, and 0.149 of it where the rate
-    decays along a cosine.
+    Step t moves a weight by rate * regularization * t. Over a whole run this
+    sums to half of rate * regularization * steps^2, or to 0.149 of it if the
+    rate decays along a cosine.
     """
     found = []
     for rate, reach in itertools.product(rates, reaches):

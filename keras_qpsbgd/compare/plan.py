@@ -1,9 +1,10 @@
-"""Which runs a comparison consists of, and which of them are missing.
+"""The runs of a comparison, and which of them are missing.
 
-Every method gets the same number of configurations. Each is run on the tuning
-seeds, the best on validation data is chosen, and the chosen one is run on fresh
-seeds: those runs are the result. Solvers on the host take the configuration
-that was chosen for `native`.
+Every method gets the same number of configurations. Each configuration is
+trained with the tuning seeds, and the best one on the validation data is
+chosen. The chosen configuration is trained with fresh seeds, and these runs are
+the result. Solvers on the host use the configuration that was chosen for
+`native`.
 """
 
 import dataclasses
@@ -26,10 +27,10 @@ class Item:
         method: a `Method`.
         folder: folder of the records.
         grid: list of configurations.
-        tuning_seeds: seeds of the runs that choose among them.
+        tuning_seeds: seeds of the runs that choose a configuration.
         fresh_seeds: seeds of the runs that are reported.
-        like: the `Item` whose chosen configuration it takes, or `None`.
-        data_dir: folder of the data sets, handed to `task.load`.
+        like: the `Item` whose chosen configuration is used, or `None`.
+        data_dir: folder of the data sets, passed to `task.load`.
     """
 
     task: object
@@ -43,35 +44,35 @@ class Item:
 
     @property
     def path(self):
-        """The file of its records."""
+        """Path of the file of the records."""
         return records.path_of(self.folder, self.task.name, self.method.label)
 
     @property
     def depends(self):
-        """Whether it takes the configuration chosen for another item."""
+        """True if the item uses the configuration of another item."""
         return self.like is not None
 
     @property
     def cost(self):
-        """How long it takes, roughly."""
+        """Approximate duration of all runs."""
         return self.task.cost * self.method.cost * self.size()
 
     def is_tuned(self):
-        """Whether there is something to choose."""
+        """Returns whether there are several configurations to choose from."""
         if self.depends or self.task.ablation:
             return False
         return len(self.grid) > 1
 
     def size(self):
-        """Number of its runs."""
+        """Returns the number of runs."""
         fresh = len(self.fresh_seeds)
         if self.task.ablation:
             return fresh * len(self.grid)
-        # Not by the grid: what is like another item has none.
+        # Do not use the grid here: a dependent item has none.
         return fresh + len(self.tuning_runs())
 
     def records(self):
-        """Its runs that were made, other configurations and seeds left out."""
+        """Returns the finished runs of its configurations and seeds."""
         runs = self._all_records()
         tuned = self.is_tuned()
         kept = [
@@ -97,33 +98,37 @@ class Item:
         return records.runs_of(self.folder, self.task.name, self.method.label)
 
     def check(self):
-        """Refuses runs of a grid that was another then: no table has both.
+        """Checks that all runs in the folder belong to the grid.
 
         Raises:
-            ValueError: there are such runs.
+            ValueError: If a run has a configuration that is not in the grid.
         """
         if self.depends:
             return
         for run in self._all_records():
             if run["configuration"] not in self.grid:
                 raise ValueError(
-                    "`out` must not contain runs of another grid: choose "
-                    f"another folder than {self.folder}. "
-                    f"Received: {run['configuration']} of {self.method.key} "
-                    f"on {self.task.name}"
+                    "`out` must not contain runs with configurations outside "
+                    "of the grid. Add the configuration to the grid, or use a "
+                    f"folder other than {self.folder}. "
+                    f'Received: {run["configuration"]} of "{self.method.key}" '
+                    f'in "{self.task.name}"'
                 )
 
     def tuning_runs(self):
-        """Pairs of configuration and seed."""
+        """Returns pairs of configuration and seed."""
         if not self.is_tuned():
             return []
         return [(c, s) for c in self.grid for s in self.tuning_seeds]
 
     def fresh_configurations(self, runs):
-        """The configurations that get fresh seeds, `None` if not known yet.
+        """Returns the configurations that are trained with fresh seeds.
 
         Args:
-            runs: records of the stage `tuning`.
+            runs: the finished runs.
+
+        Returns:
+            A list, or `None` if the best configuration is not known yet.
         """
         if self.task.ablation:
             return self.grid
@@ -137,7 +142,7 @@ class Item:
         return [statistics.choose(tuning, self.task.chosen_by, self.grid)]
 
     def missing(self, stage):
-        """Runs that were not made: pairs of configuration and seed."""
+        """Returns the missing runs as pairs of configuration and seed."""
         runs = self.records()
         done = [
             (run["configuration"], run["seed"])
@@ -149,15 +154,17 @@ class Item:
         else:
             configurations = self.fresh_configurations(runs)
             if configurations is None:
+                source = self.like or self
                 raise ValueError(
-                    f"The configuration of `{self.method.key}` on "
-                    f"{self.task.name} is that of another method, which has "
-                    "not been chosen: run it, too. Received: no runs of it in "
-                    f"{self.folder}"
+                    f'Method "{self.method.key}" in "{self.task.name}" needs '
+                    "the configuration that is chosen for "
+                    f'"{source.method.key}" in "{source.task.name}". Run that '
+                    "one first. Received: incomplete tuning runs in "
+                    f"{source.folder}"
                 )
             wanted = [(c, s) for c in configurations for s in self.fresh_seeds]
         return [pair for pair in wanted if pair not in done]
 
     def num_missing(self):
-        """Number of runs to make, as far as it can be told."""
+        """Returns the number of missing runs, as far as it is known."""
         return self.size() - len(self.records())

@@ -1,25 +1,25 @@
-"""Records of runs on disk: one line of JSON for each.
+"""Records of runs on disk: one line of JSON for each run.
 
-    OUT/<experiment>/runs/<task>--<method>.jsonl   what was learned
+    OUT/<experiment>/runs/<task>--<method>.jsonl   results
     OUT/<experiment>/times.jsonl                   CPU seconds, which vary
     OUT/<experiment>/meta.json                     command, date, packages
 
-`pack` puts all runs of a finished experiment into `runs.jsonl.gz`, and the
-times into `times.jsonl.gz`. Both forms are read, alone or side by side: new
-runs go to files in `runs/` again, until they are packed, too.
+`pack` moves all runs of a finished experiment to `runs.jsonl.gz`, and the times
+to `times.jsonl.gz`. Reading supports packed and unpacked files, also side by
+side: new runs go to files in `runs/` until they are packed again.
 
-A run is
+A record of a run is
 
     {"task": "adult-2layer", "method": "QP-SBGD", "stage": "fresh",
      "configuration": {"rate": 0.02}, "seed": 0,
      "curves": {"epoch": [0, 1], "test_accuracy": [0.5, 0.6]},
      "result": {"epoch": 1, "test_accuracy": 0.6}}
 
-Its stage is "tuning" where configurations are compared, on validation data
-alone, and "fresh" where the chosen one is run on seeds that had no part in the
-choice. Files of runs hold no times, so that the same command writes the same
-files. A number that is not finite, of a run that diverged, is `null` in the
-file and NaN when read.
+The stage is "tuning" for runs that compare configurations, only on validation
+data, and "fresh" for runs of the chosen configuration with seeds that were not
+used for the choice. Files of runs contain no times, so that the same command
+writes the same files. If a run diverged, its non-finite numbers are `null` in
+the file and NaN when read.
 """
 
 import collections
@@ -48,35 +48,35 @@ SIGNIFICANT_DIGITS = 6
 
 
 def path_of(folder, task, method):
-    """The file of a task and a method in the folder of an experiment."""
+    """Returns the path of the file of a task and a method."""
     method = re.sub(r"[^\w.+-]+", "-", method).strip("-")
     return pathlib.Path(folder, "runs", f"{task}--{method}.jsonl")
 
 
 def append(path, record):
-    """Adds a record of a run to a file; see `append_line`.
+    """Appends the record of a run to a file, see `append_line`.
 
-    Its configuration is not rounded, so that it is found again in a grid.
+    The configuration is not rounded, so that it equals the one in the grid.
 
     Raises:
-        ValueError: the record is not complete, or a "tuning" run has looked at
-            test data.
+        ValueError: If the record is invalid, or if a "tuning" run contains
+            results on test data.
     """
     validate(record)
     _write(path, _line_of_run(record))
 
 
 def append_line(path, value):
-    """Adds a line of JSON to a file, which one process alone writes.
+    """Appends a line of JSON to a file that no other process writes.
 
-    Floats are rounded to 6 significant digits. What a killed process left of a
-    line is removed before.
+    Floats are rounded to 6 significant digits. An incomplete last line, which a
+    killed process left, is removed first.
     """
     _write(path, _line(_plain(value)))
 
 
 def append_time(folder, value):
-    """Adds the CPU time of a run to those of an experiment."""
+    """Appends the CPU time of a run to the times of an experiment."""
     append_line(pathlib.Path(folder, TIMES), value)
 
 
@@ -92,17 +92,18 @@ def _write(path, line):
 
 
 def pack(folder):
-    """Puts the runs of an experiment, and their times, into one file each.
+    """Packs the runs of an experiment and their times into one file each.
 
     The same runs give the same bytes. Nothing is lost if the process is killed:
-    the files in `runs/` are removed once the packed file is whole, and what is
-    in both counts once. Only the process that makes the runs may call it.
+    the files in `runs/` are removed only when the packed file is complete, and
+    runs that are in both are read once. Only the process that makes the runs
+    may call this function.
 
     Args:
         folder: folder of the experiment.
 
     Raises:
-        ValueError: see `read`; all files stay as they are.
+        ValueError: See `read`. The files are not changed.
     """
     folder = pathlib.Path(folder)
     runs, times = _loose_runs(folder), folder / TIMES
@@ -110,7 +111,7 @@ def pack(folder):
         _write_packed(folder / PACKED_RUNS, map(_line_of_run, read(folder)))
     for path in runs:
         path.unlink()
-    with contextlib.suppress(OSError):  # it holds something else
+    with contextlib.suppress(OSError):  # the folder is not empty
         (folder / "runs").rmdir()
     if times.exists():
         lines = map(_line, map(_plain, read_times(folder)))
@@ -120,25 +121,25 @@ def pack(folder):
 
 def _write_packed(path, lines):
     content = io.BytesIO()
-    # Neither name nor date, so that equal runs are equal files.
+    # No name and no date, so that equal runs give equal files.
     with gzip.GzipFile("", "wb", 9, content, mtime=0) as file:
         file.write(b"".join(lines))
     disk.write(path, content.getvalue())
 
 
 def read(folder):
-    """All runs of an experiment, sorted, whatever the order in the files.
+    """Returns all runs of an experiment in a fixed order.
 
     Args:
         folder: folder of the experiment.
 
     Returns:
-        List of dictionaries. The last line of a file is left out if it was
-        cut.
+        List of dicts. An incomplete last line of a file is ignored.
 
     Raises:
-        ValueError: a line is broken, a packed file is damaged, or two runs of
-            the same task, method, stage, configuration and seed differ.
+        ValueError: If a line is invalid, if a packed file is damaged, or if two
+            runs with the same task, method, stage, configuration and seed
+            differ.
     """
     runs = _distinct(folder, _loose_runs(folder))
     return sorted(
@@ -154,7 +155,7 @@ def read(folder):
 
 
 def runs_of(folder, task, method):
-    """The runs of one task and one method, see `read`.
+    """Returns the runs of one task and one method, see `read`.
 
     Args:
         folder: folder of the experiment.
@@ -172,10 +173,10 @@ def _loose_runs(folder):
 
 
 def _distinct(folder, paths):
-    """Runs of some files and of the packed one, each of them once."""
+    """Returns the runs of some files and of the packed file, each one once."""
     runs = {}
-    # The packed file comes last: what another process has packed meanwhile,
-    # and removed from the others, is in it.
+    # Read the packed file last: it contains the runs that another process has
+    # packed and removed from the other files in the meantime.
     for path in [*paths, pathlib.Path(folder, PACKED_RUNS)]:
         for run in _lines_if_any(path):
             validate(run)
@@ -183,21 +184,22 @@ def _distinct(folder, paths):
             key = _key(run)
             if key in runs and text_of(runs[key]) != text_of(run):
                 raise ValueError(
-                    f"Two different runs of the same kind in {path}: "
-                    f"remove one. Received: {' '.join(map(str, key))}"
+                    f"{path} contains two different runs with the same "
+                    "settings. Remove one of them. "
+                    f"Received: {' '.join(map(str, key))}"
                 )
             runs[key] = run
     return list(runs.values())
 
 
 def read_lines(path):
-    """Values of a file of JSON lines, without a last line that was cut.
+    """Returns the values in a file of JSON lines.
 
-    What is `null` in the file is NaN. A name that ends with `.gz` is that of a
-    packed file.
+    An incomplete last line is ignored, and `null` becomes NaN. A file whose
+    name ends with `.gz` is decompressed.
 
     Raises:
-        ValueError: a line is broken, or the packed file is damaged.
+        ValueError: If a line is invalid, or if the packed file is damaged.
     """
     path = pathlib.Path(path)
     if path.suffix != ".gz":
@@ -207,20 +209,21 @@ def read_lines(path):
     return list(_packed_values(path, stamp))
 
 
-# Every method of every task looks for its runs in the one file.
+# Every method of every task reads the same packed file.
 @functools.lru_cache(maxsize=2)
 def _packed_values(path, stamp):
-    del stamp  # tells a file from the one that was there before
+    del stamp  # only a key of the cache: it changes when the file does
     content = path.read_bytes()
     try:
-        # Of an empty file it would say that it is empty.
+        # `decompress` accepts an empty file, which is damaged here.
         lines = gzip.decompress(content) if content else None
     except (OSError, EOFError, zlib.error):
         lines = None
     if lines is None:
         raise ValueError(
-            f"{path} is damaged: restore it, or remove it and all that is in "
-            f"it. Received: {content[:20]!r}, {len(content)} bytes"
+            f"{path} is damaged. Restore it from a backup, or delete it, which "
+            "deletes all its runs. "
+            f"Received: {content[:20]!r}, {len(content)} bytes"
         )
     return _values(path, lines)
 
@@ -233,7 +236,7 @@ def _values(path, content):
             values.append(_with_nan(json.loads(line)))
         except ValueError as error:
             raise ValueError(
-                f"Line {number} of {path} is not JSON: remove it. "
+                f"Line {number} of {path} is not valid JSON. Remove it. "
                 f"Received: {line[:60]!r}"
             ) from error
     return values
@@ -247,8 +250,9 @@ def _lines_if_any(path):
 
 
 def read_times(folder):
-    """CPU times of the runs, sorted; an empty list if there are none."""
-    # Equal times of two runs are two, unless one file has them from the other.
+    """Returns the sorted CPU times of the runs, an empty list if none."""
+    # Equal lines in one file are different runs. Equal lines in both files are
+    # the same run.
     loose, packed = (
         collections.Counter(map(text_of, _lines_if_any(path)))
         for path in (
@@ -260,28 +264,28 @@ def read_times(folder):
 
 
 def read_meta(folder):
-    """`meta.json`; empty if there is none."""
+    """Returns the content of `meta.json`, an empty dict if it is missing."""
     path = pathlib.Path(folder, "meta.json")
     return read_json(path) if path.exists() else {}
 
 
 def read_json(path):
-    """The value in a file of JSON."""
+    """Returns the value in a JSON file."""
     content = pathlib.Path(path).read_bytes()
     try:
         return json.loads(content)
     except ValueError as error:
         raise ValueError(
-            f"{path} is not JSON: remove it. Received: {content[:60]!r}"
+            f"{path} is not valid JSON. Remove it. Received: {content[:60]!r}"
         ) from error
 
 
 def validate(record):
-    """Raises a `ValueError` unless it is the record of a run."""
+    """Raises a `ValueError` if the record of a run is invalid."""
     missing = [key for key in KEYS if key not in record]
     if missing:
         raise ValueError(
-            f"`record` must have {', '.join(KEYS)}. "
+            f"`record` must have the keys {', '.join(KEYS)}. "
             f"Received: no {', '.join(missing)}"
         )
     if record["stage"] not in STAGES:
@@ -290,25 +294,27 @@ def validate(record):
             f"Received: {record['stage']}"
         )
     if not isinstance(record["seed"], numbers.Integral):
-        raise ValueError(f"`seed` must be int. Received: {record['seed']}")
+        raise ValueError(
+            f"`seed` must be an integer. Received: {record['seed']}"
+        )
     curves = record.get("curves", {})
     if len({len(curve) for curve in curves.values()}) > 1:
         lengths = {key: len(curve) for key, curve in curves.items()}
         raise ValueError(
-            f"`curves` must be of the same length. Received: {lengths}"
+            f"All `curves` must have the same length. Received: {lengths}"
         )
     if record["stage"] == "tuning":
         keys = [*curves, *record["result"]]
         tested = sorted({key for key in keys if key.startswith("test_")})
         if tested:
             raise ValueError(
-                "A record whose `stage` is tuning must not look at test data. "
-                f"Received: {', '.join(tested)}"
+                'A record with the `stage` "tuning" must not contain results '
+                f"on test data. Received: {', '.join(tested)}"
             )
 
 
 def order_of(configuration):
-    """Sorts configurations: numbers by size, and before text."""
+    """Returns a sort key for configurations: numbers by size, before text."""
     return [
         (key, 0, value, "")
         if isinstance(value, (int, float))
@@ -318,7 +324,7 @@ def order_of(configuration):
 
 
 def text_of(value):
-    """JSON with sorted keys: the same for what is the same in a file."""
+    """Returns JSON with sorted keys, which is the same for equal values."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -342,7 +348,7 @@ def _whole_lines(content):
 
 
 def _plain(value, digits=SIGNIFICANT_DIGITS):
-    """As JSON has it, floats rounded."""
+    """Converts a value to JSON types and rounds floats."""
     if isinstance(value, dict):
         return {key: _plain(item, digits) for key, item in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):

@@ -1,4 +1,4 @@
-"""What is trained: data, network, batches, and what is reported."""
+"""A task: the data, the network, the batches and the reported measures."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,13 +17,13 @@ FRESH = "fresh"
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Some rows of a data set, or some nodes of a graph.
+    """A subset of the rows of a data set or of the nodes of a graph.
 
     Attributes:
-        inputs: what the model takes: arrays of rows, or features and
-            adjacency of a graph.
-        rows: numbers of the rows (nodes) that belong to the split.
-        y: classes, or targets, of all rows (nodes) of `inputs`.
+        inputs: tuple of the inputs of the model: arrays of rows, or the
+            features and the adjacency of a graph.
+        rows: indices of the rows (nodes) that belong to the split.
+        y: classes or targets of all rows (nodes) of `inputs`.
     """
 
     inputs: tuple
@@ -32,61 +32,66 @@ class Split:
 
 
 def marked_kernels(model):
-    """The kernels of all binary layers, those of frozen layers left out."""
+    """Returns the kernels of all binary layers that are trainable."""
     variables = model.trainable_variables
     return [v for v in variables if recording.mark_of(v) is not None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One network on one data set: all methods train this.
+    """A network and a data set on which all methods are compared.
 
     Attributes:
-        name: name of its records.
-        load: function of a data folder; returns the source, once a process.
-        prepare: function of a data folder, called once before the processes
-            start: downloads, and what takes long and can be kept.
-        splits: function of (source, seed, stage); returns a dict of `Split`
-            named train, validation and test, of the same shapes for all seeds.
-            While configurations are compared (stage `tuning`) test may be
-            missing and is not looked at.
-        batches: function of (seed, rows to train on, stage); returns an int
-            array (evaluations, steps, batch) of row numbers: losses and
-            accuracies are taken after every so many steps.
-        build: function of (source, weights); returns a built model. What
-            `weights` may be says `Method`.
-        grids: lists of configurations by key of a method; of the same length
-            for all that have something to choose.
-        chosen_by: the measure on validation data that chooses among them.
-        reported: measures whose best values pick the iterate that counts,
-            the second among those that are equal in the first, and so on;
-            `()` is the last one.
-        like: the `Task` whose chosen configurations it takes.
+        name: name in the records.
+        load: function of a data folder that returns the source. It is called
+            once in each process.
+        prepare: function of a data folder that is called once before the
+            processes start. It downloads data and fills caches.
+        splits: function of (source, seed, stage) that returns a dict of `Split`
+            with the keys train, validation and test. The shapes are the same
+            for all seeds. In the stage `tuning`, test may be missing and is not
+            used.
+        batches: function of (seed, training rows, stage) that returns an int
+            array (evaluations, steps, batch) of row indices. Losses and
+            accuracies are computed after each group of steps.
+        build: function of (source, weights) that returns a built model. See
+            `Method` for the values of `weights`.
+        grids: dict that maps keys of methods to lists of configurations. All
+            methods that are tuned have lists of the same length.
+        chosen_by: the measure on validation data that chooses a configuration.
+        reported: measures whose best values select the iterate that is
+            reported. The second one breaks ties in the first, and so on. With
+            `()` it is the last iterate.
+        like: the `Task` whose chosen configurations are used.
         methods: keys of the methods that are affordable.
-        tuning_seeds, fresh_seeds: numbers of runs.
-        first_seed: of the fresh ones. Grids of some tasks were moved after
-            runs with the seeds from 0 on; what is shown comes from others.
-        host_seeds: number of fresh seeds where a solver on the host is asked.
+        tuning_seeds, fresh_seeds: numbers of seeds.
+        first_seed: the first of the fresh seeds. The grids of some tasks were
+            moved after runs with the seeds from 0, so their reported runs use
+            other seeds.
+        host_seeds: number of fresh seeds for solvers on the host.
         scale: `gradient_scale` of QP-SBGD.
-        decay: whether learning rates fall to zero along a cosine.
-        weight_decay: of the layer named `encoder`.
-        unit_variance: methods whose kernels start with the variance of +1 and
-            -1. ProxQuant computes with the real kernel, and from the small
-            numbers that others start with no signal would pass ten scaled
-            layers. Signs, and so the binary network, are the same.
-        is_graph: whether `inputs` are features and adjacency of a graph.
-        kernels: function of a model; returns the kernels that the methods
-            differ in.
-        first_weights: function of (source, seed); returns the values that
-            `Trainer.model_variables` start from. `None` draws all that have
-            two axes or more from Glorot's uniform distribution.
-        loss: function of (outputs, y); returns the mean over the rows. `None`
-            is the cross-entropy from logits, beside which there is an accuracy.
-        evaluation_rows: rows that are evaluated at once; `None` is all.
-        probe: training rows on which the training loss is taken; `None` is all.
+        decay: whether learning rates decay to zero along a cosine.
+        weight_decay: weight decay of the layer named `encoder`.
+        unit_variance: methods whose initial kernels are scaled to unit
+            variance. ProxQuant computes with the real kernel. With the small
+            initial values of the other methods, no signal would pass ten scaled
+            layers. The signs, and therefore the binary network, are the same.
+        is_graph: whether `inputs` are the features and the adjacency of a
+            graph.
+        kernels: function of a model that returns the kernels that the methods
+            train.
+        first_weights: function of (source, seed) that returns the initial
+            values of `Trainer.model_variables`. `None` draws all variables with
+            at least two axes from Glorot's uniform distribution.
+        loss: function of (outputs, y) that returns the mean over the rows.
+            `None` is the cross-entropy from logits, with an accuracy.
+        evaluation_rows: number of rows that are evaluated at once. `None` is
+            all rows.
+        probe: number of training rows for the training loss. `None` is all
+            rows.
         ablation: whether all configurations get fresh seeds and none is chosen.
-        cost: seconds of one run, roughly; long ones are started first.
-        trainer: the class that makes its runs, as `module:name`.
+        cost: approximate seconds of one run. Long runs are started first.
+        trainer: the class that makes the runs, as `module:name`.
     """
 
     name: str
@@ -119,7 +124,7 @@ class Task:
     trainer: str = "keras_qpsbgd.compare.training:Trainer"
 
     def logits(self, model, inputs, rows, training):
-        """The model's answer for some rows, or nodes."""
+        """Returns the outputs of the model for some rows or nodes."""
         if self.is_graph:
             return tf.gather(model(list(inputs), training=training), rows)
         parts = [tf.gather(part, rows) for part in inputs]
@@ -127,22 +132,22 @@ class Task:
 
 
 def random(*numbers):
-    """A random generator for a purpose: seed, and what it is for."""
+    """Returns a NumPy generator. Pass the seed and a number for the purpose."""
     return np.random.default_rng(numbers)
 
 
 def shuffled_batches(seed, rows, batch, epochs, evaluations=1):
-    """Passes over the rows in random order, what is left of each dropped.
+    """Returns the batches of several epochs with rows in random order.
 
     Args:
         seed: int.
-        rows: row numbers.
-        batch: rows in a batch.
-        epochs: number of passes.
-        evaluations: of the network in each pass.
+        rows: row indices.
+        batch: number of rows in a batch. Incomplete batches are dropped.
+        epochs: number of epochs.
+        evaluations: number of evaluations in each epoch.
 
     Returns:
-        An int array (evaluations in all, steps, batch).
+        An int array (total evaluations, steps, batch).
     """
     steps = len(rows) // batch
     steps -= steps % evaluations
@@ -156,12 +161,12 @@ def shuffled_batches(seed, rows, batch, epochs, evaluations=1):
 
 
 def grid(rates, real_rates=(None,), **settings):
-    """Configurations: all combinations of rates.
+    """Returns the configurations with all combinations of rates.
 
     Args:
         rates: learning rates of the kernels.
-        real_rates: learning rates of everything else.
-        **settings: further arguments of the optimizer, in all of them.
+        real_rates: learning rates of all other variables.
+        **settings: further arguments of the optimizer, for all configurations.
     """
     configurations = []
     for rate in rates:

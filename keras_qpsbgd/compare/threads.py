@@ -1,10 +1,10 @@
-"""Processes with a given number of threads."""
+"""Environments of processes with a given number of threads."""
 
 import os
 
 
 def environment(threads):
-    """The environment of a process with so many threads and no GPU."""
+    """Returns an environment with this many threads and no GPU."""
     values = dict(os.environ)
     for name in (
         "OMP_NUM_THREADS",
@@ -13,7 +13,7 @@ def environment(threads):
     ):
         values[name] = str(threads)
     if threads == 1:
-        # XLA has a pool of its own, which knows no other switch.
+        # XLA has its own thread pool, which only this flag controls.
         flags = values.get("XLA_FLAGS", "")
         flags += " --xla_cpu_multi_thread_eigen=false"
         values["XLA_FLAGS"] = flags.strip()
@@ -23,7 +23,7 @@ def environment(threads):
 
 
 def cores():
-    """Number of cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

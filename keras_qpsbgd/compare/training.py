@@ -1,4 +1,4 @@
-"""One method on one task: compiled once, trained anew for every seed."""
+"""Trains one method on one task: compiled once, trained for every seed."""
 
 import dataclasses
 import functools
@@ -17,16 +17,17 @@ SCORES = ("loss", "accuracy")
 
 
 class Trainer:
-    """Makes runs; they do not depend on each other.
+    """Makes runs that do not depend on each other.
 
-    The first weights and the batches come from the seed alone, so they are the
-    same for all methods, and differences between methods are paired.
+    The initial weights and the batches depend only on the seed. They are the
+    same for all methods, so differences between methods are paired.
 
     Args:
         task: a `Task`.
-        source: what its `load` returned.
+        source: the return value of `task.load`.
         method: a `Method`.
-        settings: further arguments of the optimizer, part of what is compiled.
+        settings: dict of further arguments of the optimizer. They are compiled
+            into the graph.
     """
 
     def __init__(self, task, source, method, settings):
@@ -50,14 +51,13 @@ class Trainer:
     # One run
 
     def run(self, seed, configuration, stage, checkpoint=None):
-        """Trains from the start.
+        """Makes one run.
 
         Args:
             seed: int.
-            configuration: dict with a `rate` and perhaps a `real_rate`.
-            stage: `"tuning"` or `"fresh"`; test data are seen in the latter
-                alone.
-            checkpoint: a `Checkpoint` of a long run, or `None`.
+            configuration: dict with a `rate` and optionally a `real_rate`.
+            stage: `"tuning"` or `"fresh"`. Only the latter uses the test data.
+            checkpoint: a `Checkpoint` to resume from and to save to, or `None`.
 
         Returns:
             A dict with `curves` and `result`.
@@ -95,11 +95,11 @@ class Trainer:
         return {"curves": curves, "result": self._result(curves)}
 
     def variables(self):
-        """All that changes from step to step."""
+        """Returns all variables that change during training."""
         return [variable for variable, _ in self._state]
 
     def model_variables(self):
-        """Weights and random states of the model."""
+        """Returns the weights and the random states of the model."""
         return _keras.variables_with_random_states(self.model)
 
     def _reset(self, seed):
@@ -116,7 +116,7 @@ class Trainer:
                 kernel.assign(kernel / np.std(kernel))
 
     def _draw_first_weights(self, seed):
-        # Not by `set_random_seed`: it makes TensorFlow prepare all graphs anew.
+        # `set_random_seed` would make TensorFlow prepare all graphs again.
         for position, variable in enumerate(self.model.weights):
             # Kernels of convolutions have four axes.
             if len(variable.shape) >= 2:
@@ -124,11 +124,11 @@ class Trainer:
                     seed=1_000 * seed + position
                 )
                 variable.assign(initializer(variable.shape))
-            elif variable.dtype == "int32":  # of dropout
+            elif variable.dtype == "int32":  # the random state of dropout
                 variable.assign([seed, 0])
 
     def _assign(self, splits):
-        """Puts data where the compiled functions look for them."""
+        """Assigns the data to the variables that the graphs read."""
         for name, split in splits.items():
             if name not in self._data:
                 self._data[name] = _Data(split)
@@ -136,7 +136,7 @@ class Trainer:
                 self._data[name].assign(split)
 
     def _rates(self, configuration, batches):
-        """Learning rates of all steps, for the kernels and for the rest."""
+        """Returns the rates of all steps, for kernels and other variables."""
         shape = batches.shape[:2]
         progress = np.arange(shape[0] * shape[1]) / (shape[0] * shape[1])
         decay = 0.5 * (1.0 + np.cos(math.pi * progress))
@@ -148,10 +148,10 @@ class Trainer:
         return rate * decay, real_rate * decay
 
     def _result(self, curves):
-        """The scores of the iterate that counts."""
+        """Returns the scores of the iterate that is reported."""
         positions = range(len(curves["epoch"]))
         if self.task.reported:
-            # The first of equals: one could have stopped there.
+            # The earliest of equals: training could have stopped there.
             position = max(positions, key=lambda k: self._rank(curves, k))
         else:
             position = positions[-1]
@@ -166,7 +166,7 @@ class Trainer:
     # In the graph
 
     def loss(self, logits, y):
-        """Mean over the rows: cross-entropy, unless the task has a loss."""
+        """Returns the mean loss: the task's, by default the cross-entropy."""
         if self.task.loss is not None:
             return self.task.loss(logits, y)
         if logits.shape[-1] == 1:
@@ -178,7 +178,7 @@ class Trainer:
         return tf.reduce_mean(losses)
 
     def gradients(self, rows, training=True):
-        """Straight-through gradients of the loss on some training rows."""
+        """Returns straight-through gradients of the loss on training rows."""
         data = self._data["train"]
         with tf.GradientTape() as tape:
             logits = self.task.logits(self.model, data.inputs, rows, training)
@@ -186,7 +186,7 @@ class Trainer:
             if self._decayed is not None:
                 kernel = tf.convert_to_tensor(self._decayed)
                 loss += self.task.weight_decay * tf.nn.l2_loss(kernel)
-            if self.model.losses:  # of regularizers
+            if self.model.losses:  # from regularizers
                 loss += tf.add_n(self.model.losses)
         return tape.gradient(loss, self.model.trainable_variables)
 
@@ -196,15 +196,15 @@ class Trainer:
             self.update.apply(self.gradients(batches[position]))
 
     def _make_scores(self, name):
-        """Means over the rows of a split, by name."""
+        """Returns a dict of the mean scores over the rows of a split."""
         data = self._data[name]
-        most = self.task.evaluation_rows
-        if most is None or self.task.is_graph or data.num_rows <= most:
+        size = self.task.evaluation_rows
+        if size is None or self.task.is_graph or data.num_rows <= size:
             return self._scores_of(data, data.rows)
-        return self._scores_in_parts(data, most)
+        return self._scores_in_parts(data, size)
 
     def _scores_in_parts(self, data, size):
-        """So that the activations of all rows need not fit in memory."""
+        """Computes the scores in parts to limit the memory of activations."""
         total = tf.shape(data.rows)[0]
         names = ["loss"] if self.task.loss is not None else SCORES
         sums = [tf.constant(0.0)] * len(names)
@@ -225,11 +225,11 @@ class Trainer:
         scores = {"loss": self.loss(logits, y)}
         if self.task.loss is None:
             if logits.shape[-1] == 1:
-                found = tf.cast(logits[:, 0] > 0, tf.int32)
+                predicted = tf.cast(logits[:, 0] > 0, tf.int32)
             else:
-                found = tf.argmax(logits, axis=1, output_type=tf.int32)
-            right = tf.cast(found == y, tf.float32)
-            scores["accuracy"] = tf.reduce_mean(right)
+                predicted = tf.argmax(logits, axis=1, output_type=tf.int32)
+            correct = tf.cast(predicted == y, tf.float32)
+            scores["accuracy"] = tf.reduce_mean(correct)
         return scores
 
     def _append_scores(self, curves, splits):
@@ -246,7 +246,7 @@ class Trainer:
 
 
 class _Data:
-    """A split in variables, so that another seed needs no new graph."""
+    """A split in variables, so that a new seed needs no new graph."""
 
     def __init__(self, split):
         self._split = split
@@ -257,7 +257,7 @@ class _Data:
             for array in split.inputs
         )
         self.num_rows = len(split.rows)
-        # There may be fewer rows to train on while configurations are compared.
+        # The stage `tuning` may have fewer training rows.
         self.rows = tf.Variable(
             split.rows.astype("int32"), trainable=False, shape=(None,)
         )
@@ -276,13 +276,13 @@ class _Data:
 
 
 def _targets(y):
-    """Classes or numbers, as the graph wants them."""
+    """Converts targets to float32 and classes to int32."""
     kind = "float32" if y.dtype.kind == "f" else "int32"
     return y.astype(kind)
 
 
 def _batches_of(configuration):
-    """The share of the rows in a batch, where a configuration has one."""
+    """Returns the number of batches, if a configuration has one."""
     if "batches" in configuration:
         return {"batches": configuration["batches"]}
     return {}

@@ -1,4 +1,4 @@
-"""`kq.compare` in several processes, from a script that nobody can import."""
+"""`kq.compare` in several processes, from a script without a file."""
 
 import pathlib
 import re
@@ -37,7 +37,7 @@ print(found[0])
 
 
 def broken():
-    if len(made) == 2:  # so many are made before the processes start
+    if len(made) == 2:  # two models are built before the processes start
         raise KeyError("mine")
     made.append(1)
     return build_model()
@@ -50,14 +50,14 @@ arguments[0] = broken
 try:
     kq.compare(*arguments, (x[40:], y[40:]), processes=2, **settings)
 except KeyError as error:
-    print("told:", error)
+    print("error:", error)
 """
 
 
 @pytest.mark.slow  # five processes that import TensorFlow
 @pytest.mark.once
 def test_processes_from_a_script_without_a_main_guard(tmp_path):
-    """From standard input, as in a notebook: nobody can import it."""
+    """It comes from standard input, so like a notebook it has no module."""
     pytest.importorskip("loky")
     done = subprocess.run(
         [sys.executable, "-"],
@@ -68,5 +68,6 @@ def test_processes_from_a_script_without_a_main_guard(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "BinaryConnect (Adam)" in done.stdout
-    told = re.search("told: .*", done.stdout)[0]
-    assert 'Method "adam" failed on comparison: KeyError: mine' in told
+    error = re.search("error: .*", done.stdout)[0]
+    expected = 'Training failed for method "adam" in "comparison": '
+    assert f"{expected}KeyError: mine" in error

@@ -1,4 +1,4 @@
-"""Runs of any task: first weights by the seed, errors that say where."""
+"""Runs of a task: initial weights from the seed, and errors."""
 
 import types
 
@@ -17,7 +17,7 @@ from keras_qpsbgd.compare.training import Trainer
 
 
 def conv_task():
-    """Without `first_weights`, as those of the experiments."""
+    """Returns a task without `first_weights`, like those of the experiments."""
 
     def build(source, weights):
         return keras.Sequential(
@@ -39,7 +39,7 @@ def conv_task():
     )
 
 
-def test_convolutions_of_a_task_start_from_the_seed():
+def test_initial_convolution_kernels_depend_only_on_the_seed():
     found = {}
     for key in ("signsgd", "frozen"):
         trainer = Trainer(conv_task(), None, METHODS[key], {})
@@ -80,13 +80,13 @@ def test_errors_name_method_and_task(error, kind, text):
     with pytest.raises(kind) as caught:
         worker.make_runs(item, None)
     message = str(caught.value.args[0])
-    assert message == f'Method "adam" failed on mine: {text}'
+    assert message == f'Training failed for method "adam" in "mine": {text}'
     assert caught.value.__cause__ is error
 
 
 @pytest.mark.once
-def test_missing_solver_is_told_as_it_is():
-    error = BackendUnavailable("no licence")
+def test_error_of_a_missing_solver_is_unchanged():
+    error = BackendUnavailable("no license")
 
     def fail(stage):
         raise error
@@ -98,7 +98,7 @@ def test_missing_solver_is_told_as_it_is():
 
 
 @pytest.mark.once
-def test_what_cannot_be_sent_is_told():
+def test_objects_that_cannot_be_pickled():
     import threading
 
     pytest.importorskip("cloudpickle")

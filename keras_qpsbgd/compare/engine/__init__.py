@@ -1,1 +1,1 @@
-"""Makes runs: in this process or on all cores, and goes on after a kill."""
+"""Makes runs in this process or on all cores, and resumes after a kill."""

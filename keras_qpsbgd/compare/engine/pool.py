@@ -1,7 +1,7 @@
-"""Where runs are made: in this process, or in several with one thread each.
+"""Makes runs in this process, or in several processes with one thread each.
 
-The processes are those of `loky`, which need no `if __name__ == "__main__"` and
-take functions that were defined in a notebook.
+The processes come from `loky`. They need no `if __name__ == "__main__"` and
+accept functions that are defined in a notebook.
 """
 
 import concurrent.futures
@@ -24,14 +24,15 @@ POLL_SECONDS = 0.5
 
 
 class InProcess:
-    """Makes the runs of one item after the other in this process."""
+    """Makes the runs in this process, one item after another."""
 
     def make(self, items, report):
         """Makes the missing runs of items.
 
         Args:
             items: list of `Item`.
-            report: function, called after each run; see `worker.make_runs`.
+            report: function that is called after each run, see
+                `worker.make_runs`.
         """
         sources = {}
         for item in items:
@@ -39,10 +40,10 @@ class InProcess:
 
 
 class Processes:
-    """Makes the runs of several items at once.
+    """Makes the runs of several items in parallel.
 
-    Use it as a context manager. An error, or Ctrl-C, kills the processes: a run
-    may take an hour, and resumes later.
+    Use it as a context manager. An error or Ctrl-C kills the processes, because
+    a run may take an hour. It resumes later.
 
     Args:
         count: number of processes.
@@ -74,7 +75,7 @@ class Processes:
         self._folder.cleanup()
 
     def make(self, items, report):
-        """Makes the missing runs of items; see `InProcess.make`."""
+        """Makes the missing runs of items, see `InProcess.make`."""
         path = pathlib.Path(self._folder.name, "items")
         path = path.with_suffix(f".{time.monotonic_ns()}")
         path.write_bytes(_pickled(items))
@@ -94,11 +95,12 @@ class Processes:
 
 
 def open_pool(processes, num_items):
-    """A context manager of something with `make`.
+    """Returns a context manager for an `InProcess` or a `Processes`.
 
     Args:
-        processes: 1 is this process; `None` is one on each core.
-        num_items: number of items to make; more processes would be idle.
+        processes: number of processes. 1 is this process, and `None` is one
+            process per core.
+        num_items: number of items. More processes would be idle.
     """
     if processes == 1:
         return contextlib.nullcontext(InProcess())
@@ -106,16 +108,16 @@ def open_pool(processes, num_items):
 
 
 def _pickled(items):
-    """Once for all processes: data may be large."""
+    """Pickles the items once for all processes, because data may be large."""
     import cloudpickle
 
     try:
         return cloudpickle.dumps(items)
     except (TypeError, pickle.PicklingError, AttributeError) as error:
         raise ValueError(
-            "`processes` must be 1 if `build_model`, or an object that it "
-            "uses, cannot be sent to another process. Create such objects "
-            f"inside of `build_model`. Received: {error}"
+            "`processes` must be 1 if `build_model` or an object that it uses "
+            "cannot be pickled. Create such objects inside `build_model`. "
+            f"Received: {error}"
         ) from error
 
 
@@ -130,22 +132,23 @@ def _start(queue, parent):
     """Prepares a process.
 
     Args:
-        queue: where it tells what it has done.
-        parent: number of the process that started it.
+        queue: queue to which the process reports its runs.
+        parent: id of the process that started this one.
     """
     global _queue
     _queue = queue
-    # Ctrl-C reaches all processes; the parent ends this one, without a word.
+    # Ctrl-C reaches all processes. The parent kills this one, so a traceback
+    # is not needed here.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(
         target=_end_with_parent, args=(parent,), daemon=True
     ).start()
 
 
-def _end_with_parent(number):
-    # An orphan would wait for work for ever, or write beside a new command.
+def _end_with_parent(parent):
+    # An orphan would wait forever, or write to the files of a new command.
     if os.name == "posix":
-        while os.getppid() == number:
+        while os.getppid() == parent:
             time.sleep(1.0)
     else:
         multiprocessing.parent_process().join()

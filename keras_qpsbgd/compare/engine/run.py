@@ -1,7 +1,7 @@
-"""Makes the missing runs of a folder, with a bar that shows how far it is.
+"""Makes the missing runs of a folder and shows a progress bar.
 
-Every run is a line of a file as soon as it is over, see `records`; a run that
-is there is not made again. So an interrupted command can be resumed.
+Every finished run is written to a file at once, see `records`. Finished runs
+are not repeated, so an interrupted command can be resumed.
 """
 
 import contextlib
@@ -15,17 +15,17 @@ from keras_qpsbgd.compare.task import FRESH
 
 
 def num_missing(items):
-    """Number of runs to make."""
+    """Returns the number of missing runs."""
     return sum(item.num_missing() for item in items)
 
 
 def make_missing(items, pool, verbose=1):
-    """Makes all runs that are missing.
+    """Makes all missing runs.
 
     Args:
         items: list of `Item` of one folder.
-        pool: see `pool.open_pool`.
-        verbose: 1 shows a progress bar, 0 does not.
+        pool: an `InProcess` or a `Processes`, see `pool.open_pool`.
+        verbose: 1 shows a progress bar, 0 shows nothing.
     """
     bar = _bar(num_missing(items)) if verbose else None
 
@@ -41,34 +41,36 @@ def make_missing(items, pool, verbose=1):
         }
         records.append_time(items[0].folder, line)
 
-    # What takes the choice of another comes after all others.
+    # Items that use the configuration of another come last.
     for depends in (False, True):
         wave = [item for item in items if item.depends == depends]
         if depends:
             for item in wave:
-                item.missing(FRESH)  # says here if nothing was chosen
+                item.missing(FRESH)  # raises if no configuration is chosen
         wave = [item for item in wave if item.num_missing()]
-        # Long ones first, so that all processes end at about the same time.
+        # Start long ones first, so that all processes end at about the same
+        # time.
         wave.sort(key=lambda item: -item.cost)
         if wave:
             pool.make(wave, report)
 
 
 def _bar(missing):
-    # A file gets a line a minute. A notebook is no terminal, but shows a bar.
+    # A log file gets one line per minute. A notebook is not a terminal, but
+    # shows the bar.
     is_shown = sys.stdout.isatty() or "ipykernel" in sys.modules
     interval = 0.05 if is_shown else 60.0
     return keras.utils.Progbar(missing, interval=interval, unit_name="run")
 
 
 def check_backends(solvers):
-    """Opens every solver that is asked for: a licence may be missing.
+    """Checks that every solver can be used. A license may be missing.
 
     Args:
-        solvers: names or configurations; `None` is left out.
+        solvers: list of names or configurations. `None` is skipped.
 
     Raises:
-        BackendUnavailable: there is one that cannot be used.
+        BackendUnavailable: If a solver cannot be used.
     """
     for solver in solvers:
         if solver is not None:
@@ -77,13 +79,15 @@ def check_backends(solvers):
 
 @contextlib.contextmanager
 def locked(folders):
-    """Two commands would make the same runs; a killed one leaves no lock.
+    """Locks folders, so that two commands do not make the same runs.
+
+    A killed command releases its lock.
 
     Args:
         folders: list of `pathlib.Path`.
 
     Raises:
-        ValueError: another command is at work in one of them.
+        ValueError: If another command uses one of the folders.
     """
     import filelock
 
@@ -95,8 +99,8 @@ def locked(folders):
                 locks.enter_context(lock)
             except filelock.Timeout as error:
                 raise ValueError(
-                    f"Another command is making the runs of {folder.name}: "
-                    "wait for its end, or choose another folder by `out`. "
-                    f"Received: {folder.parent}"
+                    f"Another command is making the runs of {folder.name}. "
+                    "Wait until it ends, or choose another folder with `out`. "
+                    f"Received: {folder}"
                 ) from error
         yield

@@ -12,19 +12,19 @@ from keras_qpsbgd.compare.task import TUNING
 
 
 def make_runs(item, report, sources=None):
-    """Makes all runs of an item that are missing.
+    """Makes all missing runs of an item.
 
     Args:
         item: an `Item`.
-        report: function of (task, method, stage, seed, CPU seconds), called
-            after each run.
-        sources: dict of the data that this process has loaded, by the name of
-            the task; only the last are kept.
+        report: function of (task, method, stage, seed, CPU seconds) that is
+            called after each run.
+        sources: dict that maps the names of tasks to the data that this process
+            has loaded. Only the last entry is kept.
 
     Raises:
-        Exception: what went wrong, of the same type if that takes a message;
-            the message names the method and the task. `BackendUnavailable` is
-            raised as it is.
+        Exception: Any error, with a message that names the method and the task.
+            It has the original type if that accepts a single message.
+            `BackendUnavailable` is raised unchanged.
     """
     trainers = {}
     sources = {} if sources is None else sources
@@ -46,21 +46,24 @@ def make_runs(item, report, sources=None):
     except Exception as error:
         raise _named(error, item) from error
     finally:
-        # Compiled models would stay in memory.
+        # Otherwise compiled models stay in memory.
         trainers.clear()
         gc.collect()
 
 
 def one_run(item, trainers, sources, configuration, seed, stage):
-    """Makes one run; returns its record and its checkpoint.
+    """Makes one run.
 
     Args:
         item: an `Item`.
-        trainers: dict of the trainers that are compiled, by their settings.
-        sources: dict of the data that are loaded, by the name of the task.
+        trainers: dict that maps settings to compiled trainers.
+        sources: dict that maps the names of tasks to loaded data.
         configuration: dict.
         seed: int.
         stage: `"tuning"` or `"fresh"`.
+
+    Returns:
+        The record of the run and its checkpoint.
     """
     key = {
         "task": item.task.name,
@@ -98,14 +101,16 @@ def _source(item, sources):
 
 
 def _named(error, item):
-    """The same error, with a message that says where it happened."""
+    """Returns the same error with a message that states where it happened."""
     text = str(error)
-    if isinstance(error, KeyError):  # whose text is the key alone
+    if isinstance(error, KeyError):  # its text is only the key
         text = f"KeyError: {' '.join(map(str, error.args))}"
-    where = f'Method "{item.method.key}" failed on {item.task.name}'
+    where = (
+        f'Training failed for method "{item.method.key}" in "{item.task.name}"'
+    )
     try:
         named = type(error)(f"{where}: {text}")
     except Exception:
-        # Those of TensorFlow take more than a message.
+        # TensorFlow's errors require more arguments than a message.
         return RuntimeError(f"{where}: {type(error).__name__}: {text}")
     return named

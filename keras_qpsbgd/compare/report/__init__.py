@@ -1,1 +1,1 @@
-"""What a comparison shows: statistics, tables, figures."""
+"""Statistics, tables and figures of a comparison."""

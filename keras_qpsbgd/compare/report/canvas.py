@@ -1,20 +1,20 @@
-"""Figures that are files: no window, no state of pyplot."""
+"""Creates figures without a window and without the state of pyplot."""
 
 import io
 import pathlib
 
 
 def figure(width, height):
-    """An empty figure, sizes in inches.
+    """Returns an empty figure. Sizes are in inches.
 
     Raises:
-        ImportError: matplotlib is not installed.
+        ImportError: If Matplotlib is not installed.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     class Shown(Figure):
-        """A notebook shows it, with pyplot or without."""
+        """A figure that a notebook shows even without pyplot."""
 
         def _repr_png_(self):
             content = io.BytesIO()
@@ -27,7 +27,7 @@ def figure(width, height):
 
 
 def save(figure, path):
-    """Writes the figure; a PNG is the same from all versions of matplotlib."""
+    """Saves a figure. A PNG does not contain the version of Matplotlib."""
     metadata = None
     if pathlib.Path(path).suffix == ".png":
         metadata = {"Software": None}

@@ -1,8 +1,8 @@
 """Figures of results: learning curves, bars, and maps of an ablation.
 
-A method looks the same in all figures of an experiment. Methods are told apart
-by colour (Okabe and Ito, safe for any colour vision), and in grey by marker and
-line style.
+A method looks the same in all figures of an experiment. Methods differ in color
+(Okabe and Ito's palette, safe for color-blind readers) and, for grayscale
+prints, in marker and line style.
 """
 
 import itertools
@@ -27,12 +27,12 @@ COLORS = (
 MARKERS = "os^Dv*XP<>hp"
 LINES = ("-", "--", "-.", ":")
 MARKS_PER_CURVE = 8
-# Losses are drawn on a logarithmic axis from this ratio on.
+# Losses get a logarithmic axis if the highest is this many times the lowest.
 LOGARITHMIC = 4
 
 
 def styles_of(runs, reference):
-    """Method -> keywords of `plot`, for all methods of an experiment."""
+    """Returns a dict that maps each method to keyword arguments of `plot`."""
     return {
         method: {
             "color": REFERENCE_COLOR
@@ -41,7 +41,7 @@ def styles_of(runs, reference):
             "marker": MARKERS[index % len(MARKERS)],
             "linestyle": LINES[index % len(LINES)],
             "linewidth": 2.4 if method == reference else 1.4,
-            # The reference on top where curves meet.
+            # Draws the reference on top where curves meet.
             "zorder": 4 if method == reference else 3,
         }
         for index, method in enumerate(tables.methods_of(runs, reference))
@@ -49,20 +49,20 @@ def styles_of(runs, reference):
 
 
 def draw(runs, task, reference, path):
-    """Draws the figure of a task to a file; see `figure_of`."""
+    """Saves the figure of a task to a file, see `figure_of`."""
     canvas.save(figure_of(runs, task, reference), path)
 
 
 def figure_of(runs, task, reference):
-    """The figure of a task.
+    """Returns the figure of a task.
 
     Args:
         runs: records of the experiment.
         task: a `TaskReport`.
-        reference: method drawn on top.
+        reference: the method that is drawn on top.
 
     Raises:
-        ImportError: matplotlib is not installed.
+        ImportError: If Matplotlib is not installed.
     """
     styles = styles_of(runs, reference)
     fresh = tables.select(runs, task=task.name, stage="fresh")
@@ -74,7 +74,7 @@ def figure_of(runs, task, reference):
 
 
 def draw_curves(runs, task, reference, panel):
-    """Draws the first curves of a task, with a legend, on axes of a user."""
+    """Draws the curves of the first measure, with a legend, on given axes."""
     styles = styles_of(runs, reference)
     fresh = tables.select(runs, task=task.name, stage="fresh")
     _draw_curves(panel, fresh, task.curves[0], reference, styles)
@@ -99,7 +99,7 @@ def _label(measure):
 
 
 def _title(figure, task, runs):
-    """The task, and how many seeds stand behind a mean."""
+    """Sets the title: the task and the number of seeds."""
     counts = {
         len({run["seed"] for run in tables.select(runs, method=method)})
         for method in {run["method"] for run in runs}
@@ -148,7 +148,7 @@ def _draw_curves(panel, runs, measure, reference, styles):
         if found is None:
             continue
         epochs, mean, error = found
-        # Marks of different methods stand at different epochs.
+        # Markers of different methods are at different epochs.
         every = max(len(epochs) // MARKS_PER_CURVE, 1)
         start = index * every // len(methods)
         style = styles[method]
@@ -179,9 +179,9 @@ def _draw_curves(panel, runs, measure, reference, styles):
 
 
 def _curve(runs, measure):
-    """Epochs, means and errors; `None` if the measure was not taken.
+    """Returns epochs, means and errors up to the end of the shortest run.
 
-    Epochs end with the shortest run.
+    Returns `None` if the runs do not have the measure.
     """
     curves = [run["curves"] for run in runs if measure.key in run["curves"]]
     if not curves:
@@ -193,9 +193,9 @@ def _curve(runs, measure):
 
 
 def _limit(panel, measure, means):
-    """Shows all means, the first tenth of the epochs apart.
+    """Sets the limits so that all means after the first tenth are visible.
 
-    Untrained networks differ more than trained ones.
+    Means of untrained networks differ more and would dominate the axis.
     """
     shown = np.concatenate([mean[len(mean) // 10 :] for mean in means] or [[]])
     shown = shown[np.isfinite(shown)]
@@ -219,7 +219,7 @@ def _limit(panel, measure, means):
 
 
 def _bars(runs, task, reference, styles):
-    """One bar per method, with its error; the paper's values beside it."""
+    """Draws a bar with its error for each method, and the paper's values."""
     measure = task.measures[0]
     factor = _factor(measure)
     methods = tables.methods_of(runs, reference)
@@ -268,7 +268,7 @@ def _labels(panel):
 
 
 def _cells(runs, task, reference):
-    """A map of means over two settings for each method."""
+    """Draws a map of means over two settings for each method."""
     measure = task.measures[0]
     row, column, row_values, column_values = tables.axes_of(runs, task)
     methods = tables.methods_of(runs, reference)
@@ -298,7 +298,7 @@ def _cells(runs, task, reference):
     }
     low = min(np.nanmin(values) for values in means.values())
     high = max(np.nanmax(values) for values in means.values())
-    # Bright is good.
+    # Bright means good.
     colors = "cividis" if measure.higher_is_better else "cividis_r"
     for panel, method in zip(axes, methods):
         image = panel.imshow(

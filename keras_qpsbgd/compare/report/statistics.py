@@ -1,4 +1,4 @@
-"""Means, errors, paired tests, and the choice of a configuration."""
+"""Means, errors, paired tests and the choice of a configuration."""
 
 import dataclasses
 import itertools
@@ -8,18 +8,18 @@ import numpy as np
 
 from keras_qpsbgd.compare import records
 
-# A difference below it counts, and below the other also among many rivals.
+# A p-value below the first is significant. With many baselines, use the second.
 LEVEL = 0.05
 STRICT_LEVEL = 0.005
 
 
 def mean_and_error(values):
-    r"""Mean and standard error of the mean along the first axis.
+    r"""Returns the mean and its standard error along the first axis.
 
     $$ \bar x = \frac1k \sum_i x_i, \qquad
        \sqrt{\frac{1}{k (k - 1)} \sum_i (x_i - \bar x)^2} $$
 
-    The error of a single value is not known: NaN.
+    The error of a single value is NaN.
     """
     values = np.asarray(values, dtype=float)
     if len(values) == 1:
@@ -30,12 +30,12 @@ def mean_and_error(values):
 
 @dataclasses.dataclass(frozen=True)
 class PairedTest:
-    """Two methods on the seeds that both have.
+    """A test of two methods on their common seeds.
 
     Attributes:
-        difference: mean of the one minus mean of the other.
-        p: of the two-sided paired t-test; NaN where there is none.
-        pairs: how many seeds.
+        difference: mean of the first method minus mean of the second.
+        p: p-value of the two-sided paired t-test, or NaN.
+        pairs: number of common seeds.
     """
 
     difference: float
@@ -44,17 +44,17 @@ class PairedTest:
 
 
 def paired_test(ours, theirs):
-    r"""Paired t-test on common seeds.
+    r"""Runs a paired t-test on common seeds.
 
     With differences $d_i$ of $k$ pairs, their mean $\bar d$ and the standard
-    error $e$ of that mean, $t = \bar d / e$ has $k - 1$ degrees of freedom. The
-    same difference for all seeds leaves no error to compare with: p is 1 if it
-    is zero, and NaN otherwise. One pair, or a value that is not finite, gives
-    NaN, too.
+    error $e$ of that mean, $t = \bar d / e$ has $k - 1$ degrees of freedom. If
+    the difference is the same for all seeds, the error is zero. Then p is 1 if
+    the difference is zero, and NaN otherwise. With a single pair or a value
+    that is not finite, p is also NaN.
 
     Args:
-        ours: dictionary, seed -> value.
-        theirs: dictionary, seed -> value.
+        ours: dict that maps seeds to values.
+        theirs: dict that maps seeds to values.
 
     Returns:
         A `PairedTest`.
@@ -71,7 +71,7 @@ def paired_test(ours, theirs):
 def _p_value(differences):
     if len(differences) < 2 or not np.isfinite(differences).all():
         return math.nan
-    # Records have six digits; what is equal in them differs by less than that.
+    # Records have six digits, so smaller differences are rounding errors.
     if np.ptp(differences) < 1e-9 * max(1.0, np.abs(differences).max()):
         return 1.0 if np.abs(differences).max() < 1e-9 else math.nan
     from scipy import stats
@@ -80,33 +80,33 @@ def _p_value(differences):
 
 
 def verdict(comparison, measure):
-    """What the rival is, in a word.
+    """Returns whether a method is better or worse than the reference.
 
     Args:
-        comparison: a `PairedTest` of the reference with the rival.
-        measure: the `Measure` compared.
+        comparison: a `PairedTest` of the reference and the method.
+        measure: the `Measure` of the test.
 
     Returns:
-        "tie" unless p < 0.05, else "better" or "worse"; "not tested" where
-        there is no p.
+        "better" or "worse" if p < 0.05, otherwise "tie", or "not tested" if p
+        is NaN.
     """
     if math.isnan(comparison.p):
         return "not tested"
     if comparison.p >= LEVEL:
         return "tie"
-    rival_is_higher = comparison.difference < 0
-    return "better" if rival_is_higher == measure.higher_is_better else "worse"
+    is_higher = comparison.difference < 0
+    return "better" if is_higher == measure.higher_is_better else "worse"
 
 
 def by_seed(runs, measure):
-    """Dictionary, seed -> value of a measure; NaN where it was not taken."""
+    """Returns a dict that maps seeds to values, NaN for missing ones."""
     return {
         run["seed"]: run["result"].get(measure.key, math.nan) for run in runs
     }
 
 
 def by_configuration(runs):
-    """Pairs of a configuration and its runs, sorted."""
+    """Returns sorted pairs of a configuration and its runs."""
     key = lambda run: records.order_of(run["configuration"])
     groups = itertools.groupby(sorted(runs, key=key), key)
     found = [list(group) for _, group in groups]
@@ -114,26 +114,27 @@ def by_configuration(runs):
 
 
 def choose(runs, measure, grid=None):
-    """The configuration with the best mean of a measure over its runs.
+    """Returns the configuration with the best mean of a measure.
 
-    Only runs of the stage "tuning" count. A run that diverged (NaN) loses;
-    ties go to the first configuration of the grid.
+    Only runs of the stage "tuning" are used. A configuration with a run that
+    diverged (NaN) is worst. Ties go to the first configuration in the grid.
 
     Args:
         runs: records of one task and one method.
-        measure: `Measure` of validation data.
-        grid: configurations in their order; `None` sorts them.
+        measure: a `Measure` of validation data.
+        grid: list of configurations. `None` takes those of the runs, sorted.
 
     Returns:
         A configuration.
 
     Raises:
-        ValueError: `measure` is one of test data, there is no tuning run, or
-            configurations have not the same seeds.
+        ValueError: If `measure` is a measure of test data, if there are no
+            tuning runs, or if the configurations have different seeds.
     """
     if measure.key.startswith("test_"):
         raise ValueError(
-            f"`measure` must not be one of test data. Received: {measure.key}"
+            "`measure` must not be a measure of test data. "
+            f"Received: {measure.key}"
         )
     tuning = [run for run in runs if run["stage"] == "tuning"]
     found = by_configuration(tuning)
@@ -144,24 +145,24 @@ def choose(runs, measure, grid=None):
     seeds = {tuple(sorted(run["seed"] for run in group)) for _, group in found}
     if len(seeds) != 1 or () in seeds:
         raise ValueError(
-            "`runs` must have the same tuning seeds, at least one, for every "
-            f"configuration. Received: {sorted(seeds)}"
+            "`runs` must have the same tuning seeds for every configuration, "
+            f"and at least one. Received: {sorted(seeds)}"
         )
-    # `max` keeps the first of equals.
+    # `max` returns the first of equals.
     return max(found, key=lambda pair: score(pair[1], measure))[0]
 
 
 def edge(configuration, grid, name):
-    """Whether a setting is the lowest or the highest of a grid.
+    """Returns whether a setting is the lowest or the highest in a grid.
 
     Args:
-        configuration: the chosen one.
+        configuration: the chosen configuration.
         grid: all configurations.
-        name: of the setting, such as `"rate"`.
+        name: name of the setting, such as `"rate"`.
 
     Returns:
-        `"lowest"`, `"highest"`, or `None` if it is neither or if fewer than
-        three values were tried.
+        `"lowest"`, `"highest"`, or `None` if it is neither or if the grid has
+        fewer than three values.
     """
     values = sorted({other.get(name) for other in grid} - {None})
     if len(values) < 3 or configuration[name] not in (values[0], values[-1]):
@@ -170,14 +171,14 @@ def edge(configuration, grid, name):
 
 
 def score(runs, measure):
-    """Mean of a measure, made so that more is better.
+    """Returns the mean of a measure, negated if lower values are better.
 
-    A run that diverged (NaN) makes it minus infinity.
+    If a run diverged (NaN), the result is minus infinity.
     """
     mean = float(np.mean(list(by_seed(runs, measure).values())))
     if math.isnan(mean):
         return -math.inf
-    # Sums in another order must not break a tie.
+    # Rounding errors of the sum must not break a tie.
     return round(measure.sign * mean, 9)
 
 
