@@ -1,7 +1,8 @@
 """Train a binary network on a D-Wave quantum annealer.
 
-Takes the QPU if access is configured (`dwave setup --auth`), with a budget of
-ten seconds, else the mock, in which simulated annealing replaces the chip.
+If access is configured (`dwave setup --auth`), the script uses the QPU with a
+budget of ten seconds. Otherwise it uses the mock QPU, in which simulated
+annealing replaces the chip.
 
     python -m pip install ".[dwave,demo]"
     python examples/annealer.py
@@ -18,17 +19,18 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 
-# Ones and sevens, in 16 principal components.
+# Digits 1 and 7, projected to 16 principal components.
 images, labels = load_digits(return_X_y=True)
-chosen = (labels == 1) | (labels == 7)
-components = PCA(16).fit_transform(images[chosen])
+selected = (labels == 1) | (labels == 7)
+components = PCA(16).fit_transform(images[selected])
 x, x_test, y, y_test = train_test_split(
     components / components.std(),
-    (labels[chosen] == 7).astype("int32"),
+    (labels[selected] == 7).astype("int32"),
     random_state=0,
 )
 
-access = {row.name: row.available for row in kq.backends.available()}["dwave"]
+available = {row.name: row.available for row in kq.backends.available()}
+access = available["dwave"]
 print("QPU" if access else "mock QPU: no access is configured")
 backend = {"name": "dwave", "num_reads": 50, "mock": not access}
 keras.utils.set_random_seed(0)

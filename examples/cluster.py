@@ -1,24 +1,25 @@
-"""Solving on many machines: the columns of all layers through an executor.
+"""Solve QUBOs on many machines.
 
-Any solver on the host takes `executor=`, a `concurrent.futures.Executor`. Here
-it is that of a dask cluster of two local processes; with the address of a
-scheduler in place of `LocalCluster(...)` the same lines use a whole cluster.
-`kq.backends.process_pool()` does it with processes of this machine and no
-further package.
+Every solver on the host accepts `executor=`, a `concurrent.futures.Executor`,
+and distributes the columns of all layers to it. This script uses the executor
+of a Dask cluster with two local processes. To use a whole cluster, replace
+`LocalCluster(...)` with the address of its scheduler. To use several processes
+on this machine without Dask, pass `kq.backends.process_pool()` instead.
 
     python -m pip install ".[dwave,cluster]"
     python examples/cluster.py
 
-Executors pay where solving takes longer than sending: exact solvers, long
-annealing, wide layers. Every worker imports TensorFlow and opens solver handles
-of its own; the first step waits for that.
+An executor is worthwhile if solving takes longer than sending the data: with
+exact solvers, long annealing or wide layers. Every worker imports TensorFlow
+and opens its own solver, so the first step is slow.
 """
 
 import os
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# `distributed.py` beside this file is not dask's package of that name.
+# Without this, `distributed.py` in this folder hides Dask's package
+# `distributed`.
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [path for path in sys.path if path != HERE]
 
@@ -61,6 +62,6 @@ def main():
     print(f"accuracy: {history.history['accuracy'][-1]:.3f}")
 
 
-# Workers import this file; without the guard each would start a cluster.
+# Workers import this file. Without the guard, each would start a cluster.
 if __name__ == "__main__":
     main()

@@ -1,9 +1,10 @@
-"""A custom training loop: micro-batches, a saliency map between two steps.
+"""Train a binary network in a custom loop with micro-batches.
 
-Two blobs of points, a network of +1 and -1 weights. The gradients of each
-micro-batch are computed in one `tf.function` and applied, added up, in another,
-so they carry their rows (`with_rows`). In a loop that computes and applies
-gradients in the same function nothing of the kind is needed.
+The data is two blobs of points. One `tf.function` computes the gradients of
+each micro-batch, and another one applies their sum. `kq.with_rows` therefore
+attaches the rows of each micro-batch to its gradients. You do not need it if
+the same function computes and applies the gradients. Between two micro-batches,
+the loop also computes a saliency map.
 """
 
 import numpy as np
@@ -63,11 +64,12 @@ print(f"accuracy before training: {accuracy(x[-1, 0], y[-1, 0]):.2f}")
 for step in range(STEPS - 1):
     total = gradients_of(x[step, 0], y[step, 0])
     for part in range(1, MICRO_BATCHES):
-        # Looking at the inputs in between leaves the update as it is.
-        seen = saliency(x[step, part], y[step, part])
+        # Other gradients in between do not affect the update.
+        saliency_map = saliency(x[step, part], y[step, part])
         more = gradients_of(x[step, part], y[step, part])
         total = [a + b for a, b in zip(total, more)]
     update(total)
 held_out = [accuracy(x[-1, i], y[-1, i]) for i in range(MICRO_BATCHES)]
 print(f"accuracy on {MICRO_BATCHES * ROWS} new points: {np.mean(held_out):.2f}")
-print("mean saliency of the inputs:", np.round(tf.reduce_mean(seen, 0), 3))
+mean_saliency = np.round(tf.reduce_mean(saliency_map, 0), 3)
+print("mean saliency of the inputs:", mean_saliency)

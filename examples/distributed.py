@@ -3,20 +3,22 @@
     python -m pip install ".[dwave,legacy]"
     python examples/distributed.py
 
-Each replica gets half of every batch. The QUBOs are summed over the replicas,
-the first replica alone solves them, in the graph (`native`) or on the host (a
-`dimod.Sampler`), and all move along its states. So all copies of a kernel stay
-equal, and equal to those of a training on one device. Shown for
+Each replica gets half of every batch. The QUBOs are summed over the replicas.
+Only the first replica solves them, in the graph (`native`) or on the host (a
+`dimod.Sampler`), and all replicas use its solutions. All copies of a kernel
+therefore stay equal, and equal to the kernel of a training on one device. The
+script shows this for
 
-1. Keras 3: `MirroredStrategy`, two logical CPUs of one process;
-2. legacy Keras: `MultiWorkerMirroredStrategy`, two processes, started here.
+1. Keras 3: `MirroredStrategy` with two logical CPUs of one process;
+2. legacy Keras: `MultiWorkerMirroredStrategy` with two processes, which the
+   script starts.
 
-Keras 3.15 trains nothing on several workers: there `fit` of a plain `Dense`
-layer ends with "ValueError: Attempt to convert a value (PerReplica...", see
+Keras 3.15 does not support several workers: even `fit` of a plain `Dense` layer
+raises "ValueError: Attempt to convert a value (PerReplica...", see
 https://github.com/keras-team/keras/issues/20585. Use legacy Keras for that.
 
-A solver that fails with `on_failure="raise"` ends `fit` on the first worker;
-the others stop when its process ends.
+If a solver fails with `on_failure="raise"`, `fit` ends on the first worker. The
+others stop when its process ends.
 """
 
 import importlib.util
@@ -32,12 +34,12 @@ import numpy as np
 
 
 def train(strategy, backend):
-    """Returns the kernels, in one vector, after some steps."""
+    """Trains for some steps and returns all kernels in one vector."""
     from tensorflow import keras
 
     import keras_qpsbgd as kq
 
-    # With this seed no QUBO has two solutions that are nearly as good: rounding
+    # With this seed, no QUBO has two nearly equal solutions. Otherwise rounding
     # errors, which depend on how a batch is split, would choose between them.
     keras.utils.set_random_seed(1)
     rng = np.random.default_rng(1)
@@ -56,7 +58,7 @@ def train(strategy, backend):
 
 
 def child(path):
-    """Trains, in a process of its own, and writes the kernels to a file."""
+    """Trains in a child process and writes the kernels to a file."""
     import tensorflow as tf
     from dwave.samplers import SimulatedAnnealingSampler
 
@@ -83,7 +85,7 @@ def child(path):
 
 
 def start(*environments):
-    """Runs a child in each environment; returns what they found."""
+    """Starts a child process for each environment and returns their results."""
     # Two workers cannot share a GPU.
     settings = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     children, deadline = {}, time.monotonic() + 120
@@ -97,7 +99,7 @@ def start(*environments):
             for process in children.values():
                 if process.wait(deadline - time.monotonic()):
                     sys.exit("a process failed")
-        finally:  # a worker would wait for a lost one
+        finally:  # a worker would wait forever for a lost one
             for process in children.values():
                 process.kill()
                 process.wait()
@@ -121,13 +123,13 @@ def main():
     first, second = start(
         *({**legacy, "TF_CONFIG": json.dumps(config)} for config in configs)
     )
-    asked = [int(worker["calls"]) for worker in (first, second)]
-    print("calls of the host solver by worker:", asked)
+    calls = [int(worker["calls"]) for worker in (first, second)]
+    print("calls of the host solver by worker:", calls)
     single = np.array_equal(first["two"], found["one"])
     print("equal kernels on two workers and on one device:", single)
     equal = np.array_equal(first["two"], second["two"])
     print("equal kernels on both workers:", equal)
-    return mirrored and single and equal and asked[0] > 0 and asked[1] == 0
+    return mirrored and single and equal and calls[0] > 0 and calls[1] == 0
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""The karate club: a graph network that has no real weight at all.
+"""Train a graph network without any real-valued weights on the karate club.
 
-Two graph convolutions of +1 and -1 (6-8-4) learn four groups from five members
-each. Every step of a layer is a QUBO of 6 or 8 variables, solved exactly. It is
-something to look at, not to measure: the features are the bits of a number, and
-of the other 14 members hardly more are right than by naming the largest group.
+Two graph convolutions with weights +1 and -1 (6-8-4) learn four groups from
+five members of each. Every step of a layer is a QUBO with 6 or 8 variables,
+which is solved exactly. This example is an illustration, not a benchmark: the
+features of a member are the bits of its number, and the accuracy on the other
+14 members is hardly better than always predicting the largest group.
 
     python -m pip install ".[datasets,plots]" networkx
     python examples/karate.py
@@ -40,7 +41,7 @@ model.compile(
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     weighted_metrics=["accuracy"],
 )
-# Binary weights jump: keep the best of what training saw.
+# Binary weights change abruptly, so keep those with the lowest training loss.
 best = keras.callbacks.EarlyStopping(
     "loss", patience=EPOCHS, restore_best_weights=True
 )
@@ -54,10 +55,10 @@ model.fit(
     callbacks=[best],
     verbose=0,
 )
-found = np.argmax(model.predict_on_batch([graph.x, adjacency]), axis=1)
+predicted = np.argmax(model.predict_on_batch([graph.x, adjacency]), axis=1)
 for part, mask in (("training", graph.train_mask), ("test", graph.test_mask)):
-    right = (found == graph.y)[mask]
-    print(f"{part}: {right.sum()} of {right.size} members right")
+    correct = (predicted == graph.y)[mask]
+    print(f"{part}: {correct.sum()} of {correct.size} members correct")
 
 club = nx.from_scipy_sparse_array(graph.a)
 layout = nx.kamada_kawai_layout(club)
@@ -66,13 +67,13 @@ nx.draw_networkx_edges(club, layout, ax=axes, edge_color="lightgray")
 style = {"node_size": 260, "linewidths": 2.5, "cmap": "Set2", "vmin": 0}
 for mask, shape in ((graph.train_mask, "s"), (graph.test_mask, "o")):
     nodes = np.flatnonzero(mask)
-    rims = np.where(found == graph.y, "white", "red")[nodes]
+    rims = np.where(predicted == graph.y, "white", "red")[nodes]
     nx.draw_networkx_nodes(
-        club, layout, nodes, node_color=found[nodes], vmax=7, ax=axes,
+        club, layout, nodes, node_color=predicted[nodes], vmax=7, ax=axes,
         node_shape=shape, edgecolors=rims, **style,
     )  # fmt: skip
 nx.draw_networkx_labels(club, layout, font_size=8, ax=axes)
-axes.set_title("Colour: group found. Square: training. Red rim: wrong")
+axes.set_title("Color: predicted group. Square: training. Red rim: wrong")
 axes.axis("off")
 figure.savefig("karate.png", dpi=120)
-print("drawn in karate.png")
+print("saved karate.png")

@@ -1,4 +1,4 @@
-"""Train a small network of +1 and -1 weights on handwritten digits."""
+"""Train a small network with weights +1 and -1 on handwritten digits."""
 
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -22,8 +22,8 @@ model = keras.Sequential(
 )
 decay = keras.optimizers.schedules.CosineDecay
 model.compile(
-    # QP-SBGD moves the binary kernels, Adam everything else. The rate decays to
-    # zero over 20 epochs of 43 batches.
+    # QP-SBGD trains the binary kernels, and Adam trains all other variables.
+    # The learning rate decays to zero over 20 epochs of 43 batches.
     optimizer=kq.QPSBGD(decay(0.01, 20 * 43), backend="native", seed=0),
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=["accuracy"],

@@ -1,13 +1,14 @@
-"""A binary graph network on Cora, with Spektral's data and loaders.
+"""Train a binary graph network on Cora with Spektral's data sets and loaders.
 
-A real encoder, trained by Adam, feeds two graph convolutions of +1 and -1,
-trained by QP-SBGD; training stops when the validation accuracy does not rise.
+Adam trains a real-valued encoder, and QP-SBGD trains two graph convolutions
+with weights +1 and -1. Training stops when the validation accuracy no longer
+improves.
 
     python -m pip install ".[spektral]"
     python examples/spektral_cora.py
 
-Cora is downloaded unless `KERAS_QPSBGD_DATA` names a folder that has it. Runs
-under Keras 3 and under legacy Keras (`TF_USE_LEGACY_KERAS=1`).
+The script downloads Cora unless `KERAS_QPSBGD_DATA` is a folder that contains
+it. It works with Keras 3 and with legacy Keras (`TF_USE_LEGACY_KERAS=1`).
 """
 
 import os
@@ -25,14 +26,14 @@ dataset = graph.to_spektral(transforms=kq.layers.BinaryGraphConv.transform)
 
 
 def load(mask):
-    """All nodes, of which those in `mask` count, each alike."""
+    """Loads all nodes. Those in `mask` have equal weights, the others none."""
     return SingleLoader(dataset, sample_weights=mask / mask.sum()).load()
 
 
 keras.utils.set_random_seed(0)
 x = keras.Input((graph.num_features,))
 a = keras.Input((graph.num_nodes,), sparse=True)
-weight_decay = keras.regularizers.L2(2.5e-4)  # Kipf and Welling's
+weight_decay = keras.regularizers.L2(2.5e-4)  # as in Kipf and Welling
 hidden = keras.layers.Dense(32, "tanh", kernel_regularizer=weight_decay)(x)
 hidden = keras.layers.Dropout(0.5)(hidden)
 hidden = keras.layers.Dense(10, "tanh")(hidden)
@@ -48,7 +49,7 @@ model.compile(
         real_optimizer=keras.optimizers.Adam(0.01),
         seed=0,
     ),
-    # The weights of the nodes sum to one, so the sum is their mean.
+    # The weights of the nodes sum to 1, so the sum is their mean.
     loss=keras.losses.CategoricalCrossentropy(
         from_logits=True, reduction="sum"
     ),
@@ -67,7 +68,7 @@ history = model.fit(
     callbacks=[best],
     verbose=0,
 )
-print(f"stopped after {len(history.epoch)} epochs, of one step each")
+print(f"stopped after {len(history.epoch)} epochs of one step each")
 print(f"validation accuracy {best.best:.3f}")
 _, accuracy = model.evaluate(load(dataset.mask_te), steps=1, verbose=0)
 print(f"test accuracy       {accuracy:.3f}")

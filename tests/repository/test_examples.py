@@ -1,4 +1,4 @@
-"""The examples run as they are."""
+"""Runs the examples."""
 
 import os
 import pathlib
@@ -6,6 +6,8 @@ import re
 import runpy
 
 import pytest
+
+import keras_qpsbgd as kq
 
 pytestmark = pytest.mark.once
 
@@ -30,16 +32,44 @@ def number(pattern, output):
     return float(re.search(pattern + r" +([\d.]+)", output)[1])
 
 
+def num_lines(name):
+    return len((EXAMPLES / name).read_text().splitlines())
+
+
 def test_quickstart_is_short_and_runs(run):
     pytest.importorskip("sklearn")
-    assert len((EXAMPLES / "quickstart.py").read_text().splitlines()) < 40
+    assert num_lines("quickstart.py") < 40
     assert number("test accuracy:", run("quickstart.py")) > 0.85
+
+
+def test_compare_is_short_and_runs(run, monkeypatch, tmp_path):
+    """With fewer methods, configurations, seeds and epochs."""
+    pytest.importorskip("sklearn")
+    pytest.importorskip("matplotlib")
+    assert num_lines("compare.py") < 50
+    original = kq.compare
+    quick = {
+        "methods": ["adam", "real"],
+        "grids": {key: [{"rate": 0.05}] for key in ("adam", "real")},
+        "seeds": 2,
+        "epochs": 1,
+        "verbose": 0,
+    }
+
+    def compare(*args, **kwargs):
+        return original(*args, **{**kwargs, **quick})
+
+    monkeypatch.setattr(kq, "compare", compare)
+    output = run("compare.py")
+    assert number("BinaryConnect \\(Adam\\)", output) > 0.0
+    assert "difference" in output and "reference" in output
+    assert (tmp_path / "wine.png").stat().st_size > 10_000
 
 
 @pytest.mark.slow  # 180 calls; `test_qpu.py` trains for a few steps
 def test_annealer(run, monkeypatch):
     pytest.importorskip("sklearn")
-    # No QPU time for tests.
+    # Tests must not use QPU time.
     monkeypatch.setenv("DWAVE_CONFIG_FILE", os.devnull)
     monkeypatch.delenv("DWAVE_API_TOKEN", raising=False)
     output = run("annealer.py")
@@ -53,21 +83,20 @@ def test_custom_loop(run, recwarn):
     assert not [w for w in recwarn if "not updated" in str(w.message)]
 
 
-@pytest.mark.slow  # `reproduce karate` is tested in short
+@pytest.mark.slow  # another test runs a short `reproduce karate`
 def test_karate(run, tmp_path):
     pytest.importorskip("networkx")
     pytest.importorskip("matplotlib")
-    assert len((EXAMPLES / "karate.py").read_text().splitlines()) < 80
-    right = number("training:", run("karate.py"))
-    assert right >= 14  # of 20; chance: 5
+    assert num_lines("karate.py") < 80
+    correct = number("training:", run("karate.py"))
+    assert correct >= 14  # of 20; chance: 5
     assert (tmp_path / "karate.png").stat().st_size > 10_000
 
 
-@pytest.mark.slow  # `test_spektral.py` fits small graphs in this way
-@pytest.mark.skipif(not DATA.exists(), reason="needs the files of Cora")
+@pytest.mark.slow  # `test_spektral.py` fits small graphs in the same way
+@pytest.mark.skipif(not DATA.exists(), reason="requires the files of Cora")
 def test_spektral_cora(run, monkeypatch):
     pytest.importorskip("spektral")
     monkeypatch.setenv("KERAS_QPSBGD_DATA", str(DATA))
-    path = EXAMPLES / "spektral_cora.py"
-    assert len(path.read_text().splitlines()) < 80
+    assert num_lines("spektral_cora.py") < 80
     assert number("test accuracy", run("spektral_cora.py")) > 0.75
