@@ -1,12 +1,12 @@
-"""What is compared: how the binary kernels of a network are trained.
+"""The methods that are compared: how they train binary kernels.
 
-All methods train the same network from the same first weights on the same
-batches. They differ in what happens to the kernels; every other variable (an
-encoder, batch normalisation) is trained by Adam beside all of them.
+All methods train the same network from the same initial weights on the same
+batches. They differ in how they update the kernels. Adam trains all other
+variables (an encoder, batch normalization) in every method.
 
-A configuration has a `rate` (learning rate of the kernels) and, where there
-are other variables, a `real_rate`. What else it holds is handed to the
-optimizer of the method as it is.
+A configuration has a `rate` (the learning rate of the kernels) and, if there
+are other variables, a `real_rate`. Its other entries are passed to the
+optimizer of the method.
 """
 
 import dataclasses
@@ -22,16 +22,16 @@ NOT_FOR_THE_OPTIMIZER = ("rate", "real_rate", "batches")
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A row of the tables.
+    """A method to train binary kernels.
 
     Attributes:
-        key: its name on the command line and in file names.
-        label: its name in tables.
-        backend: what solves the QUBOs of QP-SBGD; `None` if it is not that.
-        weights: `"binary"`, `"latent"` (real in training, their sign in
-            evaluation) or `"real"`.
-        like: key of the method whose chosen configuration it takes.
-        cost: how long it takes, in units of Adam.
+        key: name in code and on the command line.
+        label: name in tables, figures and records.
+        backend: backend of QP-SBGD, or `None` for other methods.
+        weights: `"binary"`, `"latent"` (real-valued in training, their signs
+            in evaluation) or `"real"`.
+        like: key of the method whose chosen configuration is used, or `None`.
+        cost: approximate duration of a run relative to Adam.
     """
 
     key: str
@@ -63,13 +63,14 @@ _ALL = (
     Method("real", protocol.REAL_WEIGHTS, weights="real"),
 )
 METHODS = {method.key: method for method in _ALL}
+KEYS = {method.label: method.key for method in _ALL}
 HOST = ("gurobi", "dwave")
-# Solvers on the host only on request: they take hours.
+# Solvers on the host take hours, so they run only on request.
 DEFAULT = tuple(key for key in METHODS if key not in HOST)
 
 
 def with_backend(key, backend):
-    """A method; `native` with another solver, unless that is `None`."""
+    """Returns a method. `native` gets another backend if one is given."""
     method = METHODS[key]
     if key == "native" and backend is not None:
         return dataclasses.replace(method, backend=backend)
@@ -89,14 +90,14 @@ _KERAS = {
 
 
 class Update:
-    """The optimizers of one method on one model.
+    """The optimizers of a method for a model.
 
     Args:
         method: a `Method`.
         model: a built model.
-        kernels: those that it trains; see `Task.kernels`.
+        kernels: the kernels that the method trains, see `Task.kernels`.
         scale: `gradient_scale` of QP-SBGD.
-        settings: further arguments of the optimizer.
+        settings: dict of further arguments of the optimizer.
     """
 
     def __init__(self, method, model, kernels, scale, settings):
@@ -109,13 +110,13 @@ class Update:
             known = {id(kernel) for kernel in kernels}
             rest = [v for v in self._variables if id(v) not in known]
             parts = [(self._binary, kernels), (self._real, rest)]
-        # Kernels may be frozen, and there may be nothing else.
+        # A part is empty if the kernels are frozen or the only variables.
         self._parts = [part for part in parts if all(part)]
         for optimizer, variables in self._parts:
             optimizer.build(variables)
 
     def _optimizer(self, method, scale, settings):
-        """What updates the kernels; `None` leaves them as they are."""
+        """Returns the optimizer of the kernels, `None` if they are frozen."""
         if method.key == "frozen":
             return None
         if method.key in _KERAS:
@@ -132,17 +133,17 @@ class Update:
         )
 
     def set_rates(self, rate, real_rate):
-        """Sets the learning rates of the next update."""
+        """Sets the learning rates for the next update."""
         if self._binary is not None:
             self._binary.learning_rate.assign(rate)
         self._real.learning_rate.assign(real_rate)
 
     def apply(self, gradients):
-        """Updates all variables, given their gradients."""
+        """Updates all variables with their gradients."""
         of = {id(v): g for v, g in zip(self._variables, gradients)}
         for optimizer, variables in self._parts:
             optimizer.apply_gradients([(of[id(v)], v) for v in variables])
 
     def state(self):
-        """All variables that change from step to step."""
+        """Returns all variables of the optimizers."""
         return [v for optimizer, _ in self._parts for v in optimizer.variables]

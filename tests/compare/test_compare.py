@@ -1,6 +1,7 @@
-"""`kq.compare`: a whole comparison, what it returns, and how it goes on."""
+"""`kq.compare`: a whole comparison, its result, and how it resumes."""
 
 import re
+import shutil
 import warnings
 
 import pytest
@@ -15,11 +16,12 @@ import keras_qpsbgd as kq
 from keras_qpsbgd.compare import checkpoint
 from keras_qpsbgd.compare import records
 from keras_qpsbgd.compare.engine import worker
+from keras_qpsbgd.compare.methods import METHODS
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A comparison, and the folder that it wrote."""
+    """A comparison, its folder, and the warnings about edges."""
     out = tmp_path_factory.mktemp("whole")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -35,7 +37,7 @@ def whole(tmp_path_factory):
     return found, out, messages
 
 
-# --- What it returns ---
+# --- The result ---
 
 
 def test_results(whole):
@@ -50,7 +52,7 @@ def test_results(whole):
     assert {*comparison.chosen["adam"]} == {"rate"}
 
 
-def test_every_method_gets_as_many_runs(whole):
+def test_every_method_gets_the_same_number_of_runs(whole):
     comparison, *_ = whole
     counts = {}
     for run in comparison.runs:
@@ -60,7 +62,13 @@ def test_every_method_gets_as_many_runs(whole):
         tested = any(name.startswith("test_") for name in scores)
         assert tested == (run["stage"] == "fresh")
         assert len(run["curves"]["epoch"]) == 3
-    assert sorted(counts.values()) == [2, 2, 2, 4, 4]
+    assert counts == {
+        ("sign", "tuning"): 4,
+        ("adam", "tuning"): 4,
+        ("sign", "fresh"): 2,
+        ("adam", "fresh"): 2,
+        ("frozen", "fresh"): 2,
+    }
     seeds = {
         s: {r["seed"] for r in comparison.runs if r["stage"] == s}
         for s in ("tuning", "fresh")
@@ -73,7 +81,7 @@ def test_best_on_validation_data_is_chosen(whole):
     tuning = [
         run
         for run in comparison.runs
-        if run["stage"] == "tuning" and "Adam" in run["method"]
+        if run["stage"] == "tuning" and run["method"] == "adam"
     ]
     best = max(run["result"]["validation_accuracy"] for run in tuning)
     chosen = [
@@ -89,7 +97,6 @@ def test_table_and_figure(whole, tmp_path):
     comparison, out, _ = whole
     lines = comparison.table().splitlines()
     assert all(len(line) <= 80 for line in lines)
-    assert "paper" not in comparison.table()
     assert repr(comparison) == str(comparison) == comparison.table()
     assert comparison._repr_markdown_() == comparison.markdown()
     assert comparison.markdown() in (out / "table.md").read_text()
@@ -102,7 +109,7 @@ def test_table_and_figure(whole, tmp_path):
 
 
 def test_rows_are_evaluated_in_parts(whole, monkeypatch):
-    """Which do not divide them: the scores are the same."""
+    """The scores are the same, even if the last part is smaller."""
     comparison, *_ = whole
     monkeypatch.setitem(kq.compare.__globals__, "EVALUATION_ROWS", 7)
     found = kq.compare(
@@ -110,17 +117,17 @@ def test_rows_are_evaluated_in_parts(whole, monkeypatch):
     )
     (run,) = found.runs
     (expected,) = [
-        r for r in comparison.runs if "frozen" in r["method"] and r["seed"] == 0
+        r for r in comparison.runs if (r["method"], r["seed"]) == ("frozen", 0)
     ]
     assert run["curves"].keys() == expected["curves"].keys()
     for name, curve in run["curves"].items():
         assert curve == pytest.approx(expected["curves"][name], abs=1e-5)
 
 
-# --- Goes on ---
+# --- A second call ---
 
 
-def test_second_call_makes_no_run(whole, monkeypatch):
+def test_second_call_makes_no_runs(whole, monkeypatch):
     comparison, out, _ = whole
     monkeypatch.setattr(worker, "one_run", None)
     again = kq.compare(
@@ -134,7 +141,29 @@ def test_second_call_makes_no_run(whole, monkeypatch):
     assert again.runs == comparison.runs
 
 
-def test_interrupted_comparison_goes_on(whole, tmp_path, monkeypatch, capsys):
+def test_table_in_out_has_the_methods_of_earlier_calls(
+    whole, tmp_path, monkeypatch
+):
+    comparison, out, _ = whole
+    folder = tmp_path / "copy"
+    shutil.copytree(out, folder)
+    monkeypatch.setattr(worker, "one_run", None)
+    arguments = {"methods": ["adam"], "seeds": 1, "out": folder, **QUICK}
+    found = kq.compare(small_model, *splits(), **arguments)
+    # The result has only what was asked for.
+    assert {*found.results} == {"adam"}
+    assert {*found.results["adam"]} == {0}
+    rows = {
+        line.split(" | ")[0]: line
+        for line in (folder / "table.md").read_text().splitlines()
+    }
+    for key in comparison.results:
+        assert f"| {METHODS[key].label}" in rows
+    assert "| reference |" in rows[f"| {METHODS['adam'].label}"]
+    assert "| 2 |" in rows[f"| {METHODS['adam'].label}"]  # all seeds
+
+
+def test_interrupted_comparison_resumes(whole, tmp_path, monkeypatch, capsys):
     comparison, _, _ = whole
     original, count = worker.one_run, [0]
 
@@ -148,10 +177,10 @@ def test_interrupted_comparison_goes_on(whole, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(worker, "one_run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         kq.compare(small_model, *splits(), **arguments)
-    assert f"3 of 6 runs are kept in {tmp_path}" in capsys.readouterr().out
+    assert f"3 of 6 runs are saved in {tmp_path}" in capsys.readouterr().out
     assert len(records.read(tmp_path)) == 3
     found = kq.compare(small_model, *splits(), **arguments)
-    assert found.runs == [r for r in comparison.runs if "sign" in r["method"]]
+    assert found.runs == [r for r in comparison.runs if r["method"] == "sign"]
     assert count[0] == 4 + 3
 
 
@@ -160,11 +189,11 @@ def test_interrupted_comparison_goes_on(whole, tmp_path, monkeypatch, capsys):
     [
         ({"epochs": 3}, "epochs=3 instead of 2"),
         ({"batch_size": 10}, "batch_size=10 instead of 20"),
-        ({"train": (X[:80] + 1.0, Y[:80])}, "other data"),
+        ({"train": (X[:80] + 1.0, Y[:80])}, "different data"),
         ({"loss": "mse"}, "loss=mse instead of None"),
     ],
 )
-def test_folder_of_another_comparison_is_refused(whole, change, message):
+def test_folder_of_another_comparison_raises(whole, change, message):
     _, out, _ = whole
     names = ("train", "validation", "test")
     arguments = {**dict(zip(names, splits())), **QUICK, **change}
@@ -172,21 +201,21 @@ def test_folder_of_another_comparison_is_refused(whole, change, message):
         kq.compare(small_model, methods=["sign"], out=out, **arguments)
 
 
-def test_folder_of_another_network_is_refused(whole):
+def test_folder_of_another_network_raises(whole):
     def other():
         model = small_model()
         model.layers[0].activation = keras.activations.relu
         return model
 
     _, out, _ = whole
-    with pytest.raises(ValueError, match="`out` must be .*other outputs"):
+    with pytest.raises(ValueError, match="`out` must be .*different outputs"):
         kq.compare(other, *splits(), methods=["sign"], out=out, **QUICK)
 
 
-def test_folder_of_another_grid_is_refused(whole):
+def test_folder_of_another_grid_raises(whole):
     _, out, _ = whole
     grids = {"sign": [{"rate": r} for r in (0.1, 0.2, 0.3, 0.4)]}
-    with pytest.raises(ValueError, match="`out` must not contain .*another"):
+    with pytest.raises(ValueError, match="`out` must not contain .*outside"):
         kq.compare(
             small_model,
             *splits(),
@@ -198,7 +227,7 @@ def test_folder_of_another_grid_is_refused(whole):
 
 
 def test_checkpoints_of_a_comparison(whole, tmp_path, monkeypatch):
-    """Killed between two epochs, it goes on with the same dropout."""
+    """A run that is killed between two epochs resumes with the same dropout."""
     comparison, *_ = whole
     saved = []
 
@@ -224,18 +253,18 @@ def test_checkpoints_of_a_comparison(whole, tmp_path, monkeypatch):
     (kept,) = (tmp_path / "runs").iterdir()
     assert kept.suffix == ".npz"
     found = kq.compare(small_model, *splits(), **arguments)
-    assert len(saved) == 2  # one epoch, and the other one
+    assert len(saved) == 2  # one epoch before the kill, and one after it
     (run,) = found.runs
     (whole_run,) = [
         r
         for r in comparison.runs
-        if (r["stage"], r["seed"]) == ("fresh", 0) and "sign" in r["method"]
+        if (r["method"], r["stage"], r["seed"]) == ("sign", "fresh", 0)
     ]
     assert run == whole_run
 
 
 def test_runs_do_not_depend_on_each_other(whole):
-    """The second seed alone gives what it gave after the first."""
+    """The second seed gives the same result before and after the first."""
     comparison, *_ = whole
     original, kept = worker.one_run, []
 
@@ -272,8 +301,8 @@ def test_runs_do_not_depend_on_each_other(whole):
 
 
 def test_warnings_of_a_whole_comparison(whole):
-    """They name methods whose choice is at the edge."""
+    """They name the methods whose best rate is at the edge."""
     comparison, _, messages = whole
     for message in messages:
-        key, value = re.search('of "(.*)", (.*), is', message).groups()
-        assert comparison.chosen[key]["rate"] == float(value)
+        for key, value in re.findall('"(.*)": `rate` (.*) is', message):
+            assert comparison.chosen[key]["rate"] == float(value)

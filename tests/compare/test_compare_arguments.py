@@ -1,4 +1,4 @@
-"""Arguments of `kq.compare` that are refused, before anything is trained."""
+"""Invalid arguments of `kq.compare` raise before anything is trained."""
 
 import ast
 import importlib.util
@@ -15,6 +15,7 @@ import keras_qpsbgd as kq
 X = np.random.default_rng(0).normal(size=(20, 3))
 Y = np.arange(20) % 2
 SPLIT = (X, Y)
+LOG = tf.nn.log_softmax  # log-probabilities are logits
 
 
 def model(units=2):
@@ -35,13 +36,47 @@ def frozen_model():
     return found
 
 
+def ending_in(*layers):
+    """Function that returns a model with these last layers."""
+
+    def build():
+        found = model()
+        found.add(keras.layers.Dense(2))
+        for layer in layers:
+            found.add(layer())
+        return found
+
+    return build
+
+
+SOFTMAX = ending_in(lambda: keras.layers.Dense(2, activation="softmax"))
+SIGMOID = ending_in(lambda: keras.layers.Dense(1, activation="sigmoid"))
+
+
+def nested_model():
+    inputs = keras.Input((3,))
+    return keras.Model(inputs, SIGMOID()(inputs))
+
+
+class SubclassedModel(keras.Model):
+    """Its softmax is not in the last layer that it creates."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = keras.layers.Softmax()
+        self.first = kq.layers.BinaryDense(2)
+
+    def call(self, inputs):
+        return self.last(self.first(inputs))
+
+
 SAME = model()
 ADAM = [{"rate": 0.1}, {"rate": 0.2}]
 CASES = [
     ({"methods": ["adam", "sdg"]}, "`methods` must be .*proxquant.*'sdg'"),
     ({"methods": []}, "`methods` must be .*Received: methods="),
-    ({"methods": "adam"}, "`methods` must be a list .*'adam'"),
-    ({"methods": ["gurobi"]}, '`methods` must have "native", too'),
+    ({"methods": "adam"}, "`methods` must be a non-empty list .*'adam'"),
+    ({"methods": ["gurobi"]}, '`methods` must also contain "native"'),
     ({"seeds": 0}, "`seeds` must be a positive .*Received: seeds=0"),
     ({"seeds": 1.5}, "`seeds` must be a positive .*Received: seeds=1.5"),
     ({"seeds": 2000}, "`seeds` must be at most 1000"),
@@ -51,25 +86,56 @@ CASES = [
     ({"processes": 0}, "`processes` must be "),
     ({"name": "a/b"}, "`name` must be .*'a/b'"),
     ({"reference": "sgd"}, "`reference` must be one of .*adam.*'sgd'"),
+    ({"reference": "native"}, "`reference` must be one of .*adam.*'native'"),
     ({"grids": [1]}, "`grids` must be a dict .*Received: list"),
     ({"grids": {"adam": ADAM}}, "same number .*'adam': 2"),
-    ({"grids": {"sgd": ADAM}}, "`grids` must have keys among adam, .*'sgd'"),
-    ({"grids": {"adam": [0.1] * 4}}, r'`grids\["adam"\]` must be a list of '),
-    ({"grids": {"adam": [{}] * 4}}, 'must have a "rate" .*Received: {}'),
-    ({"grids": {"adam": [{"rate": "a"}] * 4}}, "must have numbers for .*rate"),
-    ({"grids": {"adam": ADAM * 2}}, "must not have a configuration twice"),
+    ({"grids": {"sgd": ADAM}}, "`grids` must be among adam, .*'sgd'"),
+    ({"grids": {"adam": [0.1] * 4}}, r'`grids\["adam"\]` must be a non-empty '),
+    ({"grids": {"adam": [{}] * 4}}, 'must have a "rate".*Received: {}'),
+    ({"grids": {"adam": [{"rate": "a"}] * 4}}, "rate in .*must be numbers"),
+    ({"grids": {"adam": ADAM * 2}}, "must not contain duplicates"),
     ({"build_model": model()}, "`build_model` must be a function"),
     ({"build_model": lambda: 3}, "`build_model` must return .*int"),
     ({"build_model": lambda: SAME}, "a new model in every call.*twice"),
     ({"build_model": dense_model}, "`build_model` must .*Received: .*'dense"),
-    ({"build_model": frozen_model}, "that is not frozen"),
+    ({"build_model": frozen_model}, "at least one trainable layer"),
     ({"build_model": lambda: model(3), "loss": None}, None),
+    ({"build_model": SOFTMAX}, "are logits.*Received: softmax in the last"),
+    ({"build_model": SIGMOID}, "are logits.*Received: sigmoid in the last"),
+    ({"build_model": nested_model}, "are logits.*Received: sigmoid in the"),
+    ({"build_model": SubclassedModel}, "are logits.*Received: .*sum to 1"),
+    (
+        {"build_model": ending_in(lambda: keras.layers.Activation("softmax"))},
+        "are logits.*Received: softmax",
+    ),
+    (
+        {"build_model": ending_in(keras.layers.Softmax)},
+        "are logits.*Received: softmax",
+    ),
+    (
+        {"build_model": SOFTMAX, "loss": "sparse_categorical_crossentropy"},
+        None,
+    ),
+    ({"build_model": SIGMOID, "loss": "binary_crossentropy"}, None),
+    (
+        {
+            "build_model": ending_in(
+                lambda: keras.layers.Dense(4, activation="softmax"),
+                lambda: keras.layers.Dense(2),
+            )
+        },
+        None,
+    ),
+    (
+        {"build_model": ending_in(lambda: keras.layers.Activation(LOG))},
+        None,
+    ),
     ({"train": X}, "`train` must be .*ndarray of shape"),
-    ({"train": (X, Y, Y > 0)}, "must have the same form"),
+    ({"train": (X, Y, Y > 0)}, "must all have the same form"),
     ({"test": (X[:5], Y)}, r"`test` must have the same length.*\(5, 3\)"),
     ({"validation": (X[:0], Y[:0])}, "`validation` must not be empty"),
     ({"train": (X[:, :2], Y)}, "`validation` must have inputs .*of the same"),
-    ({"train": (X, X[:, 0])}, "`y` of `train` must be integer classes"),
+    ({"train": (X, X[:, 0])}, "`y` of `train` must contain integer classes"),
     ({"train": (X, np.eye(2)[Y])}, r"`y.argmax\(axis=1\)`.*Received: .*2\)"),
     (
         {"test": (np.where(np.arange(len(X))[:, None] == 2, np.nan, X), Y)},
@@ -80,14 +146,14 @@ CASES = [
         "`y` of `train` must be finite",
     ),
     ({"methods": ["adam", "Adam"]}, "`methods` must be .*Received: 'Adam' in"),
-    ({"train": (X, Y - 1)}, "`y` of `train` must be classes from 0 on"),
+    ({"train": (X, Y - 1)}, "`y` of `train` must .*start from 0.*class -1"),
     ({"train": (X, 3 * Y)}, "one logit for each class.*4 classes"),
-    ({"train": (X, Y.astype(str))}, "`y` of `train` must be numbers"),
-    ({"train": (X.astype(str), Y)}, "`x` of `train` must be numbers"),
+    ({"train": (X, Y.astype(str))}, "`y` of `train` must be numeric"),
+    ({"train": (X.astype(str), Y)}, "`x` of `train` must be numeric"),
     ({"loss": "no loss"}, "`loss` must be .*Received: loss='no loss'"),
     (
         {name: (X[:, :2], Y) for name in ("train", "validation", "test")},
-        "`build_model` must return a model that can be called with the `x`",
+        "`build_model` must return a model that accepts the `x` of `train`",
     ),
 ]
 
@@ -95,11 +161,13 @@ CASES = [
 @pytest.mark.parametrize(
     "change, message", CASES, ids=[str(k) for k in range(len(CASES))]
 )
-def test_refused(change, message, monkeypatch):
+def test_invalid_arguments(change, message, monkeypatch):
+    """Cases without a message are valid."""
+
     def stop(*_):
         raise StopIteration
 
-    # Whatever passes goes no further.
+    # Valid arguments must not start a training.
     function = kq.compare
     monkeypatch.setitem(function.__globals__, "open_pool", stop)
     arguments = {
@@ -124,8 +192,8 @@ def test_graph_arguments():
     rows = np.arange(5)
     good = ((X, tf.sparse.from_dense(np.eye(20))), Y, rows)
     for bad, message in (
-        ((X, Y, rows), r"`x` of `train` must be \(features, adjacency\)"),
-        ((good[0], Y, [30]), "`rows` of `train` must be a mask"),
+        ((X, Y, rows), r"`x` of `train` must be `\(features, adjacency\)`"),
+        ((good[0], Y, [30]), "`rows` of `train` must be a boolean mask"),
         ((good[0], Y, Y > 5), "`train` must not be empty"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -133,7 +201,7 @@ def test_graph_arguments():
 
 
 @pytest.mark.once
-def test_packages_of_the_extra_are_imported_when_needed():
+def test_optional_packages_are_imported_lazily():
     heavy = {"scipy", "matplotlib", "loky", "filelock", "cloudpickle"}
     folder = pathlib.Path(kq.__file__).parent / "compare"
     for path in folder.rglob("*.py"):
@@ -148,7 +216,7 @@ def test_packages_of_the_extra_are_imported_when_needed():
 
 
 @pytest.mark.once
-def test_missing_packages_are_told_before_the_runs(monkeypatch, tmp_path):
+def test_missing_packages_raise_before_training(monkeypatch, tmp_path):
     find = importlib.util.find_spec
     for missing, arguments in (
         ("scipy", {}),

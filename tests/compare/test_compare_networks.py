@@ -1,4 +1,4 @@
-"""`kq.compare`: networks and data of all kinds, from the same start."""
+"""`kq.compare`: initial weights, and all kinds of networks and data."""
 
 import math
 import random
@@ -22,7 +22,7 @@ from keras_qpsbgd.compare.own_data import network
 RNG = np.random.default_rng(1)
 
 
-# --- The same start for all methods ---
+# --- The same initial weights for all methods ---
 
 
 def conv_model():
@@ -37,8 +37,8 @@ def conv_model():
     )
 
 
-def test_convolution_kernels_start_from_the_seed():
-    """And equal for all methods, random states of dropout included."""
+def test_initial_weights_depend_only_on_the_seed():
+    """They are equal for all methods, including random states of dropout."""
     x = RNG.normal(size=(40, 3, 3, 1))
     parts = [(x, Y[:40])] * 3
     data = own_data.read(*parts, has_loss=False)
@@ -84,7 +84,7 @@ def test_convolution_kernels_start_from_the_seed():
             np.testing.assert_array_equal(ours, drawn)
 
 
-def test_notebook_is_not_disturbed():
+def test_random_states_are_restored():
     random.seed(3)
     np.random.seed(3)
     expected = random.random(), np.random.random()
@@ -95,10 +95,10 @@ def test_notebook_is_not_disturbed():
     assert (random.random(), np.random.random()) == expected
 
 
-# --- Modes of the network ---
+# --- Kinds of weights ---
 
 
-def test_real_and_latent_weights():
+def test_binary_latent_and_real_weights():
     data = own_data.read(*splits(), has_loss=False)
     source = network.Source(data, small_model, [0])
     x = X[:5].astype("float32")
@@ -146,7 +146,7 @@ def test_regression():
     y = X[:, 0] + 2.0 * X[:, 1]
 
     class Model(keras.Model):
-        """Subclassed, and built only when it is called."""
+        """A subclassed model that is built when it is first called."""
 
         def __init__(self):
             super().__init__()
@@ -176,7 +176,7 @@ def test_regression():
 
 
 def test_loss_is_the_mean_over_rows():
-    """And not over all pairs of rows, for targets without a second axis."""
+    """It is not the mean over all pairs of rows if targets have one axis."""
     y = X[:, 0]
 
     def linear():
@@ -233,7 +233,7 @@ def test_graph():
         **QUICK,
     )
     (run,) = found.runs
-    # Two passes over the training nodes, in one batch each.
+    # Two epochs of one batch each.
     assert run["curves"]["epoch"] == [0, 1, 2]
     assert run["result"]["test_accuracy"] * 10 == pytest.approx(
         round(run["result"]["test_accuracy"] * 10)

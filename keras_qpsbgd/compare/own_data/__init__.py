@@ -1,1 +1,1 @@
-"""Your own data under the protocol of the experiments: `kq.compare`."""
+"""`kq.compare`: the protocol of the experiments, applied to your own data."""

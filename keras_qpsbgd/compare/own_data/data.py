@@ -1,4 +1,4 @@
-"""The splits that a user hands over, checked and made uniform."""
+"""Checks the data that a user passes and converts it to one format."""
 
 import dataclasses
 import hashlib
@@ -14,7 +14,7 @@ FORMS = "`(x, y)`, or `(x, y, rows)` for the nodes of a graph"
 
 @dataclasses.dataclass(frozen=True)
 class Sparse:
-    """A sparse matrix that can be sent to another process."""
+    """A sparse matrix that can be pickled."""
 
     indices: np.ndarray
     values: np.ndarray
@@ -30,18 +30,18 @@ class Sparse:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """The three splits.
+    """The training, validation and test splits.
 
     Attributes:
         splits: dict of `Split`, whose inputs are arrays or `Sparse`.
-        is_graph: whether rows are nodes.
+        is_graph: whether the rows are nodes of a graph.
     """
 
     splits: dict
     is_graph: bool
 
     def fingerprint(self):
-        """The same for the same data, in every process."""
+        """Returns a hash that is the same for equal data in every process."""
         found = hashlib.sha256()
         for name in NAMES:
             split = self.splits[name]
@@ -53,7 +53,10 @@ class Data:
         return found.hexdigest()
 
     def tensors(self):
-        """The splits with tensors as inputs; equal arrays are one tensor."""
+        """Returns the splits with tensors as inputs.
+
+        Splits that share an array share the tensor.
+        """
         made = {}
 
         def tensor(part):
@@ -72,7 +75,7 @@ class Data:
         }
 
     def head(self, rows):
-        """With the first rows alone; a graph stays whole."""
+        """Returns a copy with only the first rows. A graph is not cut."""
         if self.is_graph:
             return self
         return dataclasses.replace(
@@ -88,7 +91,7 @@ class Data:
         )
 
     def with_columns(self):
-        """With targets of shape (rows, 1) instead of (rows,)."""
+        """Returns a copy with targets of shape `(rows, 1)`, not `(rows,)`."""
         if self.splits["train"].y.ndim != 1:
             return self
         return dataclasses.replace(
@@ -101,30 +104,31 @@ class Data:
 
 
 def read(train, validation, test, has_loss):
-    """The three splits as a user gives them.
+    """Reads the three splits that a user passes.
 
     Args:
         train, validation, test: `(x, y)` or `(x, y, rows)`.
-        has_loss: whether there is a `loss`. Without it `y` are classes.
+        has_loss: whether the user passes a `loss`. If not, `y` contains
+            classes.
 
     Returns:
         A `Data`.
 
     Raises:
-        ValueError: something does not fit.
+        ValueError: If the data is invalid.
     """
     given = {"train": train, "validation": validation, "test": test}
     lengths = set()
     for name, value in given.items():
         if not isinstance(value, (tuple, list)) or len(value) not in (2, 3):
             raise ValueError(
-                f"`{name}` must be {FORMS}. Received: {_told(value)}"
+                f"`{name}` must be {FORMS}. Received: {_describe(value)}"
             )
         lengths.add(len(value))
     if len(lengths) > 1:
         raise ValueError(
-            "`train`, `validation` and `test` must have the same form, "
-            f"{FORMS}. Received: {', '.join(map(_told, given.values()))}"
+            "`train`, `validation` and `test` must all have the same form, "
+            f"{FORMS}. Received: {', '.join(map(_describe, given.values()))}"
         )
     known = {}
     splits = {
@@ -141,8 +145,8 @@ def _split(name, value, has_loss, known):
     parts = x if isinstance(x, (tuple, list)) else (x,)
     if rows and len(parts) != 2:
         raise ValueError(
-            f"The `x` of `{name}` must be (features, adjacency) where `rows` "
-            f"are given. Received: {len(parts)} inputs"
+            f"The `x` of `{name}` must be `(features, adjacency)` if `rows` is "
+            f"given. Received: {len(parts)} inputs"
         )
     inputs = tuple(_input(name, part, known) for part in parts)
     y = _targets(name, y, has_loss)
@@ -155,14 +159,14 @@ def _split(name, value, has_loss, known):
     rows = _rows(name, rows[0], len(y)) if rows else np.arange(len(y))
     if not len(rows):
         raise ValueError(
-            f"`{name}` must not be empty. Received: {len(y)} rows, none of "
-            "which belongs to it"
+            f"`{name}` must not be empty. Received: {len(y)} rows, of which "
+            "none is selected"
         )
     return Split(inputs, rows, y)
 
 
 def _input(name, part, known):
-    """An array or a `Sparse`; the same one for the same object."""
+    """Returns an array or a `Sparse`, always the same one for an object."""
     if id(part) in known:
         return known[id(part)][1]
     if isinstance(part, tf.SparseTensor):
@@ -177,30 +181,34 @@ def _input(name, part, known):
         found = Sparse(indices, _number(name, matrix.data), matrix.shape)
     else:
         found = _number(name, part)
-    known[id(part)] = part, found  # which keeps the object, and so its id
+    # Keep a reference to the object, so that its id is not reused.
+    known[id(part)] = part, found
     return found
 
 
 def _number(name, value):
-    """An array of float32, or of int32 for an embedding."""
+    """Returns a float32 array, or an int32 array for integer inputs."""
     array = _array(f"`x` of `{name}`", value)
     if array.dtype.kind not in "fiub":
         raise ValueError(
-            f"`x` of `{name}` must be numbers. Received: dtype {array.dtype}"
+            f"`x` of `{name}` must be numeric. Received: dtype {array.dtype}"
         )
     _check_finite(f"`x` of `{name}`", array)
     return array.astype("int32" if array.dtype.kind in "iu" else "float32")
 
 
 def _check_finite(what, array):
-    """Methods differ in what they do then, which would decide the result."""
+    """Raises a `ValueError` if there are NaNs or infinities.
+
+    Methods treat them differently, which would distort the comparison.
+    """
     if array.dtype.kind != "f" or not array.size or not array.ndim:
         return
     finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
     if not finite.all():
         raise ValueError(
             f"{what} must be finite. Received: NaN or infinity in "
-            f"{(~finite).sum()} of {len(array)} rows, the first of them row "
+            f"{(~finite).sum()} of {len(array)} rows, first in row "
             f"{finite.argmin()}"
         )
 
@@ -210,7 +218,7 @@ def _array(what, value):
         return np.asarray(value)
     except Exception as error:
         raise ValueError(
-            f"{what} must be an array. Received: {_told(value)}"
+            f"{what} must be an array. Received: {_describe(value)}"
         ) from error
 
 
@@ -218,8 +226,8 @@ def _targets(name, y, has_loss):
     y = _array(f"`y` of `{name}`", y)
     if y.dtype.kind not in "fiub":
         raise ValueError(
-            f"`y` of `{name}` must be numbers; give text classes numbers from "
-            "0 on (`numpy.unique(y, return_inverse=True)`). "
+            f"`y` of `{name}` must be numeric. Convert text labels to integers "
+            "with `numpy.unique(y, return_inverse=True)[1]`. "
             f"Received: dtype {y.dtype}"
         )
     _check_finite(f"`y` of `{name}`", y)
@@ -229,15 +237,15 @@ def _targets(name, y, has_loss):
         y = y[:, 0]
     if y.dtype.kind == "f" or y.ndim != 1:
         raise ValueError(
-            f"`y` of `{name}` must be integer classes of shape (rows,); use "
-            "`y.argmax(axis=1)` for one-hot classes, and `loss`, such as "
-            "`loss='mse'`, for regression. "
+            f"`y` of `{name}` must contain integer classes and have the shape "
+            "`(rows,)`. Use `y.argmax(axis=1)` for one-hot classes, and pass "
+            "a `loss`, such as `loss='mse'`, for regression. "
             f"Received: y of shape {y.shape}, dtype {y.dtype}"
         )
     if len(y) and y.min() < 0:
         raise ValueError(
-            f"`y` of `{name}` must be classes from 0 on. "
-            f"Received: a class of {y.min()}"
+            f"`y` of `{name}` must contain classes that start from 0. "
+            f"Received: class {y.min()}"
         )
     return y.astype("int32")
 
@@ -249,14 +257,16 @@ def _rows(name, rows, length):
     whole = rows.dtype.kind in "iu" and rows.ndim == 1
     if not whole or not ((rows >= 0) & (rows < length)).all():
         raise ValueError(
-            f"`rows` of `{name}` must be a mask of all {length} nodes, or "
-            f"numbers of nodes. Received: {_told(rows)}"
+            f"`rows` of `{name}` must be a boolean mask over all {length} "
+            "nodes, or an array of node indices below that. "
+            f"Received: {_describe(rows)}"
         )
     return rows.astype("int64")
 
 
 def _check_alike(splits, num_inputs):
-    # Of a graph only the features: splits may be graphs of different sizes.
+    # For graphs, check only the features: the splits may be graphs of
+    # different sizes.
     shapes = {
         name: [tuple(part.shape[1:]) for part in split.inputs[:num_inputs]]
         + [split.y.shape[1:]]
@@ -266,12 +276,14 @@ def _check_alike(splits, num_inputs):
     for name, others in shapes.items():
         if others != first:
             raise ValueError(
-                f"`{name}` must have inputs and targets of the same shape as "
-                f"`train`. Received: {others} instead of {first}"
+                f"`{name}` must have inputs and targets of the same shapes as "
+                f"`train`, except for the rows. Received: {others} instead of "
+                f"{first}"
             )
 
 
-def _told(value):
+def _describe(value):
+    """Describes a value in an error message."""
     if isinstance(value, (tuple, list)):
         return f"a {type(value).__name__} of {len(value)}"
     shape = getattr(value, "shape", None)

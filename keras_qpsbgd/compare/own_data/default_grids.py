@@ -1,10 +1,10 @@
-r"""Configurations for a network that nobody has tuned yet: four a method.
+r"""Default configurations for a new network: four for each method.
 
-A step of QP-SBGD moves every latent weight by the learning rate, so rates are
-multiples of how large these are: \(a = \sqrt{6 / (n + m)}\), Glorot's bound for
-a layer of n inputs and m outputs (geometric mean over the binary layers). Short
-runs need larger steps, and deep networks smaller ones: with T steps and L
-binary layers,
+A step of QP-SBGD moves every latent weight by the learning rate, so the default
+rates are proportional to the size of these weights, \(a = \sqrt{6 / (n + m)}\).
+This is Glorot's bound for a layer with n inputs and m outputs (the geometric
+mean over the binary layers). Short runs need larger steps, and deep networks
+need smaller ones. With T steps and L binary layers, let
 
 $$ f = (300 / T)^{1/3}, \qquad d = \min(1, 2 / L). $$
 
@@ -18,9 +18,10 @@ $$ f = (300 / T)^{1/3}, \qquad d = \min(1, 2 / L). $$
 | proxquant | rate | f times 1 to 60 | 1 to 24 |
 | bop | threshold | (a f)^2 times 0.0003 to 0.04 | 0.0003 to 0.0055 |
 
-The experiments are those of `research`, networks from 3-1 to 784-256-10 and 30
-to 4,690 steps, without Cora and PubMed: where an encoder of real weights learns
-beside the binary ones, BinaryConnect took rates below these.
+The last column comes from the experiments in `research`: networks from 3-1 to
+784-256-10 with 30 to 4,690 steps. It leaves out Cora and PubMed. There a
+real-valued encoder is trained together with the binary layers, and the best
+rates of BinaryConnect were below the default ones.
 """
 
 from keras_qpsbgd.compare.grids import grids
@@ -29,10 +30,10 @@ BINARY = (0.02, 0.06, 0.18, 0.54)
 REAL = (0.0067, 0.02, 0.06, 0.18)
 SGD = (0.3, 1.0, 3.0, 10.0)
 PROXQUANT = (1.0, 4.0, 15.0, 60.0)
-# Of the strengths that were compared, this one was chosen most often.
+# This strength was chosen most often in the experiments.
 PROXQUANT_REACH = 3.0
 BOP_THRESHOLDS = (3e-4, 1.5e-3, 8e-3, 4e-2)
-# Bop averages gradients over about a third of a run.
+# Bop averages the gradients over about a third of a run.
 BOP_STEPS = 3.0
 MAX_BOP_RATE = 0.1
 REAL_RATES = (0.001, 0.003, 0.01, 0.03)
@@ -41,17 +42,18 @@ USUAL_LAYERS = 2
 
 
 def default_grids(scale, layers, steps, has_other_variables):
-    """Grids by key of a method.
+    """Returns the default grids of all methods.
 
     Args:
-        scale: how large latent weights are, see `network.latent_scale`.
+        scale: size of the latent weights, see `network.latent_scale`.
         layers: number of binary layers.
-        steps: of a run.
-        has_other_variables: whether there is something to train beside the
-            kernels. If not, frozen kernels leave nothing to choose.
+        steps: number of steps of a run.
+        has_other_variables: whether there are trainable variables other than
+            the binary kernels. If not, there is nothing to tune for frozen
+            kernels.
 
     Returns:
-        Dict of lists of configurations.
+        A dict that maps keys of methods to lists of configurations.
     """
     short = (USUAL_STEPS / steps) ** (1 / 3)
     rate = scale * short * min(1.0, USUAL_LAYERS / layers)

@@ -1,88 +1,139 @@
-"""Warns where a better configuration may lie beyond those that were tried."""
+"""Warns if the best configuration is at the edge of a grid."""
 
+import pprint
 import warnings
 
 from keras_qpsbgd.compare.report import statistics
 
-# The setting that a grid is about: that of Bop is its threshold.
+# A grid varies one of these. For Bop it is the threshold.
 SETTINGS = ("rate", "threshold", "real_rate")
+ADDED = 2  # configurations of a wider grid
+# Two rounded values that differ by this factor are never equal.
+MIN_FACTOR = 2.0
 
 
-def warn_of_edges(runs, grids, measure):
-    """Warns of every method whose best setting is at the edge of its grid.
+def warn_about_edges(runs, grids, measure):
+    """Warns if the best setting of a method is at the edge of its grid.
+
+    The warning proposes wider grids for all methods, because all grids must
+    have the same size. They contain the old configurations, so runs that are
+    already in a folder are reused.
 
     Args:
-        runs: dict, method -> its records.
-        grids: dict, method -> list of configurations.
-        measure: the `Measure` that chose among them.
+        runs: dict that maps the key of a method to its records.
+        grids: dict that maps the key of a method to its configurations.
+        measure: the `Measure` by which the best configuration was chosen.
     """
-    for key, grid in grids.items():
-        tuning = [run for run in runs[key] if run["stage"] == "tuning"]
-        if not tuning:
-            continue
-        groups = statistics.by_configuration(tuning)
-        scores = [statistics.score(group, measure) for _, group in groups]
-        best = [
-            configuration
-            for (configuration, _), score in zip(groups, scores)
-            if score == max(scores)
-        ]
-        found = _edge(best, grid)
-        if found is not None:
-            name, value, end, further = found
-            warnings.warn(
-                f'The best `{name}` of "{key}", {value:g}, is the {end} of its '
-                "grid, so a better one may lie beyond it. Try "
-                f'`grids={{"{key}": {further}}}`, with another folder as '
-                "`out`, if you use one.",
-                stacklevel=3,
-            )
+    tuned = {
+        key: _best(runs[key], measure)
+        for key in grids
+        if any(run["stage"] == "tuning" for run in runs[key])
+    }
+    edges = {key: _edge(best, grids[key]) for key, best in tuned.items()}
+    if not any(edges.values()):
+        return
+    found = [
+        f'- "{key}": `{edge[0]}` {tuned[key][0][edge[0]]:g} is the {edge[1]} '
+        "of its grid"
+        for key, edge in edges.items()
+        if edge
+    ]
+    wider = {
+        key: widen(best[0], grids[key], *(edges[key] or (None, None)))
+        for key, best in tuned.items()
+    }
+    warnings.warn(
+        "The best configuration is at the edge of the grid, so a better one "
+        "may lie beyond it:\n"
+        + "\n".join(found)
+        + "\nCall `compare` again with wider grids. Runs in `out` are reused.\n"
+        f"grids = {pprint.pformat(wider, compact=True, sort_dicts=False)}",
+        stacklevel=3,
+    )
+
+
+def _best(runs, measure):
+    """Returns all configurations with the best score on tuning runs."""
+    tuning = [run for run in runs if run["stage"] == "tuning"]
+    groups = statistics.by_configuration(tuning)
+    scores = [statistics.score(group, measure) for _, group in groups]
+    return [
+        configuration
+        for (configuration, _), score in zip(groups, scores)
+        if score == max(scores)
+    ]
 
 
 def _edge(best, grid):
-    """Setting, value, end and a further grid; `None` if there is no edge.
+    """Returns the setting and the end of the grid where the best one is.
 
     Args:
-        best: the configurations with the best score. An equally good one
-            between the ends says that there is nothing beyond.
+        best: the configurations with the best score. If one of them is not at
+            the edge, there is no reason to look beyond it.
         grid: all configurations.
+
+    Returns:
+        A pair such as `("rate", "highest")`, or `None`.
     """
     for name in SETTINGS:
-        if any(name not in one for one in best):
+        # Multiples of zero and below lead nowhere.
+        if any(one.get(name, 0.0) <= 0.0 for one in best):
             continue
         ends = {statistics.edge(one, grid, name) for one in best}
         if len(ends) == 1 and None not in ends:
-            (end,) = ends
-            further = beyond(best[0], grid, name, end)
-            return name, best[0][name], end, further
+            return name, ends.pop()
     return None
 
 
-def beyond(configuration, grid, name, end):
-    """A grid of the same size, half of which lies beyond the edge.
+def widen(best, grid, name=None, end=None):
+    """Adds two configurations to a grid.
 
     Args:
-        configuration: the chosen one, at the edge.
-        grid: the grid.
-        name: of the setting.
-        end: `"lowest"` or `"highest"`.
+        best: the best configuration. The new ones differ from it in one
+            setting.
+        grid: list of configurations.
+        name: the setting to vary. `None` takes the one that the grid varies.
+        end: `"lowest"` or `"highest"` adds both values at that end. `None` adds
+            one at each end.
     """
-    values = sorted({one[name] for one in grid if name in one})
-    if end == "lowest":
-        values.reverse()
-    step = values[-1] / values[-2]
-    kept = values[-(len(grid) // 2) :]
-    added = len(grid) - len(kept)
-    kept += [values[-1] * step ** (k + 1) for k in range(added)]
-    found = []
-    for value in sorted(kept):
-        one = {**configuration, name: _rounded(value)}
-        if name == "rate" and "regularization" in one:
-            # As strong as before in all steps, see `grids`.
-            pull = configuration["regularization"] * configuration["rate"]
-            one["regularization"] = _rounded(pull / value)
-        found.append(one)
+    name = name or _varied(grid)
+    values = sorted({one[name] for one in grid if one.get(name, 0.0) > 0.0})
+    if not values:
+        return grid
+    counts = {"lowest": (ADDED, 0), "highest": (0, ADDED), None: (1, 1)}[end]
+    low, high = _factor(values[:2]), _factor(values[-2:])
+    below = [values[0] / low**k for k in range(counts[0], 0, -1)]
+    above = [values[-1] * high**k for k in range(1, counts[1] + 1)]
+    found = [
+        *(_with(best, name, value) for value in below),
+        *grid,
+        *(_with(best, name, value) for value in above),
+    ]
+    return [{key: _plain(one[key]) for key in one} for one in found]
+
+
+def _varied(grid):
+    """Returns the first setting that has several values in a grid."""
+    counts = {name: len({one.get(name) for one in grid}) for name in SETTINGS}
+    return max(SETTINGS, key=lambda name: counts[name] > 1)
+
+
+def _factor(values):
+    return max(values[-1] / values[0], MIN_FACTOR)
+
+
+def _with(configuration, name, value):
+    found = {**configuration, name: _rounded(value)}
+    if name == "rate" and "regularization" in found:
+        # Keeps the total pull of ProxQuant over all steps, see `grids`.
+        pull = configuration["regularization"] * configuration["rate"]
+        found["regularization"] = _rounded(pull / value)
     return found
+
+
+def _plain(value):
+    """Converts a NumPy scalar to a Python number, which prints shorter."""
+    return value.item() if hasattr(value, "item") else value
 
 
 def _rounded(value):

@@ -15,13 +15,15 @@ from tensorflow import keras
 from keras_qpsbgd import disk
 from keras_qpsbgd.compare.engine import run
 from keras_qpsbgd.compare.engine.pool import open_pool
+from keras_qpsbgd.compare.methods import KEYS
 from keras_qpsbgd.compare.methods import METHODS
 from keras_qpsbgd.compare.own_data import arguments
 from keras_qpsbgd.compare.own_data import data as own_data
+from keras_qpsbgd.compare.own_data import kept
 from keras_qpsbgd.compare.own_data import network
 from keras_qpsbgd.compare.own_data import settings
 from keras_qpsbgd.compare.own_data.default_grids import default_grids
-from keras_qpsbgd.compare.own_data.edges import warn_of_edges
+from keras_qpsbgd.compare.own_data.edges import warn_about_edges
 from keras_qpsbgd.compare.own_data.result import Comparison
 from keras_qpsbgd.compare.plan import FIRST_TUNING_SEED
 from keras_qpsbgd.compare.plan import Item
@@ -51,87 +53,104 @@ def compare(
     batch_size: int = 64,
     tuning_seeds: int = 3,
     processes: int | None = 1,
-    reference: str = "native",
+    reference: str | None = None,
     name: str = "comparison",
     verbose: int = 1,
 ) -> Comparison:
-    """Trains the same binary network by several methods, and compares them.
+    """Compares methods to train a binary network on your own data.
 
     Every method gets the same number of configurations (learning rates). Each
-    is trained with `tuning_seeds` seeds, and the one with the best mean on
-    `validation` is chosen: the highest accuracy, or the lowest loss if `loss`
-    is given. The chosen one is trained anew with `seeds` other seeds and
-    evaluated on `test`, which is not looked at before. For a seed all methods
-    start from the same first weights and see the same batches, so differences
-    between methods are paired; the table has the p-value of a paired t-test.
+    configuration is trained with `tuning_seeds` seeds, and the one with the
+    best mean on `validation` is chosen: the highest accuracy, or the lowest
+    loss if you pass a `loss`. It is then trained again with `seeds` new seeds
+    and evaluated on `test`, which is not used before. With a given seed, all
+    methods start from the same initial weights and see the same batches.
+    Differences between methods are therefore paired, and the table shows the
+    p-value of a paired t-test.
 
-    Kernels of binary layers are trained by the method, everything else (real
-    layers, biases, batch normalization) by Adam beside all methods. Learning
-    rates decay to zero along a cosine. Results are those after the last epoch.
+    The method trains only the kernels of binary layers. Adam trains all other
+    variables (real-valued layers, biases, batch normalization) in every method.
+    Learning rates decay to zero along a cosine. The results are those after the
+    last epoch.
+
+    Random layers such as `Dropout` also depend only on the seed. The function
+    sets TensorFlow's global seed, but restores the states of Python's and
+    NumPy's random generators.
 
     Args:
-        build_model: function without arguments that returns a Keras model with
-            layers of `keras_qpsbgd.layers`: functional, `Sequential` or
-            subclassed, with any other layers in it. It need not be compiled;
-            settings of `compile` are ignored. It is called once for each seed,
-            so initializers must not have a fixed `seed`.
-        train: tuple `(x, y)` of arrays, or a tuple of several arrays as `x` for
-            a model with several inputs. For the nodes of a graph `(x, y,
-            rows)`: `x` is (features, adjacency) of the whole graph, as the
-            model takes them (SciPy or `tf.SparseTensor`; see
-            `BinaryGraphConv.preprocess`), `y` has the classes of all nodes, and
-            `rows` is a boolean mask or the numbers of the nodes.
-        validation: the same, to choose configurations.
-        test: the same, for the results.
-        methods: list of methods. QP-SBGD with the solver `"native"` (default),
-            `"ridge"`, `"sign"`, `"gurobi"` or `"dwave"` (a mock of the chip);
+        build_model: Function without arguments that returns a new Keras model
+            with at least one layer of `keras_qpsbgd.layers`. The model can be
+            functional, `Sequential` or subclassed, and can contain any other
+            layers. It need not be compiled; settings of `compile` are ignored.
+            The function is called for every seed, so initializers must not
+            have a fixed `seed`. Unless you pass a `loss`, the outputs must be
+            logits: a softmax or sigmoid activation in the last layer raises an
+            error.
+        train: Tuple `(x, y)` of arrays. For a model with several inputs, `x` is
+            a tuple of arrays. For the nodes of a graph, pass `(x, y, rows)`:
+            `x` is the tuple `(features, adjacency)` of the whole graph in the
+            form that the model expects (SciPy or `tf.SparseTensor`; see
+            `BinaryGraphConv.preprocess`), `y` contains the classes of all
+            nodes, and `rows` is a boolean mask or the indices of the nodes.
+        validation: Tuple of the same form. It is used to choose the
+            configurations.
+        test: Tuple of the same form. It is used for the results.
+        methods: List of strings. QP-SBGD with the backend `"native"`,
+            `"ridge"`, `"sign"`, `"gurobi"` or `"dwave"` (a mock QPU);
             BinaryConnect, that is, straight-through gradients, with `"sgd"`,
-            `"signsgd"` or `"adam"`; `"proxquant"`; `"bop"`; `"frozen"` (kernels
-            stay at random); `"real"` (the same network with real kernels).
-            Defaults to native, ridge, signsgd, adam, frozen and real. `gurobi`
-            and `dwave` can take hours; they are not tuned, but take the
-            configuration of native.
-        grids: dict, method -> list of configurations, instead of the default
-            ones. A configuration is a dict with a `"rate"` for the kernels and
-            optionally a `"real_rate"` for everything else (default 0.01);
-            further entries are arguments of the optimizer, such as
-            `"threshold"` of Bop. All methods must have the same number. `None`
-            (default) takes four, whose rates come from the widths of the
-            binary layers. A warning says if the best one is at the edge.
-        seeds: int, number of runs that are reported. Defaults to 10.
-        out: folder. All runs are kept there. A second call resumes an
-            interrupted one, or adds seeds and methods. The table is
-            written to `table.md`, the figure to `<name>.png`. `None` (default)
-            keeps nothing.
-        loss: a Keras loss, its name, or a function of (y_true, y_pred); its
-            mean over rows is minimized, and everything is judged by it. `None`
-            (default) is for integer classes: the cross-entropy from logits
-            (binary if the model has one output), judged by accuracy.
-        epochs: int. Defaults to 20.
-        batch_size: int. Defaults to 64. An epoch leaves out the
-            incomplete last batch, other rows each time.
-        tuning_seeds: int, number of runs of each configuration that choose
-            among them. Defaults to 3.
-        processes: int, number of processes that train at once, each with one
-            thread and without a GPU, each another method. 1 (default) trains in
-            this process; `None` is one process for each core.
-        reference: the method that all others are compared with. Defaults to
-            `"native"`, or the first of `methods` if that is not among them.
-        name: title, and part of file names. Defaults to `"comparison"`.
-        verbose: 1 (default) shows a progress bar, 0 shows nothing.
+            `"signsgd"` or `"adam"`; `"proxquant"`; `"bop"`; `"frozen"` (the
+            kernels stay random); `"real"` (the same network with real-valued
+            kernels). `"gurobi"` and `"dwave"` can take hours. They are not
+            tuned but use the configuration of `"native"`. Defaults to
+            `("native", "ridge", "signsgd", "adam", "frozen", "real")`.
+        grids: Dict (optional) that maps methods to lists of configurations. A
+            configuration is a dict with a `"rate"` for the kernels and
+            optionally a `"real_rate"` for all other variables (0.01 if it is
+            missing). Further entries are arguments of the optimizer, such as
+            the `"threshold"` of Bop. All methods must have the same number of
+            configurations. Defaults to `None`, which creates four for each
+            method. Their rates depend on the widths of the binary layers. If
+            the best configuration is at the edge of its grid, a warning
+            proposes wider grids.
+        seeds: Integer. Number of runs with the chosen configuration. Defaults
+            to `10`.
+        out: Path of a folder (optional) in which all runs are saved. If the
+            call is interrupted, repeat it to resume. Call again with the same
+            `out` to add seeds, methods or configurations. The table and the
+            figure of all methods in the folder are written to `table.md` and
+            `<name>.png`. Defaults to `None`, which saves nothing.
+        loss: Keras loss, its name, or a function of `(y_true, y_pred)`
+            (optional). Its mean over the rows is minimized, and configurations
+            and methods are compared by it. Defaults to `None`, which requires
+            integer classes: the loss is the cross-entropy from logits (binary
+            if the model has a single output), and configurations and methods
+            are compared by accuracy.
+        epochs: Integer. Number of epochs of each run. Defaults to `20`.
+        batch_size: Integer. An incomplete last batch is dropped; the rows are
+            shuffled in every epoch. Defaults to `64`.
+        tuning_seeds: Integer. Number of runs of each configuration when the
+            best one is chosen. Defaults to `3`.
+        processes: Integer (optional). Number of processes that train different
+            methods at the same time, each with one thread and without a GPU.
+            `None` uses one process per core. Defaults to `1`, which trains in
+            this process.
+        reference: String (optional). The method that all others are compared
+            with. It must be one of `methods`. Defaults to `"native"`, or to the
+            first of `methods` if `"native"` is not among them.
+        name: String. Title, and part of file names. Defaults to
+            `"comparison"`.
+        verbose: Integer. `1` shows a progress bar, `0` shows nothing. Defaults
+            to `1`.
 
     Returns:
-        A `Comparison`: `print` it, or see its `results`, `p_values`, `chosen`,
-        `runs` and `plot`.
+        A `Comparison`. Print it to see the table, or use its attributes
+        `results`, `p_values`, `chosen` and `runs` and its method `plot`.
 
     Raises:
-        ValueError: an argument does not fit, or `out` contains runs of another
-            comparison.
-        ImportError: a package is missing.
-        BackendUnavailable: a solver cannot be used.
-
-    Random layers such as `Dropout` depend on the seed alone, too. Python's and
-    NumPy's random numbers are not disturbed; the seed of TensorFlow is set.
+        ValueError: If an argument is invalid, or if `out` contains runs with
+            different settings.
+        ImportError: If a required package is missing.
+        BackendUnavailable: If a solver cannot be used.
 
     Example:
 
@@ -148,9 +167,9 @@ def compare(
 
     comparison = kq.compare(
         build_model,
-        (x_train, y_train),
-        (x_validation, y_validation),
-        (x_test, y_test),
+        train=(x_train, y_train),
+        validation=(x_validation, y_validation),
+        test=(x_test, y_test),
         methods=["native", "adam", "real"],
         out="digits",
     )
@@ -165,7 +184,7 @@ def compare(
         arguments.check_numbers(processes=processes)
     arguments.check_name(name)
     methods = arguments.methods_of(methods)
-    reference = arguments.reference_of(reference, methods)
+    chosen_reference = arguments.reference_of(reference, methods)
     arguments.check_packages(processes, out)
     if not callable(build_model) or isinstance(build_model, keras.Model):
         raise ValueError(
@@ -176,7 +195,7 @@ def compare(
     loss_function = arguments.loss_of(loss)
     tuning = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + tuning_seeds)
     fresh = range(seeds)
-    model, outputs = network.look_at(
+    model, outputs = network.build_and_check(
         data, build_model, _num_classes(data) if loss is None else None
     )
     if loss is not None and outputs.shape[1:] == (1,):
@@ -214,13 +233,11 @@ def compare(
             run.make_missing(items, pool, verbose)
         found = {item.method.key: item.records() for item in items}
         comparison = Comparison(
-            name, sum(found.values(), []), reference, loss is None
+            name, sum(found.values(), []), chosen_reference, loss is None
         )
         if out is not None:
-            text = f"# {name}\n\n{comparison.markdown()}\n"
-            disk.write(folder / "table.md", text)
-            comparison.plot(folder / f"{name}.png")
-    warn_of_edges(found, grids, task.chosen_by)
+            _write_report(folder, comparison, task, reference)
+    warn_about_edges(found, grids, task.chosen_by)
     return comparison
 
 
@@ -228,9 +245,28 @@ def _num_classes(data):
     return 1 + max(int(np.max(split.y)) for split in data.splits.values())
 
 
+def _write_report(folder, comparison, task, reference):
+    """Writes the table and the figure of all methods in a folder.
+
+    Args:
+        folder: folder of the runs.
+        comparison: the `Comparison` of this call.
+        task: the `Task`.
+        reference: the reference that the user passed, or `None`.
+    """
+    runs = kept.reported_runs(folder, comparison.chosen, task.chosen_by)
+    if reference is None:
+        # Earlier calls may have had `native`.
+        made = {KEYS[run["method"]] for run in runs}
+        reference = "native" if "native" in made else comparison.reference
+    whole = Comparison(task.name, runs, reference, task.loss is None)
+    disk.write(folder / "table.md", f"# {task.name}\n\n{whole.markdown()}\n")
+    whole.plot(folder / f"{task.name}.png")
+
+
 @contextlib.contextmanager
 def _folder(out):
-    """The folder of the runs, which one call at a time may use."""
+    """Opens the folder of the runs, which only one call at a time may use."""
     if out is None:
         with tempfile.TemporaryDirectory() as folder:
             yield pathlib.Path(folder)
@@ -242,15 +278,16 @@ def _folder(out):
 
 @contextlib.contextmanager
 def _resumable(out, items):
+    """Reports the number of saved runs after Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:
         if out is not None:
             total = sum(item.size() for item in items)
-            kept = total - run.num_missing(items)
+            saved = total - run.num_missing(items)
             print(
-                f"\n{kept} of {total} runs are kept in {out}. "
-                "The same call goes on from there.",
+                f"\n{saved} of {total} runs are saved in {out}. "
+                "Repeat the call to resume.",
                 flush=True,
             )
         raise
@@ -280,7 +317,7 @@ def _task(name, data, build_model, seeds, loss, epochs, batch):
 
 def _items(task, methods, grids, tuning, fresh, folder):
     items = {}
-    # Those that take the choice of another come after it.
+    # A method that uses the configuration of another comes after it.
     for key in sorted(methods, key=lambda key: METHODS[key].like is not None):
         like = items.get(METHODS[key].like)
         items[key] = Item(

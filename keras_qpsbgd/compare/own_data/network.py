@@ -1,4 +1,4 @@
-"""The network that a user builds: its forms, and its first weights."""
+"""Builds the network of a user, checks it and draws its initial weights."""
 
 import contextlib
 import math
@@ -12,17 +12,18 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import layers
 from keras_qpsbgd.compare.task import marked_kernels
 
-ROWS = 2  # on which a model is called to build it
+ROWS = 2  # number of rows for the call that builds a model
+PROBABILITIES = ("softmax", "sigmoid")
 
 
 class Source:
-    """Data as tensors, and the network: what a process needs.
+    """The data as tensors and the network, loaded once in each process.
 
     Args:
         data: a `Data`.
-        build_model: function without arguments; returns a model.
-        seeds: all seeds of the runs. Their first weights are drawn at once:
-            `set_random_seed` makes TensorFlow prepare all graphs anew.
+        build_model: function without arguments that returns a model.
+        seeds: the seeds of all runs. Their initial weights are drawn up front,
+            because `set_random_seed` makes TensorFlow prepare all graphs again.
     """
 
     def __init__(self, data, build_model, seeds):
@@ -32,7 +33,7 @@ class Source:
         self._first_weights = {seed: self._drawn(seed) for seed in seeds}
 
     def model(self, weights):
-        """A built model.
+        """Returns a new, built model.
 
         Args:
             weights: `"binary"`, `"latent"` or `"real"`, see `Method`.
@@ -48,7 +49,7 @@ class Source:
         return model
 
     def model_and_outputs(self):
-        """A new model, and what it returns for some training rows."""
+        """Returns a new model and its outputs for some training rows."""
         with _keras.random_states_kept():
             model = self._build_model()
             if not isinstance(model, keras.Model):
@@ -56,13 +57,13 @@ class Source:
                     "`build_model` must return a Keras model. "
                     f"Received: {type(model).__name__}"
                 )
-            # It may not be built yet, and its weights be made only here.
+            # A model that is not built yet creates its weights in this call.
             try:
                 outputs = model(self._some_inputs(), training=False)
             except (ValueError, TypeError) as error:
                 raise ValueError(
-                    "`build_model` must return a model that can be called with "
-                    f"the `x` of `train`. Received: {error}"
+                    "`build_model` must return a model that accepts the `x` of "
+                    f"`train`. Received: {error}"
                 ) from error
             return model, outputs
 
@@ -74,7 +75,7 @@ class Source:
         return parts if len(parts) > 1 else parts[0]
 
     def first_weights(self, seed):
-        """What weights and random states start from."""
+        """Returns the initial values of weights and random states."""
         return self._first_weights[seed]
 
     def _drawn(self, seed):
@@ -86,9 +87,9 @@ class Source:
 
 @contextlib.contextmanager
 def random_seed(seed):
-    """Within it, everything random comes from a seed.
+    """Context manager that sets the seed of all random generators.
 
-    Python's and NumPy's own generators are as before afterwards.
+    The states of Python's and NumPy's generators are restored at the end.
     """
     before = random.getstate(), np.random.get_state()
     keras.utils.set_random_seed(seed)
@@ -99,20 +100,21 @@ def random_seed(seed):
         np.random.set_state(before[1])
 
 
-def look_at(data, build_model, num_classes):
-    """Looks at the network before anything is trained.
+def build_and_check(data, build_model, num_classes):
+    """Builds the network and checks it before anything is trained.
 
     Args:
         data: a `Data`.
-        build_model: function without arguments; returns a model.
-        num_classes: how many there are in the data; `None` if targets are no
-            classes.
+        build_model: function without arguments that returns a model.
+        num_classes: number of classes in the data, or `None` if the targets are
+            not classes.
 
     Returns:
-        A model with the first weights of seed 0, and its outputs for some rows.
+        A model with the initial weights of seed 0, and its outputs for some
+        rows.
 
     Raises:
-        ValueError: it is no network that can be compared.
+        ValueError: If the network is not supported.
     """
     source = Source(data.head(ROWS), build_model, ())
     found = []
@@ -122,11 +124,13 @@ def look_at(data, build_model, num_classes):
     (model, outputs), (other, _) = found
     if model is other:
         raise ValueError(
-            "`build_model` must make a new model in every call. Received: the "
-            f"same model `{model.name}` twice"
+            "`build_model` must return a new model in every call. Received: "
+            f"the same model `{model.name}` twice"
         )
     _check_kernels(model, other)
     _check_outputs(outputs, num_classes)
+    if num_classes is not None:
+        _check_logits(model, outputs)
     return model, outputs
 
 
@@ -134,9 +138,10 @@ def _check_kernels(model, other):
     kernels, others = marked_kernels(model), marked_kernels(other)
     if not kernels:
         raise ValueError(
-            "`build_model` must return a model with a layer of "
-            "`keras_qpsbgd.layers` that is not frozen, such as `BinaryDense`. "
-            f"Received: {[layer.name for layer in _keras.all_layers(model)]}"
+            "`build_model` must return a model with at least one trainable "
+            "layer of `keras_qpsbgd.layers`, such as `BinaryDense`. Received: "
+            f"a model with the layers "
+            f"{[layer.name for layer in _keras.all_layers(model)]}"
         )
     shapes = [[tuple(w.shape) for w in m.weights] for m in (model, other)]
     if shapes[0] != shapes[1]:
@@ -147,7 +152,7 @@ def _check_kernels(model, other):
     pairs = zip(kernels, others)
     if all(np.array_equal(a.numpy(), b.numpy()) for a, b in pairs):
         warnings.warn(
-            "All seeds start from the same binary kernels: use initializers "
+            "All seeds start from the same binary kernels. Use initializers "
             "without a fixed `seed` in `build_model`.",
             stacklevel=4,
         )
@@ -163,26 +168,59 @@ def _check_outputs(outputs, num_classes):
     if num_classes is None:
         return
     shape = tuple(shape)
-    most = 2 if shape[-1] == 1 else shape[-1]
-    if len(shape) != 2 or num_classes > most:
+    max_classes = 2 if shape[-1] == 1 else shape[-1]
+    if len(shape) != 2 or num_classes > max_classes:
         raise ValueError(
             "`build_model` must return a model with one logit for each class, "
-            "or with one output for two classes; for other targets pass "
-            f"`loss`. Received: outputs of shape {shape} for {num_classes} "
+            "or with a single output for two classes. For other targets, pass "
+            f"a `loss`. Received: outputs of shape {shape} for {num_classes} "
             "classes"
         )
 
 
+def _check_logits(model, outputs):
+    """Raises a `ValueError` if the outputs are probabilities."""
+    outputs = np.asarray(outputs, dtype=float)
+    if (outputs < 0.0).any() or (outputs > 1.0).any():
+        return
+    name, activation = _last_activation(model)
+    sums = outputs.sum(axis=-1)
+    if activation.startswith(PROBABILITIES):
+        found = f"{activation} in the last layer, `{name}`"
+    elif outputs.shape[-1] > 1 and np.allclose(sums, 1.0, atol=1e-3):
+        found = "outputs that are not negative and sum to 1 in every row"
+    else:
+        return
+    raise ValueError(
+        "`build_model` must return a model whose outputs are logits if `loss` "
+        "is not given. Remove the softmax or sigmoid activation from its last "
+        "layer, or pass a `loss` for probabilities, such as "
+        "`loss='sparse_categorical_crossentropy'` or "
+        f"`loss='binary_crossentropy'`. Received: {found}"
+    )
+
+
+def _last_activation(model):
+    """Returns the names of the last layer and of its activation."""
+    layer = model.layers[-1]
+    if isinstance(layer, keras.Model):
+        return _last_activation(layer)
+    # `Softmax` is a layer without an `activation`.
+    activation = getattr(layer, "activation", None) or layer
+    name = getattr(activation, "__name__", type(activation).__name__)
+    return layer.name, name.lower()
+
+
 def has_other_variables(model):
-    """Whether there is something to train beside the binary kernels."""
+    """Returns whether anything but the binary kernels is trainable."""
     return len(model.trainable_variables) > len(marked_kernels(model))
 
 
 def latent_scale(model):
-    r"""How large latent weights are, by the widths of the binary layers.
+    r"""Returns the size of the latent weights, from the binary layers' widths.
 
-    Glorot's initializer draws from \(\pm \sqrt{6 / (n + m)}\) for a layer of n
-    inputs and m outputs; the geometric mean over the layers is returned.
+    Glorot's initializer draws from \(\pm \sqrt{6 / (n + m)}\) for a layer with
+    n inputs and m outputs. The result is the geometric mean over the layers.
     """
     logarithms = []
     for kernel in marked_kernels(model):

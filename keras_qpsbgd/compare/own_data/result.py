@@ -1,8 +1,9 @@
-"""What `kq.compare` returns."""
+"""The result of `kq.compare`."""
 
 import os
 from typing import Any
 
+from keras_qpsbgd.compare.methods import KEYS
 from keras_qpsbgd.compare.methods import METHODS
 from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.compare.report import figures
@@ -14,19 +15,37 @@ from keras_qpsbgd.compare.report.protocol import TaskReport
 
 
 class Comparison:
-    """The runs of a comparison, as numbers, as a table and as a figure.
+    """The result of `kq.compare`: numbers, a table and a figure.
 
-    `print` shows the table, a notebook renders it.
+    `print(comparison)` prints the table, and a notebook renders it. Its columns
+    are
+
+    - `test accuracy` (not if a `loss` was passed), `test loss` and `training
+      loss`: mean and standard error over the seeds,
+    - `difference`: the mean of the method minus the mean of the reference, in
+      the first of these measures,
+    - `p`: the p-value of the paired t-test of this difference,
+    - `verdict`: `better` or `worse` than the reference if p < 0.05, otherwise
+      `tie`; `not tested` if there is no p-value, for example with one seed,
+    - `configuration`: the chosen learning rates.
+
+    All attributes refer to a method by its key in `methods`, such as
+    `"native"`.
 
     Attributes:
-        runs: list of dicts, one for each run: `method`, `stage` ("tuning" or
-            "fresh"), `configuration`, `seed`, `curves` over epochs, `result`.
-        chosen: dict, method -> configuration that was best on validation data.
-        results: dict, method -> {seed: test accuracy, or test loss if a `loss`
-            was given}.
-        p_values: dict, method -> p of the paired t-test against the reference,
-            which is left out; NaN with a single seed.
-        reference: the method that all others are compared with.
+        reference: String. The method that the others are compared with.
+        results: Dict that maps each method to a dict `{seed: value}` of its
+            test accuracy, or of its test loss if a `loss` was passed.
+        p_values: Dict that maps each method except the reference to the p-value
+            of a two-sided paired t-test against the reference. NaN with a
+            single seed.
+        chosen: Dict that maps each method to the configuration with the best
+            mean on the validation data.
+        runs: List of dicts, one for each run, with the keys `"task"` (the
+            `name` of the comparison), `"method"`, `"stage"` (`"tuning"` or
+            `"fresh"`), `"configuration"`, `"seed"`, `"curves"` (dict of lists,
+            one value per epoch) and `"result"` (dict of the values after the
+            last epoch).
 
     Example:
 
@@ -45,16 +64,17 @@ class Comparison:
         reference: str,
         is_class: bool,
     ) -> None:
-        """See `kq.compare`.
+        """Creates the result. `kq.compare` calls this.
 
         Args:
-            name: title of table and figure.
-            runs: records.
-            reference: key of a method.
-            is_class: whether there are accuracies.
+            name: String. Title of the table and the figure.
+            runs: List of records, see `keras_qpsbgd.compare.records`.
+            reference: String. Key of a method.
+            is_class: Boolean. Whether the runs have accuracies.
         """
-        self.runs = runs
+        self.runs = [{**run, "method": KEYS[run["method"]]} for run in runs]
         self.reference = reference
+        self._records = runs
         self._label = METHODS[reference].label
         shown = (TEST_ACCURACY, TEST_LOSS) if is_class else (TEST_LOSS,)
         self._task = TaskReport(
@@ -62,48 +82,84 @@ class Comparison:
             title=name,
             measures=(*shown, TRAIN_LOSS),
             curves=(shown[0], TRAIN_LOSS),
-            paper=None,
+            paper={},
         )
-        keys = {method.label: key for key, method in METHODS.items()}
-        rows = tables.rows_of(runs, self._task, self._label)
+        self._rows = tables.rows_of(runs, self._task, self._label)
+        rows = {KEYS[row.method]: row for row in self._rows}
         first = shown[0].key
-        self.chosen = {keys[row.method]: row.configuration for row in rows}
-        self.results = {keys[row.method]: row.values[first] for row in rows}
+        self.chosen = {key: row.configuration for key, row in rows.items()}
+        self.results = {key: row.values[first] for key, row in rows.items()}
         self.p_values = {
-            keys[row.method]: row.comparison.p
-            for row in rows
+            key: row.comparison.p
+            for key, row in rows.items()
             if row.comparison is not None
         }
 
     def table(self) -> str:
-        """The table as text, at most 80 columns wide."""
-        return tables.terminal(self.runs, self._task, self._label)
+        """Returns the table as text with at most 80 columns."""
+        return tables.text_table(*self._table())
 
     def markdown(self) -> str:
-        """The table in Markdown."""
-        return tables.markdown(self.runs, self._task, self._label)
+        """Returns the table in Markdown."""
+        return tables.markdown_table(*self._table())
 
     def plot(self, ax: Any = None) -> Any:
-        """Draws means and standard errors over epochs.
+        """Plots means and standard errors over the epochs.
 
         Args:
-            ax: `None` (default) makes a new figure; a path makes one and writes
-                it there; axes of matplotlib are drawn on, the test scores
-                alone.
+            ax: Path or Matplotlib axes (optional). A path is the file to which
+                the new figure is saved. On axes, only the test accuracy is
+                drawn (the test loss if a `loss` was passed). Defaults to
+                `None`, which creates a new figure.
 
         Returns:
-            The figure, or `ax` if axes were given.
+            The figure, or `ax` if it is axes.
 
         Raises:
-            ImportError: matplotlib is not installed.
+            ImportError: If Matplotlib is not installed.
         """
         if hasattr(ax, "plot"):
-            figures.draw_curves(self.runs, self._task, self._label, ax)
+            figures.draw_curves(self._records, self._task, self._label, ax)
             return ax
-        figure = figures.figure_of(self.runs, self._task, self._label)
+        figure = figures.figure_of(self._records, self._task, self._label)
         if ax is not None:
             canvas.save(figure, os.fspath(ax))
         return figure
+
+    def _table(self):
+        """Returns the header and the rows of the table."""
+        measures = self._task.measures
+        head = [
+            "method",
+            *(measure.label for measure in measures),
+            "seeds",
+            "difference",
+            "p",
+            "verdict",
+            "configuration",
+        ]
+        body = [
+            [
+                row.method,
+                *(tables.row_text(row, measure) for measure in measures),
+                str(len(row.values[measures[0].key])),
+                *self._compared(row),
+                tables.configuration_text(row.configuration),
+            ]
+            for row in self._rows
+        ]
+        return head, body
+
+    def _compared(self, row):
+        if row.comparison is None:
+            return ["", "", "reference"]
+        # A `Row` has the reference minus the method.
+        difference = -row.comparison.difference
+        return [
+            tables.difference_text(difference, self._task.measures[0]),
+            tables.p_text(row.comparison.p),
+            row.verdict,
+        ]
 
     def __repr__(self):
         return self.table()

@@ -1,4 +1,4 @@
-"""What must be the same for all runs of a folder."""
+"""Settings that must be the same for all runs in a folder."""
 
 import json
 
@@ -8,19 +8,19 @@ from keras_qpsbgd import disk
 from keras_qpsbgd.compare import records
 
 FILE = "settings.json"
-# Outputs of a network agree to this on another machine.
+# On different machines, the outputs of a network agree to this accuracy.
 TOLERANCE = 1e-3
 
 
 def of(data, model, outputs, **numbers):
-    """The settings of a comparison.
+    """Returns the settings of a comparison.
 
     Args:
         data: a `Data`.
-        model: a model with the first weights of some seed.
-        outputs: what it returns for some rows. They tell apart networks with
-            weights of the same shapes.
-        **numbers: everything else.
+        model: a model with the initial weights of some seed.
+        outputs: its outputs for some rows. They distinguish networks whose
+            weights have the same shapes.
+        **numbers: all other settings.
     """
     return {
         "data": data.fingerprint(),
@@ -31,10 +31,10 @@ def of(data, model, outputs, **numbers):
 
 
 def check(folder, settings):
-    """Refuses a folder whose runs were made with other settings.
+    """Checks that the runs in a folder were made with the same settings.
 
     Raises:
-        ValueError: it holds such runs.
+        ValueError: If they were not.
     """
     path = folder / FILE
     if not path.exists():
@@ -49,18 +49,18 @@ def check(folder, settings):
         shown = [
             f"{name}={settings[name]} instead of {present.get(name)}"
             if isinstance(settings[name], (int, str)) and name != "data"
-            else f"other {name}"
+            else f"different {name}"
             for name in differ
         ]
         raise ValueError(
-            f"`out` must be a new folder, or one of the same comparison: "
-            f"{folder} contains runs with other settings. "
+            "`out` must be a new folder or one with runs of the same "
+            f"comparison, but {folder} contains runs with different settings. "
             f"Received: {', '.join(shown)}"
         )
 
 
 def write(folder, settings):
-    """Writes them beside the runs."""
+    """Writes the settings to a file in the folder."""
     disk.write(folder / FILE, json.dumps(settings, indent=1) + "\n")
 
 

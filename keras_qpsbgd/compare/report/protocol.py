@@ -1,7 +1,7 @@
-"""What an experiment shows: its measures, its tables, its figures.
+"""The measures, tables and figures of an experiment.
 
-Plain data. The experiments fill it in; `tables`, `figures` and `results_page`
-read it together with the records of the runs.
+These classes contain only data. The experiments create them, and `tables`,
+`figures` and `results_page` read them together with the records of the runs.
 
 Example:
 
@@ -27,13 +27,13 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """What a table or a figure shows.
+    """A measure in a table or a figure.
 
     Attributes:
-        key: its name in `result` and `curves` of a record.
-        label: its name for readers.
-        higher_is_better: whether more of it is better.
-        percent: whether a fraction, 0.8, is shown as 80 %.
+        key: name in `result` and `curves` of a record.
+        label: name in tables and figures.
+        higher_is_better: whether higher values are better.
+        percent: whether to show a fraction such as 0.8 as 80 %.
     """
 
     key: str
@@ -43,7 +43,7 @@ class Measure:
 
     @property
     def sign(self):
-        """+1 if more of it is better, else -1."""
+        """+1 if higher values are better, else -1."""
         return 1 if self.higher_is_better else -1
 
 
@@ -58,11 +58,12 @@ VALIDATION_ACCURACY = Measure(
 TEST_LOSS = Measure("test_loss", "test loss", False)
 TEST_ACCURACY = Measure("test_accuracy", "test accuracy", True, percent=True)
 
-# The method whose weights are not binary: no rival, but what bits cost.
+# The method whose weights are not binary. It is not a baseline; it shows what
+# binary weights cost.
 REAL_WEIGHTS = "real weights"
 
-# Methods against each other over epochs; the same without epochs; one method
-# over two settings, of which none is chosen.
+# Methods over epochs; methods without epochs; one method over two settings
+# without choosing a configuration.
 KINDS = ("curves", "bars", "cells")
 
 
@@ -73,22 +74,22 @@ class TaskReport:
     Attributes:
         name: `task` of its records.
         title: heading.
-        measures: of the table; methods are compared by the first.
+        measures: measures in the table. Methods are compared by the first.
         curves: measures that are drawn over epochs.
-        paper: method -> the paper's value of the first measure: a number, a
-            range `(low, high)`, or text such as "figure only". `None` leaves
-            the column out.
-        literature: label -> value of the first measure published elsewhere.
+        paper: dict that maps methods to the paper's value of the first measure:
+            a number, a range `(low, high)`, or text such as "figure only".
+        literature: dict that maps labels to values of the first measure that
+            were published elsewhere.
         kind: one of `KINDS`.
         chosen_by: measure by which configurations were chosen.
-        methods: all that belong to it; the page names those without runs.
+        methods: labels of all methods. The page lists those without runs.
     """
 
     name: str
     title: str
     measures: tuple
     curves: tuple
-    paper: dict | None
+    paper: dict
     literature: dict = dataclasses.field(default_factory=dict)
     kind: str = "curves"
     chosen_by: Measure = VALIDATION_ACCURACY
@@ -112,12 +113,12 @@ class ExperimentReport:
         name: folder of its records.
         title: heading.
         setting: data, network and steps in two or three sentences.
-        open_choices: sentences on what the paper leaves open and what was
-            taken.
+        open_choices: sentences on what the paper does not specify and what was
+            chosen instead.
         tasks: tuple of `TaskReport`.
-        pictures: pairs of a file in the folder and what it shows.
+        pictures: pairs of a file name in the folder and a caption.
         reference_method: the method that the others are compared with.
-        backend: what solved its QUBOs, if not `native`.
+        backend: backend that solved the QUBOs, `None` for `native`.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Tables of results, for the terminal and in Markdown.
+"""Tables of results for the terminal and in Markdown.
 
-Methods stand in the same order everywhere: the reference first, its variants,
-the others by name. All are compared with the reference by the first measure of
-the task.
+All tables have the same order: the reference, its variants, then the other
+methods by name. Every method is compared with the reference by the first
+measure of the task.
 """
 
 import dataclasses
@@ -20,15 +20,16 @@ GAP = "  "
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A method on a task.
+    """The results of a method on a task.
 
     Attributes:
-        method: its name.
-        configuration: the chosen one.
-        values: measure key -> {seed: value}.
-        comparison: the reference minus it; `None` for the reference.
-        verdict: what it is against the reference: "better", "tie", "worse",
-            "not tested"; empty for the reference.
+        method: label of the method.
+        configuration: the chosen configuration.
+        values: dict that maps keys of measures to dicts `{seed: value}`.
+        comparison: test of the reference minus the method, `None` for the
+            reference.
+        verdict: "better", "tie", "worse" or "not tested", compared with the
+            reference. Empty for the reference.
     """
 
     method: str
@@ -39,7 +40,7 @@ class Row:
 
 
 def methods_of(runs, reference):
-    """Names of methods: the reference, its variants, the others by name."""
+    """Returns the labels of the methods in the order of the tables."""
     names = {run["method"] for run in runs}
     return sorted(
         names,
@@ -52,7 +53,7 @@ def methods_of(runs, reference):
 
 
 def select(runs, **wanted):
-    """Runs with the given task, method or stage."""
+    """Returns the runs with the given task, method or stage."""
     return [
         run
         for run in runs
@@ -61,18 +62,18 @@ def select(runs, **wanted):
 
 
 def rows_of(runs, task, reference):
-    """Methods on a task, from their fresh runs.
+    """Returns the results of all methods on a task, from their fresh runs.
 
     Args:
         runs: records.
         task: a `TaskReport`.
-        reference: method that the others are compared with.
+        reference: label of the method that the others are compared with.
 
     Returns:
         List of `Row`.
 
     Raises:
-        ValueError: a method has fresh runs of several configurations.
+        ValueError: If a method has fresh runs of several configurations.
     """
     fresh = select(runs, task=task.name, stage="fresh")
     first = task.measures[0]
@@ -82,8 +83,9 @@ def rows_of(runs, task, reference):
         found = statistics.by_configuration(select(fresh, method=method))
         if len(found) > 1:
             raise ValueError(
-                f"`runs` must have one configuration of {method} at the stage "
-                f"fresh of {task.name}. Received: {len(found)}"
+                "The fresh runs of a method must all have the same "
+                f"configuration. Received: {len(found)} configurations of "
+                f'"{method}" in "{task.name}"'
             )
         configuration, group = found[0]
         values = {
@@ -102,14 +104,14 @@ def rows_of(runs, task, reference):
 
 
 def number(value, measure):
-    """A mean without its error: `80.6 %`, `0.4351`."""
+    """Formats a mean without its error: `80.6 %`, `0.4351`."""
     if measure.percent:
         return f"{100 * value:.1f} %"
     return f"{value:.{_mean_decimals(value)}f}"
 
 
 def mean_text(values, measure):
-    """Mean and standard error: `80.6 +- 0.3 %`, `97.57 +- 0.03 %`."""
+    """Formats mean and standard error: `80.6 +- 0.3 %`, `97.57 +- 0.03 %`."""
     values = np.asarray(list(values), dtype=float)
     diverged = int(np.sum(~np.isfinite(values)))
     if diverged:
@@ -125,40 +127,42 @@ def mean_text(values, measure):
 
 
 def row_text(row, measure):
-    """Mean and standard error of a `Row`."""
+    """Formats mean and standard error of a `Row`."""
     return mean_text(row.values[measure.key].values(), measure)
 
 
 def _mean_decimals(value):
-    """Two more where four would leave nothing of a small loss."""
+    """Returns six decimals for a small loss, which four would round to 0."""
     return 6 if 0 < abs(value) < 0.001 else _decimals(value)
 
 
 def _decimals(value):
-    """Four digits, and no more than four after the point."""
+    """Returns the number of decimals for four significant digits, at most 4."""
     whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
     return max(0, 4 - whole)
 
 
 def difference_text(value, measure):
-    """With its sign; percentage points are `pp`."""
+    """Formats a difference with its sign: `-3.2 pp` (percentage points)."""
     if math.isnan(value):
         return "-"
+    decimals, unit = _decimals(value), ""
     if measure.percent:
         decimals = 2 if abs(value) < 0.01 else 1
-        return f"{100 * value:+.{decimals}f} pp"
-    return f"{value:+.{_decimals(value)}f}"
+        value, unit = 100 * value, " pp"
+    # Adding zero turns -0.0 into 0.0, which prints without a minus.
+    return f"{round(value, decimals) + 0.0:+.{decimals}f}{unit}"
 
 
 def p_text(p):
-    """`0.023`, or `<0.001`."""
+    """Formats a p-value: `0.023` or `<0.001`."""
     if math.isnan(p):
         return "-"
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def paper_text(value, measure):
-    """A value of the paper: a number, a range, or its words."""
+    """Formats a value of the paper: a number, a range or text."""
     if value is None:
         return "-"
     if isinstance(value, str):
@@ -169,23 +173,23 @@ def paper_text(value, measure):
 
 
 def configuration_text(configuration):
-    """`rate 0.02, real rate 0.01`."""
+    """Formats a configuration: `rate 0.02, real rate 0.01`."""
     settings = sorted(configuration.items())
     return ", ".join(setting_text(*pair) for pair in settings) or "-"
 
 
 def setting_text(name, value):
-    """`real rate 0.01`; either may be `None`."""
+    """Formats a setting: `real rate 0.01`. Name or value may be `None`."""
     text = f"{value:g}" if isinstance(value, float) else str(value)
     words = [(name or "").replace("_", " "), "" if value is None else text]
     return " ".join(filter(None, words))
 
 
-# Tables: a head and rows of text
+# Tables: a header and rows of text
 
 
 def table_of(runs, task, reference):
-    """Head and rows of the table of a task."""
+    """Returns the header and the rows of the table of a task."""
     if task.kind == "cells":
         return _cells(runs, task, reference)
     rows = rows_of(runs, task, reference)
@@ -197,7 +201,7 @@ def table_of(runs, task, reference):
         f"{reference} minus it",
         "p",
         "it is",
-        *([] if task.paper is None else ["paper"]),
+        "paper",
         "configuration",
     ]
     return head, [
@@ -206,17 +210,11 @@ def table_of(runs, task, reference):
             *(row_text(row, measure) for measure in task.measures),
             str(len(row.values[first.key])),
             *_compared(row, first),
-            *_of_paper(row, task),
+            paper_text(task.paper.get(row.method), first),
             configuration_text(row.configuration),
         ]
         for row in rows
     ]
-
-
-def _of_paper(row, task):
-    if task.paper is None:
-        return []
-    return [paper_text(task.paper.get(row.method), task.measures[0])]
 
 
 def _compared(row, measure):
@@ -230,24 +228,24 @@ def _compared(row, measure):
 
 
 def axes_of(runs, task):
-    """The settings that differ between the cells of an ablation.
+    """Returns the settings that differ between the cells of an ablation.
 
     Returns:
-        Names of the setting of rows and of that of columns, and the sorted
-        values of both. A setting that is missing has the name `None` and the
-        value `None`.
+        The name of the setting of the rows, that of the columns, and the sorted
+        values of both. If fewer than two settings differ, the missing one has
+        the name `None` and the single value `None`.
 
     Raises:
-        ValueError: more than two settings differ.
+        ValueError: If more than two settings differ.
     """
     cells = [run["configuration"] for run in select(runs, task=task.name)]
-    # Methods may have settings of their own.
+    # Methods may have settings that others do not have.
     shared = sorted(set.intersection(*(set(cell) for cell in cells)))
     values = {key: sorted({cell[key] for cell in cells}) for key in shared}
     names = [key for key in values if len(values[key]) > 1]
     if len(names) > 2:
         raise ValueError(
-            f"Cells of {task.name} must differ in two settings at most. "
+            f'The cells of "{task.name}" must differ in at most two settings. '
             f"Received: {', '.join(names)}"
         )
     values[None] = [None]
@@ -256,7 +254,7 @@ def axes_of(runs, task):
 
 
 def cell_of(runs, row, column, row_value, column_value):
-    """Runs of a cell; see `axes_of`."""
+    """Returns the runs of a cell, see `axes_of`."""
     return [
         run
         for run in runs
@@ -266,7 +264,7 @@ def cell_of(runs, row, column, row_value, column_value):
 
 
 def _cells(runs, task, reference):
-    """Rows are one setting, columns the other."""
+    """Returns a table with one setting as rows and the other as columns."""
     runs = select(runs, task=task.name)
     row, column, row_values, column_values = axes_of(runs, task)
     measure = task.measures[0]
@@ -286,16 +284,15 @@ def _cells(runs, task, reference):
 
 
 def terminal(runs, task, reference):
-    """The table of a task as text, at most 80 columns wide.
+    """Returns the table of a task as text with at most 80 columns.
 
-    What does not fit beside the rest stands below it, next to the methods
-    again.
+    Columns that do not fit are printed below, with the methods repeated.
     """
     return text_table(*table_of(runs, task, reference))
 
 
 def text_table(head, rows, width=WIDTH):
-    """A table as text; long ones go on below, first column repeated."""
+    """Returns a table as text. Wide tables are split into several blocks."""
     first = [_cut(line[0], width // 3) for line in (head, *rows)]
     left = max(map(len, first))
     room = width - left - len(GAP)
@@ -325,22 +322,22 @@ def _cut(text, width):
 
 
 def markdown(runs, task, reference):
-    """The table of a task in Markdown."""
+    """Returns the table of a task in Markdown."""
     return markdown_table(*table_of(runs, task, reference))
 
 
 def markdown_table(head, rows):
-    """A table in Markdown."""
+    """Returns a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def grids(runs, task, reference):
-    """Markdown lists of what was tried for each method, and the seeds.
+    """Returns a Markdown list of the configurations and seeds of each method.
 
-    The means are those of the tuning runs, by the measure of validation data
-    that decides. Should the fresh runs have another configuration than the
-    best, or seeds of the tuning runs, the list says so.
+    The means are those of the tuning runs, in the measure by which
+    configurations are chosen. The list states if fresh runs do not use the best
+    configuration, or if they share seeds with the tuning runs.
     """
     runs = select(runs, task=task.name)
     measure = task.chosen_by
@@ -370,7 +367,7 @@ def grids(runs, task, reference):
 
 
 def _edge(configuration, grid):
-    """Says where a better rate may lie beyond those that were tried."""
+    """Returns a note if the chosen rate is at the edge of the grid."""
     end = statistics.edge(configuration, grid, "rate")
     return f" (the {end} rate of the grid)" if end else ""
 
@@ -385,7 +382,7 @@ def _seeds_of_stages(tuning, fresh):
 
 
 def seeds_text(runs):
-    """`0 to 9`, or all of them where some are missing between."""
+    """Formats seeds: `0 to 9`, or a list if some are missing in between."""
     seeds = sorted({run["seed"] for run in runs})
     if not seeds:
         return "none"
