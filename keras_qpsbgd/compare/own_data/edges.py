@@ -1,6 +1,5 @@
 """Warns if the best configuration is at the edge of a grid."""
 
-import pprint
 import warnings
 
 from keras_qpsbgd.compare.report import statistics
@@ -38,18 +37,22 @@ def warn_about_edges(runs, grids, measure):
         for key, edge in edges.items()
         if edge
     ]
-    wider = {
-        key: widen(best[0], grids[key], *(edges[key] or (None, None)))
+    wider = [
+        f"    {key!r}: "
+        f"{widen(best[0], grids[key], *(edges[key] or (None, None)))},"
         for key, best in tuned.items()
-    }
-    warnings.warn(
+    ]
+    lines = [
         "The best configuration is at the edge of the grid, so a better one "
-        "may lie beyond it:\n"
-        + "\n".join(found)
-        + "\nCall `compare` again with wider grids. Runs in `out` are reused.\n"
-        f"grids = {pprint.pformat(wider, compact=True, sort_dicts=False)}",
-        stacklevel=3,
-    )
+        "may lie beyond it:",
+        *found,
+        "Call `compare` again with wider grids. If you pass the same `out`, "
+        "its runs are reused.",
+        "grids = {",
+        *wider,
+        "}",
+    ]
+    warnings.warn("\n".join(lines), stacklevel=3)
 
 
 def _best(runs, measure):
