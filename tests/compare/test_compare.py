@@ -17,6 +17,7 @@ from keras_qpsbgd.compare import checkpoint
 from keras_qpsbgd.compare import records
 from keras_qpsbgd.compare.engine import worker
 from keras_qpsbgd.compare.methods import METHODS
+from keras_qpsbgd.compare.own_data import edges
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +162,32 @@ def test_table_in_out_has_the_methods_of_earlier_calls(
         assert f"| {METHODS[key].label}" in rows
     assert "| reference |" in rows[f"| {METHODS['adam'].label}"]
     assert "| 2 |" in rows[f"| {METHODS['adam'].label}"]  # all seeds
+
+
+def test_wider_grid_reuses_the_runs_in_out(whole, tmp_path, monkeypatch):
+    comparison, out, _ = whole
+    folder = tmp_path / "copy"
+    shutil.copytree(out, folder)
+    original, made = worker.one_run, []
+
+    def counted(*arguments):
+        made.append(arguments[-1])
+        return original(*arguments)
+
+    monkeypatch.setattr(worker, "one_run", counted)
+    grid = [
+        run["configuration"]
+        for run in comparison.runs
+        if (run["method"], run["stage"]) == ("sign", "tuning")
+    ]
+    arguments = {"methods": ["sign"], "seeds": 2, "out": folder, **QUICK}
+    wider = edges.widen(comparison.chosen["sign"], grid)
+    found = kq.compare(
+        small_model, *splits(), grids={"sign": wider}, **arguments
+    )
+    same = found.chosen == {"sign": comparison.chosen["sign"]}
+    assert made == ["tuning"] * 2 + ["fresh"] * (0 if same else 2)
+    assert METHODS["adam"].label in (folder / "table.md").read_text()
 
 
 def test_interrupted_comparison_resumes(whole, tmp_path, monkeypatch, capsys):
