@@ -1,17 +1,33 @@
-r"""The formulas of a QP-SBGD step, as TensorFlow operations.
+r"""Formulas of a QP-SBGD step, as TensorFlow operations.
 
-One binary layer multiplies rows \(X\) (`rows`, \(B \times n\)) with
-\(W = \mathrm{sign}(\Omega)\) and receives the gradient \(V\)
-(`row_gradients`, \(B \times m\)) of the loss with respect to \(R = XW\).
-From these the paper's Definition 1 makes one quadratic unconstrained binary
-problem per column \(j\),
+In a training step, a binary layer multiplies its rows \(X\) (`rows`,
+\(B \times n\)) by the binary weights \(W = \mathrm{sign}(\Omega)\)
+(\(n \times m\)). Backpropagation gives the gradient \(V\) (`row_gradients`,
+\(B \times m\)) of the loss with respect to the product \(R = XW\). Definition 1
+of the paper turns \(X\) and \(V\) into one quadratic unconstrained binary
+optimization problem (QUBO) for each column \(j\) of \(W\),
 
 $$\min_{g \in \{-1,+1\}^n} \sum_b (v_{bj} - z_b^T g)^2
   = g^T Q g + s_j^T g + \mathrm{offset}_j ,$$
 
-with the normalised rows \(z_b = x_b / \lVert x_b \rVert^2\), the couplings
-\(Q = \sum_b z_b z_b^T\), shared by all columns, the fields
-\(s_j = -2 \sum_b v_{bj} z_b\) and \(\mathrm{offset}_j = \sum_b v_{bj}^2\).
+and the step is \(\Omega_j \leftarrow \Omega_j - \alpha g_j\) with the solution
+\(g_j\) and the learning rate \(\alpha\).
+
+| Formula                                               | Function            |
+|-------------------------------------------------------|---------------------|
+| Binary weights \(W = \mathrm{sign}(\Omega)\)          | `binarize`          |
+| Normalized rows \(z_b = x_b / \lVert x_b \rVert^2\)   | `normalize`         |
+| Couplings \(Q = \sum_b z_b z_b^T\), for all columns   | `gram_problem`      |
+| Fields \(s_j = -2 \sum_b v_{bj} z_b\)                 | `fields`            |
+| Offset \(\mathrm{offset}_j = \sum_b v_{bj}^2\)        | `gram_problem`      |
+| The same problem without \(Q\), for wide layers       | `rows_problem`      |
+| The problem of the scaled gradient \(cV\)             | `scale_problem`     |
+| Mean energy of a random state                         | `random_energy`     |
+| \(-g\) in place of \(g\) where \(s_j^T g > 0\)        | `never_ascend`      |
+| The entries of \(\Omega\) that the step may change    | `has_information`   |
+
+The factor \(c\) is in `optimizers/gradient_scale.py`, and the update of
+\(\Omega\) in `optimizers/qpsbgd.py`. `Qubo` is the same problem in NumPy.
 
 Reference: Krahn et al., "Projected Stochastic Gradient Descent with Quantum
 Annealed Binary Gradients", BMVC 2024, https://arxiv.org/abs/2310.15128
@@ -23,13 +39,14 @@ from typing import Optional
 
 import tensorflow as tf
 
-# Share of its terms below which a field, summed in float32, is rounding error.
+# A field summed in float32 that is smaller than this share of its terms is a
+# rounding error.
 FIELD_ROUNDING = 2.0**-22
-# The same for sums over the outputs of a layer: at least this, and four units
-# in the last place. Where a probability is close to 1, its difference to 1 has
-# lost most of its digits.
+# The same for sums over the outputs of a layer. The limit is the larger of this
+# share and four units in the last place. It is this large because the
+# difference between 1 and a probability close to 1 has lost most of its digits.
 SUM_ROUNDING = 2.0**-7
-# The distance of 1 to the next number.
+# Machine epsilon: the distance from 1 to the next larger number.
 EPSILON = {
     tf.float64: 2.0**-52,
     tf.float32: 2.0**-23,
@@ -39,12 +56,12 @@ EPSILON = {
 
 
 class Problem(NamedTuple):
-    """The QUBOs of one layer as tensors: `m` columns, `n` variables each.
+    """The QUBOs of one layer as tensors: `m` columns with `n` variables each.
 
-    In the `gram` form `couplings` is set; in the `rows` form, for wide layers,
-    `normalized_rows` and `row_gradients` are, and no n x n matrix exists. Where
-    the rows of a `gram` problem are at hand they are there too: some backends
-    have a use for them.
+    The `gram` form sets `couplings`. The `rows` form, for wide layers, sets
+    `normalized_rows` and `row_gradients` and needs no n x n matrix. A problem
+    in the `gram` form also has the rows if they are available, because some
+    backends use them.
     """
 
     couplings: Optional[tf.Tensor]  # n x n
@@ -52,39 +69,42 @@ class Problem(NamedTuple):
     offset: tf.Tensor  # m
     normalized_rows: Optional[tf.Tensor] = None  # B x n
     row_gradients: Optional[tf.Tensor] = None  # B x m
-    start: Optional[tf.Tensor] = None  # n x m, states to start a search from
+    start: Optional[tf.Tensor] = None  # n x m, initial states of a search
 
 
 class Statistics(NamedTuple):
-    """What the gradient scales need to know about the rows of one update."""
+    """Statistics of the rows of one update, for the gradient scales."""
 
     max_gradient: tf.Tensor  # max |V|
-    kept_rows: tf.Tensor  # rows with a non-zero gradient
-    row_norms: tf.Tensor  # sum of the l1 norms of the kept normalised rows
-    batch: tf.Tensor  # leading dimensions of the layer's inputs
+    kept_rows: tf.Tensor  # number of rows with a nonzero gradient
+    row_norms: tf.Tensor  # sum of the l1 norms of the kept normalized rows
+    batch: tf.Tensor  # sum of the leading dimensions of the layer's inputs
 
 
 def sign(x):
-    """Sign with `sign(0) = +1`, so that every weight is +1 or -1."""
+    """Returns the sign, with `sign(0) = +1`, so every weight is +1 or -1."""
     return tf.where(x >= 0, tf.constant(1, x.dtype), tf.constant(-1, x.dtype))
 
 
 @tf.custom_gradient
 def binarize(kernel):
-    """`sign(kernel)` forward, identity backward (straight-through)."""
+    r"""Returns \(W = \mathrm{sign}(\Omega)\) with a straight-through gradient.
+
+    The backward pass is the identity.
+    """
     return sign(kernel), lambda upstream: upstream
 
 
 def hard_tanh(x):
-    """The paper's activation: clips `x` to [-1, 1]."""
+    """Clips `x` to [-1, 1], the activation function of the paper."""
     return tf.clip_by_value(x, -1.0, 1.0)
 
 
 def to_dense(sparse):
-    """The dense tensor of a sparse one, with entries in any order.
+    """Converts a sparse tensor to a dense one.
 
-    Repeated entries are summed, as sparse products do. `tf.sparse.to_dense`
-    raises in both cases.
+    The entries may be in any order, and repeated entries are summed, as in
+    sparse products. `tf.sparse.to_dense` raises in both cases.
     """
     shape = tf.cast(sparse.dense_shape, sparse.indices.dtype)
     dense = tf.scatter_nd(sparse.indices, sparse.values, shape)
@@ -92,22 +112,27 @@ def to_dense(sparse):
 
 
 def without_rounding_noise(gradient, upstream, binary_kernel, feature_axis):
-    r"""The gradient of a layer's inputs, zero where it is rounding noise.
+    r"""Removes rounding noise from the gradient of a layer's inputs.
 
-    With weights of +1 and -1 the gradient of input \(j\) is
-    \(\sum_k \pm v_{bk}\). If all weights that go out of it are equal, that is
-    \(\pm \sum_k v_{bk}\), which is zero before a softmax. In floating-point
-    arithmetic a rounding error remains, of another value for another order of
-    summation. The layer below would take it for a gradient: the size of a
-    gradient does not matter to a binary step. So such inputs get zero if these
-    sums are small compared with what they are sums of.
+    With weights of +1 and -1, the gradient of input \(j\) in row \(b\) is
+    \(\sum_k \pm v_{bk}\). If all outgoing weights of the input are equal, this
+    is \(\pm \sum_k v_{bk}\), which is exactly zero if a softmax follows. In
+    floating-point arithmetic a rounding error remains, and its value depends on
+    the order of summation. The layer below would treat it as a gradient,
+    because a binary step does not depend on the size of the gradient. These
+    inputs therefore get a gradient of zero if the sums are small compared to
+    their terms.
 
     Args:
-        gradient: gradient of the inputs.
+        gradient: Gradient of the inputs.
         upstream: V, the gradient of the product.
-        binary_kernel: the weights, inputs along the last axis but one.
-        feature_axis: axis of the inputs in `gradient` and, if it is not the
-            last one, of the outputs in `upstream`.
+        binary_kernel: Binary weights, with the inputs on the second-to-last
+            axis.
+        feature_axis: Axis of the inputs in `gradient`. Unless it is the last
+            axis, it is also the axis of the outputs in `upstream`.
+
+    Returns:
+        Tensor with the shape of `gradient`.
     """
     rank = gradient.shape.rank
     others = list(range(len(binary_kernel.shape)))
@@ -117,7 +142,7 @@ def without_rounding_noise(gradient, upstream, binary_kernel, feature_axis):
     upstream = tf.cast(upstream, tf.float32)
     sums = tf.reduce_sum(upstream, 1 if feature_axis == 1 else -1)
     limit = max(SUM_ROUNDING, 4 * EPSILON[gradient.dtype])
-    # Strictly: infinite terms hide nothing.
+    # Strictly less, so that infinite terms are not set to zero.
     cancelled = tf.nn.l2_loss(sums) < limit**2 * tf.nn.l2_loss(upstream)
     noise = equal & cancelled
     if feature_axis != rank - 1:
@@ -126,21 +151,27 @@ def without_rounding_noise(gradient, upstream, binary_kernel, feature_axis):
 
 
 def may_cancel(outgoing):
-    """Whether this many random weights of +1 and -1 are ever all equal.
+    """Returns whether this many random weights of +1 and -1 can all be equal.
 
-    With more than 32 of them it does not happen; with one there is no sum.
+    More than 32 random weights are practically never all equal, and a single
+    weight has no sum that could cancel.
     """
     return 1 < outgoing <= 32
 
 
 def row_weights(rows):
-    r"""Weights of the rows in couplings and fields, shape (B, 1).
+    r"""Returns the weight of each row, \(w_b = 1 / \lVert x_b \rVert^2\).
 
-    Couplings are \(\sum_b w_b^2 x_b x_b^T\), fields are
-    \(-2 \sum_b w_b v_{bj} x_b\); the paper's normalisation is
-    \(w_b = 1 / \lVert x_b \rVert^2\). All-zero rows get weight zero. Rows
-    whose norm overflows get NaN: with a weight of zero they would be left out
-    silently.
+    This is the normalization \(z_b = w_b x_b\) of the paper: the couplings are
+    \(\sum_b w_b^2 x_b x_b^T\) and the fields are
+    \(-2 \sum_b w_b v_{bj} x_b\). All-zero rows get a weight of zero. Rows whose
+    norm overflows get NaN, because a weight of zero would silently drop them.
+
+    Args:
+        rows: Tensor of shape (B, n).
+
+    Returns:
+        Tensor of shape (B, 1).
     """
     squares = tf.reduce_sum(tf.square(rows), axis=1, keepdims=True)
     weights = tf.math.divide_no_nan(1.0, squares)
@@ -148,16 +179,16 @@ def row_weights(rows):
 
 
 class LayerCall(NamedTuple):
-    """What one call of a layer leaves in a backward pass."""
+    """Rows and row gradients of one call of a layer, from a backward pass."""
 
     rows: tf.Tensor  # B x n
     row_gradients: tf.Tensor  # B x m
-    kept: Optional[tf.Tensor]  # B x 1, or `None`: rows with a gradient
+    kept: Optional[tf.Tensor]  # B x 1; `None` keeps all rows with a gradient
     batch: tf.Tensor  # scalar, the leading dimension of the layer's input
 
 
 def scale_call(call, factor):
-    """The call with `factor` times its row gradients."""
+    """Multiplies the row gradients of a call by `factor`."""
     if isinstance(factor, float) and factor == 1.0:
         return call
     gradients = tf.cast(call.row_gradients, tf.float32)
@@ -165,10 +196,18 @@ def scale_call(call, factor):
 
 
 def kept_rows(row_gradients, kept=None):
-    """Rows that enter the problem, 1 or 0, shape (B, 1).
+    """Returns 1 for each row that is part of the problem and 0 for the others.
 
-    A row whose gradient is zero along the whole last axis says nothing about
-    the update (a masked sample, a node outside the batch).
+    A row whose gradient is zero in all columns carries no information about the
+    update, for example a masked sample or a node outside the batch.
+
+    Args:
+        row_gradients: Tensor of shape (B, m).
+        kept: Tensor of shape (B, 1) (optional). The rows to keep. By default,
+            keeps the rows with a nonzero gradient.
+
+    Returns:
+        Float32 tensor of shape (B, 1).
     """
     if kept is None:
         kept = tf.reduce_any(row_gradients != 0, axis=1, keepdims=True)
@@ -176,7 +215,7 @@ def kept_rows(row_gradients, kept=None):
 
 
 class CallRows(NamedTuple):
-    """Normalised rows and gradients of one call of a layer, float32."""
+    """Normalized rows and row gradients of one call of a layer, in float32."""
 
     normalized_rows: tf.Tensor  # B x n, zero where not kept
     row_gradients: tf.Tensor  # B x m
@@ -185,15 +224,21 @@ class CallRows(NamedTuple):
 
 
 def normalize(rows, row_gradients, kept=None, *, batch):
-    """`CallRows` of one call of a layer.
+    r"""Normalizes the rows of one call, \(z_b = x_b / \lVert x_b \rVert^2\).
 
-    Rows that are not kept are set to zero and drop out of couplings and fields.
+    Rows that are not kept are set to zero, so they do not contribute to
+    couplings and fields.
 
     Args:
-        rows: (B, n), what the kernel is multiplied with.
-        row_gradients: (B, m).
-        kept: (B, 1), which rows to keep; `None` means those with a gradient.
-        batch: scalar, the leading dimension of the layer's input.
+        rows: X, tensor of shape (B, n). The rows that the layer multiplies by
+            the kernel.
+        row_gradients: V, tensor of shape (B, m).
+        kept: Tensor of shape (B, 1) (optional). The rows to keep. By default,
+            keeps the rows with a nonzero gradient.
+        batch: Scalar. The leading dimension of the layer's input.
+
+    Returns:
+        A `CallRows`.
     """
     rows = tf.cast(rows, tf.float32)
     row_gradients = tf.cast(row_gradients, tf.float32)
@@ -207,7 +252,7 @@ def normalize(rows, row_gradients, kept=None, *, batch):
 
 
 def statistics(call):
-    """`Statistics` of one call."""
+    """Returns the `Statistics` of one call."""
     return Statistics(
         max_gradient=tf.reduce_max(tf.abs(call.row_gradients)),
         kept_rows=tf.reduce_sum(call.kept),
@@ -217,12 +262,16 @@ def statistics(call):
 
 
 def fields(normalized_rows, row_gradients):
-    """s = -2 Z'V, shape (n, m)."""
+    r"""Returns the fields \(s_j = -2 \sum_b v_{bj} z_b\), shape (n, m)."""
     return -2.0 * tf.matmul(normalized_rows, row_gradients, transpose_a=True)
 
 
 def gram_problem(normalized_rows, row_gradients):
-    """The problem as sums over rows (small and middle layers)."""
+    r"""Returns the problem with its couplings, for layers that are not wide.
+
+    The couplings are \(Q = \sum_b z_b z_b^T\) and the offset is
+    \(\mathrm{offset}_j = \sum_b v_{bj}^2\).
+    """
     return Problem(
         couplings=tf.matmul(normalized_rows, normalized_rows, transpose_a=True),
         fields=fields(normalized_rows, row_gradients),
@@ -231,7 +280,7 @@ def gram_problem(normalized_rows, row_gradients):
 
 
 def rows_problem(normalized_rows, row_gradients):
-    """The problem by its rows, for wide layers: no n x n matrix."""
+    """Returns the problem with its rows, without an n x n matrix."""
     return Problem(
         couplings=None,
         fields=fields(normalized_rows, row_gradients),
@@ -242,14 +291,18 @@ def rows_problem(normalized_rows, row_gradients):
 
 
 def coupling_diagonal(problem):
-    """Diagonal of Q, shape (n,), in either form."""
+    r"""Returns the diagonal of \(Q\), shape (n,), in either form."""
     if problem.couplings is not None:
         return tf.linalg.diag_part(problem.couplings)
     return tf.reduce_sum(tf.square(problem.normalized_rows), axis=0)
 
 
 def scale_problem(problem, factor):
-    """The problem for gradients `factor * V`; the couplings stay."""
+    r"""Returns the problem of the gradient \(cV\), where `factor` is \(c\).
+
+    Multiplies the fields by \(c\) and the offset by \(c^2\). The couplings do
+    not depend on \(V\).
+    """
     gradients = problem.row_gradients
     return problem._replace(
         fields=problem.fields * factor,
@@ -259,50 +312,65 @@ def scale_problem(problem, factor):
 
 
 def random_energy(problem):
-    """Mean energy of a random state, offset + tr Q, shape (m,)."""
+    r"""Returns the mean energy of a random state, shape (m,).
+
+    It is \(\mathrm{offset}_j + \mathrm{tr}\, Q\).
+    """
     return problem.offset + tf.reduce_sum(coupling_diagonal(problem))
 
 
 def never_ascend(states, problem_fields):
-    """Replaces a column g with s'g > 0 by -g, whose energy is lower."""
+    r"""Replaces \(g\) by \(-g\) in columns where \(s_j^T g > 0\).
+
+    The energy of \(-g\) is lower: the quadratic part does not change.
+    """
     ascent = tf.reduce_sum(problem_fields * states, axis=0, keepdims=True) > 0
     return states * tf.where(ascent, -1.0, 1.0)
 
 
-def informed(problem):
-    """Mask (n, m) of the entries about which the problem says something.
+def has_information(problem):
+    r"""Returns a mask of the entries for which the problem has information.
 
-    False for a column whose fields are all zero, for an input whose coupling
-    row is all zero (never active in the update), and for an entry with neither
-    a field nor couplings to others, either sign of which is as good: they are
-    held. A field that is a rounding error of its sum counts as zero.
+    The optimizer does not change the other entries. The mask is false for
+
+    - a column in which all fields are zero,
+    - an input whose row of couplings is zero, because it was never active in
+      the update,
+    - an entry with neither a field nor couplings to other entries, because both
+      signs have the same energy.
+
+    A field that is only the rounding error of its sum counts as zero.
+
+    Returns:
+        Boolean tensor of shape (n, m).
     """
     diagonal = coupling_diagonal(problem)[:, None]
-    # The terms of a field are at most this large (Cauchy-Schwarz).
+    # By Cauchy-Schwarz, this bounds the sum of the absolute terms of a field.
     terms = 2.0 * tf.sqrt(diagonal) * tf.sqrt(problem.offset)
-    moved = tf.abs(problem.fields) > FIELD_ROUNDING * terms
-    steered = tf.reduce_any(moved, axis=0, keepdims=True)
+    has_field = tf.abs(problem.fields) > FIELD_ROUNDING * terms
+    column_has_field = tf.reduce_any(has_field, axis=0, keepdims=True)
     if problem.couplings is None:
-        return (diagonal > 0) & steered
-    # An input that was never active has neither.
+        return (diagonal > 0) & column_has_field
+    # An input that was never active has neither couplings nor fields.
     total = tf.reduce_sum(tf.abs(problem.couplings), axis=1, keepdims=True)
-    return ((total > diagonal) | moved) & steered
+    return ((total > diagonal) | has_field) & column_has_field
 
 
 def bounds(problem):
-    """Tensors that are finite only if the whole problem is.
+    """Returns tensors that are finite only if the whole problem is finite.
 
-    Couplings and fields are bounded by the diagonal of the couplings and the
-    offset (Cauchy-Schwarz), which are sums of squares: few numbers to look at.
+    The diagonal of the couplings and the offset are sums of squares that bound
+    all couplings and fields (Cauchy-Schwarz), so only n + m numbers need to be
+    checked.
     """
     return [problem.offset, coupling_diagonal(problem)]
 
 
 def is_finite(tensors):
-    """Scalar: whether every entry of every tensor is finite.
+    """Returns a scalar: whether all entries of all tensors are finite.
 
-    Told from their sums: one operation a tensor. A sum of finite numbers that
-    overflows counts as infinite.
+    Checks only the sum of each tensor, which takes one operation per tensor. A
+    sum of finite numbers that overflows counts as infinite.
     """
     sums = [tf.reduce_sum(tf.cast(tensor, tf.float32)) for tensor in tensors]
     return tf.math.is_finite(tf.add_n(sums)) if sums else tf.constant(True)

@@ -367,7 +367,7 @@ class QPSBGD(BinaryOptimizer):
             # Also if the backend of `on_failure` failed as well.
             solved = branches.unless_failed(messages, solved)
         return [
-            tf.where(ops.informed(problem), states, 0.0)
+            tf.where(ops.has_information(problem), states, 0.0)
             for problem, states in zip(scaled, solved)
         ]
 

@@ -229,7 +229,7 @@ def test_a_step_turns_round_and_scales(compiled):
         (found[factor],) = backend.step_in_graph([problem], [SEED], [factor])
         scaled = ops.scale_problem(problem, factor)
         plain = backend.solve_in_graph(scaled, SEED).numpy()
-        plain[~ops.informed(scaled).numpy()] = 0.0
+        plain[~ops.has_information(scaled).numpy()] = 0.0
         np.testing.assert_array_equal(found[factor], plain)
     assert np.any(found[0.1] != found[100.0])
 

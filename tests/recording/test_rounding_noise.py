@@ -200,5 +200,5 @@ def test_fields_that_cancel():
         make = ops.rows_problem if wide else ops.gram_problem
         problem = make(call.normalized_rows, call.row_gradients)
         assert problem.fields[0, 0] != 0
-        informed = ops.informed(problem).numpy()
-        np.testing.assert_array_equal(informed, [[False, True]] * 2)
+        found = ops.has_information(problem).numpy()
+        np.testing.assert_array_equal(found, [[False, True]] * 2)

@@ -214,11 +214,11 @@ def check_layer(before, after, rows, v, scale, kappa):
         terms = 2 * np.abs(z).T @ np.abs(target)
         states = found[:, column]
         # What is held: no field, or nothing but rounding errors of it.
-        informed = np.abs(fields) > 1e-4 * terms.max() + 1e-9
+        has_field = np.abs(fields) > 1e-4 * terms.max() + 1e-9
         active = np.abs(z).sum(axis=0) > 0
-        if not informed.any():
+        if not has_field.any():
             continue
-        assert (states[active & informed] != 0).all()
+        assert (states[active & has_field] != 0).all()
         assert (states[~active] == 0).all()
         # Held entries are those that do not matter: either sign will do.
         states = np.where(states == 0, np.where(fields > 0, -1, 1), states)

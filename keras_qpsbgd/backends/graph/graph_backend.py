@@ -298,7 +298,7 @@ def _finished(states, problem):
 
 def _finished_and_held(states, problem):
     states = ops.never_ascend(states, problem.fields)
-    return tf.where(ops.informed(problem), states, 0.0)
+    return tf.where(ops.has_information(problem), states, 0.0)
 
 
 def _float32(array):

@@ -46,7 +46,8 @@ def all_rows_enter():
 
 def nothing_is_held():
     return replaced(
-        "informed", lambda problem: tf.ones(problem.fields.shape, tf.bool)
+        "has_information",
+        lambda problem: tf.ones(problem.fields.shape, tf.bool),
     )
 
 
