@@ -1,8 +1,8 @@
-"""Files that are there whole or not at all.
+"""Atomic writes: a file is either complete or does not exist.
 
-A process may be killed at any moment, and two may write the same file at once.
-Each writes a temporary file of its own in the same folder, which then takes the
-place of the file in one step.
+A process may be killed at any moment, and two processes may write the same file
+at the same time. Each process writes its own temporary file in the same folder
+and then renames it in one step.
 """
 
 import contextlib
@@ -14,15 +14,16 @@ import secrets
 import shutil
 import time
 
-# Nothing is written for as long as this.
+# No write takes this long, so older temporary files are leftovers.
 LEFTOVER_SECONDS = 24 * 3600.0
 
 
 def cache_folder():
-    """Where files are kept between runs: embeddings and data sets.
+    """Returns the folder that keeps embeddings and datasets between runs.
 
     Returns:
-        `KERAS_QPSBGD_CACHE`, else the folder in which the system keeps caches.
+        `KERAS_QPSBGD_CACHE` if it is set, otherwise a folder in the cache
+        folder of the system.
     """
     if os.environ.get("KERAS_QPSBGD_CACHE"):
         return pathlib.Path(os.environ["KERAS_QPSBGD_CACHE"]).expanduser()
@@ -34,11 +35,11 @@ def cache_folder():
 
 
 def write(path, content):
-    """Writes a file, whose folder is made if it is missing.
+    """Writes a file and creates its folder if it does not exist.
 
     Args:
-        path: where the file is to be.
-        content: bytes, or text, which is written as UTF-8.
+        path: Path of the file.
+        content: Bytes or string. A string is written as UTF-8.
     """
     path = pathlib.Path(path)
     if isinstance(content, str):
@@ -50,7 +51,7 @@ def write(path, content):
         with open(temporary, "xb") as file:
             file.write(content)
             file.flush()
-            # The name must not reach the disk before the content does.
+            # The content must be on the disk before the file is renamed.
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
@@ -59,30 +60,30 @@ def write(path, content):
         raise
 
 
-def write_sealed(path, content):
-    """Writes bytes and their checksum, see `read_sealed`."""
-    write(path, _seal(content) + content)
+def write_with_checksum(path, content):
+    """Writes bytes with their checksum, for `read_with_checksum`."""
+    write(path, _checksum(content) + content)
 
 
-def read_sealed(path):
-    """The bytes that `write_sealed` wrote.
+def read_with_checksum(path):
+    """Reads a file written by `write_with_checksum`.
 
     Returns:
-        `None` if there is no such file, if it cannot be read, or if a single
-        bit of it has changed.
+        Bytes, or `None` if the file does not exist, cannot be read or does not
+        match its checksum.
     """
     try:
         found = pathlib.Path(path).read_bytes()
     except OSError:
         return None
-    seal, line, content = found.partition(b"\n")
-    return content if seal + line == _seal(content) else None
+    checksum, newline, content = found.partition(b"\n")
+    return content if checksum + newline == _checksum(content) else None
 
 
 def remove_leftovers(folder, pattern):
-    """Removes what processes that were killed long ago have left."""
+    """Removes the temporary files of processes that were killed long ago."""
     for path in pathlib.Path(folder).glob(pattern):
-        # Another process may be removing it, too.
+        # Another process may remove the same file.
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime < LEFTOVER_SECONDS:
                 continue
@@ -92,5 +93,5 @@ def remove_leftovers(folder, pattern):
                 path.unlink()
 
 
-def _seal(content):
+def _checksum(content):
     return hashlib.sha256(content).hexdigest().encode() + b"\n"

@@ -116,7 +116,7 @@ def without_rounding_noise(gradient, upstream, binary_kernel, feature_axis):
 
     With weights of +1 and -1, the gradient of input \(j\) in row \(b\) is
     \(\sum_k \pm v_{bk}\). If all outgoing weights of the input are equal, this
-    is \(\pm \sum_k v_{bk}\), which is exactly zero if a softmax follows. In
+    is \(\pm \sum_k v_{bk}\), which is zero if a softmax follows. In
     floating-point arithmetic a rounding error remains, and its value depends on
     the order of summation. The layer below would treat it as a gradient,
     because a binary step does not depend on the size of the gradient. These
@@ -322,7 +322,8 @@ def random_energy(problem):
 def never_ascend(states, problem_fields):
     r"""Replaces \(g\) by \(-g\) in columns where \(s_j^T g > 0\).
 
-    The energy of \(-g\) is lower: the quadratic part does not change.
+    The quadratic part of the energy is the same for both signs, so the energy
+    of \(-g\) is lower.
     """
     ascent = tf.reduce_sum(problem_fields * states, axis=0, keepdims=True) > 0
     return states * tf.where(ascent, -1.0, 1.0)

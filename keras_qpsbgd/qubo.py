@@ -1,8 +1,9 @@
-r"""The QUBO of a binary layer as a value, in NumPy.
+"""The QUBO of a binary layer, in NumPy.
 
-`Qubo` holds the problems of all columns of one layer: they share the couplings
-and differ in their fields. It knows no TensorFlow and no layer; this is what
-host backends receive and what `binary_map` and the analysis tools work on.
+`Qubo` holds the problems of all columns of one layer. The columns share the
+couplings and differ in their fields. `Qubo` does not depend on TensorFlow or on
+layers. Backends on the host receive it, and `binary_map` and the analysis tools
+work with it.
 """
 
 from __future__ import annotations
@@ -15,25 +16,41 @@ from numpy.typing import ArrayLike
 
 
 class Qubo:
-    r"""Minimise g'Qg + s_j'g + offset_j over g in {-1, +1}^n, for each j.
+    r"""The QUBOs of one layer, one for each column.
+
+    The problem of column \(j\) is to minimize the energy
+
+    $$E_j(g) = g^T Q g + s_j^T g + \mathrm{offset}_j$$
+
+    over all states \(g \in \{-1, +1\}^n\). All columns share the couplings
+    \(Q\).
 
     Args:
-        couplings: Q, symmetric, (n, n). May be `None` if `normalized_rows` is
-            given: it is then computed when first needed.
-        fields: s, (n, m).
-        offset: (m,), the constant part of each column's energy. Zeros if
-            `None`.
-        normalized_rows: Z, (B, n), where the problem came from rows and they
-            were kept: Q = Z'Z.
-        row_gradients: V, (B, m), likewise: s = -2 Z'V.
+        couplings: Array of shape `(n, n)`, or `None`. The symmetric matrix
+            \(Q\). If `None`, `normalized_rows` is required, and the couplings
+            are computed when they are first needed.
+        fields: Array of shape `(n, m)`. Column \(j\) is \(s_j\).
+        offset: Array of shape `(m,)` (optional). The constant part of the
+            energy of each column. Defaults to zeros.
+        normalized_rows: Array of shape `(B, n)` (optional). The normalized rows
+            \(Z\) of a problem that was built from rows: \(Q = Z^T Z\).
+        row_gradients: Array of shape `(B, m)` (optional). The gradients \(V\)
+            of these rows: \(s = -2 Z^T V\).
+
+    Raises:
+        ValueError: If `fields` or `couplings` has the wrong shape, or if both
+            `couplings` and `normalized_rows` are `None`.
 
     Example:
 
-    >>> import numpy as np
-    >>> rows = np.array([[1.0, 1.0], [1.0, -1.0]])
-    >>> qubo = Qubo.from_rows(rows, v=np.array([1.0, 0.5]))
-    >>> qubo.energy(np.array([[1], [1]]))
-    array([0.25])
+    ```python
+    rows = np.array([[1.0, 1.0], [1.0, -1.0]])
+    qubo = keras_qpsbgd.Qubo.from_rows(rows, v=np.array([1.0, 0.5]))
+    qubo.energy([1, 1])  # array([0.25])
+    ```
+
+    Reference:
+        - [Krahn et al., 2024](https://arxiv.org/abs/2310.15128), Definition 1
     """
 
     def __init__(
@@ -51,7 +68,7 @@ class Qubo:
                 f"fields.shape={self.fields.shape}"
             )
         n, m = self.fields.shape
-        # What is wanted of them is that of an array, whatever they are.
+        # `Any`, because the methods use them as arrays.
         self._couplings: Any = (
             None if couplings is None else np.asarray(couplings)
         )
@@ -59,13 +76,14 @@ class Qubo:
         self.row_gradients: Any = row_gradients
         if couplings is None and normalized_rows is None:
             raise ValueError(
-                "One of `couplings` and `normalized_rows` is required. "
-                "Received: None for both"
+                "`couplings` or `normalized_rows` is required. Received: "
+                "couplings=None, normalized_rows=None"
             )
         if self._couplings is not None and self._couplings.shape != (n, n):
             raise ValueError(
-                "`couplings` must be square and fit `fields` of shape "
-                f"{(n, m)}. Received: couplings.shape={self._couplings.shape}"
+                f"`couplings` must have shape {(n, n)} to match `fields` of "
+                f"shape {(n, m)}. Received: "
+                f"couplings.shape={self._couplings.shape}"
             )
         if offset is None:
             offset = np.zeros(m, self.fields.dtype)
@@ -73,10 +91,22 @@ class Qubo:
 
     @classmethod
     def from_rows(cls, rows: ArrayLike, v: ArrayLike) -> Qubo:
-        """The paper's Definition 1 for rows (B, n), gradients (B,) or (B, m).
+        r"""Builds the QUBO of Definition 1 of the paper.
 
-        Rows are normalised to x / ||x||^2. Rows whose gradient is zero in all
-        columns do not enter.
+        Normalizes each row to \(x / \lVert x \rVert^2\). Leaves out rows whose
+        gradient is zero in all columns.
+
+        Args:
+            rows: Array of shape `(B, n)`. The rows \(x\) that a layer
+                multiplies by its kernel.
+            v: Array of shape `(B,)` or `(B, m)`. The gradient of the loss with
+                respect to the product of `rows` and the kernel.
+
+        Returns:
+            A `Qubo` with `n` variables and `m` columns.
+
+        Raises:
+            ValueError: If the shapes do not match.
         """
         rows = np.asarray(rows, dtype=np.float64)
         v = np.asarray(v, dtype=np.float64)
@@ -95,9 +125,13 @@ class Qubo:
 
     @classmethod
     def from_bqm(cls, bqm: dimod.BinaryQuadraticModel) -> Qubo:
-        """One column from a `dimod.BinaryQuadraticModel` of either vartype.
+        """Converts a `dimod.BinaryQuadraticModel` to a `Qubo` with one column.
 
-        Variables keep the order of `bqm.variables`.
+        Args:
+            bqm: A `dimod.BinaryQuadraticModel` of either vartype.
+
+        Returns:
+            A `Qubo` whose variables have the order of `bqm.variables`.
         """
         spin = bqm.spin
         n = spin.num_variables
@@ -111,24 +145,34 @@ class Qubo:
 
     @property
     def couplings(self) -> np.ndarray:
-        """Q, (n, n)."""
+        """The matrix Q, shape `(n, n)`."""
         if self._couplings is None:
             self._couplings = self.normalized_rows.T @ self.normalized_rows
         return self._couplings
 
     @property
     def num_variables(self) -> int:
+        """The number of variables `n` of each column."""
         return self.fields.shape[0]
 
     @property
     def num_columns(self) -> int:
+        """The number of columns `m`."""
         return self.fields.shape[1]
 
-    # Index in the layer of the first column, where this is a part of a layer.
+    # If this is a part of a layer: the index of its first column in the layer.
     first_column = 0
 
     def columns(self, start: int, stop: int) -> Qubo:
-        """The problem of some of the columns."""
+        """Selects the columns from `start` up to, but not including, `stop`.
+
+        Args:
+            start: Int. Index of the first column.
+            stop: Int. Index after the last column.
+
+        Returns:
+            A `Qubo` with `stop - start` columns.
+        """
         if (start, stop) == (0, self.num_columns):
             return self
         gradients = self.row_gradients
@@ -143,7 +187,7 @@ class Qubo:
         return part
 
     def copy(self) -> Qubo:
-        """A `Qubo` with arrays of its own."""
+        """Returns a `Qubo` with copies of all arrays."""
         copied = Qubo(
             _copy(self._couplings),
             self.fields.copy(),
@@ -156,10 +200,21 @@ class Qubo:
         return copied
 
     def energy(self, states: ArrayLike) -> np.ndarray:
-        """Energies (m,) of `states` (n, m), or of one state (n,) per column.
+        r"""Computes the energies of states.
 
-        Equal to the sum of squared residuals sum_b (v_bj - z_b'g_j)^2, so never
-        negative where the problem came from rows.
+        If the problem was built from rows, the energy of column \(j\) is the
+        sum of squared residuals \(\sum_b (v_{bj} - z_b^T g_j)^2\), which is
+        never negative.
+
+        Args:
+            states: Array of +1 and -1 of shape `(n, m)`, one state per column,
+                or of shape `(n,)`, one state for all columns.
+
+        Returns:
+            Array of shape `(m,)`.
+
+        Raises:
+            ValueError: If `states` does not have `n` rows.
         """
         states = np.asarray(states, dtype=np.float64)
         states = states[:, None] if states.ndim == 1 else states
@@ -172,15 +227,22 @@ class Qubo:
         return quadratic + (self.fields * states).sum(axis=0) + self.offset
 
     def varying_energies(self, samples: ArrayLike) -> np.ndarray:
-        """Energies (reads, m) of samples (reads, n, m), less `random_energy`.
+        """Computes the energies of samples minus `random_energy`.
 
-        The offset and the diagonal of Q add the same to all states of +1 and
-        -1. Compare states by this: small differences keep their digits, however
-        large the constant is.
+        The offset and the diagonal of Q add the same constant to the energies
+        of all states. Use this method to compare states: without the constant,
+        small differences do not get lost in rounding.
+
+        Args:
+            samples: Array of +1 and -1 of shape `(reads, n, m)`.
+
+        Returns:
+            Array of shape `(reads, m)`.
         """
-        couplings = _pairs(self.couplings)
+        couplings = _off_diagonal(self.couplings)
         fields = np.asarray(self.fields, dtype=np.float64)
-        # One after the other: all forces at once may need much memory.
+        # One read at a time, because all products at once may need too much
+        # memory.
         return np.stack(
             [
                 ((couplings @ states + fields) * states).sum(axis=0)
@@ -189,19 +251,30 @@ class Qubo:
         )
 
     def random_energy(self) -> np.ndarray:
-        """Mean energy (m,) over random states: offset + tr Q.
+        r"""Computes the mean energy of a random state, offset + tr Q.
 
-        The reference point of the gap (E - E_best) / (E_rand - E_best).
+        It is the reference point \(E_\mathrm{rand}\) of the gap
+        \((E - E_\mathrm{best}) / (E_\mathrm{rand} - E_\mathrm{best})\).
+
+        Returns:
+            Array of shape `(m,)`.
         """
         return self.offset + np.trace(self.couplings)
 
     def to_bqm(self, column: int = 0) -> dimod.BinaryQuadraticModel:
-        """The problem of one column as a spin `dimod.BinaryQuadraticModel`."""
-        # dimod reads the quadratic part of a spin model from the off-diagonal;
-        # the diagonal is constant for spins (g_i^2 = 1).
+        """Converts one column to a `dimod.BinaryQuadraticModel`.
+
+        Args:
+            column: Int. Index of the column. Defaults to `0`.
+
+        Returns:
+            A `dimod.BinaryQuadraticModel` with vartype `SPIN`.
+        """
+        # dimod reads the quadratic part of a spin model from the off-diagonal
+        # entries. The diagonal is constant for spins (g_i^2 = 1).
         bqm = dimod.BinaryQuadraticModel(
             np.asarray(self.fields[:, column], dtype=np.float64),
-            _pairs(self.couplings),
+            _off_diagonal(self.couplings),
             float(self.offset[column]) + float(np.trace(self.couplings)),
             dimod.SPIN,
         )
@@ -210,14 +283,19 @@ class Qubo:
     def to_union_bqm(
         self, scales: ArrayLike | None = None
     ) -> dimod.BinaryQuadraticModel:
-        """All columns as one spin model without couplings between them.
+        """Converts all columns to one `dimod.BinaryQuadraticModel`.
 
-        Variable i of column j has the label `j * num_variables + i`. Its energy
-        is the sum of the columns' energies.
+        There are no couplings between columns. Variable `i` of column `j` has
+        the label `j * num_variables + i`. The energy of the model is the sum of
+        the energies of the columns.
 
         Args:
-            scales: (m,), factors of the columns. They change no column's
-                optimum. `None` is 1.
+            scales: Array of shape `(m,)` (optional). Positive factor for each
+                column. The factors do not change the optimum of any column.
+                Defaults to ones.
+
+        Returns:
+            A `dimod.BinaryQuadraticModel` with vartype `SPIN`.
         """
         n, m = self.num_variables, self.num_columns
         scales = np.ones(m) if scales is None else np.asarray(scales)
@@ -247,8 +325,8 @@ def _copy(array):
     return None if array is None else np.array(array)
 
 
-def _pairs(couplings):
-    """Q without its diagonal: dimod counts pairs twice, as g'Qg does."""
-    pairs = np.array(couplings, dtype=np.float64)
-    np.fill_diagonal(pairs, 0.0)
-    return pairs
+def _off_diagonal(couplings):
+    """Returns Q without its diagonal. Like g'Qg, dimod counts pairs twice."""
+    couplings = np.array(couplings, dtype=np.float64)
+    np.fill_diagonal(couplings, 0.0)
+    return couplings

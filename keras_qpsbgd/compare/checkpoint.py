@@ -37,7 +37,7 @@ class Checkpoint:
         Returns:
             The number of evaluations that are done, `0` without a checkpoint.
         """
-        content = disk.read_sealed(self._path)
+        content = disk.read_with_checksum(self._path)
         # With a damaged file, the run starts again.
         if content is None:
             return 0
@@ -65,7 +65,7 @@ class Checkpoint:
         arrays = {f"v{k}": v.numpy() for k, v in enumerate(variables)}
         content = io.BytesIO()
         np.savez(content, header=json.dumps(header), **arrays)
-        disk.write_sealed(self._path, content.getvalue())
+        disk.write_with_checksum(self._path, content.getvalue())
         self._saved = time.monotonic()
 
     def remove(self):

@@ -264,7 +264,7 @@ def half_planes(folder, publish, monkeypatch):
     )
     mnist_pairs.cached_features(images)
     (path,) = folder.iterdir()
-    monkeypatch.setattr(disk, "write_sealed", lambda *_: None)
+    monkeypatch.setattr(disk, "write_with_checksum", lambda *_: None)
     return Kind(path, lambda: mnist_pairs.cached_features(images), errors=False)
 
 

@@ -528,7 +528,7 @@ def write_checkpoint(folder):
 
 WRITERS = {
     "text": lambda folder: disk.write(folder / "a", "new"),
-    "sealed": lambda folder: disk.write_sealed(folder / "a", b"new"),
+    "checksum": lambda folder: disk.write_with_checksum(folder / "a", b"new"),
     "settings": lambda folder: reproduce._write_settings(folder, Options()),
     "meta": lambda folder: reproduce._write_meta(folder, "command"),
     "checkpoint": write_checkpoint,

@@ -111,7 +111,7 @@ class Cliques:
         try:
             # The checksum is needed because damaged positions may still form a
             # valid embedding.
-            content = disk.read_sealed(self._path(name))
+            content = disk.read_with_checksum(self._path(name))
             if content is None:
                 return None
             stored = json.loads(content)
@@ -139,7 +139,7 @@ class Cliques:
         ]
         text = json.dumps({"copies": rows, "complete": complete})
         try:
-            disk.write_sealed(self._path(name), text.encode())
+            disk.write_with_checksum(self._path(name), text.encode())
         except OSError:
             pass  # the next process searches again
 

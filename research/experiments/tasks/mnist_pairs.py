@@ -103,13 +103,13 @@ def cached_features(images):
     content = hashlib.sha256(images.tobytes())
     content.update(repr(half_planes.DEFAULT).encode())
     path = disk.cache_folder() / f"half-planes-{content.hexdigest()[:16]}.npy"
-    content = disk.read_sealed(path)
+    content = disk.read_with_checksum(path)
     if content is not None:
         return np.load(io.BytesIO(content), allow_pickle=False)
     bits = half_planes.features(images).astype("float32")
     content = io.BytesIO()
     np.save(content, bits)
-    disk.write_sealed(path, content.getvalue())
+    disk.write_with_checksum(path, content.getvalue())
     return bits
 
 

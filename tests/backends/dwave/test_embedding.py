@@ -236,9 +236,9 @@ def test_damaged_files_are_replaced(damage, directory):
     copies = Cliques(graph).copies(12)
     (path,) = directory.iterdir()
     content = path.read_bytes()
-    text = disk.read_sealed(path).decode()
+    text = disk.read_with_checksum(path).decode()
     # Once with a valid seal, so that the content is checked, and once without.
-    disk.write_sealed(path, damage(text).encode())
+    disk.write_with_checksum(path, damage(text).encode())
     assert Cliques(graph).copies(12) == copies
     assert path.read_bytes() == content
     path.write_text(damage(text))
@@ -252,7 +252,7 @@ def test_embeddings_with_a_wrong_seal_are_replaced(directory, complete):
     graph = chip("pegasus", 3)
     copies = Cliques(graph).copies(12)
     (path,) = directory.iterdir()
-    stored = json.loads(disk.read_sealed(path))
+    stored = json.loads(disk.read_with_checksum(path))
     del stored["copies"][-1]
     stored["complete"] = complete
     content = path.read_bytes()
