@@ -1,6 +1,6 @@
-"""Train networks of +1 and -1 weights by quantum annealing, from Keras code.
+"""Train binary neural networks by quantum annealing, with Keras code.
 
-See the README for a first example, `keras_qpsbgd.QPSBGD` for the optimizer.
+The README has a first example. The optimizer is `keras_qpsbgd.QPSBGD`.
 """
 
 import importlib.metadata
@@ -20,7 +20,9 @@ from keras_qpsbgd.recording import with_rows
 
 try:
     __version__ = importlib.metadata.version("keras_qpsbgd")
-except importlib.metadata.PackageNotFoundError:  # a checkout on the path
+except (
+    importlib.metadata.PackageNotFoundError
+):  # a checkout that is not installed
     __version__ = "0"
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""`python -m keras_qpsbgd`."""
+"""Entry point of `python -m keras_qpsbgd`."""
 
 import sys
 

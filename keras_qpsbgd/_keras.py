@@ -1,9 +1,10 @@
-"""What differs between Keras 3 and legacy Keras (`TF_USE_LEGACY_KERAS=1`).
+"""Differences between Keras 3 and legacy Keras (`TF_USE_LEGACY_KERAS=1`).
 
-The package always says `from tensorflow import keras`; this module holds the
-few places where the two are not the same, and the few uses of Keras or
-TensorFlow behaviour for which there is no public function. Each of the latter
-has a test that fails when it goes away (`tests/test_private_api.py`).
+The package always imports Keras with `from tensorflow import keras`. This
+module contains the code that differs between the two versions, and all uses of
+Keras and TensorFlow behavior that has no public function. Each of these uses
+has a test in `tests/repository/test_private_api.py` that fails if a new version
+changes the behavior.
 """
 
 import contextlib
@@ -18,22 +19,22 @@ from keras_qpsbgd import ops
 
 
 def is_keras_3(version):
-    """Whether a version is Keras 3 or later, and not legacy Keras."""
+    """Returns whether a version is Keras 3 or later, not legacy Keras."""
     return int(version.partition(".")[0]) >= 3
 
 
-# Old copies of Keras 2 inside TensorFlow have no version.
+# Old copies of Keras 2 inside TensorFlow have no `__version__`.
 KERAS_3 = is_keras_3(getattr(keras, "__version__", "2"))
 
 if KERAS_3 and keras.config.backend() != "tensorflow":
     raise ImportError(
-        "keras_qpsbgd needs the TensorFlow backend of Keras. Set "
-        "`KERAS_BACKEND=tensorflow` before Keras is imported. Received: "
+        "keras_qpsbgd requires the TensorFlow backend of Keras. Set "
+        "`KERAS_BACKEND=tensorflow` before you import Keras. Received: "
         f"KERAS_BACKEND={keras.config.backend()}"
     )
 
 if not KERAS_3:
-    # Legacy Keras has no hard tanh; the paper's networks need one.
+    # The networks of the paper need a hard tanh, which legacy Keras lacks.
     keras.utils.get_custom_objects().setdefault("hard_tanh", ops.hard_tanh)
 
 # The argument of `Layer.add_weight` that keeps a weight in its own precision.
@@ -59,13 +60,13 @@ class Optimizer(keras.optimizers.Optimizer):
         if KERAS_3:
             super().__init__(learning_rate, name=name, **kwargs)
         else:
-            # Legacy optimizers compile their update with XLA on a GPU, which
-            # host solvers cannot live under.
+            # On a GPU, legacy optimizers compile their update with XLA, which
+            # cannot call solvers on the host.
             kwargs["jit_compile"] = False
             kwargs.pop("is_legacy_optimizer", None)
             name = name or type(self).__name__
             # HDF5 files need a unique name for each variable, and the inner
-            # optimizer has an `iteration`, too.
+            # optimizer also has an `iteration`.
             with tf.name_scope(re.sub(r"\W", "_", str(name))):
                 super().__init__(name=name, **kwargs)
             self._learning_rate = self._build_learning_rate(learning_rate)
@@ -80,7 +81,7 @@ class Optimizer(keras.optimizers.Optimizer):
             self._built = True
 
     def add_scalar(self, value, dtype, name):
-        """A scalar optimizer variable, saved with the model."""
+        """Adds a scalar optimizer variable, which is saved with the model."""
         initializer = keras.initializers.Constant(value)
         if KERAS_3:
             return self.add_variable(
@@ -100,7 +101,7 @@ class Optimizer(keras.optimizers.Optimizer):
         return variable
 
     def variable_key(self, variable):
-        """Identifies a model variable, whichever replica it is seen from."""
+        """Returns a key for a model variable, the same on all replicas."""
         return self._var_key(variable)
 
     def _clip_gradients(self, grads):
@@ -144,24 +145,30 @@ class Optimizer(keras.optimizers.Optimizer):
             aggregate = kwargs.pop("experimental_aggregate_gradients", True)
             self._aggregate = aggregate and not skip_gradients_aggregation
             grads_and_vars = list(grads_and_vars)
-            if grads_and_vars:  # a model may have nothing to train
+            if grads_and_vars:  # a model may have no trainable variables
                 grads, variables = zip(*grads_and_vars)
                 self.apply(grads, variables)
             return self.iterations
 
     def stock_apply(self, grads, variables, aggregate=True):
-        """The update that Keras itself makes out of `update_step`.
+        """Calls the `apply` of Keras, which calls `update_step`.
 
-        Gradients are summed over replicas, unless `aggregate` says that legacy
-        Keras has done so; clipping, moving averages, constraints and the
-        iteration counter are Keras's.
+        Keras sums the gradients over replicas, clips them, and handles moving
+        averages, constraints and the iteration counter.
+
+        Args:
+            grads: List of gradients.
+            variables: List of variables.
+            aggregate: Bool. Whether legacy Keras sums the gradients over
+                replicas. Pass `False` if they are already summed. Keras 3
+                ignores it. Defaults to `True`.
         """
         if KERAS_3:
             super().apply(grads, variables)
             return
         if self.use_ema:
-            # Keras 3 averages all variables that the optimizer was built on,
-            # legacy Keras only those that it is handed: hand it all.
+            # Keras 3 averages all variables that the optimizer was built with.
+            # Legacy Keras averages only those it receives, so pass all.
             given = {self._var_key(v): g for g, v in zip(grads, variables)}
             variables = self._trainable_variables
             zero = tf.zeros(())  # see `BinaryOptimizer.is_updated`
@@ -191,14 +198,15 @@ def build_inner(optimizer, variables):
 
 
 def get_optimizer(identifier):
-    """A Keras optimizer from an object, a name or a configuration.
+    """Returns the Keras optimizer for an object, a name or a configuration.
 
     Raises:
-        ValueError: if it is none, or one of `keras.optimizers.legacy`.
+        ValueError: If `identifier` does not specify an optimizer, or specifies
+            one of `keras.optimizers.legacy`.
     """
     if isinstance(identifier, dict):
-        # Keras changes it, and legacy Keras takes one that does not say so for
-        # an even older optimizer.
+        # Copied, because Keras modifies it. Without `is_legacy_optimizer`,
+        # legacy Keras would return an optimizer of `keras.optimizers.legacy`.
         identifier = copy.deepcopy(identifier)
         if not KERAS_3:
             config = identifier.setdefault("config", {})
@@ -215,15 +223,15 @@ def get_optimizer(identifier):
 
 
 def copy_optimizer(optimizer):
-    """A Keras optimizer with the same settings, without state."""
+    """Returns a Keras optimizer with the same settings and no state."""
     rate = getattr(optimizer, "_learning_rate", None)
     try:
         config = optimizer.get_config()
-        if callable(rate):  # a schedule; it may have no configuration
+        if callable(rate):  # a schedule, possibly without a configuration
             config["learning_rate"] = rate
         copied = type(optimizer).from_config(config)
     except (NotImplementedError, TypeError):
-        # It has no configuration, so it cannot be saved either: keep it.
+        # Without a configuration it cannot be saved either, so use the object.
         return optimizer
     for name in vars(optimizer):
         if name.startswith("_exclude_from_weight_decay"):
@@ -232,7 +240,7 @@ def copy_optimizer(optimizer):
 
 
 def constant_rate(optimizer):
-    """The learning rate as a float, `None` if it is a schedule."""
+    """Returns the learning rate as a float, or `None` if it is a schedule."""
     rate = optimizer._learning_rate
     if callable(rate):
         return None
@@ -241,9 +249,9 @@ def constant_rate(optimizer):
 
 
 def captured_from(placeholder):
-    """The tensor outside a function that stands behind a placeholder in it.
+    """Returns the outer tensor that a function captured as a placeholder.
 
-    `None` if the placeholder is an argument of the function.
+    Returns `None` if the placeholder is an argument of the function.
     """
     captures = getattr(placeholder.graph, "captures", ())
     for outer, inner in captures:
@@ -253,7 +261,7 @@ def captured_from(placeholder):
 
 
 def is_handle_of(tensor, variable):
-    """Whether an eager tensor is the handle of a variable, on any replica."""
+    """Returns whether a tensor is the handle of a variable on any replica."""
     if KERAS_3:
         variable = variable.value
     copies = getattr(variable, "values", (variable,))
@@ -261,7 +269,7 @@ def is_handle_of(tensor, variable):
 
 
 def inside_xla():
-    """Whether a function that XLA compiles is being traced."""
+    """Returns whether a function compiled with XLA is being traced."""
     if tf.executing_eagerly():
         return False
     graph = tf.compat.v1.get_default_graph()
@@ -269,15 +277,16 @@ def inside_xla():
 
 
 def all_layers(model):
-    """The layers of a model at any depth, in both versions of Keras."""
+    """Returns the layers of a model at any depth, in both Keras versions."""
     return list(model._flatten_layers(include_self=False))
 
 
 def variables_with_random_states(model):
-    """Weights of a model and the states of its random layers.
+    """Returns the weights of a model and the states of its random layers.
 
-    The latter are no weights: Keras 3 keeps a variable for each seed generator,
-    legacy Keras has one only for layers made within `random_states_kept`.
+    Keras does not count the states as weights. Keras 3 has a variable for each
+    seed generator. Legacy Keras has one only for layers that were created
+    inside `random_states_as_variables`.
     """
     if KERAS_3:
         known = {id(variable) for variable in model.weights}
@@ -298,8 +307,11 @@ def variables_with_random_states(model):
 
 
 @contextlib.contextmanager
-def random_states_kept():
-    """Within it, random layers of legacy Keras get a state as in Keras 3."""
+def random_states_as_variables():
+    """Gives new random layers of legacy Keras a state variable, as in Keras 3.
+
+    Use it as a context manager around the code that creates the layers.
+    """
     if KERAS_3:
         yield
         return

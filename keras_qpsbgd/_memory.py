@@ -1,9 +1,9 @@
-"""Frees what TensorFlow would keep of a training step for ever.
+"""Prevents a memory leak of TensorFlow in training steps.
 
-`tf.custom_gradient` enters the gradient of each call in a graph in a table of
-TensorFlow's, which is never emptied. The entry keeps the graph, and with it all
-that was traced, some kB for each operation. Binary layers make such calls, and
-so does every Keras optimizer: each model that was ever trained stays in memory.
+In a graph, `tf.custom_gradient` adds the gradient of each call to a table in
+TensorFlow that is never cleared. The entry keeps the graph and everything that
+was traced with it alive, some kB for each operation. Binary layers and all
+Keras optimizers make such calls, so every trained model would stay in memory.
 """
 
 import weakref
@@ -17,12 +17,13 @@ _PREFIX = "CustomGradient-"
 def free_with(owner):
     """Frees the custom gradients of the current graph when `owner` is freed.
 
-    For the graph of a training step, with its optimizer as the owner: nobody
-    differentiates such a step afterwards. Call it where the tracing of the step
-    ends, in each of its branches. Does nothing in eager mode.
+    Use it for the graph of a training step, with the optimizer as the owner.
+    This is safe because a training step is not differentiated afterwards. Call
+    it at the end of the step and at the end of each branch, while they are
+    traced. It does nothing in eager mode.
 
     Args:
-        owner: an object that the graph does not keep.
+        owner: Object to which the graph has no reference.
     """
     table = _table()
     if tf.executing_eagerly() or table is None:
@@ -34,13 +35,13 @@ def free_with(owner):
 
 
 def _table():
-    """TensorFlow's gradients by name, `None` if it keeps them elsewhere."""
+    """Returns TensorFlow's gradients by name, or `None` if not found."""
     registry = getattr(tf_ops, "gradient_registry", None)
     return getattr(registry, "_registry", None)
 
 
 def _with_outer(graph):
-    """The graph of a function and those that it was traced in."""
+    """Returns the graph of a function and the graphs it is nested in."""
     graphs = []
     while getattr(graph, "building_function", False):
         graphs.append(graph)
@@ -49,23 +50,24 @@ def _with_outer(graph):
 
 
 def _graph_of(function):
-    """The graph of the tensors that a gradient function holds, or `None`."""
-    todo = [function]
-    for _ in range(4):  # they are two or three functions deep
-        todo = [value for item in todo for value in _held_by(item)]
-        for value in todo:
+    """Returns the graph of the tensors in a gradient function, or `None`."""
+    values = [function]
+    for _ in range(4):  # the tensors are in closures two or three levels deep
+        values = [inner for value in values for inner in _contents(value)]
+        for value in values:
             if tf.is_symbolic_tensor(value):
                 return value.graph
     return None
 
 
-def _held_by(value):
+def _contents(value):
+    """Returns the items of a list or the variables of a closure."""
     if isinstance(value, (list, tuple)):
         return value
     contents = []
     for cell in getattr(value, "__closure__", None) or ():
         try:
             contents.append(cell.cell_contents)
-        except ValueError:  # not set yet
+        except ValueError:  # the cell is empty
             pass
     return contents

@@ -263,7 +263,7 @@ class QPSBGD(BinaryOptimizer):
                 names.append(f"`{mark.name}`")
                 held.append((grad, variable))
                 if self._accumulates():
-                    self._sums[mark].spoil()
+                    self._sums[mark].mark_incomplete()
                 continue
             finally:
                 mark.latest.clear()

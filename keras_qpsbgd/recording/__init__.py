@@ -1,24 +1,27 @@
-"""How the rows and row gradients of a backward pass reach the optimizer.
+"""Records the rows and row gradients of backward passes for the optimizer.
 
-The QUBO of a layer needs more than the gradient of its kernel: the rows that
-the kernel is multiplied with and the gradient of the loss with respect to the
-product. So the gradient of a binary kernel carries them:
+To build the QUBO of a layer, the optimizer needs more than the gradient of the
+kernel. It needs the rows that the layer multiplied by the kernel, and the
+gradient of the loss with respect to the product. The gradient of a binary
+kernel therefore carries them:
 
-1. `passes`: the layer multiplies with `recorded_product`, whose backward
-   function attaches a `Pass` to the gradient of the kernel. A `Pass` refers to
-   the rows and computes nothing by itself.
-2. `origin`: the optimizer finds the passes of each gradient it receives. In a
-   graph it walks up from the gradient (`walk`). In eager execution it looks at
-   the gradient itself, or compares its value with those of the latest passes
-   (`match`). `carried` is the explicit way from one `tf.function` into another.
-3. `problems`: the passes become one problem, over all calls and replicas.
+1. `passes`: The layer multiplies with `recorded_product`. Its backward function
+   attaches a `Pass` to the gradient of the kernel. A `Pass` refers to the rows
+   and computes nothing until it is used.
+2. `origin`: The optimizer finds the passes of each gradient it receives. In a
+   graph, it follows the operations back from the gradient (`walk`). In eager
+   execution, it uses the `Pass` of the gradient itself, or compares the value
+   of the gradient with those of the latest passes (`match`). To carry the rows
+   from one `tf.function` to another, the user calls `with_rows`
+   (`recorded_gradient`).
+3. `problems`: The optimizer combines the passes of all calls and replicas into
+   one problem.
 
-Between two steps nothing remains but the sums of a gradient accumulation, which
-are variables of the optimizer, and in eager execution the passes since the last
-update, at most `LATEST` for each kernel.
+Between two steps, only two things stay in memory: the sums of a gradient
+accumulation, which are variables of the optimizer, and in eager execution the
+passes since the last update, at most `MAX_LATEST` for each kernel.
 """
 
-from keras_qpsbgd.recording.carried import RecordedGradient as RecordedGradient
 from keras_qpsbgd.recording.origin import calls_of as calls_of
 from keras_qpsbgd.recording.origin import with_rows as with_rows
 from keras_qpsbgd.recording.passes import BinaryKernel as BinaryKernel
@@ -28,3 +31,6 @@ from keras_qpsbgd.recording.passes import recorded_product as recorded_product
 from keras_qpsbgd.recording.problems import WIDE as WIDE
 from keras_qpsbgd.recording.problems import Sums as Sums
 from keras_qpsbgd.recording.problems import gather as gather
+from keras_qpsbgd.recording.recorded_gradient import (
+    RecordedGradient as RecordedGradient,
+)

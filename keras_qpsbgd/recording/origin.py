@@ -1,12 +1,12 @@
-"""From a gradient to the backward passes that it came from."""
+"""Finds the backward passes of a gradient."""
 
 from typing import Any
 
 import tensorflow as tf
 
 from keras_qpsbgd import ops
-from keras_qpsbgd.recording import carried
 from keras_qpsbgd.recording import match
+from keras_qpsbgd.recording import recorded_gradient
 from keras_qpsbgd.recording import walk
 from keras_qpsbgd.recording.passes import UnknownOrigin
 from keras_qpsbgd.recording.passes import mark_of
@@ -14,80 +14,83 @@ from keras_qpsbgd.recording.passes import pass_of
 
 
 def calls_of(gradient, mark):
-    """The calls of the layer that a gradient of its kernel came from.
+    """Finds the layer calls that a gradient of the kernel was computed from.
 
-    A gradient that was scaled, or added to others, is a sum of `c_i` times the
+    A gradient that was scaled or added to others is a sum of `c_i` times the
     gradient of pass `i`. The row gradients of each call are multiplied by its
-    `c_i`, so that the update belongs to the gradient as it is. Other changes
-    (clipping each entry, a mask, a regularizer) are left out: the binary
-    gradient is made of rows and row gradients alone.
+    `c_i`, so that the update matches the gradient. Other changes (clipping each
+    entry, a mask, a regularizer) have no effect, because the binary gradient
+    depends only on rows and row gradients.
 
     Args:
-        gradient: what an optimizer received: a tensor or a `RecordedGradient`.
-        mark: the `BinaryKernel` of the variable.
+        gradient: Tensor or `RecordedGradient` that an optimizer received.
+        mark: The `BinaryKernel` of the variable.
 
     Returns:
         List of `ops.LayerCall`.
 
     Raises:
-        UnknownOrigin: if the passes cannot be found.
+        UnknownOrigin: If the passes cannot be found.
     """
-    if isinstance(gradient, carried.RecordedGradient):
+    if isinstance(gradient, recorded_gradient.RecordedGradient):
         return gradient.layer_calls()
     if isinstance(gradient, tf.IndexedSlices):
         gradient = tf.convert_to_tensor(gradient)
-    one_pass = pass_of(gradient, mark)
-    if one_pass is not None:
-        found = [(one_pass, 1.0)]
+    recording = pass_of(gradient, mark)
+    if recording is not None:
+        found = [(recording, 1.0)]
     elif tf.is_symbolic_tensor(gradient):
-        found = walk.passes(gradient, mark)
+        found = walk.find_passes(gradient, mark)
     else:
-        found = match.passes(gradient, mark)
+        found = match.find_passes(gradient, mark)
     return [
-        ops.scale_call(one_pass.make_call(), coefficient)
-        for one_pass, coefficient in found
+        ops.scale_call(recording.make_call(), coefficient)
+        for recording, coefficient in found
     ]
 
 
 @tf.autograph.experimental.do_not_convert
 def with_rows(gradients: Any, variables: Any) -> list:
-    """Attaches to gradients the rows that they came from.
+    """Attaches the rows of the backward passes to gradients.
 
-    A gradient that leaves the `tf.function` in which it was computed, or the
-    branch of a `tf.cond`, no longer shows which backward passes it came from.
-    `with_rows` attaches what `QPSBGD` needs of them to the gradients of binary
-    kernels. Gradients of other variables stay as they are. You do not need it
-    if gradients are computed and applied in the same function, or eagerly.
+    `QPSBGD` needs to know the backward passes that the gradient of a binary
+    kernel was computed from. This information is lost when a gradient leaves
+    the `tf.function` or the branch of a `tf.cond` in which it was computed.
+    Call `with_rows` inside that function or branch to keep it. You do not need
+    `with_rows` if the same function computes and applies the gradients, or if
+    the training loop runs eagerly.
 
-    Clip gradients before you call `with_rows`. The result is for optimizers of
-    this package; a `LossScaleOptimizer` or another Keras optimizer does not
-    take it.
+    Clip gradients before you call `with_rows`. Only the optimizers of this
+    package accept the result. A `LossScaleOptimizer` or another Keras optimizer
+    does not.
 
     Args:
-        gradients: list of gradients, as `tape.gradient` returns it.
-        variables: list of the variables that they belong to.
+        gradients: List of gradients, as returned by `tape.gradient`.
+        variables: List of variables, in the same order as the gradients.
 
     Returns:
-        List with a `RecordedGradient` for every binary kernel that has a
-        gradient. They can be added, subtracted, and multiplied or divided by a
-        number.
+        List with a `RecordedGradient` for each binary kernel that has a
+        gradient. All other gradients are returned unchanged. Recorded gradients
+        can be added to and subtracted from each other, and multiplied or
+        divided by a number.
 
     Raises:
-        ValueError: if the backward pass of a gradient is not known here.
+        ValueError: If `gradients` and `variables` differ in length, or if the
+            backward pass of a gradient is unknown.
 
     Example:
 
     ```python
     @tf.function
-    def gradients(x, y):
+    def compute_gradients(x, y):
         with tf.GradientTape() as tape:
             loss = loss_function(y, model(x, training=True))
-        found = tape.gradient(loss, model.trainable_variables)
-        return kq.with_rows(found, model.trainable_variables)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        return keras_qpsbgd.with_rows(gradients, model.trainable_variables)
 
     @tf.function
-    def update(found):
-        optimizer.apply_gradients(zip(found, model.trainable_variables))
+    def apply_gradients(gradients):
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
     ```
     """
     gradients, variables = list(gradients), list(variables)
@@ -96,7 +99,7 @@ def with_rows(gradients: Any, variables: Any) -> list:
             "`gradients` and `variables` must have the same length. Received: "
             f"{len(gradients)} gradients and {len(variables)} variables"
         )
-    packed = []
+    recorded = []
     for gradient, variable in zip(gradients, variables):
         mark = mark_of(variable)
         if mark is not None and gradient is not None:
@@ -106,9 +109,9 @@ def with_rows(gradients: Any, variables: Any) -> list:
                 raise ValueError(
                     "`gradients` must come from backward passes in the "
                     "function that calls `with_rows`. Received: for layer "
-                    f"`{mark.name}` a gradient that {error.reason}"
+                    f"`{mark.name}`, a gradient that {error.reason}"
                 ) from error
-            if not isinstance(gradient, carried.RecordedGradient):
-                gradient = carried.recorded(gradient, calls)
-        packed.append(gradient)
-    return packed
+            if not isinstance(gradient, recorded_gradient.RecordedGradient):
+                gradient = recorded_gradient.from_calls(gradient, calls)
+        recorded.append(gradient)
+    return recorded

@@ -1,4 +1,4 @@
-"""What a backward pass leaves behind, and how a gradient carries it."""
+"""Recordings of backward passes, attached to the gradients of kernels."""
 
 import collections
 
@@ -6,20 +6,20 @@ import tensorflow as tf
 
 from keras_qpsbgd import ops
 
-# How many backward passes an eager update can be put together from.
-LATEST = 16
+# Maximum number of backward passes that an eager update can combine.
+MAX_LATEST = 16
 
-# Names of attributes: of a variable and of its gradients.
+# Attributes of a binary kernel and of its gradients.
 _MARK = "_keras_qpsbgd_mark"
 _PASS = "_keras_qpsbgd_pass"
 
 
 class UnknownOrigin(ValueError):
-    """The backward passes that a gradient came from cannot be found.
+    """Raised if the backward passes of a gradient cannot be found.
 
     Args:
-        reason: why, the end of a sentence that says `because it ...`.
-        advice: what to do, whole sentences.
+        reason: String. The reason, which completes "because the gradient ...".
+        advice: String. What the user can do, in complete sentences.
     """
 
     def __init__(self, reason, advice):
@@ -29,15 +29,15 @@ class UnknownOrigin(ValueError):
 
 
 class BinaryKernel:
-    """The mark of a binary kernel: what an optimizer knows about its layer.
+    """Marks a variable as a binary kernel and describes its layer.
 
     Args:
-        kernel: the Keras variable, which gets the mark as an attribute.
-        num_variables: n, the number of inputs of one output.
-        num_columns: m, the number of outputs.
-        name: name of the layer, for messages.
-        training_weights: `"binary"` or `"latent"`, what the layer multiplies
-            by in training.
+        kernel: Keras variable. Gets this object as an attribute.
+        num_variables: Int. The number n of inputs of each output.
+        num_columns: Int. The number m of outputs.
+        name: String. The name of the layer, for messages.
+        training_weights: `"binary"` or `"latent"`. The weights that the layer
+            multiplies by during training.
     """
 
     def __init__(
@@ -53,32 +53,33 @@ class BinaryKernel:
 
     @property
     def latest(self):
-        """Eager passes of this replica, pairs of gradient and `Pass`.
+        """The latest eager passes of this replica, as `(gradient, Pass)` pairs.
 
-        All were taken at the current value of the kernel. An update empties it.
+        All of them were recorded at the current value of the kernel. An update
+        clears them.
         """
         return self._latest.setdefault(
-            replica(), collections.deque(maxlen=LATEST)
+            replica(), collections.deque(maxlen=MAX_LATEST)
         )
 
-    def remember(self, gradient, one_pass):
-        """Attaches a pass to the gradient that it returns."""
-        setattr(gradient, _PASS, one_pass)
+    def remember(self, gradient, recording):
+        """Attaches a `Pass` to its gradient."""
+        setattr(gradient, _PASS, recording)
         if tf.executing_eagerly():
             latest = self.latest
-            # Gradients that are added up were all taken at the same weights.
-            if latest and not latest[-1][1].at(one_pass.value):
+            # Only passes at the same weights can be parts of one gradient.
+            if latest and not latest[-1][1].is_at(recording.value):
                 latest.clear()
-            latest.append((gradient, one_pass))
+            latest.append((gradient, recording))
 
 
 def mark_of(variable):
-    """The `BinaryKernel` of a variable, or `None` if it is not binary."""
+    """Returns the `BinaryKernel` of a variable, `None` if it is not binary."""
     return getattr(variable, _MARK, None)
 
 
 def replica():
-    """The number of this replica, or `None` outside of any."""
+    """Returns the number of the current replica, or `None` outside of one."""
     context = tf.distribute.get_replica_context()
     number = context and context.replica_id_in_sync_group
     if tf.is_tensor(number):
@@ -87,13 +88,13 @@ def replica():
 
 
 class Pass:
-    """One call of a layer in one backward pass.
+    """The recording of one call of a layer in one backward pass.
 
     Args:
-        mark: the `BinaryKernel`.
-        value: tensor, the kernel in the forward pass.
-        make_call: function that returns the `ops.LayerCall`. Nothing is
-            computed before an optimizer asks for it.
+        mark: The `BinaryKernel`.
+        value: Tensor. The value of the kernel in the forward pass.
+        make_call: Function that returns the `ops.LayerCall`. Nothing is
+            computed until an optimizer calls it.
     """
 
     def __init__(self, mark, value, make_call):
@@ -102,13 +103,13 @@ class Pass:
         self.make_call = make_call
         self.replica = replica()
 
-    def at(self, value):
-        """Whether the kernel had this value. Eager execution only."""
+    def is_at(self, value):
+        """Returns whether the kernel had this value, in eager execution."""
         return bool(tf.reduce_all(self.value == value))
 
 
 def pass_of(tensor, mark):
-    """The `Pass` that a tensor carries for a kernel, or `None`."""
+    """Returns the `Pass` attached to a tensor for a kernel, or `None`."""
     found = getattr(tensor, _PASS, None)
     if found is None or found.mark.kernel is not mark.kernel:
         return None
@@ -116,57 +117,66 @@ def pass_of(tensor, mark):
 
 
 def carries_pass(tensor):
-    """Whether a tensor is the gradient of any binary kernel."""
+    """Returns whether a tensor is the gradient of any binary kernel."""
     return hasattr(tensor, _PASS)
 
 
 def recorded_product(mark, kernel, inputs, multiply, make_call, noisy_axis):
-    """The product with the sign of a kernel, whose gradient is recorded.
+    """Multiplies by the sign of a kernel and records the backward pass.
 
-    Its backward function returns ordinary gradients, and attaches the pass to
-    the gradient of the kernel. Other contributions to that gradient, such as
-    second derivatives, arrive as tensors of their own, without a pass.
+    The backward function returns ordinary gradients and attaches a `Pass` to
+    the gradient of the kernel. Other contributions to this gradient, such as
+    second derivatives, are separate tensors without a `Pass`.
 
     Args:
-        mark: the `BinaryKernel`.
-        kernel: tensor, the value of the kernel.
-        inputs: what `multiply` takes, a tensor or a structure of tensors.
-        multiply: function of `inputs` and the binary kernel.
-        make_call: function of `inputs`, the binary kernel and the gradient V
-            of the product that returns the `ops.LayerCall`.
-        noisy_axis: axis of the features of `inputs`, whose gradient is freed
-            from rounding noise; `None` leaves it as it is.
+        mark: The `BinaryKernel`.
+        kernel: Tensor. The value of the kernel.
+        inputs: Tensor or structure of tensors. The first argument of
+            `multiply`.
+        multiply: Function of `inputs` and the binary kernel.
+        make_call: Function of `inputs`, the binary kernel and the gradient V of
+            the product. Returns the `ops.LayerCall`.
+        noisy_axis: Int, or `None`. The feature axis of `inputs`. Removes
+            rounding noise from the gradient of `inputs`. `None` leaves the
+            gradient unchanged.
+
+    Returns:
+        The result of `multiply`.
     """
     flat = tf.nest.flatten(inputs)
     positions = [
         index
-        for index, one in enumerate(flat)
-        if isinstance(one, tf.Tensor) and one.dtype.is_floating
+        for index, part in enumerate(flat)
+        if isinstance(part, tf.Tensor) and part.dtype.is_floating
     ]
 
     @tf.custom_gradient
     def product(kernel, *differentiable):
         for index, tensor in zip(positions, differentiable):
             flat[index] = tensor
-        given = tf.nest.pack_sequence_as(inputs, flat)
+        structure = tf.nest.pack_sequence_as(inputs, flat)
         sources = [kernel, *differentiable]
         with tf.GradientTape(
             persistent=True, watch_accessed_variables=False
         ) as tape:
             tape.watch(sources)
             binary = ops.binarize(kernel)
-            result = multiply(given, binary)
+            result = multiply(structure, binary)
 
         @tf.autograph.experimental.do_not_convert
         def backward(upstream):
             gradient, *others = tape.gradient(
                 result, sources, upstream, tf.UnconnectedGradients.ZERO
             )
-            # The identity is an object that no other gradient can be.
+            # A new tensor object, which is not the gradient of anything else.
             gradient = tf.identity(tf.convert_to_tensor(gradient))
             mark.remember(
                 gradient,
-                Pass(mark, kernel, lambda: make_call(given, binary, upstream)),
+                Pass(
+                    mark,
+                    kernel,
+                    lambda: make_call(structure, binary, upstream),
+                ),
             )
             if noisy_axis is not None:
                 others = [

@@ -1,12 +1,12 @@
-"""From the calls of a layer to one problem.
+"""Combines the calls of a layer into one problem.
 
-The problem comes in two forms with the same solution. `gram` is the couplings,
-fields, offset and statistics, which are all sums over rows. `rows` keeps the
-rows themselves, for layers with more than `WIDE` inputs: no n x n matrix is
-made (`ridge` makes one if there are more rows than inputs), and searches that
-work on the residual need it. Gradient accumulation sums, so it always has the
-`gram` form: XLA does not let a variable change its shape, and the number of
-rows is not known beforehand.
+A problem has one of two forms with the same solution. The `gram` form consists
+of couplings, fields, offset and statistics, which are all sums over rows. The
+`rows` form keeps the rows themselves. It is used for layers with more than
+`WIDE` inputs, because it needs no n x n matrix (`ridge` builds one if there are
+more rows than inputs) and because searches that work on the residual need the
+rows. Gradient accumulation always uses the `gram` form: XLA does not allow a
+variable to change its shape, and the number of rows is not known in advance.
 """
 
 import tensorflow as tf
@@ -17,21 +17,21 @@ WIDE = 256
 
 
 def gather(calls, mark):
-    """The problem of one update and its statistics, over all replicas.
+    """Combines the calls of all replicas into the problem of one update.
 
-    To be called in replica context.
+    Must be called in replica context.
 
     Args:
-        calls: list of `ops.LayerCall`, at least one.
-        mark: the `BinaryKernel`.
+        calls: List of at least one `ops.LayerCall`.
+        mark: The `BinaryKernel`.
 
     Returns:
-        `(Problem, Statistics)`.
+        Tuple `(Problem, Statistics)`.
     """
     calls = [_normalized(call) for call in calls]
     if mark.num_variables > WIDE:
-        return _read_rows(calls)
-    problem, statistics = _read_gram([_gram(call) for call in calls])
+        return _reduce_rows(calls)
+    problem, statistics = _reduce_gram([_gram(call) for call in calls])
     if _num_replicas() == 1:
         rows, gradients = _concatenated(calls)
         problem = problem._replace(
@@ -61,14 +61,14 @@ def _gram(call):
 
 
 class Sums:
-    """Variables with the sums of all batches of a gradient accumulation.
+    """Variables that sum over all batches of a gradient accumulation.
 
-    Each replica adds to its own copy; they are summed when they are read. No
-    Keras object tracks them, so they are not saved: a partial update is dropped
-    when an optimizer is loaded.
+    Each replica adds to its own copy, and the copies are summed when they are
+    read. No Keras object tracks the variables, so they are not saved, and
+    loading an optimizer drops a partial update.
 
     Args:
-        mark: the `BinaryKernel`.
+        mark: The `BinaryKernel`.
     """
 
     def __init__(self, mark):
@@ -79,7 +79,7 @@ class Sums:
             "offset": (m,),
             "max_gradient": (),
             "counts": (3,),
-            "spoiled": (),
+            "incomplete": (),
         }
         with tf.init_scope():
             for name, shape in shapes.items():
@@ -106,13 +106,13 @@ class Sums:
                 )
             )
 
-    def spoil(self):
-        """Makes the update hold the kernel: the rows of a batch are unknown."""
-        self.spoiled.assign(1.0)
+    def mark_incomplete(self):
+        """Prevents the update, because the rows of a batch are unknown."""
+        self.incomplete.assign(1.0)
 
     def gather(self):
-        """The problem of the update and its statistics, over all replicas."""
-        known = tf.cast(self.spoiled.read_value() == 0, tf.float32)
+        """Returns the problem and statistics of the update, as `gather`."""
+        known = tf.cast(self.incomplete.read_value() == 0, tf.float32)
         problem = ops.Problem(
             self.couplings.read_value(),
             self.fields.read_value() * known,
@@ -122,15 +122,15 @@ class Sums:
             self.max_gradient.read_value(),
             *tf.unstack(self.counts.read_value(), num=3),
         )
-        return _read_gram([(problem, statistics)])
+        return _reduce_gram([(problem, statistics)])
 
     def clear(self):
-        """Starts the next update."""
+        """Resets the sums for the next update."""
         for variable in vars(self).values():
             variable.assign(tf.zeros(variable.shape))
 
 
-def _read_gram(parts):
+def _reduce_gram(parts):
     problems, statistics = zip(*parts)
     problem = problems[0]
     if len(problems) > 1:
@@ -145,7 +145,7 @@ def _read_gram(parts):
     return problem, statistics
 
 
-def _read_rows(calls):
+def _reduce_rows(calls):
     rows, gradients = _concatenated(calls)
     statistics = _total([ops.statistics(call) for call in calls])
     if _num_replicas() > 1:
@@ -153,7 +153,7 @@ def _read_rows(calls):
         widths = rows.shape[1], gradients.shape[1]
         rows = context.all_gather(rows, axis=0)
         gradients = context.all_gather(gradients, axis=0)
-        # In a graph the result has no static shape, which backends ask for.
+        # In a graph the result has no static shape, but backends need it.
         rows.set_shape((None, widths[0]))
         gradients.set_shape((None, widths[1]))
         statistics = ops.Statistics(

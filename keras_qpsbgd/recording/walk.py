@@ -1,20 +1,20 @@
-"""Finds the passes of a gradient in a graph, by walking up from it.
+"""Finds the passes of a gradient in a graph, by following its operations.
 
-This happens while the graph is traced and costs nothing when it runs. Each
-tensor between the gradient and the passes gets its coefficient in the gradient,
-from the gradient upwards:
+The search starts at the gradient and follows the inputs of each operation back
+to the passes. It runs while the graph is traced and costs nothing at run time.
+Each tensor on the way gets its coefficient in the gradient:
 
-- Sums, differences, products with a number, casts and the like are followed
-  exactly.
+- Sums, differences, products with a number, casts and similar operations are
+  followed exactly.
 - Any other operation (a mask, clipped entries, packing into one vector) is
-  followed if there is just one pass above it. What it does to the entries has
-  no effect on the rows; its coefficient is that of the projection on the
+  followed if there is only one pass among its inputs. Its effect on the entries
+  does not change the rows. Its coefficient is that of the projection onto the
   gradient of the pass.
 
-All parts of the gradient must be explained. A part without a pass may only be
-made of constants and of the kernel itself, as that of a regularizer is.
-Everything else (an argument of the function, a variable, the result of an inner
-function, a product with data) could be a gradient of the layer as well, so the
+All parts of the gradient must be explained. A part without a pass may consist
+only of constants and of the kernel itself, like the gradient of a regularizer.
+Any other part (an argument of the function, a variable, the result of an inner
+function, a product with data) could also be a gradient of the layer, so the
 origin is unknown.
 """
 
@@ -26,7 +26,7 @@ from keras_qpsbgd.recording.passes import carries_pass
 from keras_qpsbgd.recording.passes import pass_of
 from keras_qpsbgd.recording.passes import replica
 
-# Operations that return their first input, moved or summed over replicas.
+# Operations that return their first input, reshaped or summed over replicas.
 _FORWARD = {
     "Cast",
     "CheckNumerics",
@@ -43,7 +43,7 @@ _FORWARD = {
     "Squeeze",
     "StopGradient",
 }
-# Operations that move the entries of several tensors.
+# Operations that rearrange the entries of several tensors.
 _MOVES = {"ConcatV2", "Pack", "Slice", "Split", "SplitV", "StridedSlice"}
 _MOVES |= {"Transpose", "Unpack"}
 _SUMS = {"Add", "AddV2", "AddN", "AccumulateNV2"}
@@ -54,12 +54,13 @@ _CALLS = {"Case", "If", "StatelessCase", "StatelessIf"}
 _CALLS |= {"PartitionedCall", "StatefulPartitionedCall"}
 _LOOPS = {"While", "StatelessWhile"}
 
-_CARRY = (
-    "Gradients that leave a function need "
-    "`keras_qpsbgd.with_rows(gradients, variables)` inside it."
+# Advice for the user.
+_USE_WITH_ROWS = (
+    "For gradients that leave a function, call "
+    "`keras_qpsbgd.with_rows(gradients, variables)` inside that function."
 )
-_SUM = (
-    "To accumulate gradients, add those that "
+_HOW_TO_ACCUMULATE = (
+    "To accumulate gradients, add the gradients that "
     "`keras_qpsbgd.with_rows(gradients, variables)` returns"
     + (
         ", or set `gradient_accumulation_steps` on the optimizer."
@@ -67,69 +68,69 @@ _SUM = (
         else "."
     )
 )
-_OTHER = (
-    "Apply the gradient of the loss of binary layers in training, with at most "
-    "sums, weights and clipping in between."
+_SUPPORTED = (
+    "Apply the gradient of a training loss. Before you apply it, you can only "
+    "add, scale and clip gradients."
 )
 
 
-def passes(gradient, mark):
-    """The passes of a symbolic gradient.
+def find_passes(gradient, mark):
+    """Finds the passes of a symbolic gradient.
 
     Args:
-        gradient: symbolic tensor.
-        mark: the `BinaryKernel`.
+        gradient: Symbolic tensor.
+        mark: The `BinaryKernel`.
 
     Returns:
-        List of pairs `(Pass, coefficient)`, the coefficient a float or a scalar
-        tensor.
+        List of pairs `(Pass, coefficient)`. The coefficient is a float or a
+        scalar tensor.
 
     Raises:
-        UnknownOrigin: if part of the gradient cannot be explained.
+        UnknownOrigin: If a part of the gradient cannot be explained.
     """
-    above = _Ancestors(gradient, mark)
+    ancestors = _Ancestors(gradient, mark)
     factors = {id(gradient): 1.0}
     found = {}
-    for tensor in above.in_order:
+    for tensor in ancestors.in_order:
         factor = factors.get(id(tensor))
         if factor is None:
             continue
-        one_pass = pass_of(tensor, mark)
-        if one_pass is not None:
-            found[one_pass] = factor
-        elif not above.passes[id(tensor)]:
-            _check_other(tensor, mark)
+        recording = pass_of(tensor, mark)
+        if recording is not None:
+            found[recording] = factor
+        elif not ancestors.passes[id(tensor)]:
+            _check_without_pass(tensor, mark)
         else:
-            for source, part in _sources(tensor, factor, above):
+            for source, part in _sources(tensor, factor, ancestors):
                 known = factors.get(id(source))
                 factors[id(source)] = part if known is None else known + part
     here = replica()
     found = [
-        (one_pass, factor)
-        for one_pass, factor in found.items()
-        if None in (here, one_pass.replica) or one_pass.replica == here
+        (recording, factor)
+        for recording, factor in found.items()
+        if None in (here, recording.replica) or recording.replica == here
     ]
     if not found:
         raise UnknownOrigin(
             "does not come from a backward pass through the layer",
-            "Call the layer without `training=False`.",
+            "Do not call the layer with `training=False`.",
         )
     return found
 
 
 class _Ancestors:
-    """All tensors above a gradient, up to the passes.
+    """All tensors that a gradient is computed from, back to the passes.
 
     Attributes:
-        in_order: the tensors, each before those that it is made of.
-        passes: by `id` of a tensor, the gradient tensors of the kernel's passes
-            above it.
+        in_order: List of the tensors, each before its own inputs.
+        passes: Dictionary. Maps the `id` of each tensor to the `id`s of the
+            gradients of passes that it is computed from.
     """
 
     def __init__(self, gradient, mark):
         self.in_order = []
         self.passes = {}
-        self._alive = []  # an `id` counts as long as its object lives
+        self._alive = []  # an `id` is valid only while its object is alive
         stack = [(gradient, False)]
         while stack:
             tensor, is_done = stack.pop()
@@ -148,19 +149,19 @@ class _Ancestors:
         if pass_of(tensor, mark) is not None:
             self.passes[id(tensor)] = frozenset([id(tensor)])
         elif not carries_pass(tensor):
-            above = [self.passes[id(source)] for source in _inputs(tensor)]
-            self.passes[id(tensor)] = frozenset().union(*above)
+            passes = [self.passes[id(source)] for source in _inputs(tensor)]
+            self.passes[id(tensor)] = frozenset().union(*passes)
 
     def pass_gradient(self, tensor):
-        """The gradient tensor of the only pass above, `None` if more."""
-        above = self.passes[id(tensor)]
-        if len(above) != 1:
+        """Returns the gradient of the only pass, or `None`."""
+        passes = self.passes[id(tensor)]
+        if len(passes) != 1:
             return None
-        return next(one for one in self._alive if id(one) in above)
+        return next(known for known in self._alive if id(known) in passes)
 
 
 def _inputs(tensor):
-    """What a tensor is made of, also outside of its function."""
+    """Returns the inputs of a tensor, also outside of its function."""
     if not tf.is_symbolic_tensor(tensor):
         return []
     if tensor.op.type == "Placeholder":
@@ -169,8 +170,8 @@ def _inputs(tensor):
     return list(tensor.op.inputs)
 
 
-def _sources(tensor, factor, above):
-    """The tensors that a tensor is a combination of, with their factors."""
+def _sources(tensor, factor, ancestors):
+    """Returns the inputs that a tensor combines, with their factors."""
     operation = tensor.op
     kind, inputs = operation.type, list(operation.inputs)
     if kind == "Placeholder":
@@ -180,7 +181,7 @@ def _sources(tensor, factor, above):
     if kind == "IdentityN":
         return [(inputs[tensor.value_index], factor)]
     if kind in _SUMS:
-        return [(one, factor) for one in inputs]
+        return [(source, factor) for source in inputs]
     if kind == "Sub":
         return [(inputs[0], factor), (inputs[1], -factor)]
     if kind == "Neg":
@@ -189,7 +190,8 @@ def _sources(tensor, factor, above):
         number = _QUOTIENTS[kind](1.0, _number(inputs[1]))
         return [(inputs[0], factor * number)]
     if kind in _PRODUCTS:
-        # The number of a kernel with one entry is the one without axes.
+        # If the kernel has one entry, both inputs have one element. The input
+        # of rank 0 is then the number.
         for number, other in (inputs, inputs[::-1]):
             if number.shape.rank == 0 or (
                 _is_number(number) and not _is_number(other)
@@ -198,37 +200,40 @@ def _sources(tensor, factor, above):
     if kind in ("Select", "SelectV2") and inputs[0].shape.num_elements() == 1:
         first = _number(inputs[0])
         chosen = [(inputs[1], first), (inputs[2], 1.0 - first)]
-        return [(one, factor * share) for one, share in chosen]
-    return _through_other(tensor, factor, above)
+        return [(source, factor * share) for source, share in chosen]
+    return _other_sources(tensor, factor, ancestors)
 
 
-def _through_other(tensor, factor, above):
-    """Through an operation that does not just add and scale."""
-    gradient = above.pass_gradient(tensor)
+def _other_sources(tensor, factor, ancestors):
+    """Like `_sources`, for operations that do more than add and scale."""
+    gradient = ancestors.pass_gradient(tensor)
     if gradient is None:
         raise UnknownOrigin(
-            f"is not just a weighted sum of gradients (`{tensor.op.type}`)",
-            _OTHER,
+            f"is not a weighted sum of gradients (`{tensor.op.type}`)",
+            _SUPPORTED,
         )
-    sources = [one for one in tensor.op.inputs if above.passes[id(one)]]
+    sources = [
+        source for source in tensor.op.inputs if ancestors.passes[id(source)]
+    ]
     if tensor.op.type in _MOVES:
         return [(sources[0], factor)]
     if tensor.shape != gradient.shape:
         raise UnknownOrigin(
-            f"was reduced or reshaped on its way (`{tensor.op.type}`)", _OTHER
+            f"was reduced or reshaped (`{tensor.op.type}`)", _SUPPORTED
         )
     reference = tf.cast(gradient, tf.float32)
     share = tf.reduce_sum(tf.cast(tensor, tf.float32) * reference)
     size = tf.reduce_sum(tf.square(reference))
-    # The inputs are looked at for parts that cannot be explained only.
+    # The inputs get a factor of zero, so that they are still checked for parts
+    # that cannot be explained.
     return [
         (gradient, factor * tf.math.divide_no_nan(share, size)),
-        *((one, 0.0) for one in sources if one is not gradient),
+        *((source, 0.0) for source in sources if source is not gradient),
     ]
 
 
-def _check_other(tensor, mark):
-    """Raises unless a part without a pass is like that of a regularizer."""
+def _check_without_pass(tensor, mark):
+    """Raises if a part without a pass is not like that of a regularizer."""
     seen = set()
     stack = [tensor]
     while stack:
@@ -238,33 +243,35 @@ def _check_other(tensor, mark):
         seen.add(id(tensor))
         if not tf.is_symbolic_tensor(tensor):
             if tensor.dtype == tf.resource:
-                continue  # judged where it is read
+                continue  # a handle, checked at its `ReadVariableOp`
             if tensor.shape.rank:
-                raise UnknownOrigin("contains an eager tensor", _CARRY)
+                raise UnknownOrigin("contains an eager tensor", _USE_WITH_ROWS)
             continue
         operation = tensor.op
         kind = operation.type
         if kind == "ReadVariableOp":
             if not _reads(operation, mark) and not _is_number(tensor):
-                raise UnknownOrigin("contains the value of a variable", _SUM)
+                raise UnknownOrigin(
+                    "contains the value of a variable", _HOW_TO_ACCUMULATE
+                )
             continue
         if kind == "Placeholder" and _keras.captured_from(tensor) is None:
             raise UnknownOrigin(
-                "contains an argument of a `tf.function` outside of a "
-                "recorded backward pass",
-                _CARRY,
+                "contains an argument of a `tf.function` that is not part of "
+                "a recorded backward pass",
+                _USE_WITH_ROWS,
             )
         if kind in _CALLS:
             raise UnknownOrigin(
                 "was computed inside a `tf.cond` or another `tf.function`",
-                "If the model calls a `tf.function`, remove that decorator: "
-                f"`fit` compiles the whole step. {_CARRY}",
+                "If the model calls a `tf.function`, remove the decorator, "
+                f"because `fit` compiles the whole step. {_USE_WITH_ROWS}",
             )
         if kind in _LOOPS:
             raise UnknownOrigin(
-                "comes out of a `tf.while_loop` (or a loop over `tf.range`)",
-                "Apply the gradients inside the loop, or unroll it (a Keras "
-                "RNN: `unroll=True`).",
+                "was computed in a `tf.while_loop` or a loop over `tf.range`",
+                "Apply the gradients inside the loop, or unroll the loop. For "
+                "a Keras RNN, pass `unroll=True`.",
             )
         stack += _inputs(tensor)
 
@@ -278,7 +285,7 @@ def _number(tensor):
 
 
 def _reads(operation, mark):
-    """Whether an operation reads the kernel itself, as a regularizer does."""
+    """Returns whether an operation reads the kernel, as a regularizer does."""
     handle = operation.inputs[0]
     while tf.is_symbolic_tensor(handle) and handle.op.type == "Placeholder":
         handle = _keras.captured_from(handle)

@@ -367,7 +367,9 @@ def test_with_rows_errors():
     with pytest.raises(ValueError, match="same length.*Received: 3"):
         kq.with_rows(grads[:3], variables)
     noise = [tf.random.normal(v.shape) for v in variables]
-    with pytest.raises(ValueError, match="Received: for layer.*that is no sum"):
+    with pytest.raises(
+        ValueError, match="Received: for layer.*that is not a sum"
+    ):
         kq.with_rows(noise, variables)
     packed = kq.with_rows([None, *grads[1:]], variables)
     assert packed[0] is None and packed[1] is grads[1]

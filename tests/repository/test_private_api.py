@@ -192,7 +192,7 @@ def test_newer_versions_of_keras_are_not_legacy(version, expected):
 def test_layers_and_random_states_are_found():
     """They are found at any depth, and each state is a variable."""
     inner = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(2)])
-    with _keras.random_states_kept():
+    with _keras.random_states_as_variables():
         model = keras.Sequential(
             [
                 keras.layers.InputLayer((2,)),

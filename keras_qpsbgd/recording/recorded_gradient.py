@@ -1,4 +1,4 @@
-"""Gradients that carry their rows from one `tf.function` into another."""
+"""Gradients that carry their rows from one `tf.function` to another."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ from keras_qpsbgd import ops
 
 
 class RecordedCall(tf.experimental.ExtensionType):
-    """An `ops.LayerCall` that a `tf.function` can take and return."""
+    """An `ops.LayerCall` that can be passed to and from a `tf.function`."""
 
     rows: tf.Tensor
     row_gradients: tf.Tensor
@@ -15,18 +15,18 @@ class RecordedCall(tf.experimental.ExtensionType):
 
 
 class RecordedGradient(tf.experimental.ExtensionType):
-    """The gradient of a binary kernel with the rows that it is made of.
+    """The gradient of a binary kernel together with its rows.
 
-    `keras_qpsbgd.with_rows` returns it; the optimizers of this package take it
-    in place of the gradient. It can be added to or subtracted from another one,
-    and multiplied or divided by a number.
+    `keras_qpsbgd.with_rows` returns it, and the optimizers of this package
+    accept it in place of the gradient. Recorded gradients can be added to and
+    subtracted from each other, and multiplied or divided by a number.
     """
 
     gradient: tf.Tensor
     calls: tuple[RecordedCall, ...]
 
     def layer_calls(self):
-        """The `ops.LayerCall`s."""
+        """Returns the calls as a list of `ops.LayerCall`."""
         return [
             ops.LayerCall(call.rows, call.row_gradients, call.kept, call.batch)
             for call in self.calls
@@ -34,7 +34,7 @@ class RecordedGradient(tf.experimental.ExtensionType):
 
     def __add__(self, other):
         if isinstance(other, (int, float)) and other == 0:
-            return self  # the start of `sum`
+            return self  # the initial value of `sum`
         if not isinstance(other, RecordedGradient):
             return NotImplemented
         return RecordedGradient(
@@ -53,11 +53,11 @@ class RecordedGradient(tf.experimental.ExtensionType):
         factor = tf.convert_to_tensor(factor, tf.float32)
         if factor.shape.num_elements() != 1:
             raise ValueError(
-                "A `RecordedGradient` can be multiplied by a number only. "
+                "A `RecordedGradient` can only be multiplied by a number. "
                 f"Received: a factor of shape {factor.shape}"
             )
         factor = tf.reshape(factor, ())
-        return recorded(
+        return from_calls(
             self.gradient * factor,
             [ops.scale_call(call, factor) for call in self.layer_calls()],
         )
@@ -74,8 +74,8 @@ class RecordedGradient(tf.experimental.ExtensionType):
         )
 
 
-def recorded(gradient, calls):
-    """A `RecordedGradient` of `ops.LayerCall`s."""
+def from_calls(gradient, calls):
+    """Creates a `RecordedGradient` from a list of `ops.LayerCall`."""
     recorded_calls = []
     for call in calls:
         gradients = tf.cast(call.row_gradients, tf.float32)
