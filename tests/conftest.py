@@ -1,9 +1,9 @@
-"""How the suite runs, and what all its tests share.
+"""Configuration of the test suite, and fixtures for all tests.
 
-`python -m pytest -n 2` leaves out the tests marked `slow`, which are longer
-versions of others; `-m slow` runs those alone. TF_USE_LEGACY_KERAS=1, which is
-read when TensorFlow is imported, runs all of it with legacy Keras, less the
-tests marked `once`, which would do the same again.
+`python -m pytest -n 2` skips the tests marked `slow`, which are longer versions
+of others. `-m slow` runs only those. `TF_USE_LEGACY_KERAS=1`, which TensorFlow
+reads on import, runs the suite with legacy Keras, except for the tests marked
+`once`, which would repeat the same code.
 """
 
 import gc
@@ -14,7 +14,7 @@ import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 if "PYTEST_XDIST_WORKER" not in os.environ:
-    # Embeddings are found anew, once for all tests, and not kept.
+    # An empty cache, so that embeddings are computed once per test run.
     os.environ["KERAS_QPSBGD_CACHE"] = tempfile.mkdtemp()
 
 import pytest
@@ -24,8 +24,8 @@ import tensorflow as tf
 LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
 WORKER = "PYTEST_XDIST_WORKER" in os.environ
 TESTS = pathlib.Path(__file__).parent
-# The longest first, so that both workers end at about the same time. Files that
-# are missing here come last.
+# The longest files run first, so that both workers finish at about the same
+# time. Other files run last.
 LONGEST_FIRST = (
     "recording/test_equalities.py",
     "reliability/test_kills.py",
@@ -58,8 +58,8 @@ tf.config.set_logical_device_configuration(
 )
 
 
-# Python looks for garbage in all objects, and TensorFlow has a million of them:
-# what is imported is left out, and the rest looked at less often.
+# The garbage collector visits all objects, and TensorFlow has a million of
+# them. Exclude the imported ones, and collect the others less often.
 gc.collect()
 gc.freeze()
 gc.set_threshold(100_000, 50, 100)
@@ -69,28 +69,28 @@ def pytest_addoption(parser):
     parser.addoption(
         "--examples",
         type=int,
-        help="so many examples of the slow properties, new ones each time",
+        help="number of examples for the slow property tests, drawn at random",
     )
 
 
 def pytest_configure(config):
     for line in (
-        "once: the same in legacy Keras, where it is not run again",
-        "slow: a longer version of a test, run with `-m slow`",
+        "once: independent of the Keras version, not repeated in legacy Keras",
+        "slow: longer version of a test, run with `-m slow`",
     ):
         config.addinivalue_line("markers", line)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Files stay together, as their tests share what is compiled."""
+    """Keeps the tests of a file together, because they share compiled code."""
     from xdist.scheduler import LoadFileScheduling
 
-    config.option.loadscopereorder = False  # the order is ours, see below
+    config.option.loadscopereorder = False  # keep the order set below
     return LoadFileScheduling(config, log)
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects tests
 def pytest_collection_modifyitems(config, items):
     for item in items:
         if slow_variants.is_slow(item.nodeid):
@@ -118,12 +118,12 @@ def pytest_sessionfinish(session):
 
 @pytest.fixture(scope="session")
 def mirrored():
-    """Two replicas, on the two logical CPUs.
+    """A strategy with two replicas, on the two logical CPUs.
 
-    One strategy for all tests of a process: TensorFlow numbers the collective
-    operations of every strategy from the same start, and a second strategy
-    fails ("Shape mismatch in the collective instance 100") where its first
-    gradients have another shape than those of the first one had.
+    All tests of a process share one strategy. TensorFlow numbers the collective
+    operations of every strategy from the same start, so a second strategy fails
+    ("Shape mismatch in the collective instance 100") if the shape of its first
+    gradients differs from that of the first strategy.
     """
     strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
     assert strategy.num_replicas_in_sync == 2
@@ -132,7 +132,7 @@ def mirrored():
 
 @pytest.fixture(autouse=True)
 def same_start():
-    """Every test starts with the same random state."""
+    """Starts every test with the same random state."""
     from tensorflow import keras
 
     keras.utils.set_random_seed(0)
@@ -140,7 +140,7 @@ def same_start():
 
 @pytest.fixture(autouse=True, scope="module")
 def clean_session():
-    """Every file starts with an empty session; emptying it takes 0.2 s."""
+    """Starts every file with an empty session. Clearing it takes 0.2 s."""
     from tensorflow import keras
 
     yield

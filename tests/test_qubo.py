@@ -1,3 +1,5 @@
+"""Tests of `Qubo` and `binary_map`."""
+
 import dimod
 import numpy as np
 import pytest
@@ -25,12 +27,12 @@ def test_energy_is_the_sum_of_squared_residuals(kind):
 
 
 @pytest.mark.once
-def test_rows_without_gradient_do_not_enter():
+def test_rows_without_gradient_are_left_out():
     rows, v = tools.rows_and_gradients()
     v[3] = 0.0
-    v[5, 0] = 0.0  # a single zero entry stays
-    left_out = np.delete(rows, 3, axis=0), np.delete(v, 3, axis=0)
-    a, b = kq.Qubo.from_rows(rows, v), kq.Qubo.from_rows(*left_out)
+    v[5, 0] = 0.0  # a row with a single zero entry is kept
+    kept = np.delete(rows, 3, axis=0), np.delete(v, 3, axis=0)
+    a, b = kq.Qubo.from_rows(rows, v), kq.Qubo.from_rows(*kept)
     np.testing.assert_allclose(a.couplings, b.couplings)
     np.testing.assert_allclose(a.fields, b.fields)
 
@@ -55,13 +57,13 @@ def test_graph_formulas_agree_with_numpy():
 
 
 @pytest.mark.once
-def test_couplings_from_kept_rows():
+def test_couplings_from_normalized_rows():
     rows, v = tools.rows_and_gradients()
     qubo = kq.Qubo.from_rows(rows, v)
-    kept = kq.Qubo(
+    from_rows = kq.Qubo(
         None, qubo.fields, qubo.offset, qubo.normalized_rows, qubo.row_gradients
     )
-    np.testing.assert_allclose(kept.couplings, qubo.couplings)
+    np.testing.assert_allclose(from_rows.couplings, qubo.couplings)
 
 
 @pytest.mark.once
@@ -108,7 +110,7 @@ def test_wrong_shapes(arguments, name):
 
 
 @pytest.mark.once
-def test_wrong_rows_and_states():
+def test_wrong_shapes_of_rows_and_states():
     with pytest.raises(ValueError, match="`rows`.*Received: "):
         kq.Qubo.from_rows(np.ones((3, 2)), np.ones(4))
     qubo = kq.Qubo.from_rows(np.ones((3, 2)), np.ones(3))
@@ -124,8 +126,8 @@ def test_binary_map():
     qubo = kq.Qubo.from_rows(rows, v)
     for column in range(3):
         one = kq.Qubo.from_rows(rows, v[:, column])
-        least = min(one.energy(state)[0] for state in tools.all_states(6).T)
-        np.testing.assert_allclose(qubo.energy(best)[column], least, rtol=1e-6)
+        lowest = min(one.energy(state)[0] for state in tools.all_states(6).T)
+        np.testing.assert_allclose(qubo.energy(best)[column], lowest, rtol=1e-6)
         single = kq.binary_map(rows, v[:, column])
         assert single.shape == (6,)
     with pytest.raises(kq.backends.BackendUnavailable, match="at most 20"):

@@ -319,7 +319,7 @@ def test_mutations(name, count, guard, publish, tmp_path, monkeypatch):
                 kind.check(*found)
         assert not seen
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert after - before < hostile.MOST_MEMORY
+    assert after - before < hostile.MAX_MEMORY
     if kind.errors:
         assert outcomes["error"] > count // 10
     print(f"{name}: {dict(outcomes)}")

@@ -1,4 +1,4 @@
-"""Small data and a small network to compare methods on."""
+"""A small dataset and a small network for tests of `compare`."""
 
 import numpy as np
 from tensorflow import keras
@@ -12,7 +12,7 @@ QUICK = {"epochs": 2, "batch_size": 20, "tuning_seeds": 1, "verbose": 0}
 
 
 def splits(x=X, y=Y):
-    """To train, to validate and to test."""
+    """Returns the training, validation and test data."""
     return [(x[part], y[part]) for part in PARTS]
 
 

@@ -1,6 +1,7 @@
-"""Trainings that must go alike in Keras 3 and in legacy Keras.
+"""Training runs that must give the same result in Keras 3 and legacy Keras.
 
-`test_graph_models.py` calls them in one and runs this file in the other.
+`test_graph_models.py` calls these functions in one version and runs this file
+in the other.
 """
 
 import json
@@ -13,21 +14,21 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 
-# For this seed no column of any step is nearly a tie; the test checks it.
+# With this seed no column of any step is nearly a tie. The test checks this.
 CLEAR_CUT = 3
 STEPS = 20
 SEEDS = range(5)
 
 
 def blocks(seed, nodes=60, classes=3, features=8):
-    """Nodes in groups: friends within, features that tell a little."""
+    """Creates a graph with more edges within classes and weak features."""
     rng = np.random.default_rng(seed)
     y = np.arange(nodes) % classes
     likely = np.where(y[:, None] == y[None, :], 0.2, 0.05)
     a = np.triu(rng.random((nodes, nodes)) < likely, 1).astype("float32")
     a = kq.layers.BinaryGraphConv.preprocess(a + a.T)
-    centres = rng.normal(size=(classes, features))
-    x = centres[y] + rng.normal(size=(nodes, features))
+    centers = rng.normal(size=(classes, features))
+    x = centers[y] + rng.normal(size=(nodes, features))
     train = rng.permutation(nodes) < nodes // 3
     return tf.constant(x, tf.float32), tf.sparse.from_dense(a), y, train
 
@@ -58,7 +59,7 @@ def train(seed, steps, dropout, **arguments):
 
 
 def kernels():
-    """Kernels after training without chance, and the least gap."""
+    """Trains without randomness. Returns the kernels and the smallest gap."""
     backend = tools.GapBackend()
     model, _ = train(
         CLEAR_CUT,
@@ -72,7 +73,7 @@ def kernels():
 
 
 def accuracies():
-    """Test accuracies with Adam and dropout, one per seed."""
+    """Returns the test accuracy with Adam and dropout for each seed."""
     return [
         train(
             seed,

@@ -1,19 +1,19 @@
-"""Pieces of hostile pickles."""
+"""Fragments of malicious pickles."""
 
 import pickle
 import struct
 
 from keras_qpsbgd.datasets import safe_pickle
 
-# Memory that all files of a kind may take in all, in KiB.
-MOST_MEMORY = 300 * 1024
+# Maximum memory for all files of one kind together, in KiB.
+MAX_MEMORY = 300 * 1024
 
 
 def text(value):
     return pickle.BINUNICODE + struct.pack("<I", len(value)) + value.encode()
 
 
-# Pieces that a pickle gets in the middle.
+# Fragments that the tests insert into a pickle.
 FRAGMENTS = [
     b"cos\nsystem\n(Vtrue\ntR",
     b"cposix\nsystem\n",

@@ -1,6 +1,6 @@
-"""What `test_kills.py` runs in processes of its own, and kills.
+"""Functions that `test_kills.py` runs in separate processes and kills.
 
-Every function says by an empty file `started` that it is about to write.
+Each function creates an empty file `started` before it starts to write.
 """
 
 import itertools
@@ -37,9 +37,10 @@ class Started(keras.callbacks.Callback):
 
 
 def train(folder, optimizer="qpsbgd", callback="ours", **arguments):
-    """Trains, and writes all variables to `weights.npz`."""
+    """Trains a model and writes all variables to `weights.npz`."""
     folder = pathlib.Path(folder)
-    # The kills are to come while it trains, whatever else the machine does.
+    # One thread, so that the training time depends little on other load and the
+    # kill comes during training.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     keras.utils.set_random_seed(0)
@@ -81,7 +82,7 @@ def train(folder, optimizer="qpsbgd", callback="ours", **arguments):
 
 
 def store_embeddings(folder, graph, copies):
-    """Writes the same list again and again, as two commands at once do."""
+    """Writes the same list repeatedly."""
     pathlib.Path(folder, "started").touch()
     known = Cliques(graph, folder)
     for count in itertools.cycle(range(1, len(copies) + 1)):
@@ -89,7 +90,7 @@ def store_embeddings(folder, graph, copies):
 
 
 def download(folder, source, remove):
-    """Downloads a file again and again, into an empty folder or over itself."""
+    """Downloads a file repeatedly, into an empty folder or over itself."""
     folder = pathlib.Path(folder)
     files.SOURCES[PLACE] = source
     (folder / "started").touch()
@@ -102,7 +103,7 @@ def download(folder, source, remove):
 
 
 class Value:
-    """A variable as far as `Checkpoint` knows one."""
+    """A variable with the methods that `Checkpoint` uses."""
 
     def __init__(self, value):
         self.value = np.full(10**4, value)
@@ -127,7 +128,7 @@ def record(seed):
 
 
 def make_runs(folder):
-    """Goes on with the runs of a folder, of one evaluation each."""
+    """Continues the runs in a folder, with one evaluation per run."""
     checkpoint.EVERY_SECONDS = 0.0
     folder = pathlib.Path(folder)
     path = records.path_of(folder, "t", "m")

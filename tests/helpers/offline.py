@@ -1,4 +1,4 @@
-"""QPU and cloud for tests without either."""
+"""Replacements for the QPU and the Leap service, for offline tests."""
 
 import functools
 import types
@@ -9,7 +9,7 @@ import numpy as np
 
 @functools.cache
 def small_chip():
-    """A Pegasus chip of 264 qubits, shared, as its embeddings are."""
+    """Returns a Pegasus chip with 264 qubits, shared to reuse embeddings."""
     from keras_qpsbgd.backends.dwave.mock import MockQPU
 
     return MockQPU("pegasus", shape=[4])
@@ -17,7 +17,7 @@ def small_chip():
 
 @functools.cache
 def small_qpu():
-    """One backend for all tests that do not change it."""
+    """Returns the backend shared by all tests that do not modify it."""
     return qpu(small_chip())
 
 
@@ -28,9 +28,10 @@ def qpu(sampler, **arguments):
 
 
 def hybrid(**arguments):
-    """The real `LeapHybridSampler`; only the server is replaced.
+    """Returns a backend with the real `LeapHybridSampler` and a mock server.
 
-    By dwave-system's mock of it, which would descend from one random state.
+    The server is the mock of dwave-system. It samples with simulated annealing
+    here, because the mock only descends from one random state.
     """
     from dwave.samplers import SimulatedAnnealingSampler
     from dwave.system import LeapHybridSampler
@@ -56,6 +57,6 @@ def hybrid(**arguments):
 
 
 def dead_qubits(nodes, count, seed=0):
-    """Qubits that a real chip might lack."""
+    """Draws random qubits to remove from a chip."""
     rng = np.random.default_rng(seed)
     return [int(q) for q in rng.choice(sorted(nodes), count, replace=False)]

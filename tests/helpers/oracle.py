@@ -1,8 +1,8 @@
-"""One step of QP-SBGD, computed without the package's recording.
+"""One step of QP-SBGD, computed without the recording of the package.
 
-Rows and row gradients come from plain TensorFlow operations; numpy builds one
-QUBO per column and enumerates all states. Data are chosen such that best and
-second-best energies differ by more than 1e-3.
+Rows and row gradients come from plain TensorFlow operations. NumPy builds one
+QUBO per column and enumerates all states. In the data the best and second-best
+energies differ by more than 1e-3.
 """
 
 import numpy as np
@@ -13,8 +13,6 @@ import tools
 import keras_qpsbgd as kq
 
 RATE = 0.05
-
-
 MODES = pytest.mark.parametrize("mode", ["eager", "graph"])
 
 
@@ -27,7 +25,7 @@ def binary_layers(model):
 
 
 def passes(model, x, y, weight=1.0):
-    """Rows and row gradients of the two layers, without recording."""
+    """Returns rows and row gradients of the two layers, without recording."""
     first, second = binary_layers(model)
     with tf.GradientTape() as tape:
         r1 = x @ first.binary_kernel
@@ -42,7 +40,7 @@ def passes(model, x, y, weight=1.0):
 
 
 def oracle(kernel, layer_passes, kappa=4.0):
-    """The kernel after one step, and the least gap to a second solution."""
+    """Returns the kernel after one step and the smallest gap to second best."""
     rows = np.concatenate([x for x, _ in layer_passes]).astype(np.float64)
     v = np.concatenate([v for _, v in layer_passes]).astype(np.float64)
     kept = (v != 0).any(axis=1)
@@ -53,7 +51,7 @@ def oracle(kernel, layer_passes, kappa=4.0):
     states, gap = np.zeros(kernel.shape), np.inf
     for column in range(v.shape[1]):
         if np.abs(v[:, column]).max() < 1e-5 * kappa:
-            continue  # rounding noise: a unit with equal outgoing weights
+            continue  # rounding noise of a unit with equal outgoing weights
         energies = ((v[:, [column]] - z @ candidates) ** 2).sum(axis=0)
         best, second = np.sort(energies)[:2]
         random = (v[:, column] ** 2).sum() + (z**2).sum()
@@ -63,7 +61,7 @@ def oracle(kernel, layer_passes, kappa=4.0):
 
 
 def expected_kernels(model, *all_passes):
-    """The kernels after one step with these passes, if it is clear-cut."""
+    """Returns the kernels after one step with these passes, and the gap."""
     kernels, gaps = zip(
         *(
             oracle(layer.kernel.numpy(), [one[i] for one in all_passes])
@@ -80,7 +78,7 @@ def batch(seed, size=6):
 
 
 def clear_batches(model, count, *weights):
-    """Batches whose passes, taken together with the weights, are clear-cut."""
+    """Finds batches whose weighted sum of passes has a clear-cut solution."""
     for seed in range(100):
         batches = [batch(10 * seed + i) for i in range(count)]
         found = [passes(model, *one) for one in batches]

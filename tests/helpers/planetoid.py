@@ -1,4 +1,4 @@
-"""A small citation graph in the files of Planetoid, and hostile pickles."""
+"""A small citation graph in the Planetoid format, and malicious pickles."""
 
 import collections
 import io
@@ -13,7 +13,7 @@ sparse = pytest.importorskip("scipy.sparse")
 
 
 class Python2Pickler(pickle._Pickler):
-    """Writes bytes as Python 2 did, and the module names of its time."""
+    """Writes byte strings as Python 2 did."""
 
     dispatch = dict(pickle._Pickler.dispatch)
 
@@ -25,6 +25,7 @@ class Python2Pickler(pickle._Pickler):
 
 
 def python2_dumps(value):
+    """Pickles a value with the byte strings and module names of Python 2."""
     file = io.BytesIO()
     Python2Pickler(file, 2).dump(value)
     content = file.getvalue()
@@ -41,7 +42,7 @@ TEST_NODES = [9, 7, 11, 8, 10]
 
 
 def truth():
-    """Features, classes and edges of a small graph."""
+    """Returns the features, classes and edges of a small graph."""
     rng = np.random.default_rng(0)
     x = rng.random((NODES, FEATURES)) * (rng.random((NODES, FEATURES)) < 0.6)
     y = np.arange(NODES) % CLASSES
@@ -50,12 +51,12 @@ def truth():
 
 
 def parts(test_nodes=TEST_NODES):
-    """What is in the files of the small graph, by their last names."""
+    """Returns the contents of the files of the graph, by name suffix."""
     x, y, edges = truth()
     one_hot = np.eye(CLASSES, dtype="int32")[y]
     graph = collections.defaultdict(list)
     for i, j in sorted(edges):
-        graph[i] += [j, j]  # twice
+        graph[i] += [j, j]  # a repeated edge
         graph[j].append(i)
     graph[4].append(4)
     return {
@@ -95,7 +96,7 @@ WRITERS = {
 
 
 def call(module, name, argument):
-    """A pickle that calls a global with a text."""
+    """Returns a pickle that calls a global with a string."""
     return f"c{module}\n{name}\n(V{argument}\ntR.".encode()
 
 

@@ -1,4 +1,4 @@
-"""Small problems that the tests share."""
+"""Small problems and models that the tests share."""
 
 import itertools
 
@@ -11,13 +11,13 @@ import keras_qpsbgd as kq
 INPUTS = 5
 BATCH = 6
 STEPS = 4
-# For these seeds of data and initial weights no column of any step is nearly a
-# tie, by gradient scale. `assert_clear_cut` checks it.
+# Seeds of data and initial weights for each gradient scale. With these seeds no
+# column of any step is nearly a tie. `clear_cut_fit` checks this.
 CLEAR_CUT = {"max": 1, "reach": 1, "rms": 2, "batch": 1, "raw": 1}
 
 
 def rows_and_gradients(seed=0, batch=12, n=6, m=3, kind="normal"):
-    """Random rows (B, n) and gradients (B, m)."""
+    """Draws random rows (B, n) and gradients (B, m)."""
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(batch, n))
     if kind == "pm1":
@@ -32,9 +32,9 @@ def all_states(n):
 
 
 class GapBackend(kq.backends.Backend):
-    """Enumerates on the host and keeps the least gap between best two states.
+    """Enumerates on the host and keeps the smallest gap to the second best.
 
-    Relative to the energy of a random state.
+    The gap is relative to the energy of a random state.
     """
 
     name = "gap"
@@ -54,7 +54,7 @@ class GapBackend(kq.backends.Backend):
             )
             energies = one.energy(states)
             best, second = np.sort(energies)[:2]
-            # A gradient of zero, or of rounding errors, is a tie, too.
+            # A gradient that is zero or a rounding error counts as a tie.
             idle = np.abs(qubo.fields[:, column]).max() < 1e-3
             gap = 0.0 if idle else (second - best) / one.random_energy()[0]
             self.least = min(self.least, gap)
@@ -64,13 +64,13 @@ class GapBackend(kq.backends.Backend):
 
 
 class SignBackend(GapBackend):
-    """The linear part alone, and how near its fields are to zero."""
+    """Uses only the linear part and keeps how close its fields are to zero."""
 
     name = "sign_gap"
 
     def sample(self, qubo, seed):
         sizes = np.abs(qubo.fields)
-        # Of a gradient of zero, or of rounding errors, it is zero.
+        # Zero for a gradient that is zero or a rounding error.
         largest = np.maximum(sizes.max(axis=0), 1e-3)
         self.least = min(self.least, (sizes.min(axis=0) / largest).min())
         self.solved += 1
@@ -85,7 +85,7 @@ def data(seed=CLEAR_CUT["max"], inputs=INPUTS):
 
 
 def small_model(seed=CLEAR_CUT["max"], inputs=INPUTS, **layer_arguments):
-    """5-3-3, unless told otherwise, with fixed initial weights."""
+    """Creates a 5-3-3 network by default, with fixed initial weights."""
     keras.utils.set_random_seed(seed)
     return keras.Sequential(
         [
@@ -128,10 +128,10 @@ def assert_equal(left, right):
 
 
 def clear_cut_fit(seed, **arguments):
-    """Kernels after an eager `fit` in which no step was nearly a tie.
+    """Returns the kernels after an eager `fit` without near ties.
 
-    One tie decided otherwise moves an entry by twice the learning rate, so
-    exact comparisons need such data.
+    If one tie is decided differently, an entry differs by twice the learning
+    rate, so exact comparisons need such data.
     """
     backend = GapBackend()
     opt = optimizer(backend=backend, **arguments)
@@ -142,14 +142,14 @@ def clear_cut_fit(seed, **arguments):
 
 
 def loss_scaled(opt, **arguments):
-    """An optimizer in the loss-scaling wrapper of either Keras."""
+    """Wraps an optimizer in the `LossScaleOptimizer` of either Keras."""
     if hasattr(keras.optimizers, "LossScaleOptimizer"):
         return keras.optimizers.LossScaleOptimizer(opt, **arguments)
     return keras.mixed_precision.LossScaleOptimizer(opt, **arguments)
 
 
 def tf_variable(variable):
-    """The `tf.Variable` behind a Keras variable."""
+    """Returns the `tf.Variable` of a Keras variable."""
     value = getattr(variable, "value", variable)
     return variable if callable(value) else value
 

@@ -1,4 +1,4 @@
-"""Trainings that `test_equalities.py` and `test_replicas.py` repeat."""
+"""Reference runs for `test_equalities.py` and `test_replicas.py`."""
 
 import numpy as np
 import pytest
@@ -8,14 +8,14 @@ from keras_qpsbgd import recording
 
 
 class Case:
-    """Clear-cut data, and the kernels after an eager `fit` with them.
+    """Clear-cut data and the kernels after an eager `fit` on them.
 
     Args:
-        inputs: number of inputs of the first layer.
-        seed: seed of data and initial weights.
-        backend: name of a backend that solves in the graph.
-        on_host: class of a `Backend` on the host that finds the same states.
-        gap: how far all decisions are from a tie, at least.
+        inputs: Int. Number of inputs of the first layer.
+        seed: Int. Seed of the data and the initial weights.
+        backend: String. Name of a backend that solves in the graph.
+        on_host: Class of a `Backend` on the host that finds the same states.
+        gap: Float. Minimum distance of all decisions from a tie.
     """
 
     def __init__(self, inputs, seed, backend, on_host, gap):
@@ -48,7 +48,7 @@ class Case:
 
 
 NARROW = (tools.INPUTS, tools.CLEAR_CUT["max"], "native", tools.GapBackend)
-# Above `recording.WIDE` no couplings are made, and rows are gathered.
+# Above `recording.WIDE`, the problem keeps rows instead of couplings.
 WIDE = (300, 92, "sign", tools.SignBackend)
 
 

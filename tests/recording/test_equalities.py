@@ -1,7 +1,7 @@
-"""However a step is run, the kernels come out the same, to the bit.
+"""All ways to run a step give bitwise equal kernels.
 
-The data are such that best and second-best energies differ by more than 1e-3 in
-every column of every step; `Case` asserts it.
+In the data the best and second-best energies differ by more than 1e-3 in every
+column of every step. `Case` asserts this.
 """
 
 import numpy as np
@@ -50,7 +50,7 @@ def test_train_on_batch(reference):
 
 
 def _loop(model, opt, x, y, kind, jit=None):
-    """A training loop with `tf.GradientTape`."""
+    """Runs a training loop with `tf.GradientTape`."""
     variables = model.trainable_variables
     loss = tools.loss()
 
@@ -65,17 +65,17 @@ def _loop(model, opt, x, y, kind, jit=None):
     def step(x, y):
         apply(first(x, y))
 
-    def carried(x, y):
+    def gradients_with_rows(x, y):
         return kq.with_rows(gradients(x, y), variables)
 
     first = gradients
     if kind == "one function":
         step = tf.function(step, jit_compile=jit)
     elif kind == "two functions":
-        first = tf.function(carried, jit_compile=jit)
+        first = tf.function(gradients_with_rows, jit_compile=jit)
         apply = tf.function(apply, jit_compile=jit)
     elif kind == "gradients in a function":
-        first = tf.function(carried)
+        first = tf.function(gradients_with_rows)
     for begin in range(0, len(x), tools.BATCH):
         batch = slice(begin, begin + tools.BATCH)
         step(tf.constant(x[batch]), tf.constant(y[batch]))
@@ -89,7 +89,7 @@ KINDS = ["eager", "one function", "two functions", "gradients in a function"]
 def test_custom_loop(reference, kind):
     x, y, expected = reference.x, reference.y, reference.expected
     model, opt = reference.model(), reference.optimizer()
-    # Half of them without: each kind and each width has either.
+    # Half of the runs skip `build`, so that each kind and each width has both.
     if KINDS.index(kind) % 2 == reference.is_wide:
         opt.build(model.trainable_variables)
     tools.assert_equal(_loop(model, opt, x, y, kind), expected)
@@ -103,7 +103,7 @@ def test_compiled_custom_loop(reference, kind):
     tools.assert_equal(_loop(model, opt, x, y, kind, jit=True), expected)
 
 
-# Each kind comes before and after `fit`, and either with each width.
+# Each kind runs after `fit` with one width and before it with the other.
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_gradient_accumulation(scale):
 
 
 class Twice(keras.Model):
-    """Calls one layer on both halves of its input, or on all of it."""
+    """Calls one layer on both halves of its input, or once on all of it."""
 
     def __init__(self, layer, split):
         super().__init__()
@@ -186,8 +186,8 @@ def test_shared_layer(scale):
     np.testing.assert_array_equal(*found)
 
 
-class Silent(keras.Model):
-    """A subclassed model whose `call` does not name `training`."""
+class NoTrainingArgument(keras.Model):
+    """A subclassed model whose `call` has no `training` argument."""
 
     def __init__(self):
         super().__init__()
@@ -198,10 +198,10 @@ class Silent(keras.Model):
         return self.second(self.first(x))
 
 
-def test_model_that_does_not_name_training(reference):
+def test_model_without_training_argument(reference):
     x, y, expected = reference.x, reference.y, reference.expected
     keras.utils.set_random_seed(0)
-    model = Silent()
+    model = NoTrainingArgument()
     model.compile(reference.optimizer(), tools.loss())
     model(x[:1])
     start = reference.model()
@@ -214,7 +214,7 @@ def test_model_that_does_not_name_training(reference):
 
 @pytest.mark.once
 def test_layer_inside_a_function():
-    """What the backward pass of an inner function knows stays in it."""
+    """The rows of a pass in an inner function are not available outside."""
 
     class Inner(keras.Model):
         def __init__(self):
@@ -256,7 +256,7 @@ def test_layer_inside_a_while_loop_is_held():
     np.testing.assert_array_equal(model.layer.get_weights()[0], before)
 
 
-def test_loss_scaling_does_not_change_the_answer(reference):
+def test_loss_scaling_does_not_change_the_kernels(reference):
     x, y, expected = reference.x, reference.y, reference.expected
     if _keras.KERAS_3:
         factor = reference.optimizer(loss_scale_factor=1024.0)
@@ -286,7 +286,7 @@ def test_recompiling_to_adam_and_back(narrow):
     x, y, expected = narrow.x, narrow.y, narrow.expected
     half = len(x) // 2
     model = narrow.model()
-    kept = narrow.optimizer()  # stays alive while Adam trains
+    kept = narrow.optimizer()  # is kept while Adam trains
     tools.fit(model, kept, x[:half], y[:half])
     middle = model.get_weights()
     tools.fit(model, "adam", x, y)
@@ -319,8 +319,8 @@ def test_ragged_last_batch():
 
 
 @pytest.mark.once
-def test_same_seed_same_bits_on_a_searching_backend():
-    """Wider than the enumeration, with random restarts."""
+def test_search_with_the_same_seed_is_reproducible():
+    """The layer is too wide for enumeration, so the search is random."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(64, 40)).astype("float32")
     y = rng.integers(2, size=(64,))
@@ -339,7 +339,7 @@ def test_same_seed_same_bits_on_a_searching_backend():
 
 @pytest.mark.once
 def test_two_host_layers_of_equal_shape():
-    """Their problems and answers are not mixed up."""
+    """Their problems and solutions are not mixed up."""
     x, y = tools.data(20)
     seen = []
 

@@ -1,4 +1,4 @@
-"""Ways of training, and what interrupts them, against `oracle`."""
+"""Training loops and interruptions, compared with `oracle`."""
 
 import pathlib
 import re
@@ -27,7 +27,7 @@ from keras_qpsbgd import recording
 
 
 @MODES
-def test_fit_then_a_custom_loop(mode):
+def test_custom_loop_after_fit(mode):
     model, opt = tools.small_model(), tools.optimizer()
     tools.fit(model, opt, *tools.data())
     step = as_function(
@@ -50,7 +50,7 @@ def test_fit_then_a_custom_loop(mode):
         ("eager fit", "sgd"),
     ],
 )
-def test_a_second_optimizer_alternates(where, other):
+def test_two_alternating_optimizers(where, other):
     model, opt = tools.small_model(), tools.optimizer()
     second = keras.optimizers.SGD(0.01) if other == "sgd" else tools.optimizer()
 
@@ -107,7 +107,7 @@ def bare_network(outputs):
 
 
 def bare_call(model, x, tape, log):
-    """The network in plain operations; logs layer, rows and product."""
+    """Calls the network in plain operations and logs its products."""
     for layer, activation in zip(binary_layers(model), (tf.tanh, tf.identity)):
         product = x @ layer.binary_kernel
         tape.watch(product)
@@ -117,7 +117,7 @@ def bare_call(model, x, tape, log):
 
 
 def bare_step(value_of, model):
-    """The kernels of `model` after a step, and the gap, by the oracle."""
+    """Returns the kernels after a step of the oracle, and the gap."""
     log = []
     with tf.GradientTape(persistent=True) as tape:
         value = value_of(lambda net, x: bare_call(net, x, tape, log))
@@ -137,15 +137,18 @@ def bare_step(value_of, model):
 def test_a_gan(mode):
     """Binary generator and discriminator, each with its own optimizer."""
     keras.utils.set_random_seed(3)
-    maker, judge = bare_network(tools.INPUTS), bare_network(1)
+    generator, discriminator = bare_network(tools.INPUTS), bare_network(1)
     loss = keras.losses.BinaryCrossentropy(from_logits=True)
 
-    def judge_loss(call, noise, real):
-        fake, true = call(judge, call(maker, noise)), call(judge, real)
+    def discriminator_loss(call, noise, real):
+        fake, true = (
+            call(discriminator, call(generator, noise)),
+            call(discriminator, real),
+        )
         return loss(tf.zeros_like(fake), fake) + loss(tf.ones_like(true), true)
 
-    def maker_loss(call, noise, real):
-        fake = call(judge, call(maker, noise))
+    def generator_loss(call, noise, real):
+        fake = call(discriminator, call(generator, noise))
         return loss(tf.ones_like(fake), fake)
 
     def train(opt, model, value_of):
@@ -160,8 +163,8 @@ def test_a_gan(mode):
         return as_function(step, mode)
 
     halves = [
-        (maker, judge, maker_loss),
-        (judge, maker, judge_loss),
+        (generator, discriminator, generator_loss),
+        (discriminator, generator, discriminator_loss),
     ]
     halves = [
         (model, other, value_of, train(tools.optimizer(), model, value_of))
@@ -188,7 +191,7 @@ def test_a_gan(mode):
 
 
 class Shared(keras.Model):
-    """One network, nested, called twice, its logits added."""
+    """Calls a nested network twice and adds the logits."""
 
     def __init__(self, net):
         super().__init__()
@@ -203,7 +206,7 @@ class Shared(keras.Model):
 
 @pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
 def test_nested_and_shared_models(eager):
-    """The rows of both calls, with the gradients of their common loss."""
+    """The update uses the rows of both calls."""
     net = tools.small_model()
     first, second = binary_layers(net)
     model = Shared(net)
@@ -263,7 +266,7 @@ def test_two_fits_in_two_threads():
 
 
 class Interrupted(kq.QPSBGD):
-    """Ctrl-C between loss and update, once."""
+    """Raises a `KeyboardInterrupt` before the first update."""
 
     interrupt = True
 
@@ -282,20 +285,20 @@ def test_interrupt_between_loss_and_update(eager):
     x, y = tools.data()
     with pytest.raises(KeyboardInterrupt):
         model.fit(x, y, verbose=0)
-    # The same optimizer goes on. Keras must compile again after an exception
-    # in the first trace, whatever the optimizer.
+    # The same optimizer continues. After an exception in the first trace, Keras
+    # requires another `compile` with any optimizer.
     model.compile(opt, tools.loss(), run_eagerly=eager)
     (one,), expected = clear_batches(model, 1)
     model.train_on_batch(*one)
     assert_step(model, expected)
-    # Another optimizer piles nothing up.
+    # Passes do not accumulate with another optimizer.
     adam = keras.optimizers.Adam()
     adam.build(model.trainable_variables)
     for _ in range(5):
         apply(adam, gradients(model, x, y), model)
         for layer in binary_layers(model):
             assert len(recording.mark_of(layer.kernel).latest) <= 1
-    # Another QPSBGD in a custom loop.
+    # Another `QPSBGD` works in a custom loop.
     other = tools.optimizer()
     (one,), expected = clear_batches(model, 1)
     apply(other, gradients(model, *one), model)
@@ -304,12 +307,12 @@ def test_interrupt_between_loss_and_update(eager):
 
 @pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
 @pytest.mark.parametrize("where", ["callback", "loss", "solver"])
-def test_training_goes_on_after_an_exception(where, eager):
+def test_training_continues_after_an_exception(where, eager):
     armed = [True]
 
     def fail_once():
         if armed and armed.pop():
-            raise RuntimeError("not this time")
+            raise RuntimeError("fails once")
 
     class Failing(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
@@ -341,7 +344,7 @@ def test_training_goes_on_after_an_exception(where, eager):
     if where != "callback":
         tools.assert_equal(tools.kernels(model), before)
     if where == "loss" and not eager:
-        # Keras asks for it after an exception in the first trace.
+        # Keras requires this after an exception in the first trace.
         model.compile(opt, loss)
     (one,), expected = clear_batches(model, 1)
     model.fit(*one, verbose=0)
@@ -349,13 +352,13 @@ def test_training_goes_on_after_an_exception(where, eager):
 
 
 class Overflowing(keras.layers.Layer):
-    """Adds to the loss a term whose gradient overflows for one batch."""
+    """Adds a term to the loss whose gradient overflows for one batch."""
 
     def build(self, input_shape):
         self.weight = self.add_weight(name="weight", shape=())
 
     def call(self, x, training=None):
-        # The first feature is 100 in a batch that is to overflow.
+        # The first feature is 100 in the batch that overflows.
         large = tf.where(tf.reduce_any(x == 100.0), 1e36, 0.0)
         self.add_loss(tf.convert_to_tensor(self.weight) * large)
         return tf.where(x == 100.0, tf.ones_like(x), x)
@@ -374,7 +377,7 @@ def overflowing_model():
 
 
 @pytest.mark.parametrize("where", ["graph", "eager", "replicas"])
-def test_a_step_that_loss_scaling_skips_leaves_nothing(where, mirrored):
+def test_a_step_that_loss_scaling_skips_changes_nothing(where, mirrored):
     scope = mirrored if where == "replicas" else tf.distribute.get_strategy()
     with scope.scope():
         model = overflowing_model()
@@ -400,7 +403,7 @@ def test_a_step_that_loss_scaling_skips_leaves_nothing(where, mirrored):
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 @pytest.mark.parametrize("how", ["plain", "scaled", "reduced"])
 def test_replicas_in_a_custom_loop(mirrored, mode, how):
-    """Two replicas with half of the batch each, gradients changed by hand."""
+    """Two replicas get half of the batch each and modify their gradients."""
     with mirrored.scope():
         model, opt = tools.small_model(), tools.optimizer()
         opt.build(model.trainable_variables)
@@ -434,7 +437,7 @@ def test_replicas_in_a_custom_loop(mirrored, mode, how):
 
 
 def test_threads_that_share_a_model():
-    """They may be held, but nothing breaks."""
+    """Kernels may be held, but no thread fails."""
     model, opt = tools.small_model(), tools.optimizer()
     opt.build(model.trainable_variables)
     errors = []
@@ -457,8 +460,8 @@ def test_threads_that_share_a_model():
     assert not errors
 
 
-def test_loops_of_the_readme():
-    """The code in README.md moves the kernels, and warns of nothing."""
+def test_readme_loops():
+    """The code in README.md updates the kernels without warnings."""
     readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
     section = readme.split("### Custom training loops")[1].split("\n## ")[0]
     blocks = re.findall(r"```python\n(.*?)```", section, re.S)

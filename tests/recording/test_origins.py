@@ -1,6 +1,6 @@
-"""An update uses exactly the backward passes that its gradients came from.
+"""An update uses exactly the backward passes of its gradients.
 
-What happens to gradients before they are applied, against `oracle`.
+The tests modify gradients before they apply them, and compare with `oracle`.
 """
 
 import warnings
@@ -27,7 +27,7 @@ from keras_qpsbgd import recording
 
 
 def side_gradient(model, opt, one, two):
-    """Saliency: a gradient that never asks for the kernels."""
+    """Computes saliency, a gradient without the kernels."""
 
     def saliency(x, y):
         with tf.GradientTape() as tape:
@@ -42,7 +42,7 @@ def side_gradient(model, opt, one, two):
 
 
 def unused_gradient(model, opt, one, two):
-    """A gradient of the kernels that is looked at and thrown away."""
+    """Computes gradients of the kernels that are not applied."""
     gradients(model, *two)
     grads = gradients(model, *one)
     gradients(model, *two)
@@ -80,21 +80,21 @@ def _value(tensor):
     return tensor.numpy() if hasattr(tensor, "numpy") else np.float32(np.inf)
 
 
-def balanced_by_another(model, opt, one, two):
-    """The other gradient gives a number, not a direction."""
+def scaled_by_norm_of_another(model, opt, one, two):
+    """The other gradient provides a number, not a direction."""
     grads, others = gradients(model, *one), gradients(model, *two)
     grads = [g * tf.norm(o) / tf.norm(g) for g, o in zip(grads, others)]
     apply(opt, grads, model)
 
 
-def holes_filled(model, opt, one, two):
+def nonfinite_entries_replaced(model, opt, one, two):
     grads = gradients(model, *one)
     grads = [tf.where(tf.math.is_finite(g), g, tf.zeros_like(g)) for g in grads]
     apply(opt, grads, model)
 
 
-def chosen(model, opt, one, two):
-    """One of two gradients, by a condition that is known at run time."""
+def selected(model, opt, one, two):
+    """Selects one of two gradients by a condition at run time."""
     first, second = gradients(model, *one), gradients(model, *two)
     flag = tf.reduce_sum(one[0] ** 2) > 0
     grads = [tf.where(flag, g, h) for g, h in zip(first, second)]
@@ -121,9 +121,9 @@ SINGLE = [
     clipped_by_norm,
     clipped_by_global_norm,
     clipped_by_value,
-    balanced_by_another,
-    holes_filled,
-    chosen,
+    scaled_by_norm_of_another,
+    nonfinite_entries_replaced,
+    selected,
     clipped_by_hand,
     negated_twice_by_a_mask,
 ]
@@ -178,8 +178,8 @@ def sum_clipped(model, opt, one, two):
     apply(opt, grads, model)
 
 
-def kept_with_rows(model, opt, one, two):
-    """The explicit way, with arithmetic."""
+def added_with_rows(model, opt, one, two):
+    """Uses `with_rows`, then arithmetic."""
     found = [
         kq.with_rows(gradients(model, x, y), model.trainable_variables)
         for x, y in (one, two)
@@ -187,18 +187,18 @@ def kept_with_rows(model, opt, one, two):
     apply(opt, [(a + b) / 2.0 for a, b in zip(*found)], model)
 
 
-TOGETHER = [
+COMBINED = [
     two_losses,
     two_tapes,
     averaged,
     persistent_tape_twice,
     sum_clipped,
-    kept_with_rows,
+    added_with_rows,
 ]
 
 
 @MODES
-@pytest.mark.parametrize("situation", TOGETHER, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("situation", COMBINED, ids=lambda f: f.__name__)
 def test_two_passes(situation, mode):
     model, opt = tools.small_model(), tools.optimizer()
     before = tools.kernels(model)
@@ -211,8 +211,8 @@ def test_two_passes(situation, mode):
     assert_step(model, expected, before)
 
 
-def test_shared_sums_are_walked_once():
-    """Each sum is used twice: 2^24 paths lead to the gradient."""
+def test_shared_sums_are_visited_once():
+    """Each sum is used twice, so 2^24 paths lead to the gradient."""
     model, opt = tools.small_model(), tools.optimizer()
     (one,), expected = clear_batches(model, 1)
 
@@ -229,8 +229,8 @@ def test_shared_sums_are_walked_once():
 
 @MODES
 @pytest.mark.parametrize("weights", [(0.9, 0.1), (1.0, -0.5)], ids=str)
-def test_weights_of_gradients_are_those_of_their_rows(weights, mode):
-    """Also negative ones, which ascend."""
+def test_weights_of_gradients_apply_to_their_rows(weights, mode):
+    """This includes negative weights, which ascend."""
     model, opt = tools.small_model(), tools.optimizer()
     (one, two), expected = clear_batches(model, 2, *weights)
 
@@ -284,7 +284,7 @@ def test_no_gradient(mode):
 @MODES
 @pytest.mark.parametrize("count", [2, 9])
 def test_many_passes_into_a_small_kernel(count, mode):
-    """Sum and mean of all passes are recognised, however many they are."""
+    """The mean of all passes is recognized, for any number of passes."""
     model, opt = tools.small_model(), tools.optimizer()
     batches, expected = clear_batches(model, count)
 
@@ -315,7 +315,7 @@ def test_recorded_gradients():
         difference.calls[1].row_gradients,
         -2.0 * recorded[0].calls[0].row_gradients,
     )
-    # The other optimizers of the package take the gradient out of it.
+    # The other optimizers of the package use the gradient in it.
     before = tools.kernels(model)
     opt = kq.optimizers.SignSGD(RATE, real_optimizer="sgd")
     apply(opt, packed, model)
@@ -347,8 +347,8 @@ def test_small_weights_of_large_gradients_count():
     assert_step(model, expected)
 
 
-def test_one_kernel_of_two_layers():
-    """Both layers' rows belong to it."""
+def test_kernel_shared_by_two_layers():
+    """The rows of both layers are found."""
     first = kq.layers.BinaryDense(3, use_bias=False)
     first.build((None, tools.INPUTS))
 
@@ -369,7 +369,7 @@ def test_one_kernel_of_two_layers():
 
 
 @MODES
-def test_a_regularizer_is_no_part_of_the_rows(mode):
+def test_a_regularizer_does_not_change_the_update(mode):
     model = tools.small_model(
         kernel_regularizer=keras.regularizers.L1L2(0.1, 0.2)
     )
@@ -390,10 +390,10 @@ def test_a_regularizer_is_no_part_of_the_rows(mode):
         lambda g: g * tf.cast(tf.abs(g) > 1e-9, tf.float32),
         lambda g: tf.where(tf.math.is_finite(g), g, tf.zeros_like(g)),
     ],
-    ids=["sign", "comparison", "own mask", "holes"],
+    ids=["sign", "comparison", "mask", "nonfinite"],
 )
 def test_changed_entries(change):
-    """They have no effect, but the direction counts."""
+    """Changes of entries have no effect as long as the direction is similar."""
     model, opt = tools.small_model(), tools.optimizer()
     (one,), expected = clear_batches(model, 1)
 
@@ -406,7 +406,7 @@ def test_changed_entries(change):
 
 
 def test_a_mask_in_a_variable():
-    """Entries that are not to move; the rows are the same."""
+    """A mask does not change the rows."""
     model, opt = tools.small_model(), tools.optimizer()
     masks = [tf.Variable(tf.ones(v.shape)) for v in model.trainable_variables]
     (one,), expected = clear_batches(model, 1)
@@ -421,7 +421,7 @@ def test_a_mask_in_a_variable():
 
 
 def test_all_gradients_in_one_vector():
-    """As distributed training packs them."""
+    """Distributed training packs gradients like this."""
     model, opt = tools.small_model(), tools.optimizer()
     (one,), expected = clear_batches(model, 1)
 
@@ -440,8 +440,7 @@ def test_all_gradients_in_one_vector():
 
 @MODES
 def test_gradient_penalty(mode):
-    """Second derivatives are those of plain layers; without the product's own
-    gradient there are no rows."""
+    """Second derivatives equal those of plain layers."""
     model = tools.small_model()
     x, y = batch(0)
 

@@ -1,4 +1,4 @@
-"""On replicas the kernels come out as on one device, to the bit."""
+"""Training on replicas gives bitwise the same kernels as on one device."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def test_two_replicas(reference, mirrored, where):
         copies = mirrored.experimental_local_results(kernel)
         assert len(copies) == 2
         np.testing.assert_array_equal(copies[0].numpy(), copies[1].numpy())
-    if where == "host":  # asked once, not once per replica
+    if where == "host":  # solved once, not once per replica
         assert on_host.solved == 2 * tools.STEPS
 
 
@@ -39,7 +39,7 @@ def test_two_replicas(reference, mirrored, where):
     ids=["mirrored", "one device"],
 )
 def test_one_replica(reference, make):
-    """As on a machine with one GPU or none."""
+    """This is the case on a machine with at most one GPU."""
     strategy = make()
     for arguments in ({}, {"run_eagerly": True}):
         with strategy.scope():
@@ -65,7 +65,7 @@ ANNEALING = {"name": "simulated_annealing", "num_reads": 1, "num_sweeps": 10}
     ids=["native", "ridge", "host"],
 )
 def test_wide_layers_on_two_replicas(mirrored, backend):
-    """Every backend finds what it needs in the gathered rows."""
+    """Every backend can solve the problem of the gathered rows."""
     seed, inputs = 92, 300
     assert inputs > recording.WIDE
     x, y = tools.data(seed, inputs)

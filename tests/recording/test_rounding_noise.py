@@ -1,4 +1,4 @@
-"""A gradient that is rounding noise moves nothing."""
+"""A gradient that is only rounding noise changes nothing."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def data(rows=32):
 
 
 def moved(model, opt, **arguments):
-    """Which columns of the first kernel move in one step."""
+    """Returns which columns of the first kernel change in one step."""
     before = model.layers[-2].kernel.numpy()
     model.compile(opt, tools.loss(), **arguments)
     model.fit(*data(), batch_size=32, verbose=0)
@@ -53,7 +53,7 @@ def test_units_with_equal_outgoing_weights_are_held(mode):
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-def test_a_layer_of_such_units_is_held(mode):
+def test_layers_with_only_such_units_are_held(mode):
     opt = tools.optimizer(backend="exact")
     assert not any(moved(network(OUTGOING[[1, 1, 3, 3]]), opt, **mode))
     assert opt.skipped_updates == 0
@@ -66,7 +66,7 @@ def test_half_precision(policy):
     assert moved(model, opt) == [True, False, True, False]
 
 
-def test_there_was_noise():
+def test_plain_products_have_noise():
     """The plain product leaves errors where the true gradient is zero."""
     x, y = data()
     model = network()
@@ -81,8 +81,8 @@ def test_there_was_noise():
 
 
 @pytest.mark.parametrize("training", [True, None])
-def test_the_gradient_itself(training):
-    """Exactly zero for such units; to the bit as it was for all others."""
+def test_gradient_values(training):
+    """The gradient is zero for such units and unchanged for all others."""
     x, y = data()
     model = network()
     found = []
@@ -98,7 +98,7 @@ def test_the_gradient_itself(training):
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_graph_convolutions_with_any_adjacency(sparse):
-    """Another order of summation gives other noise, and the same kernels."""
+    """A different order of summation changes the noise, not the kernels."""
     rng = np.random.default_rng(0)
     nodes = 24
     a = kq.layers.BinaryGraphConv.preprocess(
@@ -132,7 +132,7 @@ def test_graph_convolutions_with_any_adjacency(sparse):
 
 
 def test_convolutions():
-    """Columns are channels; a kernel of one pixel sums over filters."""
+    """Columns are channels, and a 1x1 kernel sums over the filters."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(8, 3, 3, 2)).astype("float32")
     y = rng.integers(2, size=(8, 3, 3))
@@ -153,7 +153,7 @@ def test_convolutions():
     assert found == [True, False, True, False]
 
 
-def test_an_overflow_is_not_hidden():
+def test_overflow_is_not_hidden():
     upstream = tf.constant([[np.inf, 1.0], [1.0, 1.0]])
     gradient = tf.constant([[np.inf, np.nan], [1.0, 1.0]])
     kernel = tf.ones((2, 2))
@@ -161,14 +161,14 @@ def test_an_overflow_is_not_hidden():
     np.testing.assert_array_equal(found, gradient)
 
 
-def test_fitted_batches():
-    """Small gradients of confident predictions have lost most digits."""
+def test_confident_predictions():
+    """Their small gradients have lost most of their digits."""
     model = network()
     x, y = data()
     keras.utils.set_random_seed(0)
     first, last = model.layers[-2:]
     first.output_scale = last.output_scale = None
-    # The first input decides the class, and by far.
+    # The first input determines the class by a large margin.
     model.layers[-2].set_weights(
         [np.ones((6, HIDDEN), "float32"), np.zeros(HIDDEN)]
     )
@@ -180,8 +180,8 @@ def test_fitted_batches():
     assert not gradient[:, EQUAL].any()
 
 
-def test_other_sums_are_kept():
-    """Equal weights, but the sum over the outputs is a gradient."""
+def test_nonzero_sums_are_kept():
+    """The weights are equal, but the sum over the outputs is not zero."""
     model = network()
     x, _ = data()
     with tf.GradientTape() as tape:

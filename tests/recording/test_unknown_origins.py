@@ -1,4 +1,4 @@
-"""A kernel whose gradient has an unknown origin is held, with a warning."""
+"""Kernels with gradients of unknown origin are held, with a warning."""
 
 import numpy as np
 import pytest
@@ -17,9 +17,7 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
 
-keras3 = pytest.mark.skipif(
-    not _keras.KERAS_3, reason="an interface of Keras 3"
-)
+keras3 = pytest.mark.skipif(not _keras.KERAS_3, reason="only in Keras 3")
 
 
 def two_functions(model, opt, x, y):
@@ -128,7 +126,7 @@ def with_an_eager_gradient_penalty(model, opt, x, y):
     apply(opt, tape.gradient(value, model.trainable_variables), model)
 
 
-def _stacked(combine):
+def _combined(combine):
     def situation(model, opt, x, y):
         @tf.function
         def step(x, y):
@@ -140,29 +138,16 @@ def _stacked(combine):
     return situation
 
 
-stacked_and_weighted = _stacked(
+stacked_and_weighted = _combined(
     lambda g, h: tf.tensordot([0.9, -0.1], tf.stack([g, h]), 1)
 )
-
-
-stacked_and_picked = _stacked(lambda g, h: tf.stack([g, h])[0])
-
-
-masked_difference = _stacked(lambda g, h: tf.ones_like(g) * (g - h))
-
-
-larger_of_two = _stacked(tf.maximum)
-
+stacked_and_selected = _combined(lambda g, h: tf.stack([g, h])[0])
+masked_difference = _combined(lambda g, h: tf.ones_like(g) * (g - h))
+larger_of_two = _combined(tf.maximum)
 
 stacked_and_weighted.__name__ = "stacked_and_weighted"
-
-
-stacked_and_picked.__name__ = "stacked_and_picked"
-
-
+stacked_and_selected.__name__ = "stacked_and_selected"
 masked_difference.__name__ = "masked_difference"
-
-
 larger_of_two.__name__ = "larger_of_two"
 
 
@@ -178,7 +163,7 @@ def in_a_loop(model, opt, x, y):
 
 
 def of_a_regularizer(model, opt, x, y):
-    """After a pass that has no part in it."""
+    """The latest pass is not part of the gradient."""
     gradients(model, x, y)
     variables = model.trainable_variables
     with tf.GradientTape() as tape:
@@ -200,7 +185,7 @@ def without_training(model, opt, x, y):
     apply(opt, grads, model)
 
 
-def something_else(model, opt, x, y):
+def random_noise(model, opt, x, y):
     gradients(model, x, y)
     rng = np.random.default_rng(0)
     grads = [
@@ -224,13 +209,13 @@ HELD = [
     with_a_gradient_penalty,
     with_an_eager_gradient_penalty,
     stacked_and_weighted,
-    stacked_and_picked,
+    stacked_and_selected,
     masked_difference,
     larger_of_two,
     of_a_regularizer,
     all_ones,
     without_training,
-    something_else,
+    random_noise,
 ]
 
 
@@ -245,14 +230,14 @@ def test_unknown_origins_are_held(situation):
     tools.assert_equal(tools.kernels(model), before)
     for layer, old in zip(binary_layers(model), biases):
         assert not np.array_equal(layer.bias.numpy(), old)
-    # The next step that is known moves them.
+    # The next step with a known origin updates them.
     (one,), expected = clear_batches(model, 1)
     apply(opt, gradients(model, *one), model)
     assert_step(model, expected)
 
 
-def test_a_stale_pass_at_other_weights_is_no_origin():
-    """A gradient of an earlier step, scaled, after the kernel has moved."""
+def test_passes_at_other_weights_are_not_used():
+    """A scaled gradient of a previous step is applied after an update."""
     model, opt = tools.small_model(), tools.optimizer()
     old = [2.0 * g for g in gradients(model, *batch(0))]
     apply(opt, gradients(model, *batch(1)), model)
@@ -263,7 +248,7 @@ def test_a_stale_pass_at_other_weights_is_no_origin():
 
 
 def test_eager_passes_of_one_kernel_entry_are_not_guessed():
-    """One number explains everything: two passes cannot be told apart."""
+    """A single number cannot distinguish two passes."""
     model = keras.Sequential(
         [
             keras.layers.InputLayer((1,)),
@@ -285,8 +270,8 @@ def test_eager_passes_of_one_kernel_entry_are_not_guessed():
     tools.assert_equal(model.get_weights(), start)
 
 
-def test_dead_entries_are_no_evidence():
-    """As many passes as entries that are not zero explain any noise."""
+def test_zero_entries_are_not_counted():
+    """With as many passes as nonzero entries, any noise would fit."""
     layer = kq.layers.BinaryDense(2, use_bias=False)
     layer.build((None, 4))
     start = layer.kernel.numpy()

@@ -1,4 +1,4 @@
-"""Processes that are killed, and two that write the same files at once."""
+"""Killed processes, and two processes that write the same files."""
 
 import contextlib
 import functools
@@ -34,10 +34,10 @@ SHORT_AND_SLOW = [1, pytest.param(10, marks=pytest.mark.slow)]
 
 @pytest.fixture(scope="module")
 def start():
-    """Starts a function of `killed.py`; all end with the tests.
+    """Returns a function that starts a function of `killed.py` in a process.
 
-    The server of forks has imported everything once. It has to find the
-    modules by itself.
+    All processes end with the tests. The fork server imports everything once,
+    so it needs `PYTHONPATH` to find the modules.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["killed"])
@@ -73,13 +73,13 @@ def wait_for(path, process):
 
 
 def kill(process):
-    """Kills it, which must not have failed by itself."""
+    """Kills a process and checks that it had not failed before."""
     process.kill()
     process.join()
     assert process.exitcode in (0, -9)
 
 
-# --- trainings ---
+# --- training ---
 
 
 def arrays_of(path):
@@ -88,24 +88,24 @@ def arrays_of(path):
 
 
 def stamps(folder):
-    """Changes with every write into a folder."""
+    """Returns a value that changes with every write into a folder."""
     found = []
     for path, _, names in os.walk(folder):
         for name in names:
-            # It may be gone by now.
+            # The file may have been removed.
             with contextlib.suppress(OSError):
                 status = os.stat(os.path.join(path, name))
                 found.append((name, status.st_size, status.st_mtime_ns))
     return sorted(found)
 
 
-class Trainings:
-    """Trainings that are killed and resumed.
+class TrainingRuns:
+    """Kills and resumes training runs.
 
     Args:
-        start: see the fixture.
-        folder: an empty folder.
-        arguments: of `killed.train`.
+        start: The fixture `start`.
+        folder: Empty folder.
+        **arguments: Arguments of `killed.train`.
     """
 
     def __init__(self, start, folder, **arguments):
@@ -127,12 +127,15 @@ class Trainings:
         return self._start("train", folder, **self._arguments)
 
     def kill_and_resume(self, name, moment, in_write):
-        """What becomes of a training: "same", "different" or "error".
+        """Kills and resumes one training run.
 
         Args:
-            name: of its folder.
-            moment: when to kill it, in parts of the whole time.
-            in_write: whether to wait for the next write into the backup.
+            name: String. Name of its folder.
+            moment: Float. When to kill it, as a fraction of the total time.
+            in_write: Bool. Whether to wait for the next write to the backup.
+
+        Returns:
+            `"same"`, `"different"` or `"error"`, the result of the resumed run.
         """
         killed = self._train(name)
         folder = self._folder / name
@@ -158,7 +161,7 @@ class Trainings:
         return "same" if same else "different"
 
     def outcomes(self, count):
-        """Of so many, killed all over the time; every other in a write."""
+        """Kills `count` runs at times spread over the run, half in a write."""
         return [
             self.kill_and_resume(
                 str(k), (k + self._random.random()) / count, k % 2 == 0
@@ -168,44 +171,45 @@ class Trainings:
 
 
 @pytest.mark.parametrize("count", SHORT_AND_SLOW)
-def test_killed_trainings_end_alike(start, tmp_path, count):
-    """Weights and variables of the optimizer, to the bit."""
-    trainings = Trainings(start, tmp_path)
-    assert trainings.outcomes(count) == ["same"] * count
+def test_killed_training_resumes_to_the_same_result(start, tmp_path, count):
+    """The weights and the optimizer variables are bitwise equal."""
+    runs = TrainingRuns(start, tmp_path)
+    assert runs.outcomes(count) == ["same"] * count
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not _keras.KERAS_3, reason="legacy Keras writes it whole")
+@pytest.mark.skipif(not _keras.KERAS_3, reason="atomic in legacy Keras")
 @pytest.mark.parametrize("double_checkpoint", [False, True])
-def test_backup_of_keras_3_is_not_whole(start, tmp_path, double_checkpoint):
-    """Why there is `callbacks.BackupAndRestore`; Adam alone has the problem.
+def test_backup_of_keras_3_is_not_atomic(start, tmp_path, double_checkpoint):
+    """This is why `callbacks.BackupAndRestore` exists.
 
-    If this fails, Keras has been repaired and the class may go.
+    The problem also occurs with Adam, without `QPSBGD`. If this test fails,
+    Keras is fixed and the class can be removed.
     """
-    trainings = Trainings(
+    runs = TrainingRuns(
         start,
         tmp_path,
         optimizer="adam",
         callback="keras",
         double_checkpoint=double_checkpoint,
     )
-    found = [trainings.kill_and_resume(str(k), 0.0, True) for k in range(5)]
+    found = [runs.kill_and_resume(str(k), 0.0, True) for k in range(5)]
     assert "error" in found
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(_keras.KERAS_3, reason="Keras 3 writes over its backup")
+@pytest.mark.skipif(_keras.KERAS_3, reason="Keras 3 overwrites its backup")
 def test_backup_of_legacy_keras(start, tmp_path):
-    trainings = Trainings(start, tmp_path, callback="keras")
-    assert trainings.outcomes(20) == ["same"] * 20
+    runs = TrainingRuns(start, tmp_path, callback="keras")
+    assert runs.outcomes(20) == ["same"] * 20
 
 
 class Killed(BaseException):
-    """Nothing expects it."""
+    """An exception that no code handles."""
 
 
 class KilledAfterWeights(keras.Sequential):
-    """Is killed when so many files of weights are written."""
+    """Raises `Killed` after writing `left` files of weights."""
 
     left = None
 
@@ -227,7 +231,7 @@ class KilledInEpoch(keras.callbacks.Callback):
 
 
 def weights_with_adam(used, left=None):
-    """Weights after four epochs of eight steps."""
+    """Returns the weights after four epochs of eight steps."""
     keras.utils.set_random_seed(0)
     model = KilledAfterWeights(
         [keras.layers.InputLayer((8,)), keras.layers.Dense(1)]
@@ -258,7 +262,7 @@ def all_equal(found, expected):
 
 @pytest.mark.skipif(not _keras.KERAS_3, reason="one file in legacy Keras")
 @pytest.mark.parametrize(
-    "callback, alike",
+    "callback, is_equal",
     [
         (keras.callbacks.BackupAndRestore, False),
         (
@@ -273,23 +277,23 @@ def all_equal(found, expected):
 )
 @pytest.mark.parametrize("writes", [1, 3])
 def test_kill_between_weights_and_epoch(
-    tmp_path, not_killed, callback, alike, writes
+    tmp_path, not_killed, callback, is_equal, writes
 ):
-    """Keras goes on from an epoch with the number of another, silently.
+    """Keras silently resumes with weights and epoch number that do not match.
 
-    If this fails for Keras's own, it has been repaired.
+    If this test fails for the callback of Keras, Keras is fixed.
     """
     with pytest.raises(Killed):
         weights_with_adam([callback(str(tmp_path / "a"))], writes)
     found = weights_with_adam([callback(str(tmp_path / "a"))])
-    assert all_equal(found, not_killed) == alike
+    assert all_equal(found, not_killed) == is_equal
 
 
-def test_keras_does_not_go_on_within_an_epoch(tmp_path, not_killed):
-    """Why `callbacks.BackupAndRestore` has no `save_freq`.
+def test_keras_does_not_resume_within_an_epoch(tmp_path, not_killed):
+    """This is why `callbacks.BackupAndRestore` has no `save_freq`.
 
-    Keras 3 begins the epoch again, with the weights of its middle; legacy
-    Keras makes the steps that are left, with the first batches.
+    Keras 3 restarts the epoch with weights from the middle of it. Legacy Keras
+    runs the remaining steps with the first batches.
     """
 
     def backup():
@@ -307,7 +311,7 @@ FEW_AND_SLOW = [5, pytest.param(20, marks=pytest.mark.slow)]
 
 
 def kill_soon(start, name, folder, *arguments):
-    """Starts a function, and kills it while it writes."""
+    """Starts a function and kills it while it writes."""
     process = start(name, folder, *arguments)
     wait_for(folder / "started", process)
     time.sleep(RANDOM.random() * 0.1)
@@ -340,13 +344,13 @@ def test_killed_embeddings(start, tmp_path, embeddings, count):
     graph, copies = embeddings
     for _ in range(count):
         kill_soon(start, "store_embeddings", tmp_path, graph, copies)
-        # The first may be killed before it has written any.
+        # The first process may be killed before it writes a file.
         if not list(tmp_path.glob("cliques*.json")):
             continue
         found, complete = Cliques(graph, tmp_path)._load(12)
         assert found == copies[: len(found)]
         assert complete == (len(found) == len(copies))
-    # What kills have left goes away after a day.
+    # Leftovers of killed processes are removed after a day.
     make_old(temporary(tmp_path))
     Cliques(graph, tmp_path)._store(12, copies, True)
     assert not temporary(tmp_path)
@@ -372,7 +376,7 @@ def test_embeddings_of_two_processes(start, tmp_path, embeddings):
 
 @pytest.fixture
 def published(tmp_path, monkeypatch):
-    """A file that takes a while; its address and its content."""
+    """A large file to download, as its source and its content."""
     origin = tmp_path / "origin"
     content = np.random.default_rng(0).bytes(2**22)
     origin.write_bytes(content)
@@ -395,7 +399,7 @@ def test_killed_downloads(start, tmp_path, published, count):
         assert path == target and target.read_bytes() == content
     left = [path for path in target.parent.iterdir() if path != target]
     assert all(path.name.startswith(".download-") for path in left)
-    # What kills have left goes away after a day.
+    # Leftovers of killed processes are removed after a day.
     make_old(left)
     target.unlink()
     files.find("adult/a1a", (), folder, download=True)
@@ -422,7 +426,7 @@ def test_downloads_of_two_processes(start, tmp_path, published):
 @pytest.mark.once
 @pytest.mark.parametrize("count", FEW_AND_SLOW)
 def test_killed_experiments(start, tmp_path, count):
-    """One folder, in which one process after the other is killed."""
+    """Several processes are killed one after another in the same folder."""
     import killed
 
     path = records.path_of(tmp_path, "t", "m")
@@ -446,7 +450,7 @@ def test_killed_experiments(start, tmp_path, count):
 
 
 @pytest.mark.once
-def test_damaged_checkpoint_is_left(tmp_path, monkeypatch):
+def test_damaged_checkpoint_is_ignored(tmp_path, monkeypatch):
     import killed
 
     monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
@@ -478,8 +482,8 @@ def test_lock_of_a_killed_command(start, tmp_path):
 
 
 @pytest.mark.once
-def test_options_of_another_command_meanwhile(tmp_path, monkeypatch):
-    """It takes the folder and is done while this one prepares the data."""
+def test_another_command_starts_with_other_options(tmp_path, monkeypatch):
+    """It uses the folder and ends while this one prepares the data."""
 
     @contextlib.contextmanager
     def locked(folders):
@@ -495,7 +499,7 @@ def test_options_of_another_command_meanwhile(tmp_path, monkeypatch):
 
 
 @pytest.mark.once
-def test_files_that_are_no_json(tmp_path):
+def test_files_that_are_not_json(tmp_path):
     for name, read in (
         ("meta.json", lambda: records.read_meta(tmp_path)),
         (
@@ -509,8 +513,8 @@ def test_files_that_are_no_json(tmp_path):
 
 
 @pytest.mark.once
-def test_second_kill_leaves_the_trainings_of_a_benchmark(tmp_path, monkeypatch):
-    """Not even for a moment is there less than the whole lines."""
+def test_second_kill_keeps_the_results_of_a_benchmark(tmp_path, monkeypatch):
+    """The file contains all complete lines at any time."""
     path = tmp_path / "bench-quality.jsonl"
     line = json.dumps({"job": {"seed": 1}, "result": 2}) + "\n"
     path.write_text(line + line[:9])
@@ -540,7 +544,7 @@ WRITERS = {
 @pytest.mark.once
 @pytest.mark.parametrize("last", ["fsync", "replace"])
 @pytest.mark.parametrize("name", WRITERS)
-def test_old_file_stays_until_the_new_one_is_whole(
+def test_old_file_stays_until_the_new_one_is_complete(
     tmp_path, monkeypatch, name, last
 ):
     monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
@@ -551,7 +555,7 @@ def test_old_file_stays_until_the_new_one_is_whole(
     WRITERS[name](tmp_path)
     (path,) = tmp_path.iterdir()
     content = path.read_bytes()
-    if name == "features":  # which are not written twice
+    if name == "features":  # written again only if the file is damaged
         content = content[:-1]
         path.write_bytes(content)
 

@@ -1,4 +1,4 @@
-"""What TensorFlow keeps of a training step goes with its optimizer."""
+"""The memory of a training step is freed with its optimizer."""
 
 import gc
 import weakref
@@ -13,7 +13,7 @@ from keras_qpsbgd import _memory
 pytestmark = pytest.mark.once
 
 
-class Dropping(keras.optimizers.SGD):
+class Freeing(keras.optimizers.SGD):
     def apply(self, *arguments):
         super().apply(*arguments)
         _memory.free_with(self)
@@ -25,18 +25,18 @@ def entries():
 
 
 def train(optimizer, fits=1):
-    """Trains a model and returns weak references to what may stay."""
+    """Trains a model and returns weak references to optimizer and layer."""
     model = keras.Sequential(
         [keras.layers.InputLayer((5,)), kq.layers.BinaryDense(2)]
     )
     model.compile(optimizer, "mse")
-    for batch in range(4, 4 + fits):  # each traces the step again
+    for batch in range(4, 4 + fits):  # each batch size traces the step again
         model.fit(np.ones((batch, 5)), np.ones((batch, 2)), verbose=0)
     return weakref.ref(optimizer), weakref.ref(model.layers[-1])
 
 
-def test_a_table_that_is_never_emptied():
-    """The behaviour of TensorFlow that this is about; it is not public."""
+def test_tensorflow_never_clears_its_table():
+    """This behavior of TensorFlow is not public and causes the leak."""
     before = entries()
     optimizer, layer = train(keras.optimizers.SGD())
     gc.collect()
@@ -46,11 +46,11 @@ def test_a_table_that_is_never_emptied():
 
 def test_the_training_step_is_freed_with_its_optimizer():
     before = entries()
-    optimizer, layer = train(Dropping(), fits=2)
+    optimizer, layer = train(Freeing(), fits=2)
     gc.collect()
     assert optimizer() is None
     assert not entries() - before
-    gc.collect()  # what the entries had kept
+    gc.collect()  # objects that the entries kept alive
     assert layer() is None
 
 
@@ -60,7 +60,7 @@ def test_the_training_step_is_freed_with_its_optimizer():
     ids=["native", "ridge", "bop"],
 )
 def test_our_optimizers_free_their_steps(make):
-    """As a tuner needs it, which trains many models in one process."""
+    """A tuner needs this, because it trains many models in one process."""
     optimizer, layer = train(make())
     gc.collect()
     assert optimizer() is None
@@ -68,18 +68,18 @@ def test_our_optimizers_free_their_steps(make):
     assert layer() is None
 
 
-def test_it_is_kept_as_long_as_the_optimizer():
+def test_step_is_kept_as_long_as_its_optimizer():
     before = entries()
-    kept = Dropping()
+    kept = Freeing()
     train(kept)
     gc.collect()
     assert entries() - before
 
 
-def test_others_are_left_alone():
+def test_steps_of_other_optimizers_are_kept():
     train(keras.optimizers.SGD())
     before = entries()
-    train(Dropping())
+    train(Freeing())
     gc.collect()
     assert entries() == before
 

@@ -1,4 +1,4 @@
-"""What an optimizer is given by mistake: a clear error, and nothing changes."""
+"""Wrong arguments of optimizers raise clear errors and change nothing."""
 
 import warnings
 
@@ -25,7 +25,7 @@ def small_model(make, **arguments):
 
 
 def fit(make, model, opt, x, y):
-    """Trains; in a graph with one of the optimizers, as tracing takes long."""
+    """Trains a model. Only `QPSBGD` uses a graph, because tracing is slow."""
     eager = make is not kq.QPSBGD
     return tools.fit(model, opt, x, y, run_eagerly=eager)
 
@@ -40,12 +40,12 @@ def message_of(function, kind=ValueError):
     return str(caught.value)
 
 
-# Variables that the optimizer does not know
+# Unknown variables
 
 
 @EVERY
 def test_another_model(make):
-    """Without biases nothing but binary kernels is unknown."""
+    """Without biases, all unknown variables are binary kernels."""
     x, y = tools.data()
     opt = make(0.05)
     fit(make, small_model(make, use_bias=False), opt, x, y)
@@ -71,7 +71,7 @@ def test_a_layer_that_is_unfrozen_later(make):
 
 @EVERY
 def test_iterations_count_while_all_binary_layers_are_frozen(make):
-    """A schedule goes on."""
+    """The schedule of the learning rate continues."""
     x, y = tools.data()
     weights = small_model(make).layers[0].training_weights
     model = keras.Sequential(
@@ -105,7 +105,7 @@ def test_no_binary_kernel(make):
 
 @EVERY
 def test_nothing_to_train(make):
-    """Keras warns, or does nothing."""
+    """Keras may warn, but nothing changes."""
     x, y = tools.data()
     model, opt = small_model(make), make(0.05)
     model.trainable = False
@@ -148,7 +148,7 @@ def test_missing_gradients_are_named_once_each(make):
 
 
 @EVERY
-def test_as_many_gradients_as_variables(make):
+def test_number_of_gradients_must_match(make):
     x, y = tools.data()
     model, opt = small_model(make), make(0.05)
     variables = model.trainable_variables
@@ -193,7 +193,7 @@ def test_the_real_optimizer_of_the_user_stays_as_it_is(make, tmp_path):
     adam = keras.optimizers.Adam(0.01)
     adam.exclude_from_weight_decay(var_names=["bias"])
     before = dict(vars(adam))
-    # One object serves several optimizers.
+    # One object can be passed to several optimizers.
     runs = []
     for _ in range(2):
         opt = make(0.05, real_optimizer=adam, clipnorm=0.3, weight_decay=0.1)
@@ -205,17 +205,17 @@ def test_the_real_optimizer_of_the_user_stays_as_it_is(make, tmp_path):
     tools.assert_equal(*runs)
     assert vars(adam).keys() == before.keys()
     assert adam.clipnorm is None
-    # Weight decay has left the biases alone.
+    # Weight decay did not change the biases.
     plain = small_model(make)
     opt = make(0.05, real_optimizer=adam, clipnorm=0.3)
     fit(make, plain, opt, x, y)
     tools.assert_equal(plain.get_weights()[1::2], runs[0][1::2])
-    # It can still train a model of its own, and be saved with it.
-    own = tools.small_model()
-    own.compile(adam, tools.loss())
-    own.fit(x, y, verbose=0)
-    own.save(tmp_path / "own.keras")
-    loaded = keras.models.load_model(tmp_path / "own.keras")
+    # It can still train another model and be saved with it.
+    other = tools.small_model()
+    other.compile(adam, tools.loss())
+    other.fit(x, y, verbose=0)
+    other.save(tmp_path / "other.keras")
+    loaded = keras.models.load_model(tmp_path / "other.keras")
     tools.assert_equal(states(loaded.optimizer), states(adam))
 
 
@@ -242,7 +242,7 @@ def test_no_real_optimizer(real_optimizer):
 
 
 def test_real_optimizer_by_configuration():
-    """Also without what legacy Keras writes into it; it stays as it is."""
+    """The keys that legacy Keras adds are optional, and nothing is modified."""
     config = {"class_name": "RMSprop", "config": {"momentum": 0.5}}
     opt = kq.QPSBGD(real_optimizer=config)
     assert config == {"class_name": "RMSprop", "config": {"momentum": 0.5}}
@@ -251,14 +251,14 @@ def test_real_optimizer_by_configuration():
     assert float(opt.real_optimizer.momentum) == 0.5
 
 
-def test_optimizers_of_keras_before_legacy_keras():
+def test_optimizers_older_than_legacy_keras():
     legacy = getattr(keras.optimizers, "legacy", None)
     if not hasattr(legacy, "SGD"):
-        pytest.skip("this Keras has none")
+        pytest.skip("this Keras has no legacy optimizers")
     try:
         old = legacy.SGD()
     except ImportError:
-        pytest.skip("this Keras has placeholders only")
+        pytest.skip("this Keras has only placeholders")
     text = message_of(lambda: kq.QPSBGD(real_optimizer=old))
     assert "`keras.optimizers.Optimizer`" in text and "Received" in text
 
@@ -278,7 +278,7 @@ def test_one_kind_of_clipping(make):
 @pytest.mark.parametrize(
     "name", ["clipnorm", "clipvalue", "global_clipnorm", "weight_decay"]
 )
-def test_what_reaches_real_variables_can_be_read(make, name):
+def test_clipping_and_weight_decay_are_attributes(make, name):
     opt = make(0.05, **{name: 0.25})
     assert getattr(opt, name) == getattr(opt.real_optimizer, name) == 0.25
     again = make.from_config(opt.get_config())
@@ -364,8 +364,8 @@ def test_host_solver_under_xla(function):
 
 
 @pytest.mark.parametrize("name", ["my optimizer", "a/b:c", 7])
-def test_odd_names(name):
-    """They are accepted, or the message is Keras's."""
+def test_unusual_names(name):
+    """They are accepted, or Keras raises."""
     try:
         opt = kq.QPSBGD(0.05, name=name)
     except ValueError as error:

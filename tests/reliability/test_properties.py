@@ -1,8 +1,8 @@
-"""What holds for any small network, data, precision, option and backend.
+"""Properties of all small networks, data, precisions, options and backends.
 
-Hypothesis draws the examples. The suite tries a few dozen of each property and
-`-m slow` some hundred, the same ones each time. For a release try 10,000, new
-ones each time (40 minutes on one core); `-s` prints how many were tried:
+Hypothesis draws the examples. The suite tries a few dozen for each property and
+`-m slow` a few hundred, the same ones each time. For a release, try 10,000 new
+examples (40 minutes on one core). `-s` prints the number of examples:
 
     python -m pytest tests/reliability -k properties -m slow -s --examples 10000
 """
@@ -24,7 +24,7 @@ import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
 
 RATE = 0.05
-# Examples of each property in the suite, and their share of the slow ones.
+# Number of examples per property in the suite, and shares of the slow examples.
 QUICK = {"step": 20, "saving": 3, "misuse": 40, "energy": 40}
 SHARES = {"step": 0.15, "saving": 0.03, "misuse": 0.62, "energy": 0.2}
 SLOW = 300
@@ -35,7 +35,7 @@ FEW_AND_MANY = pytest.mark.parametrize(
 
 
 def try_examples(name, request, many, check, *given):
-    """Runs a check on drawn examples."""
+    """Runs a check on examples from Hypothesis."""
     wanted = request.config.getoption("--examples")
     examples = round((wanted or SLOW) * SHARES[name]) if many else QUICK[name]
     count = 0
@@ -43,7 +43,7 @@ def try_examples(name, request, many, check, *given):
     def counted(arguments):
         nonlocal count
         count += 1
-        if count % 50 == 0:  # each example builds a network
+        if count % 50 == 0:  # free the networks of the examples
             keras.backend.clear_session()
             gc.collect()
         with warnings.catch_warnings():
@@ -56,7 +56,7 @@ def try_examples(name, request, many, check, *given):
         deadline=None,
         database=None,
         derandomize=not (many and wanted),
-        # An example that fails is small enough, and shrinking takes long.
+        # Failing examples are small enough, and shrinking is slow.
         phases=[hypothesis.Phase.generate],
         suppress_health_check=list(hypothesis.HealthCheck),
     )(run)
@@ -65,9 +65,9 @@ def try_examples(name, request, many, check, *given):
 
 
 def eagerly(many, every):
-    """Whether to run eagerly: all of few, and all but some of many.
+    """Draws whether to run eagerly. With `many`, one in `every` is a graph.
 
-    A graph takes fifty times as long, nearly all of it to trace it.
+    A graph takes fifty times as long, nearly all of it for tracing.
     """
     if not many:
         return st.just(True)
@@ -84,14 +84,14 @@ LOSSES = {
     "cross-entropy": keras.losses.CategoricalCrossentropy(from_logits=True),
 }
 DTYPES = ["float32", "float64", "mixed_float16", "mixed_bfloat16"]
-# A search in the graph is compiled for each list of shapes: have few of them.
+# Few shapes, because a search in the graph is compiled for each list of shapes.
 WIDTHS = st.sampled_from([(1, 1), (5, 3), (4, 1, 3), (3, 4, 2, 1)])
 ANY_WIDTHS = st.lists(st.integers(1, 6), min_size=2, max_size=4)
 
 
 @st.composite
 def networks(draw, backends, dtypes):
-    """A backend, a dense network, its data and its loss."""
+    """Draws a backend, a dense network, its data and its loss."""
     backend = draw(st.sampled_from(backends))
     name = backend["name"] if isinstance(backend, dict) else backend
     widths = draw(WIDTHS if name in ("native", "exact") else ANY_WIDTHS)
@@ -150,7 +150,7 @@ def data_of(network):
 
 
 def passes(model, network, x, y):
-    """Rows and row gradients of all layers, without the package's recording."""
+    """Returns rows and row gradients of all layers, without recording."""
     products = []
     with tf.GradientTape(persistent=True) as tape:
         value, rows = tf.constant(x, network["dtype"]), []
@@ -163,7 +163,7 @@ def passes(model, network, x, y):
                 product = product / math.sqrt(layer.kernel.shape[0])
             if layer.use_bias:
                 product = product + layer.bias
-            # At a kink rounding decides on the derivative.
+            # At a kink, rounding determines the derivative.
             kink = {"hard_tanh": 1.0, "relu": 0.0}.get(activation, np.inf)
             near = np.abs(np.abs(product.numpy()) - kink).min()
             hypothesis.assume(near > 1e-4)
@@ -182,7 +182,7 @@ SCALES = {"max": 4.0, "reach": 1.0, "rms": 1.0, "batch": None, "raw": None}
 
 
 def factor(scale, kappa, rows, z, v):
-    """The factor c of `optimizers/gradient_scale.py`, in NumPy."""
+    """Computes the factor c of `optimizers/gradient_scale.py` in NumPy."""
     kept = (v != 0).any(axis=1)
     kappa = kappa or SCALES[scale]
     if scale == "max":
@@ -195,7 +195,7 @@ def factor(scale, kappa, rows, z, v):
 
 
 def check_layer(before, after, rows, v, scale, kappa):
-    """The kernel has moved along the optimum of every column."""
+    """Checks that the kernel moved along the optimum of every column."""
     found = (before - after) / RATE
     np.testing.assert_allclose(found, np.round(found), atol=1e-3)
     found = np.round(found)
@@ -213,14 +213,14 @@ def check_layer(before, after, rows, v, scale, kappa):
         fields = -2 * (z.T @ target)[:, 0]
         terms = 2 * np.abs(z).T @ np.abs(target)
         states = found[:, column]
-        # What is held: no field, or nothing but rounding errors of it.
+        # Columns whose fields are zero or rounding errors are held.
         has_field = np.abs(fields) > 1e-4 * terms.max() + 1e-9
         active = np.abs(z).sum(axis=0) > 0
         if not has_field.any():
             continue
         assert (states[active & has_field] != 0).all()
         assert (states[~active] == 0).all()
-        # Held entries are those that do not matter: either sign will do.
+        # Only entries for which both signs have the same energy are held.
         states = np.where(states == 0, np.where(fields > 0, -1, 1), states)
         energies = ((target - z @ candidates) ** 2).sum(axis=0)
         energy = ((target[:, 0] - z @ states) ** 2).sum()
@@ -233,17 +233,17 @@ def check_step(network, scale, kappa, eager):
         kappa = None
     x, y = data_of(network)
     model = build(network)
-    # Rounding decides what a gradient of nearly nothing is.
+    # Rounding errors dominate very small gradients.
     expected = passes(model, network, x, y)
     for _, v in expected:
         hypothesis.assume(not v.any() or np.abs(v).max() > 1e-5)
-        # Sums below a share of 2^-7 of their terms are taken for rounding noise
+        # Sums below 2^-7 of their terms count as rounding noise
         # (`ops.without_rounding_noise`).
         sums = v.sum(axis=1)
         hypothesis.assume((sums**2).sum() >= 2.0**-12 * (v**2).sum())
     for _, v in expected[:-1]:
-        # Rows without a gradient do not enter, so it matters whether a hidden
-        # gradient is zero or 1e-10, which rounding decides, too.
+        # Rows without a gradient are left out, so it matters whether a hidden
+        # gradient is zero or 1e-10, which also depends on rounding.
         sizes = np.abs(v).max(axis=1)
         hypothesis.assume((sizes > 1e-5 * sizes.max()).all() or not v.any())
     on_host = network["backend"] == "host"
@@ -267,7 +267,7 @@ def check_step(network, scale, kappa, eager):
 
 @FEW_AND_MANY
 def test_a_step_moves_along_the_optimum(request, many):
-    """The update is that of a NumPy oracle, which enumerates all states."""
+    """The update equals that of a NumPy oracle that enumerates all states."""
     try_examples(
         "step",
         request,
@@ -285,7 +285,7 @@ def test_a_step_moves_along_the_optimum(request, many):
 
 # Saving
 
-# Ten restarts, the default, take 0.1 s a column and block.
+# The default of ten restarts takes 0.1 s per column and block.
 TABU = {"name": "tabu", "num_restarts": 0}
 SAVED = [
     "native",
@@ -301,8 +301,8 @@ REAL = ["sgd", "adam", {"class_name": "RMSprop", "config": {"momentum": 0.5}}]
 
 @st.composite
 def options(draw):
-    """Further arguments of `QPSBGD`."""
-    chosen = {
+    """Draws other arguments of `QPSBGD`."""
+    arguments = {
         "gradient_scale": draw(st.sampled_from(list(SCALES))),
         "real_optimizer": draw(st.sampled_from(REAL)),
         "seed": draw(st.one_of(st.none(), st.integers(0, 2**40))),
@@ -313,12 +313,12 @@ def options(draw):
         st.sampled_from([None, "clipnorm", "clipvalue", "weight_decay"])
     )
     if name is not None:
-        chosen[name] = draw(st.floats(0.01, 1.0))
+        arguments[name] = draw(st.floats(0.01, 1.0))
     if _keras.KERAS_3:
-        chosen["gradient_accumulation_steps"] = draw(
+        arguments["gradient_accumulation_steps"] = draw(
             st.sampled_from([None, None, 2])
         )
-    return chosen
+    return arguments
 
 
 def check_saving(network, arguments, eager, folder):
@@ -326,7 +326,8 @@ def check_saving(network, arguments, eager, folder):
     model = build(network)
     opt = kq.QPSBGD(RATE, network["backend"], **arguments)
     model.compile(opt, LOSSES[network["loss"]], run_eagerly=eager)
-    # A whole number of updates: a partial one is dropped, with a warning.
+    # Two batches complete an accumulated update. A partial update would be
+    # dropped with a warning.
     for _ in range(2):
         model.train_on_batch(x, y)
     path = folder / "model.keras"
@@ -344,7 +345,7 @@ def check_saving(network, arguments, eager, folder):
 
 
 @FEW_AND_MANY
-def test_saved_and_loaded_takes_the_same_next_steps(request, many, tmp_path):
+def test_loaded_model_takes_the_same_steps(request, many, tmp_path):
     try_examples(
         "saving",
         request,
@@ -357,7 +358,7 @@ def test_saved_and_loaded_takes_the_same_next_steps(request, many, tmp_path):
     )
 
 
-# Whatever is given
+# Wrong arguments
 
 NUMBERS = st.one_of(
     st.none(),
@@ -382,7 +383,7 @@ VALUES = [0.0, 1e-45, 1e-30, 1e-20, 1.0, 1e20, 3e38, math.inf, math.nan]
 
 
 def check_misuse(network, wrong, extreme, labels, layer):
-    """All goes well, or the message comes from us or from Keras."""
+    """Checks that training works or raises a clear error."""
     try:
         x, y = data_of(network)
         x[0] *= extreme
@@ -405,19 +406,19 @@ def check_misuse(network, wrong, extreme, labels, layer):
 
 
 def is_clear(error):
-    """Whether the message tells what was wrong, and is not an accident."""
+    """Returns whether an error is intended and states what is wrong."""
     if isinstance(error, hypothesis.errors.HypothesisException):
         return False
     frames = traceback.extract_tb(error.__traceback__)
     ours = "keras_qpsbgd" in frames[-1].filename
     if ours:
         return "Received" in str(error)
-    # Keras and TensorFlow check the arguments that we hand on to them.
+    # Keras and TensorFlow check the arguments that we pass to them.
     libraries = ("/keras/", "/tf_keras/", "/tensorflow/")
-    accidents = (KeyError, IndexError, AttributeError, ZeroDivisionError)
+    unintended = (KeyError, IndexError, AttributeError, ZeroDivisionError)
     return any(
         name in frames[-1].filename for name in libraries
-    ) and not isinstance(error, accidents)
+    ) and not isinstance(error, unintended)
 
 
 @FEW_AND_MANY
@@ -446,9 +447,9 @@ def test_errors_are_clear(request, many):
 
 @st.composite
 def qubos(draw, many):
-    """A `Qubo` of rows or of any couplings, with an offset and any scale."""
+    """Draws a `Qubo` from rows or couplings, with an offset and a scale."""
     n, m = draw(st.integers(1, 16)), draw(st.integers(1, 4))
-    if draw(st.booleans()):  # above 16 inputs there is something to compile
+    if draw(st.booleans()):  # above 16 inputs the search is compiled
         shapes = [(20, 3), (17, 1), (24, 2)]
         n, m = draw(st.sampled_from(shapes if many else shapes[:1]))
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
@@ -512,14 +513,14 @@ def check_energy(qubo, config, seed):
             best = kq.Qubo(
                 qubo.couplings, np.tile(fields, candidates.shape[1])
             ).energy(candidates)
-            # A second look in float64 settles which of two states is better.
+            # The solver compares nearly equal states again in float64.
             assert energies[column] <= best.min() + 1e-9 * unit[column]
 
 
 @pytest.mark.once
 @FEW_AND_MANY
 def test_energies_are_never_worse_than_the_start(request, many):
-    """And they are the lowest where all states are tried."""
+    """They are the lowest if the backend enumerates all states."""
     try_examples(
         "energy",
         request,

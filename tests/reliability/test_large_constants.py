@@ -1,4 +1,4 @@
-"""Large constants and penalties do not change the answers."""
+"""Large constants and penalties do not change the solutions."""
 
 import itertools
 
@@ -18,7 +18,7 @@ SEARCHES = ["native", {"name": "native", "preset": "accurate"}]
 
 
 def model(n, seed, vartype="SPIN", offset=0.0, penalties=0):
-    """A random model; some of its couplings and fields are 1e8."""
+    """Draws a random model with this many penalties of 1e8."""
     rng = np.random.default_rng(seed)
     linear = rng.normal(size=n)
     quadratic = np.triu(rng.normal(size=(n, n)), 1)
@@ -29,11 +29,11 @@ def model(n, seed, vartype="SPIN", offset=0.0, penalties=0):
 
 
 def gap(bqm, states):
-    """How far above the least energy, without the offset."""
+    """Returns the energy above the minimum, without the offset."""
     bqm = bqm.copy()
     bqm.offset = 0.0
-    least = dimod.ExactSolver().sample(bqm).first.energy
-    return bqm.energy(states) - least
+    lowest = dimod.ExactSolver().sample(bqm).first.energy
+    return bqm.energy(states) - lowest
 
 
 @pytest.mark.parametrize("backend", EXACT)
@@ -96,7 +96,7 @@ def test_other_backends_and_ranges_beyond_float32(name):
 @pytest.mark.parametrize("name", SEARCHES, ids=str)
 @pytest.mark.parametrize("penalties", [1, 30])
 def test_searches_end_in_a_local_optimum(name, penalties):
-    """In a problem whose small numbers float32 does not see."""
+    """The problem has small numbers that are lost in float32."""
     backend = kq.backends.get(name)
     for seed in range(3):
         qubo = kq.Qubo.from_bqm(model(24, seed, penalties=penalties))
@@ -105,7 +105,7 @@ def test_searches_end_in_a_local_optimum(name, penalties):
         assert (states * forces <= 1e-6).all()
 
 
-def test_the_best_read_next_to_an_offset():
+def test_best_read_with_a_large_offset():
     class Reads(kq.backends.Backend):
         def sample(self, qubo, seed):
             return np.array([[[1], [1]], [[-1], [1]]]), {}
@@ -116,21 +116,22 @@ def test_the_best_read_next_to_an_offset():
 
 
 @pytest.mark.parametrize("constant", [0.0, 1e9])
-def test_blocks_improve_next_to_a_penalty(constant):
-    """A block that holds a large coupling is still solved to the optimum."""
+def test_blocks_improve_despite_a_penalty(constant):
+    """A block with a large coupling is still solved to the optimum."""
     couplings = np.zeros((4, 4))
     couplings[0, 1] = couplings[1, 0] = -1e9
     couplings[2, 3] = couplings[3, 2] = -0.6
     couplings += constant * np.eye(4)
-    # From the signs of the fields, the last two are better turned together.
+    # Starting from the signs of the fields, flipping the last two variables
+    # together lowers the energy.
     qubo = kq.Qubo(couplings, np.array([[-1.0], [-1.0], [-0.2], [1.0]]))
     solve = kq.backends.get("exact").solve
     states, _ = blocks.solve(qubo, 0, 4, solve, 1)
     np.testing.assert_array_equal(states[:, 0], [1, 1, -1, -1])
 
 
-def test_inputs_that_are_not_normalised():
-    """The search in the graph: rows of 1e4 make energies small."""
+def test_inputs_that_are_not_normalized():
+    """Rows of size 1e4 make the energies of the graph search small."""
     rng = np.random.default_rng(0)
     rows = tf.constant(1e4 * rng.normal(size=(64, 10)), tf.float32)
     v = rng.normal(size=(64, 40))
