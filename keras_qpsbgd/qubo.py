@@ -68,7 +68,7 @@ class Qubo:
                 f"fields.shape={self.fields.shape}"
             )
         n, m = self.fields.shape
-        # `Any`, because the methods use them as arrays.
+        # `Any`, because `ArrayLike` lacks the methods of arrays.
         self._couplings: Any = (
             None if couplings is None else np.asarray(couplings)
         )

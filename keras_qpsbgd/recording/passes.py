@@ -136,7 +136,7 @@ def recorded_product(mark, kernel, inputs, multiply, make_call, noisy_axis):
         multiply: Function of `inputs` and the binary kernel.
         make_call: Function of `inputs`, the binary kernel and the gradient V of
             the product. Returns the `ops.LayerCall`.
-        noisy_axis: Int, or `None`. The feature axis of `inputs`. Removes
+        noisy_axis: Int, or `None`. The feature axis of `inputs`, to remove
             rounding noise from the gradient of `inputs`. `None` leaves the
             gradient unchanged.
 

@@ -107,11 +107,11 @@ class Sums:
             )
 
     def mark_incomplete(self):
-        """Prevents the update, because the rows of a batch are unknown."""
+        """Holds the kernel in this update. The rows of a batch are unknown."""
         self.incomplete.assign(1.0)
 
     def gather(self):
-        """Returns the problem and statistics of the update, as `gather`."""
+        """Returns the problem of the update and its statistics."""
         known = tf.cast(self.incomplete.read_value() == 0, tf.float32)
         problem = ops.Problem(
             self.couplings.read_value(),

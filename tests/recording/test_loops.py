@@ -286,7 +286,7 @@ def test_interrupt_between_loss_and_update(eager):
     with pytest.raises(KeyboardInterrupt):
         model.fit(x, y, verbose=0)
     # The same optimizer continues. After an exception in the first trace, Keras
-    # requires another `compile` with any optimizer.
+    # requires another `compile`, also with its own optimizers.
     model.compile(opt, tools.loss(), run_eagerly=eager)
     (one,), expected = clear_batches(model, 1)
     model.train_on_batch(*one)

@@ -39,7 +39,7 @@ def test_two_replicas(reference, mirrored, where):
     ids=["mirrored", "one device"],
 )
 def test_one_replica(reference, make):
-    """This is the case on a machine with at most one GPU."""
+    """A machine with at most one GPU has one replica."""
     strategy = make()
     for arguments in ({}, {"run_eagerly": True}):
         with strategy.scope():

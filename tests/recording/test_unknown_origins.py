@@ -262,7 +262,7 @@ def test_eager_passes_of_one_kernel_entry_are_not_guessed():
             value = tf.reduce_sum(model(x, training=True))
         return tape.gradient(value, model.trainable_variables)
 
-    apply(opt, grads(tf.constant([[2.0]])), model)  # by identity
+    apply(opt, grads(tf.constant([[2.0]])), model)  # found by the tensor itself
     start = model.get_weights()
     grads(tf.constant([[1.0]]))
     with pytest.warns(UserWarning, match="more than one"):
