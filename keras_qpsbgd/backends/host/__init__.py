@@ -1,1 +1,1 @@
-"""Backends on the host, and how they are called."""
+"""Backends that run on the host, and the code that calls them."""

@@ -9,26 +9,28 @@ import tensorflow as tf
 
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.host.parallel import Stopped
-from keras_qpsbgd.backends.host.parallel import stopping
+from keras_qpsbgd.backends.host.parallel import stop_on
 from keras_qpsbgd.qubo import Qubo
 
 
 class HostCall:
     """Solves the problems of all layers on the host.
 
-    TensorFlow turns an exception in a host callback into an error of its own,
-    so the callback returns a message instead and keeps the exception.
+    TensorFlow replaces an exception in a host callback with its own error.
+    Therefore the callback does not raise. It passes the exception to `on_error`
+    and returns a message.
 
     Args:
-        backend: a `Backend`. With an executor the layers are solved in
-            parallel, otherwise one after the other.
-        fallback: the `Backend` that solves what `backend` failed to, or `None`.
-        report: the `SolverReport` in which solves are counted.
-        on_error: weak reference to a function that is called with each
-            exception, the name of the layer and a message.
-        progress: the `HostProgress` that is told what is being solved.
-        stop_at_failure: whether the remaining layers are left out, and not
-            paid for, once one has failed.
+        backend: `Backend`. With an executor, the layers are solved in parallel,
+            otherwise one after the other.
+        fallback: `Backend` (optional). Solves the layers on which `backend`
+            failed.
+        report: `SolverReport` to which the solves are added.
+        on_error: Weak reference to a function that receives each exception, the
+            name of the layer and a message.
+        progress: `HostProgress` to update.
+        stop_at_failure: Boolean. If True, the remaining layers are skipped, and
+            not paid for, after one has failed.
     """
 
     def __init__(
@@ -42,14 +44,17 @@ class HostCall:
         self.stop_at_failure = stop_at_failure
 
     def __call__(self, problems, seeds, names):
-        """States of all layers and a message for each, empty if it went well.
-
-        On failure the states are zero, so that nothing moves.
+        """Solves one problem per layer.
 
         Args:
-            problems: list of `ops.Problem`.
-            seeds: list of int32 tensors of shape (2,).
-            names: names of the layers, for messages and the report.
+            problems: List of `ops.Problem`.
+            seeds: List of int32 tensors of shape (2,).
+            names: Names of the layers, for messages and the report.
+
+        Returns:
+            A tuple `(states, messages)` with one entry per layer. The message
+            is empty on success. On failure the states are zero, so that no
+            weight moves.
         """
         fields = [_field_names(problem) for problem in problems]
 
@@ -57,14 +62,14 @@ class HostCall:
             arrays = iter(arrays)
             qubos = []
             for layer in fields:
-                given = {field: next(arrays) for field in layer}
-                qubos.append(Qubo(given.pop("couplings", None), **given))
-            seeds = [_fold(seed) for seed in seeds]
+                values = {field: next(arrays) for field in layer}
+                qubos.append(Qubo(values.pop("couplings", None), **values))
+            seeds = [_fold_seed(seed) for seed in seeds]
             with self.progress.step(len(names)):
                 answers = self._solve_all(qubos, seeds, names)
             states, messages, counts = zip(*answers)
             if any(messages):
-                # `fit` may end here, without a word to its callbacks.
+                # `fit` may end here without calling its callbacks.
                 self.progress.watch(None)
             for name, count in zip(names, counts):
                 if count is not None:
@@ -91,18 +96,18 @@ class HostCall:
         stop = threading.Event()
 
         def solve(task):
-            with self.progress.layer(task[-1]), stopping(stop):
+            with self.progress.layer(task[-1]), stop_on(stop):
                 return self._solve_layer(*task, stop)
 
         if self.backend.executor is None or len(tasks) == 1:
             return [solve(task) for task in tasks]
-        # These threads only wait for the executor's workers.
+        # These threads only wait for the workers of the executor.
         with concurrent.futures.ThreadPoolExecutor(len(tasks)) as threads:
             return list(threads.map(solve, tasks))
 
     def _solve_layer(self, qubo, seed, name, stop):
         if stop.is_set():
-            return _nothing(qubo), b"", None
+            return _zero_states(qubo), b"", None
         start = time.perf_counter()
         states, message, info = None, "", {}
         failed = fell_back = False
@@ -114,37 +119,37 @@ class HostCall:
             failed = not isinstance(error, Stopped)
             if failed:
                 message = _message(name, self.backend, error)
-                self._tell(error, name, message)
+                self._report_error(error, name, message)
         if failed and self.fallback is not None:
             try:
                 states = self.fallback.solve(qubo, seed).states
                 message, fell_back = "", True
             except Exception as error:
                 message += "; " + _message(name, self.fallback, error)
-                self._tell(error, name, message)
+                self._report_error(error, name, message)
         if message and self.stop_at_failure:
             stop.set()
         if states is None:
-            states = _nothing(qubo)
+            states = _zero_states(qubo)
         count = {
             "seconds": time.perf_counter() - start,
             "info": info,
             "failed": failed,
             "fell_back": fell_back,
         }
-        # The text of an error may hold what UTF-8 cannot.
+        # An error message may contain text that UTF-8 cannot encode.
         message = message.encode(errors="backslashreplace")
         return states.astype(np.float32), message, count
 
-    def _tell(self, error, name, message):
-        self.progress.clear()  # a warning may be written
+    def _report_error(self, error, name, message):
+        self.progress.clear()  # `on_error` may print a warning
         on_error = self.on_error()
         if on_error is not None:
             on_error(error, name, message)
 
 
-def _nothing(qubo):
-    """States that move nothing."""
+def _zero_states(qubo):
+    """Returns states that do not move any weight."""
     return np.zeros(qubo.fields.shape, np.float32)
 
 
@@ -158,7 +163,7 @@ def _message(name, backend, error):
     kind = "" if type(error) is SolverError else f"{type(error).__name__}: "
     try:
         text = str(error)
-    except Exception:  # a solver's own type may fail in any way
+    except Exception:  # `__str__` of a custom exception may raise anything
         text = "(no message)"
     return (
         f"SolverError: the backend `{backend.name}` failed on layer "
@@ -166,7 +171,7 @@ def _message(name, backend, error):
     )
 
 
-def _fold(seed):
-    """One non-negative int from the two of a TensorFlow seed."""
+def _fold_seed(seed):
+    """Combines the two integers of a TensorFlow seed into one, at least 0."""
     first, second = (int(part) for part in seed)
     return (first * 1_000_003 + second) % (2**31 - 1)

@@ -1,4 +1,4 @@
-"""The other way round: a backend as a `dimod.Sampler`."""
+"""Wraps a backend as a `dimod.Sampler`."""
 
 import random
 import time
@@ -10,18 +10,19 @@ import numpy as np
 from keras_qpsbgd.backends import registry
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.errors import check_number
-from keras_qpsbgd.backends.host import infos
+from keras_qpsbgd.backends.host import merge_info
 from keras_qpsbgd.qubo import Qubo
 
-# Seeds are int32 in TensorFlow.
-_SEEDS = 2**31
+# TensorFlow seeds are int32.
+_NUM_SEEDS = 2**31
 
 
 class BackendSampler(dimod.Sampler):
-    """Samples any binary quadratic model with one of our backends.
+    """Samples any binary quadratic model with a backend.
 
     Args:
-        backend: whatever `backends.get` takes.
+        backend: Name, configuration, `Backend` or `dimod.Sampler`, as in
+            `backends.get`. Defaults to `"native"`.
 
     Example:
 
@@ -39,7 +40,7 @@ class BackendSampler(dimod.Sampler):
         self.backend = registry.get(backend)
         try:
             config = registry.serialize(self.backend)
-        except ValueError:  # it cannot be saved, which is not asked for here
+        except ValueError:  # cannot be saved, which is not needed here
             config = {"name": self.backend.name}
         self.properties = {"backend": config}
         self.parameters = {"num_reads": [], "seed": []}
@@ -54,25 +55,31 @@ class BackendSampler(dimod.Sampler):
         seed: int = 0,
         **kwargs: Any,
     ) -> dimod.SampleSet:
-        """One solve per read, with `seed`, `seed + 1`, ...
+        """Samples a binary quadratic model, with one solve per read.
 
         Args:
-            bqm: a `dimod.BinaryQuadraticModel`. Its biases must be finite.
-            num_reads: number of reads.
-            seed: int, or `None` to draw one.
+            bqm: `dimod.BinaryQuadraticModel` with finite biases.
+            num_reads: Integer. Number of reads. Defaults to `1`.
+            seed: Integer (optional). The reads use `seed`, `seed + 1`, ...
+                `None` draws a random seed. Defaults to `0`.
 
         Returns:
-            A `dimod.SampleSet`. Its `info` has the `seed`, the time in
-            `timing["sampling_ns"]`, and what the backend told of all solves
-            together: `calls`, `retries`, `reads`, `qpu_access_time`, ... Where
-            the backend has one figure per solve, it is a list of them.
+            A `dimod.SampleSet`. Its `info` contains the `seed`, the time in
+            `timing["sampling_ns"]`, and the merged `info` of all solves:
+            `calls`, `retries`, `reads`, `qpu_access_time`, ... Entries with one
+            value per column become a list with one value per solve.
+
+        Raises:
+            ValueError: An argument is invalid, or a bias is not finite.
+            BackendUnavailable: The backend cannot solve the model.
+            SolverError: The solver failed.
         """
         self.remove_unknown_kwargs(**kwargs)
         check_number("num_reads", num_reads, at_least=1, whole=True)
         check_number("seed", seed, at_least=0, optional=True, whole=True)
         if seed is None:
-            seed = random.randrange(_SEEDS)
-        seed = int(seed)  # sums of small NumPy integers overflow
+            seed = random.randrange(_NUM_SEEDS)
+        seed = int(seed)  # `seed + read` can overflow small NumPy integers
         labels = list(bqm.variables)
         if not labels:
             samples = np.empty((num_reads, 0), np.int8)
@@ -82,11 +89,11 @@ class BackendSampler(dimod.Sampler):
         self.backend.check(qubo.num_variables, qubo.num_columns)
         start = time.perf_counter_ns()
         solutions = [
-            self.backend.solve(qubo, (seed + read) % _SEEDS)
+            self.backend.solve(qubo, (seed + read) % _NUM_SEEDS)
             for read in range(num_reads)
         ]
         spins = np.stack([solution.states[:, 0] for solution in solutions])
-        info = _merged([solution.info for solution in solutions])
+        info = _merge_solution_info([solution.info for solution in solutions])
         info["seed"] = seed
         info["timing"] = {"sampling_ns": time.perf_counter_ns() - start}
         if bqm.vartype is dimod.BINARY:
@@ -95,33 +102,41 @@ class BackendSampler(dimod.Sampler):
 
 
 def as_sampler(backend: BackendLike = "native") -> BackendSampler:
-    """A `dimod.Sampler` that solves with one of our backends."""
+    """Wraps a backend as a `dimod.Sampler`.
+
+    Args:
+        backend: Name, configuration, `Backend` or `dimod.Sampler`, as in
+            `backends.get`. Defaults to `"native"`.
+
+    Returns:
+        A `BackendSampler`.
+    """
     return BackendSampler(backend)
 
 
 def _check_finite(qubo):
-    """Raises a `ValueError` if a bias is infinite or not a number."""
+    """Raises a `ValueError` if a bias is infinite or NaN."""
     biases = np.concatenate(
         [qubo.couplings.ravel(), qubo.fields.ravel(), qubo.offset]
     )
-    wrong = biases[~np.isfinite(biases)]
-    if wrong.size:
+    invalid = biases[~np.isfinite(biases)]
+    if invalid.size:
         raise ValueError(
             "`bqm` must have finite biases and a finite offset. Received: "
-            f"{np.unique(wrong).tolist()} among them"
+            f"biases or an offset of {np.unique(invalid).tolist()}"
         )
 
 
-def _merged(parts):
-    """What the solutions tell together, as plain values.
+def _merge_solution_info(parts):
+    """Merges the `info` of several solutions into plain Python values.
 
-    The energies are left out: those of the samples are in the sample set.
+    Drops the energies, because the sample set contains them.
     """
     parts = [
         {name: value for name, value in part.items() if name != "energies"}
         for part in parts
     ]
-    merged = infos.over_columns(parts)
+    merged = merge_info.merge_columns(parts)
     merged["reads"] = sum(part.get("reads", 1) for part in parts)
     return {
         name: value.tolist() if hasattr(value, "tolist") else value

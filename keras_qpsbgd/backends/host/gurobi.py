@@ -1,4 +1,4 @@
-"""The columns of a layer as integer programs, with Gurobi."""
+"""Solves the columns of a layer as integer programs with Gurobi."""
 
 import contextlib
 from typing import Any
@@ -15,34 +15,36 @@ from keras_qpsbgd.qubo import Qubo
 
 
 class GurobiBackend(Backend):
-    r"""Gurobi: exact, with a proof, where the work limit allows.
+    r"""Solves each column with Gurobi, with proof if the work limit allows.
 
     With $g = 2x - 1$, $x \in \{0, 1\}^n$, the energy of a column is
 
     $$4 x^T Q x + (2 s - 4 Q 1)^T x + \mathrm{const}.$$
 
-    One environment and one model per number of inputs are kept; the quadratic
-    part is set once per layer and step, and from column to column only the
-    linear part changes.
+    The backend keeps one environment, and one model per number of inputs. It
+    sets the quadratic part once per layer and step. Only the linear part
+    changes from column to column.
 
-    `Solution.info["proven_optimal"]` tells for each column whether the optimum
-    was proven, `"work"` how much was done. A proof is the more expensive the
-    wider the layer and the smaller the gradient (measured by
-    `python -m research.bench.solvers.adapters`); the work limit ends it with
-    the best state found.
+    `Solution.info["proven_optimal"]` states for each column whether the optimum
+    was proven, and `Solution.info["work"]` is the total work. A proof becomes
+    more expensive as the layer gets wider and the gradient smaller (measured by
+    `python -m research.bench.solvers.adapters`). At the work limit, Gurobi
+    returns the best state found so far.
+
+    The license that comes with `pip install gurobipy` allows 200 inputs. Set
+    `block_size` to at most 200 to solve wider layers in blocks.
 
     Args:
-        work_limit: most work per column, in Gurobi's units of about a second.
-            Deterministic, unlike a time limit. `None` searches for a proof
-            however long it takes.
-        mip_gap: gap to the bound at which a column counts as solved, relative
-            to that between the best state and a random one.
-        threads: threads per column. Columns are solved one after the other;
-            for many at once see `executor`.
-        **options: arguments of `Backend`.
-
-    The licence that comes with `pip install gurobipy` allows 200 inputs; with
-    `block_size=200` (or less) it serves wider layers, by blocks.
+        work_limit: Float (optional). Maximum work per column, in Gurobi's work
+            units of about one second. Deterministic, unlike a time limit.
+            `None` searches until the optimum is proven. Defaults to `1.0`.
+        mip_gap: Float. Gap to the bound at which a column counts as solved,
+            relative to the gap between the best state and a random one.
+            Defaults to `1e-6`.
+        threads: Integer. Number of threads per column. `0` lets Gurobi choose.
+            Columns are solved one after the other; use an `executor` to solve
+            several at once. Defaults to `1`.
+        **options: Arguments of `Backend`.
     """
 
     name = "gurobi"
@@ -65,17 +67,17 @@ class GurobiBackend(Backend):
     def check(self, num_variables: int, num_columns: int) -> None:
         super().check(num_variables, num_columns)
         num_variables = self.block_size_for(num_variables)
-        with self._lock, _errors_translated():
-            # Licences are checked when a model is first optimised.
+        with self._lock, _translate_errors():
+            # Gurobi checks the license when it first optimizes a model.
             model, _ = self._model(num_variables)
-            ones = np.eye(num_variables)
-            model.setMObjective(ones, np.ones(num_variables), 0.0)
+            identity = np.eye(num_variables)
+            model.setMObjective(identity, np.ones(num_variables), 0.0)
             model.optimize()
 
     def sample(
         self, qubo: Qubo, seed: int
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        with self._lock, _errors_translated():
+        with self._lock, _translate_errors():
             return self._sample(qubo, seed)
 
     def _sample(self, qubo, seed):
@@ -84,41 +86,42 @@ class GurobiBackend(Backend):
         n, m = qubo.num_variables, qubo.num_columns
         couplings = np.asarray(qubo.couplings, dtype=np.float64)
         fields = np.asarray(qubo.fields, dtype=np.float64)
-        # Gurobi's tolerances are absolute. By the couplings alone: they are the
-        # same in whatever parts the columns come.
+        # Gurobi's tolerances are absolute, so scale the energies. The scale
+        # depends only on the couplings, which do not change if the columns are
+        # split into parts.
         largest = np.abs(couplings).max()
         scale = 1.0 / largest if largest > 0 else 1.0
         model, x = self._model(n)
         model.Params.Seed = seed % 2_000_000_000
         model.setMObjective(4 * scale * couplings, np.zeros(n), 0.0)
         linear = scale * (2 * fields - 4 * couplings.sum(axis=1, keepdims=True))
-        # Such that a random state has the energy 0. Gurobi's relative gap is
-        # then (E - E_best) / (E_rand - E_best); next to a large offset it would
-        # be small for any state.
+        # Shift the energies so that a random state has energy 0. Gurobi's
+        # relative gap is then (E - E_best) / (E_rand - E_best). With a large
+        # offset it would be small for any state.
         pairs = couplings.sum() - np.trace(couplings)
         constant = scale * (pairs - fields.sum(axis=0))
         samples = np.empty((1, n, m), np.int8)
         proven = np.empty(m, bool)
         work = 0.0
         for column in range(m):
-            # Without it the answer would depend on the columns before.
+            # Without a reset, the answer would depend on previous columns.
             model.reset()
             x.Obj = linear[:, column]
             model.ObjCon = constant[column]
             model.optimize()
             if not model.SolCount:
                 raise SolverError(
-                    f"Gurobi found no state at all (status {model.Status}). "
+                    f"Gurobi found no solution (status {model.Status}). "
                     f"Received: work_limit={self.work_limit}"
                 )
             samples[0, :, column] = np.where(x.X > 0.5, 1, -1)
             proven[column] = model.Status == GRB.OPTIMAL
             work += model.Work
-            progress.column()
+            progress.add_column()
         return samples, {"proven_optimal": proven, "work": work, "calls": m}
 
     def _model(self, n):
-        """The model for n inputs and its variables."""
+        """Returns the model for n inputs and its variables."""
         import gurobipy
 
         if self._handle is None:
@@ -155,8 +158,8 @@ class GurobiBackend(Backend):
 
 
 @contextlib.contextmanager
-def _errors_translated():
-    """Turns Gurobi's errors into ours."""
+def _translate_errors():
+    """Converts Gurobi's exceptions to those of the backends."""
     import gurobipy
 
     codes = gurobipy.GRB.Error
@@ -166,17 +169,17 @@ def _errors_translated():
         text = f"Gurobi error {error.errno}: {error}"
         if error.errno == codes.SIZE_LIMIT_EXCEEDED:
             raise BackendUnavailable(
-                "The Gurobi licence is too small for this layer; the one that "
-                "comes with pip allows 200 inputs. Install a full licence "
-                "(free for academics), give `gurobi` a `block_size` of 200 or "
-                f"less, or use `native`. Received: {text}"
+                "The layer is too wide for the Gurobi license. The license "
+                "that comes with pip allows 200 inputs. Install a full license "
+                "(free for academics), set `block_size` to at most 200, or use "
+                f"the backend `native`. Received: {text}"
             ) from error
         if error.errno == codes.NO_LICENSE:
             raise BackendUnavailable(
-                "Gurobi found no valid licence. Install one "
-                "(https://www.gurobi.com/solutions/licensing/), or remove the "
-                "one that has expired: the one that comes with pip is then "
-                f"used. Received: {text}"
+                "Gurobi found no valid license. Install one "
+                "(https://www.gurobi.com/solutions/licensing/), or remove an "
+                "expired license file to use the license that comes with pip. "
+                f"Received: {text}"
             ) from error
         if error.errno in (codes.NETWORK, codes.JOB_REJECTED, codes.CSWORKER):
             raise TransientError(text) from error

@@ -1,8 +1,8 @@
-"""From the columns of a layer to calls of a solver.
+"""Splits the columns of a layer into calls of a solver.
 
-The columns are cut into parts, each part is one call of `Backend.sample`. Calls
-run here, one after the other, or through an executor, all at once. A call that
-fails in a way that can pass is repeated.
+Each part of the columns is one call of `Backend.sample`. Calls run one after
+the other in this thread, or in parallel through an executor. A call that raises
+a `TransientError` is repeated.
 """
 
 import collections.abc
@@ -21,32 +21,32 @@ from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import in_short
-from keras_qpsbgd.backends.host import infos
+from keras_qpsbgd.backends.host import merge_info
 from keras_qpsbgd.backends.host import progress
 
-FIRST_WAIT = 1.0  # seconds before the first retry; doubled for each further
-LOOK = 0.2  # seconds between two looks at whether to stop
+FIRST_WAIT = 1.0  # seconds before the first retry; doubles with each retry
+POLL_INTERVAL = 0.2  # seconds between two checks whether to stop
 
 _worker = threading.local()
-_here = threading.local()
+_caller = threading.local()
 
 
 class Stopped(SolverError):
-    """The call is not needed any more: another layer has failed."""
+    """Raised in a call that is no longer needed: another layer has failed."""
 
 
 @contextlib.contextmanager
-def stopping(event):
-    """Goes around calls in this thread that end once `event` is set."""
-    _here.stop = event
+def stop_on(event):
+    """Context manager in which calls of this thread stop if `event` is set."""
+    _caller.stop = event
     try:
         yield
     finally:
-        _here.stop = None
+        _caller.stop = None
 
 
 def _check_stop():
-    stop = getattr(_here, "stop", None)
+    stop = getattr(_caller, "stop", None)
     if stop is not None and stop.is_set():
         raise Stopped("Another layer has failed")
 
@@ -55,15 +55,15 @@ def sample(backend, qubo, seed):
     """Samples all columns of `qubo`.
 
     Returns:
-        `(samples, info)` as `Backend.sample` does.
+        A tuple `(samples, info)`, as from `Backend.sample`.
     """
     n, m = qubo.num_variables, qubo.num_columns
     width = max(1, backend.columns_per_call(n, m))
     shared = backend.prepare(qubo)
-    kind = _Here if backend.executor is None else _Elsewhere
-    # Copies: a backend may change what it is given.
+    call_class = _LocalCall if backend.executor is None else _ExecutorCall
+    # Pass copies, because a backend may modify its arguments.
     calls = [
-        kind(
+        call_class(
             backend,
             qubo.columns(start, min(start + width, m)).copy(),
             seed,
@@ -74,45 +74,47 @@ def sample(backend, qubo, seed):
     answers = []
     try:
         for call in calls:
-            call.begin()
+            call.start()
         for number, call in enumerate(calls):
-            progress.columns(number * width, m)
+            progress.set_columns(number * width, m)
             answers.append(call.answer())
     except BaseException as error:
         for call in calls:
             call.cancel()
-        _tell(error, _told(calls, answers))
+        _attach_info(error, _merge_call_info(calls, answers))
         raise
-    return _join([samples for samples, _ in answers]), _told(calls, answers)
+    samples = _join_columns([samples for samples, _ in answers])
+    return samples, _merge_call_info(calls, answers)
 
 
-def _tell(error, info):
-    """Leaves with the error what is known of the calls."""
-    known = getattr(error, "info", None) or {}
-    if "qpu_access_time" in known:  # an answer that was paid for, and useless
-        before = info.get("qpu_access_time", 0.0)
-        info["qpu_access_time"] = before + known["qpu_access_time"]
+def _attach_info(error, info):
+    """Sets the `info` of an exception."""
+    error_info = getattr(error, "info", None) or {}
+    if "qpu_access_time" in error_info:  # an invalid answer is also paid for
+        answered = info.get("qpu_access_time", 0.0)
+        info["qpu_access_time"] = answered + error_info["qpu_access_time"]
     try:
         error.info = info
     except AttributeError:
-        pass  # an exception that takes no attributes
+        pass  # some exceptions do not allow new attributes
 
 
-def _told(calls, answers):
-    """What all answers and all failures say together."""
-    info = infos.over_columns([info for _, info in answers])
-    made = sum(call.made for call in calls)
-    # A backend may make several calls in one `sample`, and count them.
-    info["calls"] = info.get("calls", len(answers)) + made - len(answers)
+def _merge_call_info(calls, answers):
+    """Merges the `info` of all answers and counts calls and retries."""
+    info = merge_info.merge_columns([info for _, info in answers])
+    num_attempts = sum(call.num_attempts for call in calls)
+    # A backend may make several calls in one `sample` and count them itself.
+    num_failed = num_attempts - len(answers)
+    info["calls"] = info.get("calls", len(answers)) + num_failed
     info["retries"] = sum(call.retries for call in calls)
     return info
 
 
-class _Here:
+class _LocalCall:
     """A call in this thread."""
 
     reserved = None
-    made = 0
+    num_attempts = 0
     retries = 0
 
     def __init__(self, backend, qubo, seed, shared):
@@ -122,26 +124,26 @@ class _Here:
         self.shared = shared
 
     def answer(self):
-        """Samples and info; what can pass is repeated."""
+        """Returns samples and info; repeats the call on a `TransientError`."""
         while True:
             _check_stop()
             try:
                 samples, info = self.result()
-                return _checked(self.backend, self.qubo, samples), info
+                return _check_samples(self.backend, self.qubo, samples), info
             except TransientError:
                 if self.retries == self.backend.retries:
                     raise
             time.sleep(FIRST_WAIT * 2**self.retries)
             _check_stop()
             self.retries += 1
-            self.begin()
+            self.start()
 
-    def begin(self):
+    def start(self):
         pass
 
     def result(self):
         self.reserved = self._reserve()
-        return self._settled(self._run)
+        return self._settle_after(self._run)
 
     def cancel(self):
         pass
@@ -154,10 +156,10 @@ class _Here:
     def _run(self):
         return self.backend.sample(self.qubo, self.seed, **self.shared)
 
-    def _settled(self, run):
-        self.made += 1
+    def _settle_after(self, run):
+        self.num_attempts += 1
         try:
-            samples, info = _pair(self.backend, run())
+            samples, info = _check_answer(self.backend, run())
         except BaseException as error:
             self.backend.settle(self.reserved, getattr(error, "info", None))
             raise
@@ -165,33 +167,33 @@ class _Here:
         return samples, info
 
 
-class _Elsewhere(_Here):
-    """A call by a worker of the backend's executor.
+class _ExecutorCall(_LocalCall):
+    """A call in a worker of the backend's executor.
 
-    Whatever the worker does, budget and retries are kept here.
+    The budget and the retries are handled in this process, not in the worker.
     """
 
     future = None
 
-    def begin(self):
+    def start(self):
         pickled = pickle.dumps(self.backend)
         self.reserved = self._reserve()
         try:
             self.future = self.backend.executor.submit(
-                _in_worker, pickled, self.qubo, self.seed, self.shared
+                _sample_in_worker, pickled, self.qubo, self.seed, self.shared
             )
         except BaseException as error:
             self.backend.settle(self.reserved, NOT_RUN)
-            if isinstance(error, RuntimeError):  # broken, or shut down
-                raise _lost(error) from error
+            if isinstance(error, RuntimeError):  # broken or shut down
+                raise _executor_error(error) from error
             raise
 
     def result(self):
         future, self.future = self.future, None
         try:
-            return self._settled(lambda: self._wait(future))
+            return self._settle_after(lambda: self._wait(future))
         finally:
-            future.cancel()  # after a time-out; does nothing if it is done
+            future.cancel()  # needed after a timeout; no effect if it is done
 
     def cancel(self):
         future, self.future = self.future, None
@@ -200,55 +202,55 @@ class _Elsewhere(_Here):
         if future.cancel():
             self.backend.settle(self.reserved, NOT_RUN)
         else:
-            self.made += 1
+            self.num_attempts += 1
             self.backend.settle(self.reserved, None)
 
     def _wait(self, future):
         timeout = self.backend.timeout_seconds
         try:
-            return _patient_result(future, timeout)
+            return _wait_for_result(future, timeout)
         except (TimeoutError, concurrent.futures.TimeoutError) as error:
             raise TransientError(
-                f"A worker of the executor gave no answer in {timeout:g} s "
+                f"An executor worker did not answer within {timeout:g} s "
                 "(`timeout_seconds`)"
             ) from error
         except concurrent.futures.BrokenExecutor as error:
-            raise _lost(error) from error
+            raise _executor_error(error) from error
         except concurrent.futures.CancelledError as error:
-            raise SolverError("The executor cancelled the call") from error
+            raise SolverError("The executor canceled the call") from error
 
 
-def _patient_result(future, timeout):
-    """`future.result(timeout)`, which ends early when the step has failed."""
+def _wait_for_result(future, timeout):
+    """Like `future.result(timeout)`, but stops if another layer has failed."""
     deadline = time.monotonic() + timeout
     while True:
-        left = max(0.0, deadline - time.monotonic())
+        remaining = max(0.0, deadline - time.monotonic())
         try:
-            return future.result(min(left, LOOK))
+            return future.result(min(remaining, POLL_INTERVAL))
         except (TimeoutError, concurrent.futures.TimeoutError):
-            if future.done() or left <= LOOK:
+            if future.done() or remaining <= POLL_INTERVAL:
                 raise
         _check_stop()
 
 
-def _lost(error):
+def _executor_error(error):
     return SolverError(
-        f"The executor's workers died, or it was shut down: {error}. Scripts "
-        "that start a process pool need an `if __name__ == '__main__':` around "
-        "what they do"
+        f"The executor's workers died or it was shut down: {error}. A script "
+        "that starts a process pool needs an `if __name__ == '__main__':` "
+        "guard around its code"
     )
 
 
-def _in_worker(pickled, qubo, seed, shared):
-    """Runs in the worker, which keeps its backends and their handles."""
-    if not hasattr(_worker, "backend"):
-        # Per thread: solver handles are not shared between threads.
-        _worker.backend = functools.lru_cache(maxsize=8)(pickle.loads)
-    return _worker.backend(pickled).sample(qubo, seed, **shared)
+def _sample_in_worker(pickled, qubo, seed, shared):
+    """Runs in a worker and keeps its backends and their handles open."""
+    if not hasattr(_worker, "load_backend"):
+        # Per thread, because threads must not share solver handles.
+        _worker.load_backend = functools.lru_cache(maxsize=8)(pickle.loads)
+    return _worker.load_backend(pickled).sample(qubo, seed, **shared)
 
 
 def check_executor(executor):
-    """Refuses what is no executor, and forked processes.
+    """Raises if `executor` is not an executor, or if it forks processes.
 
     TensorFlow's threads and a solver's handles do not survive a fork.
     """
@@ -260,10 +262,10 @@ def check_executor(executor):
             f"executor={executor!r}"
         )
     if isinstance(executor, concurrent.futures.ProcessPoolExecutor):
-        # There is no public way to ask.
+        # There is no public attribute for the start method.
         if executor._mp_context.get_start_method() == "fork":
             raise ValueError(
-                "`executor` must not fork its processes. Use "
+                "`executor` must not fork processes. Use "
                 "`keras_qpsbgd.backends.process_pool(max_workers)`, which "
                 "spawns them. Received: a ProcessPoolExecutor that forks"
             )
@@ -272,13 +274,26 @@ def check_executor(executor):
 def process_pool(
     max_workers: int | None = None,
 ) -> concurrent.futures.ProcessPoolExecutor:
-    """A pool of spawned processes, to be used as `executor`.
+    """Creates a pool of spawned processes to pass as `executor`.
 
-    The script that makes one needs an `if __name__ == "__main__":`, as each
-    process imports it.
+    A script that creates a pool needs an `if __name__ == "__main__":` guard,
+    because each process imports the script.
 
     Args:
-        max_workers: number of processes; `None` is that of the CPUs.
+        max_workers: Integer (optional). Number of processes. `None` uses the
+            number of CPUs. Defaults to `None`.
+
+    Returns:
+        A `concurrent.futures.ProcessPoolExecutor`.
+
+    Example:
+
+    ```python
+    with kq.backends.process_pool(4) as pool:
+        backend = kq.backends.get("gurobi", executor=pool)
+        model.compile(kq.QPSBGD(backend=backend), "mse")
+        model.fit(x, y)
+    ```
     """
     check_number("max_workers", max_workers, 1, optional=True, whole=True)
     return concurrent.futures.ProcessPoolExecutor(
@@ -286,8 +301,8 @@ def process_pool(
     )
 
 
-def _pair(backend, answer):
-    """`(samples, info)`, if that is what `sample` returned."""
+def _check_answer(backend, answer):
+    """Returns `(samples, info)` or raises if `answer` is anything else."""
     if isinstance(answer, (tuple, list)) and len(answer) == 2:
         samples, info = answer
         if info is None:
@@ -295,14 +310,14 @@ def _pair(backend, answer):
         if isinstance(info, collections.abc.Mapping):
             return samples, dict(info)
     raise SolverError(
-        f"`sample` of the backend `{backend.name}` must return `(samples, "
-        "info)`: samples of shape (reads, n, m) and a dictionary. Received: "
-        f"{in_short(answer)}"
+        f"`sample` of the backend `{backend.name}` must return a tuple "
+        "`(samples, info)` of an array of shape (reads, n, m) and a "
+        f"dictionary. Received: {in_short(answer)}"
     )
 
 
-def _checked(backend, qubo, samples):
-    """The samples as int8, if they are samples."""
+def _check_samples(backend, qubo, samples):
+    """Returns the samples as int8 or raises if they are invalid."""
     n, m = qubo.num_variables, qubo.num_columns
     try:
         samples = np.asarray(samples)
@@ -319,16 +334,16 @@ def _checked(backend, qubo, samples):
     valid = (samples == 1) | (samples == -1)
     if not valid.all():
         raise SolverError(
-            f"The backend `{backend.name}` must return states of +1 and -1. "
+            f"The backend `{backend.name}` must return states +1 and -1. "
             f"Received: {in_short(samples[~valid][:5].tolist())}"
         )
     return samples.astype(np.int8)
 
 
-def _join(parts):
-    """Samples (reads, n, m) from those of parts of the columns.
+def _join_columns(parts):
+    """Concatenates the samples (reads, n, m) of parts of the columns.
 
-    Where parts have different numbers of reads the last is repeated.
+    If the parts have different numbers of reads, repeats their last read.
     """
     if len(parts) == 1:
         return parts[0]

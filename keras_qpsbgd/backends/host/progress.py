@@ -1,30 +1,31 @@
-"""What a solver on the host is doing, while it is doing it.
+"""Tracks the progress of a solver on the host.
 
-`HostCall` tells a `HostProgress` which layers it solves, backends tell which
-columns are done, and a display shows it when a step takes long. Which thread
-solves which layer is kept per thread, so that backends need not know it; in the
-workers of an executor, which solve for others, they tell nobody.
+`HostCall` reports the layers to a `HostProgress`, and backends report the
+columns that are done. A display shows the progress of slow steps. Each thread
+stores which layer it solves, so backends do not need to know the layer. In
+workers of an executor no layer is stored, and reports have no effect.
 """
 
 import contextlib
 import threading
 import time
 
-REFRESH = 1.0  # seconds between two looks at a running step
+REFRESH = 1.0  # seconds between two updates of the display
 
-_here = threading.local()
+_current = threading.local()
 
 
 class HostProgress:
-    """The running step of an optimizer's host solver, and the time of all.
+    """The current step of an optimizer's host solver, and its total time.
 
-    A fast step costs no thread: one that looks every second is started with
-    the first step that has a display, and ends when it has found nothing new.
+    Fast steps do not start a thread each. One thread starts with the first step
+    that has a display, updates the display every second, and ends when no new
+    step has begun since its last check.
 
     Attributes:
-        begun: number of steps whose problems reached the solver.
-        finished: number of those it has answered.
-        seconds: wall-clock time of the finished ones.
+        begun: Number of steps that were passed to the solver.
+        finished: Number of steps that the solver has finished.
+        seconds: Total wall-clock time of the finished steps.
     """
 
     def __init__(self):
@@ -36,16 +37,16 @@ class HostProgress:
         self._display = None
         self._after = 0.0
         self._shown = False
-        self._watched = False
+        self._thread_runs = False
 
     def watch(self, display, after=0.0):
-        """Sets what shows the steps that take longer than `after` seconds.
+        """Sets the display for steps that take longer than `after` seconds.
 
         Args:
-            display: an object with `show(text)`, which replaces what it showed
-                before, and `clear()`; or `None`. Its methods are called by
-                several threads, one at a time.
-            after: seconds.
+            display: Object with the methods `show(text)`, which replaces the
+                previous text, and `clear()`; or `None`. Several threads call
+                the methods, but only one at a time.
+            after: Float. Seconds before a step is shown. Defaults to `0`.
         """
         with self._lock:
             self._clear()
@@ -53,24 +54,26 @@ class HostProgress:
             self._after = after
 
     def clear(self):
-        """Takes off what is shown, for others to write; it comes back."""
+        """Clears the display until its next update, to let others write."""
         with self._lock:
             self._clear()
 
     @contextlib.contextmanager
     def step(self, num_layers):
-        """Goes around the solves of one training step."""
+        """Context manager around the solves of one training step."""
         step = _Step(num_layers)
         with self._lock:
             self._step = step
             self.begun += 1
-            if self._display is not None and not self._watched:
-                self._watched = True
-                threading.Thread(target=self._look, daemon=True).start()
+            if self._display is not None and not self._thread_runs:
+                self._thread_runs = True
+                threading.Thread(
+                    target=self._update_display, daemon=True
+                ).start()
         try:
             yield
         except BaseException:
-            # An interrupt: `fit` ends without a word to its callbacks.
+            # After an interrupt, `fit` ends without calling its callbacks.
             self.watch(None)
             raise
         finally:
@@ -78,37 +81,38 @@ class HostProgress:
                 self._clear()
                 self._step = None
                 self.finished += 1
-                self.seconds += step.age()
+                self.seconds += step.elapsed()
 
     @contextlib.contextmanager
     def layer(self, name):
-        """Goes around the solve of one layer, in the thread that solves it."""
+        """Context manager around one layer, for the thread that solves it."""
         step, layer = self._step, _Layer(name)
         with self._lock:
             step.running.append(layer)
-        _here.layer = layer
+        _current.layer = layer
         try:
             yield
         finally:
-            _here.layer = None
+            _current.layer = None
             with self._lock:
                 step.running.remove(layer)
                 step.num_done += 1
 
-    def _look(self):
-        """Runs in a thread of its own."""
-        seen = None
+    def _update_display(self):
+        """Shows slow steps; runs in a separate thread."""
+        last_begun = None
         while True:
             time.sleep(REFRESH)
             with self._lock:
-                idle = self._step is None and self.begun == seen
-                if idle or self._display is None:
-                    self._watched = False
+                step = self._step
+                is_idle = step is None and self.begun == last_begun
+                if is_idle or self._display is None:
+                    self._thread_runs = False
                     return
-                seen = self.begun
-                if self._step is not None and self._step.age() >= self._after:
+                last_begun = self.begun
+                if step is not None and step.elapsed() >= self._after:
                     self._shown = True
-                    self._display.show(str(self._step))
+                    self._display.show(str(step))
 
     def _clear(self):
         if self._shown:
@@ -123,7 +127,7 @@ class _Step:
         self.running = []
         self.start = time.perf_counter()
 
-    def age(self):
+    def elapsed(self):
         return time.perf_counter() - self.start
 
     def __str__(self):
@@ -140,8 +144,8 @@ class _Step:
         if total:
             done = sum(layer.columns_done() for layer in self.running)
             parts.append(f"{done} of {total} columns")
-        # The time comes first: a narrow terminal cuts off the end.
-        return f"Solving for {self.age():.0f} s: {', '.join(parts)}"
+        # The time comes first, because a narrow terminal cuts off the end.
+        return f"Solving for {self.elapsed():.0f} s: {', '.join(parts)}"
 
 
 class _Layer:
@@ -153,26 +157,27 @@ class _Layer:
         self.name = name
 
     def columns_done(self):
-        return min(self.done, self.num_columns)  # repeated ones count twice
+        # A retry counts the columns of its call again.
+        return min(self.done, self.num_columns)
 
 
-def columns(done, total):
-    """Tells that so many columns of the layer are solved."""
-    layer = getattr(_here, "layer", None)
+def set_columns(done, total):
+    """Sets how many columns of the current layer are solved."""
+    layer = getattr(_current, "layer", None)
     if layer is not None:
         layer.done, layer.num_columns = done, total
 
 
-def column():
-    """Tells that one column more is solved."""
-    layer = getattr(_here, "layer", None)
+def add_column():
+    """Reports that one more column of the current layer is solved."""
+    layer = getattr(_current, "layer", None)
     if layer is not None:
         layer.done += 1
 
 
-def block(index, count, sweep, sweeps):
-    """Tells which block of variables is being solved, counted from 0."""
-    layer = getattr(_here, "layer", None)
+def set_block(index, count, sweep, sweeps):
+    """Sets which block of the current layer is being solved, from 0."""
+    layer = getattr(_current, "layer", None)
     if layer is not None:
         layer.block = (
             f"sweep {sweep + 1} of {sweeps}, block {index + 1} of {count}"

@@ -1,4 +1,4 @@
-"""What solving has cost, and what went wrong, layer by layer."""
+"""Counts the time, cost and failures of the solver for each layer."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ import numpy as np
 
 @dataclasses.dataclass
 class LayerReport:
-    """Sums over the solves of one layer.
+    """Totals over the solves of one layer.
 
     Attributes:
-        solves: problems of the layer, one per update.
-        calls: calls of the solver for them, repeated ones included. A QPU is
-            called once for all columns, a local solver once for each.
-        seconds: time spent in them; layers that are solved at the same time
-            count each.
+        solves: Number of problems, one per update.
+        calls: Number of calls of the solver, including retries. A QPU is called
+            once for all columns, a local solver once for each column.
+        seconds: Time spent in the solves. If layers are solved in parallel,
+            each layer counts its full time.
         qpu_seconds: QPU access time that the answers report.
-        retries: calls that were repeated.
-        failures: solves in which the backend failed.
-        fallbacks: failures that the backend of `on_failure` made good.
-        mean_chain_breaks: share of broken chains, `None` without chains.
+        retries: Number of repeated calls.
+        failures: Number of solves in which the backend failed.
+        fallbacks: Number of failures after which the `on_failure` backend
+            solved the problem.
+        mean_chain_breaks: Mean fraction of broken chains, or `None` for
+            backends without chains.
     """
 
     solves: int = 0
@@ -38,11 +40,11 @@ class LayerReport:
 
 
 class SolverReport:
-    """Reports by layer. `print(report)` gives a table.
+    """Solver report for each layer. `print(report)` shows a table.
 
     Attributes:
-        layers: dictionary from the layer's name to its `LayerReport`.
-        total: `LayerReport` of all layers.
+        layers: Dictionary that maps the name of a layer to its `LayerReport`.
+        total: `LayerReport` over all layers.
     """
 
     def __init__(self) -> None:
@@ -57,7 +59,16 @@ class SolverReport:
         failed: bool = False,
         fell_back: bool = False,
     ) -> None:
-        """Adds one solve."""
+        """Adds one solve to the report.
+
+        Args:
+            layer: String. Name of the layer.
+            seconds: Float. Time spent in the solve.
+            info: Dictionary. The `info` of the solution or of the error.
+            failed: Boolean. True if the backend failed. Defaults to `False`.
+            fell_back: Boolean. True if the fallback solved the problem.
+                Defaults to `False`.
+        """
         breaks = info.get("chain_break_fraction")
         row = LayerReport(
             solves=1,
@@ -72,8 +83,10 @@ class SolverReport:
             else float(np.mean(breaks)),
         )
         with self._lock:
-            present = self.layers.get(layer)
-            self.layers[layer] = row if present is None else _sum(present, row)
+            previous = self.layers.get(layer)
+            self.layers[layer] = (
+                row if previous is None else _sum(previous, row)
+            )
 
     @property
     def total(self) -> LayerReport:
@@ -83,23 +96,23 @@ class SolverReport:
         return total
 
     def copy(self) -> SolverReport:
-        """The report as it is now."""
+        """Returns a snapshot of the report."""
         report = SolverReport()
         with self._lock:
             report.layers = dict(self.layers)
         return report
 
     def as_dict(self) -> dict[str, dict]:
-        """Plain dictionaries, for JSON."""
+        """Returns the layers as plain dictionaries, for JSON."""
         return {k: dataclasses.asdict(v) for k, v in self.layers.items()}
 
     def __str__(self):
         if not self.layers:
-            return "No solver was called on the host."
+            return "No solver has been called on the host."
         rows = {**self.layers, "total": self.total}
-        names = max(len("layer"), *(len(_short(name)) for name in rows))
+        width = max(len("layer"), *(len(_shorten(name)) for name in rows))
         lines = [
-            f"{'layer':<{names}} {'calls':>7} {'seconds':>8} {'QPU s':>7} "
+            f"{'layer':<{width}} {'calls':>7} {'seconds':>8} {'QPU s':>7} "
             f"{'retries':>7} {'failures':>8} {'fallbacks':>9} {'breaks':>7}"
         ]
         lines.append("-" * len(lines[0]))
@@ -108,7 +121,7 @@ class SolverReport:
             breaks = "-" if breaks is None else f"{100 * breaks:.1f} %"
             qpu = f"{row.qpu_seconds:.3f}" if row.qpu_seconds else "-"
             lines.append(
-                f"{_short(name):<{names}} {row.calls:>7} {row.seconds:>8.1f} "
+                f"{_shorten(name):<{width}} {row.calls:>7} {row.seconds:>8.1f} "
                 f"{qpu:>7} {row.retries:>7} {row.failures:>8} "
                 f"{row.fallbacks:>9} {breaks:>7}"
             )
@@ -117,12 +130,12 @@ class SolverReport:
     __repr__ = __str__
 
 
-def _short(name):
+def _shorten(name):
     return name if len(name) <= 18 else f"{name[:15]}..."
 
 
 def _sum(a, b):
-    """The report of both, chain breaks weighed by solves."""
+    """Adds two reports; chain breaks are weighted by successful solves."""
     summed = {
         field.name: getattr(a, field.name) + getattr(b, field.name)
         for field in dataclasses.fields(LayerReport)

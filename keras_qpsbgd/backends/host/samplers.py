@@ -1,4 +1,4 @@
-"""Any `dimod.Sampler` as a backend, column by column."""
+"""Wraps any `dimod.Sampler` as a backend that solves column by column."""
 
 import numbers
 import sys
@@ -18,14 +18,15 @@ from keras_qpsbgd.qubo import Qubo
 class SamplerBackend(Backend):
     """Solves each column with a `dimod.Sampler`.
 
-    The model with the couplings is built once per layer and step; from column
-    to column only its linear part changes.
+    The model with the couplings is built once per layer and step. Only its
+    linear part changes from column to column.
 
     Args:
-        sampler: a `dimod.Sampler`. It is called by one thread at a time.
-        options: dictionary with arguments of `Backend`, or `None`.
-        **parameters: passed to `sampler.sample` for every column. A `seed` is
-            added where the sampler takes one.
+        sampler: `dimod.Sampler`. Only one thread at a time calls it.
+        options: Dictionary (optional). Arguments of `Backend`. Defaults to
+            `None`.
+        **parameters: Arguments of `sampler.sample` for every column. A `seed`
+            is added if the sampler accepts one.
     """
 
     def __init__(
@@ -56,40 +57,40 @@ class SamplerBackend(Backend):
         offset = np.asarray(qubo.offset, dtype=np.float64)
         trace = float(np.trace(qubo.couplings))
         reads = []
-        seconds = []
+        access_times = []
         for column in range(qubo.num_columns):
-            # A copy: samplers may change what they are given.
-            given = model.copy()
-            given.add_linear_from_array(fields[:, column] - fields[:, 0])
-            given.offset = offset[column] + trace
+            # Pass a copy, because samplers may modify the model.
+            column_model = model.copy()
+            column_model.add_linear_from_array(fields[:, column] - fields[:, 0])
+            column_model.offset = offset[column] + trace
             if seeded:
                 parameters["seed"] = int(seeds[column])
             try:
-                found = self.sampler.sample(given, **parameters)
-                reads.append(ordered_samples(found, order, self.sampler))
-                seconds.append(_access_time(found))
+                sample_set = self.sampler.sample(column_model, **parameters)
+                reads.append(ordered_samples(sample_set, order, self.sampler))
+                access_times.append(_access_time(sample_set))
             except Exception as error:
                 if "dwave.cloud" not in sys.modules:
                     raise
-                # It may be remote, and the failure may pass.
+                # A remote sampler may have failed in a transient way.
                 ocean.raise_ours(error)
-            progress.column()
-        # Samplers may merge equal reads; repeat the last so that all columns
-        # have the same number.
-        count = max(len(read) for read in reads)
-        samples = np.empty((count, *fields.shape), np.int8)
+            progress.add_column()
+        # Samplers may merge equal reads. Repeat the last read so that all
+        # columns have the same number.
+        num_reads = max(len(read) for read in reads)
+        samples = np.empty((num_reads, *fields.shape), np.int8)
         for column, read in enumerate(reads):
             samples[: len(read), :, column] = read
             samples[len(read) :, :, column] = read[-1]
-        info = {"reads": count, "calls": qubo.num_columns}
-        if any(time is not None for time in seconds):
-            info["qpu_access_time"] = sum(time or 0.0 for time in seconds)
+        info = {"reads": num_reads, "calls": qubo.num_columns}
+        if any(time is not None for time in access_times):
+            info["qpu_access_time"] = sum(time or 0.0 for time in access_times)
         return samples, info
 
     def get_config(self) -> dict[str, Any]:
         raise ValueError(
-            "A `dimod.Sampler` cannot be saved with the optimizer. Make it a "
-            "`Backend` of its own and call `keras_qpsbgd.backends.register`. "
+            "A `dimod.Sampler` cannot be saved with the optimizer. Wrap it in "
+            "a custom `Backend` and call `keras_qpsbgd.backends.register`. "
             f"Received: backend={type(self.sampler).__name__}"
         )
 
@@ -98,14 +99,16 @@ class SamplerBackend(Backend):
 
 
 class SimulatedAnnealingBackend(SamplerBackend):
-    """Simulated annealing of dwave-samplers.
+    """Solves each column with simulated annealing from dwave-samplers.
 
     Args:
-        num_reads: annealings per column; the best is taken.
-        num_sweeps: sweeps per annealing.
-        beta_range: inverse temperatures at the start and at the end. `None`
-            computes them once per layer and step, see `beta_range`.
-        **options: arguments of `Backend`.
+        num_reads: Integer. Number of anneals per column, of which the best is
+            used. Defaults to `10`.
+        num_sweeps: Integer. Number of sweeps per anneal. Defaults to `1000`.
+        beta_range: Tuple of two floats (optional). Inverse temperatures at the
+            start and at the end. `None` computes them once per layer and step,
+            see the function `beta_range`. Defaults to `None`.
+        **options: Arguments of `Backend`.
     """
 
     name = "simulated_annealing"
@@ -140,15 +143,16 @@ class SimulatedAnnealingBackend(SamplerBackend):
 
 
 class TabuBackend(SamplerBackend):
-    """Tabu search of dwave-samplers.
+    """Solves each column with tabu search from dwave-samplers.
 
     Args:
-        num_reads: searches per column; the best is taken.
-        num_restarts: restarts per search.
-        timeout: milliseconds after which a search ends. A search that ends this
-            way is not repeatable, so the default is far above what the restarts
-            take.
-        **options: arguments of `Backend`.
+        num_reads: Integer. Number of searches per column, of which the best is
+            used. Defaults to `1`.
+        num_restarts: Integer. Number of restarts per search. Defaults to `10`.
+        timeout: Integer. Maximum time of a search in milliseconds. A search
+            that times out is not reproducible, so the default is far longer
+            than the restarts take. Defaults to `60000`.
+        **options: Arguments of `Backend`.
     """
 
     name = "tabu"
@@ -176,24 +180,24 @@ class TabuBackend(SamplerBackend):
 
 
 def _column_seeds(qubo, seed):
-    """A seed for each column, which a cut into parts does not change."""
+    """Returns a seed for each column, however the columns are split."""
     last = qubo.first_column + qubo.num_columns
     seeds = np.random.default_rng(seed).integers(2**31, size=last)
     return seeds[qubo.first_column :]
 
 
 def beta_range(qubo):
-    """Inverse temperatures that suit all columns of `qubo`.
+    """Returns inverse temperatures that suit all columns of `qubo`.
 
-    The field on a variable in a random state is typically
-    t = sqrt(s^2 + sum (2 Q_i)^2). It is hot where a flip against the largest t
-    has probability 1/2, and cold where one against 1 % of the median t has
+    The typical field on a variable in a random state is
+    t = sqrt(s^2 + sum (2 Q_i)^2). At the start, a flip against the largest t
+    has probability 1/2. At the end, a flip against 1 % of the median t has
     probability 1 %.
 
-    dwave-samplers takes the largest possible field and the smallest bias
-    instead, for each column, in a Python loop that can take longer than the
-    annealing. With these dense, real-valued couplings that range is far too
-    wide: most sweeps are spent frozen or at random.
+    dwave-samplers instead uses the largest possible field and the smallest bias
+    of each column, in a Python loop that can take longer than the annealing.
+    For dense, real-valued couplings that range is far too wide: in most sweeps
+    the states are either frozen or random.
     """
     couplings = 2 * np.array(qubo.couplings, dtype=np.float64)
     np.fill_diagonal(couplings, 0.0)
@@ -207,44 +211,45 @@ def beta_range(qubo):
     return (float(hot), float(cold))
 
 
-def ordered_samples(found, order, sampler):
-    """Reads (reads, n) of a sample set, variables in the given order.
+def ordered_samples(sample_set, order, sampler):
+    """Returns the reads (reads, n) of a sample set with ordered variables.
 
     Args:
-        found: what a `dimod.Sampler` returned.
-        order: the labels of the model that it was given.
-        sampler: the sampler, for messages.
+        sample_set: The answer of a `dimod.Sampler`.
+        order: List of the labels of the model, in the order to return.
+        sampler: The sampler, for messages.
 
     Raises:
-        SolverError: `found` is no sample set of these variables.
+        SolverError: `sample_set` is not a sample set of these variables.
     """
-    ocean.check_sample_set(found, sampler)
-    who = f"The sampler `{type(sampler).__name__}`"
-    labels = list(found.variables)
+    ocean.check_sample_set(sample_set, sampler)
+    sampler_name = type(sampler).__name__
+    labels = list(sample_set.variables)
     position = {label: i for i, label in enumerate(labels)}
     missing = [label for label in order if label not in position]
     if missing:
         raise SolverError(
-            f"{who} must return samples of all variables of the model that it "
-            f"was given, under the same labels. {len(missing)} of {len(order)} "
-            f"are missing, such as {missing[0]!r}. Received: {len(labels)} "
-            f"variables, {in_short(labels)}"
+            f"The sampler `{sampler_name}` must return samples of all "
+            "variables of the model, with the same labels. "
+            f"{len(missing)} of {len(order)} are missing, such as "
+            f"{missing[0]!r}. Received: {len(labels)} variables, "
+            f"{in_short(labels)}"
         )
-    samples = found.record.sample
+    samples = sample_set.record.sample
     if not len(samples):
         raise SolverError(
-            f"{who} must return at least one sample. Received: an empty sample "
-            "set"
+            f"The sampler `{sampler_name}` must return at least one sample. "
+            "Received: an empty sample set"
         )
-    if found.vartype is dimod.BINARY:
+    if sample_set.vartype is dimod.BINARY:
         samples = 2 * samples - 1
     if labels == order:
         return samples
     return samples[:, [position[label] for label in order]]
 
 
-def _access_time(found):
-    """Microseconds on a QPU, or `None` where the sampler tells none."""
-    timing = (found.info or {}).get("timing")
+def _access_time(sample_set):
+    """Returns the QPU access time in microseconds, or `None` if unknown."""
+    timing = (sample_set.info or {}).get("timing")
     time = timing.get("qpu_access_time") if isinstance(timing, dict) else None
     return time if isinstance(time, numbers.Real) else None

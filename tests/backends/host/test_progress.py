@@ -53,7 +53,7 @@ class Slow(kq.backends.Backend):
         self.seen = []
 
     def sample(self, qubo, seed):
-        progress.column()
+        progress.add_column()
         self.seen.append(self.shown())
         if self.fails:
             raise OSError("the chip is warm")
@@ -209,7 +209,7 @@ def test_layers_at_once_and_blocks(monkeypatch):
 
     def solve(name):
         with seen.layer(name):
-            progress.columns(1, 4)
+            progress.set_columns(1, 4)
             both.wait()
             assert wait_until(
                 lambda: "0 of 3 layers done, 2 of 8 columns" in str(texts)
@@ -220,8 +220,8 @@ def test_layers_at_once_and_blocks(monkeypatch):
         with concurrent.futures.ThreadPoolExecutor(2) as threads:
             list(threads.map(solve, "ab"))
         with seen.layer("c"):
-            progress.block(1, 5, 0, 4)
-            progress.columns(2, 4)
+            progress.set_block(1, 5, 0, 4)
+            progress.set_columns(2, 4)
             expected = (
                 " s: layer c (3 of 3), sweep 1 of 4, block 2 of 5, "
                 "2 of 4 columns"
@@ -230,7 +230,7 @@ def test_layers_at_once_and_blocks(monkeypatch):
     assert texts[-1] == ""
     assert (seen.begun, seen.finished) == (1, 1)
     # The thread that looked ends when there is nothing more to see.
-    assert wait_until(lambda: not seen._watched)
+    assert wait_until(lambda: not seen._thread_runs)
 
 
 @pytest.mark.once

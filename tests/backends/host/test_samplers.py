@@ -170,7 +170,7 @@ ONES = np.ones((1, 6, 4))
     ids=["none", "array", "pair", "list", "triple", "number", "text"],
 )
 def test_backends_that_return_something_else(answer):
-    message = "`sample` of the backend `Returns` must return `.samples, info.`"
+    message = "`sample` of the backend `Returns` must return a tuple"
     with pytest.raises(kq.backends.SolverError, match=f"{message}.*Received: "):
         Returns(answer).solve(qubo())
 

@@ -1,4 +1,4 @@
-"""How the `info` of several calls becomes that of one solution."""
+"""Merges the `info` dictionaries of several solver calls into one."""
 
 import numpy as np
 
@@ -12,16 +12,16 @@ SUMMED = (
 )
 
 
-def over_columns(parts):
-    """Calls for different columns: their arrays are joined."""
+def merge_columns(parts):
+    """Merges calls for different columns; arrays are concatenated."""
     return _merge(parts, lambda arrays: np.concatenate(arrays, axis=-1))
 
 
-def over_blocks(parts):
-    """Calls for the same columns: their arrays are averaged.
+def merge_blocks(parts):
+    """Merges calls for different blocks of the same columns.
 
-    What is proven for blocks is not proven for the whole, and the energies of
-    blocks are not those of the whole.
+    Arrays are averaged. `energies` and `proven_optimal` are dropped, because
+    the values of a block do not hold for the whole column.
     """
     parts = [
         {
@@ -34,12 +34,12 @@ def over_blocks(parts):
     return _merge(parts, lambda arrays: np.mean(arrays, axis=0))
 
 
-def _merge(parts, join):
+def _merge(parts, merge_arrays):
     merged = {}
     for name in dict.fromkeys(name for part in parts for name in part):
         values = [part[name] for part in parts if name in part]
         if isinstance(values[0], np.ndarray) and values[0].ndim:
-            merged[name] = join(values)
+            merged[name] = merge_arrays(values)
         elif name in SUMMED:
             merged[name] = sum(values)
         else:
