@@ -1,7 +1,7 @@
-"""What solves the QUBOs: a registry of backends.
+"""Solvers for QUBOs, available by name.
 
 A `Backend` turns a `Qubo` (n variables, m columns, shared couplings) into a
-`Solution`. Host backends work on NumPy arrays and may take long; a
+`Solution`. Host backends work on NumPy arrays and may be slow. A
 `GraphBackend` is traced into the training graph.
 """
 

@@ -1,4 +1,4 @@
-"""The contract between QUBOs and whatever solves them."""
+"""The base class of all backends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from keras_qpsbgd.backends.host import blocks
 from keras_qpsbgd.backends.host import parallel
 from keras_qpsbgd.qubo import Qubo
 
-# Arguments of every host backend that are saved, if they are not the default.
+# Arguments of every host backend. Only values that differ from the default are
+# saved.
 _OPTIONS = (
     "executor_tasks",
     "block_size",
@@ -27,23 +28,26 @@ _OPTIONS = (
     "timeout_seconds",
 )
 
-# What names a backend: its name, its configuration, itself, or a sampler.
+# Everything that `backends.get` accepts.
 BackendLike = Union[str, dict[str, Any], "Backend", dimod.Sampler]
 
 
 @dataclasses.dataclass
 class Solution:
-    """What a backend found for the columns of one `Qubo`.
+    """The best states that a backend found for the columns of one `Qubo`.
 
     Attributes:
-        states: (n, m), int8, +1 or -1.
-        energies: (m,), `Qubo.energy(states)`.
-        info: what the backend tells: `calls` made to the solver, `retries`,
-            `reads`, the `energies` of all reads (reads, m), and figures of its
-            own, such as `qpu_access_time` (microseconds, as in Ocean),
-            `chain_break_fraction` and `proven_optimal` (per column).
-        samples: (reads, n, m), all reads, where the backend returns several.
-        sample_energies: (reads, m), their energies.
+        states: int8 array of shape (n, m). The best states, +1 or -1.
+        energies: Array of shape (m,). Equal to `Qubo.energy(states)`.
+        info: Dictionary. The number of `calls` to the solver, of `retries` and
+            of `reads`, the `energies` of all reads (reads, m), and entries
+            that only some backends have, such as `qpu_access_time`
+            (microseconds, as in Ocean), `chain_break_fraction` and
+            `proven_optimal` (per column).
+        samples: Array of shape (reads, n, m) with all reads, or `None` if there
+            is only one read.
+        sample_energies: Array of shape (reads, m) with the energies of
+            `samples`, or `None`.
     """
 
     states: np.ndarray
@@ -54,26 +58,30 @@ class Solution:
 
 
 class Backend:
-    """Solves the QUBOs of a layer on the host.
+    """Base class for solvers that run on the host.
 
-    A subclass defines `sample` and, if it has arguments, `get_config`.
+    Subclasses implement `sample` and, if they have arguments, `get_config`.
 
     Args:
-        executor: a `concurrent.futures.Executor`; the columns of all layers are
-            then solved in parallel through it. Its workers get a copy of the
-            backend and open solver handles of their own. Never part of a
-            configuration; `backends.get(name, executor=...)` gives one to any
-            backend.
-        executor_tasks: number of parts into which the columns of a layer are
-            cut for it; should not be less than its workers. 16 by default.
-        block_size: layers with more inputs are solved by blocks of so many,
-            see `backends/host/blocks.py`. `None`: as a whole.
-        block_sweeps: most sweeps over the blocks; 4 by default.
-        retries: how often a call is repeated that failed in a way that can pass
-            (time-out, too many requests, server error), after 1, 2, 4, ...
-            seconds. 3 by default.
-        timeout_seconds: how long to wait for the answer of a remote call, or
-            of an executor's worker. 600 by default.
+        executor: `concurrent.futures.Executor` (optional). Solves the columns
+            of all layers in parallel. Each worker gets a copy of the backend
+            and opens its own solver handles. The executor is never saved in a
+            configuration. Use `backends.get(name, executor=...)` to pass one
+            to any host backend. Defaults to `None`.
+        executor_tasks: Integer. Number of parts into which the columns of a
+            layer are split for the executor. Should be at least the number of
+            workers. Defaults to `16`.
+        block_size: Integer (optional). Layers with more inputs than this are
+            solved in blocks of at most this many inputs, see
+            `backends/host/blocks.py`. `None` solves every layer as a whole.
+            Defaults to `None`.
+        block_sweeps: Integer. Maximum number of sweeps over the blocks.
+            Defaults to `4`.
+        retries: Integer. Maximum number of times to repeat a call after a
+            transient failure (timeout, too many requests, server error). The
+            waits before the retries are 1, 2, 4, ... seconds. Defaults to `3`.
+        timeout_seconds: Float. Maximum time to wait for the answer of a remote
+            call or of an executor worker. Defaults to `600`.
 
     Example:
 
@@ -95,13 +103,13 @@ class Backend:
     block_sweeps: int = 4
     retries: int = 3
     timeout_seconds: float = 600.0
-    # What is opened when first needed and not copied to workers.
+    # The open connection or solver. Opened on first use, not sent to workers.
     _handle: Any = None
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        # Until it is registered: what messages call it. A name that was
-        # inherited would be that of another class.
+        # Messages use the class name until the class is registered. An
+        # inherited `name` would refer to another class.
         if "name" not in vars(cls):
             cls.name = cls.__name__
 
@@ -116,41 +124,44 @@ class Backend:
     ) -> None:
         parallel.check_executor(executor)
         self.executor = executor
-        # `None` leaves the value of the class.
-        whole = {"at_least": 1, "optional": True, "whole": True}
-        self._set("executor_tasks", executor_tasks, **whole)
-        self._set("block_size", block_size, **whole)
-        self._set("block_sweeps", block_sweeps, **whole)
-        self._set("retries", retries, **{**whole, "at_least": 0})
-        self._set("timeout_seconds", timeout_seconds, above=0, optional=True)
+        positive = {"at_least": 1, "whole": True}
+        self._set_option("executor_tasks", executor_tasks, **positive)
+        self._set_option("block_size", block_size, **positive)
+        self._set_option("block_sweeps", block_sweeps, **positive)
+        self._set_option("retries", retries, at_least=0, whole=True)
+        self._set_option("timeout_seconds", timeout_seconds, above=0)
         self._lock = threading.RLock()
 
-    def _set(self, name, value, **bounds):
-        check_number(name, value, **bounds)
+    def _set_option(self, name, value, **bounds):
+        """Sets an option; `None` keeps the default of the class."""
+        check_number(name, value, optional=True, **bounds)
         if value is not None:
             setattr(self, name, value)
 
-    # What subclasses define
+    # Methods that subclasses override
 
     def sample(
         self, qubo: Qubo, seed: int
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Candidate states for all columns.
+        """Samples candidate states for all columns.
 
         Args:
-            qubo: a `Qubo`.
-            seed: int, the only source of randomness.
+            qubo: The `Qubo` to solve.
+            seed: Integer. The only source of randomness.
 
         Returns:
-            `(samples, info)`: samples of shape (reads, n, m), and a dictionary.
-            Arrays in it have one entry per column.
+            A tuple `(samples, info)`. `samples` has shape (reads, n, m) and
+            values +1 and -1. `info` is a dictionary; arrays in it have one
+            entry per column.
         """
         raise NotImplementedError
 
     def prepare(self, qubo: Qubo) -> Any:
-        """What is computed once for all columns: further arguments of `sample`.
+        """Computes what all columns share, before the columns are split.
 
-        The columns may then be sampled in several calls, in several places.
+        Returns:
+            A dictionary of keyword arguments for every call of `sample`. The
+            calls may run in different workers.
         """
         del qubo
         return {}
@@ -158,61 +169,83 @@ class Backend:
     def columns_per_call(
         self, num_variables: int, num_columns: int
     ) -> int | None:
-        """How many columns one call of `sample` should get."""
+        """Returns the number of columns to pass to one call of `sample`."""
         del num_variables
         if self.executor is None:
             return num_columns
         return -(-num_columns // self.executor_tasks)
 
     def reserve(self, num_variables: int, num_columns: int) -> Any:
-        """Called before each call of `sample`; may raise. See `settle`."""
+        """Called before each call of `sample`, to reserve its cost.
+
+        May raise to prevent the call. The return value is passed to `settle`.
+        """
 
     def settle(self, reserved: Any, info: dict[str, Any]) -> None:
-        """Called after it, with what `reserve` gave and the call's `info`.
+        """Called after each call of `sample`, to settle its cost.
 
-        After a failure `info` is what the error knows, or `None`.
+        Args:
+            reserved: The return value of `reserve`.
+            info: The `info` of the call. After a failure, the `info` attribute
+                of the exception, or `None` if it has none.
         """
 
     @classmethod
     def configuration_missing(cls) -> str | None:
-        """What the user has yet to configure, as text; empty if nothing."""
+        """Describes what the user still has to configure, or returns `""`."""
         return ""
 
     def block_size_for(self, num_variables: int) -> int:
-        """How many variables are solved together."""
+        """Returns the maximum number of variables that are solved together."""
         return min(num_variables, self.block_size or num_variables)
 
-    # What they inherit
+    # Methods that subclasses inherit
 
     def check(self, num_variables: int, num_columns: int) -> None:
-        """Raises `BackendUnavailable` if such a layer cannot be solved."""
+        """Checks that the backend can solve a layer of this size.
+
+        Args:
+            num_variables: Integer. Number of inputs of the layer.
+            num_columns: Integer. Number of outputs of the layer.
+
+        Raises:
+            BackendUnavailable: The backend cannot solve the layer.
+        """
         width = self.block_size_for(num_variables)
         if self.max_variables and width > self.max_variables:
             raise BackendUnavailable(
-                f"The backend `{self.name}` solves layers of at most "
-                f"{self.max_variables} inputs. Use `native`, or a narrower "
-                f"layer. Received: a layer of {num_variables} inputs and "
-                f"{num_columns} outputs"
+                f"The backend `{self.name}` solves layers with at most "
+                f"{self.max_variables} inputs. Use the backend `native` or a "
+                f"narrower layer. Received: a layer with {num_variables} "
+                f"inputs and {num_columns} outputs"
             )
         if self.executor is not None:
             try:
                 pickle.dumps(self)
             except Exception as error:
                 raise BackendUnavailable(
-                    f"The backend `{self.name}` cannot be sent to the workers "
-                    f"of its `executor`: {error}. Give it what workers can "
-                    "open for themselves. Received: "
+                    f"The backend `{self.name}` cannot be pickled, so it "
+                    "cannot be sent to the workers of its `executor`: "
+                    f"{error}. Store only attributes that can be pickled, and "
+                    "open connections in the workers. Received: "
                     f"executor={type(self.executor).__name__}"
                 ) from error
 
     def solve(self, qubo: Qubo, seed: int = 0) -> Solution:
         """Solves all columns of `qubo`.
 
-        Takes the best read g of each column, or -g if g ascends (s'g > 0): the
-        energy of -g is then lower.
+        A read g that ascends (s'g > 0) is replaced with -g, which has a lower
+        energy. The solution contains the best read of each column.
+
+        Args:
+            qubo: The `Qubo` to solve.
+            seed: Integer. The only source of randomness. Defaults to `0`.
 
         Returns:
             A `Solution`.
+
+        Raises:
+            SolverError: The solver failed or returned an invalid answer.
         """
         seed = int(seed)
         block_size = self.block_size_for(qubo.num_variables)
@@ -220,39 +253,39 @@ class Backend:
             states, info = blocks.solve(
                 qubo, seed, block_size, self._solve_whole, self.block_sweeps
             )
-            return self._best(qubo, states[None], info)
+            return self._best_solution(qubo, states[None], info)
         return self._solve_whole(qubo, seed)
 
     def _solve_whole(self, qubo, seed):
-        return self._best(qubo, *parallel.sample(self, qubo, seed))
+        return self._best_solution(qubo, *parallel.sample(self, qubo, seed))
 
-    def _best(self, qubo, samples, info):
+    def _best_solution(self, qubo, samples, info):
         fields = np.asarray(qubo.fields, dtype=np.float64)
         ascent = np.einsum("nm,rnm->rm", fields, samples) > 0
         samples = np.where(ascent[:, None, :], -samples, samples)
-        # Compared without what all states have in common: next to a large
-        # offset, small differences would be lost.
+        # Compare without the terms that all states share. Next to a large
+        # offset, small differences would be lost to rounding.
         varying = qubo.varying_energies(samples)
         best = varying.argmin(axis=0)
         energies = varying + qubo.random_energy()
         columns = np.arange(qubo.num_columns)
-        several = len(samples) > 1
+        has_several = len(samples) > 1
         info.setdefault("reads", len(samples))
         info["energies"] = energies
         return Solution(
             states=samples[best, :, columns].T.copy(),
             energies=energies[best, columns],
             info=info,
-            samples=samples if several else None,
-            sample_energies=energies if several else None,
+            samples=samples if has_several else None,
+            sample_energies=energies if has_several else None,
         )
 
     def close(self) -> None:
-        """Gives back connections and licences; the next solve opens anew."""
+        """Releases connections and licenses; the next solve reopens them."""
         self._handle = None
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments, without the executor."""
+        """Returns the arguments of the backend, without the executor."""
         options = {name: getattr(self, name) for name in _OPTIONS}
         return {
             name: value
@@ -262,12 +295,13 @@ class Backend:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Backend:
+        """Creates a backend from the result of `get_config`."""
         return cls(**config)
 
     def __repr__(self):
         try:
             config = self.get_config()
-        except ValueError:  # it holds what cannot be saved
+        except ValueError:  # some argument cannot be saved
             return f"{type(self).__name__}(...)"
         arguments = ", ".join(f"{k}={v!r}" for k, v in config.items())
         return f"{type(self).__name__}({arguments})"

@@ -1,50 +1,52 @@
-"""What can go wrong with a solver, in types of our own."""
+"""Exceptions of the backends, and checks of their arguments."""
 
 import math
 import numbers
 
-# What `info` says of a call that certainly never reached a QPU.
+# The `info` of a call that certainly never reached a QPU.
 NOT_RUN = {"qpu_access_time": 0.0}
 
 
 class BackendUnavailable(RuntimeError):
-    """A backend cannot run here, or not on this layer: before training.
+    """Raised if a backend cannot run here or cannot solve a layer.
 
-    A package, a licence, a token or the network is missing, or the layer is too
-    wide. The message says what to do. Trying again does not help.
+    A package, a license, a token or the network is missing, or the layer is too
+    wide. The message describes the fix. Retrying does not help. Where possible,
+    it is raised before training starts.
 
     Attributes:
-        info: as in `SolverError`.
+        info: Dictionary, as in `SolverError`.
     """
 
     info: dict = {}
 
 
 class SolverError(RuntimeError):
-    """A solver failed, or answered with something that is no solution.
+    """Raised if a solver fails or returns an invalid answer.
 
     Attributes:
-        info: what is known of the failed calls, as in `Solution.info`.
+        info: Dictionary. What is known about the failed calls, with the entries
+            of `Solution.info`.
     """
 
     info: dict = {}
 
 
 class TransientError(SolverError):
-    """A failure that can pass: a time-out, too many requests, a server error.
+    """Raised on a timeout, too many requests, a server error and the like.
 
-    Raised by a backend's `sample`, it makes the call be repeated.
+    The call is repeated if a backend's `sample` raises this error.
     """
 
 
 class BudgetExceeded(SolverError):
-    """The next call could cost more than is left of the budget."""
+    """Raised if the next call could cost more than the remaining budget."""
 
 
 def check_number(
     name, value, at_least=None, above=None, optional=False, whole=False
 ):
-    """Raises a `ValueError` that names the argument."""
+    """Raises a `ValueError` if an argument is not a number in its range."""
     if value is None and optional:
         return
     if (
@@ -54,33 +56,38 @@ def check_number(
         or (at_least is not None and not value >= at_least)
         or (above is not None and not value > above)
     ):
-        kind = "a whole number" if whole else "a number"
-        bound = f"above {above}" if at_least is None else f"at least {at_least}"
+        kind = "an integer" if whole else "a finite number"
+        bound = (
+            f"greater than {above}"
+            if at_least is None
+            else f"of at least {at_least}"
+        )
         raise ValueError(
-            f"`{name}` must be {kind} {bound}{' or None' * optional}. "
+            f"`{name}` must be {kind} {bound}{', or None' * optional}. "
             f"Received: {name}={value!r}"
         )
 
 
 def in_short(value):
-    """The type of a value and the beginning of its text, for a message."""
+    """Returns the type of a value and the start of its text, for messages."""
     text = " ".join(repr(value).split())
     text = text if len(text) <= 80 else f"{text[:80]}..."
     return text if value is None else f"{type(value).__name__} {text}"
 
 
-# How names end of what no configuration holds and no message repeats.
-_SECRETS = ("token", "password", "secret", "api_key")
+# Arguments with these suffixes are never saved and never shown in messages.
+_SECRET_SUFFIXES = ("token", "password", "secret", "api_key")
 
 
 def refuse_secrets(config):
     """Raises a `ValueError` if a dictionary holds a secret, at any depth."""
     for name, value in config.items():
-        if str(name).lower().endswith(_SECRETS):
+        if str(name).lower().endswith(_SECRET_SUFFIXES):
             raise ValueError(
-                "Secrets are no arguments, as arguments are saved with the "
-                "model: configure the solver's own package (`dwave setup "
-                f"--auth`, a licence file). Received: {name} (not shown)"
+                "Do not pass secrets as arguments, because arguments are saved "
+                "with the model. Configure the solver's own package instead "
+                "(`dwave setup --auth`, a license file). Received: "
+                f"{name} (value not shown)"
             )
         if isinstance(value, dict):
             refuse_secrets(value)

@@ -1,7 +1,8 @@
-"""Backends by name.
+"""Registry of backends by name.
 
-Three ways in: the table below, `register` at run time, and the entry-point
-group `keras_qpsbgd.backends` of an installed package,
+A backend is known if it is in the table below, if `register` was called for it,
+or if an installed package declares it in the entry-point group
+`keras_qpsbgd.backends`:
 
 ```ini
 [options.entry_points]
@@ -9,8 +10,8 @@ keras_qpsbgd.backends =
     my_solver = my_package.solver:MySolverBackend
 ```
 
-A backend's module is imported when the backend is first asked for, so that
-`import keras_qpsbgd` needs none of the solvers.
+The module of a backend is imported on first use, so that `import keras_qpsbgd`
+does not need any of the solvers.
 """
 
 import difflib
@@ -31,18 +32,20 @@ from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.backends.host.parallel import check_executor
 
 ENTRY_POINTS = "keras_qpsbgd.backends"
-_HERE = "keras_qpsbgd.backends"
+_PACKAGE = "keras_qpsbgd.backends"
 
 
 class _Entry(NamedTuple):
-    load: object  # () -> subclass of Backend
+    load: object  # function that returns the subclass of `Backend`
     summary: str = ""
-    requires: tuple = ()  # importable packages
-    install: str = ""  # what to tell pip
+    requires: tuple = ()  # names of packages to import
+    install: str = ""  # requirement for `pip install`
 
 
 def _builtin(module, name):
-    return lambda: getattr(importlib.import_module(f"{_HERE}.{module}"), name)
+    return lambda: getattr(
+        importlib.import_module(f"{_PACKAGE}.{module}"), name
+    )
 
 
 _SAMPLERS: dict[str, Any] = {
@@ -52,19 +55,19 @@ _SAMPLERS: dict[str, Any] = {
 _entries = {
     "native": _Entry(
         _builtin("graph.native", "NativeBackend"),
-        "exact up to 16 inputs, local search and sweeps above; in the graph",
+        "exact up to 16 inputs, then local search and sweeps; in the graph",
     ),
     "exact": _Entry(
         _builtin("graph.exact", "ExactBackend"),
-        "all states of up to 20 inputs; in the graph",
+        "enumerates all states, up to 20 inputs; in the graph",
     ),
     "ridge": _Entry(
         _builtin("graph.relaxed", "RidgeBackend"),
-        "the QUBO relaxed and rounded; in the graph",
+        "solves the relaxed QUBO and rounds; in the graph",
     ),
     "sign": _Entry(
         _builtin("graph.relaxed", "SignBackend"),
-        "the linear part alone; in the graph",
+        "uses only the linear part; in the graph",
     ),
     "simulated_annealing": _Entry(
         _builtin("host.samplers", "SimulatedAnnealingBackend"),
@@ -78,19 +81,19 @@ _entries = {
     ),
     "gurobi": _Entry(
         _builtin("host.gurobi", "GurobiBackend"),
-        "Gurobi, exact where it has the time; on the host",
+        "Gurobi, exact within its work limit; on the host",
         ("gurobipy",),
         "keras_qpsbgd[gurobi]",
     ),
     "dwave": _Entry(
         _builtin("dwave.qpu", "DWaveBackend"),
-        "a D-Wave quantum annealer, all columns of a layer in one call",
+        "D-Wave quantum annealer, all columns of a layer in one call",
         ("dwave.system",),
         "keras_qpsbgd[dwave]",
     ),
     "leap_hybrid": _Entry(
         _builtin("dwave.hybrid", "LeapHybridBackend"),
-        "D-Wave's hybrid solver, all columns of a layer in one call",
+        "D-Wave hybrid solver, all columns of a layer in one call",
         ("dwave.system",),
         "keras_qpsbgd[dwave]",
     ),
@@ -98,27 +101,36 @@ _entries = {
 
 
 class Availability(NamedTuple):
-    """Whether a backend can run here."""
+    """States whether a backend can run here.
+
+    Attributes:
+        name: String. Name of the backend.
+        available: Boolean. True if the backend can run here.
+        missing: String. What is missing, or `""`.
+        summary: String. Short description of the backend.
+    """
 
     name: str
     available: bool
-    missing: str  # empty if nothing is
+    missing: str
     summary: str
 
 
 def register(name: str, backend_class: type[Backend]) -> None:
-    """Makes a `Backend` subclass known under a name.
+    """Registers a `Backend` subclass under a name.
+
+    A class with the same module and name replaces the previous one, so that you
+    can run a notebook cell again or reload a module.
 
     Args:
-        name: what to pass as `QPSBGD(backend=...)`.
-        backend_class: subclass of `Backend`. Its arguments must be plain
-            values: they are saved with the optimizer. A class of the same
-            module and name replaces the one before, so that a notebook cell can
-            be run again, or a module reloaded.
+        name: String. The name to pass as `QPSBGD(backend=...)`.
+        backend_class: Subclass of `Backend`. Its arguments must be plain
+            values, because they are saved with the optimizer.
 
     Raises:
-        TypeError: `backend_class` is no subclass of `Backend`.
-        ValueError: `name` is no name, or another class has it.
+        TypeError: `backend_class` is not a subclass of `Backend`.
+        ValueError: `name` is not a string, is empty or belongs to another
+            class.
     """
     if not (
         isinstance(backend_class, type) and issubclass(backend_class, Backend)
@@ -129,14 +141,14 @@ def register(name: str, backend_class: type[Backend]) -> None:
         )
     if not isinstance(name, str) or not name:
         raise ValueError(
-            f"`name` must be a string, and not empty. Received: name={name!r}"
+            f"`name` must be a non-empty string. Received: name={name!r}"
         )
     known = _class_of(name)
     if known is not None and not _is_same(known, backend_class):
         raise ValueError(
-            f"A backend of this name exists already, {_full_name(known)}. "
-            "Choose another name, one that starts with that of your package, "
-            f"for example. Received: name={name!r}, "
+            f"`name` already belongs to the backend {_full_name(known)}. "
+            "Choose another name, for example one that starts with the name of "
+            f"your package. Received: name={name!r}, "
             f"backend_class={_full_name(backend_class)}"
         )
     backend_class.name = name
@@ -144,18 +156,31 @@ def register(name: str, backend_class: type[Backend]) -> None:
 
 
 def get(identifier: BackendLike, executor: Any = None) -> Backend:
-    """A backend from a name, a configuration, a `Backend` or a `dimod.Sampler`.
+    """Retrieves a backend.
 
     Args:
-        identifier: `"native"`; `{"name": "native", "preset": "fast"}`; a
-            `Backend`, which is returned as it is; or any `dimod.Sampler`, which
-            is called once per column.
-        executor: a `concurrent.futures.Executor` through which columns and
-            layers are solved in parallel. A configuration may hold it, too.
+        identifier: The name of a backend, such as `"native"`; a configuration,
+            such as `{"name": "native", "preset": "fast"}`; a `Backend`, which
+            is returned unchanged; or any `dimod.Sampler`, which is called once
+            per column.
+        executor: `concurrent.futures.Executor` (optional). Solves columns and
+            layers in parallel. A configuration may also contain an `executor`.
+            Defaults to `None`.
+
+    Returns:
+        A `Backend`.
 
     Raises:
-        ValueError: the name is unknown.
-        BackendUnavailable: the backend's package is not installed.
+        TypeError: `executor` is not an executor.
+        ValueError: The name or an argument is unknown or invalid, or the
+            backend does not accept an `executor`.
+        BackendUnavailable: A package of the backend is not installed.
+
+    Example:
+
+    ```python
+    backend = kq.backends.get({"name": "native", "preset": "accurate"})
+    ```
     """
     config = {}
     if isinstance(identifier, dict):
@@ -167,8 +192,8 @@ def get(identifier: BackendLike, executor: Any = None) -> Backend:
         check_executor(executor)
         if isinstance(backend, GraphBackend):
             raise ValueError(
-                f"The backend `{backend.name}` solves in the training graph "
-                "and takes no `executor`. Received: "
+                f"The backend `{backend.name}` runs in the training graph and "
+                "does not accept an `executor`. Received: "
                 f"executor={type(executor).__name__}"
             )
         backend.executor = executor
@@ -191,8 +216,8 @@ def _get(identifier, config):
     if identifier not in entries:
         raise ValueError(
             f"`backend` must be one of {sorted(entries)}. Import the module "
-            "that registers your own backend first, also to load a model that "
-            f"uses it. Received: backend={identifier!r}"
+            "that registers a custom backend before you use it or load a model "
+            f"that uses it. Received: backend={identifier!r}"
         )
     entry = entries[identifier]
     missing = _missing(entry)
@@ -210,15 +235,15 @@ def _get(identifier, config):
 
 
 def _check_arguments(name, backend_class, config):
-    """Raises a `ValueError` that names the argument meant, if one is near."""
+    """Raises a `ValueError` for an unknown argument, with a suggestion."""
     if backend_class.from_config.__func__ is not Backend.from_config.__func__:
-        return  # it knows what to do with its configuration
+        return  # a custom `from_config` may accept anything
     known = {}
     for cls in backend_class.__mro__:
         if "__init__" in vars(cls):
             arguments = inspect.signature(cls.__init__).parameters
             known.update(arguments)
-            # `**options` hands on to the next class.
+            # `**options` are passed to the next class.
             if inspect.Parameter.VAR_KEYWORD not in [
                 argument.kind for argument in arguments.values()
             ]:
@@ -228,37 +253,42 @@ def _check_arguments(name, backend_class, config):
         inspect.Parameter.KEYWORD_ONLY,
     )
     names = [k for k, v in known.items() if v.kind in kinds and k != "self"]
-    for given in config:
-        if given not in names:
-            near = difflib.get_close_matches(given, names, 1)
-            hint = f" Did you mean `{near[0]}`?" if near else ""
+    for argument in config:
+        if argument not in names:
+            similar = difflib.get_close_matches(argument, names, 1)
+            hint = f" Did you mean `{similar[0]}`?" if similar else ""
             raise ValueError(
-                f"The backend `{name}` does not take `{given}`.{hint} It takes "
-                f"{sorted(names)}. Received: {config}"
+                f"The backend `{name}` does not accept `{argument}`.{hint} It "
+                f"accepts {sorted(names)}. Received: {config}"
             )
 
 
 def serialize(backend: Backend) -> str | dict[str, Any]:
-    """The configuration from which `get` makes an equal backend.
+    """Returns the configuration from which `get` creates an equal backend.
 
     Args:
-        backend: a `Backend` whose class is registered under its `name`.
+        backend: `Backend`. Its class must be registered under its `name`.
 
     Returns:
-        A dictionary: the name and what `get_config` returns.
+        A dictionary with the `name` and the result of `backend.get_config()`.
 
     Raises:
-        ValueError: the class is not registered, so `get` could not make one.
+        ValueError: The class is not registered, so `get` could not create the
+            backend.
     """
     config = backend.get_config()
     known = _class_of(backend.name)
     if known is None or not _is_same(known, type(backend)):
         kind = type(backend).__name__
-        taken = "" if known is None else f" ({_full_name(known)} has this name)"
+        owner = (
+            ""
+            if known is None
+            else f" (the name belongs to {_full_name(known)})"
+        )
         raise ValueError(
-            f"A backend of the class `{kind}` cannot be saved with the "
-            "optimizer, as it could not be loaded: the class is not registered "
-            f"under the name {backend.name!r}{taken}. Call "
+            f"A backend of class `{kind}` cannot be saved with the optimizer, "
+            "because it could not be loaded. The class is not registered under "
+            f"the name {backend.name!r}{owner}. Call "
             f'`keras_qpsbgd.backends.register("my_name", {kind})` first. '
             f"Received: backend={backend!r}"
         )
@@ -266,14 +296,14 @@ def serialize(backend: Backend) -> str | dict[str, Any]:
 
 
 def _class_of(name):
-    """The class that `get` makes for a name, `None` if there is none."""
-    # Entry points are only looked up if need be: that reads files.
+    """Returns the class that is registered under a name, or `None`."""
+    # Looking up entry points reads files, so do it last.
     entry = _entries.get(name) or _all_entries().get(name)
     return None if entry is None else entry.load()
 
 
 def _is_same(first, second):
-    """Whether two classes are one, perhaps defined again."""
+    """Returns whether one class is the other or a redefinition of it."""
     return first is second or _full_name(first) == _full_name(second)
 
 
@@ -282,7 +312,7 @@ def _full_name(cls):
 
 
 def available() -> list[Availability]:
-    """All known backends and whether they can run here.
+    """Lists all known backends and whether they can run here.
 
     Returns:
         A list of `Availability(name, available, missing, summary)`.
@@ -296,7 +326,7 @@ def available() -> list[Availability]:
                 backend_class = entry.load()
                 missing = backend_class.configuration_missing()
                 summary = summary or _first_line(backend_class)
-            except Exception as error:  # a plug-in may fail in any way
+            except Exception as error:  # a plug-in may raise anything
                 missing = f"cannot be imported ({error})"
         rows.append(Availability(name, not missing, missing, summary))
     return rows
@@ -304,8 +334,8 @@ def available() -> list[Availability]:
 
 def _all_entries():
     entries = dict(_entries)
-    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        entries.setdefault(point.name, _Entry(point.load))
+    for entry_point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        entries.setdefault(entry_point.name, _Entry(entry_point.load))
     return entries
 
 

@@ -89,7 +89,7 @@ def test_a_module_may_be_reloaded(tmp_path, monkeypatch):
 def test_a_name_that_is_taken():
     kq.backends.register("cell", define(1))
     message = (
-        "exists already, .*define.<locals>.Cell. Choose another name.*"
+        "already belongs to .*define.<locals>.Cell. Choose another name.*"
         "Received: name='cell', backend_class=.*Up"
     )
     with pytest.raises(ValueError, match=message):

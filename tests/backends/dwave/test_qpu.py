@@ -448,10 +448,10 @@ def test_token_as_an_argument_raises():
         {"name": "dwave", "parameters": {"token": "abc-123"}},
         {"name": "dwave", "solver": {"a": {"token": "abc-123"}}},
     ):
-        with pytest.raises(ValueError, match="Secrets are no arg") as raised:
+        with pytest.raises(ValueError, match="Do not pass secrets") as raised:
             kq.QPSBGD(backend=config)
         assert "abc-123" not in str(raised.value)
-    with pytest.raises(ValueError, match="Secrets are no arg"):
+    with pytest.raises(ValueError, match="Do not pass secrets"):
         DWaveBackend(parameters={"token": "abc-123"})
 
 
