@@ -1,3 +1,5 @@
+"""Tests that all backends share, and the registry of backends."""
+
 import concurrent.futures
 import json
 import subprocess
@@ -25,18 +27,19 @@ NATIVE = [
 GRAPH = [*NATIVE, "exact", "ridge", "sign"]
 HOST = ["simulated_annealing", "tabu", "gurobi", "dwave", "leap_hybrid"]
 ALL = [*GRAPH, *HOST]
-# Where the optimum is certain, and where a small problem is as good as solved.
+# Backends that find the optimum for certain, and those that also find it
+# reliably in small problems.
 EXACT = [*NATIVE, "exact", "gurobi"]
 SURE = [*EXACT, "simulated_annealing", "dwave", "leap_hybrid"]
 
 
 def get(backend):
-    """Like `backends.get`, without a chip and without the cloud."""
+    """Like `backends.get`, but `dwave` and `leap_hybrid` run offline."""
     if backend == "dwave":
         return kq.backends.get(offline.small_qpu())
     if backend == "leap_hybrid":
         return kq.backends.get(offline.hybrid())
-    if backend == "tabu":  # ten restarts take 0.1 s a column
+    if backend == "tabu":  # ten restarts take 0.1 s per column
         return kq.backends.get({"name": "tabu", "num_restarts": 0})
     return kq.backends.get(backend)
 
@@ -46,7 +49,7 @@ def qubo(n, m=3, batch=12, kind="normal", seed=0, scale=1.0):
     return kq.Qubo.from_rows(rows, scale * v)
 
 
-def least_energies(problem):
+def lowest_energies(problem):
     return np.array(
         [
             dimod.ExactSolver().sample(problem.to_bqm(column)).first.energy
@@ -55,20 +58,20 @@ def least_energies(problem):
     )
 
 
-# The common suite: what every backend must do.
+# Tests that every backend must pass
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 12, 16])
 @pytest.mark.parametrize("backend", EXACT, ids=str)
 def test_small_layers_are_solved_exactly(n, backend):
     if n == 16 and backend in NATIVE:
-        pytest.skip("the same enumeration as `exact`; see `bench solver`")
+        pytest.skip("same enumeration as `exact`; see `bench solver`")
     kinds = ["normal"] if n == 16 else ["normal", "pm1", "sparse"]
     for kind in kinds:
         problem = qubo(n, kind=kind, scale=0.3)
         solution = get(backend).solve(problem)
         bound = 1e-5 * problem.random_energy()
-        assert (solution.energies <= least_energies(problem) + bound).all()
+        assert (solution.energies <= lowest_energies(problem) + bound).all()
 
 
 @pytest.mark.parametrize("backend", ALL, ids=str)
@@ -84,10 +87,10 @@ def test_solution(backend):
         assert ((problem.fields * solution.states).sum(axis=0) <= 1e-9).all()
         if backend in SURE:
             bound = 1e-5 * problem.random_energy()
-            assert (solution.energies <= least_energies(problem) + bound).all()
+            assert (solution.energies <= lowest_energies(problem) + bound).all()
         elif backend != "sign":
             assert (solution.energies < problem.random_energy()).all()
-        again = get(backend).solve(problem, seed=3)  # mocks repeat, too
+        again = get(backend).solve(problem, seed=3)  # mocks are also seeded
         np.testing.assert_array_equal(solution.states, again.states)
 
 
@@ -99,16 +102,16 @@ def test_one_variable_and_one_column(backend, n, m):
     assert solution.states.shape == (n, m)
     if backend in SURE:
         bound = 1e-5 * problem.random_energy()
-        assert (solution.energies <= least_energies(problem) + bound).all()
+        assert (solution.energies <= lowest_energies(problem) + bound).all()
 
 
 @pytest.mark.parametrize("backend", ALL, ids=str)
-def test_problems_that_say_little(backend):
+def test_degenerate_problems(backend):
     rows, v = tools.rows_and_gradients(batch=5, n=4)
     single = np.zeros_like(v)
     single[2] = v[2]
     problems = [
-        kq.Qubo.from_rows(rows, np.zeros_like(v)),  # nothing at all
+        kq.Qubo.from_rows(rows, np.zeros_like(v)),  # all zeros
         kq.Qubo(np.cov(rows.T), np.zeros((4, 3))),  # no fields
         kq.Qubo(np.zeros((4, 4)), v[:4]),  # no couplings
         kq.Qubo.from_rows(rows, single),  # one row
@@ -119,7 +122,7 @@ def test_problems_that_say_little(backend):
         assert np.isfinite(solution.energies).all()
         if backend in SURE:
             bound = 1e-5 * problem.random_energy()
-            assert (solution.energies <= least_energies(problem) + bound).all()
+            assert (solution.energies <= lowest_energies(problem) + bound).all()
 
 
 @pytest.mark.parametrize("backend", ALL, ids=str)
@@ -134,16 +137,16 @@ def test_many_columns(backend):
 
 
 @pytest.mark.parametrize("backend", ALL, ids=str)
-def test_arrays_in_any_layout(backend):
+def test_arrays_with_any_memory_layout(backend):
     problem = qubo(6, m=4)
-    strange = kq.Qubo(
+    strided = kq.Qubo(
         np.repeat(problem.couplings, 2, axis=1)[:, ::2],
         np.asfortranarray(problem.fields)[::-1][::-1],
         np.broadcast_to(problem.offset[:, None], (4, 2))[:, 0],
     )
-    assert not strange.couplings.flags.c_contiguous
+    assert not strided.couplings.flags.c_contiguous
     np.testing.assert_allclose(
-        get(backend).solve(strange).energies,
+        get(backend).solve(strided).energies,
         get(backend).solve(problem).energies,
     )
 
@@ -168,8 +171,8 @@ def test_configuration_of_host_backends(backend):
         "retries": 1,
         "timeout_seconds": 5.0,
     }
-    made = kq.backends.get(config)
-    saved = kq.backends.serialize(made)
+    created = kq.backends.get(config)
+    saved = kq.backends.serialize(created)
     assert config.items() <= saved.items()
     json.dumps(saved)
     assert kq.backends.serialize(kq.backends.get(saved)) == saved
@@ -199,10 +202,11 @@ def _problem(q, form):
 
 
 @pytest.mark.parametrize("backend", [NATIVE[1], "exact", "ridge", "sign"])
-def test_both_forms_and_no_xla(backend):
-    """`rows` and `gram` describe one problem; XLA changes nothing."""
+def test_both_forms_agree_with_and_without_xla(backend):
+    """`rows` and `gram` describe the same problem."""
     backend = kq.backends.get(backend)
-    # Above 16 `native` searches; without XLA the states of 20 take seconds.
+    # `native` searches above 16 inputs. Without XLA, enumerating the states of
+    # 20 inputs takes seconds.
     problem = qubo(12 if backend.name == "exact" else 20, batch=30)
     seed = tf.constant([1, 2])
     energies = {}
@@ -214,7 +218,8 @@ def test_both_forms_and_no_xla(backend):
         ).numpy()
         np.testing.assert_array_equal(compiled, plain)
         energies[form] = problem.energy(compiled)
-    if backend.name != "native":  # native sweeps over rows, flips otherwise
+    # `native` sweeps in the form `rows` and flips variables in the form `gram`.
+    if backend.name != "native":
         np.testing.assert_allclose(
             energies["rows"], energies["gram"], rtol=1e-5
         )
@@ -234,7 +239,7 @@ def test_sweeps_agree_in_both_forms():
     assert (problem.energy(found[0]) <= problem.energy(once) + 1e-5).all()
 
 
-def test_inactive_inputs_do_not_disturb_the_search():
+def test_inactive_inputs_do_not_affect_the_search():
     rows, v = tools.rows_and_gradients(batch=20, n=30)
     rows[:, ::3] = 0.0
     small = kq.Qubo.from_rows(np.delete(rows, np.s_[::3], axis=1), v)
@@ -280,7 +285,7 @@ def test_any_dimod_sampler():
     problem = qubo(8)
     backend = kq.backends.get(dimod.ExactSolver())
     np.testing.assert_allclose(
-        backend.solve(problem).energies, least_energies(problem)
+        backend.solve(problem).energies, lowest_energies(problem)
     )
     with pytest.raises(ValueError, match="cannot be saved.*register"):
         backend.get_config()
@@ -332,7 +337,7 @@ def test_missing_package(monkeypatch):
 
 def test_register_and_entry_points(monkeypatch, tmp_path):
     class Up(kq.backends.Backend):
-        """All variables up."""
+        """Sets all variables to +1."""
 
         def __init__(self, reads=1):
             self.reads = reads
@@ -354,7 +359,7 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
         kq.backends.register("native", Up)
     with pytest.raises(TypeError, match="`backend_class`.*Received"):
         kq.backends.register("other", int)
-    # An installed distribution's entry point.
+    # The entry point of an installed package.
     info = tmp_path / "plugin-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Name: plugin\nVersion: 1\n")
@@ -424,7 +429,7 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
         ),
     ],
 )
-def test_wrong_identifiers(identifier, message):
+def test_invalid_identifiers(identifier, message):
     with pytest.raises(ValueError, match=message):
         kq.QPSBGD(backend=identifier)
 
@@ -442,7 +447,7 @@ class Careful(kq.backends.Backend):
         return {**super().get_config(), "level": self.level}
 
 
-def test_options_of_a_class_stay(monkeypatch):
+def test_class_options_are_kept(monkeypatch):
     monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     kq.backends.register("careful", Careful)
     backend = kq.backends.get("careful")
@@ -452,7 +457,7 @@ def test_options_of_a_class_stay(monkeypatch):
     assert kq.backends.get(saved).block_size == 4
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numpy_numbers_are_accepted():
     config = {"name": "dwave", "num_reads": np.int64(5)}
     assert kq.backends.get(config).num_reads == 5
     with pytest.raises(ValueError, match="`timeout_seconds`.*Received"):
@@ -461,8 +466,8 @@ def test_numbers_of_numpy_are_numbers():
         kq.backends.get({"name": "tabu", "speed": 1})
 
 
-class Answers(kq.backends.Backend):
-    name = "answers"
+class FixedAnswer(kq.backends.Backend):
+    name = "fixed_answer"
 
     def __init__(self, answer):
         self.answer = answer
@@ -481,21 +486,21 @@ class Answers(kq.backends.Backend):
         (np.full((1, 8, 3), np.nan), r"\+1 and -1"),
     ],
 )
-def test_wrong_answers(answer, message):
+def test_invalid_answers(answer, message):
     with pytest.raises(kq.backends.SolverError, match=f"{message}.*Received: "):
-        Answers(answer).solve(qubo(8))
+        FixedAnswer(answer).solve(qubo(8))
 
 
-def test_ascending_answer_is_turned_round():
+def test_ascending_answer_is_negated():
     problem = qubo(8)
     ascent = np.sign(problem.fields)[None]
-    solution = Answers(ascent).solve(problem)
+    solution = FixedAnswer(ascent).solve(problem)
     np.testing.assert_array_equal(solution.states, -ascent[0])
 
 
 @dimod.testing.load_sampler_bqm_tests(kq.backends.as_sampler("native"))
 class TestNativeSampler(unittest.TestCase):
-    """dimod's own tests of a sampler."""
+    """Runs dimod's tests for samplers."""
 
 
 def test_native_sampler_api():
@@ -509,10 +514,10 @@ def test_native_sampler_api():
     np.testing.assert_allclose(found.first.energy, best)
 
 
-def test_import_needs_no_solver():
+def test_import_does_not_need_solvers():
     code = (
         "import sys, tensorflow\n"
-        "before = set(sys.modules)  # TensorFlow imports what it finds\n"
+        "before = set(sys.modules)  # TensorFlow imports some packages\n"
         "import keras_qpsbgd\n"
         "heavy = ('dwave', 'gurobipy', 'spektral', 'sklearn', 'matplotlib',\n"
         "         'distributed', 'keras_qpsbgd.cli')\n"

@@ -1,4 +1,4 @@
-"""The fast paths against plain ones, on random layers of all kinds.
+"""Compares fast paths with plain implementations, on all kinds of layers.
 
 Energies are compared in units of E_rand, the mean energy of a random state.
 """
@@ -30,18 +30,18 @@ CELLS = (
     instances.Cell(30, "htanh", 0.1, planted=True),
 )
 GRAM, ROWS = (34, 6), (40, 6)
-# Of E_rand: what float32 sums may differ by.
+# Tolerance for float32 sums, as a fraction of E_rand.
 ROUNDING = 1e-5
 
 
 def layer(cell, shape, seed=0):
-    """The problem with an input that was never active, and a zero column."""
+    """Returns a problem with one inactive input and one zero column."""
     n, m = shape
-    if shape == ROWS:  # one number of rows: each is compiled for anew
+    if shape == ROWS:  # each number of rows would be compiled separately
         cell = cell._replace(batch=20)
-    given = instances.Instance.of_cell(cell, n, m, seed)
-    z = given.rows_problem.normalized_rows.numpy()
-    v = given.rows_problem.row_gradients.numpy()
+    instance = instances.Instance.of_cell(cell, n, m, seed)
+    z = instance.rows_problem.normalized_rows.numpy()
+    v = instance.rows_problem.row_gradients.numpy()
     z[:, 2] = 0.0
     v[:, 1] = 0.0
     z, v = tf.constant(z), tf.constant(v)
@@ -50,7 +50,7 @@ def layer(cell, shape, seed=0):
     return ops.gram_problem(z, v)._replace(normalized_rows=z, row_gradients=v)
 
 
-def value(problem):
+def to_qubo(problem):
     couplings = problem.couplings
     if couplings is None:
         z = np.float64(problem.normalized_rows)
@@ -63,15 +63,15 @@ def value(problem):
 
 
 def energies(problem, states):
-    """In units of E_rand, without the columns that are zero."""
-    qubo = value(problem)
+    """Returns energies in units of E_rand, without the zero column."""
+    qubo = to_qubo(problem)
     found = qubo.energy(states) / qubo.random_energy()
     return np.delete(found, 1)
 
 
-def one_by_one(problem, start, order, count):
-    """Plain sweeps: each variable is set to its better value in turn."""
-    qubo = value(problem)
+def plain_sweeps(problem, start, order, count):
+    """Runs plain sweeps: sets one variable at a time to its better value."""
+    qubo = to_qubo(problem)
     q, half_fields = qubo.couplings, qubo.fields / 2
     g = np.array(start, np.float64)
     for _ in range(count):
@@ -82,8 +82,8 @@ def one_by_one(problem, start, order, count):
 
 
 def descend(problem, start):
-    """Plain best-improvement descent."""
-    qubo = value(problem)
+    """Runs plain best-improvement descent."""
+    qubo = to_qubo(problem)
     q, half_fields = qubo.couplings, qubo.fields / 2
     g = np.array(start, np.float64)
     columns = np.arange(g.shape[1])
@@ -98,20 +98,20 @@ def descend(problem, start):
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_ridge_by_rows_is_ridge_by_inputs(cell):
+def test_ridge_by_rows_equals_ridge_by_inputs(cell):
     problem = layer(cell, GRAM)
     rows = problem._replace(couplings=None)
     inputs = problem._replace(normalized_rows=None, row_gradients=None)
     expected = relaxed.ridge_solution(inputs).numpy()
     scale = abs(expected).max()
-    qubo = value(problem)
+    qubo = to_qubo(problem)
     n = qubo.num_variables
     matrix = qubo.couplings + 0.1 * np.trace(qubo.couplings) / n * np.eye(n)
     exact = np.linalg.solve(matrix, -qubo.fields / 2)
     np.testing.assert_allclose(expected, exact, atol=1e-3 * scale)
 
     @tf.function
-    def of_any_batch(z, v):  # as in `fit`, which does not know its size
+    def of_any_batch(z, v):  # `fit` does not know the batch size
         return relaxed.ridge_solution(
             problem._replace(normalized_rows=z, row_gradients=v)
         )
@@ -128,7 +128,7 @@ def test_ridge_by_rows_is_ridge_by_inputs(cell):
 
 
 @pytest.mark.parametrize("shape", [GRAM, ROWS], ids=["gram", "rows"])
-def test_blocks_of_a_sweep_are_one_variable_after_the_other(shape):
+def test_sweeps_over_blocks_equal_plain_sweeps(shape):
     n, m = shape
     random = tf.random.stateless_uniform(
         (n,), SEED, minval=None, maxval=None, dtype=tf.int32, alg="philox"
@@ -140,7 +140,7 @@ def test_blocks_of_a_sweep_are_one_variable_after_the_other(shape):
     )
     for cell in CELLS:
         problem = layer(cell, shape)
-        plain = one_by_one(problem, np.zeros((n, m)), order, 2)
+        plain = plain_sweeps(problem, np.zeros((n, m)), order, 2)
         found = swept(problem, SEED).numpy()
         excess = energies(problem, found) - energies(problem, plain)
         assert abs(excess).max() < ROUNDING, cell
@@ -158,8 +158,8 @@ def test_search_is_no_worse_than_plain_descent(preset):
         assert excess.max() < ROUNDING, cell
 
 
-def test_descent_from_ridge_is_no_worse_than_from_the_signs_of_the_fields():
-    """To 1 % of E_rand. (In trained layers it is better: bench solver.)"""
+def test_descent_from_ridge_is_no_worse_than_from_field_signs():
+    """Within 1 % of E_rand. It is better in trained layers (`bench solver`)."""
     ours, theirs = [], []
     for cell in CELLS:
         problem = layer(cell, GRAM)
@@ -173,9 +173,9 @@ def test_descent_from_ridge_is_no_worse_than_from_the_signs_of_the_fields():
 @pytest.mark.parametrize(
     ("preset", "shape"),
     [(preset, GRAM) for preset in sorted(native.PRESETS)]
-    + [("balanced", ROWS)],  # the others differ in the number of sweeps
+    + [("balanced", ROWS)],  # other presets only change the number of sweeps
 )
-def test_seeded_never_ascending_and_held(preset, shape):
+def test_states_are_seeded_and_never_ascend(preset, shape):
     backend = kq.backends.get({"name": "native", "preset": preset})
     for cell in CELLS:
         problem = layer(cell, shape)
@@ -193,7 +193,7 @@ def test_seeded_never_ascending_and_held(preset, shape):
 
 
 class Uphill(kq.backends.GraphBackend):
-    """States that ascend."""
+    """Returns states that ascend."""
 
     name = "uphill"
 
@@ -207,7 +207,7 @@ class Uphill(kq.backends.GraphBackend):
 
 
 class Threshold(Uphill):
-    """States that depend on the scale."""
+    """Returns states that depend on the scale."""
 
     def search(self, problem, seed):
         del seed
@@ -215,13 +215,13 @@ class Threshold(Uphill):
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_a_step_turns_round_and_scales(compiled):
+def test_step_negates_ascending_states_and_scales(compiled):
     problem = layer(CELLS[1], (5, 4))
     (states,) = Uphill(compiled).step_in_graph([problem], [SEED], [2.0])
-    (held,) = np.nonzero(states.numpy().any(axis=0))
-    expected = np.where(problem.fields.numpy() > 0, -1.0, 1.0)[:, held]
+    (moving,) = np.nonzero(states.numpy().any(axis=0))
+    expected = np.where(problem.fields.numpy() > 0, -1.0, 1.0)[:, moving]
     expected[2] = 0.0
-    np.testing.assert_array_equal(states.numpy()[:, held], expected)
+    np.testing.assert_array_equal(states.numpy()[:, moving], expected)
 
     backend = Threshold(compiled)
     found = {}
@@ -234,7 +234,7 @@ def test_a_step_turns_round_and_scales(compiled):
     assert np.any(found[0.1] != found[100.0])
 
 
-def test_layers_solved_together_are_the_layers_solved_alone():
+def test_layers_solved_together_equal_layers_solved_alone():
     backend = kq.backends.get({"name": "native", "preset": "balanced"})
     shapes = ((5, 4), (20, 4), (20, 4))
     problems = [layer(CELLS[1], shape) for shape in shapes]
@@ -252,7 +252,7 @@ def test_layers_solved_together_are_the_layers_solved_alone():
 
 @pytest.fixture
 def nothing_compiled(monkeypatch):
-    """As in a new process; what other tests have compiled comes back."""
+    """Hides what other tests have compiled, as in a new process."""
     monkeypatch.setattr(
         native.NativeBackend,
         "_compiled",
@@ -261,7 +261,7 @@ def nothing_compiled(monkeypatch):
     )
 
 
-def test_shared_functions_do_not_change_with_a_backend(nothing_compiled):
+def test_changing_a_backend_does_not_change_shared_functions(nothing_compiled):
     first = kq.backends.get("native")
     narrow, wide = layer(CELLS[0], ROWS), layer(CELLS[1], ROWS)
     first.solve_in_graph(narrow, SEED)
@@ -279,8 +279,8 @@ def test_shared_functions_do_not_change_with_a_backend(nothing_compiled):
     )
 
 
-def test_the_gradient_of_a_kernel_is_not_made():
-    """In `fit` nothing that has an effect depends on it."""
+def test_kernel_gradient_is_not_computed():
+    """In `fit`, no stateful operation depends on it."""
     model = keras.Sequential(
         [keras.layers.InputLayer((7,)), kq.layers.BinaryDense(3)]
     )
@@ -291,12 +291,12 @@ def test_the_gradient_of_a_kernel_is_not_made():
     step(x, y)
     graph = step.get_concrete_function(x, y).graph
     products = [op for op in graph.get_operations() if op.type == "MatMul"]
-    made = [
+    gradients = [
         op
         for op in products
         if op.name.startswith("gradient_tape") and op.outputs[0].shape == (7, 3)
     ]
-    assert made  # Keras asks for it, ...
+    assert gradients  # Keras adds it to the graph, ...
     needed, todo = (
         set(),
         [
@@ -310,11 +310,13 @@ def test_the_gradient_of_a_kernel_is_not_made():
         if op not in needed:
             needed.add(op)
             todo += [tensor.op for tensor in op.inputs] + op.control_inputs
-    assert not needed & set(made)  # ... but TensorFlow leaves it out
+    assert not needed & set(gradients)  # ... but TensorFlow prunes it
 
 
-def test_a_ragged_last_batch_compiles_no_search(monkeypatch, nothing_compiled):
-    """The search of a layer that is not wide never sees the number of rows."""
+def test_ragged_last_batch_does_not_compile_a_search(
+    monkeypatch, nothing_compiled
+):
+    """Only the search of a wide layer depends on the number of rows."""
     seen = []
     search = native.NativeBackend.search
 

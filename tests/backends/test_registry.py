@@ -1,4 +1,4 @@
-"""Names of backends: registering, saving, and what is shared by class."""
+"""Registering and saving backends, and sharing compiled searches."""
 
 import gc
 import importlib
@@ -23,12 +23,12 @@ SEED = tf.constant([1, 2])
 
 
 @pytest.fixture(autouse=True)
-def same_registry(monkeypatch):
+def restore_registry(monkeypatch):
     monkeypatch.setattr(registry, "_entries", dict(registry._entries))
 
 
 class Up(kq.backends.Backend):
-    """All variables up."""
+    """Sets all variables to +1."""
 
     def sample(self, qubo, seed):
         return np.ones((1, qubo.num_variables, qubo.num_columns)), {}
@@ -51,7 +51,7 @@ def model(backend, **arguments):
 
 
 def define(level):
-    """The class as a notebook cell defines it, each time anew."""
+    """Defines the class again, like a notebook cell that runs again."""
 
     class Cell(Up):
         pass
@@ -60,18 +60,18 @@ def define(level):
     return Cell
 
 
-def test_a_class_may_be_registered_again():
+def test_class_can_be_registered_again():
     first, second = define(1), define(2)
     kq.backends.register("cell", first)
     old = kq.backends.get("cell")
     kq.backends.register("cell", second)
     assert type(kq.backends.get("cell")) is second
     assert second.name == "cell"
-    # What was made before is saved under its name, too.
+    # Existing instances are also saved under the name.
     assert kq.backends.serialize(old) == {"name": "cell"}
 
 
-def test_a_module_may_be_reloaded(tmp_path, monkeypatch):
+def test_module_can_be_reloaded(tmp_path, monkeypatch):
     pathlib.Path(tmp_path / "reloaded_backend.py").write_text(
         "import keras_qpsbgd as kq\n"
         "class Mine(kq.backends.Backend):\n"
@@ -86,7 +86,7 @@ def test_a_module_may_be_reloaded(tmp_path, monkeypatch):
     assert type(kq.backends.get("mine")) is module.Mine
 
 
-def test_a_name_that_is_taken():
+def test_name_of_another_class():
     kq.backends.register("cell", define(1))
     message = (
         "already belongs to .*define.<locals>.Cell. Choose another name.*"
@@ -102,7 +102,7 @@ def test_a_name_that_is_taken():
 
 
 class MyNative(native.NativeBackend):
-    """Inherits a name that is another class's."""
+    """Inherits the name of another class."""
 
 
 class Named(Up):
@@ -110,7 +110,7 @@ class Named(Up):
 
 
 @pytest.mark.parametrize("make", [Up, Fails, MyNative, Named])
-def test_what_is_not_registered_is_not_saved(make, tmp_path):
+def test_unregistered_backends_cannot_be_saved(make, tmp_path):
     backend = make()
     assert make.__name__ in repr(backend)
     message = (
@@ -125,30 +125,30 @@ def test_what_is_not_registered_is_not_saved(make, tmp_path):
             model(**optimizer).save(tmp_path / "model.keras")
 
 
-def test_what_is_registered_is_saved(tmp_path):
+def test_registered_backends_are_saved(tmp_path):
     kq.backends.register("mine", MyNative)
     kq.backends.register("up", Up)
-    made = model(MyNative("accurate"), on_failure=Up())
-    made.save(tmp_path / "model.keras")
+    original = model(MyNative("accurate"), on_failure=Up())
+    original.save(tmp_path / "model.keras")
     optimizer = keras.models.load_model(tmp_path / "model.keras").optimizer
     assert type(optimizer.backend) is MyNative
     assert optimizer.backend.preset == "accurate"
     assert kq.backends.serialize(native.NativeBackend())["name"] == "native"
 
 
-def test_trains_without_a_name():
-    made = model(Up())
-    made.fit(np.ones((4, 5)), np.ones((4, 2)), verbose=0)
+def test_unregistered_backends_can_train():
+    working = model(Up())
+    working.fit(np.ones((4, 5)), np.ones((4, 2)), verbose=0)
     failing = model(Fails())
     with pytest.raises(Exception, match="backend `Fails` failed on layer"):
         failing.fit(np.ones((4, 5)), np.ones((4, 2)), verbose=0)
 
 
-# What is shared
+# Sharing compiled searches
 
 
 class Constant(kq.backends.GraphBackend):
-    """Forgets `get_config`."""
+    """Does not define `get_config`."""
 
     def __init__(self, value=1.0):
         super().__init__()
@@ -162,7 +162,7 @@ def problem(n=3, m=2):
     return ops.gram_problem(tf.ones((4, n)), tf.zeros((4, m)))
 
 
-def found(backend, **shape):
+def first_state(backend, **shape):
     return float(backend.solve_in_graph(problem(**shape), SEED)[0, 0])
 
 
@@ -177,22 +177,23 @@ def found(backend, **shape):
     ],
     ids=["float", "numpy", "array", "list", "tensor"],
 )
-def test_backends_that_forget_their_configuration(values):
+def test_backends_without_get_config(values):
     first, second = map(Constant, values)
-    assert (found(first), found(second), found(first)) == (1, -1, 1)
+    found = [first_state(backend) for backend in (first, second, first)]
+    assert found == [1, -1, 1]
     first.value = values[1]
-    assert found(first) == -1
+    assert first_state(first) == -1
 
 
-def test_a_list_that_changes():
+def test_list_modified_in_place():
     backend = Constant([1.0])
-    assert found(backend) == 1
+    assert first_state(backend) == 1
     backend.value[0] = -1.0
-    assert found(backend) == -1
-    assert found(Constant([1.0])) == 1
+    assert first_state(backend) == -1
+    assert first_state(Constant([1.0])) == 1
 
 
-def test_equal_backends_share():
+def test_equal_backends_share_searches():
     class Counting(Constant):
         traced = 0
 
@@ -201,14 +202,14 @@ def test_equal_backends_share():
             return super().search(problem, seed)
 
     for _ in range(2):
-        found(Counting(1.0))
+        first_state(Counting(1.0))
         kept = Counting(np.ones((), "float32"))
-        for _ in range(2):  # an object is equal to itself
-            found(kept)
+        for _ in range(2):  # an array only equals itself
+            first_state(kept)
     assert Counting.traced == 3
 
 
-def test_compiled_searches_are_bounded(monkeypatch):
+def test_number_of_compiled_searches_is_bounded(monkeypatch):
     class Bounded(Constant):
         pass
 
@@ -216,17 +217,17 @@ def test_compiled_searches_are_bounded(monkeypatch):
     backend = Bounded()
     dropped = []
     for m in (1, 2, 3, 1, 4, 5):
-        found(backend, m=m)
+        first_state(backend, m=m)
         if m == 2:
             dropped.append(weakref.ref(list(Bounded._compiled.values())[-1]))
         assert len(Bounded._compiled) <= 3
     columns = {key[-1][1] for key in Bounded._compiled}
-    assert columns == {1, 4, 5}  # those that were used last
+    assert columns == {1, 4, 5}  # the most recently used ones
     gc.collect()
     assert dropped[0]() is None
 
 
-def test_a_graph_keeps_what_was_dropped(monkeypatch):
+def test_graph_keeps_dropped_searches(monkeypatch):
     class Dropped(Constant):
         pass
 
@@ -234,17 +235,17 @@ def test_a_graph_keeps_what_was_dropped(monkeypatch):
     backend = Dropped(-1.0)
     step = tf.function(lambda: backend.solve_in_graph(problem(), SEED))
     assert float(step()[0, 0]) == -1
-    found(backend, m=7)
+    first_state(backend, m=7)
     gc.collect()
     assert float(step()[0, 0]) == -1
 
 
-def test_classes_are_collected():
+def test_classes_are_garbage_collected():
     class Gone(Constant):
         pass
 
-    found(Gone())
-    found(Gone(np.ones((), "float32")))
+    first_state(Gone())
+    first_state(Gone(np.ones((), "float32")))
     assert len(Gone._compiled) == 2
     reference = weakref.ref(Gone)
     del Gone
@@ -252,8 +253,8 @@ def test_classes_are_collected():
     assert reference() is None
 
 
-def test_loading_a_model_whose_backend_is_not_registered(tmp_path):
-    """The error says to import the module that registers it."""
+def test_load_model_with_unregistered_backend(tmp_path):
+    """The error asks to import the module that registers the backend."""
     kq.backends.register("elsewhere", Up)
     model = tools.small_model()
     tools.fit(model, tools.optimizer(backend="elsewhere"), *tools.data())
@@ -269,7 +270,7 @@ def test_loading_a_model_whose_backend_is_not_registered(tmp_path):
 
 
 @pytest.mark.parametrize("name", [3, "", None])
-def test_names_are_strings(name):
+def test_names_must_be_non_empty_strings(name):
     with pytest.raises(ValueError, match="`name`.*Received"):
         kq.backends.register(name, Up)
 
@@ -295,7 +296,7 @@ class Searches(kq.backends.GraphBackend):
     ids=["none", "shape", "dtype"],
 )
 @pytest.mark.parametrize("compiled", [False, True])
-def test_searches_that_return_something_else(found, received, compiled):
+def test_searches_must_return_states(found, received, compiled):
     backend = Searches(found)
     backend.compiled = compiled
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Layers wider than their solver."""
+"""Layers that are too wide for their solver."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def qubo(n, m=4, batch=64, scale=1.0, kind="normal"):
 
 @pytest.mark.parametrize("scale", [0.1, 1.0])
 @pytest.mark.parametrize("kind", ["normal", "pm1", "sparse"])
-def test_gap_at_300_with_blocks_of_64(scale, kind):
+def test_gap_with_300_inputs_and_blocks_of_64(scale, kind):
     problem = qubo(300, scale=scale, kind=kind)
     best = kq.backends.get({"name": "native", "preset": "accurate"}).solve(
         problem
@@ -33,17 +33,17 @@ def test_gap_at_300_with_blocks_of_64(scale, kind):
     assert gap.max() <= 0.03
 
 
-def test_energy_never_rises():
-    """Not even with a solver that answers at random."""
+def test_energy_never_increases():
+    """Not even with a solver that returns random states."""
     problem = qubo(30, scale=0.1)
     rng = np.random.default_rng(0)
 
-    class AtRandom(kq.backends.Backend):
+    class Random(kq.backends.Backend):
         def sample(self, part, seed):
             shape = (1, part.num_variables, part.num_columns)
             return rng.choice([-1, 1], shape), {}
 
-    backend = AtRandom(block_size=4)
+    backend = Random(block_size=4)
     start = np.where(problem.fields > 0, -1, 1)
     previous = problem.energy(start)
     for sweeps in range(1, 6):
@@ -55,8 +55,8 @@ def test_energy_never_rises():
     assert (previous < problem.energy(start)).any()
 
 
-def test_every_block_is_the_qubo_given_the_rest():
-    """Couplings Q_AA, fields s_A + 2 Q_AB g_B: energies differ alike."""
+def test_qubo_of_a_block():
+    """A block has the couplings Q_AA and the fields s_A + 2 Q_AB g_B."""
     problem = qubo(11, m=2)
     parts = []
 
@@ -66,7 +66,7 @@ def test_every_block_is_the_qubo_given_the_rest():
 
     states, _ = blocks.solve(problem, 0, 4, solve_block, 1)
     assert sorted(part.num_variables for part in parts) == [3, 4, 4]
-    part = parts[-1]  # nothing has changed since
+    part = parts[-1]  # no other block has changed since
     diagonal = np.diag(problem.couplings)
     block = np.flatnonzero(np.isin(diagonal, np.diag(part.couplings)))
     rest = np.setdiff1d(np.arange(11), block)
@@ -87,20 +87,20 @@ def test_calls_are_counted_and_training_works():
     opt = tools.optimizer(backend=backend)
     tools.fit(tools.small_model(), opt, x, y)
     report = opt.solver_report()
-    # 5 inputs are 3 blocks and 3 inputs are 2, of 3 columns each.
+    # 5 inputs make 3 blocks, 3 inputs make 2. Each block has 3 columns.
     calls = [row.calls for row in report.layers.values()]
     assert calls == [tools.STEPS * 9, tools.STEPS * 6]
 
 
-def test_a_failing_block_fails_the_solve():
-    made = []
+def test_failing_block_fails_the_solve():
+    calls = []
 
     class Third(kq.backends.Backend):
         name = "third"
 
         def sample(self, part, seed):
-            made.append(part)
-            if len(made) == 3:
+            calls.append(part)
+            if len(calls) == 3:
                 raise kq.backends.SolverError("third")
             shape = (1, part.num_variables, part.num_columns)
             return np.ones(shape), {"qpu_access_time": 5.0}

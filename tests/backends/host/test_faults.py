@@ -1,7 +1,7 @@
-"""Fault injection: a QPU that fails in every way that is known.
+"""Fault injection with a QPU that fails in every known way.
 
-Trainings of 50 steps end in the state that `on_failure` promises, and the
-report counts what happened.
+After 50 steps, the weights must match the policy `on_failure`, and the report
+must count all failures.
 """
 
 import concurrent.futures
@@ -21,7 +21,7 @@ from keras_qpsbgd.backends.host import parallel
 pytestmark = pytest.mark.once
 
 STEPS = 50
-SEED = 45  # no step is nearly a tie, which the tests check
+SEED = 45  # no step is nearly a tie, as the tests check
 
 
 def raises(error):
@@ -32,7 +32,7 @@ def raises(error):
 
 
 def raises_late(error):
-    """As remote calls do: `sample` returns, the answer does not come."""
+    """Like a remote call: `sample` returns, but resolving the answer raises."""
 
     def sample(answer, chains):
         future = concurrent.futures.Future()
@@ -72,13 +72,13 @@ def half_the_columns(answer, chains):
     return dimod.SampleSet.from_samples((samples, kept), "SPIN", energies)
 
 
-PASSES = kq.backends.TransientError
-REFUSED = kq.backends.BackendUnavailable
-FAILS = kq.backends.SolverError
+TRANSIENT = kq.backends.TransientError
+UNAVAILABLE = kq.backends.BackendUnavailable
+FAILED = kq.backends.SolverError
 
 
 def faults():
-    """By name: what goes wrong, and what it is to us."""
+    """Maps names to a fault and the exception that it becomes."""
     from dwave.cloud import exceptions
     from dwave.cloud.api import exceptions as api
     from dwave.cloud.config.exceptions import ConfigFileReadError
@@ -86,39 +86,51 @@ def faults():
 
     structure = dimod.exceptions.BinaryQuadraticModelStructureError
     return {
-        "value": (raises(ValueError("API token not defined")), FAILS),
-        "config file": (raises(ConfigFileReadError("unreadable")), REFUSED),
-        "no network": (raises(api.RequestTimeout("no network")), PASSES),
-        "401": (raises(exceptions.SolverAuthenticationError("401")), REFUSED),
-        "403": (raises(api.ResourceAccessForbiddenError("403")), REFUSED),
-        "404": (raises(api.ResourceNotFoundError("404")), REFUSED),
-        "429": (raises(api.ResourceLimitsExceededError("429")), PASSES),
-        "500": (raises(api.InternalServerError("500")), PASSES),
-        "403 sent": (raises(exceptions.SolverError(error_code=403)), REFUSED),
-        "429 sent": (raises(exceptions.SolverError(error_code=429)), PASSES),
-        "503 sent": (raises(exceptions.SolverError(error_code=503)), PASSES),
-        "400 sent": (raises(exceptions.SolverError(error_code=400)), FAILS),
-        "no JSON": (raises(exceptions.InvalidAPIResponseError("<")), PASSES),
-        "no solver": (raises(exceptions.SolverNotFoundError("none")), REFUSED),
-        "offline": (raises(exceptions.SolverOfflineError("off")), PASSES),
-        "structure": (raises(structure("not embedded")), FAILS),
-        "no chain": (raises(MissingChainError(7)), FAILS),
-        "failure": (raises_late(exceptions.SolverFailureError("long")), FAILS),
-        "polling": (raises_late(exceptions.PollingTimeout("slow")), PASSES),
-        "cancelled": (raises_late(exceptions.CanceledFutureError()), FAILS),
-        "upload": (raises(exceptions.ProblemUploadError("lost")), PASSES),
-        "closed": (raises(exceptions.UseAfterCloseError("closed")), FAILS),
-        "connection": (raises(ConnectionError("reset")), PASSES),
-        "never answers": (never_answers, PASSES),
-        "nan energies": (nan_energies, FAILS),
-        "wrong labels": (wrong_labels, FAILS),
-        "broken chains": (broken_chains, FAILS),
-        "half the columns": (half_the_columns, FAILS),
+        "value": (raises(ValueError("API token not defined")), FAILED),
+        "config file": (raises(ConfigFileReadError("unreadable")), UNAVAILABLE),
+        "no network": (raises(api.RequestTimeout("no network")), TRANSIENT),
+        "401": (
+            raises(exceptions.SolverAuthenticationError("401")),
+            UNAVAILABLE,
+        ),
+        "403": (raises(api.ResourceAccessForbiddenError("403")), UNAVAILABLE),
+        "404": (raises(api.ResourceNotFoundError("404")), UNAVAILABLE),
+        "429": (raises(api.ResourceLimitsExceededError("429")), TRANSIENT),
+        "500": (raises(api.InternalServerError("500")), TRANSIENT),
+        "403 sent": (
+            raises(exceptions.SolverError(error_code=403)),
+            UNAVAILABLE,
+        ),
+        "429 sent": (raises(exceptions.SolverError(error_code=429)), TRANSIENT),
+        "503 sent": (raises(exceptions.SolverError(error_code=503)), TRANSIENT),
+        "400 sent": (raises(exceptions.SolverError(error_code=400)), FAILED),
+        "not JSON": (
+            raises(exceptions.InvalidAPIResponseError("<")),
+            TRANSIENT,
+        ),
+        "no solver": (
+            raises(exceptions.SolverNotFoundError("none")),
+            UNAVAILABLE,
+        ),
+        "offline": (raises(exceptions.SolverOfflineError("off")), TRANSIENT),
+        "structure": (raises(structure("not embedded")), FAILED),
+        "no chain": (raises(MissingChainError(7)), FAILED),
+        "failure": (raises_late(exceptions.SolverFailureError("long")), FAILED),
+        "polling": (raises_late(exceptions.PollingTimeout("slow")), TRANSIENT),
+        "canceled": (raises_late(exceptions.CanceledFutureError()), FAILED),
+        "upload": (raises(exceptions.ProblemUploadError("lost")), TRANSIENT),
+        "closed": (raises(exceptions.UseAfterCloseError("closed")), FAILED),
+        "connection": (raises(ConnectionError("reset")), TRANSIENT),
+        "never answers": (never_answers, TRANSIENT),
+        "nan energies": (nan_energies, FAILED),
+        "wrong labels": (wrong_labels, FAILED),
+        "broken chains": (broken_chains, FAILED),
+        "half the columns": (half_the_columns, FAILED),
     }
 
 
 class Faulty(MockQPU):
-    """Call number i fails in the way `plan[i]`."""
+    """A mocked QPU whose call number i has the fault `plan[i]`."""
 
     def __init__(self, plan):
         super().__init__("pegasus", shape=[2])
@@ -158,7 +170,7 @@ def train(backend, on_failure):
 
 
 def faulty(plan):
-    # A time-out that no busy machine reaches by itself.
+    # A timeout that is long enough even on a busy machine.
     backend = offline.qpu(Faulty(plan), retries=2, timeout_seconds=4.0)
     copies = backend.copies(5, 2)
     backend.sampler.chains = [c for copy in copies for c in copy.values()]
@@ -166,7 +178,7 @@ def faulty(plan):
 
 
 class Oracle(tools.GapBackend):
-    """Solves exactly, and fails where it is told to."""
+    """Solves exactly, but raises in the steps `failing`."""
 
     def __init__(self, failing):
         super().__init__()
@@ -176,7 +188,7 @@ class Oracle(tools.GapBackend):
     def sample(self, qubo, seed):
         self.steps += 1
         if self.steps - 1 in self.failing:
-            raise kq.backends.SolverError("as told")
+            raise kq.backends.SolverError("planned failure")
         return super().sample(qubo, seed)
 
 
@@ -188,14 +200,14 @@ def no_waiting(monkeypatch):
 @pytest.mark.filterwarnings("ignore:A solve failed")
 @pytest.mark.parametrize("policy", ["hold", "exact"])
 def test_one_training_with_all_faults(policy):
-    """One fault in each step from the third on; what can pass is repeated."""
+    """Each step from the third has one fault; transient faults are retried."""
     plan, failing, call = {}, set(), 0
     kinds = list(faults().values())
     for step in range(STEPS):
         if 2 <= step < 2 + len(kinds):
             fault, kind = kinds[step - 2]
             plan[call] = fault
-            if kind is PASSES:
+            if kind is TRANSIENT:
                 call += 1
             else:
                 failing.add(step)
@@ -224,14 +236,14 @@ def test_one_training_with_all_faults(policy):
 
 @pytest.fixture(scope="module")
 def after_25_steps():
-    with pytest.warns(UserWarning, match="as told"):
+    with pytest.warns(UserWarning, match="planned failure"):
         kernel, _, _ = train(Oracle(range(25, STEPS)), "hold")
     return kernel
 
 
 @pytest.mark.parametrize("name", [n for n in faults() if n != "never answers"])
 def test_each_fault_with_raise(name, after_25_steps):
-    """For good from step 25 on: the weights are those after 25 steps."""
+    """All calls from step 25 fail; the weights are those after 25 steps."""
     fault, kind = faults()[name]
     plan = dict.fromkeys(range(25, 1000), fault)
     kernel, opt, error = train(faulty(plan), "raise")
@@ -239,13 +251,13 @@ def test_each_fault_with_raise(name, after_25_steps):
     assert type(opt.last_error) is kind
     row = opt.solver_report().layers["layer"]
     assert (row.solves, row.failures) == (26, 1)
-    assert row.retries == (2 if kind is PASSES else 0)
+    assert row.retries == (2 if kind is TRANSIENT else 0)
     assert row.calls == opt.backend.sampler.calls == 26 + row.retries
     assert opt.iterations == 25
     np.testing.assert_array_equal(kernel, after_25_steps)
 
 
-def test_never_waits_for_ever():
+def test_calls_time_out():
     backend = offline.qpu(
         Faulty(dict.fromkeys(range(9), never_answers)),
         retries=1,
@@ -257,13 +269,13 @@ def test_never_waits_for_ever():
     ) as raised:
         backend.solve(problem)
     assert raised.value.info == {"calls": 2, "retries": 1}
-    # What may have run is charged with its estimate.
+    # Calls that may have run are charged with their estimate.
     estimate = 2 * backend.estimate(3, 3)
     assert backend.budget.charged == pytest.approx(estimate)
 
 
 @pytest.mark.parametrize("name", ["429", "429 sent", "403", "403 sent"])
-def test_what_was_refused_is_not_charged(name):
+def test_refused_calls_are_not_charged(name):
     sampler = Faulty(dict.fromkeys(range(9), faults()[name][0]))
     backend = offline.qpu(sampler, retries=1)
     with pytest.raises(faults()[name][1]):
@@ -271,7 +283,7 @@ def test_what_was_refused_is_not_charged(name):
     assert backend.budget.charged == 0
 
 
-def test_a_useless_answer_is_charged_what_it_cost():
+def test_invalid_answers_are_charged():
     sampler = Faulty({0: nan_energies})
     backend = offline.qpu(sampler)
     with pytest.raises(kq.backends.SolverError, match="energies") as raised:
@@ -281,7 +293,7 @@ def test_a_useless_answer_is_charged_what_it_cost():
     assert backend.budget.charged == pytest.approx(cost)
 
 
-def test_waits_between_attempts_double(monkeypatch):
+def test_waits_between_retries_double(monkeypatch):
     waits = []
     monkeypatch.setattr(parallel, "FIRST_WAIT", 1.0)
     monkeypatch.setattr(parallel.time, "sleep", waits.append)

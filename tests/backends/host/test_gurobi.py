@@ -1,4 +1,4 @@
-"""Gurobi, with the licence that comes with pip."""
+"""Gurobi, with the license that comes with pip."""
 
 import gurobipy
 import numpy as np
@@ -18,7 +18,7 @@ def qubo(n, m, seed=0, scale=1.0):
 
 @pytest.mark.parametrize("scale", [0.1, 1.0])
 def test_equals_enumeration(scale):
-    """200 random columns in all, up to n = 16."""
+    """200 random columns in total, up to n = 16."""
     gurobi = kq.backends.get("gurobi")
     for n in (2, 5, 9, 13, 16):
         problem = qubo(n, 20, seed=n, scale=scale)
@@ -32,32 +32,32 @@ def test_equals_enumeration(scale):
 
 
 def test_one_environment_and_one_model_per_shape(monkeypatch):
-    made = {"Env": 0, "Model": 0}
+    created = {"Env": 0, "Model": 0}
 
     def counting(name, original):
         def make(*args, **kwargs):
-            made[name] += 1
+            created[name] += 1
             return original(*args, **kwargs)
 
         return make
 
-    for name in made:
+    for name in created:
         original = getattr(gurobipy, name)
         monkeypatch.setattr(gurobipy, name, counting(name, original))
     gurobi = kq.backends.get("gurobi")
     for _ in range(2):
         gurobi.solve(qubo(6, 5))
         gurobi.solve(qubo(7, 5))
-    assert made == {"Env": 1, "Model": 2}
+    assert created == {"Env": 1, "Model": 2}
 
 
-def test_close_gives_the_licence_back():
+def test_close_releases_the_license():
     gurobi = kq.backends.get("gurobi")
     problem = qubo(6, 2)
     before = gurobi.solve(problem).states
     env, _ = gurobi._handle
     gurobi.close()
-    gurobi.close()  # once more does no harm
+    gurobi.close()  # closing twice is allowed
     with pytest.raises(gurobipy.GurobiError):
         gurobipy.Model(env=env)
     np.testing.assert_array_equal(gurobi.solve(problem).states, before)
@@ -73,14 +73,14 @@ def test_work_limit_is_deterministic_and_reported():
     assert (first.energies < problem.random_energy()).all()
 
 
-def test_a_column_does_not_depend_on_those_before():
+def test_column_does_not_depend_on_previous_columns():
     problem = qubo(20, 4)
     whole = kq.backends.get("gurobi").solve(problem, 5).states
     part = kq.backends.get("gurobi").solve(problem.columns(2, 4), 5).states
     np.testing.assert_array_equal(whole[:, 2:], part)
 
 
-def test_a_large_column_does_not_hide_the_others():
+def test_large_column_does_not_affect_the_others():
     problem = qubo(8, 3)
     fields = problem.fields * [1.0, 1e7, 1.0]
     problem = kq.Qubo(problem.couplings, fields)
@@ -89,8 +89,8 @@ def test_a_large_column_does_not_hide_the_others():
     np.testing.assert_allclose(found, best, rtol=1e-6)
 
 
-def test_too_wide_for_the_licence():
-    """Before training starts."""
+def test_layer_too_wide_for_the_license():
+    """Raises before training starts."""
     model = keras.Sequential(
         [keras.layers.InputLayer((201,)), kq.layers.BinaryDense(2)]
     )
@@ -100,7 +100,7 @@ def test_too_wide_for_the_licence():
     with pytest.raises(kq.backends.BackendUnavailable, match=message):
         model.fit(np.ones((4, 201)), np.ones((4, 2)), verbose=0)
     tools.assert_equal(model.get_weights(), before)
-    # What the message proposes works.
+    # The fix that the message proposes works.
     backend = {"name": "gurobi", "block_size": 200, "block_sweeps": 1}
     model.compile(kq.QPSBGD(backend=backend), "mse")
     model.fit(np.ones((4, 201)), np.ones((4, 2)), verbose=0)
@@ -116,7 +116,7 @@ def test_too_wide_for_the_licence():
         ("OUT_OF_MEMORY", kq.backends.SolverError),
     ],
 )
-def test_errors_become_ours(code, expected, monkeypatch):
+def test_gurobi_errors_are_translated(code, expected, monkeypatch):
     number = getattr(gurobipy.GRB.Error, code)
 
     def fails(*args, **kwargs):

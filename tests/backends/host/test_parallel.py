@@ -1,4 +1,4 @@
-"""Executors: columns and layers in parallel."""
+"""Solving columns and layers in parallel with executors."""
 
 import concurrent.futures
 import multiprocessing
@@ -29,19 +29,19 @@ def qubo(n=6, m=20):
     return kq.Qubo.from_rows(*tools.rows_and_gradients(0, 12, n, m))
 
 
-class WhoAmI(kq.backends.Backend):
-    """Tells in which process, thread and copy it runs."""
+class ReportsWorker(kq.backends.Backend):
+    """Reports the process, the thread and the copy in which it runs."""
 
-    name = "who_am_i"
+    name = "reports_worker"
 
     def sample(self, qubo, seed):
         if self._handle is None:
             self._handle = object()
-        who = (os.getpid(), threading.get_ident(), id(self))
         shape = (qubo.num_columns,)
         info = {
-            name: np.full(shape, value)
-            for name, value in zip(("process", "thread", "copy"), who)
+            "process": np.full(shape, os.getpid()),
+            "thread": np.full(shape, threading.get_ident()),
+            "copy": np.full(shape, id(self)),
         }
         return np.ones((1, qubo.num_variables, qubo.num_columns)), info
 
@@ -55,19 +55,19 @@ def processes():
 @pytest.mark.parametrize("config", [ANNEALING, {"name": "gurobi"}], ids=str)
 def test_processes_give_the_same_answers(config, processes):
     problem = qubo()
-    alone = kq.backends.get(config).solve(problem, 3)
+    serial = kq.backends.get(config).solve(problem, 3)
     for tasks in (3, 16):
         backend = kq.backends.get(
             {**config, "executor_tasks": tasks}, executor=processes
         )
-        together = backend.solve(problem, 3)
-        np.testing.assert_array_equal(alone.states, together.states)
-        assert together.info["calls"] == alone.info["calls"] == 20
-    if "proven_optimal" in alone.info:
-        assert together.info["proven_optimal"].shape == (20,)
+        pooled = backend.solve(problem, 3)
+        np.testing.assert_array_equal(serial.states, pooled.states)
+        assert pooled.info["calls"] == serial.info["calls"] == 20
+    if "proven_optimal" in serial.info:
+        assert pooled.info["proven_optimal"].shape == (20,)
 
 
-def test_training_through_processes(processes):
+def test_training_with_processes(processes):
     seed = tools.CLEAR_CUT["max"]
     kernels = [
         tools.fit(
@@ -80,13 +80,13 @@ def test_training_through_processes(processes):
     tools.assert_equal(*kernels)
 
 
-def test_workers_have_handles_of_their_own(processes):
-    backend = WhoAmI(executor=processes)
+def test_workers_have_their_own_handles(processes):
+    backend = ReportsWorker(executor=processes)
     found = [backend.solve(qubo(m=40)).info for _ in range(3)]
     used = np.unique(np.concatenate([info["process"] for info in found]))
     assert os.getpid() not in used and 1 <= len(used) <= 2
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
-        backend = WhoAmI(executor=threads)
+        backend = ReportsWorker(executor=threads)
         info = backend.solve(qubo(m=40)).info
         assert id(backend) not in info["copy"]
         copies = set(zip(info["thread"], info["copy"]))
@@ -113,8 +113,8 @@ def test_dask_example():
     assert failures == fallbacks == 0
 
 
-def test_layers_are_solved_at_the_same_time():
-    """Each layer's call waits for that of the other layer."""
+def test_layers_are_solved_in_parallel():
+    """The call of each layer waits for the call of the other layer."""
     both = threading.Barrier(2, timeout=60)
 
     class Meets(kq.backends.Backend):
@@ -152,18 +152,18 @@ def test_executor_is_not_saved(tmp_path):
         model.save(tmp_path / "model.keras")
 
 
-def test_any_sampler_takes_an_executor():
+def test_any_sampler_accepts_an_executor():
     from dwave.samplers import SteepestDescentSampler
 
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         backend = kq.backends.get(SteepestDescentSampler(), executor=threads)
-        alone = kq.backends.get(SteepestDescentSampler())
+        serial = kq.backends.get(SteepestDescentSampler())
         np.testing.assert_array_equal(
-            backend.solve(qubo(), 1).states, alone.solve(qubo(), 1).states
+            backend.solve(qubo(), 1).states, serial.solve(qubo(), 1).states
         )
 
 
-def test_qpu_calls_are_not_cut_smaller_by_an_executor():
+def test_executor_does_not_split_qpu_calls():
     """An executor must not turn one QPU call into eight."""
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         backend = offline.qpu(offline.small_chip(), executor=threads)
@@ -178,7 +178,7 @@ class Slow(kq.backends.Backend):
 
     def sample(self, qubo, seed):
         time.sleep(1.0)
-        raise AssertionError("nobody waits so long")
+        raise AssertionError("the call should have timed out")
 
 
 class Dies(kq.backends.Backend):
@@ -199,7 +199,7 @@ def test_workers_that_do_not_answer():
 
 @pytest.mark.parametrize("how", ["shut down", "interrupted", "waiting"])
 def test_nothing_stays_reserved(how, monkeypatch):
-    """In whatever way calls come to nothing, the budget is not spent."""
+    """Calls that fail or never run do not use up the budget."""
     chip = offline.small_chip()
     executor = concurrent.futures.ThreadPoolExecutor(1)
     backend = offline.qpu(chip, executor=executor)
@@ -220,21 +220,21 @@ def test_nothing_stays_reserved(how, monkeypatch):
 
         backend.sample = interrupt
     if how == "waiting":
-        go_on = threading.Event()
-        executor.submit(go_on.wait)
+        release = threading.Event()
+        executor.submit(release.wait)
     with pytest.raises(error):
         backend.solve(qubo(4, 12))
     assert backend.budget._reserved == pytest.approx(0.0, abs=1e-12)
-    if how != "interrupted":  # which may have reached the QPU
+    if how != "interrupted":  # such a call may have reached the QPU
         assert backend.budget.charged == 0
     if how == "waiting":
-        go_on.set()
+        release.set()
     executor.shutdown()
 
 
-def test_what_cannot_be_sent_to_workers():
+def test_backends_that_cannot_be_pickled():
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
-        backend = WhoAmI(executor=threads)
+        backend = ReportsWorker(executor=threads)
         backend.connection = threading.Lock()
         with pytest.raises(
             kq.backends.BackendUnavailable, match="sent to the workers.*Recei"
@@ -261,20 +261,20 @@ def test_workers_that_die():
         ),
     ],
 )
-def test_wrong_executors(make, error, message):
+def test_invalid_executors(make, error, message):
     with pytest.raises(error, match=message):
         kq.backends.get("tabu", executor=make())
 
 
-def test_graph_backends_take_no_executor():
+def test_graph_backends_do_not_accept_an_executor():
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
         with pytest.raises(ValueError, match="in the training graph"):
             kq.backends.get({"name": "native", "executor": threads})
 
 
 @pytest.mark.slow  # starts a process that imports TensorFlow
-def test_start_method_of_a_pool_can_be_seen():
-    """The private attribute that `check_executor` reads."""
+def test_start_method_of_a_pool():
+    """Tests the private attribute that `check_executor` reads."""
     with kq.backends.process_pool(1) as pool:
         assert pool._mp_context.get_start_method() == "spawn"
         parallel.check_executor(pool)

@@ -1,4 +1,4 @@
-"""What is shown while a solver, or a compiler, takes its time."""
+"""Progress of slow solvers, and the log message about compilation."""
 
 import concurrent.futures
 import contextlib
@@ -21,7 +21,7 @@ SHOWN = "Solving for "
 
 
 class Stream(io.StringIO):
-    """A stdout that is a terminal, or says so."""
+    """A stdout that may claim to be a terminal."""
 
     encoding = "utf-8"
 
@@ -34,7 +34,7 @@ class Stream(io.StringIO):
 
 
 def wait_until(condition, seconds=5.0):
-    """Whether it came true; ends much earlier where it does."""
+    """Waits for a condition and returns whether it became true."""
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.01)
@@ -42,7 +42,7 @@ def wait_until(condition, seconds=5.0):
 
 
 class Slow(kq.backends.Backend):
-    """Takes until the line has been shown, in each of its calls."""
+    """Waits in each call until the line has been shown."""
 
     name = "slow"
 
@@ -56,7 +56,7 @@ class Slow(kq.backends.Backend):
         progress.add_column()
         self.seen.append(self.shown())
         if self.fails:
-            raise OSError("the chip is warm")
+            raise OSError("the chip is offline")
         return np.ones((1, qubo.num_variables, qubo.num_columns)), {}
 
 
@@ -69,7 +69,7 @@ def terminal(monkeypatch):
 
 
 def shown_in(stream):
-    """Waits, in each call, for a line that was written after its begin."""
+    """Returns a function that waits for the next line in `stream`."""
 
     def shown():
         before = stream.getvalue().count(SHOWN)
@@ -79,7 +79,7 @@ def shown_in(stream):
 
 
 def fit(stream, backend, watched=True, verbose=1, **arguments):
-    """One epoch of two steps."""
+    """Trains for one epoch of two steps."""
     x, y = tools.data()
     model = tools.small_model()
     model.compile(
@@ -96,12 +96,12 @@ def fit(stream, backend, watched=True, verbose=1, **arguments):
 
 
 def is_clean(stream):
-    """Whether the last thing done to the line was to remove it."""
+    """Returns whether the line was removed after its last update."""
     cut = callbacks._Terminal.BELOW
     return stream.getvalue().split(cut)[-1].startswith("\x1b8")
 
 
-def test_line_below_the_bar(terminal):
+def test_line_below_the_progress_bar(terminal):
     backend = Slow(shown_in(terminal))
     model, history = fit(terminal, backend)
     assert backend.seen == [True] * 4
@@ -113,25 +113,25 @@ def test_line_below_the_bar(terminal):
     assert is_clean(terminal)
     seconds = model.optimizer.host_progress.seconds
     assert history.history["solver_s"] == [pytest.approx(seconds / 2)]
-    # The running bar of a narrow terminal has no room for it.
+    # In a narrow terminal, the running bar has no room for `solver_s`.
     bars = text.split("\n")
     assert "solver_s" not in "".join(bars[:-2])
     assert "solver_s" in text
 
 
 @pytest.mark.once
-def test_nothing_with_verbose_0(terminal):
+def test_verbose_0_shows_nothing(terminal):
     backend = Slow(lambda: time.sleep(0.1))
     _, history = fit(terminal, backend, verbose=0)
     assert terminal.getvalue() == ""
     assert history.history["solver_s"][0] > 0.15
 
 
-def test_a_file_has_the_bar_alone(terminal):
+def test_file_only_contains_the_progress_bar(terminal):
     file = Stream(terminal=False)
     fit(file, Slow(lambda: time.sleep(0.1)))
     assert SHOWN not in file.getvalue()
-    assert file.getvalue().count("solver_s") >= 2  # in the running bar, too
+    assert file.getvalue().count("solver_s") >= 2  # also in the running bar
 
 
 @pytest.mark.once
@@ -140,18 +140,18 @@ def test_notebook(terminal, monkeypatch):
     fit(terminal, Slow(shown_in(terminal)))
     assert SHOWN in terminal.getvalue()
     assert "\x1b7" not in terminal.getvalue()
-    # Backspaces delete in a notebook: nothing is left of the lines.
-    left = []
+    # In a notebook, backspaces delete characters, so no line remains.
+    remaining = []
     for char in terminal.getvalue():
         if char != "\b":
-            left.append(char)
-        elif left and left[-1] != "\n":
-            left.pop()
-    assert "Solving" not in "".join(left)
-    assert "solver_s" in "".join(left)
+            remaining.append(char)
+        elif remaining and remaining[-1] != "\n":
+            remaining.pop()
+    assert "Solving" not in "".join(remaining)
+    assert "solver_s" in "".join(remaining)
 
 
-def test_failures_leave_the_line_clean(terminal):
+def test_failures_clear_the_line(terminal):
     clean = []
 
     class Warned(kq.QPSBGD):
@@ -169,7 +169,7 @@ def test_failures_leave_the_line_clean(terminal):
             model.fit(x[:6], y[:6], callbacks=[watch])
     assert is_clean(terminal)
     assert clean == [True]  # the second layer is not solved
-    # `fit` ended without `on_train_end`; the next one is not watched.
+    # `fit` ended without `on_train_end`; the next `fit` has no display.
     before = terminal.getvalue()
     backend.fails, backend.shown = False, lambda: time.sleep(0.1)
     with contextlib.redirect_stdout(terminal):
@@ -178,8 +178,8 @@ def test_failures_leave_the_line_clean(terminal):
 
 
 @pytest.mark.once
-def test_line_comes_back_after_a_held_failure(terminal):
-    with pytest.warns(UserWarning, match="the chip is warm"):
+def test_line_reappears_after_a_held_failure(terminal):
+    with pytest.warns(UserWarning, match="the chip is offline"):
         backend = Slow(shown_in(terminal), fails=True)
         fit(terminal, backend, on_failure="hold")
     assert backend.seen == [True] * 4
@@ -187,7 +187,7 @@ def test_line_comes_back_after_a_held_failure(terminal):
 
 
 @pytest.mark.once
-def test_other_optimizers_are_left_alone(terminal):
+def test_other_optimizers_are_ignored(terminal):
     x, y = tools.data()
     model = tools.small_model()
     model.compile("sgd", tools.loss(), run_eagerly=True)
@@ -197,18 +197,18 @@ def test_other_optimizers_are_left_alone(terminal):
 
 
 @pytest.mark.once
-def test_layers_at_once_and_blocks(monkeypatch):
+def test_parallel_layers_and_blocks(monkeypatch):
     monkeypatch.setattr(progress, "REFRESH", 0.01)
     texts = []
     display = types.SimpleNamespace(
         show=texts.append, clear=lambda: texts.append("")
     )
-    seen = progress.HostProgress()
-    seen.watch(display)
+    host_progress = progress.HostProgress()
+    host_progress.watch(display)
     both = threading.Barrier(2)
 
     def solve(name):
-        with seen.layer(name):
+        with host_progress.layer(name):
             progress.set_columns(1, 4)
             both.wait()
             assert wait_until(
@@ -216,10 +216,10 @@ def test_layers_at_once_and_blocks(monkeypatch):
             )
             both.wait()
 
-    with seen.step(3):
+    with host_progress.step(3):
         with concurrent.futures.ThreadPoolExecutor(2) as threads:
             list(threads.map(solve, "ab"))
-        with seen.layer("c"):
+        with host_progress.layer("c"):
             progress.set_block(1, 5, 0, 4)
             progress.set_columns(2, 4)
             expected = (
@@ -228,22 +228,22 @@ def test_layers_at_once_and_blocks(monkeypatch):
             )
             assert wait_until(lambda: texts and texts[-1].endswith(expected))
     assert texts[-1] == ""
-    assert (seen.begun, seen.finished) == (1, 1)
-    # The thread that looked ends when there is nothing more to see.
-    assert wait_until(lambda: not seen._thread_runs)
+    assert (host_progress.begun, host_progress.finished) == (1, 1)
+    # The display thread ends when there are no new steps.
+    assert wait_until(lambda: not host_progress._thread_runs)
 
 
 @pytest.mark.once
-def test_blocks_and_samplers_tell_their_columns():
+def test_blocks_and_samplers_report_columns():
     sampler = kq.backends.get(
         {"name": "simulated_annealing", "num_reads": 1, "block_size": 3}
     )
     rows, gradients = tools.rows_and_gradients(n=6, m=3)
     qubo = kq.Qubo.from_rows(rows, gradients)
-    seen = progress.HostProgress()
-    with seen.step(1), seen.layer("a"):
+    host_progress = progress.HostProgress()
+    with host_progress.step(1), host_progress.layer("a"):
         sampler.solve(qubo)
-        text = str(seen._step)
+        text = str(host_progress._step)
     assert "block 2 of 2" in text
     assert "3 of 3 columns" in text
 
@@ -251,7 +251,7 @@ def test_blocks_and_samplers_tell_their_columns():
 def test_compiling_is_logged_once(caplog):
     x, y = tools.data()
     logger = logging.getLogger("keras_qpsbgd")
-    logger.disabled = False  # dask turns loggers off
+    logger.disabled = False  # Dask disables loggers
     with caplog.at_level(logging.INFO, "keras_qpsbgd"):
         model = tools.small_model()
         model.compile(tools.optimizer(), tools.loss())

@@ -1,4 +1,4 @@
-"""Samplers of dimod as backends, and backends as samplers of dimod."""
+"""dimod samplers as backends, and backends as dimod samplers."""
 
 import unittest
 
@@ -28,7 +28,7 @@ def qubo(n=6, m=4):
     return kq.Qubo.from_rows(rows, v)
 
 
-def least_energies(problem):
+def lowest_energies(problem):
     solver = dimod.ExactSolver()
     return [
         solver.sample(problem.to_bqm(column)).first.energy
@@ -37,7 +37,7 @@ def least_energies(problem):
 
 
 class Sampler(dimod.Sampler):
-    """Answers with whatever `answer(bqm)` returns."""
+    """Returns `answer(bqm)`."""
 
     properties = {}
     parameters = {}
@@ -56,7 +56,7 @@ def exact(bqm):
 # Samplers as backends
 
 
-def test_a_sampler_may_edit_its_model():
+def test_samplers_may_modify_their_model():
     def edit(bqm):
         found = exact(bqm)
         bqm.scale(-3.0)
@@ -66,7 +66,7 @@ def test_a_sampler_may_edit_its_model():
 
     problem = qubo()
     solution = kq.backends.get(Sampler(edit)).solve(problem)
-    np.testing.assert_allclose(solution.energies, least_energies(problem))
+    np.testing.assert_allclose(solution.energies, lowest_energies(problem))
 
 
 def test_each_column_has_its_own_offset():
@@ -81,7 +81,7 @@ def test_each_column_has_its_own_offset():
     np.testing.assert_allclose(seen, solution.energies)
 
 
-def relabelled(bqm):
+def relabeled(bqm):
     labels = {label: f"x{label}" for label in bqm.variables}
     return exact(bqm).relabel_variables(labels, inplace=False)
 
@@ -99,8 +99,8 @@ def empty(bqm):
     )
 
 
-BAD_ANSWERS = {
-    "labels": (relabelled, "same labels.*6 of 6 are missing, such as 0"),
+INVALID_ANSWERS = {
+    "labels": (relabeled, "same labels.*6 of 6 are missing, such as 0"),
     "missing": (without_one, "1 of 6 are missing, such as 2"),
     "empty": (empty, "at least one sample.*Received: an empty"),
     "none": (lambda bqm: None, "`dimod.SampleSet`. Received: None"),
@@ -109,9 +109,9 @@ BAD_ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("kind", BAD_ANSWERS)
-def test_bad_sample_sets(kind):
-    answer, message = BAD_ANSWERS[kind]
+@pytest.mark.parametrize("kind", INVALID_ANSWERS)
+def test_invalid_sample_sets(kind):
+    answer, message = INVALID_ANSWERS[kind]
     with pytest.raises(kq.backends.SolverError, match=message) as raised:
         kq.backends.get(Sampler(answer)).solve(qubo())
     assert "The sampler `Sampler`" in str(raised.value)
@@ -139,10 +139,10 @@ def test_sample_sets_without_info():
 
     problem = qubo()
     solution = kq.backends.get(Sampler(answer)).solve(problem)
-    np.testing.assert_allclose(solution.energies, least_energies(problem))
+    np.testing.assert_allclose(solution.energies, lowest_energies(problem))
 
 
-def test_time_on_a_qpu_is_counted():
+def test_qpu_access_time_is_counted():
     def answer(bqm):
         found = exact(bqm)
         found.info["timing"] = {"qpu_access_time": 10.0}
@@ -169,7 +169,7 @@ ONES = np.ones((1, 6, 4))
     [None, ONES, np.ones((2, 6, 4)), [ONES], (ONES, {}, 1), (ONES, 3), "ab"],
     ids=["none", "array", "pair", "list", "triple", "number", "text"],
 )
-def test_backends_that_return_something_else(answer):
+def test_backends_must_return_samples_and_info(answer):
     message = "`sample` of the backend `Returns` must return a tuple"
     with pytest.raises(kq.backends.SolverError, match=f"{message}.*Received: "):
         Returns(answer).solve(qubo())
@@ -178,7 +178,7 @@ def test_backends_that_return_something_else(answer):
 @pytest.mark.parametrize(
     "samples", [[[1, 2], [3]], np.full((1, 6, 4), None), [["a"] * 4] * 6]
 )
-def test_samples_that_are_none(samples):
+def test_invalid_samples(samples):
     with pytest.raises(kq.backends.SolverError, match="`Returns`.*Received: "):
         Returns((samples, {})).solve(qubo())
 
@@ -186,11 +186,11 @@ def test_samples_that_are_none(samples):
 @pytest.mark.parametrize(
     "answer", [(ONES, None), [ONES, {}], (ONES.tolist(), {})]
 )
-def test_harmless_answers(answer):
+def test_accepted_answers(answer):
     assert Returns(answer).solve(qubo()).states.shape == (6, 4)
 
 
-def test_scalars_of_numpy_in_an_info():
+def test_numpy_scalars_in_info():
     info = {"work": np.float64(2.0), "level": np.array(3)}
     solution = Returns((ONES, info)).solve(qubo())
     assert solution.info["work"] == 2.0 and solution.info["level"] == 3
@@ -203,7 +203,7 @@ def test_scalars_of_numpy_in_an_info():
     lambda: kq.backends.as_sampler(AS_SAMPLERS[1])
 )
 class TestExact(unittest.TestCase):
-    """dimod's own tests of a sampler."""
+    """Runs dimod's tests for samplers."""
 
 
 @dimod.testing.load_sampler_bqm_tests(
@@ -255,7 +255,7 @@ class Unregistered(kq.backends.Backend):
     "make, name",
     [(dimod.ExactSolver, "ExactSolver"), (Unregistered, "Unregistered")],
 )
-def test_what_cannot_be_saved_is_a_sampler_all_the_same(make, name):
+def test_backends_that_cannot_be_saved_can_be_samplers(make, name):
     sampler = kq.backends.as_sampler(make())
     assert sampler.properties == {"backend": {"name": name}}
     dimod.testing.assert_sampler_api(sampler)
@@ -264,7 +264,7 @@ def test_what_cannot_be_saved_is_a_sampler_all_the_same(make, name):
 
 
 @pytest.mark.parametrize("kind", [np.int16, np.int32, np.uint8, np.int64])
-def test_seeds_of_numpy(kind):
+def test_numpy_seeds(kind):
     bqm = dimod.BinaryQuadraticModel({0: 1.0}, {}, "SPIN")
     sampler = kq.backends.as_sampler("native")
     found = sampler.sample(bqm, num_reads=2, seed=kind(100))
@@ -282,7 +282,7 @@ def test_seeds():
     drawn = [sampler.sample(MODEL, seed=None).info for _ in range(2)]
     assert drawn[0]["seed"] != drawn[1]["seed"]
     assert drawn[0]["level"] == [drawn[0]["seed"]]
-    last = 2**31 - 1  # the seeds that follow are still seeds
+    last = 2**31 - 1  # the next seed wraps around
     assert len(kq.backends.as_sampler("native").sample(MODEL, 2, last)) == 2
 
 
@@ -295,7 +295,7 @@ def test_seeds():
         ({"seed": "one"}, "`seed`.*Received: seed='one'"),
     ],
 )
-def test_wrong_arguments(arguments, message):
+def test_invalid_arguments(arguments, message):
     sampler = kq.backends.as_sampler("native")
     for bqm in (MODEL, dimod.BinaryQuadraticModel("SPIN")):
         with pytest.raises(ValueError, match=message):
@@ -304,7 +304,7 @@ def test_wrong_arguments(arguments, message):
 
 @pytest.mark.parametrize("bias", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("where", ["linear", "quadratic", "offset"])
-def test_biases_that_are_not_finite(bias, where):
+def test_biases_must_be_finite(bias, where):
     bqm = MODEL.copy()
     if where == "linear":
         bqm.set_linear("a", bias)
@@ -316,8 +316,8 @@ def test_biases_that_are_not_finite(bias, where):
         kq.backends.as_sampler("native").sample(bqm)
 
 
-def test_a_sample_set_tells_what_the_backend_tells():
-    class Told(Unregistered):
+def test_info_of_a_sample_set():
+    class WithInfo(Unregistered):
         def sample(self, qubo, seed):
             samples, _ = super().sample(qubo, seed)
             return samples, {
@@ -327,10 +327,10 @@ def test_a_sample_set_tells_what_the_backend_tells():
                 "problem_id": "p",
             }
 
-    found = kq.backends.as_sampler(Told()).sample(MODEL, num_reads=2)
-    told = dict(found.info)
-    assert told.pop("timing")["sampling_ns"] > 0
-    assert told == {
+    found = kq.backends.as_sampler(WithInfo()).sample(MODEL, num_reads=2)
+    info = dict(found.info)
+    assert info.pop("timing")["sampling_ns"] > 0
+    assert info == {
         "calls": 4,
         "qpu_access_time": 60.0,
         "chain_break_fraction": [0.25, 0.25],
