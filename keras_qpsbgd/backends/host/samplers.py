@@ -180,7 +180,7 @@ class TabuBackend(SamplerBackend):
 
 
 def _column_seeds(qubo, seed):
-    """Returns a seed for each column, however the columns are split."""
+    """Returns a seed for each column that does not depend on the split."""
     last = qubo.first_column + qubo.num_columns
     seeds = np.random.default_rng(seed).integers(2**31, size=last)
     return seeds[qubo.first_column :]
