@@ -334,7 +334,7 @@ def _check_samples(backend, qubo, samples):
     valid = (samples == 1) | (samples == -1)
     if not valid.all():
         raise SolverError(
-            f"The backend `{backend.name}` must return states +1 and -1. "
+            f"The backend `{backend.name}` must return states of +1 and -1. "
             f"Received: {in_short(samples[~valid][:5].tolist())}"
         )
     return samples.astype(np.int8)
