@@ -31,7 +31,7 @@ PATTERNS = (
     r"test_memory\.py::test_our_optimizers_free_their_steps\[(ridge|bop)",
     r"test_kills\.py::test_kill_between_weights_and_epoch\[3-",
     # Slower presets, and chips with many missing qubits.
-    r"test_fast_paths\.py::test_seeded_never_ascending_and_held\[balanced",
+    r"test_fast_paths\.py::test_states_are_seeded_and_never_ascend\[balanced",
     r"test_fast_paths\.py::test_search_is_no_worse.*\[accurate",
     r"test_backends\.py::test_search_is_nearly_exact_at_20\[.*accurate",
     r"test_backends\.py::test_both_forms_agree_with_and_without_xla\[exact",
@@ -61,6 +61,11 @@ PATTERNS = (
     r"test_bench\.py::test_step_is_measured",
 )
 _SLOW = re.compile("|".join(PATTERNS))
+
+
+def unused(names):
+    """The patterns that match no test."""
+    return [p for p in PATTERNS if not any(re.search(p, n) for n in names)]
 
 
 def is_slow(name):
