@@ -1,15 +1,21 @@
 """Keras optimizers for binary networks.
 
-`QPSBGD`, and those that it is compared with. All of them update binary kernels
-by a rule of their own and leave every other variable to `real_optimizer`.
+`QPSBGD`, and the optimizers that it is compared with. Each of them updates
+binary kernels with its own rule and all other variables with `real_optimizer`.
 
-BinaryConnect needs no optimizer of its own: it is any Keras optimizer on binary
-layers whose kernels are clipped.
+BinaryConnect does not need a special optimizer. It is any Keras optimizer with
+binary layers whose kernels are clipped.
 
->>> clip = keras_qpsbgd.constraints.WeightClip(1.0)
->>> layer = keras_qpsbgd.layers.BinaryDense(1, kernel_constraint=clip)
->>> model = keras.Sequential([layer])
->>> model.compile("adam", "mse")
+Example:
+    ```python
+    from tensorflow import keras
+
+    import keras_qpsbgd as kq
+
+    clip = kq.constraints.WeightClip(1.0)
+    model = keras.Sequential([kq.layers.BinaryDense(1, kernel_constraint=clip)])
+    model.compile("adam", "mse")
+    ```
 """
 
 from keras_qpsbgd.optimizers.bop import Bop

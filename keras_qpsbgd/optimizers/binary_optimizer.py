@@ -1,4 +1,4 @@
-"""What the optimizers of binary networks share."""
+"""Base class of the optimizers for binary networks."""
 
 import copy
 import math
@@ -23,28 +23,34 @@ OptimizerLike: TypeAlias = str | dict[str, Any] | keras.optimizers.Optimizer
 
 
 class BinaryOptimizer(_keras.Optimizer):
-    """Base class of optimizers that have a rule for binary kernels.
+    """Base class of optimizers with an update rule for binary kernels.
 
-    Every other variable (biases, batch normalisation, an encoder) is updated
-    by `real_optimizer`, whose state is saved as part of this one's. A subclass
-    defines
+    `real_optimizer` updates every other variable, such as biases, batch
+    normalization and an encoder. Its state is saved as part of the state of
+    this optimizer. A subclass defines
 
-    - `update_kernel(kernel, gradient, learning_rate)`, the rule;
-    - optionally `add_state(marks)`, which creates what the rule remembers;
-    - optionally `training_weights`, what its layers must multiply by.
+    - `update_kernel(kernel, gradient, learning_rate)`, the update rule;
+    - optionally `add_state(marks)`, which creates the state of the rule;
+    - optionally `training_weights`, the weights that its layers must multiply
+      by in training.
 
     Args:
-        learning_rate: float or schedule, for the binary kernels.
-        real_optimizer: a Keras optimizer, its name or configuration. An
-            optimizer object is copied, so that one object can be given to
-            several optimizers; the copy is `optimizer.real_optimizer`.
-        name: name of the optimizer.
-        **kwargs: arguments of `keras.optimizers.Optimizer`. `weight_decay` and
-            gradient clipping are handed to `real_optimizer`.
+        learning_rate: A float, a
+            `keras.optimizers.schedules.LearningRateSchedule` instance, or a
+            callable that takes no arguments and returns the value to use. The
+            learning rate of the binary kernels.
+        real_optimizer: String, dictionary or `keras.optimizers.Optimizer`. The
+            name, the configuration or an instance of a Keras optimizer. An
+            instance is copied, so you can pass it to several optimizers. The
+            copy is `optimizer.real_optimizer`.
+        name: String (optional). The name of the optimizer. Defaults to `None`.
+        **kwargs: Arguments of `keras.optimizers.Optimizer`. `weight_decay` and
+            the arguments for gradient clipping are passed on to
+            `real_optimizer`.
     """
 
     training_weights = "binary"
-    real_optimizer = None  # until it is set in `__init__`
+    real_optimizer = None  # set in `__init__`
     weight_decay = inner_optimizer.delegated("weight_decay")
     clipnorm = inner_optimizer.delegated("clipnorm")
     clipvalue = inner_optimizer.delegated("clipvalue")
@@ -67,13 +73,14 @@ class BinaryOptimizer(_keras.Optimizer):
     # Set-up
 
     def build(self, variables):
-        """Creates all state.
+        """Creates the state of the optimizer.
 
-        It does nothing without variables: Keras 3 calls it so when it loads an
-        HDF5 file, and the first training step builds the optimizer.
+        Does nothing if `variables` is empty. Keras 3 passes an empty list when
+        it loads an HDF5 file. The first training step then builds the
+        optimizer.
 
         Args:
-            variables: the model's trainable variables.
+            variables: List of the trainable variables of the model.
         """
         variables = list(variables)
         if variables and not self.is_built():
@@ -98,22 +105,23 @@ class BinaryOptimizer(_keras.Optimizer):
     def _check_weights(self, mark):
         if mark.training_weights != self.training_weights:
             raise ValueError(
-                f"`{type(self).__name__}` needs layers with "
-                f'`training_weights="{self.training_weights}"`. Pass it to the '
-                "layer, or set the attribute of the layer before the model is "
-                f"compiled. Received: layer `{mark.name}` with "
+                f"`{type(self).__name__}` requires layers with "
+                f'`training_weights="{self.training_weights}"`. Pass this '
+                "argument to the layer, or set the attribute of the layer "
+                "before you compile the model. Received: layer "
+                f"`{mark.name}` with "
                 f"training_weights={mark.training_weights!r}"
             )
 
     def add_state(self, marks):
-        """Creates the variables of the rule, in `build`.
+        """Creates the state of the update rule. Called by `build`.
 
         Args:
-            marks: the `recording.BinaryKernel` of every kernel.
+            marks: List with the `recording.BinaryKernel` of every kernel.
         """
 
     def add_slots(self, marks, name):
-        """A variable of zeros for each kernel, by `variable_key`."""
+        """Returns a variable of zeros for each kernel, by `variable_key`."""
         return {
             self.variable_key(mark.kernel): self.add_variable_from_reference(
                 mark.kernel, name
@@ -130,14 +138,14 @@ class BinaryOptimizer(_keras.Optimizer):
 
     @tf.autograph.experimental.do_not_convert
     def apply(self, grads, trainable_variables=None):
-        """Updates the variables, given their gradients."""
+        """Updates the variables with their gradients."""
         grads = list(grads)
         if not grads:
             return
         binary, real = self.split(grads, trainable_variables)
         self.apply_real([g for g, _, _ in real], [v for _, v, _ in real])
         self.apply_binary(
-            [_bare(grad) for grad, _, _ in binary],
+            [_without_rows(grad) for grad, _, _ in binary],
             [variable for _, variable, _ in binary],
             [variable for _, variable, _ in real],
             self._aggregate,
@@ -145,19 +153,22 @@ class BinaryOptimizer(_keras.Optimizer):
         _memory.free_with(self)
 
     def split(self, grads, variables):
-        """Two lists of (gradient, variable, mark): binary and real.
+        """Splits gradients and variables into binary and real ones.
 
-        Variables without a gradient are in neither. Builds the optimizer if
-        that has not been done.
+        Also builds the optimizer if it is not built yet.
 
         Args:
-            grads: list of gradients.
-            variables: list of variables, `None` for those that the optimizer
-                was built on.
+            grads: List of gradients.
+            variables: List of variables, or `None` for the variables that the
+                optimizer was built with.
+
+        Returns:
+            Two lists of tuples `(gradient, variable, mark)`, for binary and for
+            real variables. Variables without a gradient are in neither list.
 
         Raises:
-            ValueError: if the gradients do not belong to the variables, or the
-                variables not to the optimizer.
+            ValueError: If the gradients do not match the variables, or the
+                variables do not match the optimizer.
         """
         if variables is None:
             if not self.is_built():
@@ -176,7 +187,7 @@ class BinaryOptimizer(_keras.Optimizer):
                 self._warn_once(
                     ("no gradient", key),
                     "No gradient exists for the variable "
-                    f"`{_path(variable)}`; it is not updated.",
+                    f"`{_path(variable)}`. It is not updated.",
                 )
                 continue
             mark = self._binary.get(key)
@@ -196,35 +207,35 @@ class BinaryOptimizer(_keras.Optimizer):
         ]
         if unknown:
             raise ValueError(
-                f"`{type(self).__name__}` can only be called for the variables "
-                "that it was built with. For another model, or after a layer "
-                "has been unfrozen, compile with a new optimizer. Received: "
-                f"unknown variables {unknown}"
+                f"`{type(self).__name__}` can only update the variables that "
+                "it was built with. For another model, or after unfreezing a "
+                "layer, compile with a new optimizer. Received: unknown "
+                f"variables {unknown}"
             )
         if not self._binary:
             raise ValueError(
                 f"`{type(self).__name__}` found no trainable binary kernel "
-                "among the `variables`. Use a layer of `keras_qpsbgd.layers`, "
+                "among the `variables`. Use a layer from `keras_qpsbgd.layers` "
                 "or another optimizer. "
                 f"Received: {[_path(variable) for variable in variables]}"
             )
         if all(grad is None for grad in grads):
             raise ValueError(
-                "No gradients provided for any variable. Does the loss depend "
-                "on the outputs of the model? Received: None for "
+                "No gradients provided for any variable. Check that the loss "
+                "depends on the outputs of the model. Received: None for "
                 f"{[_path(variable) for variable in variables]}"
             )
 
     def apply_binary(self, grads, variables, others, aggregate=True):
-        """Lets Keras update binary kernels and count the update.
+        """Updates binary kernels through Keras, which counts the update.
 
         Args:
-            grads: list of gradients.
-            variables: list of binary kernels.
-            others: the real variables of the same update. Without any binary
-                kernel, Keras counts the update because of one of them;
-                `update_step` leaves it alone.
-            aggregate: see `stock_apply`.
+            grads: List of gradients.
+            variables: List of binary kernels.
+            others: List of the real variables of the same update. If there is
+                no binary kernel, the first of them is passed to Keras so that
+                it counts the update. `update_step` does not change it.
+            aggregate: Boolean, see `stock_apply`. Defaults to `True`.
         """
         if not variables:
             variables = others[:1]
@@ -232,7 +243,7 @@ class BinaryOptimizer(_keras.Optimizer):
         self.stock_apply(grads, variables, aggregate)
 
     def apply_real(self, grads, variables):
-        """Updates real variables."""
+        """Updates real variables with `real_optimizer`."""
         scale = getattr(self, "loss_scale_factor", None)
         if scale is not None:
             grads = [grad / scale for grad in grads]
@@ -242,10 +253,10 @@ class BinaryOptimizer(_keras.Optimizer):
             )
 
     def update_step(self, gradient, variable, learning_rate=None):
-        """Updates one variable, if it is a binary kernel.
+        """Updates one variable if it is a binary kernel.
 
-        Keras has summed `gradient` over replicas, and hands over every variable
-        where it averages them.
+        Keras calls this method with a `gradient` that is summed over replicas.
+        With `use_ema`, it passes every variable.
         """
         if self.is_updated(gradient, variable):
             self.update_kernel(
@@ -255,15 +266,15 @@ class BinaryOptimizer(_keras.Optimizer):
             )
 
     def is_updated(self, gradient, variable):
-        """Whether the variable is a binary kernel with a gradient.
+        """Returns whether the variable is a binary kernel with a gradient.
 
-        A gradient without axes stands for none.
+        A scalar gradient is a placeholder for no gradient.
         """
         is_binary = self.variable_key(variable) in self._binary
         return is_binary and gradient.shape.rank != 0
 
     def update_kernel(self, kernel, gradient, learning_rate):
-        """The rule, all arguments in the precision of the kernel."""
+        """Updates one kernel. All arguments have the dtype of the kernel."""
         raise NotImplementedError(
             f"`{type(self).__name__}` must define `update_kernel`."
         )
@@ -273,13 +284,13 @@ class BinaryOptimizer(_keras.Optimizer):
         if rate is not None and not math.isfinite(rate):
             self._warn_once(
                 "rate",
-                "The learning rate is not finite. Updates are skipped, or "
+                "The learning rate is not finite. Updates are skipped or "
                 "make the weights NaN or infinite. Received: "
                 f"learning_rate={rate}",
             )
 
     def finalize_variable_values(self, var_list):
-        """Called by Keras at the end of `fit`."""
+        """Warns about a non-finite rate. Keras calls this after `fit`."""
         self._warn_about_rate()
         super().finalize_variable_values(var_list)
 
@@ -294,7 +305,7 @@ class BinaryOptimizer(_keras.Optimizer):
         return getattr(self, "gradient_accumulation_steps", None)
 
     def _drop_partial_update(self):
-        """Goes back to the start of an accumulation."""
+        """Resets the optimizer to the start of the current accumulation."""
         steps = self._accumulates()
         if not steps:
             return
@@ -319,7 +330,7 @@ class BinaryOptimizer(_keras.Optimizer):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        config = copy.deepcopy(config)  # Keras changes it in deserializing
+        config = copy.deepcopy(config)  # deserializing changes it
         if isinstance(config.get("real_optimizer"), dict):
             config["real_optimizer"] = keras.optimizers.deserialize(
                 config["real_optimizer"], custom_objects=custom_objects
@@ -330,15 +341,16 @@ class BinaryOptimizer(_keras.Optimizer):
         """Sets all variables, including those of `real_optimizer`.
 
         Args:
-            weights: list of arrays, as many as there are `variables`.
+            weights: List of arrays, one for each of `variables`.
 
         Raises:
-            ValueError: if the optimizer is not built, or a number or a shape
-                does not fit. No variable has changed then.
+            ValueError: If the optimizer is not built, or if the number of
+                arrays or a shape does not match. In this case no variable
+                changes.
         """
         if not self.is_built():
             raise ValueError(
-                "`set_weights` needs an optimizer that is built. Call "
+                "`set_weights` requires a built optimizer. Call "
                 "`optimizer.build(model.trainable_variables)` first. Received: "
                 f"{len(weights)} weights"
             )
@@ -360,19 +372,19 @@ class BinaryOptimizer(_keras.Optimizer):
             self._drop_partial_update()
             warnings.warn(
                 "The optimizer was saved in the middle of a gradient "
-                "accumulation. What had been accumulated is dropped; training "
-                "goes on with the next whole update.",
+                "accumulation. The accumulated gradients are discarded, and "
+                "training resumes with a new accumulation.",
                 stacklevel=2,
             )
 
 
 def _path(variable):
-    """The name of a variable with that of its layer."""
+    """Returns the name of a variable, including the name of its layer."""
     return getattr(variable, "path", variable.name)
 
 
-def _bare(gradient):
-    """The gradient without the rows that only `QPSBGD` uses."""
+def _without_rows(gradient):
+    """Returns the gradient without the rows that only `QPSBGD` uses."""
     if isinstance(gradient, recording.RecordedGradient):
         return gradient.gradient
     return gradient

@@ -14,37 +14,57 @@ from keras_qpsbgd.optimizers.binary_optimizer import OptimizerLike
 
 @_keras.register
 class Bop(BinaryOptimizer):
-    r"""Bop: a weight is flipped when its mean gradient asks for it.
+    r"""Bop, the binary optimizer.
 
-    With \(g\) the straight-through gradient of a binary kernel and \(w\) an
-    entry of it,
+    Bop flips a weight if the moving average of its gradient exceeds a
+    threshold. With the straight-through gradient \(g\) of an entry \(w\) of a
+    binary kernel, the rule is
 
     $$m \leftarrow (1 - \gamma) m + \gamma g , \qquad
       w \leftarrow -w \;\text{ where }\; |m| > \tau \;\text{ and }\;
       \mathrm{sign}(m) = \mathrm{sign}(w) .$$
 
-    There are no latent weights: the magnitudes in the kernel, from its
-    initializer, mean nothing and stay as they are. (So the initializer must not
-    give zeros, which have no other sign.) Every other variable is updated by
-    `real_optimizer`.
+    There are no latent weights. The magnitudes in the kernel come from its
+    initializer, have no meaning and do not change. The initializer must not
+    create zeros, because negating a zero does not change its sign.
+    `real_optimizer` updates every other variable.
 
     Args:
-        learning_rate: float or schedule, the adaptivity rate \(\gamma\). It has
-            Keras's name so that schedules and callbacks act on it; it weighs
-            the gradient in the mean and is no size of a step.
-        threshold: float >= 0, \(\tau\). Compare it with the gradients: the
-            smaller it is, the more weights flip. At 0 a weight without a
-            gradient stays, since the mean must be above it.
-        real_optimizer: a Keras optimizer, its name or configuration, for all
-            variables that are not binary kernels. Saved with the model.
-        name: name of the optimizer.
-        **kwargs: arguments of `keras.optimizers.Optimizer`. `weight_decay` and
-            gradient clipping reach real variables only.
+        learning_rate: A float, a
+            `keras.optimizers.schedules.LearningRateSchedule` instance, or a
+            callable that takes no arguments and returns the value to use. The
+            adaptivity rate \(\gamma\), which weights the gradient in the moving
+            average. It is not a step size, but it has the name that Keras uses,
+            so schedules and callbacks work. Defaults to `1e-4`.
+        threshold: Float >= 0. The threshold \(\tau\). Choose it relative to the
+            gradients. The smaller it is, the more weights flip. With `0`,
+            weights whose average gradient is zero still do not flip. Defaults
+            to `1e-8`.
+        real_optimizer: String, dictionary or `keras.optimizers.Optimizer`. The
+            name, the configuration or an instance of the Keras optimizer for
+            all variables that are not binary kernels. An instance is copied.
+            It is saved with the model. Defaults to `"adam"`.
+        name: String (optional). The name of the optimizer. Defaults to `"bop"`.
+        **kwargs: Arguments of `keras.optimizers.Optimizer`, such as `use_ema`.
+            `weight_decay` and the arguments for gradient clipping are passed on
+            to `real_optimizer`, so they apply to real variables only.
+
+    Raises:
+        ValueError: If an argument is invalid.
 
     Example:
+        ```python
+        import numpy as np
+        from tensorflow import keras
 
-    >>> model = keras.Sequential([keras_qpsbgd.layers.BinaryDense(1)])
-    >>> model.compile(keras_qpsbgd.optimizers.Bop(1e-3, 1e-6), "mse")
+        import keras_qpsbgd as kq
+
+        x = np.random.default_rng(0).normal(size=(64, 4))
+        y = x @ [[1.0], [-1.0], [1.0], [1.0]]
+        model = keras.Sequential([kq.layers.BinaryDense(1)])
+        model.compile(kq.optimizers.Bop(1e-3, 1e-6), "mse")
+        model.fit(x, y, epochs=5)
+        ```
 
     Reference:
         - [Helwegen et al., 2019](https://arxiv.org/abs/1906.02107)

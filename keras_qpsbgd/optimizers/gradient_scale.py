@@ -1,10 +1,10 @@
-r"""How the gradient is scaled before the QUBO is solved.
+r"""Scales of the gradient before the QUBO is solved.
 
 The solution of a QUBO depends on the scale of the gradient. With
 \(z = x / \lVert x \rVert^2\), \(z^T g\) is of order 1, but the gradient of a
-mean over B samples is of order 1/B: unscaled, the couplings dominate, the
-gradient hardly steers the solution and nothing is learned. Scaling V by c
-scales the fields by c and leaves the couplings alone.
+mean over B samples is of order 1/B. Without scaling, the couplings dominate,
+the gradient hardly affects the solution, and nothing is learned. Scaling V by c
+scales the fields by c and does not change the couplings.
 
 | name    | factor c                             | default kappa |
 |---------|--------------------------------------|---------------|
@@ -26,11 +26,12 @@ NAMES = ("max", "reach", "rms", "batch", "raw")
 
 
 class GradientScale:
-    """Computes the factor c of one layer.
+    """Computes the factor c of a layer.
 
     Args:
-        name: one of the names in the table.
-        kappa: number > 0, or `None` for the default of the table.
+        name: String, one of the names in the table. Defaults to `"max"`.
+        kappa: Float > 0 (optional). `None` means the default in the table.
+            Defaults to `None`.
     """
 
     def __init__(self, name="max", kappa=None):
@@ -41,7 +42,7 @@ class GradientScale:
             )
         if kappa is not None and name not in DEFAULT_KAPPA:
             raise ValueError(
-                f"`kappa` has no meaning with gradient_scale={name!r}. "
+                f"`kappa` must be None with gradient_scale={name!r}. "
                 f"Received: kappa={kappa}"
             )
         if kappa is not None and not (
@@ -55,13 +56,13 @@ class GradientScale:
         self.kappa = DEFAULT_KAPPA.get(name) if kappa is None else float(kappa)
 
     def factor(self, problem, statistics, loss_scale):
-        """c for one layer; zero if its gradient is zero throughout.
+        """Returns the factor c of a layer, or zero if its gradient is zero.
 
         Args:
-            problem: `ops.Problem`.
-            statistics: `ops.Statistics`.
-            loss_scale: what the row gradients were multiplied by: the loss
-                scale factor times the number of accumulated batches.
+            problem: The `ops.Problem` of the layer.
+            statistics: The `ops.Statistics` of the layer.
+            loss_scale: Float, the factor that the row gradients contain. It is
+                the loss scale factor times the number of accumulated batches.
         """
         divide = tf.math.divide_no_nan
         if self.name == "max":

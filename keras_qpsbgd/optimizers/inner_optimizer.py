@@ -1,20 +1,20 @@
-"""The inner optimizer, which updates everything but binary kernels."""
+"""The inner optimizer, which updates all variables except binary kernels."""
 
 from keras_qpsbgd import _keras
 
 CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
-# Arguments that concern real variables only: the inner optimizer's business.
+# Arguments that apply to real variables only.
 ARGUMENTS = ("weight_decay", *CLIPPING)
 
 
 def delegated(name):
-    """A property that reads and writes that of `real_optimizer`."""
+    """Returns a property that forwards to the one of `real_optimizer`."""
 
     def read(self):
         return getattr(self.real_optimizer, name, None)
 
     def write(self, value):
-        # Keras sets it before there is an inner optimizer.
+        # Keras sets it before the inner optimizer exists.
         if self.real_optimizer is not None:
             setattr(self.real_optimizer, name, value)
 
@@ -22,29 +22,30 @@ def delegated(name):
 
 
 def create(outer, real_optimizer, real_only):
-    """The inner optimizer, set up for its outer one.
+    """Creates the inner optimizer and configures it for the outer one.
 
     Args:
-        outer: a `BinaryOptimizer`.
-        real_optimizer: a Keras optimizer, its name or configuration.
-        real_only: dictionary of those of `ARGUMENTS` that `outer` was given.
+        outer: The `BinaryOptimizer`.
+        real_optimizer: A Keras optimizer, its name or its configuration.
+        real_only: Dictionary with the values that `outer` received for
+            `ARGUMENTS`.
 
     Raises:
-        ValueError: it has a rule for binary kernels, averages variables, or
-            has another value of an argument already.
+        ValueError: If the inner optimizer has a rule for binary kernels, uses
+            `use_ema`, or already has another value for an argument.
     """
     inner = _keras.get_optimizer(real_optimizer)
-    # Only a `BinaryOptimizer` has one.
+    # Only a `BinaryOptimizer` has this attribute.
     if hasattr(inner, "real_optimizer"):
         raise ValueError(
-            "`real_optimizer` updates what is not binary and cannot be "
-            f"{type(inner).__name__}. "
+            "`real_optimizer` updates the variables that are not binary and "
+            f"cannot be a `{type(inner).__name__}`. "
             f"Received: real_optimizer={real_optimizer}"
         )
     if getattr(inner, "use_ema", False):
         raise ValueError(
-            f"Give `use_ema` to {type(outer).__name__}, not to "
-            "`real_optimizer`: it averages all variables. Received: "
+            f"Pass `use_ema` to `{type(outer).__name__}`, which averages all "
+            "variables, and not to `real_optimizer`. Received: "
             f"real_optimizer={real_optimizer}"
         )
     if inner is real_optimizer:
@@ -57,8 +58,8 @@ def create(outer, real_optimizer, real_only):
         present = getattr(inner, key, None)
         if present is not None and present != value:
             raise ValueError(
-                f"`{key}` is set on `real_optimizer` already, to "
-                f"{present}. Received: {key}={value}"
+                f"`{key}` of `real_optimizer` is already set to {present}. "
+                f"Received: {key}={value}"
             )
         setattr(inner, key, value)
     clipping = {
@@ -70,8 +71,9 @@ def create(outer, real_optimizer, real_only):
         raise ValueError(
             f"At most one of {CLIPPING} can be set. Received: {clipping}"
         )
-    # Its state is part of ours; Keras would save and load it twice, the
-    # second time after `load_own_variables` has put things in order.
+    # The outer optimizer saves and loads this state. Keras would otherwise do
+    # so twice, the second time after `load_own_variables` of the outer
+    # optimizer has discarded a partial accumulation.
     inner.save_own_variables = lambda store: None
     inner.load_own_variables = lambda store: None
     return inner

@@ -1,4 +1,4 @@
-"""ProxQuant: real weights that a regulariser draws to +1 and -1."""
+"""ProxQuant, which pulls real weights to +1 and -1 with a regularizer."""
 
 import numbers
 from typing import Any
@@ -17,11 +17,12 @@ Schedule = keras.optimizers.schedules.LearningRateSchedule
 
 @_keras.register
 class ProxQuant(BinaryOptimizer):
-    r"""ProxQuant: proximal gradient steps on the real weights.
+    r"""ProxQuant, proximal gradient descent on real weights.
 
-    The loss is that of the real kernel \(\theta\), and a regulariser
-    \(R(\theta) = \lVert \theta - \mathrm{sign}(\theta) \rVert_1\) of growing
-    strength \(\lambda_t\) pulls it to +1 and -1. In step \(t = 1, 2, \dots\)
+    ProxQuant minimizes the loss of the real kernel \(\theta\). A regularizer
+    \(R(\theta) = \lVert \theta - \mathrm{sign}(\theta) \rVert_1\) of increasing
+    strength \(\lambda_t\) pulls the kernel to +1 and -1. The rule in step
+    \(t = 1, 2, \dots\) is
 
     $$\theta \leftarrow \mathrm{prox}_{\alpha \lambda_t R}
       \left(\theta - \alpha \, \nabla L(\theta)\right) , \qquad
@@ -31,37 +32,57 @@ class ProxQuant(BinaryOptimizer):
       \mathrm{sign}(\theta - \mathrm{sign}(\theta)) \,
       \max(|\theta - \mathrm{sign}(\theta)| - l, \, 0) .$$
 
-    The layers must be made with `training_weights="latent"`: they multiply by
-    the real kernel in training, which is every call whose `training` is not
-    `False`, and by its sign in `evaluate` and `predict`. The loss that `fit`
-    shows is that of the real weights. They are binary at the end if
-    \(\lambda_t\) has become strong enough: \(\alpha \sum_t \lambda_t\) is the
-    total distance that a weight is pulled.
+    Create the layers with `training_weights="latent"`. In training (every call
+    in which `training` is not `False`) they then multiply by the real kernel.
+    In `evaluate` and `predict` they multiply by its sign. The loss that `fit`
+    shows is the loss of the real weights. The weights are binary at the end of
+    training if \(\lambda_t\) has become large enough. The total distance that a
+    weight is pulled is \(\alpha \sum_t \lambda_t\).
 
-    Every other variable is updated by `real_optimizer`.
+    `real_optimizer` updates every other variable.
 
     Args:
-        learning_rate: float or schedule, \(\alpha\). Gradients of layers that
-            divide by the square root of their inputs are small: rates of 1 to
-            10 are usual there, with a `regularization` such that
-            \(\alpha \sum_t \lambda_t\) is 0.5 to 2 (more makes more weights
-            binary before the end). What `reproduce` tries is in RESULTS.md.
-        regularization: float >= 0, \(\lambda\), or a Keras
-            `LearningRateSchedule` that gives \(\lambda_t\) itself. As with
-            learning rates it is asked with the number of updates made before,
-            which is 0 in the first step.
-        real_optimizer: a Keras optimizer, its name or configuration, for all
-            variables that are not binary kernels. Saved with the model.
-        name: name of the optimizer.
-        **kwargs: arguments of `keras.optimizers.Optimizer`. `weight_decay` and
-            gradient clipping reach real variables only.
+        learning_rate: A float, a
+            `keras.optimizers.schedules.LearningRateSchedule` instance, or a
+            callable that takes no arguments and returns the value to use. The
+            learning rate \(\alpha\). Layers that divide by the square root of
+            their number of inputs have small gradients. For such layers, use a
+            rate from 1 to 10 and a `regularization` for which
+            \(\alpha \sum_t \lambda_t\) is between 0.5 and 2. A larger sum makes
+            more weights binary before the end of training. `RESULTS.md` lists
+            the values that were tried in the experiments. Defaults to `0.01`.
+        regularization: Float >= 0 or
+            `keras.optimizers.schedules.LearningRateSchedule`. A float is the
+            strength \(\lambda\). A schedule returns \(\lambda_t\) itself. Like
+            a schedule of the learning rate, it is called with the number of
+            previous updates, which is 0 in the first step. Defaults to `1e-4`.
+        real_optimizer: String, dictionary or `keras.optimizers.Optimizer`. The
+            name, the configuration or an instance of the Keras optimizer for
+            all variables that are not binary kernels. An instance is copied.
+            It is saved with the model. Defaults to `"adam"`.
+        name: String (optional). The name of the optimizer. Defaults to
+            `"prox_quant"`.
+        **kwargs: Arguments of `keras.optimizers.Optimizer`, such as `use_ema`.
+            `weight_decay` and the arguments for gradient clipping are passed on
+            to `real_optimizer`, so they apply to real variables only.
+
+    Raises:
+        ValueError: If an argument is invalid.
 
     Example:
+        ```python
+        import numpy as np
+        from tensorflow import keras
 
-    >>> layer = keras_qpsbgd.layers.BinaryDense(1, training_weights="latent")
-    >>> model = keras.Sequential([layer])
-    >>> optimizer = keras_qpsbgd.optimizers.ProxQuant(0.1, 1e-3)
-    >>> model.compile(optimizer, "mse")
+        import keras_qpsbgd as kq
+
+        x = np.random.default_rng(0).normal(size=(64, 4))
+        y = x @ [[1.0], [-1.0], [1.0], [1.0]]
+        layer = kq.layers.BinaryDense(1, training_weights="latent")
+        model = keras.Sequential([layer])
+        model.compile(kq.optimizers.ProxQuant(0.1, 1e-3), "mse")
+        model.fit(x, y, epochs=5)
+        ```
 
     Reference:
         - [Bai, Wang, Liberty, 2019](https://arxiv.org/abs/1810.00861)
@@ -123,7 +144,7 @@ class ProxQuant(BinaryOptimizer):
 
 
 def prox(theta, distance):
-    """Moves `theta` by `distance` towards its sign, and not past it."""
+    """Moves `theta` by `distance` toward its sign, but not past it."""
     sign = ops.sign(theta)
     away = theta - sign
     return sign + tf.sign(away) * tf.maximum(tf.abs(away) - distance, 0.0)

@@ -18,7 +18,7 @@ from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.host.call import HostCall
 from keras_qpsbgd.backends.host.progress import HostProgress
 from keras_qpsbgd.backends.host.report import SolverReport
-from keras_qpsbgd.optimizers import branches
+from keras_qpsbgd.optimizers import replica_cond
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from keras_qpsbgd.optimizers.binary_optimizer import LearningRate
 from keras_qpsbgd.optimizers.binary_optimizer import OptimizerLike
@@ -31,58 +31,95 @@ _logger = logging.getLogger("keras_qpsbgd")
 class QPSBGD(BinaryOptimizer):
     r"""Quantum projected stochastic binary-gradient descent.
 
-    For every binary kernel, in each step, the gradient is mapped onto binary
-    variables by solving one QUBO per column (the paper's Definition 1),
+    In each step, this optimizer maps the gradient of every binary kernel onto
+    binary variables. It solves one QUBO per column \(j\) of the kernel
+    (Definition 1 of the paper),
 
     $$g_j = \arg\min_{g \in \{-1,+1\}^n} \; g^T Q g + s_j^T g ,$$
 
-    and the latent weights move against it:
+    and moves the latent weights against the solution:
 
     $$\Omega \leftarrow \Omega - \alpha \, g .$$
 
-    Entries without information are not changed: columns whose fields are zero
-    and inputs that were never active. A solution that would ascend is negated.
-    Every other variable (biases, batch normalisation, an encoder)
-    is updated by `real_optimizer`. Non-finite gradients skip the whole update.
+    Entries without information do not change. These are the columns whose
+    fields are zero and the inputs that were never active. A solution that would
+    ascend (\(s_j^T g > 0\)) is negated. `real_optimizer` updates every other
+    variable, such as biases, batch normalization and an encoder. If a gradient
+    is not finite, the whole update is skipped.
+
+    The optimizer also works in custom training loops. An update uses exactly
+    the backward passes that its gradients came from. You can add, scale or clip
+    gradients before you apply them. If the optimizer cannot determine the
+    backward passes, it does not update the kernel and warns with the reason.
+    Use `keras_qpsbgd.with_rows` if you compute gradients in one `tf.function`
+    and apply them in another.
 
     Args:
-        learning_rate: float or schedule, the step of the latent weights. About
-            0.02 for layers of some ten inputs, 0.002 for some hundred, with
-            decay to zero. `optimizer.real_optimizer.learning_rate` is set
-            separately.
-        backend: what solves the QUBOs: a name (see `backends.available()`), a
-            configuration such as `{"name": "native", "preset": "fast"}`, a
-            `Backend` or any `dimod.Sampler`.
-        gradient_scale: `"max"`, `"reach"`, `"rms"`, `"batch"` or `"raw"`, see
-            `optimizers/gradient_scale.py`. `"raw"` is the paper's rule, which
-            hardly learns from a loss that is a mean over the batch.
-        kappa: strength of the first three scales; `None` means 4, 1 and 1.
-        real_optimizer: a Keras optimizer, its name or configuration, for all
-            variables that are not binary kernels. Saved with the model.
-        seed: int. Makes a run repeatable to the bit. `None` draws one, which is
-            saved with the optimizer's state.
-        on_failure: what a failed solve does to the step: `"raise"` ends
-            training with a message that says `SolverError` and leaves all
-            variables as they were, `"hold"` leaves the layer as it is, any
-            backend is tried instead. If that fails as well, training ends as
-            with `"raise"`. The exception is kept as `optimizer.last_error`.
-        name: name of the optimizer.
-        **kwargs: arguments of `keras.optimizers.Optimizer`. `weight_decay` and
-            gradient clipping are handed to `real_optimizer`: they reach real
-            variables only.
+        learning_rate: A float, a
+            `keras.optimizers.schedules.LearningRateSchedule` instance, or a
+            callable that takes no arguments and returns the value to use. The
+            step size of the latent weights. Use about `0.02` for layers with
+            tens of inputs and about `0.002` for layers with hundreds of inputs,
+            with a schedule that decays to zero. Set the rate of the other
+            variables with `optimizer.real_optimizer.learning_rate`. Defaults to
+            `0.01`.
+        backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
+            `dimod.Sampler`. The solver of the QUBOs. A string is the name of a
+            backend (see `keras_qpsbgd.backends.available()`). A dictionary is a
+            configuration, such as `{"name": "native", "preset": "fast"}`.
+            Defaults to `"native"`.
+        gradient_scale: String. The factor that scales \(V\), the gradient of
+            the loss with respect to the product of inputs and kernel, before
+            the QUBO is solved. Defaults to `"max"`.
+
+            - `"max"`: `kappa / max|V|`.
+            - `"reach"`: `kappa * r / max|V|`, where `r` is the mean l1 norm of
+              the normalized rows.
+            - `"rms"`: `kappa / rms(V)`.
+            - `"batch"`: the number of samples in the update.
+            - `"raw"`: 1, the rule of the paper. It hardly learns if the loss is
+              a mean over the batch.
+        kappa: Float (optional). The strength of the scales `"max"`, `"reach"`
+            and `"rms"`. `None` means `4.0`, `1.0` and `1.0`, respectively.
+            Defaults to `None`.
+        real_optimizer: String, dictionary or `keras.optimizers.Optimizer`. The
+            name, the configuration or an instance of the Keras optimizer for
+            all variables that are not binary kernels. An instance is copied.
+            It is saved with the model. Defaults to `"adam"`.
+        seed: Integer (optional). Makes a run reproducible bit for bit. `None`
+            draws a random seed, which is saved with the state of the optimizer.
+            Defaults to `None`.
+        on_failure: String, dictionary, `keras_qpsbgd.backends.Backend` or
+            `dimod.Sampler`. What to do if a solve fails. The attribute
+            `last_error` holds the latest exception. Defaults to `"raise"`.
+
+            - `"raise"`: ends training with an error whose message contains
+              `SolverError`. All variables stay unchanged.
+            - `"hold"`: continues training without updating the layer.
+            - A backend: solves the QUBO with this backend instead. If it also
+              fails, training ends as with `"raise"`.
+        name: String (optional). The name of the optimizer. Defaults to
+            `"qpsbgd"`.
+        **kwargs: Arguments of `keras.optimizers.Optimizer`, such as `use_ema`.
+            `weight_decay` and the arguments for gradient clipping are passed on
+            to `real_optimizer`, so they apply to real variables only.
+
+    Raises:
+        ValueError: If an argument is invalid.
 
     Example:
+        ```python
+        import numpy as np
+        from tensorflow import keras
 
-    >>> optimizer = keras_qpsbgd.QPSBGD(learning_rate=0.02)
-    >>> model = keras.Sequential([keras_qpsbgd.layers.BinaryDense(1)])
-    >>> model.compile(optimizer=optimizer, loss="mse")
-    >>> _ = model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0)
+        import keras_qpsbgd as kq
 
-    It works in custom loops, too. An update uses exactly the backward passes
-    that its gradients came from; you may add, scale or clip gradients before
-    you apply them. If their origin cannot be known, the kernel is not updated
-    and a warning says why. See `keras_qpsbgd.with_rows` for gradients that are
-    computed in one `tf.function` and applied in another.
+        x = np.random.default_rng(0).normal(size=(64, 4))
+        y = x @ [[1.0], [-1.0], [1.0], [1.0]]
+        model = keras.Sequential([kq.layers.BinaryDense(1)])
+        model.compile(optimizer=kq.QPSBGD(learning_rate=0.02), loss="mse")
+        model.fit(x, y, epochs=5)
+        ```
 
     Reference:
         - [Krahn et al., 2024](https://arxiv.org/abs/2310.15128)
@@ -114,9 +151,9 @@ class QPSBGD(BinaryOptimizer):
         self.kappa = None if kappa is None else float(kappa)
         if gradient_scale == "raw":
             warnings.warn(
-                'gradient_scale="raw" is the paper\'s rule as printed. With a '
-                "loss that is a mean over the batch it hardly learns; the "
-                "other scales do.",
+                'gradient_scale="raw" is the rule as printed in the paper. It '
+                "hardly learns if the loss is a mean over the batch. The other "
+                "scales do.",
                 stacklevel=2,
             )
         self.backend = backend
@@ -134,7 +171,7 @@ class QPSBGD(BinaryOptimizer):
         self.last_error = None
         self._report = SolverReport()
         self.host_progress = HostProgress()
-        self._skipped = None  # a variable, once built
+        self._skipped = None  # `add_state` creates this variable
         self._sums: dict = {}
         self._checked = False
 
@@ -148,10 +185,10 @@ class QPSBGD(BinaryOptimizer):
             self._sums = {mark: recording.Sums(mark) for mark in marks}
 
     def _check_backend(self):
-        """Once, when training starts.
+        """Checks the backends once, when training starts.
 
-        Not in `build`, which Keras calls in loading a model: that must work
-        without the solver's licence or token.
+        `build` does not check them, because Keras calls it to load a model.
+        Loading must work without the license or token of the solver.
         """
         if self._checked:
             return
@@ -160,8 +197,8 @@ class QPSBGD(BinaryOptimizer):
                 backend.check(mark.num_variables, mark.num_columns)
         if not self._on_host:
             _logger.info(
-                "The search of `%s` is compiled in the first training step, "
-                "once for each shape of a layer; this can take some seconds.",
+                "The first training step compiles the search of `%s`, once for "
+                "each layer shape. This can take several seconds.",
                 self.backend.name,
             )
         self._checked = True
@@ -169,30 +206,34 @@ class QPSBGD(BinaryOptimizer):
     def _check_xla(self):
         if self._on_host and _keras.inside_xla():
             raise ValueError(
-                f"The backend `{self.backend.name}` solves on the host, which "
-                "XLA cannot call. Pass `jit_compile=False` to `compile`, or to "
-                "your `tf.function`; with a GPU, Keras 3 uses XLA by default. "
-                "Received: jit_compile=True"
+                f"The backend `{self.backend.name}` solves on the host, and "
+                "XLA cannot call the host. Pass `jit_compile=False` to "
+                "`compile` or to your `tf.function`. On a GPU, Keras 3 uses "
+                "XLA by default. Received: jit_compile=True"
             )
 
     @property
     def skipped_updates(self) -> int:
-        """Number of updates skipped because a number was not finite."""
-        # Asked by a thread, too, while the optimizer is being built.
+        """Number of updates that were skipped because of a non-finite value."""
+        # Another thread may read this while the optimizer is being built.
         if self._skipped is None:
             return 0
         return int(tf.convert_to_tensor(self._skipped))
 
     def solver_report(self) -> SolverReport:
-        """What the solver on the host was asked, cost and failed to do.
+        """Reports the calls, time and failures of a solver on the host.
+
+        The attribute `layers` of the report maps the name of each layer to its
+        figures, and `total` sums them. Print the report to see a table. It is
+        empty for backends that solve in the graph.
 
         Returns:
-            A `SolverReport`: `layers` by name, their `total`; print it for a
-            table. Empty for backends that solve in the graph.
+            A copy of the current `SolverReport`.
 
         Example:
-
-        >>> print(model.optimizer.solver_report())
+            ```python
+            print(model.optimizer.solver_report())
+            ```
         """
         return self._report.copy()
 
@@ -200,15 +241,21 @@ class QPSBGD(BinaryOptimizer):
 
     @tf.autograph.experimental.do_not_convert
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
-        """Updates the variables, given their straight-through gradients.
+        """Updates the variables with their straight-through gradients.
 
-        The gradient of a binary kernel itself is not used, but the backward
-        passes that it came from.
+        For a binary kernel, the update does not use the gradient itself but the
+        backward passes that it came from.
 
         Args:
-            grads: list of gradients, tensors or `RecordedGradient`s.
-            trainable_variables: list of the variables that they belong to.
-                Defaults to those that the optimizer was built on.
+            grads: List of gradients, which are tensors or instances of
+                `RecordedGradient`.
+            trainable_variables: List of variables (optional), one per gradient.
+                Defaults to the variables that the optimizer was built with.
+
+        Raises:
+            ValueError: If the gradients and variables do not match each other
+                or the optimizer, or if XLA compiles the step and the backend
+                solves on the host.
         """
         grads = list(grads)
         if not grads:
@@ -217,9 +264,9 @@ class QPSBGD(BinaryOptimizer):
         self._check_backend()
         self._check_xla()
         kernels, problems, held = self._gather(binary)
-        # The gradient of a kernel is a product of rows and row gradients. If
-        # the problem is finite it need not be made, so it is not looked at, and
-        # TensorFlow leaves it out.
+        # The gradient of a kernel is a product of rows and row gradients.
+        # Checking the problem instead of the gradient lets TensorFlow skip
+        # this product.
         checked = [
             grad.values if isinstance(grad, tf.IndexedSlices) else grad
             for grad in [entry[0] for entry in real + held]
@@ -227,7 +274,7 @@ class QPSBGD(BinaryOptimizer):
         for problem, _ in problems:
             checked += ops.bounds(problem)
         checked.append(self.learning_rate)
-        finite = branches.all_replicas(ops.is_finite(checked))
+        finite = replica_cond.true_on_all_replicas(ops.is_finite(checked))
 
         def update(real_grads, problems):
             self._update(
@@ -238,7 +285,7 @@ class QPSBGD(BinaryOptimizer):
                 [variable for _, variable in held],
             )
 
-        branches.in_one_branch(
+        replica_cond.update_or_skip(
             finite,
             update,
             ([grad for grad, _, _ in real], problems),
@@ -247,11 +294,12 @@ class QPSBGD(BinaryOptimizer):
         _memory.free_with(self)
 
     def _gather(self, binary):
-        """What the update knows about the binary kernels.
+        """Collects the problems of the binary kernels.
 
         Returns:
             Three lists: `(variable, mark)` and `(Problem, Statistics)` of the
-            kernels to update, and `(gradient, variable)` of those to hold.
+            kernels to update, and `(gradient, variable)` of the kernels to
+            leave unchanged.
         """
         kernels, problems, held = [], [], []
         reasons = {}
@@ -278,13 +326,13 @@ class QPSBGD(BinaryOptimizer):
             self._warn_once(
                 (reason, names),
                 f"Binary kernels were not updated (layers: {names}). The "
-                "backward passes that the gradient came from are unknown, "
-                f"because it {reason}. {advice}",
+                "backward passes of the gradient are unknown, because it "
+                f"{reason}. {advice}",
             )
         return kernels, problems, held
 
     def _update(self, real_grads, real_variables, kernels, problems, held):
-        """The update with finite gradients, in replica context."""
+        """Applies an update with finite gradients, in replica context."""
         if self._accumulates():
             steps = self.gradient_accumulation_steps
             states = tf.cond(
@@ -294,18 +342,19 @@ class QPSBGD(BinaryOptimizer):
             )
         else:
             states = self._solve(kernels, problems)
-        # A solver that failed with `on_failure="raise"` stops here, before any
-        # variable has moved.
+        # With `on_failure="raise"`, a failed solve stops the step here, before
+        # any variable has changed.
         ordered = states if self._on_host else []
         with tf.control_dependencies(ordered):
             self.apply_real(real_grads, real_variables)
-            # With a state of zero Keras counts the update and holds the kernel.
+            # With a state of zero, Keras counts the update but does not change
+            # the kernel.
             states = states + [tf.zeros(variable.shape) for variable in held]
             variables = [variable for variable, _ in kernels] + held
-            # Keras adds them up in the precision of the kernel.
+            # Keras sums them in the precision of the kernel.
             states = [tf.cast(s, v.dtype) for s, v in zip(states, variables)]
             self.apply_binary(states, variables, real_variables)
-        _memory.free_with(self)  # the branch has a graph of its own
+        _memory.free_with(self)  # the branch has its own graph
 
     def _solve_and_clear(self, kernels, problems):
         states = self._solve(kernels, problems)
@@ -314,11 +363,12 @@ class QPSBGD(BinaryOptimizer):
         return states
 
     def _solve(self, kernels, problems):
-        """States of all kernels, shaped like them, zero where held.
+        """Returns the states of all kernels, zero for unchanged entries.
 
-        Only the first replica solves; the others return zeros, and the sum over
-        replicas that follows hands all of them the same states. So copies stay
-        equal even with a solver that cannot be seeded, and it is asked once.
+        Only the first replica solves. The others return zeros, and the
+        subsequent sum over replicas gives all of them the same states. The
+        copies therefore stay equal even if the solver has no seed, and the
+        solver is called only once.
         """
         context = tf.distribute.get_replica_context()
         shapes = [mark.kernel.shape for _, mark in kernels]
@@ -364,15 +414,16 @@ class QPSBGD(BinaryOptimizer):
         names = [mark.name for _, mark in kernels]
         solved, messages = self._host_call()(scaled, seeds, names)
         if self.on_failure != "hold":
-            # Also if the backend of `on_failure` failed as well.
-            solved = branches.unless_failed(messages, solved)
+            # A message also remains if the backend of `on_failure` failed.
+            solved = replica_cond.states_or_error(solved, messages)
         return [
             tf.where(ops.has_information(problem), states, 0.0)
             for problem, states in zip(scaled, solved)
         ]
 
     def _host_call(self):
-        # TensorFlow keeps callbacks alive; they must not keep the optimizer.
+        # TensorFlow keeps callbacks alive, and a strong reference would keep
+        # the optimizer alive with them.
         on_error = weakref.WeakMethod(self._on_error)
         return HostCall(
             self.backend,
@@ -388,8 +439,8 @@ class QPSBGD(BinaryOptimizer):
         if self.on_failure != "raise":
             self._warn_once(
                 ("failed", layer, type(error)),
-                f"A solve failed, and on_failure={self.on_failure!r} is used "
-                f"instead. {message}",
+                f"A solve failed. Using on_failure={self.on_failure!r}. "
+                f"{message}",
             )
 
     def update_step(
@@ -397,9 +448,9 @@ class QPSBGD(BinaryOptimizer):
     ) -> Any:
         """Moves one kernel against its binary gradient.
 
-        Keras has summed `gradient` over replicas, and may have clipped and
-        averaged it: all of them scale the states by a positive factor, which
-        the sign takes out again.
+        Keras calls this method with a `gradient` that is summed over replicas
+        and may be clipped and averaged. Each of these scales the states by a
+        positive factor, which the sign removes.
         """
         if not self.is_updated(gradient, variable):
             return
@@ -408,7 +459,7 @@ class QPSBGD(BinaryOptimizer):
         variable.assign_sub(rate * step)
 
     def _skip(self):
-        """Leaves everything as it is after a non-finite gradient."""
+        """Counts a skipped update and discards partial sums."""
         self._skipped.assign_add(1)
         for sums in self._sums.values():
             sums.clear()
@@ -417,7 +468,7 @@ class QPSBGD(BinaryOptimizer):
             self._warn_if_skipped()
 
     def _loss_scale(self):
-        """The loss scale factor times the number of accumulated batches."""
+        """Returns the loss scale times the number of accumulated batches."""
         scale = getattr(self, "loss_scale_factor", None) or 1.0
         return float(scale * (self._accumulates() or 1))
 
@@ -428,15 +479,15 @@ class QPSBGD(BinaryOptimizer):
         if count:
             self._warn_once(
                 "skipped",
-                f"{count} update(s) skipped: a gradient, the learning rate or "
-                "the norm of an input of a binary layer was not finite. No "
-                "variable and no optimizer state changed in them (the moving "
-                "statistics of batch normalisation, which the forward pass "
-                "writes, may have). See `optimizer.skipped_updates`.",
+                f"{count} update(s) were skipped because a gradient, the "
+                "learning rate or the norm of an input of a binary layer was "
+                "not finite. They changed no variable and no optimizer state. "
+                "(The forward pass may have changed the moving statistics of "
+                "batch normalization.) See `optimizer.skipped_updates`.",
             )
 
     def finalize_variable_values(self, var_list: Any) -> None:
-        """Called by Keras at the end of `fit`."""
+        """Warns about skipped updates. Keras calls this at the end of `fit`."""
         self._warn_if_skipped()
         super().finalize_variable_values(var_list)
 

@@ -13,34 +13,55 @@ from keras_qpsbgd.optimizers.binary_optimizer import OptimizerLike
 
 @_keras.register
 class SignSGD(BinaryOptimizer):
-    r"""signSGD: every latent weight moves by the learning rate.
+    r"""signSGD, and Signum with momentum, for binary kernels.
 
-    With \(g\) the straight-through gradient of a binary kernel \(\Omega\) and
-    \(\mathrm{sign}(0) = 0\),
+    Every latent weight moves by the learning rate, in the direction given by
+    the sign of its gradient. With the straight-through gradient \(g\) of a
+    binary kernel \(\Omega\) and \(\mathrm{sign}(0) = 0\), the rule is
 
-    $$\Omega \leftarrow \Omega - \alpha \, \mathrm{sign}(g) ,$$
+    $$\Omega \leftarrow \Omega - \alpha \, \mathrm{sign}(g) .$$
 
-    and with momentum \(\beta\) (Signum)
+    With momentum \(\beta\) (Signum) it is
 
     $$m \leftarrow \beta m + (1 - \beta) g , \qquad
       \Omega \leftarrow \Omega - \alpha \, \mathrm{sign}(m) .$$
 
-    Its steps have the size of those of `QPSBGD`, whose directions come from a
-    QUBO instead. Every other variable is updated by `real_optimizer`.
+    The steps have the same size as those of `QPSBGD`, which takes their
+    directions from a QUBO instead. `real_optimizer` updates every other
+    variable.
 
     Args:
-        learning_rate: float or schedule, \(\alpha\).
-        momentum: float in [0, 1), \(\beta\).
-        real_optimizer: a Keras optimizer, its name or configuration, for all
-            variables that are not binary kernels. Saved with the model.
-        name: name of the optimizer.
-        **kwargs: arguments of `keras.optimizers.Optimizer`. `weight_decay` and
-            gradient clipping reach real variables only.
+        learning_rate: A float, a
+            `keras.optimizers.schedules.LearningRateSchedule` instance, or a
+            callable that takes no arguments and returns the value to use. The
+            step size \(\alpha\) of the latent weights. Defaults to `0.01`.
+        momentum: Float in [0, 1). The momentum \(\beta\). Defaults to `0.0`.
+        real_optimizer: String, dictionary or `keras.optimizers.Optimizer`. The
+            name, the configuration or an instance of the Keras optimizer for
+            all variables that are not binary kernels. An instance is copied.
+            It is saved with the model. Defaults to `"adam"`.
+        name: String (optional). The name of the optimizer. Defaults to
+            `"sign_sgd"`.
+        **kwargs: Arguments of `keras.optimizers.Optimizer`, such as `use_ema`.
+            `weight_decay` and the arguments for gradient clipping are passed on
+            to `real_optimizer`, so they apply to real variables only.
+
+    Raises:
+        ValueError: If an argument is invalid.
 
     Example:
+        ```python
+        import numpy as np
+        from tensorflow import keras
 
-    >>> model = keras.Sequential([keras_qpsbgd.layers.BinaryDense(1)])
-    >>> model.compile(keras_qpsbgd.optimizers.SignSGD(0.001), "mse")
+        import keras_qpsbgd as kq
+
+        x = np.random.default_rng(0).normal(size=(64, 4))
+        y = x @ [[1.0], [-1.0], [1.0], [1.0]]
+        model = keras.Sequential([kq.layers.BinaryDense(1)])
+        model.compile(kq.optimizers.SignSGD(0.02), "mse")
+        model.fit(x, y, epochs=5)
+        ```
 
     Reference:
         - [Bernstein et al., 2018](https://arxiv.org/abs/1802.04434)

@@ -1,0 +1,58 @@
+"""Conditions on which an update depends, on one replica or several."""
+
+import tensorflow as tf
+
+
+def true_on_all_replicas(flag):
+    """Returns whether a Boolean tensor is true on all replicas."""
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return flag
+    count = context.all_reduce(
+        tf.distribute.ReduceOp.SUM, tf.cast(flag, tf.float32)
+    )
+    return count >= context.num_replicas_in_sync
+
+
+def states_or_error(states, messages):
+    """Returns the states, or fails the step if a message is not empty."""
+    failure = tf.strings.strip(tf.strings.reduce_join(messages, separator=" "))
+    check = tf.debugging.Assert(tf.equal(failure, ""), [failure])
+    if tf.executing_eagerly():
+        return states
+    with tf.control_dependencies([check]):
+        return [tf.identity(state) for state in states]
+
+
+def update_or_skip(condition, update, arguments, skip):
+    """Calls `update(*arguments)` if `condition` is true, and `skip()` if not.
+
+    Both functions run in replica context. TensorFlow does not allow a `tf.cond`
+    in replica context to merge replicas, as an update does, even if there is
+    only one replica. Under a strategy, `tf.cond` therefore runs in
+    cross-replica context, and each branch enters the replicas again.
+    """
+    if not tf.distribute.has_strategy():
+        tf.cond(
+            condition, lambda: _none(update(*arguments)), lambda: _none(skip())
+        )
+        return
+
+    def merged(strategy, condition, *arguments):
+        first = strategy.experimental_local_results(condition)[0]
+
+        def on_each_replica(function, arguments):
+            strategy.extended.call_for_each_replica(function, args=arguments)
+
+        tf.cond(
+            first,
+            lambda: _none(on_each_replica(update, arguments)),
+            lambda: _none(on_each_replica(skip, ())),
+        )
+
+    context = tf.distribute.get_replica_context()
+    context.merge_call(merged, args=(condition, *arguments))
+
+
+def _none(_):
+    """Returns `None`, because branches of `tf.cond` must return the same."""
