@@ -1,7 +1,7 @@
-r"""What graph layers do with an adjacency matrix.
+r"""Operations on the adjacency matrix of graph layers.
 
-The modes are Spektral's, told apart by the ranks of the node features `x` and
-of the adjacency matrix `a`:
+The modes are those of Spektral. The ranks of the node features `x` and of the
+adjacency matrix `a` determine the mode:
 
 | mode | `x` | `a` |
 |---|---|---|
@@ -9,7 +9,7 @@ of the adjacency matrix `a`:
 | mixed | (graphs, nodes, features) | (nodes, nodes) |
 | batch | (graphs, nodes, features) | (graphs, nodes, nodes) |
 
-In each of them `a` is a dense tensor or a `tf.SparseTensor`.
+In each mode, `a` is a dense tensor or a `tf.SparseTensor`.
 """
 
 import warnings
@@ -21,37 +21,42 @@ from keras_qpsbgd import _keras
 
 RANKS = ((2, 2), (3, 2), (3, 3))
 
-# The most likely reason why a graph does not fit.
-CUT = (
-    "If Keras cut one graph into batches, give `fit`, `evaluate` and `predict` "
-    "`batch_size=<number of nodes>` and `shuffle=False`, or use a loader. "
+# The most likely reason for a shape mismatch.
+BATCHING_HINT = (
+    "If Keras split one graph into batches, pass "
+    "`batch_size=<number of nodes>` to `fit`, `evaluate` and `predict`, and "
+    "`shuffle=False` to `fit`, or use a loader. "
 )
 
 # The filters \(D^{-1/2} A D^{-1/2}\) and \(D^{-1} A\) have no eigenvalue above
-# 1, so the mean of their row sums, \(1^T A 1 / N\), is at most 1, and a little
-# more where edges have a direction. That of a bare graph is its mean degree.
-LARGEST_MEAN_ROW_SUM = 1.5
-# About so many rows of a dense matrix are looked at.
+# 1, so the mean of their row sums, \(1^T A 1 / N\), is at most 1, and slightly
+# larger if the graph is directed. Without a filter, the mean of the row sums is
+# the mean degree of the graph.
+MAX_MEAN_ROW_SUM = 1.5
+# The approximate number of rows of a dense matrix that are checked.
 CHECKED_ROWS = 64
 
 
 def gcn_filter(a):
-    r"""Kipf and Welling's filter, \(D^{-1/2} (A + I) D^{-1/2}\).
+    r"""Applies the filter of Kipf and Welling, \(D^{-1/2} (A + I) D^{-1/2}\).
 
-    \(D\) is the diagonal of the row sums of \(A + I\).
+    \(D\) is the diagonal matrix of the row sums of \(A + I\).
 
     Args:
-        a: numpy array of shape (nodes, nodes) or (graphs, nodes, nodes), or a
-            SciPy sparse matrix.
+        a: NumPy array of shape `(nodes, nodes)` or `(graphs, nodes, nodes)`, or
+            a SciPy sparse matrix.
 
     Returns:
-        The filter, sparse (CSR) if `a` is.
+        The filtered matrix, a sparse CSR matrix if `a` is sparse.
+
+    Raises:
+        ValueError: If `a` has another type or is not square.
     """
     if hasattr(a, "tocsr"):
         return _sparse_gcn_filter(a)
     if not isinstance(a, np.ndarray) or a.ndim not in (2, 3):
         raise ValueError(
-            "`a` must be a numpy array of rank 2 or 3 or a SciPy sparse "
+            "`a` must be a NumPy array of rank 2 or 3, or a SciPy sparse "
             f"matrix. Received: a of type {type(a).__name__}"
         )
     _check_square(a.shape)
@@ -86,26 +91,26 @@ def _real_dtype(a):
 def _check_square(shape):
     if shape[-1] != shape[-2]:
         raise ValueError(
-            "`a` must be square: one row and one column per node. "
+            "`a` must be square, with one row and one column per node. "
             f"Received: a of shape {tuple(shape)}"
         )
 
 
 def check_shapes(x_shape, a_shape, name):
-    """Raises unless the shapes, as far as they are known, are a mode."""
+    """Raises if the known dimensions of the shapes do not match a mode."""
     x_shape, a_shape = tuple(x_shape), tuple(a_shape)
     received = f"Received: x of shape {x_shape} and a of shape {a_shape}"
     if (len(x_shape), len(a_shape)) not in RANKS:
         raise ValueError(
             f"The inputs `[x, a]` of `{name}` must have ranks (2, 2) in single "
-            "and disjoint mode, (3, 2) in mixed mode or (3, 3) in batch mode. "
+            "and disjoint mode, (3, 2) in mixed mode, or (3, 3) in batch mode. "
             + received
         )
     rows, columns, nodes = a_shape[-2], a_shape[-1], x_shape[-2]
     if None not in (rows, columns) and rows != columns:
         raise ValueError(
-            f"The adjacency matrix `a` of `{name}` must be square: one row and "
-            "one column per node. " + CUT + received
+            f"The adjacency matrix `a` of `{name}` must be square, with one "
+            "row and one column per node. " + BATCHING_HINT + received
         )
     known = {size for size in (rows, columns, nodes) if size is not None}
     if len(known) > 1:
@@ -116,13 +121,17 @@ def check_shapes(x_shape, a_shape, name):
     if len(a_shape) == 3 and None not in (x_shape[0], a_shape[0]):
         if x_shape[0] != a_shape[0]:
             raise ValueError(
-                f"`x` and `a` of `{name}` must hold the same number of "
+                f"`x` and `a` of `{name}` must have the same number of "
                 "graphs. " + received
             )
 
 
 def static_shape(a):
-    """The shape of `a` as far as it is known, which a sparse one hides."""
+    """Returns the static shape of `a`, also for a sparse tensor.
+
+    The static shape of a sparse tensor may lack dimensions that its
+    `dense_shape` contains.
+    """
     if not isinstance(a, tf.SparseTensor):
         return a.shape
     known = tf.get_static_value(a.dense_shape, partial=True)
@@ -132,35 +141,35 @@ def static_shape(a):
 
 
 def shape_assertions(x, a, name):
-    """Operations that check at run time what `check_shapes` could not."""
+    """Returns operations that check dimensions known only at run time."""
     if tf.executing_eagerly():
         return []
 
-    def fitting(shape):
-        """What the shape of `a` must be, by that of `x`."""
+    def required(shape):
+        """Returns the shape that `a` must have, given the shape of `x`."""
         nodes = [shape[-2], shape[-2]]
         return [shape[0], *nodes] if len(a.shape) == 3 else nodes
 
-    if None not in (*fitting(x.shape), *a.shape):
+    if None not in (*required(x.shape), *a.shape):
         return []
     return [
         tf.debugging.assert_equal(
             tf.cast(tf.shape(a), tf.int32),
-            tf.stack(fitting(tf.shape(x))),
+            tf.stack(required(tf.shape(x))),
             f"`x` and `a` of `{name}` must have the same number of nodes and "
             "of graphs. "
-            + CUT
-            + "Received: a of the first shape, x that needs the second:",
+            + BATCHING_HINT
+            + "Received: first the shape of a, then the shape that x requires:",
         )
     ]
 
 
 def propagate(a, x):
-    """The product A·x in any mode: (..., nodes, features)."""
+    """Returns the product of `a` and `x`, (..., nodes, features)."""
     if not isinstance(a, tf.SparseTensor):
         return tf.matmul(a, x)  # broadcasts `a` in mixed mode
     if x.dtype == tf.float16:
-        # TensorFlow has no such sparse product on a CPU.
+        # TensorFlow has no float16 sparse product on a CPU.
         a, x32 = tf.cast(a, tf.float32), tf.cast(x, tf.float32)
         return tf.cast(propagate(a, x32), x.dtype)
     if len(x.shape) == 2:
@@ -179,7 +188,7 @@ def _sparse_mixed(a, x):
 
 
 def _sparse_batch(a, x):
-    """Graph after graph along the diagonal of one large matrix."""
+    """Multiplies with a block-diagonal matrix of all graphs."""
     graphs, nodes, features = tf.unstack(tf.shape(x, out_type=tf.int64))
     graph, row, column = tf.unstack(a.indices, axis=1)
     union = tf.SparseTensor(
@@ -194,10 +203,10 @@ def _sparse_batch(a, x):
 
 
 def _row_sums(a):
-    """Sums of the absolute values in rows of all graphs, a vector.
+    """Returns the absolute row sums of all graphs as a vector.
 
-    A dense matrix is large: every so many rows are enough, and cost nothing
-    beside the product with it.
+    For a dense matrix, only about `CHECKED_ROWS` evenly spaced rows are summed.
+    The cost is negligible compared with the product.
     """
     if not isinstance(a, tf.SparseTensor):
         stride = tf.maximum(tf.shape(a)[-2] // CHECKED_ROWS, 1)
@@ -212,13 +221,13 @@ def _row_sums(a):
 
 
 class NormalizationCheck:
-    """Warns, once, of an adjacency matrix that is not normalised.
+    """Warns once if an adjacency matrix is not normalized.
 
-    And raises if it is not finite. Both show in the mean of the row sums. Of a
-    dense matrix only some rows are looked at.
+    Raises if it is not finite. Both are detected from the mean of the row sums.
+    Only some rows of a dense matrix are checked.
 
     Args:
-        name: name of the layer, for messages.
+        name: String. The name of the layer, for messages.
     """
 
     def __init__(self, name):
@@ -227,17 +236,17 @@ class NormalizationCheck:
 
     def __call__(self, a):
         if _keras.inside_xla():
-            return  # which has no way to Python
+            return  # XLA cannot call Python
         sums = _row_sums(a)
-        # Nodes without neighbours, such as those of padding, do not count.
+        # Nodes without neighbors, such as padding, do not count.
         rows = tf.reduce_sum(tf.cast(sums != 0, tf.float32))
         mean = tf.math.divide_no_nan(tf.reduce_sum(sums), rows)
         if tf.executing_eagerly():
-            if not mean <= LARGEST_MEAN_ROW_SUM:
+            if not mean <= MAX_MEAN_ROW_SUM:
                 self.report(mean)
             return
         tf.cond(
-            mean <= LARGEST_MEAN_ROW_SUM,
+            mean <= MAX_MEAN_ROW_SUM,
             lambda: 0,
             lambda: tf.numpy_function(self.report, [mean], tf.int32),
         )
@@ -251,10 +260,11 @@ class NormalizationCheck:
         if not self.warned:
             self.warned = True
             warnings.warn(
-                f"The adjacency matrix `a` of `{self.name}` is not normalised: "
-                f"its rows sum to {mean:.3g} in the mean. Is it the result of "
-                "`BinaryGraphConv.preprocess(a)`? (Edges with a direction may "
-                "have such sums even so; `check_adjacency=False` then.)",
+                f"The adjacency matrix `a` of `{self.name}` is not normalized. "
+                f"The mean of its row sums is {mean:.3g}. Normalize it with "
+                "`BinaryGraphConv.preprocess(a)`. A normalized matrix of a "
+                "directed graph may also have such row sums. In that case pass "
+                "`check_adjacency=False`.",
                 stacklevel=2,
             )
         return np.int32(0)

@@ -10,24 +10,69 @@ from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
 @_keras.register
 class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
-    r"""`keras.layers.Conv2D` whose kernel is \(\mathrm{sign}(\Omega)\).
+    r"""2D convolution layer with weights of +1 and -1.
 
-    A convolution is a dense layer on patches: each position of each image is a
-    row of kernel height x kernel width x channels inputs, and all of them enter
-    the layer's QUBO. Weights and saved file are those of `Conv2D`;
-    `layer.binary_kernel` is what it computes with.
+    The layer is a `keras.layers.Conv2D` that computes with the sign of its
+    kernel \(\Omega\). A convolution is a dense layer on patches. Each position
+    in each image is a row with kernel height x kernel width x channels inputs,
+    and all rows are part of the QUBO of the layer. The weights and the saved
+    file have the same format as those of `Conv2D`. `layer.binary_kernel`
+    contains the weights of +1 and -1.
 
-    Not supported: `groups > 1` (each group would be a QUBO of its own),
-    `lora_rank` and `quantize` (the kernel has one bit already).
+    The layer takes the arguments of `Conv2D`, in the same order and with the
+    same defaults. `groups > 1` is not supported, because each group would be a
+    separate QUBO. `lora_rank` and `quantize` are not supported, because the
+    kernel has only one bit per weight.
 
     Args:
-        filters: as in `Conv2D`, and so are all other arguments and their
-            defaults.
-        kernel_size: as in `Conv2D`.
-        output_scale: `"fan_in"` (default) divides by the square root of the
-            patch size; `None` does not.
-        training_weights: `"binary"` (default) or `"latent"`, for `ProxQuant`;
-            see `BinaryLayer`.
+        filters: Integer. The number of output channels.
+        kernel_size: Integer or tuple of 2 integers. The height and width of the
+            convolution window.
+        strides: Integer or tuple of 2 integers. The strides of the convolution.
+            Defaults to `(1, 1)`.
+        padding: `"valid"` or `"same"`. Defaults to `"valid"`, which means no
+            padding.
+        data_format: `"channels_last"` or `"channels_first"` (optional). The
+            order of the dimensions of the inputs. Defaults to the
+            `image_data_format` of the Keras configuration.
+        dilation_rate: Integer or tuple of 2 integers. The dilation of the
+            convolution window. Defaults to `(1, 1)`.
+        groups: Integer. Must be `1`. Defaults to `1`.
+        activation: Activation function (optional). Defaults to `None`, which
+            applies no activation.
+        use_bias: Boolean. Whether to add a bias. Defaults to `True`.
+        kernel_initializer: Initializer of the latent kernel. Defaults to
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of the bias. Defaults to `"zeros"`.
+        kernel_regularizer: Regularizer of the latent kernel (optional).
+            Defaults to `None`.
+        bias_regularizer: Regularizer of the bias (optional). Defaults to
+            `None`.
+        activity_regularizer: Regularizer of the output (optional). Defaults to
+            `None`.
+        kernel_constraint: Constraint of the latent kernel (optional), for
+            example `keras_qpsbgd.constraints.WeightClip`. Defaults to `None`.
+        bias_constraint: Constraint of the bias (optional). Defaults to `None`.
+        output_scale: `"fan_in"` or `None`. `"fan_in"` divides the product by
+            the square root of the patch size. `None` does not scale it.
+            Defaults to `"fan_in"`.
+        training_weights: `"binary"` or `"latent"`. The weights that the layer
+            multiplies by in training. `ProxQuant` requires `"latent"`; see
+            `BinaryLayer`. Defaults to `"binary"`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name`.
+
+    Raises:
+        ValueError: If an argument is invalid.
+
+    Example:
+        ```python
+        import numpy as np
+
+        import keras_qpsbgd as kq
+
+        layer = kq.layers.BinaryConv2D(8, 3, padding="same")
+        print(layer(np.ones((4, 10, 10, 3))).shape)  # (4, 10, 10, 8)
+        ```
     """
 
     def __init__(
@@ -43,18 +88,18 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
         )
         if self.groups != 1:
             raise ValueError(
-                "`groups` must be 1: each group would be a QUBO of its own. "
-                f"Received: groups={self.groups}"
+                "`groups` must be 1, because each group would be a separate "
+                f"QUBO. Received: groups={self.groups}"
             )
-        self._refuse_adapters()
+        self._reject_adapters()
 
     def build(self, input_shape: Any) -> None:
         super().build(input_shape)
         self.mark_binary(self.kernel)
 
     def binary_call(self, inputs: Any, binary_kernel: tf.Tensor) -> Any:
-        # Channels last throughout: TensorFlow has no other convolution on a
-        # CPU, and converts on a GPU by itself.
+        # Always channels last. On a CPU, TensorFlow has no other convolution.
+        # On a GPU, it converts the layout itself.
         outputs = tf.nn.convolution(
             self._channels_last(inputs),
             binary_kernel,

@@ -13,7 +13,7 @@ from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
 keras = _keras.keras
 
-# Arguments that are objects, and what turns them into a config.
+# Arguments that are objects, and the modules that serialize them.
 SERIALIZED = {
     "activation": keras.activations,
     "kernel_initializer": keras.initializers,
@@ -28,49 +28,81 @@ SERIALIZED = {
 
 @_keras.register
 class BinaryGraphConv(BinaryLayer):
-    r"""Spektral's `GCNConv` with a kernel of \(\mathrm{sign}(\Omega)\).
+    r"""Graph convolution layer with weights of +1 and -1.
+
+    The layer is the `GCNConv` of Spektral, computed with the sign of its kernel
+    \(\Omega\):
 
     $$Y = \mathrm{activation}\left(\frac{A X \, \mathrm{sign}(\Omega)}{\sqrt n}
       + b\right)$$
 
-    To the QUBO it is a dense layer on the rows of \(A X\), one per node. Only
-    nodes with a gradient enter it: a node outside the batch (sample weight 0),
-    or masked, changes neither couplings nor fields.
+    For the QUBO, it is a dense layer on the rows of \(A X\), one per node. Only
+    nodes with a gradient are part of the QUBO. A node that is masked or outside
+    the batch (sample weight 0) changes neither couplings nor fields.
 
-    It needs no Spektral, and takes its place in Spektral models: inputs
-    `[x, a]` in single, disjoint, mixed and batch mode, `a` dense or a
-    `tf.SparseTensor`, a third input (edges, graph numbers) is ignored, node
-    masks are applied before the activation, `LayerPreprocess(BinaryGraphConv)`
-    and `dataset.apply(BinaryGraphConv.transform)` normalise the adjacency.
+    The layer does not require Spektral, but it can replace `GCNConv` in a
+    Spektral model:
+
+    - The inputs are `[x, a]` in single, disjoint, mixed or batch mode. `a` is a
+      dense tensor or a `tf.SparseTensor`. A third input (edges or graph
+      indices) is ignored.
+    - Node masks are applied before the activation.
+    - `LayerPreprocess(BinaryGraphConv)` and
+      `dataset.apply(BinaryGraphConv.transform)` normalize the adjacency matrix.
+
+    The arguments up to `bias_constraint` are those of `GCNConv`, with the same
+    defaults.
 
     Args:
-        channels: number of outputs per node; this and the other arguments and
-            their defaults are those of `GCNConv`.
-        output_scale: `"fan_in"` (default) divides by the square root of the
-            number of node features n; `None` does not.
-        training_weights: `"binary"` (default) or `"latent"`, for `ProxQuant`;
-            see `BinaryLayer`.
-        check_adjacency: whether training looks at the entries of `a`, raises
-            if they are not finite and warns once if they are not normalised.
-            Of a dense `a` it looks at about 64 rows. XLA cannot call Python,
-            so a compiled model is not checked.
+        channels: Positive integer. The number of outputs per node.
+        activation: Activation function (optional). Defaults to `None`, which
+            applies no activation.
+        use_bias: Boolean. Whether to add a bias. Defaults to `True`.
+        kernel_initializer: Initializer of the latent kernel. Defaults to
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of the bias. Defaults to `"zeros"`.
+        kernel_regularizer: Regularizer of the latent kernel (optional).
+            Defaults to `None`.
+        bias_regularizer: Regularizer of the bias (optional). Defaults to
+            `None`.
+        activity_regularizer: Regularizer of the output (optional). Defaults to
+            `None`.
+        kernel_constraint: Constraint of the latent kernel (optional), for
+            example `keras_qpsbgd.constraints.WeightClip`. Defaults to `None`.
+        bias_constraint: Constraint of the bias (optional). Defaults to `None`.
+        output_scale: `"fan_in"` or `None`. `"fan_in"` divides the product by
+            the square root of the number of node features \(n\). `None` does
+            not scale it. Defaults to `"fan_in"`.
+        check_adjacency: Boolean. Whether to check the entries of `a` in
+            training. The check raises if they are not finite and warns once if
+            they are not normalized. It reads about 64 rows of a dense `a`. XLA
+            cannot call Python, so a model that it compiles is not checked.
+            Defaults to `True`.
+        training_weights: `"binary"` or `"latent"`. The weights that the layer
+            multiplies by in training. `ProxQuant` requires `"latent"`; see
+            `BinaryLayer`. Defaults to `"binary"`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name`.
 
     Raises:
-        ValueError: if `x` and `a` do not fit, or (in training) `a` is not
-            finite. What shows only when a `tf.function` runs, as in `fit`,
-            ends in TensorFlow's `InvalidArgumentError`.
+        ValueError: If an argument is invalid, if the shapes of `x` and `a` do
+            not match, or (in training) if `a` is not finite. An error that
+            occurs only when a `tf.function` runs, as in `fit`, is an
+            `InvalidArgumentError` of TensorFlow.
 
     Example:
+        ```python
+        import numpy as np
 
-    >>> a = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], "float32")
-    >>> a = keras_qpsbgd.layers.BinaryGraphConv.preprocess(a)
-    >>> layer = keras_qpsbgd.layers.BinaryGraphConv(2)
-    >>> layer([tf.ones((3, 4)), a]).shape
-    TensorShape([3, 2])
+        import keras_qpsbgd as kq
+
+        a = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], "float32")
+        a = kq.layers.BinaryGraphConv.preprocess(a)
+        layer = kq.layers.BinaryGraphConv(2)
+        print(layer([np.ones((3, 4)), a]).shape)  # (3, 2)
+        ```
 
     Reference:
-        Kipf and Welling, "Semi-Supervised Classification with Graph
-        Convolutional Networks", ICLR 2017, https://arxiv.org/abs/1609.02907
+        - [Kipf and Welling, 2017](https://arxiv.org/abs/1609.02907)
     """
 
     def __init__(
@@ -115,22 +147,41 @@ class BinaryGraphConv(BinaryLayer):
 
     @staticmethod
     def preprocess(a: Any) -> Any:
-        r"""The filter of `GCNConv`, \(D^{-1/2} (A + I) D^{-1/2}\).
+        r"""Normalizes an adjacency matrix to \(D^{-1/2} (A + I) D^{-1/2}\).
+
+        This is the filter of `GCNConv`. You can pass a SciPy matrix to `fit` or
+        to a loader. To call a layer, convert it with `.toarray()` or with
+        `sp_matrix_to_sp_tensor` of Spektral.
 
         Args:
-            a: numpy array of shape (nodes, nodes) or (graphs, nodes, nodes),
-                or a SciPy sparse matrix.
+            a: NumPy array of shape `(nodes, nodes)` or `(graphs, nodes,
+                nodes)`, or a SciPy sparse matrix.
 
         Returns:
-            The same for the filter. A SciPy matrix can be given to `fit` or to
-            a loader as it is; to call a layer take its `.toarray()`, or
-            Spektral's `sp_matrix_to_sp_tensor`.
+            A NumPy array or, if `a` is sparse, a SciPy CSR matrix.
+
+        Raises:
+            ValueError: If `a` has another type or is not square.
         """
         return adjacency.gcn_filter(a)
 
     @staticmethod
     def transform(graph: Any) -> Any:
-        """A Spektral transform: `preprocess` for the adjacency of `graph`."""
+        """Normalizes the adjacency matrix of a Spektral graph.
+
+        This is a Spektral transform that applies `preprocess`.
+
+        Args:
+            graph: A `spektral.data.Graph`. Its attribute `a` is replaced.
+
+        Returns:
+            The same graph.
+
+        Example:
+            ```python
+            dataset.apply(kq.layers.BinaryGraphConv.transform)
+            ```
+        """
         if graph.a is not None:
             graph.a = adjacency.gcn_filter(graph.a)
         return graph
@@ -160,7 +211,7 @@ class BinaryGraphConv(BinaryLayer):
         self.mark_binary(self.kernel)
         self.built = True
 
-    # To the QUBO, and from here on, a dense layer on the rows of A x.
+    # After the product of `a` and `x`, the layer is a dense layer on its rows.
     binary_call = BinaryDense.binary_call
     rows = BinaryDense.rows
 
@@ -171,7 +222,7 @@ class BinaryGraphConv(BinaryLayer):
         x, a = self._tensor("x", x), self._tensor("a", a)
         if isinstance(x, tf.SparseTensor):
             x = ops.to_dense(x)
-        self._look_at(x, a)
+        self._check_inputs(x, a)
         if self.check_adjacency and _is_training(training):
             self._check(a)
         assertions = adjacency.shape_assertions(x, a, self.name)
@@ -191,8 +242,8 @@ class BinaryGraphConv(BinaryLayer):
         return _node_mask(mask)
 
     def compute_output_spec(self, inputs: Any, **kwargs: Any) -> Any:
-        # Keras 3 asks this, and does not call the layer, for symbolic inputs.
-        self._look_at(*_x_and_a(inputs, self.name))
+        # For symbolic inputs, Keras 3 calls this instead of the layer.
+        self._check_inputs(*_x_and_a(inputs, self.name))
         return super().compute_output_spec(inputs, **kwargs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
@@ -201,15 +252,16 @@ class BinaryGraphConv(BinaryLayer):
 
     @property
     def supports_jit(self) -> bool:
-        # XLA knows no sparse tensors, and Keras asks before the layer of a
-        # subclassed model has seen its adjacency.
+        # XLA does not support sparse tensors. In a subclassed model, Keras
+        # reads this property before the layer receives its adjacency matrix.
         return self._known_dense
 
     @supports_jit.setter
     def supports_jit(self, value):
         del value  # Keras sets it in the constructor of every layer
 
-    def _look_at(self, x, a):
+    def _check_inputs(self, x, a):
+        """Checks the shapes and notes whether `a` is dense."""
         shape = adjacency.static_shape(a)
         adjacency.check_shapes(x.shape, shape, self.name)
         sparse = isinstance(a, tf.SparseTensor) or getattr(a, "sparse", False)
@@ -219,8 +271,8 @@ class BinaryGraphConv(BinaryLayer):
         if hasattr(value, "tocsr"):
             raise ValueError(
                 f"`{name}` of `{self.name}` must be a tensor or a "
-                "`tf.SparseTensor`; Spektral's loaders make one of a SciPy "
-                f"matrix. Received: {name} of type {type(value).__name__}"
+                "`tf.SparseTensor`. The loaders of Spektral convert SciPy "
+                f"matrices. Received: {name} of type {type(value).__name__}"
             )
         return tf.cast(value, self.compute_dtype)
 
@@ -239,23 +291,23 @@ class BinaryGraphConv(BinaryLayer):
 
 def _x_and_a(inputs, name):
     pair = isinstance(inputs, (list, tuple)) and len(inputs) in (2, 3)
-    # The shape of one tensor is a tuple, too.
+    # `inputs` may be the shape of one tensor, which is also a tuple.
     if not pair or inputs[0] is None or isinstance(inputs[0], int):
         raise ValueError(
-            f"`{name}` must be called with `[x, a]`: node features and "
+            f"`{name}` must be called with `[x, a]`, the node features and the "
             f"adjacency matrix. Received: inputs={inputs}"
         )
     return inputs[:2]
 
 
 def _is_training(training):
-    # `None` is a loop that calls `model(x)`, or the export of a model, which
-    # must not hold a way back to Python.
+    # `training` is `None` in a custom loop that calls `model(x)` and in the
+    # export of a model. An exported model must not call Python.
     if training is None:
         return tf.executing_eagerly()
     return not tf.is_tensor(training) and bool(training)
 
 
 def _node_mask(mask):
-    # Keras 3 gives a list, one mask per input, and None for none.
+    # Keras 3 passes a list with one mask or `None` per input.
     return mask[0] if isinstance(mask, (list, tuple)) else mask

@@ -1,11 +1,11 @@
-r"""What all binary layers share.
+r"""Base class of the binary layers.
 
 A binary layer has a real kernel \(\Omega\) (the Keras variable, "latent
-weights") and computes with \(W = \mathrm{sign}(\Omega)\). Its gradient is the
-straight-through one, as if the sign were not there, so the layer trains with
-any Keras optimizer. The kernel's gradient also carries what the layer's QUBO is
-made of, the rows that the kernel is multiplied with and the gradient of the
-loss with respect to the product (see `keras_qpsbgd.recording`).
+weights") and computes with \(W = \mathrm{sign}(\Omega)\). It has the
+straight-through gradient, which ignores the sign function, so the layer trains
+with any Keras optimizer. The gradient of the kernel also carries the data for
+the QUBO of the layer: the rows that the kernel is multiplied with and the
+gradient of the loss with respect to the product (see `keras_qpsbgd.recording`).
 """
 
 import math
@@ -22,44 +22,63 @@ TRAINING_WEIGHTS = ("binary", "latent")
 
 
 class BinaryLayer(_keras.keras.layers.Layer):
-    """Base class of layers with a kernel of +1 and -1.
+    """Base class of layers with weights of +1 and -1.
 
-    A subclass makes its kernel in `build`, hands it to `mark_binary`, and calls
-    `binary_product` where it would multiply with the kernel. It defines
+    Subclass it to write a custom binary layer. A subclass creates its kernel in
+    `build`, passes it to `mark_binary`, and calls `binary_product` instead of
+    multiplying with the kernel. It defines
 
-    - `binary_call(inputs, binary_kernel)`, the product, differentiable in both;
-    - optionally `rows(inputs)`, the (B, n) rows that the kernel, flattened to
-      (n, m), is multiplied with. Without it the Jacobian of the product is
-      taken with `tf.GradientTape` and the QUBO is that of the whole flattened
-      kernel, which is for small layers.
+    - `binary_call(inputs, binary_kernel)`, the product, which must be
+      differentiable with respect to both arguments;
+    - optionally `rows(inputs)`, the rows of shape `(B, n)` that the kernel,
+      flattened to `(n, m)`, is multiplied with. Without this method, the layer
+      computes the Jacobian of the product with `tf.GradientTape`, and the whole
+      flattened kernel becomes one QUBO. This is only suitable for small layers.
 
     Args:
-        output_scale: `"fan_in"` divides the product by the square root of the
-            number of inputs, before bias and activation; `None` leaves it as it
-            is, as in the paper, and saturates hard tanh.
-        training_weights: what the layer multiplies by in training: `"binary"`,
-            the sign of the kernel (default), or `"latent"`, the real kernel
-            itself, which is what `ProxQuant` trains. `evaluate` and `predict`
-            take the sign in both cases. It is also an attribute; compile the
-            model again after changing it.
-        **kwargs: arguments of the Keras layer.
+        output_scale: `"fan_in"` or `None`. `"fan_in"` divides the product by
+            the square root of the number of inputs, before bias and activation.
+            `None` does not scale the product, as in the paper. Unscaled
+            products saturate hard tanh. Defaults to `"fan_in"`.
+        training_weights: `"binary"` or `"latent"`. The weights that the layer
+            multiplies by in training. `"binary"` is the sign of the kernel.
+            `"latent"` is the real kernel, as `ProxQuant` requires. `evaluate`
+            and `predict` use the sign in both cases. You can also set the
+            attribute of this name. Compile the model again after changing it.
+            Defaults to `"binary"`.
+        *args: Positional arguments of the Keras layer.
+        **kwargs: Keyword arguments of the Keras layer.
+
+    Raises:
+        ValueError: If an argument is invalid.
 
     Example:
+        ```python
+        import numpy as np
+        from tensorflow import keras
 
-    ```python
-    class BinaryScale(kq.layers.BinaryLayer):
-        def build(self, input_shape):
-            self.kernel = self.add_weight(
-                name="kernel", shape=(input_shape[-1],)
-            )
-            self.mark_binary(self.kernel)
+        import keras_qpsbgd as kq
 
-        def binary_call(self, inputs, binary_kernel):
-            return inputs * binary_kernel
+        class BinaryScale(kq.layers.BinaryLayer):
+            def build(self, input_shape):
+                self.kernel = self.add_weight(
+                    name="kernel", shape=(input_shape[-1],)
+                )
+                self.mark_binary(self.kernel)
 
-        def call(self, inputs, training=None):
-            return self.binary_product(inputs, training)
-    ```
+            def binary_call(self, inputs, binary_kernel):
+                return inputs * binary_kernel
+
+            def call(self, inputs, training=None):
+                return self.binary_product(inputs, training)
+
+        x = np.random.default_rng(0).normal(size=(64, 4))
+        y = x * [1.0, -1.0, -1.0, 1.0]
+        model = keras.Sequential([BinaryScale(output_scale=None)])
+        model.compile(kq.QPSBGD(0.3, "exact"), "mse")
+        model.fit(x, y, epochs=5)
+        print(model.layers[-1].binary_kernel)
+        ```
     """
 
     def __init__(
@@ -82,7 +101,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
 
     @property
     def training_weights(self) -> str:
-        """What the layer multiplies by in training."""
+        """The weights that the layer multiplies by in training."""
         return self._training_weights
 
     @training_weights.setter
@@ -97,14 +116,17 @@ class BinaryLayer(_keras.keras.layers.Layer):
             self._mark.training_weights = value
 
     def mark_binary(self, kernel: Any) -> None:
-        """Marks `kernel` as binary, so that `QPSBGD` knows it.
+        """Marks a kernel as binary, so that the optimizers recognize it.
 
         Args:
-            kernel: a variable, trainable unless the layer is frozen. The QUBO
-                has one column per entry of its last axis if the layer has
-                `rows`, and one column in all if not.
+            kernel: Variable, trainable unless the layer is frozen. If the layer
+                defines `rows`, the QUBO has one column per entry of the last
+                axis of the kernel. Otherwise it has a single column.
+
+        Raises:
+            ValueError: If the kernel is not trainable or is empty.
         """
-        # The kernel of a frozen layer is marked, too: it may be unfrozen.
+        # Also mark the kernel of a frozen layer, which may be unfrozen later.
         if kernel is None or (self.trainable and not kernel.trainable):
             raise ValueError(
                 f"The kernel of the binary layer `{self.name}` must be a "
@@ -113,11 +135,12 @@ class BinaryLayer(_keras.keras.layers.Layer):
             )
         if 0 in kernel.shape:
             raise ValueError(
-                f"The binary layer `{self.name}` needs at least one input and "
-                f"one output. Received: kernel.shape={tuple(kernel.shape)}"
+                f"The binary layer `{self.name}` must have at least one input "
+                "and one output. "
+                f"Received: kernel.shape={tuple(kernel.shape)}"
             )
         columns = kernel.shape[-1] if self._has_rows() else 1
-        # A kernel that two layers share has one mark.
+        # A kernel that two layers share has only one mark.
         self._mark = recording.mark_of(kernel) or recording.BinaryKernel(
             kernel,
             math.prod(kernel.shape) // columns,
@@ -128,44 +151,66 @@ class BinaryLayer(_keras.keras.layers.Layer):
 
     @property
     def binary_kernel(self) -> tf.Tensor:
-        """The weights that the layer computes with: +1 and -1."""
+        """The weights of +1 and -1 that the layer computes with."""
         return ops.sign(tf.convert_to_tensor(self._marked_kernel()))
 
     def use_real_kernel(self) -> None:
-        """Makes it an ordinary layer: the kernel itself, and no output scale.
+        """Turns the layer into one with real weights and no output scale.
 
-        For a network of the same shape with real weights, to see what the bits
-        cost. Call it before the layer is part of a compiled model.
+        Use it to measure how much accuracy the binary weights cost, with a
+        network of the same shape. Call it before you compile the model.
         """
         self._is_real = True
 
     def binary_call(self, inputs: Any, binary_kernel: tf.Tensor) -> Any:
-        """The product of `inputs` and `binary_kernel`."""
+        """Returns the product of `inputs` and `binary_kernel`.
+
+        Every subclass must define this method.
+
+        Args:
+            inputs: The inputs that the layer passes to `binary_product`.
+            binary_kernel: Tensor with the weights, in the compute dtype.
+        """
         raise NotImplementedError(
             f"`{type(self).__name__}` must define `binary_call`."
         )
 
     def rows(self, inputs: Any) -> Any:
-        """The rows that the flattened kernel is multiplied with, or `None`."""
+        """Returns the rows that the flattened kernel is multiplied with.
+
+        Define this method in a subclass to avoid the Jacobian of the product.
+
+        Args:
+            inputs: The inputs of `binary_call`.
+
+        Returns:
+            A tensor of shape `(B, n)`.
+        """
         del inputs
         return None
 
     def row_gradients(self, upstream: tf.Tensor) -> Any:
-        """The gradient of the product, reshaped to (B, m) to fit `rows`."""
+        """Returns the gradient of the product as a tensor of shape `(B, m)`.
+
+        Args:
+            upstream: Tensor with the gradient of the loss with respect to the
+                output of `binary_call`.
+        """
         return tf.reshape(upstream, (-1, self._mark.num_columns))
 
     def binary_product(self, inputs: Any, training: bool | None = None) -> Any:
-        """`binary_call` with the binary kernel, scaled.
+        """Returns the scaled product of `inputs` and the binary kernel.
 
         Args:
-            inputs: what `binary_call` takes.
-            training: the layer's `training` argument. Everything but `False` is
-                training, whose gradients are recorded: it is `None` in a custom
-                loop that calls `model(x)`.
+            inputs: The inputs of `binary_call`.
+            training: Boolean (optional). The `training` argument of the layer.
+                Every value except `False` means training, in which gradients
+                are recorded. It is `None` in a custom loop that calls
+                `model(x)`. Defaults to `None`.
         """
         kernel = tf.convert_to_tensor(self._marked_kernel())
         if self._is_real:
-            # Initializers give a real kernel the scale that it needs.
+            # The initializer already gives a real kernel the right scale.
             return self._multiply(inputs, kernel)
         if training is False:
             product = self._multiply(inputs, ops.binarize(kernel))
@@ -189,10 +234,10 @@ class BinaryLayer(_keras.keras.layers.Layer):
         return self.binary_call(inputs, tf.cast(weights, self.compute_dtype))
 
     def _noisy_axis(self, inputs):
-        """The feature axis of `inputs` if their gradient may be noise alone.
+        """Returns the feature axis of `inputs` if their gradient may be noise.
 
-        `None` if the layer has no rows in closed form, or if all weights that
-        go out of one input are hardly ever equal (`ops.may_cancel`).
+        Returns `None` if the layer does not define `rows`, or if the outgoing
+        weights of an input are practically never all equal (`ops.may_cancel`).
         """
         if not self._has_rows() or not tf.is_tensor(inputs):
             return None
@@ -215,11 +260,11 @@ class BinaryLayer(_keras.keras.layers.Layer):
         return ops.LayerCall(rows, gradients, kept, batch)
 
     def _jacobian_rows(self, inputs, weights, upstream):
-        """Rows, gradients and kept rows of the flattened kernel.
+        """Returns rows, gradients and kept rows of the flattened kernel.
 
-        Every entry of the product is a row of its own, with its own gradient.
-        It is kept if its neighbours along the last axis have a gradient, even
-        where its own is zero, as in the closed forms.
+        Every entry of the product is a separate row with its own gradient. As
+        in layers that define `rows`, a row is kept if any entry along the last
+        axis has a gradient, even if its own gradient is zero.
         """
         with tf.GradientTape() as tape:
             tape.watch(weights)
@@ -246,30 +291,35 @@ class BinaryLayer(_keras.keras.layers.Layer):
         return self._mark.kernel
 
     def add_weight(self, *args: Any, **kwargs: Any) -> Any:
-        # The sign is taken before the cast: a small negative weight would
-        # become zero in float16, and its sign +1.
+        # Take the sign before the cast. In float16, a small negative weight
+        # would become zero, with the sign +1.
         kwargs.setdefault(_keras.AUTOCAST, False)
         return super().add_weight(*args, **kwargs)
 
-    def _refuse_adapters(self):
+    def _reject_adapters(self):
         for name in ("lora_rank", "quantization_config"):
             value = getattr(self, name, None)
             if value:
                 raise ValueError(
-                    f"`{type(self).__name__}` does not support `{name}`: its "
-                    f"weights have one bit already. Received: {name}={value}"
+                    f"`{type(self).__name__}` does not support `{name}`, "
+                    "because its weights have only one bit. "
+                    f"Received: {name}={value}"
                 )
 
     def enable_lora(self, rank: int, *args: Any, **kwargs: Any) -> None:
+        """Raises a `ValueError`, because LoRA is not supported."""
         raise ValueError(
-            f"`{type(self).__name__}` does not support LoRA: its kernel is "
-            f"binary, a low-rank real part is not. Received: rank={rank}"
+            f"`{type(self).__name__}` does not support LoRA, because its "
+            "kernel is binary and a low-rank update is not. "
+            f"Received: rank={rank}"
         )
 
     def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> None:
+        """Raises a `ValueError`, because the weights are already binary."""
         raise ValueError(
-            f"`{type(self).__name__}` cannot be quantized: its weights have "
-            f"one bit already, see `binary_kernel`. Received: mode={mode}"
+            f"`{type(self).__name__}` cannot be quantized, because its weights "
+            "have only one bit. See `binary_kernel`. "
+            f"Received: mode={mode}"
         )
 
     def get_config(self) -> dict[str, Any]:
@@ -277,7 +327,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
         config["output_scale"] = self.output_scale
         config["training_weights"] = self.training_weights
         if getattr(self, "activation", None) is ops.hard_tanh:
-            # Ours, under legacy Keras, which reads a function from an HDF5 file
-            # by its name alone.
+            # Under legacy Keras, this function comes from this package. Legacy
+            # Keras identifies functions in HDF5 files by name only.
             config["activation"] = "hard_tanh"
         return config

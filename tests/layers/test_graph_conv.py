@@ -1,6 +1,7 @@
-"""`BinaryGraphConv` by itself; `test_graph_models.py` has it with Spektral.
+"""Tests `BinaryGraphConv` without Spektral.
 
-What TensorFlow alone decides runs `once`, under Keras 3.
+`test_graph_models.py` tests it with Spektral. Tests that depend only on
+TensorFlow are marked `once` and run under Keras 3.
 """
 
 import sys
@@ -22,13 +23,13 @@ MODES = ("single", "mixed", "batch")
 
 
 class JacobianGraphConv(kq.layers.BinaryGraphConv):
-    """Without the closed form of its rows."""
+    """`BinaryGraphConv` without its own `rows`."""
 
     rows = kq.layers.BinaryLayer.rows
 
 
 def graph(mode="single", sparse=False, seed=0):
-    """Features and the filter of a directed graph, as tensors."""
+    """Returns the features and the filter of a directed graph as tensors."""
     rng = np.random.default_rng(seed)
     x_shape = (
         (NODES, FEATURES) if mode == "single" else (GRAPHS, NODES, FEATURES)
@@ -44,7 +45,7 @@ def dense(a):
 
 
 def recorded(layer, x, a, weight=None, seed=0):
-    """The problem of one backward pass, and the gradient of the product."""
+    """Returns the problem and the gradients of one backward pass."""
     rng = np.random.default_rng(seed)
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -72,8 +73,8 @@ def assert_close(left, right):
 @pytest.mark.once
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_rows_and_qubo_are_the_jacobian(mode, sparse):
-    """Against the tape's Jacobian of the whole layer, adjacency included."""
+def test_rows_and_qubo_match_the_jacobian(mode, sparse):
+    """Compares with the Jacobian of the whole layer, including `a`."""
     x, a = graph(mode, sparse)
     layer = kq.layers.BinaryGraphConv(
         CHANNELS, output_scale=None, use_bias=False
@@ -90,7 +91,7 @@ def test_rows_and_qubo_are_the_jacobian(mode, sparse):
         loss = tf.reduce_mean((y - target) ** 2 * weight)
     v = tf.reshape(tape.gradient(loss, y), (-1, CHANNELS)).numpy()
     jacobian = tape.jacobian(y, layer.kernel, experimental_use_pfor=False)
-    # Output j depends on column j of the kernel alone, by the row.
+    # Output j depends only on column j of the kernel. Its Jacobian is the row.
     jacobian = tf.reshape(jacobian, (-1, CHANNELS, FEATURES, CHANNELS)).numpy()
     for j in range(CHANNELS):
         z = jacobian[:, j, :, j]
@@ -103,7 +104,7 @@ def test_rows_and_qubo_are_the_jacobian(mode, sparse):
 
 @pytest.mark.once
 @pytest.mark.parametrize("mode", MODES)
-def test_base_class_takes_the_same_jacobian(mode):
+def test_base_class_computes_the_same_problem(mode):
     x, a = graph(mode)
     closed, _ = recorded(conv(), x, a)
     by_tape, _ = recorded(conv(JacobianGraphConv), x, a)
@@ -117,7 +118,7 @@ def test_base_class_takes_the_same_jacobian(mode):
 
 @pytest.mark.once
 @pytest.mark.parametrize("mode", MODES)
-def test_sparse_is_dense(mode):
+def test_sparse_and_dense_adjacency_agree(mode):
     x, a = graph(mode, sparse=True)
     layer = conv()
     sparse, sparse_gradients = recorded(layer, x, a)
@@ -132,7 +133,7 @@ def test_sparse_is_dense(mode):
 @pytest.mark.once
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_it_is_a_dense_layer_on_ax(mode, sparse):
+def test_output_matches_a_dense_layer_on_ax(mode, sparse):
     x, a = graph(mode, sparse)
     layer = conv()
     y = layer([x, a])
@@ -143,7 +144,7 @@ def test_it_is_a_dense_layer_on_ax(mode, sparse):
 
 
 @pytest.mark.once
-def test_nodes_outside_the_batch_change_nothing():
+def test_nodes_outside_the_batch_have_no_effect():
     x, a = graph()
     weight = tf.constant([1, 0, 1, 0, 1, 1, 0])
     outside = np.flatnonzero(weight.numpy() == 0)
@@ -154,14 +155,14 @@ def test_nodes_outside_the_batch_change_nothing():
     after, _ = recorded(layer, x, tf.constant(changed), weight)
     np.testing.assert_array_equal(before.couplings, after.couplings)
     np.testing.assert_array_equal(before.fields, after.fields)
-    # The test could fail: the nodes inside the batch do change it.
+    # Control: nodes inside the batch do have an effect.
     after, _ = recorded(layer, x, tf.constant(changed), 1 - weight)
     assert np.abs(before.couplings - after.couplings).max() > 0.1
 
 
 @pytest.mark.once
-def test_sample_weight_of_fit():
-    """The kernel that `fit` gives is that of the batch's nodes alone."""
+def test_sample_weight_in_fit():
+    """The kernel after `fit` depends only on the nodes of the batch."""
     x, a = graph()
     y = np.arange(NODES) % CHANNELS
     weight = np.array([1, 0, 1, 0, 1, 1, 0], "float32")
@@ -183,7 +184,7 @@ def test_sample_weight_of_fit():
 
 @pytest.mark.parametrize("rank", [2, 3])
 def test_masked_nodes(rank):
-    """Masks of Keras (graphs, nodes) and of Spektral (graphs, nodes, 1)."""
+    """Keras masks are (graphs, nodes), Spektral masks (graphs, nodes, 1)."""
     x, a = graph("batch")
     mask = np.ones((GRAPHS, NODES), bool)
     mask[0, -2:] = False
@@ -221,7 +222,7 @@ def test_sparse_features():
 
 
 @pytest.mark.once
-def test_preprocess_is_the_formula():
+def test_preprocess_matches_the_formula():
     rng = np.random.default_rng(0)
     a = np.float32(rng.random((5, 5)) < 0.5)  # directed
     with_loops = a + np.eye(5)
@@ -231,7 +232,7 @@ def test_preprocess_is_the_formula():
     assert_close(preprocess(a), wanted)
     assert_close(preprocess(a.astype(int)), wanted)
     assert_close(preprocess(np.stack([a, a]))[1], wanted)
-    # A node of negative or zero degree gets no weight instead of NaN.
+    # A node of negative or zero degree gets weight zero instead of NaN.
     assert np.isfinite(preprocess(np.diag([-1.0, 0.0]))).all()
     sparse = pytest.importorskip("scipy.sparse")
     found = preprocess(sparse.coo_matrix(a))
@@ -286,7 +287,7 @@ def test_save_and_load(tmp_path):
     for name in given:
         if name != "use_bias":
             assert config[name] != default[name]
-    # All of them reach Keras: three penalties, two constraints.
+    # Keras receives all of them: three penalties and two constraints.
     found = kq.layers.BinaryGraphConv.from_config(config)
     found([x, a])
     kernel, bias = (tf.convert_to_tensor(w) for w in found.weights)
@@ -299,7 +300,7 @@ def test_save_and_load(tmp_path):
     assert layer.bias.constraint is not None
 
 
-def test_export_holds_no_python(tmp_path):
+def test_exported_model_does_not_call_python(tmp_path):
     """A runtime without Python must be able to serve the model."""
     model = functional()
     x, a = graph()
@@ -348,7 +349,7 @@ def test_fit_without_spektral(monkeypatch, sparse):
 
 
 @pytest.mark.once
-def test_xla_where_the_adjacency_is_dense():
+def test_xla_with_dense_adjacency():
     x, a = graph()
     model = functional()
     model.compile(tools.optimizer(), tools.loss(), jit_compile=True)
@@ -359,10 +360,10 @@ def test_xla_where_the_adjacency_is_dense():
 
 
 @pytest.mark.skipif(
-    not _keras.KERAS_3, reason="legacy Keras does not ask the layers"
+    not _keras.KERAS_3, reason="legacy Keras does not read `supports_jit`"
 )
 @pytest.mark.filterwarnings("ignore:Model doesn't support")
-def test_sparse_stays_out_of_xla():
+def test_sparse_adjacency_disables_xla():
     x, a = graph(sparse=True)
     model = functional(sparse=True)
     model.compile(tools.optimizer(), tools.loss(), jit_compile=True)
@@ -382,14 +383,14 @@ def test_sparse_stays_out_of_xla():
         ((7, 4), (7,), "ranks"),
     ],
 )
-def test_shapes_that_do_not_fit(x_shape, a_shape, message):
+def test_mismatched_shapes_raise(x_shape, a_shape, message):
     with pytest.raises(ValueError, match=f"{message}.*Received: x of shape"):
         conv()([tf.zeros(x_shape), tf.zeros(a_shape)])
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_graphs_that_disagree_at_run_time(sparse):
+def test_mismatched_graphs_raise_at_run_time(sparse):
     layer = conv()
     x, a = graph("batch", sparse)
     shape = (None, NODES, NODES)
@@ -406,7 +407,7 @@ def test_graphs_that_disagree_at_run_time(sparse):
 
 @pytest.mark.once
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_nodes_that_disagree_at_run_time(sparse):
+def test_mismatched_nodes_raise_at_run_time(sparse):
     layer = conv()
     a = tf.eye(6)
     spec = tf.TensorSpec((None, None))
@@ -423,10 +424,10 @@ def test_nodes_that_disagree_at_run_time(sparse):
 
 def in_graph(layer):
     call = lambda inputs: layer(inputs, training=True)
-    return tf.function(call, autograph=False)  # which takes seconds
+    return tf.function(call, autograph=False)  # AutoGraph takes seconds
 
 
-def test_symbolic_inputs_that_do_not_fit():
+def test_mismatched_symbolic_inputs_raise():
     layer = kq.layers.BinaryGraphConv
     with pytest.raises(ValueError, match="called with `\\[x, a\\]`"):
         layer(2)(keras.Input((4,)))
@@ -440,7 +441,7 @@ def test_symbolic_inputs_that_do_not_fit():
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("graph_mode", [False, True], ids=["eager", "graph"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_adjacency_with_nan(sparse, graph_mode, value):
+def test_non_finite_adjacency_raises(sparse, graph_mode, value):
     x, a = graph()
     a = a.numpy()
     a[0, 0] = value
@@ -454,7 +455,7 @@ def test_adjacency_with_nan(sparse, graph_mode, value):
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("graph_mode", [False, True], ids=["eager", "graph"])
-def test_adjacency_that_is_not_normalised_warns_once(sparse, graph_mode):
+def test_unnormalized_adjacency_warns_once(sparse, graph_mode):
     x, a = graph()
     raw = np.float32(a.numpy() > 0)
     raw = tf.sparse.from_dense(raw) if sparse else tf.constant(raw)
@@ -462,9 +463,9 @@ def test_adjacency_that_is_not_normalised_warns_once(sparse, graph_mode):
     call = in_graph(layer) if graph_mode else layer
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        call([x, dense(a)])  # normalised: silence
+        call([x, dense(a)])  # normalized, so no warning
         layer([x, raw], training=False)
-    with pytest.warns(UserWarning, match="is not normalised.*preprocess"):
+    with pytest.warns(UserWarning, match="is not normalized.*preprocess"):
         call([x, raw])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -473,19 +474,19 @@ def test_adjacency_that_is_not_normalised_warns_once(sparse, graph_mode):
 
 @pytest.mark.once
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_padding_does_not_hide_a_bare_graph(sparse):
-    """A chain of five nodes, filled up to twenty."""
+def test_padding_does_not_hide_an_unnormalized_graph(sparse):
+    """A chain of five nodes, padded to twenty."""
     a = np.zeros((2, 20, 20), "float32")
     chain = np.arange(4)
     a[:, chain, chain + 1] = a[:, chain + 1, chain] = 1
     a = tf.sparse.from_dense(a) if sparse else tf.constant(a)
-    with pytest.warns(UserWarning, match="rows sum to 1.6 in the mean"):
+    with pytest.warns(UserWarning, match="mean of its row sums is 1.6"):
         kq.layers.BinaryGraphConv(2)([tf.ones((2, 20, 3)), a])
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_filters_count_as_normalised(seed):
-    """Kipf and Welling's and D^-1 A, of weighted graphs with any degrees."""
+def test_filters_count_as_normalized(seed):
+    """Kipf and Welling's filter and D^-1 A, on weighted graphs."""
     rng = np.random.default_rng(seed)
     a = np.triu(rng.pareto(1.0, (30, 30)) * (rng.random((30, 30)) < 0.2), 1)
     a = (a + a.T).astype("float32")
@@ -494,11 +495,11 @@ def test_filters_count_as_normalised(seed):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         directed = adjacency.gcn_filter(np.float32(rng.random((30, 30)) < 0.1))
-        for normalised in (adjacency.gcn_filter(a), a / degrees, directed):
-            layer([tf.ones((30, 3)), tf.constant(normalised, tf.float32)])
+        for normalized in (adjacency.gcn_filter(a), a / degrees, directed):
+            layer([tf.ones((30, 3)), tf.constant(normalized, tf.float32)])
 
 
-def test_errors():
+def test_invalid_arguments_raise():
     with pytest.raises(ValueError, match="`channels`.*Received: channels=0"):
         kq.layers.BinaryGraphConv(0)
     with pytest.raises(ValueError, match="called with `\\[x, a\\]`"):

@@ -1,3 +1,5 @@
+"""Tests `BinaryDense`, `BinaryConv2D` and custom binary layers."""
+
 import inspect
 
 import numpy as np
@@ -15,7 +17,7 @@ layers = kq.layers
 
 
 class JacobianDense(layers.BinaryDense):
-    """`BinaryDense` without its closed form."""
+    """`BinaryDense` without its own `rows`."""
 
     rows = layers.BinaryLayer.rows
 
@@ -25,12 +27,12 @@ class JacobianConv(layers.BinaryConv2D):
 
 
 def recorded(layer, x, activation="hard_tanh", seed=0):
-    """The problem that a backward pass through `layer` records."""
+    """Returns the problem and the calls that a backward pass records."""
     rng = np.random.default_rng(seed)
     with tf.GradientTape() as tape:
         y = keras.activations.get(activation)(layer(x))
         target = tf.constant(rng.normal(size=y.shape), y.dtype)
-        # Half of the samples have no gradient at all.
+        # Half of the samples have no gradient.
         weight = tf.reshape(
             tf.range(len(x)) % 2, [-1] + [1] * (len(y.shape) - 1)
         )
@@ -42,7 +44,7 @@ def recorded(layer, x, activation="hard_tanh", seed=0):
 
 
 def assert_same_problem(closed, jacobian, columns):
-    """A Jacobian's problem is block diagonal, one block per column."""
+    """Compares with the problem of a Jacobian, which has a block per column."""
     n = closed.fields.shape[0]
     order = np.arange(n * columns).reshape(n, columns)
     for column in range(columns):
@@ -66,7 +68,7 @@ def assert_same_problem(closed, jacobian, columns):
 
 @pytest.mark.once
 @pytest.mark.parametrize("shape", [(8, 5), (4, 3, 5), (2, 3, 2, 5)], ids=str)
-def test_dense_rows_are_the_jacobian(shape):
+def test_dense_rows_match_the_jacobian(shape):
     x = tf.random.stateless_normal(shape, (1, 2)) * 2
     found = {}
     for kind in (layers.BinaryDense, JacobianDense):
@@ -77,7 +79,7 @@ def test_dense_rows_are_the_jacobian(shape):
             (call,) = calls
             gradients = call.row_gradients.numpy()
             kept = (gradients != 0).any(axis=1)
-            # Saturated units: single entries of V are zero.
+            # Units are saturated, so some entries of V are zero.
             assert (gradients[kept] == 0).any()
             assert not kept.all()
     assert_same_problem(found[layers.BinaryDense], found[JacobianDense], 3)
@@ -96,7 +98,7 @@ def test_dense_rows_are_the_jacobian(shape):
     ],
     ids=str,
 )
-def test_conv_rows_are_the_jacobian(arguments):
+def test_conv_rows_match_the_jacobian(arguments):
     x = tf.random.stateless_normal((2, 6, 5, 2), (1, 2)) * 2
     found = []
     for kind in (layers.BinaryConv2D, JacobianConv):
@@ -106,7 +108,7 @@ def test_conv_rows_are_the_jacobian(arguments):
     assert_same_problem(*found, columns=2)
 
 
-def test_channels_first_is_channels_last_transposed():
+def test_channels_first_matches_channels_last():
     x = tf.random.stateless_normal((4, 6, 5, 2), (1, 2))
     keras.utils.set_random_seed(0)
     last = layers.BinaryConv2D(3, 2, padding="same", bias_initializer="ones")
@@ -130,7 +132,7 @@ def test_channels_first_is_channels_last_transposed():
     )
 
 
-def test_conv_is_a_dense_layer_on_patches():
+def test_conv_matches_a_dense_layer_on_patches():
     x = tf.random.stateless_normal((3, 5, 5, 2), (1, 2))
     layer = layers.BinaryConv2D(4, 3, use_bias=False, output_scale=None)
     y = layer(x)
@@ -185,7 +187,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize("ours, theirs", PAIRS)
-def test_arguments_and_defaults_are_those_of_keras(ours, theirs):
+def test_arguments_and_defaults_match_keras(ours, theirs):
     signature = inspect.signature(theirs.__init__)
     required = (
         {"units": 3}
@@ -212,7 +214,7 @@ def test_arguments_and_defaults_are_those_of_keras(ours, theirs):
     assert shared(mine) == shared(config)
     explicit = ours(**required, **defaults).get_config()
     assert shared(explicit) == shared(config)
-    # Positional arguments in the order of Keras, too.
+    # Positional arguments have the same order as in Keras.
     positional = list(required.values()) + list(defaults.values())
     names = [p for p in signature.parameters if p in {**required, **defaults}]
     assert names == list({**required, **defaults})
@@ -221,7 +223,7 @@ def test_arguments_and_defaults_are_those_of_keras(ours, theirs):
 
 
 @pytest.mark.parametrize("ours, theirs", PAIRS)
-def test_weights_and_parameters_are_those_of_keras(ours, theirs):
+def test_weights_match_keras(ours, theirs):
     shape = (None, 6) if ours is layers.BinaryDense else (None, 6, 6, 2)
     arguments = (3,) if ours is layers.BinaryDense else (3, 2)
     mine, keras_layer = ours(*arguments), theirs(*arguments)
@@ -263,13 +265,13 @@ def test_mixed_precision(policy):
     assert model.layers[-2].kernel.dtype in ("float32", tf.float32)
     seen = []
 
-    class Watching(tools.GapBackend):
+    class RecordingBackend(tools.GapBackend):
         def sample(self, qubo, seed):
             seen.append((qubo.couplings.dtype, qubo.fields.dtype))
             return super().sample(qubo, seed)
 
     start = tools.kernels(model)
-    opt = tools.optimizer(backend=Watching())
+    opt = tools.optimizer(backend=RecordingBackend())
     if policy == "mixed_float16":
         wrapper = (
             keras.optimizers.LossScaleOptimizer
@@ -291,7 +293,7 @@ def test_small_negative_weight_keeps_its_sign_in_float16():
     assert layer(np.ones((1, 1)))[0, 0] == -1.0
 
 
-def test_own_layer_by_its_jacobian():
+def test_custom_layer_without_rows():
     class BinaryScale(layers.BinaryLayer):
         def build(self, input_shape):
             self.kernel = self.add_weight(
@@ -332,7 +334,7 @@ def test_nothing_is_recorded_without_qpsbgd(optimizer):
     assert (tools.INPUTS, tools.INPUTS) not in shapes
 
 
-def test_errors():
+def test_unsupported_arguments_raise():
     with pytest.raises(ValueError, match="groups.*Received: groups=2"):
         layers.BinaryConv2D(4, 3, groups=2)
     layer = layers.BinaryDense(2)
@@ -346,8 +348,8 @@ def test_errors():
             layers.BinaryDense(2, lora_rank=2)
 
 
-def test_layer_without_kernel():
-    class Forgetful(layers.BinaryLayer):
+def test_layer_without_binary_kernel():
+    class Unmarked(layers.BinaryLayer):
         def binary_call(self, inputs, binary_kernel):
             return inputs
 
@@ -355,9 +357,9 @@ def test_layer_without_kernel():
             return self.binary_product(inputs, training)
 
     with pytest.raises(ValueError, match="no binary kernel.*mark_binary"):
-        Forgetful()(np.ones((1, 2)))
+        Unmarked()(np.ones((1, 2)))
 
-    class Frozen(Forgetful):
+    class Frozen(Unmarked):
         def build(self, input_shape):
             self.kernel = self.add_weight(
                 name="kernel", shape=(2,), trainable=False
@@ -368,7 +370,7 @@ def test_layer_without_kernel():
         Frozen()(np.ones((1, 2)))
 
 
-def test_summary_counts_like_dense():
+def test_summary_counts_parameters():
     lines = []
     tools.small_model().summary(print_fn=lambda line, **_: lines.append(line))
     assert "30" in "\n".join(lines)  # 5*3+3 + 3*3+3
@@ -377,7 +379,7 @@ def test_summary_counts_like_dense():
 @pytest.mark.parametrize("repeated", [False, True], ids=["once", "repeated"])
 @pytest.mark.parametrize("symbolic", [False, True], ids=["eager", "function"])
 def test_sparse_inputs_in_any_order(repeated, symbolic):
-    """As in a CSR product of two matrices."""
+    """A CSR product of two matrices has such unsorted indices."""
     indices = [[0, 3], [0, 1], [2, 2], [1, 0]] + [[0, 3]] * repeated
     values = np.arange(1.0, len(indices) + 1, dtype="float32")
     dense = np.zeros((3, 5), "float32")
