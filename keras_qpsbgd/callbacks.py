@@ -1,4 +1,4 @@
-"""What a solver is doing, at Keras's progress bar; backups of a training."""
+"""Keras callbacks for solver progress and for backups of a training run."""
 
 import contextlib
 import os
@@ -17,41 +17,57 @@ from keras_qpsbgd.optimizers import QPSBGD
 
 __all__ = ["BackupAndRestore", "SolverProgress"]
 
-# Keras's bar with loss and accuracy takes some 75 columns.
+# The progress bar of Keras with loss and accuracy takes about 75 columns.
 _WIDE = 100
 
 
 class SolverProgress(keras.callbacks.Callback):
-    """Shows in Keras's progress bar what the solver on the host is doing.
+    """Callback that shows the progress of a solver on the host.
 
-    Two things:
+    The callback adds two things to the progress bar of Keras.
 
-    - `solver_s`, the seconds per step in the solver, mean over the epoch, is
-      one more entry of the bar and of `History`. A terminal of less than 100
-      columns has it at the end of the epoch only: a bar that does not fit into
-      its line is repeated line by line.
-    - While the solver works on a step for longer than `after` seconds, a line
-      at the bar says on which layer, for how long and how many columns are
-      done. It is rewritten every second and removed when the solver answers.
+    - The metric `solver_s` is the mean number of seconds per step that the
+      solver took in the epoch. It is in the bar and in `History`. A terminal
+      with fewer than 100 columns shows it only at the end of the epoch, because
+      every update of a bar that does not fit into one line starts a new line.
+    - If the solver takes longer than `after` seconds for a step, a status line
+      shows the current layer, the elapsed time and the number of solved
+      columns. It is updated every second and removed when the solver returns.
 
-        Solving for 12 s: layer dense_1 (2 of 3), 14 of 64 columns
+    The status line looks like this:
 
-    It has to be passed to `fit`: Keras tells callbacks alone whether a bar is
-    wanted. The line is there with `verbose=1` (or `"auto"`) only, below the bar
-    in a terminal and behind it in a notebook, where lines cannot be reached.
-    What goes to a file or a pipe has no line, as nothing can be removed there.
-    With a backend that solves in the graph, or another optimizer, the callback
-    does nothing.
+    ```text
+    Solving for 12 s: layer dense_1 (2 of 3), 14 of 64 columns
+    ```
+
+    Pass the callback to `fit`, because only callbacks can see whether `fit`
+    shows a bar. The status line requires `verbose=1` or `verbose="auto"`. In a
+    terminal, it is below the bar. In a notebook, where the cursor cannot move
+    between lines, it follows the bar. If the output is a file or a pipe, there
+    is no status line, because it could not be removed. The callback does
+    nothing with another optimizer or with a backend that solves in the graph.
 
     Args:
-        after: seconds that a step is solved before the line appears (up to one
-            second later).
+        after: Float. The number of seconds before the status line appears. It
+            can appear up to one second later. Defaults to `2.0`.
+
+    Raises:
+        ValueError: If `after` is negative or not a number.
 
     Example:
+        ```python
+        import dimod
+        import numpy as np
+        from tensorflow import keras
 
-    ```python
-    model.fit(x, y, callbacks=[kq.callbacks.SolverProgress()])
-    ```
+        import keras_qpsbgd as kq
+
+        x = np.random.default_rng(0).normal(size=(64, 4))
+        y = x @ [[1.0], [-1.0], [1.0], [1.0]]
+        model = keras.Sequential([kq.layers.BinaryDense(1)])
+        model.compile(kq.QPSBGD(0.02, dimod.ExactSolver()), "mse")
+        model.fit(x, y, callbacks=[kq.callbacks.SolverProgress()])
+        ```
     """
 
     def __init__(self, after: float = 2.0) -> None:
@@ -63,7 +79,7 @@ class SolverProgress(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         optimizer = self.model.optimizer
-        # What mixed precision wraps it in.
+        # Mixed precision wraps the optimizer in a `LossScaleOptimizer`.
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         self._progress = None
         if isinstance(optimizer, QPSBGD):
@@ -82,7 +98,7 @@ class SolverProgress(keras.callbacks.Callback):
     ) -> None:
         if not isinstance(self._display, _Terminal) or _columns() >= _WIDE:
             self._log(logs)
-        self._watch()  # a failed solve has ended it
+        self._watch()  # a failed solve stops the display
 
     def on_epoch_end(
         self, epoch: int, logs: dict[str, Any] | None = None
@@ -107,42 +123,54 @@ class SolverProgress(keras.callbacks.Callback):
 
 
 class BackupAndRestore(keras.callbacks.BackupAndRestore):
-    """Keras's `BackupAndRestore`, with a backup that is whole at any moment.
+    """Callback that backs up and restores the training state atomically.
 
-    A training that is killed, by a full queue or a power switch, goes on after
-    the last whole epoch when the same script runs again.
+    It is `keras.callbacks.BackupAndRestore` with a backup that is complete at
+    any time. If training is killed, for example by a job scheduler or a power
+    failure, run the same script again to resume after the last complete epoch.
 
-    Keras 3 writes over its backup. A process that is killed while it does so
-    leaves a file that cannot be read, and every later `fit` fails; or weights
-    of one epoch with the number of another, and `fit` trains one epoch too
-    many or too few silently. `double_checkpoint=True` does not prevent
-    that. Here Keras writes beside the backup, and what it has written takes the
-    place of the backup in one step. Legacy Keras does so by itself.
+    Keras 3 overwrites its backup. If the process is killed during the write,
+    the backup may be unreadable, and every later `fit` fails. Or it contains
+    the weights of one epoch and the number of another, and `fit` silently
+    trains one epoch too many or too few. `double_checkpoint=True` does not
+    prevent this. With this callback, Keras writes to a separate folder, which
+    then replaces the backup in one step. Legacy Keras already does so.
 
-    To end with the same weights as a training that was not killed, the data of
-    an epoch must depend on the number of the epoch alone, e.g. with
-    `shuffle=False`. There is no `save_freq`: Keras cannot go on in the middle
-    of an epoch.
+    A resumed run ends with the same weights as an uninterrupted one if the data
+    of an epoch depends only on the number of the epoch, for example with
+    `shuffle=False`. There is no argument `save_freq`, because Keras cannot
+    resume in the middle of an epoch.
 
     Args:
-        backup_dir: folder of the backup, on a disk of this machine. Use one for
-            each training.
-        delete_checkpoint: whether to remove the folder at the end of the
-            training.
+        backup_dir: String or path. The folder of the backup, on a local disk.
+            Use a separate folder for each training run.
+        delete_checkpoint: Boolean. Whether to delete the folder at the end of
+            training. Defaults to `True`.
+
+    Raises:
+        ValueError: If `backup_dir` is not the name of a folder.
 
     Example:
+        ```python
+        import numpy as np
+        from tensorflow import keras
 
-    ```python
-    backup = kq.callbacks.BackupAndRestore("backup")
-    model.fit(x, y, epochs=100, shuffle=False, callbacks=[backup])
-    ```
+        import keras_qpsbgd as kq
+
+        x = np.random.default_rng(0).normal(size=(64, 4))
+        y = x @ [[1.0], [-1.0], [1.0], [1.0]]
+        model = keras.Sequential([kq.layers.BinaryDense(1)])
+        model.compile(kq.QPSBGD(0.02), "mse")
+        backup = kq.callbacks.BackupAndRestore("backup")
+        model.fit(x, y, epochs=10, shuffle=False, callbacks=[backup])
+        ```
     """
 
     def __init__(
         self, backup_dir: str | os.PathLike, delete_checkpoint: bool = True
     ) -> None:
         self._folder = pathlib.Path(backup_dir)
-        # It is removed in the end.
+        # `on_train_end` deletes this folder.
         if not self._folder.name:
             raise ValueError(
                 "`backup_dir` must be the name of a folder. "
@@ -153,9 +181,9 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         super().__init__(str(written), delete_checkpoint=False)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        disk.remove_leftovers(self._folder.parent, self._gone("*"))
+        disk.remove_leftovers(self._folder.parent, self._deleted_name("*"))
         if _keras.KERAS_3:
-            # A kill may have left a part of a backup, or of a copy.
+            # A killed run may have left part of a backup or of a copy.
             shutil.rmtree(self.backup_dir, ignore_errors=True)
             for backup in self._backups()[-1:]:
                 shutil.copytree(backup, self.backup_dir)
@@ -174,26 +202,27 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_end(logs)
         if self._delete and self._folder.exists():
-            # A part of the backup must not be taken for all of it.
-            gone = self._folder.with_name(self._gone(secrets.token_hex(8)))
-            os.rename(self._folder, gone)
-            shutil.rmtree(gone)
+            # Rename first, so that a kill cannot leave part of a backup.
+            name = self._deleted_name(secrets.token_hex(8))
+            deleted = self._folder.with_name(name)
+            os.rename(self._folder, deleted)
+            shutil.rmtree(deleted)
 
     def _backups(self):
-        """By epoch; the last is whole, a kill may have left parts of others."""
+        """Returns the backups by epoch. All but the last may be incomplete."""
         return sorted(self._folder.glob("epoch-*"))
 
-    def _gone(self, mark):
+    def _deleted_name(self, mark):
         return f".{self._folder.name}-{mark}.tmp"
 
 
 def _display(verbose):
-    """Where the line is shown, `None` for nowhere."""
+    """Returns the display of the status line, or `None`."""
     if verbose not in (1, "auto"):
         return None
     if not keras.utils.is_interactive_logging_enabled():
-        return None  # the bar goes into a log
-    if "ipykernel" in sys.modules:  # Keras asks the same
+        return None  # Keras writes the bar to a log
+    if "ipykernel" in sys.modules:  # the same test as in Keras
         return _Notebook()
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         return _Terminal()
@@ -201,15 +230,15 @@ def _display(verbose):
 
 
 class _Terminal:
-    """A line below the bar.
+    """Shows the status line below the bar.
 
-    The bar itself may fill its line. The cursor stays where Keras left it, so
-    that the next bar is written over the last one.
+    The bar may fill its own line. The cursor returns to where Keras left it, so
+    that the next bar overwrites the previous one.
     """
 
     SAVE, RESTORE = "\x1b7", "\x1b8"
-    BELOW = "\r\n\x1b[K"  # at the start of the next line, which is emptied
-    MAKE_ROOM = "\x1bD\x1b[A"  # scrolls if the bar is the last line
+    BELOW = "\r\n\x1b[K"  # goes to the next line and clears it
+    MAKE_ROOM = "\x1bD\x1b[A"  # scrolls if the bar is in the last line
 
     def show(self, text):
         text = text[: _columns() - 1]
@@ -220,7 +249,7 @@ class _Terminal:
 
 
 class _Notebook:
-    """Behind the bar, taken back with backspaces, as Keras does itself."""
+    """Shows the status after the bar and removes it with backspaces."""
 
     width = 0
 
@@ -240,7 +269,7 @@ def _columns():
 
 
 def _write(text):
-    # A terminal that is gone must not end the training.
+    # A closed terminal must not end training.
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -11,19 +11,31 @@ __all__ = ["WeightClip"]
 
 @_keras.register
 class WeightClip(_keras.keras.constraints.Constraint):
-    """Clips latent weights to [-`clip_value`, `clip_value`].
+    """Clips latent weights to the range from `-clip_value` to `clip_value`.
 
-    Only the sign of a latent weight is seen, so one that has moved far from
-    zero would need many steps to change it. BinaryConnect is any Keras
-    optimizer on binary layers with this constraint, and clips to [-1, 1].
+    A binary layer uses only the sign of a latent weight. A latent weight far
+    from zero would need many steps to change its sign. BinaryConnect is any
+    Keras optimizer with binary layers that have this constraint with
+    `clip_value=1.0`.
 
     Args:
-        clip_value: float > 0, the bound.
+        clip_value: Float > 0. The largest absolute value of a latent weight.
+            Defaults to `1.0`.
+
+    Raises:
+        ValueError: If `clip_value` is not positive.
 
     Example:
+        ```python
+        from tensorflow import keras
 
-    >>> clip = keras_qpsbgd.constraints.WeightClip(1.0)
-    >>> layer = keras_qpsbgd.layers.BinaryDense(2, kernel_constraint=clip)
+        import keras_qpsbgd as kq
+
+        clip = kq.constraints.WeightClip(1.0)
+        layer = kq.layers.BinaryDense(2, kernel_constraint=clip)
+        model = keras.Sequential([layer])
+        model.compile("adam", "mse")  # BinaryConnect
+        ```
 
     Reference:
         - [Courbariaux et al., 2015](https://arxiv.org/abs/1511.00363)

@@ -1,4 +1,4 @@
-"""The binary map, the paper's Definition 1, as a function."""
+"""The binary map (Definition 1 of the paper) as a function."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,23 +13,41 @@ def binary_map(
 ) -> np.ndarray:
     r"""Maps gradients onto binary variables.
 
+    This is Definition 1 of the paper, which `QPSBGD` applies in every step:
+
     $$\Pi(v) = \arg\min_{g \in \{-1,+1\}^n}
       \sum_b \left(v_b - \frac{x_b^T g}{\lVert x_b \rVert^2}\right)^2$$
 
     Args:
-        rows: (B, n), the rows x.
-        v: (B,) or (B, m), the gradients with respect to the products x'w.
-        backend: whatever `backends.get` takes.
-        seed: int, for backends that draw random numbers.
+        rows: Array of shape `(B, n)`. The rows \(x_b\).
+        v: Array of shape `(B,)` or `(B, m)`. The gradients of the loss with
+            respect to the products \(x_b^T w\). Every column is mapped
+            separately.
+        backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
+            `dimod.Sampler`. The solver of the QUBO, as in `QPSBGD`. Defaults to
+            `"exact"`.
+        seed: Integer. The seed of backends that use random numbers. Defaults to
+            `0`.
 
     Returns:
-        int8 array of +1 and -1, (n,) or (n, m).
+        An int8 array of +1 and -1 with shape `(n,)` or `(n, m)`.
+
+    Raises:
+        BackendUnavailable: If the backend cannot solve the problem, for example
+            because it has too many variables.
 
     Example:
+        ```python
+        import numpy as np
 
-    >>> import numpy as np
-    >>> binary_map(np.eye(3), np.array([0.5, -2.0, 1.0]))
-    array([ 1, -1,  1], dtype=int8)
+        import keras_qpsbgd as kq
+
+        g = kq.binary_map(np.eye(3), np.array([0.5, -2.0, 1.0]))
+        print(g)  # [ 1 -1  1]
+        ```
+
+    Reference:
+        - [Krahn et al., 2024](https://arxiv.org/abs/2310.15128)
     """
     qubo = Qubo.from_rows(rows, v)
     backend = backends.get(backend)

@@ -1,4 +1,4 @@
-"""Stock Keras callbacks do their work with QPSBGD."""
+"""Tests Keras callbacks with QPSBGD, and `BackupAndRestore` of the package."""
 
 import csv
 
@@ -50,7 +50,7 @@ def test_model_checkpoint(setting, tmp_path):
 
 @pytest.mark.parametrize("package", [keras, kq])
 def test_backup_and_restore(setting, tmp_path, package):
-    """A run killed in its third epoch goes on as if nothing had happened."""
+    """A run that is killed in epoch 3 resumes and ends with equal weights."""
     model, fit = setting
     fit([], epochs=4)
     expected = model.get_weights()
@@ -80,8 +80,8 @@ def test_backup_and_restore(setting, tmp_path, package):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_backup_that_is_kept(tmp_path):
-    """A second training goes on; there is one backup at a time."""
+def test_backup_without_deletion(tmp_path):
+    """A second run resumes from the backup. Only one backup is kept."""
     x, y = tools.data()
     found = []
     for epochs in (2, 3):
@@ -111,14 +111,14 @@ def test_early_stopping_restores_the_best_weights(setting):
     model, fit = setting
     seen = []
 
-    class Watch(keras.callbacks.Callback):
+    class RecordWeights(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             seen.append((logs["loss"], self.model.get_weights()))
 
     stop = keras.callbacks.EarlyStopping(
         "loss", patience=1, min_delta=10.0, restore_best_weights=True
     )
-    history = fit([Watch(), stop], epochs=6)
+    history = fit([RecordWeights(), stop], epochs=6)
     assert len(history.epoch) == 2
     tools.assert_equal(model.get_weights(), seen[0][1])
 
