@@ -1,11 +1,12 @@
-"""`SignSGD`, `ProxQuant` and `Bop`, on one layer that is computed on paper.
+"""Tests `SignSGD`, `ProxQuant` and `Bop` on a layer computed by hand.
 
-Four inputs, one output, kernel (1/2, 1/4, 3/4, -1/2) and bias 0. The samples
-x1 = (1, 1, 0, 0), x2 = (0, 1, 2, 0) and the loss sum_b t_b y_b with
-t = (1, -1/2) have the gradient g = sum_b t_b x_b = (1, 1/2, -1, 0) for the
-kernel, 1/2 for the bias. So the loss is g.w + bias / 2, w being the kernel or
-its sign: with the kernel above 1/2 + 1/8 - 3/4 = -1/8, with its sign
-1 + 1/2 - 1 = 1/2. All numbers are exact in floating point.
+The layer has four inputs, one output, the kernel (1/2, 1/4, 3/4, -1/2) and the
+bias 0. The samples are x1 = (1, 1, 0, 0) and x2 = (0, 1, 2, 0). The loss
+sum_b t_b y_b with t = (1, -1/2) has the gradient
+g = sum_b t_b x_b = (1, 1/2, -1, 0) for the kernel and 1/2 for the bias. The
+loss is therefore g.w + bias / 2, where w is the kernel or its sign. At the
+start it is 1/2 + 1/8 - 3/4 = -1/8 with the kernel and 1 + 1/2 - 1 = 1/2 with
+its sign. All numbers are exact in floating point.
 """
 
 import numpy as np
@@ -32,7 +33,7 @@ def loss(y_true, y_pred):
     return 2.0 * y_true * y_pred  # Keras takes the mean over two samples
 
 
-def paper_model(opt=None, weights=None, **arguments):
+def hand_model(opt=None, weights=None, **arguments):
     if weights is None:
         weights = "latent" if isinstance(opt, ProxQuant) else "binary"
     layer = kq.layers.BinaryDense(
@@ -59,14 +60,14 @@ def losses(model, epochs, t=T):
 
 
 def one_loss(model):
-    """The loss of one step from the start."""
+    """Returns the loss of one step from the start."""
     restart(model)
     return float(np.ravel(model.train_on_batch(X, T))[0])
 
 
 def test_sign_sgd():
     opt = SignSGD(0.25, real_optimizer=keras.optimizers.SGD(0.5))
-    model = paper_model(opt, run_eagerly=True)
+    model = hand_model(opt, run_eagerly=True)
     assert losses(model, 1) == [SIGN]
     assert kernel(model) == [0.25, 0.0, 1.0, -0.5]
     assert model.layers[-1].bias.numpy() == [-0.25]
@@ -75,45 +76,46 @@ def test_sign_sgd():
 @pytest.mark.parametrize(
     "momentum, expected",
     [
-        # m = g/2, then g/4 - g/8: on in the same direction.
+        # m = g/2, then g/4 - g/8: the second step has the same direction.
         (0.5, [0.0, -0.25, 1.25, -0.5]),
-        # Back again.
+        # The second step undoes the first.
         (0.0, START),
     ],
 )
 def test_signum(momentum, expected):
-    model = paper_model(SignSGD(0.25, momentum), run_eagerly=True)
+    model = hand_model(SignSGD(0.25, momentum), run_eagerly=True)
     model.train_on_batch(X, T)
     model.train_on_batch(X, -0.25 * T)
     assert kernel(model) == expected
 
 
 def test_bop():
-    model = paper_model(Bop(0.5, 0.3), run_eagerly=True)
-    # m = g/2: the first has its weight's sign and is above the threshold, the
-    # second (1/4) is below it, the third has the other sign.
+    model = hand_model(Bop(0.5, 0.3), run_eagerly=True)
+    # m = g/2. The first entry has the sign of its weight and exceeds the
+    # threshold. The second (1/4) is below it. The third has the opposite sign.
     assert losses(model, 1) == [SIGN]
     assert kernel(model) == [-0.5, 0.25, 0.75, -0.5]
-    # m = 3/4 g: the first weight agrees by now, the second (3/8) is flipped.
+    # m = 3/4 g. The first weight now has the opposite sign. The second entry
+    # (3/8) exceeds the threshold, so its weight flips.
     model.train_on_batch(X, T)
     assert kernel(model) == [-0.5, -0.25, 0.75, -0.5]
 
 
 PROX = [
-    # Kernel - g/2 = (0, 0, 5/4, -1/2), drawn by 1/2 * 1/4 * 1 to the sign.
+    # Kernel - g/2 = (0, 0, 5/4, -1/2), pulled by 1/2 * 1/4 * 1 to the sign.
     [0.125, 0.125, 1.125, -0.625],
-    # (-3/8, -1/8, 13/8, -5/8), drawn by 1/2 * 1/4 * 2.
+    # (-3/8, -1/8, 13/8, -5/8), pulled by 1/2 * 1/4 * 2.
     [-0.625, -0.375, 1.375, -0.875],
-    # (-9/8, -5/8, 15/8, -7/8), drawn by 1/2 * 1/4 * 3, but not past the sign.
+    # (-9/8, -5/8, 15/8, -7/8), pulled by 1/2 * 1/4 * 3, but not past the sign.
     [-1.0, -1.0, 1.5, -1.0],
 ]
 
 
 def test_prox_quant_in_fit():
-    """From the first step on the loss is that of the real weights."""
+    """From the first step, the loss is the loss of the real weights."""
     opt = ProxQuant(0.5, 0.25, real_optimizer=keras.optimizers.SGD(0.5))
-    model = paper_model(opt)
-    # g.kernel + bias/2; the bias goes down by 1/4 in each step.
+    model = hand_model(opt)
+    # g.kernel + bias/2. The bias decreases by 1/4 in each step.
     assert losses(model, 3) == [LATENT, -0.9375 - 0.125, -2.1875 - 0.25]
     assert kernel(model) == PROX[2]
     # g.sign - 3/8
@@ -123,16 +125,16 @@ def test_prox_quant_in_fit():
 
 
 def test_prox_quant_with_a_schedule():
-    """Asked with 0, 1, ...: here it gives what is the default."""
+    """Called with 0, 1, ..., this schedule returns the default strength."""
     schedule = keras.optimizers.schedules.PolynomialDecay(0.25, 2, 0.75)
-    model = paper_model(ProxQuant(0.5, schedule), run_eagerly=True)
+    model = hand_model(ProxQuant(0.5, schedule), run_eagerly=True)
     for expected in PROX:
         model.train_on_batch(X, T)
         assert kernel(model) == expected
 
 
-def test_prox_quant_in_a_loop():
-    model = paper_model(weights="latent")
+def test_prox_quant_in_a_custom_loop():
+    model = hand_model(weights="latent")
     opt = ProxQuant(0.5, 0.25, real_optimizer="sgd")
 
     @tf.function
@@ -147,8 +149,8 @@ def test_prox_quant_in_a_loop():
     assert kernel(model) == PROX[0]
 
 
-def test_training_weights_are_a_switch():
-    model = paper_model()
+def test_training_weights_can_be_changed():
+    model = hand_model()
     layer = model.layers[-1]
     found = []
     for weights, opt in (
@@ -180,8 +182,8 @@ def test_training_weights_are_a_switch():
         (QPSBGD, "latent"),
     ],
 )
-def test_optimizers_refuse_the_other_training_weights(make, weights):
-    model = paper_model(weights=weights)
+def test_wrong_training_weights_raise(make, weights):
+    model = hand_model(weights=weights)
     name = model.layers[-1].name
     with pytest.raises(
         ValueError, match=f"`training_weights=.*Received: .*{name}.*{weights}"
@@ -198,8 +200,8 @@ def test_optimizers_refuse_the_other_training_weights(make, weights):
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_latent_forward_of_every_layer(layer, inputs):
-    """Only the latent forward sees that the kernel is twice as large."""
+def test_latent_forward_pass_of_every_layer(layer, inputs):
+    """Doubling the kernel only affects the latent forward pass."""
     inputs = tf.nest.map_structure(lambda x: tf.constant(x, "float32"), inputs)
     layer(inputs)
     weights = layer.get_weights()
@@ -227,10 +229,10 @@ def test_latent_forward_of_every_layer(layer, inputs):
     ids=["SignSGD", "ProxQuant", "Bop"],
 )
 def test_save_load_continue(tmp_path, make):
-    """To the bit, schedule, state and forward included."""
+    """A loaded model continues bit for bit like the original."""
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 20)
     opt = make(schedule)
-    model = paper_model(opt)
+    model = hand_model(opt)
     model.compile(opt, "mse", run_eagerly=True)
     model.train_on_batch(X, T)
     path = str(tmp_path / "model.keras")
@@ -250,11 +252,11 @@ def test_save_load_continue(tmp_path, make):
 
 
 @pytest.mark.once
-def test_schedule_is_the_learning_rate():
+def test_learning_rate_schedule():
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
         [0], [0.5, 0.125]
     )
-    model = paper_model(SignSGD(schedule), run_eagerly=True)
+    model = hand_model(SignSGD(schedule), run_eagerly=True)
     for expected in (0.0, -0.125):
         model.train_on_batch(X, T)
         assert kernel(model)[0] == expected
@@ -268,20 +270,20 @@ STEPS = [
 
 
 @pytest.mark.parametrize("make, expected", STEPS, ids=[c.__name__ for c in ALL])
-def test_same_step_with_what_keras_adds(make, expected):
-    """Loss scaling, averages, weight decay and clipping of real variables."""
+def test_keras_options_do_not_change_the_step(make, expected):
+    """Tests loss scaling, EMA, weight decay, clipping and accumulation."""
     latent = make().name == "prox_quant"
     weights = "latent" if latent else "binary"
-    scaled = paper_model(tools.loss_scaled(make()), weights, run_eagerly=True)
+    scaled = hand_model(tools.loss_scaled(make()), weights, run_eagerly=True)
     assert one_loss(scaled) == (LATENT if latent else SIGN)
     assert kernel(scaled) == expected
-    decayed = paper_model(
+    decayed = hand_model(
         make(weight_decay=0.5, clipnorm=0.01, use_ema=True), run_eagerly=True
     )
     decayed.train_on_batch(X, T)
     assert kernel(decayed) == expected
     if _keras.KERAS_3:
-        halves = paper_model(
+        halves = hand_model(
             make(gradient_accumulation_steps=2), run_eagerly=True
         )
         for _ in range(2):
@@ -293,7 +295,7 @@ def test_same_step_with_what_keras_adds(make, expected):
 @pytest.mark.once
 def test_two_replicas(mirrored):
     with mirrored.scope():
-        model = paper_model(Bop(0.5, 0.3))
+        model = hand_model(Bop(0.5, 0.3))
     losses(model, 1)
     assert kernel(model) == [-0.5, 0.25, 0.75, -0.5]
 
@@ -325,13 +327,13 @@ def test_config():
         (Bop, {"threshold": "a"}, "threshold"),
     ],
 )
-def test_wrong_arguments(kind, arguments, name):
+def test_invalid_arguments_raise(kind, arguments, name):
     with pytest.raises(ValueError, match=f"`{name}`.*Received: "):
         kind(**arguments)
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_model_without_binary_kernel(kind):
+def test_model_without_binary_kernel_raises(kind):
     variable = tf.Variable([1.0])
     with pytest.raises(
         ValueError, match=f"`{kind.__name__}` found no trainable .*Received"

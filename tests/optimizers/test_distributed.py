@@ -1,4 +1,4 @@
-"""Replicas in processes of their own: the example with two workers."""
+"""Tests the example that trains on two workers in separate processes."""
 
 import importlib.util
 import pathlib
@@ -23,7 +23,7 @@ ONE = "equal kernels on two workers and on one device"
 BOTH = "equal kernels on both workers"
 
 
-@pytest.mark.slow  # three processes; `test_replicas.py` has them in one
+@pytest.mark.slow  # three processes; `test_replicas.py` uses one
 def test_example(tmp_path):
     pytest.importorskip("dwave.samplers")
     done = subprocess.run(
@@ -31,14 +31,14 @@ def test_example(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,  # more than the example gives its children
+        timeout=300,  # longer than the timeout of the example's processes
     )
     assert done.returncode == 0, done.stdout + done.stderr
     for line in (REPLICAS, ONE, BOTH):
         assert f"{line}: True" in done.stdout.splitlines()
-    # The first worker alone asks the solver.
-    (asked,) = re.findall(r"solver by worker: \[(.*)\]$", done.stdout, re.M)
-    first, second = map(int, asked.split(", "))
+    # Only the first worker calls the solver.
+    (calls,) = re.findall(r"solver by worker: \[(.*)\]$", done.stdout, re.M)
+    first, second = map(int, calls.split(", "))
     assert first > 0
     assert second == 0
 
@@ -58,7 +58,7 @@ OTHERS = [[0.02, -0.04], [0.02, -0.04000000000000001]]
         ("second", {"calls": 1}, []),
     ],
 )
-def test_example_can_fail(monkeypatch, capsys, where, what, wrong):
+def test_example_detects_differences(monkeypatch, capsys, where, what, wrong):
     spec = importlib.util.spec_from_file_location("distributed", EXAMPLE)
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
@@ -70,7 +70,7 @@ def test_example_can_fail(monkeypatch, capsys, where, what, wrong):
     if where:
         found[where].update(what)
     results = iter(found.values())
-    # As if its processes had found this.
+    # Replace the results of the processes.
     monkeypatch.setattr(
         example, "start", lambda *processes: [next(results) for _ in processes]
     )

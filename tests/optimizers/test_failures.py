@@ -1,4 +1,4 @@
-"""A solver that fails ends in the state that its policy promises."""
+"""Tests that `on_failure` determines the state after a failed solve."""
 
 import concurrent.futures
 import warnings
@@ -12,7 +12,7 @@ from keras_qpsbgd.backends.host import parallel
 
 
 class Failing(kq.backends.Backend):
-    """Fails on some calls, or answers badly."""
+    """Raises on some calls, or returns invalid samples."""
 
     name = "failing"
 
@@ -29,14 +29,14 @@ class Failing(kq.backends.Backend):
         if call not in self.on:
             return samples, info
         if self.how == "raises":
-            raise OSError("the chip is warm")
+            raise OSError("the solver is offline")
         if self.how == "shape":
             return samples[:, :-1], info
         return 0.5 * samples, info
 
 
 MESSAGES = {
-    "raises": "the chip is warm",
+    "raises": "the solver is offline",
     "shape": "samples of shape",
     "values": "states of .1 and -1",
 }
@@ -57,18 +57,18 @@ def test_raise(how, mode):
     state = [np.array(v) for v in opt.variables]
     with pytest.raises(Exception, match=f"(?s)SolverError.*{MESSAGES[how]}"):
         model.fit(x[6:12], y[6:12], batch_size=6, verbose=0)
-    # Nothing has moved: neither kernels nor biases nor the optimizer.
+    # Kernels, biases and the state of the optimizer are unchanged.
     tools.assert_equal(model.get_weights(), before)
     tools.assert_equal([np.array(v) for v in opt.variables], state)
     kind = OSError if how == "raises" else kq.backends.SolverError
     assert isinstance(opt.last_error, kind)
-    # And training can go on.
+    # Training can continue.
     model.fit(x[6:12], y[6:12], batch_size=6, verbose=0)
     assert not np.array_equal(model.get_weights()[0], before[0])
 
 
 def test_raise_on_two_replicas(mirrored):
-    """All replicas stop, none waits for the others."""
+    """All replicas stop. None of them waits for the others."""
     x, y = tools.data()
     with mirrored.scope():
         model = tools.small_model()
@@ -87,10 +87,12 @@ def test_hold():
     model = tools.small_model()
     opt = tools.optimizer(backend=Failing("raises", on=(0,)), on_failure="hold")
     before = tools.kernels(model)
-    with pytest.warns(UserWarning, match="on_failure='hold'.*the chip is warm"):
+    with pytest.warns(
+        UserWarning, match="on_failure='hold'.*the solver is offline"
+    ):
         found = tools.fit(model, opt, x[:6], y[:6])
     still = [np.array_equal(a, b) for a, b in zip(before, found)]
-    assert sorted(still) == [False, True]  # one layer held, the other moved
+    assert sorted(still) == [False, True]  # only one layer has moved
     assert isinstance(opt.last_error, OSError)
 
 
@@ -106,8 +108,8 @@ def test_fallback():
 
 
 @pytest.mark.parametrize("mode", [{}, {"run_eagerly": True}], ids=str)
-def test_fallback_that_fails_too(mode):
-    """Ends as "raise" does: both errors are named, nothing has moved."""
+def test_failing_fallback(mode):
+    """Training ends as with "raise", and the message names both errors."""
     x, y = tools.data()
     opt = tools.optimizer(
         backend=Failing("raises", on=(2,)), on_failure=Failing("shape", on=(0,))
@@ -120,7 +122,7 @@ def test_fallback_that_fails_too(mode):
     with (
         pytest.warns(UserWarning, match="on_failure=Failing"),
         pytest.raises(
-            Exception, match="(?s)the chip is warm.*samples of shape"
+            Exception, match="(?s)the solver is offline.*samples of shape"
         ),
     ):
         model.fit(x[6:12], y[6:12], batch_size=6, verbose=0)
@@ -131,7 +133,7 @@ def test_fallback_that_fails_too(mode):
 
 
 class Edits(tools.GapBackend):
-    """Changes the problem that it is given."""
+    """Modifies the problem that it receives."""
 
     def __init__(self, fails):
         super().__init__()
@@ -142,14 +144,14 @@ class Edits(tools.GapBackend):
         for array in (qubo.fields, qubo.couplings, qubo.offset):
             array[...] = -array
         if self.fails:
-            raise OSError("the chip is warm")
+            raise OSError("the solver is offline")
         return answer
 
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.filterwarnings("ignore:A solve failed")
 def test_backends_may_edit_the_problem(fails):
-    """Neither the choice of a read nor the fallback sees it."""
+    """The edit affects neither the choice of a sample nor the fallback."""
     x, y = tools.data()
     opt = tools.optimizer(backend=Edits(fails), on_failure="exact")
     found = tools.fit(tools.small_model(), opt, x, y)
@@ -162,13 +164,13 @@ def test_backends_may_edit_the_problem(fails):
     tools.assert_equal((qubo.fields, qubo.couplings), before)
 
 
-class Unspeakable(Exception):
+class ErrorWithoutText(Exception):
     def __str__(self):
-        raise ValueError("no words")
+        raise ValueError("no text")
 
 
-@pytest.mark.parametrize("error", [RuntimeError("b\ud800"), Unspeakable()])
-def test_errors_with_odd_texts(error):
+@pytest.mark.parametrize("error", [RuntimeError("b\ud800"), ErrorWithoutText()])
+def test_errors_with_invalid_text(error):
     x, y = tools.data()
 
     class Raises(kq.backends.Backend):
@@ -196,13 +198,13 @@ def test_warnings_name_layer_backend_and_error(policy):
     for layer in model.layers:
         wanted = (
             f"backend `failing` failed on layer `{layer.name}`: OSError: "
-            "the chip is warm"
+            "the solver is offline"
         )
         assert sum(wanted in message for message in messages) == 1, messages
 
 
 @pytest.mark.parametrize("policy", ["raise", "fallback", "hold"])
-def test_after_a_failure_no_further_layer_is_solved(policy):
+def test_no_layer_is_solved_after_a_failure(policy):
     x, y = tools.data()
     backend = Failing("raises", on=range(100))
     other = Failing("raises", on=range(100))
@@ -215,28 +217,28 @@ def test_after_a_failure_no_further_layer_is_solved(policy):
             model.train_on_batch(x[:6], y[:6])
         assert backend.calls == 2
         return
-    with warnings.catch_warnings(), pytest.raises(Exception, match="warm"):
+    with warnings.catch_warnings(), pytest.raises(Exception, match="offline"):
         warnings.simplefilter("ignore")
         model.train_on_batch(x[:6], y[:6])
     assert (backend.calls, other.calls) == (1, int(policy == "fallback"))
-    # What was not solved is not in the report.
+    # The report contains only layers that were solved.
     assert len(opt.solver_report().layers) == 1
 
 
 class FailsOnOne(kq.backends.Backend):
-    """Fails on layers of five inputs; others have a failure that can pass."""
+    """Fails on layers with five inputs, and temporarily on other layers."""
 
     name = "fails_on_one"
     retries = 50
 
     def sample(self, qubo, seed):
         if qubo.num_variables == tools.INPUTS:
-            raise OSError("the chip is warm")
+            raise OSError("the solver is offline")
         raise kq.backends.TransientError("too many requests")
 
 
-def test_layers_that_run_at_the_same_time_stop_too(monkeypatch):
-    """Their retries end; 50 of them would take for ever."""
+def test_failure_stops_concurrent_layers(monkeypatch):
+    """Their retries stop. All 50 of them would take forever."""
     x, y = tools.data()
     monkeypatch.setattr(parallel, "FIRST_WAIT", 1e-3)
     with concurrent.futures.ThreadPoolExecutor(2) as executor:
@@ -244,7 +246,7 @@ def test_layers_that_run_at_the_same_time_stop_too(monkeypatch):
         opt = tools.optimizer(backend=backend)
         model = tools.small_model()
         model.compile(opt, tools.loss())
-        with pytest.raises(Exception, match="the chip is warm"):
+        with pytest.raises(Exception, match="the solver is offline"):
             model.train_on_batch(x[:6], y[:6])
     total = opt.solver_report().total
     assert total.failures == 1

@@ -1,3 +1,5 @@
+"""Tests the update, the arguments and the state of `QPSBGD`."""
+
 import pickle
 import warnings
 
@@ -21,7 +23,7 @@ def one_layer(units=2, inputs=3, **arguments):
 
 
 def eager_fit(model, opt, x, y, loss="mse", **arguments):
-    """A few steps without tracing."""
+    """Trains eagerly on one batch per epoch, unless `arguments` differ."""
     model.compile(opt, loss, run_eagerly=True)
     arguments = {
         "batch_size": len(x),
@@ -33,14 +35,15 @@ def eager_fit(model, opt, x, y, loss="mse", **arguments):
 
 
 def test_one_step_by_hand():
-    """Three inputs, one output, two samples, everything computed on paper.
+    """Three inputs, one output and two samples, computed by hand.
 
     W = (1, -1, 1), x1 = (1, 1, 0), x2 = (0, 1, 2); R = (0, 1).
-    Loss sum_b r_b t_b with t = (1, -0.5): V = t. Normalised rows
-    z1 = (1/2, 1/2, 0), z2 = (0, 1/5, 2/5); s = -2 (1/2, 1/2 - 1/10, -1/5)
-    = (-1, -0.8, 0.4). With gradient_scale "raw" the residuals of g are
-    (1 - (g1 + g2)/2)^2 + (-1/2 - g2/5 - 2 g3/5)^2: least for g = (1, 1, -1):
-    0 + (-1/2 + 1/5)^2 = 0.09.
+    The loss is sum_b r_b t_b with t = (1, -0.5), so V = t. The normalized rows
+    are z1 = (1/2, 1/2, 0) and z2 = (0, 1/5, 2/5), so
+    s = -2 (1/2, 1/2 - 1/10, -1/5) = (-1, -0.8, 0.4).
+    With gradient_scale "raw", the energy of g is
+    (1 - (g1 + g2)/2)^2 + (-1/2 - g2/5 - 2 g3/5)^2.
+    The minimum is 0 + (-1/2 + 1/5)^2 = 0.09, for g = (1, 1, -1).
     """
     model = one_layer(1, use_bias=False, output_scale=None)
     model.layers[-1].kernel.assign([[0.1], [-0.2], [0.3]])
@@ -63,7 +66,7 @@ def test_one_step_by_hand():
 
 
 def test_golden_sequence():
-    """Four steps with the exact backend, written down once."""
+    """Compares four steps of the exact backend with stored values."""
     found = tools.fit(
         tools.small_model(), tools.optimizer(backend="exact"), *tools.data()
     )
@@ -115,7 +118,7 @@ def test_reach_does_not_depend_on_the_scale_of_the_inputs():
     x, y = tools.data()
     found = []
     for factor in (1.0, 16.0):
-        # One layer with a scaled product: only the rows' scale changes.
+        # The rescaling undoes the factor, so only the rows are scaled.
         keras.utils.set_random_seed(1)
         model = one_layer(3, tools.INPUTS, use_bias=False)
         model.add(keras.layers.Rescaling(1.0 / factor))
@@ -125,7 +128,7 @@ def test_reach_does_not_depend_on_the_scale_of_the_inputs():
     np.testing.assert_array_equal(*found)
 
 
-def test_held_entries_do_not_move():
+def test_entries_without_information_do_not_move():
     model = one_layer(2, 4, use_bias=False)
     before = model.layers[-1].kernel.numpy()
     rng = np.random.default_rng(0)
@@ -145,8 +148,8 @@ def test_held_entries_do_not_move():
     np.testing.assert_array_equal(moved, expected)
 
 
-def test_one_hot_inputs_without_gradient_are_held():
-    """No field, no couplings: either sign is as good, so nothing moves."""
+def test_one_hot_inputs_without_gradient_do_not_move():
+    """Without field and couplings, both signs have the same energy."""
     model = one_layer(2, 3, use_bias=False)
     before = model.layers[-1].kernel.numpy()
     x = np.eye(3, dtype="float32")
@@ -158,7 +161,7 @@ def test_one_hot_inputs_without_gradient_are_held():
     np.testing.assert_array_equal(moved, [[1, 0], [0, 1], [0, 0]])
 
 
-def test_a_layer_without_any_gradient_is_held():
+def test_layer_without_gradient_does_not_move():
     model = one_layer(2, 4, use_bias=False)
     before = model.layers[-1].kernel.numpy()
     x = np.ones((4, 4), "float32")
@@ -182,8 +185,8 @@ def test_never_ascend_in_the_graph(backend):
 
 
 @pytest.mark.parametrize("real", ["adam", "sgd", keras.optimizers.Adagrad])
-def test_real_optimizer_gets_every_other_variable(real):
-    """Biases and a dense head move exactly as with the optimizer alone."""
+def test_real_optimizer_updates_all_other_variables(real):
+    """A dense layer moves exactly as with the real optimizer by itself."""
     x, y = tools.data()
 
     def model():
@@ -262,8 +265,8 @@ def test_constraint_and_ema():
     ],
     ids=str,
 )
-def test_clipping_and_decay_reach_real_variables_only(argument):
-    """Kernels as without the argument, biases as with it on SGD alone."""
+def test_clipping_and_decay_apply_to_real_variables_only(argument):
+    """The argument does not affect kernels. It affects biases as in SGD."""
     x, y = tools.data()
     kernels, biases = [], []
     for arguments in ({}, argument):
@@ -282,12 +285,12 @@ def test_clipping_and_decay_reach_real_variables_only(argument):
         expected = start - np.clip(gradient, -1e-4, 1e-4)
     elif "weight_decay" in argument:
         expected = biases[0] - 0.1
-    else:  # the only real variable: its norm is the global norm
+    else:  # there is one real variable, so its norm is the global norm
         expected = start - gradient * 1e-3 / np.linalg.norm(gradient)
     np.testing.assert_allclose(biases[1], expected, rtol=1e-5)
 
 
-def test_settings_of_the_inner_optimizer():
+def test_conflicting_real_optimizer_raises():
     inner = keras.optimizers.SGD(0.1, clipnorm=1.0)
     with pytest.raises(ValueError, match="`clipnorm`.*Received: clipnorm=2.0"):
         kq.QPSBGD(real_optimizer=inner, clipnorm=2.0)
@@ -312,12 +315,12 @@ def test_settings_of_the_inner_optimizer():
     ],
     ids=str,
 )
-def test_wrong_arguments(arguments, name):
+def test_invalid_arguments_raise(arguments, name):
     with pytest.raises(ValueError, match=f"`{name}`.*Received: "):
         kq.QPSBGD(**arguments)
 
 
-def test_too_wide_a_layer_is_refused_before_training():
+def test_too_wide_layer_raises_before_training():
     model = one_layer(2, 21)
     with pytest.raises(
         kq.backends.BackendUnavailable, match="at most 20 inputs"
@@ -327,7 +330,7 @@ def test_too_wide_a_layer_is_refused_before_training():
         )
 
 
-def test_model_without_binary_kernel():
+def test_model_without_binary_kernel_raises():
     model = keras.Sequential([keras.layers.Dense(2)])
     with pytest.raises(
         ValueError, match="no trainable binary kernel.*Received"
@@ -335,7 +338,7 @@ def test_model_without_binary_kernel():
         eager_fit(model, kq.QPSBGD(), np.ones((2, 3)), np.ones((2, 2)))
 
 
-def test_frozen_layer_beside_a_trained_one():
+def test_frozen_layer_does_not_move():
     x, y = tools.data()
     model = tools.small_model()
     model.layers[-2].trainable = False
@@ -348,8 +351,8 @@ def test_frozen_layer_beside_a_trained_one():
 
 
 @pytest.mark.once
-def test_wide_layers_keep_rows_and_learn():
-    """Wider than `WIDE`: the rows form, by sweeps."""
+def test_wide_layers_learn():
+    """Layers wider than `WIDE` use the rows form, solved by sweeps."""
     rng = np.random.default_rng(0)
     n = recording.WIDE + 44
     w = rng.choice([-1.0, 1.0], size=(n,))
@@ -362,7 +365,7 @@ def test_wide_layers_keep_rows_and_learn():
 
 
 def test_wide_layers_agree_with_the_gram_form(monkeypatch):
-    """Same problem in both forms, here with a backend that reads either."""
+    """Both forms are the same problem. The `sign` backend reads either."""
     rng = np.random.default_rng(0)
     n = recording.WIDE + 4
     x = rng.normal(size=(32, n)).astype("float32")
@@ -389,7 +392,7 @@ def test_missing_gradient_warns():
     opt.apply([], [])
 
 
-def test_host_backend_under_xla_says_what_to_do():
+def test_host_backend_with_xla_raises():
     x, y = tools.data()
     model = tools.small_model()
     opt = tools.optimizer(backend=tools.GapBackend())
@@ -397,7 +400,7 @@ def test_host_backend_under_xla_says_what_to_do():
         tools.fit(model, opt, x, y, jit_compile=True)
 
 
-def test_host_backend_leaves_other_models_alone():
+def test_host_backend_does_not_affect_other_models():
     x, y = tools.data()
     host = tools.optimizer(backend=tools.GapBackend())
     tools.fit(tools.small_model(), host, x, y)
@@ -436,7 +439,7 @@ def test_config_and_pickle():
         assert pickle.loads(pickle.dumps(opt)).get_config() == config
 
 
-def test_weights_of_the_optimizer():
+def test_set_weights():
     x, y = tools.data()
     model = tools.small_model()
     opt = tools.optimizer(real_optimizer="adam")

@@ -1,4 +1,4 @@
-"""Loss scaling, numbers that are not finite, other precisions."""
+"""Tests loss scaling, non-finite numbers and other precisions."""
 
 import numpy as np
 import pytest
@@ -13,10 +13,8 @@ from keras_qpsbgd import _keras
     ("scale", "eager"), [("batch", False), ("batch", True), ("raw", True)]
 )
 @pytest.mark.filterwarnings("ignore:gradient_scale")
-def test_scales_that_depend_on_the_loss_under_a_loss_scale_optimizer(
-    scale, eager
-):
-    """The gradient that they see is the one that the wrapper has unscaled."""
+def test_gradient_scales_with_a_loss_scale_optimizer(scale, eager):
+    """Scales that depend on the loss see the unscaled gradient."""
     seed = tools.CLEAR_CUT[scale]
     x, y = tools.data(seed)
     expected = tools.clear_cut_fit(seed, gradient_scale=scale)
@@ -104,7 +102,7 @@ def test_non_finite_micro_batch_restarts_the_update():
 
 
 def test_overflow_under_loss_scaling_costs_one_step():
-    """What an overflowing step recorded is not mixed into the next one."""
+    """The rows of an overflowing step are not used in the next step."""
     x, y = tools.data()
     model = tools.small_model(dtype="mixed_float16")
     opt = tools.optimizer()
@@ -113,15 +111,15 @@ def test_overflow_under_loss_scaling_costs_one_step():
         if _keras.KERAS_3
         else keras.mixed_precision.LossScaleOptimizer
     )
-    wrapped = wrapper(opt, initial_scale=2.0**26)  # float16 ends at 2^16
+    wrapped = wrapper(opt, initial_scale=2.0**26)  # float16 overflows at 2^16
     model.compile(wrapped, tools.loss(), run_eagerly=True)
     moved = []
     for _ in range(16):
         before = tools.kernels(model)[1]
         model.train_on_batch(x[:6], y[:6])
         moved.append(not np.array_equal(tools.kernels(model)[1], before))
-    # The first steps overflow and are the wrapper's to skip; none of the finite
-    # ones that follow finds anything infinite.
+    # The first steps overflow, and the wrapper skips them. The following steps
+    # contain only finite numbers.
     assert not moved[0]
     assert sum(moved) >= 2
     assert opt.skipped_updates == 0
@@ -129,9 +127,9 @@ def test_overflow_under_loss_scaling_costs_one_step():
 
 @pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
 def test_mixed_precision_on_two_replicas(mirrored, eager):
-    """A wrapper for loss scaling makes the updates, and all kernels move."""
+    """The wrapper for loss scaling applies the updates. All kernels move."""
     if eager and not _keras.KERAS_3:
-        pytest.skip("legacy Keras sums eager gradients: held with a warning")
+        pytest.skip("legacy Keras sums eager gradients, so kernels do not move")
     x, y = tools.data()
     policy = keras.mixed_precision.global_policy()
     keras.mixed_precision.set_global_policy("mixed_float16")
@@ -162,7 +160,7 @@ def test_mixed_precision_on_two_replicas(mirrored, eager):
     ],
 )
 def test_accumulation_in_any_precision(dtype, eager):
-    """Kernels have the precision of the layer, states are float32."""
+    """Kernels have the dtype of the layer, and states are float32."""
     x, y = tools.data()
     found = []
     for steps in (None, 2):

@@ -1,3 +1,5 @@
+"""Tests saving and loading of models, layers and optimizers."""
+
 import numpy as np
 import pytest
 import tools
@@ -9,7 +11,7 @@ from keras_qpsbgd import recording
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 
 
-def rich_model(seed=1):
+def conv_model(seed=1):
     keras.utils.set_random_seed(seed)
     return keras.Sequential(
         [
@@ -34,7 +36,10 @@ def run(model, x, y):
 
 @pytest.mark.parametrize("seed", [3, None])
 def test_save_load_continue(tmp_path, seed):
-    """To the bit, seed, schedule and inner optimizer included."""
+    """A loaded model continues bit for bit like the original.
+
+    This includes the seed, the schedules and the real optimizer.
+    """
     x, y = images()
     opt = kq.QPSBGD(
         keras.optimizers.schedules.CosineDecay(0.05, 20),
@@ -44,7 +49,7 @@ def test_save_load_continue(tmp_path, seed):
         ),
         seed=seed,
     )
-    model = rich_model()
+    model = conv_model()
     model.compile(opt, tools.loss())
     run(model, x, y)
     path = str(tmp_path / "model.keras")
@@ -132,7 +137,7 @@ def test_weights_move_between_dense_and_binary_dense():
 
 
 def frozen_models():
-    """Models with frozen binary layers, by what is frozen, and when."""
+    """Returns models with frozen binary layers, by name."""
     first = tools.small_model()
     first.layers[-2].trainable = False
     whole = tools.small_model()
@@ -166,7 +171,7 @@ def test_frozen_layers(tmp_path, kind, name):
         "adam": keras.optimizers.Adam,
         "bop": kq.optimizers.Bop,
     }[name]
-    # Tracing the steps takes most of the time; do it for one optimizer.
+    # Tracing the steps takes most of the time, so only one optimizer does it.
     eager = name != "qpsbgd"
     model.compile(make(), tools.loss(), run_eagerly=eager)
     trains = kind in ("one", "born") or (kind, name) == ("head", "adam")
@@ -189,7 +194,7 @@ def test_frozen_layers(tmp_path, kind, name):
         model.fit(x, y, shuffle=False, verbose=0)
         copies[0].fit(x, y, shuffle=False, verbose=0)
         tools.assert_equal(copies[0].get_weights(), model.get_weights())
-    # Once unfrozen they are trained.
+    # Unfrozen layers train.
     copy = copies[1]
     copy.trainable = True
     for layer in copy.layers:
@@ -201,7 +206,7 @@ def test_frozen_layers(tmp_path, kind, name):
     assert np.abs(copy.get_weights()[0] - before).max() > 0.04
 
 
-def test_kernel_that_is_not_trainable():
+def test_non_trainable_kernel_raises():
     class Fixed(kq.layers.BinaryDense):
         def add_weight(self, *args, **kwargs):
             kwargs["trainable"] = False
@@ -227,11 +232,11 @@ def test_kernel_that_is_not_trainable():
     ids=["qpsbgd", "ema", "bop", "signum", "loss scale"],
 )
 def test_hdf5(tmp_path, make):
-    """Models load and train on.
+    """Models load and continue training.
 
-    Legacy Keras restores the state of an optimizer, unless it is in a
-    `LossScaleOptimizer`. Keras 3 starts with a new state and says so: it does
-    not tell the optimizer which variables it is for. Both treat Keras's own
+    Legacy Keras restores the state of an optimizer, unless it is wrapped in a
+    `LossScaleOptimizer`. Keras 3 warns and starts with a new state, because it
+    does not pass the variables to the optimizer. Both treat their own
     optimizers in the same way.
     """
     x, y = tools.data()
@@ -240,8 +245,8 @@ def test_hdf5(tmp_path, make):
     model.fit(x, y, batch_size=6, shuffle=False, verbose=0)
     path = str(tmp_path / "model.h5")
     model.save(path)
-    # In this format legacy Keras does not look for registered optimizers inside
-    # a `LossScaleOptimizer`.
+    # In HDF5 files, legacy Keras does not find registered optimizers inside a
+    # `LossScaleOptimizer`.
     known = {"QPSBGD": kq.QPSBGD}
     wrapped = not isinstance(model.optimizer, BinaryOptimizer)
     restored = not _keras.KERAS_3 and not wrapped
@@ -278,7 +283,7 @@ def test_hdf5_checkpoints(tmp_path):
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
 @pytest.mark.parametrize("suffix", ["h5", "keras"])
 def test_hard_tanh_in_files(tmp_path, suffix):
-    """Legacy Keras has none; the package adds one."""
+    """Legacy Keras has no hard tanh, so the package adds one."""
     model = keras.Sequential(
         [
             keras.layers.InputLayer((6, 6, 1)),

@@ -1,9 +1,9 @@
-"""The paper's fixed-point theorem, on a problem small enough to enumerate.
+"""Tests the fixed-point theorem of the paper on a problem that is enumerated.
 
-Full-batch logistic regression with weights s in {-1, +1}^n. If
--Pi(gradient at s) = s, the update moves every latent weight further in its own
-direction and training never leaves s; if not, some latent weight moves towards
-the other sign, and with a fixed gradient it crosses.
+The problem is full-batch logistic regression with weights s in {-1, +1}^n. If
+-Pi(gradient at s) = s, the update moves every latent weight away from zero, and
+training never leaves s. Otherwise some latent weight moves toward zero and,
+with a constant gradient, changes its sign.
 """
 
 import itertools
@@ -40,7 +40,7 @@ def network(start):
 
 
 def projected_gradient(problem, start):
-    """Pi of the scaled gradient at `start`."""
+    """Returns Pi of the scaled gradient at `start`."""
     x, y = problem
     r = tf.Variable(x @ np.asarray(start, "float32")[:, None])
     with tf.GradientTape() as tape:
@@ -72,7 +72,7 @@ def test_fixed_points(problem):
         for visited in path(problem, start, 20):
             np.testing.assert_array_equal(visited, start)
     for start in others:
-        # 0.3 / 0.05 = 6 steps lead to zero, one more across it.
+        # A weight is zero after 0.3 / 0.05 = 6 steps and then changes its sign.
         assert any(
             not np.array_equal(visited, start)
             for visited in path(problem, start, 7)
