@@ -42,8 +42,8 @@ class Bop(BinaryOptimizer):
             to `1e-8`.
         real_optimizer: String, dictionary or `keras.optimizers.Optimizer`. The
             name, the configuration or an instance of the Keras optimizer for
-            all variables that are not binary kernels. An instance is copied.
-            It is saved with the model. Defaults to `"adam"`.
+            all variables that are not binary kernels. An instance is copied,
+            and the copy is saved with the model. Defaults to `"adam"`.
         name: String (optional). The name of the optimizer. Defaults to `"bop"`.
         **kwargs: Arguments of `keras.optimizers.Optimizer`, such as `use_ema`.
             `weight_decay` and the arguments for gradient clipping are passed on

@@ -58,8 +58,8 @@ class ProxQuant(BinaryOptimizer):
             previous updates, which is 0 in the first step. Defaults to `1e-4`.
         real_optimizer: String, dictionary or `keras.optimizers.Optimizer`. The
             name, the configuration or an instance of the Keras optimizer for
-            all variables that are not binary kernels. An instance is copied.
-            It is saved with the model. Defaults to `"adam"`.
+            all variables that are not binary kernels. An instance is copied,
+            and the copy is saved with the model. Defaults to `"adam"`.
         name: String (optional). The name of the optimizer. Defaults to
             `"prox_quant"`.
         **kwargs: Arguments of `keras.optimizers.Optimizer`, such as `use_ema`.

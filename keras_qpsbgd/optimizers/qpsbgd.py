@@ -84,8 +84,8 @@ class QPSBGD(BinaryOptimizer):
             Defaults to `None`.
         real_optimizer: String, dictionary or `keras.optimizers.Optimizer`. The
             name, the configuration or an instance of the Keras optimizer for
-            all variables that are not binary kernels. An instance is copied.
-            It is saved with the model. Defaults to `"adam"`.
+            all variables that are not binary kernels. An instance is copied,
+            and the copy is saved with the model. Defaults to `"adam"`.
         seed: Integer (optional). Makes a run reproducible bit for bit. `None`
             draws a random seed, which is saved with the state of the optimizer.
             Defaults to `None`.
@@ -197,8 +197,8 @@ class QPSBGD(BinaryOptimizer):
                 backend.check(mark.num_variables, mark.num_columns)
         if not self._on_host:
             _logger.info(
-                "The first training step compiles the search of `%s`, once for "
-                "each layer shape. This can take several seconds.",
+                "The search of `%s` is compiled in the first training step, "
+                "once for each layer shape. This can take several seconds.",
                 self.backend.name,
             )
         self._checked = True

@@ -38,8 +38,8 @@ class SignSGD(BinaryOptimizer):
         momentum: Float in [0, 1). The momentum \(\beta\). Defaults to `0.0`.
         real_optimizer: String, dictionary or `keras.optimizers.Optimizer`. The
             name, the configuration or an instance of the Keras optimizer for
-            all variables that are not binary kernels. An instance is copied.
-            It is saved with the model. Defaults to `"adam"`.
+            all variables that are not binary kernels. An instance is copied,
+            and the copy is saved with the model. Defaults to `"adam"`.
         name: String (optional). The name of the optimizer. Defaults to
             `"sign_sgd"`.
         **kwargs: Arguments of `keras.optimizers.Optimizer`, such as `use_ema`.
