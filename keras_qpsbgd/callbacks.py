@@ -159,7 +159,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
 
         x = np.random.default_rng(0).normal(size=(64, 4))
         y = x @ [[1.0], [-1.0], [1.0], [1.0]]
-        model = keras.Sequential([kq.layers.BinaryDense(1)])
+        model = keras.Sequential([keras.Input((4,)), kq.layers.BinaryDense(1)])
         model.compile(kq.QPSBGD(0.02), "mse")
         backup = kq.callbacks.BackupAndRestore("backup")
         model.fit(x, y, epochs=10, shuffle=False, callbacks=[backup])

@@ -76,8 +76,8 @@ class BinaryLayer(_keras.keras.layers.Layer):
         y = x * [1.0, -1.0, -1.0, 1.0]
         model = keras.Sequential([BinaryScale(output_scale=None)])
         model.compile(kq.QPSBGD(0.3, "exact"), "mse")
-        model.fit(x, y, epochs=5)
-        print(model.layers[-1].binary_kernel)
+        model.fit(x, y, epochs=5, verbose=0)
+        print(model.layers[-1].binary_kernel)  # the signs 1, -1, -1, 1
         ```
     """
 

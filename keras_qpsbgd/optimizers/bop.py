@@ -63,7 +63,8 @@ class Bop(BinaryOptimizer):
         y = x @ [[1.0], [-1.0], [1.0], [1.0]]
         model = keras.Sequential([kq.layers.BinaryDense(1)])
         model.compile(kq.optimizers.Bop(1e-3, 1e-6), "mse")
-        model.fit(x, y, epochs=5)
+        model.fit(x, y, epochs=50, verbose=0)
+        print(model.layers[-1].binary_kernel)  # the signs 1, -1, 1, 1
         ```
 
     Reference:

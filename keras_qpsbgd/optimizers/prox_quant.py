@@ -81,7 +81,8 @@ class ProxQuant(BinaryOptimizer):
         layer = kq.layers.BinaryDense(1, training_weights="latent")
         model = keras.Sequential([layer])
         model.compile(kq.optimizers.ProxQuant(0.1, 1e-3), "mse")
-        model.fit(x, y, epochs=5)
+        model.fit(x, y, epochs=50, verbose=0)
+        print(model.layers[-1].binary_kernel)  # the signs 1, -1, 1, 1
         ```
 
     Reference:

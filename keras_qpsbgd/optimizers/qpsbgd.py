@@ -118,7 +118,8 @@ class QPSBGD(BinaryOptimizer):
         y = x @ [[1.0], [-1.0], [1.0], [1.0]]
         model = keras.Sequential([kq.layers.BinaryDense(1)])
         model.compile(optimizer=kq.QPSBGD(learning_rate=0.02), loss="mse")
-        model.fit(x, y, epochs=5)
+        model.fit(x, y, epochs=50, verbose=0)
+        print(model.layers[-1].binary_kernel)  # the signs 1, -1, 1, 1
         ```
 
     Reference:
