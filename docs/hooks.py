@@ -1,0 +1,54 @@
+"""Extends MkDocs: pages from the root of the repository, and formulas.
+
+Formulas become MathML while the site is built. Browsers draw MathML without a
+script, so the pages need no other host.
+"""
+
+import html
+import pathlib
+import re
+
+import latex2mathml.converter
+from mkdocs.structure.files import File
+
+ROOT = pathlib.Path(__file__).parent.parent
+PAGES = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "RESULTS.md",
+    "results/paper/RESULTS.md",
+)
+FORMULA = re.compile(
+    r'<(span|div) class="arithmatex">\\([\[(])(.*?)\\[\])]</\1>', re.DOTALL
+)
+
+
+def on_files(files, config):
+    """Adds the pages of the repository, and the pictures of the results."""
+    pictures = (
+        path.relative_to(ROOT).as_posix()
+        for path in sorted((ROOT / "results").rglob("*.png"))
+    )
+    for name in (*PAGES, *pictures):
+        files.append(
+            File.generated(config, name, abs_src_path=str(ROOT / name))
+        )
+    return files
+
+
+def on_page_markdown(markdown, **_):
+    """Lets Markdown work inside `<details>`, as it does on GitHub."""
+    return markdown.replace("<details>", "<details markdown>")
+
+
+def on_page_content(content, **_):
+    """Converts formulas from LaTeX to MathML."""
+
+    def convert(match):
+        _, bracket, formula = match.groups()
+        display = "block" if bracket == "[" else "inline"
+        return latex2mathml.converter.convert(
+            html.unescape(formula), display=display
+        )
+
+    return FORMULA.sub(convert, content)

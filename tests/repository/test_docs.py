@@ -1,0 +1,288 @@
+"""The documentation: it builds, its links and commands exist, its code runs."""
+
+import argparse
+import html.parser
+import importlib.util
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import urllib.parse
+
+import pytest
+
+pytestmark = pytest.mark.once
+
+ROOT = pathlib.Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+DATA = ROOT.parent / "shared" / "data"
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted(DOCS.rglob("*.md")),
+]
+NOTEBOOKS = sorted((DOCS / "tutorials").glob("*.ipynb"))
+FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.M | re.S)
+# Folders whose files pages may name in backticks.
+FOLDERS = r"(?:keras_qpsbgd|research|examples|tests|results|docs|\.ci)"
+
+
+def page_id(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+each_page = pytest.mark.parametrize("path", PAGES, ids=page_id)
+
+
+# Links and names of files
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in PAGES if p.parent == ROOT], ids=page_id
+)
+def test_links_at_the_root_exist(path):
+    """The links of `docs/` are checked by the build."""
+    text = FENCE.sub("", path.read_text())
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        if not target.startswith("http"):
+            assert (path.parent / target).exists(), target
+
+
+@each_page
+def test_named_files_exist(path):
+    for name in re.findall(rf"`({FOLDERS}/[\w./-]*)`", path.read_text()):
+        assert (ROOT / name).exists(), name
+
+
+# Commands
+
+
+class Parsed(Exception):
+    """Ends a command once its arguments are parsed."""
+
+
+def commands_of(text):
+    """Yields every `python -m ...` of a page, without comments."""
+    for line in re.findall(r"python -m [^`\n|]+", text):
+        for command in line.split("#")[0].split("&&"):
+            if "python -m" in command:
+                yield command[command.index("python -m") :].strip()
+
+
+@each_page
+def test_commands_exist(path, monkeypatch):
+    """The arguments of every command are those that its parser accepts."""
+    from keras_qpsbgd import cli
+    from research import __main__ as research
+
+    def stop(self, args=None, namespace=None):
+        parse(self, args, namespace)
+        raise Parsed
+
+    parse = argparse.ArgumentParser.parse_args
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    mains = {"keras_qpsbgd": cli.main, "research": research.main}
+    placeholders = {"NAME": "cora", "SUITE": "step"}
+    for command in commands_of(path.read_text()):
+        module, *arguments = shlex.split(command)[2:]
+        arguments = [placeholders.get(a, a) for a in arguments]
+        assert importlib.util.find_spec(module), command
+        if module in mains and arguments and "|" not in command:
+            try:
+                mains[module](arguments)
+            except Parsed:
+                continue
+            except SystemExit as error:  # `--help` ends with 0
+                assert error.code == 0, command
+
+
+# Numbers
+
+RESULT = re.compile(r"\d (?:%|ms\b)|\d \+- \d")
+
+
+def sections(text):
+    """The sections of a page: text without code and generated blocks."""
+    text = re.sub(r"<!-- results:.*?<!-- /results -->", "", text, flags=re.S)
+    return re.split(r"^#+ .*$", FENCE.sub("", text), flags=re.M)
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in PAGES if p.name != "CHANGELOG.md"], ids=page_id
+)
+def test_measured_numbers_name_their_command(path):
+    """Numbers from `results/` are in generated blocks, tested elsewhere."""
+    for section in sections(path.read_text()):
+        found = RESULT.search(section)
+        assert not found or "python -m" in section, found[0]
+
+
+def test_rows_of_the_benchmark_page_name_their_command():
+    text = (DOCS / "benchmarks.md").read_text()
+    tables = re.findall(r"^\|.*\| command \|\n(?:\|.*\n)+", text, re.M)
+    assert len(tables) >= 4
+    for table in tables:
+        for row in table.splitlines()[2:]:
+            assert re.search(r"`python -m [^`]+` \|$", row), row
+
+
+# Code
+
+
+def python_blocks(path):
+    return [
+        code
+        for _, language, code in FENCE.findall(path.read_text())
+        if language == "python"
+    ]
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in PAGES if python_blocks(p)], ids=page_id
+)
+def test_python_blocks_are_valid(path):
+    for code in python_blocks(path):
+        compile(code, str(path), "exec")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
+def test_first_network_runs(name):
+    pytest.importorskip("sklearn")
+    namespace = {}
+    exec(python_blocks(ROOT / name)[0], namespace)
+    history = namespace["model"].history.history
+    assert history["val_accuracy"][-1] > 0.8
+
+
+# What the blocks of a guide take from its reader.
+PRELUDE = """
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+import keras_qpsbgd as kq
+keras.utils.set_random_seed(0)
+x = np.random.normal(size=(64, 6)).astype("float32")
+y = (x[:, :3].argmax(axis=1)).astype("int32")
+x1, x2, y1, y2, x_train, y_train = x[:32], x[32:], y[:32], y[32:], x, y
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+loss_function = loss
+optimizer = kq.QPSBGD(0.01)
+model = keras.Sequential(
+    [keras.layers.InputLayer((6,)), kq.layers.BinaryDense(3)]
+)
+model.compile(optimizer, loss)
+"""
+GUIDES = (
+    "annealer",
+    "custom-backends",
+    "custom-loops",
+    "failures",
+    "gurobi",
+    "solvers",
+    "tuning",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GUIDES)
+def test_blocks_of_a_guide_run(name, tmp_path, monkeypatch):
+    pytest.importorskip("dwave.samplers")
+    pytest.importorskip("gurobipy")
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    exec(PRELUDE, namespace)
+    for code in python_blocks(DOCS / "guides" / f"{name}.md"):
+        # No QPU time for tests.
+        code = code.replace('"dwave",', '"dwave", "mock": True,')
+        exec(code, namespace)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.exists(), reason="needs the files of Cora")
+def test_blocks_of_the_graph_guide_run(monkeypatch):
+    pytest.importorskip("spektral")
+    monkeypatch.setenv("KERAS_QPSBGD_DATA", str(DATA))
+    namespace = {}
+    for code in python_blocks(DOCS / "guides" / "graphs.md"):
+        exec(code.replace("epochs=200", "epochs=5"), namespace)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_tutorials_run(path, tmp_path, monkeypatch):
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    monkeypatch.setenv("DWAVE_CONFIG_FILE", os.devnull)
+    monkeypatch.delenv("DWAVE_API_TOKEN", raising=False)
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    folder = os.path.dirname(sys.executable)
+    monkeypatch.setenv("PATH", folder + os.pathsep + os.environ["PATH"])
+    notebook = nbformat.read(path, as_version=4)
+    committed = [cell.get("outputs") for cell in notebook.cells]
+    assert any(committed), "save it with its outputs"
+    nbclient.NotebookClient(
+        notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+
+
+# The site
+
+
+class Targets(html.parser.HTMLParser):
+    """Collects what a page loads, and what it links to."""
+
+    def __init__(self):
+        super().__init__()
+        self.loads, self.links, self.ids = [], [], set()
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        if "id" in attributes:
+            self.ids.add(attributes["id"])
+        if tag == "a" and attributes.get("href"):
+            self.links.append(attributes["href"])
+        elif tag in ("img", "script", "source", "iframe"):
+            self.loads.append(attributes.get("src"))
+        elif tag == "link" and attributes.get("rel") == "stylesheet":
+            self.loads.append(attributes.get("href"))
+
+
+@pytest.mark.slow
+def test_site(tmp_path):
+    """It builds without warnings, loads nothing from elsewhere, and is whole."""
+    pytest.importorskip("mkdocs")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = {}
+    for path in tmp_path.rglob("*.html"):
+        pages[path] = Targets()
+        pages[path].feed(path.read_text())
+    assert len(pages) > 25
+    for path, page in pages.items():
+        if path.name == "404.html":  # served from any address
+            continue
+        for load in filter(None, page.loads):
+            if load.startswith("data:"):
+                continue
+            assert not load.startswith(("http", "//")), f"{path}: {load}"
+            assert (path.parent / load.split("?")[0]).exists(), load
+        for link in page.links:
+            target, _, fragment = link.partition("#")
+            if ":" in target:
+                continue
+            target = path.parent / urllib.parse.unquote(target)
+            if target.is_dir():
+                target /= "index.html"
+            target = pathlib.Path(os.path.normpath(target)) if link else path
+            assert target.exists(), f"{path}: {link}"
+            if fragment and target in pages:
+                names = pages[target].ids
+                assert urllib.parse.unquote(fragment) in names, link
