@@ -47,8 +47,11 @@ def on_page_content(content, **_):
     def convert(match):
         _, bracket, formula = match.groups()
         display = "block" if bracket == "[" else "inline"
-        return latex2mathml.converter.convert(
+        math = latex2mathml.converter.convert(
             html.unescape(formula), display=display
         )
+        if "\\" in math:  # a command that the converter does not know
+            raise ValueError(f"Cannot convert a formula. Received: {formula}")
+        return math
 
     return FORMULA.sub(convert, content)
