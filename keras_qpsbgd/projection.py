@@ -15,7 +15,7 @@ def binary_map(
 
     This is Definition 1 of the paper, which `QPSBGD` applies in every step:
 
-    $$\Pi(v) = \arg\min_{g \in \{-1,+1\}^n}
+    $$\Pi(v) = \mathrm{argmin}_{g \in \{-1,+1\}^n}
       \sum_b \left(v_b - \frac{x_b^T g}{\lVert x_b \rVert^2}\right)^2$$
 
     Args:
@@ -53,4 +53,4 @@ def binary_map(
     backend = backends.get(backend)
     backend.check(qubo.num_variables, qubo.num_columns)
     states = backend.solve(qubo, seed).states
-    return states[:, 0] if getattr(v, "ndim", 1) == 1 else states
+    return states[:, 0] if np.ndim(v) == 1 else states

@@ -92,6 +92,9 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects tests
 def pytest_collection_modifyitems(config, items):
+    if {item.path for item in items} == set(TESTS.rglob("test_*.py")):
+        names = [item.nodeid for item in items]
+        config.unused_slow_patterns = slow_variants.unused(names)
     for item in items:
         if slow_variants.is_slow(item.nodeid):
             item.add_marker(pytest.mark.slow)

@@ -130,5 +130,6 @@ def test_binary_map():
         np.testing.assert_allclose(qubo.energy(best)[column], lowest, rtol=1e-6)
         single = kq.binary_map(rows, v[:, column])
         assert single.shape == (6,)
+    np.testing.assert_array_equal(kq.binary_map(rows, v.tolist()), best)
     with pytest.raises(kq.backends.BackendUnavailable, match="at most 20"):
         kq.binary_map(np.ones((2, 21)), np.ones(2))

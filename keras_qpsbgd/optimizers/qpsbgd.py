@@ -35,7 +35,7 @@ class QPSBGD(BinaryOptimizer):
     binary variables. It solves one QUBO per column \(j\) of the kernel
     (Definition 1 of the paper),
 
-    $$g_j = \arg\min_{g \in \{-1,+1\}^n} \; g^T Q g + s_j^T g ,$$
+    $$g_j = \mathrm{argmin}_{g \in \{-1,+1\}^n} \; g^T Q g + s_j^T g ,$$
 
     and moves the latent weights against the solution:
 

@@ -25,6 +25,8 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd import recording
 
+GUIDES = pathlib.Path(__file__).parents[2] / "docs" / "guides"
+
 
 @MODES
 def test_custom_loop_after_fit(mode):
@@ -460,11 +462,10 @@ def test_threads_that_share_a_model():
     assert not errors
 
 
-def test_readme_loops():
-    """The code in README.md updates the kernels without warnings."""
-    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
-    section = readme.split("### Custom training loops")[1].split("\n## ")[0]
-    blocks = re.findall(r"```python\n(.*?)```", section, re.S)
+def test_documented_loops():
+    """The code in the guide updates the kernels without warnings."""
+    guide = GUIDES / "custom-loops.md"
+    blocks = re.findall(r"```python\n(.*?)```", guide.read_text(), re.S)
     assert len(blocks) == 2
     model = tools.small_model()
     (one, two), expected = clear_batches(model, 2)

@@ -117,6 +117,14 @@ def test_files_in_the_test_order_exist(request):
         assert (ROOT / "tests" / name).is_file(), name
 
 
+def test_slow_variants_exist(request):
+    """A renamed test would silently become part of the short run."""
+    unused = getattr(request.config, "unused_slow_patterns", None)
+    if unused is None:
+        pytest.skip("needs all files of the suite")
+    assert not unused
+
+
 def test_wheel_contains_only_the_package(tmp_path):
     # A copy without files of an earlier build.
     clone = tmp_path / "clone"

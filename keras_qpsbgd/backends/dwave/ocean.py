@@ -85,7 +85,7 @@ def sample(sampler, problem, seconds, **parameters):
     try:
         return call_with_timeout(seconds, call)
     except Exception as error:
-        raise_ours(error)
+        raise_translated(error)
 
 
 def check_sample_set(found, sampler):
@@ -97,7 +97,7 @@ def check_sample_set(found, sampler):
         )
 
 
-def raise_ours(error):
+def raise_translated(error):
     """Raises the translated error, chained to the original one."""
     known = translate(error)
     raise known from (None if known is error else error)

@@ -73,7 +73,7 @@ class SamplerBackend(Backend):
                 if "dwave.cloud" not in sys.modules:
                     raise
                 # A remote sampler may have failed in a transient way.
-                ocean.raise_ours(error)
+                ocean.raise_translated(error)
             progress.add_column()
         # Samplers may merge equal reads. Repeat the last read so that all
         # columns have the same number.

@@ -50,7 +50,7 @@ class Source:
 
     def model_and_outputs(self):
         """Returns a new model and its outputs for some training rows."""
-        with _keras.random_states_kept():
+        with _keras.random_states_as_variables():
             model = self._build_model()
             if not isinstance(model, keras.Model):
                 raise ValueError(
