@@ -80,8 +80,8 @@ class Backend:
         retries: Integer. Maximum number of times to repeat a call after a
             transient failure (timeout, too many requests, server error). The
             waits before the retries are 1, 2, 4, ... seconds. Defaults to `3`.
-        timeout_seconds: Float. Maximum time to wait for the answer of a remote
-            call or of an executor worker. Defaults to `600`.
+        timeout_seconds: Float. Maximum number of seconds to wait for a remote
+            call or an executor worker. Defaults to `600`.
 
     Example:
 
@@ -176,13 +176,14 @@ class Backend:
         return -(-num_columns // self.executor_tasks)
 
     def reserve(self, num_variables: int, num_columns: int) -> Any:
-        """Called before each call of `sample`, to reserve its cost.
+        """Reserves the cost of the next call of `sample`.
 
-        May raise to prevent the call. The return value is passed to `settle`.
+        Called before each call. May raise to prevent it. The return value is
+        passed to `settle`.
         """
 
     def settle(self, reserved: Any, info: dict[str, Any]) -> None:
-        """Called after each call of `sample`, to settle its cost.
+        """Settles the cost of a finished call of `sample`.
 
         Args:
             reserved: The return value of `reserve`.
@@ -209,7 +210,7 @@ class Backend:
             num_columns: Integer. Number of outputs of the layer.
 
         Raises:
-            BackendUnavailable: The backend cannot solve the layer.
+            BackendUnavailable: If the backend cannot solve the layer.
         """
         width = self.block_size_for(num_variables)
         if self.max_variables and width > self.max_variables:
@@ -245,7 +246,7 @@ class Backend:
             A `Solution`.
 
         Raises:
-            SolverError: The solver failed or returned an invalid answer.
+            SolverError: If the solver fails or returns an invalid answer.
         """
         seed = int(seed)
         block_size = self.block_size_for(qubo.num_variables)

@@ -33,7 +33,7 @@ class SolverError(RuntimeError):
 
 
 class TransientError(SolverError):
-    """Raised on a timeout, too many requests, a server error and the like.
+    """Raised for a temporary failure, such as a timeout or a server error.
 
     The call is repeated if a backend's `sample` raises this error.
     """
@@ -79,7 +79,7 @@ def in_short(value):
 _SECRET_SUFFIXES = ("token", "password", "secret", "api_key")
 
 
-def refuse_secrets(config):
+def reject_secrets(config):
     """Raises a `ValueError` if a dictionary holds a secret, at any depth."""
     for name, value in config.items():
         if str(name).lower().endswith(_SECRET_SUFFIXES):
@@ -90,4 +90,4 @@ def refuse_secrets(config):
                 f"{name} (value not shown)"
             )
         if isinstance(value, dict):
-            refuse_secrets(value)
+            reject_secrets(value)

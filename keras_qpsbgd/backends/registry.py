@@ -27,7 +27,7 @@ import dimod
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.errors import BackendUnavailable
-from keras_qpsbgd.backends.errors import refuse_secrets
+from keras_qpsbgd.backends.errors import reject_secrets
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.backends.host.parallel import check_executor
 
@@ -101,7 +101,7 @@ _entries = {
 
 
 class Availability(NamedTuple):
-    """States whether a backend can run here.
+    """Availability of a backend on this machine.
 
     Attributes:
         name: String. Name of the backend.
@@ -128,8 +128,8 @@ def register(name: str, backend_class: type[Backend]) -> None:
             values, because they are saved with the optimizer.
 
     Raises:
-        TypeError: `backend_class` is not a subclass of `Backend`.
-        ValueError: `name` is not a string, is empty or belongs to another
+        TypeError: If `backend_class` is not a subclass of `Backend`.
+        ValueError: If `name` is not a string, is empty or belongs to another
             class.
     """
     if not (
@@ -171,10 +171,10 @@ def get(identifier: BackendLike, executor: Any = None) -> Backend:
         A `Backend`.
 
     Raises:
-        TypeError: `executor` is not an executor.
-        ValueError: The name or an argument is unknown or invalid, or the
+        TypeError: If `executor` is not an executor.
+        ValueError: If the name or an argument is unknown or invalid, or the
             backend does not accept an `executor`.
-        BackendUnavailable: A package of the backend is not installed.
+        BackendUnavailable: If a package of the backend is not installed.
 
     Example:
 
@@ -226,7 +226,7 @@ def _get(identifier, config):
             f"The backend `{identifier}` cannot run here: {missing}. "
             f"Received: backend={identifier!r}"
         )
-    refuse_secrets(config)
+    reject_secrets(config)
     backend_class = entry.load()
     _check_arguments(identifier, backend_class, config)
     backend = backend_class.from_config(config)
@@ -273,8 +273,8 @@ def serialize(backend: Backend) -> str | dict[str, Any]:
         A dictionary with the `name` and the result of `backend.get_config()`.
 
     Raises:
-        ValueError: The class is not registered, so `get` could not create the
-            backend.
+        ValueError: If the class is not registered, so that `get` could not
+            create the backend.
     """
     config = backend.get_config()
     known = _class_of(backend.name)

@@ -234,7 +234,7 @@ def test_step_negates_ascending_states_and_scales(compiled):
     assert np.any(found[0.1] != found[100.0])
 
 
-def test_layers_solved_together_equal_layers_solved_alone():
+def test_layers_solved_together_equal_layers_solved_separately():
     backend = kq.backends.get({"name": "native", "preset": "balanced"})
     shapes = ((5, 4), (20, 4), (20, 4))
     problems = [layer(CELLS[1], shape) for shape in shapes]
@@ -244,10 +244,10 @@ def test_layers_solved_together_equal_layers_solved_alone():
     factors = [tf.constant(0.1 * (1.0 + i)) for i in range(3)]
     together = backend.step_in_graph(problems, seeds, factors)
     for index, found in enumerate(together):
-        (alone,) = backend.step_in_graph(
+        (separate,) = backend.step_in_graph(
             *([part[index]] for part in (problems, seeds, factors))
         )
-        np.testing.assert_array_equal(found, alone)
+        np.testing.assert_array_equal(found, separate)
 
 
 @pytest.fixture

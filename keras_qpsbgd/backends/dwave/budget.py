@@ -8,7 +8,7 @@ from keras_qpsbgd.backends.errors import BudgetExceeded
 class Budget:
     """Keeps the sum of charged seconds below a limit.
 
-    Each call reserves its estimated time. A reservation is refused if it could
+    Each call reserves its estimated time. A reservation is rejected if it could
     exceed the limit, together with everything else that is reserved or charged.
     The limit therefore also holds for several threads.
 

@@ -16,7 +16,7 @@ class LayerCost(NamedTuple):
         longest_chain: Integer. Number of qubits of the longest chain.
         copies: Integer. Number of columns that are annealed in one call.
         calls: Integer. Number of QPU calls per step. For a layer that is solved
-            by blocks, the maximum number.
+            in blocks, the maximum number.
         seconds: Float. QPU access time of these calls.
         one_by_one_seconds: Float. QPU access time with one call per column.
     """

@@ -107,7 +107,7 @@ class Cliques:
         return self.directory / f"cliques-{self.chip}-{name}.json"
 
     def _load(self, name):
-        """Loads what `_store` wrote, or `None` if it is missing or damaged."""
+        """Returns the stored copies, or `None` if missing or damaged."""
         try:
             # The checksum is needed because damaged positions may still form a
             # valid embedding.

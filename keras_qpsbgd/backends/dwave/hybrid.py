@@ -7,7 +7,7 @@ import numpy as np
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.dwave import ocean
 from keras_qpsbgd.backends.errors import check_number
-from keras_qpsbgd.backends.errors import refuse_secrets
+from keras_qpsbgd.backends.errors import reject_secrets
 from keras_qpsbgd.backends.host.samplers import ordered_samples
 from keras_qpsbgd.qubo import Qubo
 
@@ -52,7 +52,7 @@ class LeapHybridBackend(Backend):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        refuse_secrets({"solver": solver})
+        reject_secrets({"solver": solver})
         check_number("time_limit", time_limit, above=0, optional=True)
         self.solver = solver
         self.time_limit = time_limit

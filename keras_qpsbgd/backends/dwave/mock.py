@@ -18,7 +18,7 @@ class MockQPU(MockDWaveSampler):
 
     Structure, parameters and answers are those of a `DWaveSampler`. Simulated
     annealing replaces the chip. Problems are scaled to the ranges of the chip.
-    With `auto_scale=False`, problems that exceed the ranges are refused. Times
+    With `auto_scale=False`, problems that exceed the ranges are rejected. Times
     come from Ocean's cost model. The same problem always gets the same answer.
 
     Args:

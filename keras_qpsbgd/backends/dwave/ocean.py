@@ -74,7 +74,7 @@ def connect(kind, seconds, **config):
 
 
 def sample(sampler, problem, seconds, **parameters):
-    """Returns the resolved answer to a problem, or raises our own errors."""
+    """Returns the resolved answer, or raises an error of this package."""
 
     def call():
         found = sampler.sample(problem, **parameters)
@@ -122,16 +122,16 @@ def translate(error):
     text = f"{type(error).__name__}: {_mask_token(str(error))}"
     # Submissions raise one type for all errors, with the HTTP status as code.
     code = getattr(error, "error_code", None) or 0
-    refused = (
+    rejected = (
         api.ResourceAuthenticationError,
         api.ResourceAccessForbiddenError,
         api.ResourceNotFoundError,
         exceptions.UnsupportedSolverError,
         ConfigFileError,
     )
-    if isinstance(error, refused) or code in (401, 403, 404):
+    if isinstance(error, rejected) or code in (401, 403, 404):
         known = BackendUnavailable(
-            f"D-Wave Leap refused the request: {text}. {CONFIGURE}"
+            f"D-Wave Leap rejected the request: {text}. {CONFIGURE}"
         )
         known.info = NOT_RUN
         return known

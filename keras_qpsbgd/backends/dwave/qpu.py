@@ -13,7 +13,7 @@ from keras_qpsbgd.backends.dwave.budget import Budget
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import check_number
-from keras_qpsbgd.backends.errors import refuse_secrets
+from keras_qpsbgd.backends.errors import reject_secrets
 from keras_qpsbgd.backends.host import blocks
 from keras_qpsbgd.qubo import Qubo
 
@@ -28,7 +28,7 @@ class DWaveBackend(Backend):
     of inputs and cached in memory and on disk. All columns are annealed in one
     call, each on its own qubits. Columns that do not fit on the chip are
     annealed in further calls. A layer that is wider than the largest clique is
-    solved by blocks.
+    solved in blocks.
 
     The backend takes the best read of each column. `Solution.info` has
     `qpu_access_time` (microseconds), `chain_break_fraction` (per column),
@@ -116,7 +116,7 @@ class DWaveBackend(Backend):
                 f"Received: solver={solver!r}, topology={topology!r}, "
                 f"mock={mock!r}"
             )
-        refuse_secrets({"solver": solver, "parameters": parameters})
+        reject_secrets({"solver": solver, "parameters": parameters})
         if not isinstance(parameters, (dict, type(None))) or (
             {"num_reads", "annealing_time"} & set(parameters or ())
         ):
@@ -153,7 +153,7 @@ class DWaveBackend(Backend):
     @classmethod
     def configuration_missing(cls) -> str | None:
         missing = ocean.token_missing()
-        return missing and f"{missing} `mock=True` needs no token."
+        return missing and f"{missing} `mock=True` works without a token."
 
     def check(self, num_variables: int, num_columns: int) -> None:
         """Connects, checks the parameters and embeds the layer."""

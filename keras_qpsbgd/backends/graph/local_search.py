@@ -31,7 +31,7 @@ MIN_WINDOW = 16
 IMPROVING = 6
 # Energies of restarts closer than this, relative to the largest, are a tie.
 TIE = 1e-6
-# The key that stands for no flip.
+# The key that means no flip.
 NO_FLIP = tf.int32.max
 # To find its smallest key, a lane is split into at most this many pieces, with
 # at least `MIN_WIDTH` entries each.
@@ -115,7 +115,7 @@ def tabu(problem, seed, steps, restarts):
         is_improving, body, (0, h, moves, zero, zero, history)
     )
     # Replaying the flips up to the best step is cheaper than copying every new
-    # best state. Index n stands for no flip.
+    # best state. Index n means no flip.
     flips = history.stack()
     index = tf.range(lanes.n)[None, :]
 
@@ -131,7 +131,7 @@ def tabu(problem, seed, steps, restarts):
 class _Lanes:
     """Couplings, fields and start states of all lanes, lane-major (L x n).
 
-    Fields are stored shifted left, which leaves room for the index in a key.
+    Fields are stored shifted left, which leaves bits for the index in a key.
     """
 
     def __init__(self, problem, restarts, seed=None):
@@ -152,7 +152,7 @@ class _Lanes:
         reach = tf.reduce_sum(tf.abs(couplings), axis=0)
         self.active = reach > 0
         # A field larger than the reach of the couplings decides its variable,
-        # whatever its size. Clipping it saves bits for the other fields.
+        # regardless of its size. Clipping it saves bits for the other fields.
         half_fields = tf.clip_by_value(
             tf.transpose(problem.fields) / 2.0, -2.0 * reach, 2.0 * reach
         )

@@ -70,9 +70,9 @@ class BackendSampler(dimod.Sampler):
             value per column become a list with one value per solve.
 
         Raises:
-            ValueError: An argument is invalid, or a bias is not finite.
-            BackendUnavailable: The backend cannot solve the model.
-            SolverError: The solver failed.
+            ValueError: If an argument is invalid or a bias is not finite.
+            BackendUnavailable: If the backend cannot solve the model.
+            SolverError: If the solver fails.
         """
         self.remove_unknown_kwargs(**kwargs)
         check_number("num_reads", num_reads, at_least=1, whole=True)

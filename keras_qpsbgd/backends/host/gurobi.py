@@ -15,7 +15,7 @@ from keras_qpsbgd.qubo import Qubo
 
 
 class GurobiBackend(Backend):
-    r"""Solves each column with Gurobi, with proof if the work limit allows.
+    r"""Finds the optimum of each column with Gurobi, within a work limit.
 
     With $g = 2x - 1$, $x \in \{0, 1\}^n$, the energy of a column is
 

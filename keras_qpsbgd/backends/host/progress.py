@@ -1,4 +1,4 @@
-"""Tracks the progress of a solver on the host.
+"""Tracks the progress of a host solver.
 
 `HostCall` reports the layers to a `HostProgress`, and backends report the
 columns that are done. A display shows the progress of slow steps. Each thread

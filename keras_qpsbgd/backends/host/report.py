@@ -108,7 +108,7 @@ class SolverReport:
 
     def __str__(self):
         if not self.layers:
-            return "No solver has been called on the host."
+            return "No host solver has been called."
         rows = {**self.layers, "total": self.total}
         width = max(len("layer"), *(len(_shorten(name)) for name in rows))
         lines = [

@@ -220,7 +220,7 @@ def ordered_samples(sample_set, order, sampler):
         sampler: The sampler, for messages.
 
     Raises:
-        SolverError: `sample_set` is not a sample set of these variables.
+        SolverError: If `sample_set` is not a sample set of these variables.
     """
     ocean.check_sample_set(sample_set, sampler)
     sampler_name = type(sampler).__name__

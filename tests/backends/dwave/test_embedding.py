@@ -83,7 +83,7 @@ def test_number_of_copies(family, size, qubits, couplers, n, least, longest):
     assert first == min(embedding.longest_chain([copy]) for copy in copies)
 
 
-# On its own, busclique does not return for n from 5 to 8.
+# busclique does not return for n from 5 to 8.
 @pytest.mark.parametrize(
     "couplers, n",
     [(0, 5), (0, 8), *((60, n) for n in (2, 3, 4, 5, 6, 7, 8, 9, 12))],
@@ -237,7 +237,7 @@ def test_damaged_files_are_replaced(damage, directory):
     (path,) = directory.iterdir()
     content = path.read_bytes()
     text = disk.read_with_checksum(path).decode()
-    # Once with a valid seal, so that the content is checked, and once without.
+    # With a valid checksum, so that the content is checked, and without one.
     disk.write_with_checksum(path, damage(text).encode())
     assert Cliques(graph).copies(12) == copies
     assert path.read_bytes() == content
@@ -247,7 +247,7 @@ def test_damaged_files_are_replaced(damage, directory):
 
 
 @pytest.mark.parametrize("complete", [True, False])
-def test_embeddings_with_a_wrong_seal_are_replaced(directory, complete):
+def test_embeddings_with_a_wrong_checksum_are_replaced(directory, complete):
     """They fit the chip, but are not the result of a search."""
     graph = chip("pegasus", 3)
     copies = Cliques(graph).copies(12)
@@ -256,8 +256,8 @@ def test_embeddings_with_a_wrong_seal_are_replaced(directory, complete):
     del stored["copies"][-1]
     stored["complete"] = complete
     content = path.read_bytes()
-    seal = content[: content.index(b"\n") + 1]
-    path.write_bytes(seal + json.dumps(stored).encode())
+    checksum = content[: content.index(b"\n") + 1]
+    path.write_bytes(checksum + json.dumps(stored).encode())
     assert Cliques(graph).copies(12) == copies
     assert path.read_bytes() == content
 
@@ -308,7 +308,7 @@ def test_one_variable():
 
 def test_threads(monkeypatch):
     graph = chip("zephyr", 4, 20)
-    alone = Cliques(graph).copies(12)
+    expected = Cliques(graph).copies(12)
     shared = Cliques(graph, "/dev/null/nowhere")
     searches = []
     results = {}
@@ -328,7 +328,7 @@ def test_threads(monkeypatch):
     for thread in threads:
         thread.join()
     for k, copies in results.items():
-        assert copies == (alone if k % 2 else alone[:k])
+        assert copies == (expected if k % 2 else expected[:k])
     assert len(results) == 8
     # After a search for all copies, no other search is needed.
     assert len(searches) <= 5

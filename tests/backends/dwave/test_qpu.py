@@ -1,4 +1,4 @@
-"""The QPU backend, with a mock in place of the chip."""
+"""The QPU backend, with a mock QPU in place of the chip."""
 
 import concurrent.futures
 import pathlib
@@ -110,7 +110,7 @@ def test_embedding_is_searched_once(spy, monkeypatch):
     assert searches.count(11) == 1
 
 
-def test_wide_layers_are_solved_by_blocks(spy):
+def test_wide_layers_are_solved_in_blocks(spy):
     backend = offline.qpu(spy, block_sweeps=2)
     largest = backend.open().cliques.largest()
     problem = qubo(largest + 5, m=2, batch=64)
@@ -347,8 +347,8 @@ def test_budget_and_on_failure(spy, policy):
     total = opt.solver_report().total
     assert total.calls == 4
     # With "raise" the second layer is not tried.
-    refused = 1 if policy == "raise" else 4
-    assert total.failures == refused
+    failures = 1 if policy == "raise" else 4
+    assert total.failures == failures
     assert total.fallbacks == (4 if policy == "exact" else 0)
 
 

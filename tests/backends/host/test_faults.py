@@ -130,7 +130,7 @@ def faults():
 
 
 class Faulty(MockQPU):
-    """A mocked QPU whose call number i has the fault `plan[i]`."""
+    """A mock QPU whose call number i has the fault `plan[i]`."""
 
     def __init__(self, plan):
         super().__init__("pegasus", shape=[2])
@@ -277,7 +277,7 @@ def test_calls_time_out():
 
 
 @pytest.mark.parametrize("name", ["429", "429 sent", "403", "403 sent"])
-def test_refused_calls_are_not_charged(name):
+def test_rejected_calls_are_not_charged(name):
     sampler = Faulty(dict.fromkeys(range(9), faults()[name][0]))
     backend = offline.qpu(sampler, retries=1)
     with pytest.raises(faults()[name][1]):

@@ -113,7 +113,7 @@ def test_line_below_the_progress_bar(terminal):
     assert is_clean(terminal)
     seconds = model.optimizer.host_progress.seconds
     assert history.history["solver_s"] == [pytest.approx(seconds / 2)]
-    # In a narrow terminal, the running bar has no room for `solver_s`.
+    # In a narrow terminal, `solver_s` does not fit in the running bar.
     bars = text.split("\n")
     assert "solver_s" not in "".join(bars[:-2])
     assert "solver_s" in text
