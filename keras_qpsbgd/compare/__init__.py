@@ -1,4 +1,4 @@
-"""Compares methods to train a binary network on your own data.
+"""Compares methods for training a binary network on your own data.
 
 `compare` is available as `keras_qpsbgd.compare`. The modules behind it
 (methods, plan, training, records, tables) also run the experiments of the

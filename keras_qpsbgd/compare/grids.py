@@ -36,7 +36,7 @@ def grids(
         steps: number of steps of a run. ProxQuant's pull grows with the steps,
             so its strength is set by how far it moves a weight in a whole run.
         prox_reaches: strengths of ProxQuant, as rate * strength * steps^2.
-        real: learning rates of the real-valued network. `None` takes `adam`.
+        real: learning rates of the real-valued network. `None` uses `adam`.
         real_rates: learning rates of all other variables. Each is combined with
             each of the rates above.
         frozen_real_rates: the same, for frozen kernels.

@@ -1,4 +1,4 @@
-"""The methods that are compared: how they train binary kernels.
+"""The methods that are compared.
 
 All methods train the same network from the same initial weights on the same
 batches. They differ in how they update the kernels. Adam trains all other
@@ -22,7 +22,7 @@ NOT_FOR_THE_OPTIMIZER = ("rate", "real_rate", "batches")
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A method to train binary kernels.
+    """A method for training binary kernels.
 
     Attributes:
         key: name in code and on the command line.
@@ -65,7 +65,7 @@ _ALL = (
 METHODS = {method.key: method for method in _ALL}
 KEYS = {method.label: method.key for method in _ALL}
 HOST = ("gurobi", "dwave")
-# Solvers on the host take hours, so they run only on request.
+# Host solvers take hours, so they run only on request.
 DEFAULT = tuple(key for key in METHODS if key not in HOST)
 
 

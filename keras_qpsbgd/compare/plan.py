@@ -3,8 +3,7 @@
 Every method gets the same number of configurations. Each configuration is
 trained with the tuning seeds, and the best one on the validation data is
 chosen. The chosen configuration is trained with fresh seeds, and these runs are
-the result. Solvers on the host use the configuration that was chosen for
-`native`.
+the result. Host solvers use the configuration that was chosen for `native`.
 """
 
 import dataclasses
@@ -30,7 +29,7 @@ class Item:
         tuning_seeds: seeds of the runs that choose a configuration.
         fresh_seeds: seeds of the runs that are reported.
         like: the `Item` whose chosen configuration is used, or `None`.
-        data_dir: folder of the data sets, passed to `task.load`.
+        data_dir: folder of the datasets, passed to `task.load`.
     """
 
     task: object
@@ -166,5 +165,5 @@ class Item:
         return [pair for pair in wanted if pair not in done]
 
     def num_missing(self):
-        """Returns the number of missing runs, as far as it is known."""
+        """Returns the number of missing runs that are known so far."""
         return self.size() - len(self.records())

@@ -96,7 +96,7 @@ def pack(folder):
 
     The same runs give the same bytes. Nothing is lost if the process is killed:
     the files in `runs/` are removed only when the packed file is complete, and
-    runs that are in both are read once. Only the process that makes the runs
+    runs that are in both are read once. Only the process that performs the runs
     may call this function.
 
     Args:
@@ -250,7 +250,7 @@ def _lines_if_any(path):
 
 
 def read_times(folder):
-    """Returns the sorted CPU times of the runs, an empty list if none."""
+    """Returns the sorted CPU times of the runs."""
     # Equal lines in one file are different runs. Equal lines in both files are
     # the same run.
     loose, packed = (
@@ -264,7 +264,7 @@ def read_times(folder):
 
 
 def read_meta(folder):
-    """Returns the content of `meta.json`, an empty dict if it is missing."""
+    """Returns the content of `meta.json`, or `{}` if it is missing."""
     path = pathlib.Path(folder, "meta.json")
     return read_json(path) if path.exists() else {}
 

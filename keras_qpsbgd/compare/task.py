@@ -17,7 +17,7 @@ FRESH = "fresh"
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A subset of the rows of a data set or of the nodes of a graph.
+    """A subset of the rows of a dataset or of the nodes of a graph.
 
     Attributes:
         inputs: tuple of the inputs of the model: arrays of rows, or the
@@ -39,7 +39,7 @@ def marked_kernels(model):
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A network and a data set on which all methods are compared.
+    """A network and a dataset on which all methods are compared.
 
     Attributes:
         name: name in the records.
@@ -63,12 +63,12 @@ class Task:
             reported. The second one breaks ties in the first, and so on. With
             `()` it is the last iterate.
         like: the `Task` whose chosen configurations are used.
-        methods: keys of the methods that are affordable.
+        methods: keys of the methods that run in reasonable time.
         tuning_seeds, fresh_seeds: numbers of seeds.
         first_seed: the first of the fresh seeds. The grids of some tasks were
             moved after runs with the seeds from 0, so their reported runs use
             other seeds.
-        host_seeds: number of fresh seeds for solvers on the host.
+        host_seeds: number of fresh seeds for host solvers.
         scale: `gradient_scale` of QP-SBGD.
         decay: whether learning rates decay to zero along a cosine.
         weight_decay: weight decay of the layer named `encoder`.
@@ -84,14 +84,14 @@ class Task:
             values of `Trainer.model_variables`. `None` draws all variables with
             at least two axes from Glorot's uniform distribution.
         loss: function of (outputs, y) that returns the mean over the rows.
-            `None` is the cross-entropy from logits, with an accuracy.
-        evaluation_rows: number of rows that are evaluated at once. `None` is
+            `None` means the cross-entropy from logits, with an accuracy.
+        evaluation_rows: number of rows that are evaluated at once. `None` means
             all rows.
-        probe: number of training rows for the training loss. `None` is all
-            rows.
+        probe: number of training rows for the training loss. `None` means
+            all rows.
         ablation: whether all configurations get fresh seeds and none is chosen.
         cost: approximate seconds of one run. Long runs are started first.
-        trainer: the class that makes the runs, as `module:name`.
+        trainer: the class that performs the runs, as `module:name`.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Trains one method on one task: compiled once, trained for every seed."""
+"""Trains one method on one task. All seeds share the compiled graphs."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ SCORES = ("loss", "accuracy")
 
 
 class Trainer:
-    """Makes runs that do not depend on each other.
+    """Performs runs that do not depend on each other.
 
     The initial weights and the batches depend only on the seed. They are the
     same for all methods, so differences between methods are paired.
@@ -51,7 +51,7 @@ class Trainer:
     # One run
 
     def run(self, seed, configuration, stage, checkpoint=None):
-        """Makes one run.
+        """Performs one run.
 
         Args:
             seed: int.
@@ -246,7 +246,7 @@ class Trainer:
 
 
 class _Data:
-    """A split in variables, so that a new seed needs no new graph."""
+    """A split in variables, so that all seeds can share one graph."""
 
     def __init__(self, split):
         self._split = split

@@ -34,7 +34,7 @@ def whole(tmp_path_factory):
             out=out,
             **QUICK,
         )
-    messages = [str(w.message) for w in caught if "of its grid" in str(w)]
+    messages = [str(w.message) for w in caught if "in its grid" in str(w)]
     return found, out, messages
 
 

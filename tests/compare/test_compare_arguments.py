@@ -37,7 +37,7 @@ def frozen_model():
 
 
 def ending_in(*layers):
-    """Function that returns a model with these last layers."""
+    """Returns a function that builds a model with these last layers."""
 
     def build():
         found = model()
@@ -167,7 +167,7 @@ def test_invalid_arguments(change, message, monkeypatch):
     def stop(*_):
         raise StopIteration
 
-    # Valid arguments must not start a training.
+    # Valid arguments must not start training.
     function = kq.compare
     monkeypatch.setitem(function.__globals__, "open_pool", stop)
     arguments = {

@@ -1,4 +1,4 @@
-"""Warnings of `kq.compare`."""
+"""Warnings of `kq.compare` about its arguments and grids."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ from keras_qpsbgd.compare.report.protocol import VALIDATION_ACCURACY
 
 
 def runs_of(grid, scores):
-    """Tuning runs, one for each configuration."""
+    """Returns tuning runs, one for each configuration."""
     return [
         {
             "stage": "tuning",
@@ -45,13 +45,13 @@ def warnings_of_adam(scores):
 
 
 def proposed(text):
-    """The grids in a warning."""
+    """Returns the grids in a warning."""
     return ast.literal_eval(re.search(r"grids = (\{.*\})", text, re.S)[1])
 
 
 def test_edge_of_a_grid():
     (text,) = warnings_of_adam({0.1: 0.7, 0.2: 0.8, 0.4: 0.9})
-    assert '"adam": `rate` 0.4 is the highest of its grid' in text
+    assert '"adam": `rate` 0.4 is the highest in its grid' in text
     rates = [one["rate"] for one in proposed(text)["adam"]]
     assert rates == [0.1, 0.2, 0.4, 0.8, 1.6]
     assert "frozen" not in text
@@ -83,7 +83,7 @@ def test_proposed_grids_are_valid(has_other_variables):
     if not has_other_variables:
         del scores["frozen"]
     (text,) = warnings_of(grids, scores)
-    assert text.count("of its grid") == 2
+    assert text.count("in its grid") == 2
     assert '"bop": `threshold`' in text and '"proxquant": `rate`' in text
     found = arguments.grids_of(proposed(text), list(default), default)
     assert ("frozen" in proposed(text)) == has_other_variables

@@ -1,1 +1,1 @@
-"""Makes runs in this process or on all cores, and resumes after a kill."""
+"""Performs runs in this process or on all cores. Killed runs can be resumed."""

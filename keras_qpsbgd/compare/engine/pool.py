@@ -1,7 +1,7 @@
-"""Makes runs in this process, or in several processes with one thread each.
+"""Performs runs in this process, or in several with one thread each.
 
-The processes come from `loky`. They need no `if __name__ == "__main__"` and
-accept functions that are defined in a notebook.
+The processes come from `loky`. They do not need an `if __name__ == "__main__"`
+guard and accept functions that are defined in a notebook.
 """
 
 import concurrent.futures
@@ -24,10 +24,10 @@ POLL_SECONDS = 0.5
 
 
 class InProcess:
-    """Makes the runs in this process, one item after another."""
+    """Performs the runs in this process, one item after another."""
 
     def make(self, items, report):
-        """Makes the missing runs of items.
+        """Performs the missing runs of items.
 
         Args:
             items: list of `Item`.
@@ -40,7 +40,7 @@ class InProcess:
 
 
 class Processes:
-    """Makes the runs of several items in parallel.
+    """Performs the runs of several items in parallel.
 
     Use it as a context manager. An error or Ctrl-C kills the processes, because
     a run may take an hour. It resumes later.
@@ -75,7 +75,7 @@ class Processes:
         self._folder.cleanup()
 
     def make(self, items, report):
-        """Makes the missing runs of items, see `InProcess.make`."""
+        """Performs the missing runs of items, see `InProcess.make`."""
         path = pathlib.Path(self._folder.name, "items")
         path = path.with_suffix(f".{time.monotonic_ns()}")
         path.write_bytes(_pickled(items))
@@ -98,8 +98,8 @@ def open_pool(processes, num_items):
     """Returns a context manager for an `InProcess` or a `Processes`.
 
     Args:
-        processes: number of processes. 1 is this process, and `None` is one
-            process per core.
+        processes: number of processes. 1 means this process, and `None` means
+            one process per core.
         num_items: number of items. More processes would be idle.
     """
     if processes == 1:

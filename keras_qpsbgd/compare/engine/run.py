@@ -1,7 +1,7 @@
-"""Makes the missing runs of a folder and shows a progress bar.
+"""Performs the missing runs of a folder and shows a progress bar.
 
-Every finished run is written to a file at once, see `records`. Finished runs
-are not repeated, so an interrupted command can be resumed.
+Every run is written to a file as soon as it finishes, see `records`. Finished
+runs are not repeated, so an interrupted command can be resumed.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ def num_missing(items):
 
 
 def make_missing(items, pool, verbose=1):
-    """Makes all missing runs.
+    """Performs all missing runs.
 
     Args:
         items: list of `Item` of one folder.
@@ -79,7 +79,7 @@ def check_backends(solvers):
 
 @contextlib.contextmanager
 def locked(folders):
-    """Locks folders, so that two commands do not make the same runs.
+    """Locks folders, so that two commands do not perform the same runs.
 
     A killed command releases its lock.
 
@@ -99,7 +99,7 @@ def locked(folders):
                 locks.enter_context(lock)
             except filelock.Timeout as error:
                 raise ValueError(
-                    f"Another command is making the runs of {folder.name}. "
+                    f"Another command is already running {folder.name}. "
                     "Wait until it ends, or choose another folder with `out`. "
                     f"Received: {folder}"
                 ) from error

@@ -1,4 +1,4 @@
-"""Makes the runs of an item."""
+"""Performs the runs of an item."""
 
 import gc
 import importlib
@@ -12,7 +12,7 @@ from keras_qpsbgd.compare.task import TUNING
 
 
 def make_runs(item, report, sources=None):
-    """Makes all missing runs of an item.
+    """Performs all missing runs of an item.
 
     Args:
         item: an `Item`.
@@ -52,7 +52,7 @@ def make_runs(item, report, sources=None):
 
 
 def one_run(item, trainers, sources, configuration, seed, stage):
-    """Makes one run.
+    """Performs one run.
 
     Args:
         item: an `Item`.

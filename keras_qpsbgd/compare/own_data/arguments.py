@@ -74,7 +74,7 @@ def methods_of(keys):
     if unknown:
         raise ValueError(
             f"`methods` must be a list with elements from {', '.join(METHODS)} "
-            "(backends that you registered are not supported). Received: "
+            "(custom backends are not supported). Received: "
             f"{', '.join(map(repr, unknown))} in methods={keys!r}"
         )
     for key in keys:

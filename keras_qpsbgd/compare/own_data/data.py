@@ -159,8 +159,8 @@ def _split(name, value, has_loss, known):
     rows = _rows(name, rows[0], len(y)) if rows else np.arange(len(y))
     if not len(rows):
         raise ValueError(
-            f"`{name}` must not be empty. Received: {len(y)} rows, of which "
-            "none is selected"
+            f"`{name}` must not be empty. Received: {len(y)} rows, none of "
+            "which is selected"
         )
     return Split(inputs, rows, y)
 

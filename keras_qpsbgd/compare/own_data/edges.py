@@ -33,7 +33,7 @@ def warn_about_edges(runs, grids, measure):
         return
     found = [
         f'- "{key}": `{edge[0]}` {tuned[key][0][edge[0]]:g} is the {edge[1]} '
-        "of its grid"
+        "in its grid"
         for key, edge in edges.items()
         if edge
     ]
@@ -79,7 +79,7 @@ def _edge(best, grid):
         A pair such as `("rate", "highest")`, or `None`.
     """
     for name in SETTINGS:
-        # Multiples of zero and below lead nowhere.
+        # Multiples of zero or of a negative value do not widen the grid.
         if any(one.get(name, 0.0) <= 0.0 for one in best):
             continue
         ends = {statistics.edge(one, grid, name) for one in best}
@@ -95,7 +95,7 @@ def widen(best, grid, name=None, end=None):
         best: the best configuration. The new ones differ from it in one
             setting.
         grid: list of configurations.
-        name: the setting to vary. `None` takes the one that the grid varies.
+        name: the setting to vary. `None` uses the one that the grid varies.
         end: `"lowest"` or `"highest"` adds both values at that end. `None` adds
             one at each end.
     """

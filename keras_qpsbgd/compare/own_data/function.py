@@ -57,7 +57,7 @@ def compare(
     name: str = "comparison",
     verbose: int = 1,
 ) -> Comparison:
-    """Compares methods to train a binary network on your own data.
+    """Compares methods for training a binary network on your own data.
 
     Every method gets the same number of configurations (learning rates). Each
     configuration is trained with `tuning_seeds` seeds, and the one with the
@@ -103,7 +103,7 @@ def compare(
             kernels). `"gurobi"` and `"dwave"` can take hours. They are not
             tuned but use the configuration of `"native"`. Defaults to
             `("native", "ridge", "signsgd", "adam", "frozen", "real")`.
-        grids: Dict (optional) that maps methods to lists of configurations. A
+        grids: Dictionary (optional). Maps methods to lists of configurations. A
             configuration is a dict with a `"rate"` for the kernels and
             optionally a `"real_rate"` for all other variables (0.01 if it is
             missing). Further entries are arguments of the optimizer, such as

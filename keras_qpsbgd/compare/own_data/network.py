@@ -212,7 +212,7 @@ def _last_activation(model):
 
 
 def has_other_variables(model):
-    """Returns whether anything but the binary kernels is trainable."""
+    """Returns whether variables other than binary kernels are trainable."""
     return len(model.trainable_variables) > len(marked_kernels(model))
 
 

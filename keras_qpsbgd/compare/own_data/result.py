@@ -34,12 +34,12 @@ class Comparison:
 
     Attributes:
         reference: String. The method that the others are compared with.
-        results: Dict that maps each method to a dict `{seed: value}` of its
+        results: Dictionary. Maps each method to a dict `{seed: value}` of its
             test accuracy, or of its test loss if a `loss` was passed.
-        p_values: Dict that maps each method except the reference to the p-value
-            of a two-sided paired t-test against the reference. NaN with a
-            single seed.
-        chosen: Dict that maps each method to the configuration with the best
+        p_values: Dictionary. Maps each method except the reference to the
+            p-value of a two-sided paired t-test against the reference. NaN with
+            a single seed.
+        chosen: Dictionary. Maps each method to the configuration with the best
             mean on the validation data.
         runs: List of dicts, one for each run, with the keys `"task"` (the
             `name` of the comparison), `"method"`, `"stage"` (`"tuning"` or

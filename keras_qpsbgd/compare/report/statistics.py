@@ -122,7 +122,7 @@ def choose(runs, measure, grid=None):
     Args:
         runs: records of one task and one method.
         measure: a `Measure` of validation data.
-        grid: list of configurations. `None` takes those of the runs, sorted.
+        grid: list of configurations. `None` uses those of the runs, sorted.
 
     Returns:
         A configuration.
