@@ -1,6 +1,6 @@
-"""Train binary neural networks by quantum annealing, with Keras code.
+"""Train binary neural networks in Keras with QUBO solvers and annealers.
 
-The README has a first example. The optimizer is `keras_qpsbgd.QPSBGD`.
+See the README for a first example. The optimizer is `keras_qpsbgd.QPSBGD`.
 """
 
 import importlib.metadata

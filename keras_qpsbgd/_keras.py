@@ -61,7 +61,7 @@ class Optimizer(keras.optimizers.Optimizer):
             super().__init__(learning_rate, name=name, **kwargs)
         else:
             # On a GPU, legacy optimizers compile their update with XLA, which
-            # cannot call solvers on the host.
+            # cannot call host solvers.
             kwargs["jit_compile"] = False
             kwargs.pop("is_legacy_optimizer", None)
             name = name or type(self).__name__
@@ -159,7 +159,7 @@ class Optimizer(keras.optimizers.Optimizer):
         Args:
             grads: List of gradients.
             variables: List of variables.
-            aggregate: Bool. Whether legacy Keras sums the gradients over
+            aggregate: Boolean. Whether legacy Keras sums the gradients over
                 replicas. Pass `False` if they are already summed. Keras 3
                 ignores it. Defaults to `True`.
         """

@@ -2,7 +2,7 @@
 
 In a graph, `tf.custom_gradient` adds the gradient of each call to a table in
 TensorFlow that is never cleared. The entry keeps the graph and everything that
-was traced with it alive, some kB for each operation. Binary layers and all
+was traced with it alive, a few kB for each operation. Binary layers and all
 Keras optimizers make such calls, so every trained model would stay in memory.
 """
 

@@ -22,14 +22,14 @@ _WIDE = 100
 
 
 class SolverProgress(keras.callbacks.Callback):
-    """Callback that shows the progress of a solver on the host.
+    """Callback that shows the progress of a host solver.
 
     The callback adds two things to the progress bar of Keras.
 
     - The metric `solver_s` is the mean number of seconds per step that the
       solver took in the epoch. It is in the bar and in `History`. A terminal
       with fewer than 100 columns shows it only at the end of the epoch, because
-      every update of a bar that does not fit into one line starts a new line.
+      every update of a bar that does not fit on one line starts a new line.
     - If the solver takes longer than `after` seconds for a step, a status line
       shows the current layer, the elapsed time and the number of solved
       columns. It is updated every second and removed when the solver returns.

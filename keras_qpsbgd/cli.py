@@ -131,7 +131,7 @@ def _plot(demo, runs, path):
         demo.plot(runs, path)
     except ImportError:
         print(
-            "\nThe learning curves were not plotted, because matplotlib is not "
+            "\nThe learning curves were not plotted, because Matplotlib is not "
             "installed.\nInstall it with "
             '`python -m pip install "keras_qpsbgd[demo]"`.'
         )
@@ -285,7 +285,7 @@ def _draw_chip(backend, layers, path):
         drawing.draw(backend, layers, path)
     except ImportError:
         print(
-            "The chip was not plotted, because matplotlib is not installed.\n"
+            "The chip was not plotted, because Matplotlib is not installed.\n"
             'Install it with `python -m pip install "keras_qpsbgd[plots]"`.'
         )
     else:

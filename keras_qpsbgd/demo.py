@@ -261,7 +261,7 @@ def plot(runs, path):
         path: File to write.
 
     Raises:
-        ImportError: If matplotlib is not installed.
+        ImportError: If Matplotlib is not installed.
     """
     from matplotlib.ticker import MaxNLocator
 

@@ -59,9 +59,9 @@ class Problem(NamedTuple):
     """The QUBOs of one layer as tensors: `m` columns with `n` variables each.
 
     The `gram` form sets `couplings`. The `rows` form, for wide layers, sets
-    `normalized_rows` and `row_gradients` and needs no n x n matrix. A problem
-    in the `gram` form also has the rows if they are available, because some
-    backends use them.
+    `normalized_rows` and `row_gradients` and does not need an n x n matrix. A
+    problem in the `gram` form also has the rows if they are available, because
+    some backends use them.
     """
 
     couplings: Optional[tf.Tensor]  # n x n
@@ -368,7 +368,7 @@ def bounds(problem):
 
 
 def is_finite(tensors):
-    """Returns a scalar: whether all entries of all tensors are finite.
+    """Returns a scalar that is true if all entries are finite.
 
     Checks only the sum of each tensor, which takes one operation per tensor. A
     sum of finite numbers that overflows counts as infinite.

@@ -2,7 +2,7 @@
 
 `Qubo` holds the problems of all columns of one layer. The columns share the
 couplings and differ in their fields. `Qubo` does not depend on TensorFlow or on
-layers. Backends on the host receive it, and `binary_map` and the analysis tools
+layers. Host backends receive it, and `binary_map` and the analysis tools
 work with it.
 """
 
@@ -167,8 +167,8 @@ class Qubo:
         """Selects the columns from `start` up to, but not including, `stop`.
 
         Args:
-            start: Int. Index of the first column.
-            stop: Int. Index after the last column.
+            start: Integer. Index of the first column.
+            stop: Integer. Index after the last column.
 
         Returns:
             A `Qubo` with `stop - start` columns.
@@ -265,7 +265,7 @@ class Qubo:
         """Converts one column to a `dimod.BinaryQuadraticModel`.
 
         Args:
-            column: Int. Index of the column. Defaults to `0`.
+            column: Integer. Index of the column. Defaults to `0`.
 
         Returns:
             A `dimod.BinaryQuadraticModel` with vartype `SPIN`.

@@ -1,6 +1,6 @@
 """The datasets of the paper, verified and ready for Keras and Spektral.
 
-- `karate` needs no files.
+- `karate` does not read any files.
 - `citation` reads Cora, PubMed, Citeseer and other data in the same format.
 - `adult` and `mnist` return two pairs of arrays, as `keras.datasets` does.
 

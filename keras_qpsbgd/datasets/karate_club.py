@@ -1,4 +1,4 @@
-"""Zachary's karate club: 34 members, 78 friendships. Needs no files.
+"""Zachary's karate club, with 34 members and 78 friendships.
 
 W. W. Zachary, An Information Flow Model for Conflict and Fission in Small
 Groups, Journal of Anthropological Research 33(4), 1977.

@@ -93,15 +93,15 @@ class _Dtype(_Record):
 
 
 class _ArrayClass(metaclass=_Sealed):
-    """Stands for `numpy.ndarray`, an argument of `_reconstruct`."""
+    """Placeholder for `numpy.ndarray`, an argument of `_reconstruct`."""
 
 
 class _ListClass(metaclass=_Sealed):
-    """Stands for `list`, the factory of a `defaultdict`."""
+    """Placeholder for `list`, the factory of a `defaultdict`."""
 
 
 class _Dict(metaclass=_Sealed):
-    """Stands for `defaultdict`, whose entries follow in the pickle."""
+    """Placeholder for `defaultdict`, whose entries follow in the pickle."""
 
     def __new__(cls, factory):
         return {}
@@ -161,7 +161,7 @@ def load(content, path):
 
     Raises:
         DamagedFile: If the content is not a pickle, imports other globals,
-            needs more time or memory than such data do, or has inconsistent
+            needs more time or memory than such data, or has inconsistent
             arrays.
     """
     try:

@@ -1,4 +1,4 @@
-"""UCI Adult with 123 binary features: who earns more than 50,000 dollars?
+"""UCI Adult: 123 binary features, and incomes above or below 50,000 dollars.
 
 The files are `a1a` and `a1a.t` from LIBSVM. Each line is one row: the class,
 followed by the numbers of the features that are 1, as in `-1 3:1 11:1 14:1`.
@@ -51,7 +51,7 @@ def adult(
 
 def _rows(place, data_dir, download):
     path = files.find(place, [f"{place}.gz"], data_dir, download)
-    # The checksum was verified, so the lines need no further checks.
+    # The checksum was verified, so the lines are not checked again.
     lines = files.read(path, place).decode("ascii").splitlines()
     x = np.zeros((len(lines), NUM_FEATURES), "float32")
     y = np.zeros(len(lines), "int32")

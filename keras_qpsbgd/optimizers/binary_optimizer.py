@@ -70,7 +70,7 @@ class BinaryOptimizer(_keras.Optimizer):
         self._warned = set()
         self._warn_about_rate()
 
-    # Set-up
+    # Setup
 
     def build(self, variables):
         """Creates the state of the optimizer.

@@ -176,7 +176,7 @@ class QPSBGD(BinaryOptimizer):
         self._sums: dict = {}
         self._checked = False
 
-    # Set-up
+    # Setup
 
     def add_state(self, marks: Any) -> Any:
         seed = random.randrange(2**31) if self.seed is None else self.seed
@@ -222,7 +222,7 @@ class QPSBGD(BinaryOptimizer):
         return int(tf.convert_to_tensor(self._skipped))
 
     def solver_report(self) -> SolverReport:
-        """Reports the calls, time and failures of a solver on the host.
+        """Reports the calls, time and failures of the host solver.
 
         The attribute `layers` of the report maps the name of each layer to its
         figures, and `total` sums them. Print the report to see a table. It is

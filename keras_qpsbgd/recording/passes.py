@@ -33,8 +33,8 @@ class BinaryKernel:
 
     Args:
         kernel: Keras variable. Gets this object as an attribute.
-        num_variables: Int. The number n of inputs of each output.
-        num_columns: Int. The number m of outputs.
+        num_variables: Integer. The number n of inputs of each output.
+        num_columns: Integer. The number m of outputs.
         name: String. The name of the layer, for messages.
         training_weights: `"binary"` or `"latent"`. The weights that the layer
             multiplies by during training.
@@ -136,7 +136,7 @@ def recorded_product(mark, kernel, inputs, multiply, make_call, noisy_axis):
         multiply: Function of `inputs` and the binary kernel.
         make_call: Function of `inputs`, the binary kernel and the gradient V of
             the product. Returns the `ops.LayerCall`.
-        noisy_axis: Int, or `None`. The feature axis of `inputs`, to remove
+        noisy_axis: Integer (optional). The feature axis of `inputs`, to remove
             rounding noise from the gradient of `inputs`. `None` leaves the
             gradient unchanged.
 

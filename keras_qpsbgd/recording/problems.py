@@ -3,10 +3,11 @@
 A problem has one of two forms with the same solution. The `gram` form consists
 of couplings, fields, offset and statistics, which are all sums over rows. The
 `rows` form keeps the rows themselves. It is used for layers with more than
-`WIDE` inputs, because it needs no n x n matrix (`ridge` builds one if there are
-more rows than inputs) and because searches that work on the residual need the
-rows. Gradient accumulation always uses the `gram` form: XLA does not allow a
-variable to change its shape, and the number of rows is not known in advance.
+`WIDE` inputs, because it avoids an n x n matrix (`ridge` builds one if there
+are more rows than inputs) and because searches that work on the residual need
+the rows. Gradient accumulation always uses the `gram` form, because XLA does
+not allow a variable to change its shape, and the number of rows is not known in
+advance.
 """
 
 import tensorflow as tf

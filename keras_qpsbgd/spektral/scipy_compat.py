@@ -13,7 +13,7 @@ from keras_qpsbgd.spektral.patches import ModuleProxy
 from keras_qpsbgd.spektral.patches import Patch
 
 
-def find_refuses_half():
+def find_rejects_half():
     from scipy import sparse
 
     try:
@@ -92,7 +92,7 @@ PATCHES = (
     Patch(
         "half",
         "SciPy no longer supports sparse float16 matrices",
-        find_refuses_half,
+        find_rejects_half,
         {"utils.sparse:sp": with_find, "data.utils:sp": with_find},
     ),
     Patch(
