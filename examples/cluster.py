@@ -1,7 +1,7 @@
 """Solve QUBOs on many machines.
 
-Every solver on the host accepts `executor=`, a `concurrent.futures.Executor`,
-and distributes the columns of all layers to it. This script uses the executor
+Every host solver accepts `executor=`, a `concurrent.futures.Executor`, and
+distributes the columns of all layers to it. This script uses the executor
 of a Dask cluster with two local processes. To use a whole cluster, replace
 `LocalCluster(...)` with the address of its scheduler. To use several processes
 on this machine without Dask, pass `kq.backends.process_pool()` instead.
@@ -18,7 +18,7 @@ import os
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# Without this, `distributed.py` in this folder hides Dask's package
+# Without this, `distributed.py` in this folder shadows Dask's package
 # `distributed`.
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [path for path in sys.path if path != HERE]

@@ -1,10 +1,10 @@
-"""Compare three methods to train the same binary network.
+"""Compare three methods for training the same binary network.
 
     python -m pip install ".[compare,demo]"
     python examples/compare.py
 
-The data is scikit-learn's wine data set. The script takes half a minute on a
-free core. Pass `out="wine"` to save all runs and to resume an interrupted
+The data is scikit-learn's wine dataset. The script takes half a minute on an
+idle core. Pass `out="wine"` to save all runs and to resume an interrupted
 script, and `processes=None` to use all cores.
 """
 

@@ -6,7 +6,7 @@
 Each replica gets half of every batch. The QUBOs are summed over the replicas.
 Only the first replica solves them, in the graph (`native`) or on the host (a
 `dimod.Sampler`), and all replicas use its solutions. All copies of a kernel
-therefore stay equal, and equal to the kernel of a training on one device. The
+therefore stay equal to each other and to the kernel trained on one device. The
 script shows this for
 
 1. Keras 3: `MirroredStrategy` with two logical CPUs of one process;

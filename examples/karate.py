@@ -1,6 +1,6 @@
 """Train a graph network without any real-valued weights on the karate club.
 
-Two graph convolutions with weights +1 and -1 (6-8-4) learn four groups from
+Two graph convolutions with weights of +1 and -1 (6-8-4) learn four groups from
 five members of each. Every step of a layer is a QUBO with 6 or 8 variables,
 which is solved exactly. This example is an illustration, not a benchmark: the
 features of a member are the bits of its number, and the accuracy on the other

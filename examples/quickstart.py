@@ -1,4 +1,4 @@
-"""Train a small network with weights +1 and -1 on handwritten digits."""
+"""Train a small network with weights of +1 and -1 on handwritten digits."""
 
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split

@@ -1,7 +1,7 @@
-"""Train a binary graph network on Cora with Spektral's data sets and loaders.
+"""Train a binary graph network on Cora with Spektral's datasets and loaders.
 
 Adam trains a real-valued encoder, and QP-SBGD trains two graph convolutions
-with weights +1 and -1. Training stops when the validation accuracy no longer
+with weights of +1 and -1. Training stops when the validation accuracy no longer
 improves.
 
     python -m pip install ".[spektral]"

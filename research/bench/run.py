@@ -141,7 +141,7 @@ def _draw(suite, results, path):
         suite.draw(results, path)
     except ImportError:
         print(
-            "The figure was not drawn, because matplotlib is not installed.\n"
+            "The figure was not drawn, because Matplotlib is not installed.\n"
             'Install it with `python -m pip install "keras_qpsbgd[research]"`.'
         )
     else:

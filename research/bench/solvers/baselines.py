@@ -23,7 +23,7 @@ LARGEST = ("htanh", 64, False)
 
 
 class Baseline:
-    """A solver on the host.
+    """A host solver.
 
     Attributes:
         name: Name in the table.
@@ -54,7 +54,7 @@ class Baseline:
         return self.num_columns[max(reached)]
 
     def prepare(self, qubo):
-        """Does the work that is done once per layer. Passed to `solve`."""
+        """Does the work per layer. The result is passed to `solve`."""
         raise NotImplementedError
 
     def solve(self, prepared, qubo, column):

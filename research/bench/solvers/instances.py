@@ -6,7 +6,7 @@ features as in Adult). Gradients are normal with standard deviation sigma, or
 planted: v = Zg for a hidden state g, plus noise of that size.
 
 The sigma of a cell is the size of a scaled gradient for which the couplings
-matter but do not determine the solution alone.
+matter but do not fully determine the solution.
 """
 
 from typing import NamedTuple

@@ -296,7 +296,7 @@ def draw(results, path):
     Shows the results with the largest number of threads.
 
     Raises:
-        ImportError: If matplotlib is not installed.
+        ImportError: If Matplotlib is not installed.
     """
     from matplotlib.ticker import FuncFormatter
     from matplotlib.ticker import LogLocator
@@ -328,7 +328,7 @@ def draw(results, path):
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_minor_locator(NullLocator())
             axis.set_major_formatter(plain)
-        axes.set_ylim(top=8 * axes.get_ylim()[1])  # room for the legend
+        axes.set_ylim(top=8 * axes.get_ylim()[1])  # space for the legend
         fixed = _label({k: v for k, v in BASE.items() if k != name})
         axes.set_title(fixed, loc="left", fontsize=10)
         axes.legend(

@@ -243,7 +243,7 @@ def _other_rows(result, threads):
 
 
 def verdicts(results):
-    """Checks the targets with the most threads (`layer`: the fewest)."""
+    """Checks the targets at the maximum thread count (`layer`: minimum)."""
     found = []
     threads = max(results)
     result = results[threads]
@@ -283,7 +283,7 @@ def draw(results, path):
     """Draws CPU ratios as bars, wall ratios as dots and targets as lines.
 
     Raises:
-        ImportError: If matplotlib is not installed.
+        ImportError: If Matplotlib is not installed.
     """
     from matplotlib.ticker import FuncFormatter
     from matplotlib.ticker import LogLocator

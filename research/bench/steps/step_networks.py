@@ -1,6 +1,6 @@
-"""Networks and data for the measurement of steps.
+"""Networks and data for measuring training steps.
 
-All layers are binary. The data are random numbers of a suitable kind, because
+All layers are binary. The data is random with a suitable distribution, because
 the cost of a step does not depend on what the network learns.
 """
 

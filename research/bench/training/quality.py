@@ -18,7 +18,7 @@ without compilation.
 
 Every finished training run is written to `bench-quality.jsonl` in the output
 folder and is not repeated. Run the command again to resume after an
-interruption. Delete the file after a change of the solvers.
+interruption. Delete the file if the solvers change.
 
 `--only` accepts `cora`, `adult`, `mnist` and names of methods.
 """
@@ -120,7 +120,7 @@ def _jobs(task, method, seeds, **settings):
             "protocol": PROTOCOL,
             "task": task,
             "method": method,
-            # So that runs are repeated after a change of the preset.
+            # Runs are repeated if the preset changes.
             "preset": repr(native.PRESETS.get(method)),
             **settings,
             "seed": seed,

@@ -150,8 +150,8 @@ class Training:
         self.data = data
         self.epochs = epochs
         self.steps = len(data.train[0]) // recipe.batch
-        # Before anything is compiled, because TensorFlow rebuilds all graphs
-        # after a new seed.
+        # Drawn before anything is compiled, because TensorFlow rebuilds all
+        # graphs after a new seed.
         self._weights = {seed: _first_weights(recipe, seed) for seed in seeds}
         keras.utils.set_random_seed(0)
 
