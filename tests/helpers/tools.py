@@ -32,7 +32,7 @@ def all_states(n):
 
 
 class GapBackend(kq.backends.Backend):
-    """Enumerates on the host and keeps the smallest gap to the second best.
+    """Enumerates on the host and stores the smallest gap to the second best.
 
     The gap is relative to the energy of a random state.
     """

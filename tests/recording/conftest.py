@@ -11,10 +11,10 @@ class Case:
     """Clear-cut data and the kernels after an eager `fit` on them.
 
     Args:
-        inputs: Int. Number of inputs of the first layer.
-        seed: Int. Seed of the data and the initial weights.
+        inputs: Integer. Number of inputs of the first layer.
+        seed: Integer. Seed of the data and the initial weights.
         backend: String. Name of a backend that solves in the graph.
-        on_host: Class of a `Backend` on the host that finds the same states.
+        on_host: Class of a host backend that finds the same states.
         gap: Float. Minimum distance of all decisions from a tie.
     """
 

@@ -101,7 +101,7 @@ def selected(model, opt, one, two):
     apply(opt, grads, model)
 
 
-def clipped_by_hand(model, opt, one, two):
+def clipped_manually(model, opt, one, two):
     grads = gradients(model, *one)
     norms = [tf.norm(g) for g in grads]
     pairs = zip(grads, norms)
@@ -124,7 +124,7 @@ SINGLE = [
     scaled_by_norm_of_another,
     nonfinite_entries_replaced,
     selected,
-    clipped_by_hand,
+    clipped_manually,
     negated_twice_by_a_mask,
 ]
 

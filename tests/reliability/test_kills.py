@@ -132,7 +132,7 @@ class TrainingRuns:
         Args:
             name: String. Name of its folder.
             moment: Float. When to kill it, as a fraction of the total time.
-            in_write: Bool. Whether to wait for the next write to the backup.
+            in_write: Boolean. Whether to wait for the next write to the backup.
 
         Returns:
             `"same"`, `"different"` or `"error"`, the result of the resumed run.

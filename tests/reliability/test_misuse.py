@@ -188,7 +188,7 @@ def test_set_weights(make):
 
 
 @EVERY
-def test_the_real_optimizer_of_the_user_stays_as_it_is(make, tmp_path):
+def test_real_optimizer_of_the_user_is_not_changed(make, tmp_path):
     x, y = tools.data()
     adam = keras.optimizers.Adam(0.01)
     adam.exclude_from_weight_decay(var_names=["bias"])
@@ -219,7 +219,7 @@ def test_the_real_optimizer_of_the_user_stays_as_it_is(make, tmp_path):
     tools.assert_equal(states(loaded.optimizer), states(adam))
 
 
-def test_schedules_of_the_real_optimizer_need_no_configuration():
+def test_schedules_without_a_configuration_are_accepted():
     class Halved(keras.optimizers.schedules.LearningRateSchedule):
         def __call__(self, step):
             return 0.5 ** tf.cast(step, "float32")
@@ -236,7 +236,7 @@ def test_schedules_of_the_real_optimizer_need_no_configuration():
 
 
 @pytest.mark.parametrize("real_optimizer", [None, {}, {"config": {}}])
-def test_no_real_optimizer(real_optimizer):
+def test_invalid_real_optimizer(real_optimizer):
     text = message_of(lambda: kq.QPSBGD(real_optimizer=real_optimizer))
     assert "`real_optimizer` must be" in text and "Received: real" in text
 
@@ -251,7 +251,7 @@ def test_real_optimizer_by_configuration():
     assert float(opt.real_optimizer.momentum) == 0.5
 
 
-def test_optimizers_older_than_legacy_keras():
+def test_optimizers_of_keras_optimizers_legacy_raise():
     legacy = getattr(keras.optimizers, "legacy", None)
     if not hasattr(legacy, "SGD"):
         pytest.skip("this Keras has no legacy optimizers")
