@@ -146,7 +146,7 @@ def test_extensions_are_not_called(guard, monkeypatch):
 
 
 def archive(members, **changes):
-    """An archive with the MNIST member names, updated with `members`."""
+    """Returns an archive with the MNIST names, updated with `members`."""
     content = io.BytesIO()
     array = io.BytesIO()
     np.save(array, np.zeros(3, "uint8"))
@@ -162,7 +162,7 @@ def archive(members, **changes):
 
 
 def header(**changes):
-    """An `.npy` file with 3 bytes of data and a different header."""
+    """Returns an `.npy` file with 3 bytes and a different header."""
     entries = {"descr": "|u1", "fortran_order": False, "shape": (3,)}
     line = repr({**entries, **changes}).encode() + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(line)) + line + b"abc"

@@ -16,7 +16,7 @@ sparse = pytest.importorskip("scipy.sparse")
 
 
 def dotted(module, name):
-    """A pickle of a global in protocol 4."""
+    """Returns a pickle of a global in protocol 4."""
     texts = b"".join(
         pickle.SHORT_BINUNICODE + bytes([len(text)]) + text.encode()
         for text in (module, name)
@@ -81,7 +81,7 @@ def test_classes_cannot_be_changed(target):
 
 
 def broken_matrix(**changes):
-    """A matrix with inconsistent arrays."""
+    """Returns a matrix with inconsistent arrays."""
     shape = planetoid.TRAIN, planetoid.FEATURES
     matrix = sparse.csr_matrix(np.eye(*shape, dtype="float32"))
     for key, value in changes.items():
@@ -193,7 +193,7 @@ def test_wrong_memo_index_does_not_exhaust_the_memory():
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_random_damage_raises_damaged_file():
     rng = np.random.default_rng(0)
-    refused = 0
+    rejected = 0
     for value in planetoid.parts().values():
         if isinstance(value, bytes):
             continue
@@ -205,5 +205,5 @@ def test_random_damage_raises_damaged_file():
             try:
                 safe_pickle.load(damaged.tobytes(), "path")
             except datasets.DamagedFile:
-                refused += 1
-    assert refused > 300
+                rejected += 1
+    assert rejected > 300

@@ -186,7 +186,7 @@ def test_never_ascend_in_the_graph(backend):
 
 @pytest.mark.parametrize("real", ["adam", "sgd", keras.optimizers.Adagrad])
 def test_real_optimizer_updates_all_other_variables(real):
-    """A dense layer moves exactly as with the real optimizer by itself."""
+    """A dense layer moves exactly as with only the real optimizer."""
     x, y = tools.data()
 
     def model():

@@ -1,4 +1,4 @@
-"""The documentation: it builds, its links and commands exist, its code runs."""
+"""The documentation builds, its links and commands exist, and its code runs."""
 
 import argparse
 import html.parser
@@ -72,7 +72,7 @@ def commands_of(text):
 
 @each_page
 def test_commands_exist(path, monkeypatch):
-    """The arguments of every command are those that its parser accepts."""
+    """The parser of every command accepts its arguments."""
     from keras_qpsbgd import cli
     from research import __main__ as research
 
@@ -103,7 +103,7 @@ RESULT = re.compile(r"\d (?:%|ms\b)|\d \+- \d")
 
 
 def sections(text):
-    """The sections of a page: text without code and generated blocks."""
+    """Returns the sections of a page, without code and generated blocks."""
     text = re.sub(r"<!-- results:.*?<!-- /results -->", "", text, flags=re.S)
     return re.split(r"^#+ .*$", FENCE.sub("", text), flags=re.M)
 
@@ -156,7 +156,7 @@ def test_first_network_runs(name):
     assert history["val_accuracy"][-1] > 0.8
 
 
-# What the blocks of a guide take from its reader.
+# Names that the code blocks of a guide use without defining them.
 PRELUDE = """
 import numpy as np
 import tensorflow as tf
@@ -194,7 +194,7 @@ def test_blocks_of_a_guide_run(name, tmp_path, monkeypatch):
     namespace = {}
     exec(PRELUDE, namespace)
     for code in python_blocks(DOCS / "guides" / f"{name}.md"):
-        # No QPU time for tests.
+        # Tests must not use QPU time.
         code = code.replace('"dwave",', '"dwave", "mock": True,')
         exec(code, namespace)
 
@@ -232,7 +232,7 @@ def test_tutorials_run(path, tmp_path, monkeypatch):
 
 
 class Targets(html.parser.HTMLParser):
-    """Collects what a page loads, and what it links to."""
+    """Collects the resources, links and ids of a page."""
 
     def __init__(self):
         super().__init__()
@@ -252,7 +252,7 @@ class Targets(html.parser.HTMLParser):
 
 @pytest.mark.slow
 def test_site(tmp_path):
-    """It builds without warnings, and nothing is missing or remote."""
+    """The site builds without warnings, and nothing is missing or remote."""
     pytest.importorskip("mkdocs")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", tmp_path],

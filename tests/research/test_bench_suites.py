@@ -177,7 +177,7 @@ def test_optima_of_small_layers(monkeypatch):
     cells = optimum.small_cells()
     assert len(cells) == len(set(cells)) == 60
     whole = 60 * len(optimum.SMALL_SIZES) * optimum.SMALL_COLUMNS
-    assert whole == 3_840  # as stated in the README
+    assert whole == 3_840  # as stated in docs/benchmarks.md
     monkeypatch.setattr(optimum, "SMALL_SIZES", (5,))
     (row,) = optimum._small(part=8)
     assert row["n"] == 5 and row["columns"] == row["found"] == 64
@@ -351,8 +351,8 @@ def test_accuracy_table(tmp_path):
     # Adam), time to 90 %.
     assert fast[:3] == ["fast", "20", "1.35"]
     assert fast[-5:] == ["90.8", "95.2", "95.2", "12.00", "2.0"]
-    alone = accuracy.table({2: {"digits": course({"fast": 3.0})}})
-    assert alone.splitlines()[-1].split()[-1] == "-"
+    only_fast = accuracy.table({2: {"digits": course({"fast": 3.0})}})
+    assert only_fast.splitlines()[-1].split()[-1] == "-"
 
 
 def test_runs_survive_a_kill(tmp_path):
@@ -408,8 +408,8 @@ def test_quality_table_and_verdicts(tmp_path):
     assert [passed for passed, _ in lower] == [False] * 3
     higher = quality.verdicts(quality_result((99, 99)))
     assert all(passed for passed, _ in higher)
-    alone = quality.verdicts(quality_result((99,)))
-    assert [passed for passed, _ in alone] == [None] * 3
+    one_seed = quality.verdicts(quality_result((99,)))
+    assert [passed for passed, _ in one_seed] == [None] * 3
 
 
 @pytest.mark.slow

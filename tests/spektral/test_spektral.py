@@ -327,12 +327,12 @@ def test_loaders_fit(patched, loader, arguments, masked):
         x = graph.x
         if masked:
             x = np.concatenate([x, np.ones((len(x), 1), "float32")], axis=1)
-        alone = model(
+        single = model(
             [tf.constant(x[None]), tf.constant(a.toarray()[None])]
             if masked or mixed
             else [x, sp_matrix_to_sp_tensor(a), np.zeros(len(x), "int64")]
         )
-        np.testing.assert_allclose(alone[0], prediction, rtol=1e-4)
+        np.testing.assert_allclose(single[0], prediction, rtol=1e-4)
 
 
 def test_sample_weights_and_sparse_tensors(patched):
