@@ -143,8 +143,8 @@ def without_rounding_noise(gradient, upstream, binary_kernel, feature_axis):
     sums = tf.reduce_sum(upstream, 1 if feature_axis == 1 else -1)
     limit = max(SUM_ROUNDING, 4 * EPSILON[gradient.dtype])
     # Strictly less, so that infinite terms are not set to zero.
-    cancelled = tf.nn.l2_loss(sums) < limit**2 * tf.nn.l2_loss(upstream)
-    noise = equal & cancelled
+    cancels = tf.nn.l2_loss(sums) < limit**2 * tf.nn.l2_loss(upstream)
+    noise = equal & cancels
     if feature_axis != rank - 1:
         noise = tf.reshape(noise, [-1] + [1] * (rank - 1 - feature_axis))
     return tf.where(noise, tf.zeros((), gradient.dtype), gradient)

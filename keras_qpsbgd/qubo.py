@@ -42,12 +42,11 @@ class Qubo:
             `couplings` and `normalized_rows` are `None`.
 
     Example:
-
-    ```python
-    rows = np.array([[1.0, 1.0], [1.0, -1.0]])
-    qubo = keras_qpsbgd.Qubo.from_rows(rows, v=np.array([1.0, 0.5]))
-    qubo.energy([1, 1])  # array([0.25])
-    ```
+        ```python
+        rows = np.array([[1.0, 1.0], [1.0, -1.0]])
+        qubo = keras_qpsbgd.Qubo.from_rows(rows, v=np.array([1.0, 0.5]))
+        qubo.energy([1, 1])  # array([0.25])
+        ```
 
     Reference:
         - [Krahn et al., 2024](https://arxiv.org/abs/2310.15128), Definition 1

@@ -84,15 +84,14 @@ class Backend:
             call or an executor worker. Defaults to `600`.
 
     Example:
+        ```python
+        class AlwaysUp(kq.backends.Backend):
+            def sample(self, qubo, seed):
+                return np.ones((1, qubo.num_variables, qubo.num_columns)), {}
 
-    ```python
-    class AlwaysUp(kq.backends.Backend):
-        def sample(self, qubo, seed):
-            return np.ones((1, qubo.num_variables, qubo.num_columns)), {}
-
-    kq.backends.register("always_up", AlwaysUp)
-    optimizer = kq.QPSBGD(backend="always_up")
-    ```
+        kq.backends.register("always_up", AlwaysUp)
+        optimizer = kq.QPSBGD(backend="always_up")
+        ```
     """
 
     name: str | None = None

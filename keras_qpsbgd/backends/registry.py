@@ -177,10 +177,9 @@ def get(identifier: BackendLike, executor: Any = None) -> Backend:
         BackendUnavailable: If a package of the backend is not installed.
 
     Example:
-
-    ```python
-    backend = kq.backends.get({"name": "native", "preset": "accurate"})
-    ```
+        ```python
+        backend = kq.backends.get({"name": "native", "preset": "accurate"})
+        ```
     """
     config = {}
     if isinstance(identifier, dict):

@@ -116,7 +116,7 @@ class Trainer:
                 kernel.assign(kernel / np.std(kernel))
 
     def _draw_first_weights(self, seed):
-        # `set_random_seed` would make TensorFlow prepare all graphs again.
+        # After `set_random_seed`, TensorFlow would rebuild all graphs.
         for position, variable in enumerate(self.model.weights):
             # Kernels of convolutions have four axes.
             if len(variable.shape) >= 2:

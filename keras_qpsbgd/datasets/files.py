@@ -144,7 +144,7 @@ def find(place, others=(), data_dir=None, download=False):
     if download and place in SOURCES:
         return _download(place, root)
     names = " or ".join(dict.fromkeys(path.name for path in candidates))
-    looked = ", ".join(dict.fromkeys(str(path.parent) for path in candidates))
+    searched = ", ".join(dict.fromkeys(str(path.parent) for path in candidates))
     if place in SOURCES:
         advice = (
             "Pass `download=True` to download it, save "
@@ -159,7 +159,7 @@ def find(place, others=(), data_dir=None, download=False):
     raise MissingFile(
         f"A dataset file is missing: {names}. {advice}, or specify the folder "
         "that contains it with `data_dir` or the environment variable "
-        f"KERAS_QPSBGD_DATA. Received: no such file in {looked}"
+        f"KERAS_QPSBGD_DATA. Received: no such file in {searched}"
     )
 
 

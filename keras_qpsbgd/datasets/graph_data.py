@@ -25,11 +25,11 @@ class GraphData:
         test_mask: Boolean array of shape `(N,)`. Test nodes.
 
     Example:
-
-    ```python
-    keras_qpsbgd.datasets.karate()
-    # GraphData('karate', 34 nodes, 78 edges, 6 features, 4 classes, 20/0/14)
-    ```
+        ```python
+        keras_qpsbgd.datasets.karate()
+        # GraphData('karate', 34 nodes, 78 edges, 6 features, 4 classes,
+        # 20/0/14)
+        ```
     """
 
     name: str
@@ -80,13 +80,12 @@ class GraphData:
             ImportError: If Spektral is not installed.
 
         Example:
-
-        ```python
-        dataset = keras_qpsbgd.datasets.citation("cora").to_spektral(
-            transforms=[LayerPreprocess(GCNConv)]
-        )
-        loader = SingleLoader(dataset, sample_weights=dataset.mask_tr)
-        ```
+            ```python
+            dataset = keras_qpsbgd.datasets.citation("cora").to_spektral(
+                transforms=[LayerPreprocess(GCNConv)]
+            )
+            loader = SingleLoader(dataset, sample_weights=dataset.mask_tr)
+            ```
         """
         try:
             from spektral.data import Dataset

@@ -85,11 +85,10 @@ def karate(
             than the smallest class.
 
     Example:
-
-    ```python
-    keras_qpsbgd.datasets.karate("club", train_per_class=2)
-    # GraphData('karate', 34 nodes, 78 edges, 6 features, 2 classes, 4/0/30)
-    ```
+        ```python
+        keras_qpsbgd.datasets.karate("club", train_per_class=2)
+        # GraphData('karate', 34 nodes, 78 edges, 6 features, 2 classes, 4/0/30)
+        ```
 
     Reference:
         - W. W. Zachary, An Information Flow Model for Conflict and Fission in

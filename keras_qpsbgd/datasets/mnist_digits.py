@@ -46,11 +46,10 @@ def mnist(
         DownloadFailed: If the download fails.
 
     Example:
-
-    ```python
-    (x_train, y_train), (x_test, y_test) = keras_qpsbgd.datasets.mnist()
-    x_train.shape  # (60000, 28, 28)
-    ```
+        ```python
+        (x_train, y_train), (x_test, y_test) = keras_qpsbgd.datasets.mnist()
+        x_train.shape  # (60000, 28, 28)
+        ```
     """
     path = files.find("mnist.npz", (), data_dir, download)
     content = path.read_bytes()

@@ -64,12 +64,11 @@ def citation(
         DownloadFailed: If a download fails.
 
     Example:
-
-    ```python
-    keras_qpsbgd.datasets.citation("cora", download=True)
-    # GraphData('cora', 2708 nodes, 5278 edges, 1433 features, 7 classes,
-    # 140/500/1000)
-    ```
+        ```python
+        keras_qpsbgd.datasets.citation("cora", download=True)
+        # GraphData('cora', 2708 nodes, 5278 edges, 1433 features, 7 classes,
+        # 140/500/1000)
+        ```
 
     Reference:
         - [Yang et al., 2016](https://arxiv.org/abs/1603.08861)

@@ -38,11 +38,10 @@ def adult(
         DownloadFailed: If a download fails.
 
     Example:
-
-    ```python
-    (x_train, y_train), (x_test, y_test) = keras_qpsbgd.datasets.adult()
-    x_train.shape, x_test.shape  # ((1605, 123), (30956, 123))
-    ```
+        ```python
+        (x_train, y_train), (x_test, y_test) = keras_qpsbgd.datasets.adult()
+        x_train.shape, x_test.shape  # ((1605, 123), (30956, 123))
+        ```
     """
     return tuple(
         _rows(name, data_dir, download) for name in ("adult/a1a", "adult/a1a.t")

@@ -1,4 +1,4 @@
-"""ProxQuant, which pulls real weights to +1 and -1 with a regularizer."""
+"""ProxQuant, which pulls real weights toward +1 and -1 with a regularizer."""
 
 import numbers
 from typing import Any
@@ -21,7 +21,7 @@ class ProxQuant(BinaryOptimizer):
 
     ProxQuant minimizes the loss of the real kernel \(\theta\). A regularizer
     \(R(\theta) = \lVert \theta - \mathrm{sign}(\theta) \rVert_1\) of increasing
-    strength \(\lambda_t\) pulls the kernel to +1 and -1. The rule in step
+    strength \(\lambda_t\) pulls the kernel toward +1 and -1. The rule in step
     \(t = 1, 2, \dots\) is
 
     $$\theta \leftarrow \mathrm{prox}_{\alpha \lambda_t R}

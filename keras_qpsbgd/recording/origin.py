@@ -79,19 +79,18 @@ def with_rows(gradients: Any, variables: Any) -> list:
             backward pass of a gradient is unknown.
 
     Example:
+        ```python
+        @tf.function
+        def compute_gradients(x, y):
+            with tf.GradientTape() as tape:
+                loss = loss_function(y, model(x, training=True))
+            gradients = tape.gradient(loss, model.trainable_variables)
+            return keras_qpsbgd.with_rows(gradients, model.trainable_variables)
 
-    ```python
-    @tf.function
-    def compute_gradients(x, y):
-        with tf.GradientTape() as tape:
-            loss = loss_function(y, model(x, training=True))
-        gradients = tape.gradient(loss, model.trainable_variables)
-        return keras_qpsbgd.with_rows(gradients, model.trainable_variables)
-
-    @tf.function
-    def apply_gradients(gradients):
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
-    ```
+        @tf.function
+        def apply_gradients(gradients):
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        ```
     """
     gradients, variables = list(gradients), list(variables)
     if len(gradients) != len(variables):

@@ -81,13 +81,12 @@ def enable_keras3() -> Patches:
             replaces.
 
     Example:
-
-    ```python
-    with keras_qpsbgd.spektral.enable_keras3() as patches:
-        model = spektral.models.GCN(n_labels=2)
-        model.compile("adam", "categorical_crossentropy")
-        model.fit(loader.load(), steps_per_epoch=1)
-    ```
+        ```python
+        with keras_qpsbgd.spektral.enable_keras3() as patches:
+            model = spektral.models.GCN(n_labels=2)
+            model.compile("adam", "categorical_crossentropy")
+            model.fit(loader.load(), steps_per_epoch=1)
+        ```
     """
     try:
         import spektral

@@ -69,7 +69,8 @@ def _chain_strengths(qubo, structure, chain_strength):
         if np.any(qubo.couplings - np.diag(np.diag(qubo.couplings))):
             # All columns have the same couplings.
             return np.full(m, uniform_torque_compensation(qubo.to_bqm(0)))
-        return np.abs(qubo.fields).max(axis=0)  # no couplings, no torque
+        # Without couplings there is no torque to compensate.
+        return np.abs(qubo.fields).max(axis=0)
     if not callable(chain_strength):
         return np.full(m, float(chain_strength))
     return np.array(

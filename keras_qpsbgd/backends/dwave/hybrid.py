@@ -23,8 +23,8 @@ class LeapHybridBackend(Backend):
     Args:
         solver: String or dictionary (optional). Name of the solver, or its
             features. Defaults to `None`, which uses D-Wave's configuration.
-        time_limit: Float (optional). Seconds per call. Defaults to `None`, the
-            minimum that the solver accepts for the size of the problem.
+        time_limit: Float (optional). Seconds per call. Defaults to `None`,
+            which uses the minimum that the solver accepts for the problem size.
         profile: String (optional). Section of D-Wave's configuration file.
             Defaults to `None`, which uses D-Wave's configuration.
         region: String (optional). Region of Leap. Defaults to `None`, which
@@ -34,10 +34,9 @@ class LeapHybridBackend(Backend):
         **options: Arguments of `Backend`.
 
     Example:
-
-    ```python
-    optimizer = kq.QPSBGD(backend={"name": "leap_hybrid", "time_limit": 5})
-    ```
+        ```python
+        optimizer = kq.QPSBGD(backend={"name": "leap_hybrid", "time_limit": 5})
+        ```
     """
 
     name = "leap_hybrid"

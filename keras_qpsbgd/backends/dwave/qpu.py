@@ -45,7 +45,7 @@ class DWaveBackend(Backend):
             `"pegasus"` or `"zephyr"`. Defaults to `None`.
         num_reads: Integer. Number of anneals per call. Defaults to `100`.
         annealing_time: Float (optional). Microseconds per anneal. Defaults to
-            `None`, the solver's default.
+            `None`, which uses the solver's default.
         chain_strength: Float or function (optional). Coupling that holds the
             qubits of a variable together, in units of the QUBO. A function
             receives the model and the embedding of a column and returns a
@@ -57,8 +57,8 @@ class DWaveBackend(Backend):
             backend. A call that could exceed it, by Ocean's estimate, is not
             made, and `on_failure` decides what happens instead. Failed calls
             that report no time count as their estimate. The count restarts
-            at zero when a saved optimizer is loaded. Defaults to `None`, no
-            limit.
+            at zero when a saved optimizer is loaded. Defaults to `None`,
+            which sets no limit.
         profile: String (optional). Section of D-Wave's configuration file.
             Defaults to `None`, which uses D-Wave's configuration.
         region: String (optional). Region of Leap. Defaults to `None`, which
@@ -72,14 +72,13 @@ class DWaveBackend(Backend):
         **options: Arguments of `Backend`.
 
     Example:
-
-    ```python
-    optimizer = kq.QPSBGD(
-        0.02,
-        backend={"name": "dwave", "qpu_budget_seconds": 30},
-        on_failure="native",
-    )
-    ```
+        ```python
+        optimizer = kq.QPSBGD(
+            0.02,
+            backend={"name": "dwave", "qpu_budget_seconds": 30},
+            on_failure="native",
+        )
+        ```
     """
 
     name = "dwave"

@@ -48,15 +48,14 @@ class GraphBackend(Backend):
             `True`.
 
     Example:
+        ```python
+        class NegativeSign(kq.backends.GraphBackend):
+            def search(self, problem, seed):
+                return tf.where(problem.fields > 0, -1.0, 1.0)
 
-    ```python
-    class NegativeSign(kq.backends.GraphBackend):
-        def search(self, problem, seed):
-            return tf.where(problem.fields > 0, -1.0, 1.0)
-
-    kq.backends.register("negative_sign", NegativeSign)
-    optimizer = kq.QPSBGD(backend="negative_sign")
-    ```
+        kq.backends.register("negative_sign", NegativeSign)
+        optimizer = kq.QPSBGD(backend="negative_sign")
+        ```
     """
 
     compiled = True

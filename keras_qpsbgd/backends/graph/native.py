@@ -62,10 +62,9 @@ class NativeBackend(GraphBackend):
             quality` measures their effect on training. Defaults to `"fast"`.
 
     Example:
-
-    ```python
-    optimizer = kq.QPSBGD(backend={"name": "native", "preset": "balanced"})
-    ```
+        ```python
+        optimizer = kq.QPSBGD(backend={"name": "native", "preset": "balanced"})
+        ```
     """
 
     name = "native"

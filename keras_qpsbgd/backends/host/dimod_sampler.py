@@ -25,12 +25,11 @@ class BackendSampler(dimod.Sampler):
             `backends.get`. Defaults to `"native"`.
 
     Example:
-
-    >>> import dimod
-    >>> sampler = as_sampler("native")
-    >>> bqm = dimod.BinaryQuadraticModel({"a": 1}, {("a", "b"): -2}, "SPIN")
-    >>> sampler.sample(bqm).first.energy
-    -3.0
+        >>> import dimod
+        >>> sampler = as_sampler("native")
+        >>> bqm = dimod.BinaryQuadraticModel({"a": 1}, {("a", "b"): -2}, "SPIN")
+        >>> sampler.sample(bqm).first.energy
+        -3.0
     """
 
     properties: Any = None

@@ -287,13 +287,12 @@ def process_pool(
         A `concurrent.futures.ProcessPoolExecutor`.
 
     Example:
-
-    ```python
-    with kq.backends.process_pool(4) as pool:
-        backend = kq.backends.get("gurobi", executor=pool)
-        model.compile(kq.QPSBGD(backend=backend), "mse")
-        model.fit(x, y)
-    ```
+        ```python
+        with kq.backends.process_pool(4) as pool:
+            backend = kq.backends.get("gurobi", executor=pool)
+            model.compile(kq.QPSBGD(backend=backend), "mse")
+            model.fit(x, y)
+        ```
     """
     check_number("max_workers", max_workers, 1, optional=True, whole=True)
     return concurrent.futures.ProcessPoolExecutor(

@@ -68,7 +68,7 @@ def compare(
     Differences between methods are therefore paired, and the table shows the
     p-value of a paired t-test.
 
-    The method trains only the kernels of binary layers. Adam trains all other
+    A method trains only the kernels of binary layers. Adam trains all other
     variables (real-valued layers, biases, batch normalization) in every method.
     Learning rates decay to zero along a cosine. The results are those after the
     last epoch.
@@ -153,28 +153,27 @@ def compare(
         BackendUnavailable: If a solver cannot be used.
 
     Example:
+        ```python
+        def build_model():
+            return keras.Sequential(
+                [
+                    keras.layers.InputLayer((64,)),
+                    kq.layers.BinaryDense(32, activation="hard_tanh"),
+                    kq.layers.BinaryDense(10),
+                ]
+            )
 
-    ```python
-    def build_model():
-        return keras.Sequential(
-            [
-                keras.layers.InputLayer((64,)),
-                kq.layers.BinaryDense(32, activation="hard_tanh"),
-                kq.layers.BinaryDense(10),
-            ]
+
+        comparison = kq.compare(
+            build_model,
+            train=(x_train, y_train),
+            validation=(x_validation, y_validation),
+            test=(x_test, y_test),
+            methods=["native", "adam", "real"],
+            out="digits",
         )
-
-
-    comparison = kq.compare(
-        build_model,
-        train=(x_train, y_train),
-        validation=(x_validation, y_validation),
-        test=(x_test, y_test),
-        methods=["native", "adam", "real"],
-        out="digits",
-    )
-    print(comparison)
-    ```
+        print(comparison)
+        ```
     """
     arguments.check_seeds(seeds)
     arguments.check_numbers(

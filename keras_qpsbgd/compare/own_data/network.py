@@ -23,7 +23,7 @@ class Source:
         data: a `Data`.
         build_model: function without arguments that returns a model.
         seeds: the seeds of all runs. Their initial weights are drawn up front,
-            because `set_random_seed` makes TensorFlow prepare all graphs again.
+            because TensorFlow rebuilds all graphs after `set_random_seed`.
     """
 
     def __init__(self, data, build_model, seeds):

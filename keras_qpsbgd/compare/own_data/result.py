@@ -48,13 +48,12 @@ class Comparison:
             last epoch).
 
     Example:
-
-    ```python
-    comparison = kq.compare(build_model, train, validation, test)
-    print(comparison)
-    comparison.chosen["native"]  # {"rate": 0.02}
-    comparison.plot("curves.png")
-    ```
+        ```python
+        comparison = kq.compare(build_model, train, validation, test)
+        print(comparison)
+        comparison.chosen["native"]  # {"rate": 0.02}
+        comparison.plot("curves.png")
+        ```
     """
 
     def __init__(
