@@ -1,4 +1,4 @@
-"""Command line interface of the research: `python -m research ...`."""
+"""Command line interface of the research code: `python -m research ...`."""
 
 import sys
 

@@ -175,11 +175,11 @@ def objects():
 
 
 ARCHIVES = {
-    "path above": lambda: archive({"../../evil.npy": b"x"}),
-    "path from the root": lambda: archive({"/tmp/evil.npy": b"x"}),
+    "parent path": lambda: archive({"../../evil.npy": b"x"}),
+    "absolute path": lambda: archive({"/tmp/evil.npy": b"x"}),
     "link": lambda: archive({}, external_attr=(stat.S_IFLNK | 0o777) << 16),
     "bomb": lambda: archive({"x_train.npy": bytes(2**26 + 1)}),
-    "bomb without an ending": lambda: archive({"x_train": bytes(2**26 + 1)}),
+    "bomb without a suffix": lambda: archive({"x_train": bytes(2**26 + 1)}),
     "huge shape": lambda: archive({"x_train.npy": header(shape=(10**15,))}),
     "large shape": lambda: archive({"x_train.npy": header(shape=(10**10,))}),
     "negative shape": lambda: archive({"x_train.npy": header(shape=(-3,))}),
@@ -188,7 +188,7 @@ ARCHIVES = {
     "dates": lambda: archive(
         {"x_train.npy": header(descr="<M8[s]", shape=(0,))}
     ),
-    "code for a header": lambda: archive(
+    "code in the header": lambda: archive(
         {"x_train.npy": b"\x93NUMPY\x01\x00\x1a\x00__import__('os').getcwd()\n"}
     ),
     "open bracket": lambda: archive(
@@ -197,8 +197,8 @@ ARCHIVES = {
     "deep header": lambda: archive(
         {"x_train.npy": b"\x93NUMPY\x01\x00\x40\x1f" + b"(" * 8000}
     ),
-    "archive in it": lambda: archive({"x_train.npy": archive({})}),
-    "pickle in it": lambda: archive(
+    "nested archive": lambda: archive({"x_train.npy": archive({})}),
+    "nested pickle": lambda: archive(
         {"x_train.npy": pickle.dumps(planetoid.Trap("trace"))}
     ),
     "unknown compression": lambda: archive({}).replace(

@@ -64,7 +64,7 @@ class GapBackend(kq.backends.Backend):
 
 
 class SignBackend(GapBackend):
-    """Uses only the linear part and keeps how close its fields are to zero."""
+    """Uses only the linear part and stores how close its fields are to zero."""
 
     name = "sign_gap"
 

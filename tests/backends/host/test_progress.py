@@ -21,7 +21,7 @@ SHOWN = "Solving for "
 
 
 class Stream(io.StringIO):
-    """A stdout that may claim to be a terminal."""
+    """A stdout that can act as a terminal."""
 
     encoding = "utf-8"
 
