@@ -1,4 +1,4 @@
-"""The runs that several calls of `kq.compare` left in one folder."""
+"""The runs that several calls of `kq.compare` saved in one folder."""
 
 from keras_qpsbgd.compare import records
 from keras_qpsbgd.compare.methods import KEYS
