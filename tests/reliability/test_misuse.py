@@ -66,7 +66,7 @@ def test_a_layer_that_is_unfrozen_later(make):
     model.layers[0].trainable = False
     fit(make, model, opt, x, y)
     model.layers[0].trainable = True
-    assert "unfrozen" in message_of(lambda: fit(make, model, opt, x, y))
+    assert "unfreezing" in message_of(lambda: fit(make, model, opt, x, y))
 
 
 @EVERY
