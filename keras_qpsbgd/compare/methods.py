@@ -105,6 +105,8 @@ class Update:
         self._real = keras.optimizers.Adam(0.0)
         self._binary = self._optimizer(method, scale, settings)
         if isinstance(self._binary, BinaryOptimizer):
+            # It has its own copy, whose learning rate `set_rates` must set.
+            self._real = self._binary.real_optimizer
             parts = [(self._binary, self._variables)]
         else:
             known = {id(kernel) for kernel in kernels}
