@@ -1,4 +1,4 @@
-"""`reproduce`: its plan, its data, its runs, on small made-up data."""
+"""Tests the plan, data and runs of `reproduce` on small synthetic data."""
 
 import collections
 import dataclasses
@@ -26,6 +26,7 @@ from keras_qpsbgd.compare import records
 from keras_qpsbgd.compare.engine import worker
 from keras_qpsbgd.compare.methods import HOST
 from keras_qpsbgd.compare.methods import METHODS
+from keras_qpsbgd.compare.methods import Update
 from keras_qpsbgd.compare.report import protocol
 from keras_qpsbgd.compare.task import FRESH
 from keras_qpsbgd.compare.task import TUNING
@@ -54,7 +55,7 @@ FULL = Options(methods=ALL)
 QUICK = Options(quick=True, seeds=1, methods=ALL)
 PAPER = Options(paper=True, methods=ALL)
 
-# Cheap methods, together all of them; graphs are compiled for each.
+# Few methods per experiment, since each is compiled; together all methods.
 RUNS = {
     "logistic": ("native", *HOST, "ridge", "sgd", "bop"),
     "adult-2layer": ("proxquant",),
@@ -69,12 +70,12 @@ RUNS = {
 }
 
 
-# --- Made-up data ---
+# --- Synthetic data ---
 
 
 @functools.cache
 def made_up_adult():
-    """Of the size of the real ones; all rows differ."""
+    """Returns data of the real size in which all rows differ."""
     rng = np.random.default_rng(0)
     x = (rng.random((1_605 + 30_956, 123)) < 0.5).astype("float32")
     y = (x[:, 0] > rng.random(len(x))).astype("int32")
@@ -83,21 +84,21 @@ def made_up_adult():
 
 @functools.cache
 def numbered_mnist():
-    """Of the size of the real ones; four pixels, by which one can tell."""
+    """Returns data of the real size; four pixels encode the image number."""
     numbers = np.arange(70_000, dtype=">u4").view("uint8").reshape(-1, 1, 4)
     y = np.random.default_rng(0).integers(10, size=70_000).astype("uint8")
     return (numbers[:60_000], y[:60_000]), (numbers[60_000:], y[60_000:])
 
 
 def numbers_of(images):
-    """What `numbered_mnist` wrote, 60,000 and above in its test part."""
+    """Returns the numbers in the images; test images start at 60,000."""
     bytes_ = np.ascontiguousarray(images).reshape(len(images), 4)
     return bytes_.view(">u4")[:, 0]
 
 
 @functools.cache
 def small_mnist():
-    """Few images, of the usual shape."""
+    """Returns a few images of the usual shape."""
     rng = np.random.default_rng(0)
     x = rng.integers(256, size=(600, 28, 28)).astype("uint8")
     y = rng.integers(10, size=600).astype("uint8")
@@ -106,19 +107,19 @@ def small_mnist():
 
 @functools.cache
 def small_graph(name):
-    """80 nodes of three classes; few features are not zero if it is "cora"."""
+    """Returns 80 nodes of three classes; "cora" has sparse features."""
     rng = np.random.default_rng(0)
     nodes, features = 80, 40
     x = np.zeros((nodes, features), "float32")
     x[np.arange(nodes), np.arange(nodes) // 2] = 1.0 + np.arange(nodes)
     if name == "pubmed":
         x += rng.random(x.shape).astype("float32") * (rng.random(x.shape) < 0.2)
-    neighbours = rng.random((nodes, nodes)) < 0.02
+    edges = rng.random((nodes, nodes)) < 0.02
     part = np.repeat([0, 1, 2, 3], [32, 12, 16, 20])
     return datasets.GraphData(
         name=name,
         x=sparse.csr_matrix(x),
-        a=sparse.csr_matrix((neighbours | neighbours.T).astype("float32")),
+        a=sparse.csr_matrix((edges | edges.T).astype("float32")),
         y=np.arange(nodes) % 3,
         train_mask=part == 0,
         val_mask=part == 1,
@@ -132,11 +133,11 @@ def made_up_mnist(data_dir, download):
 
 
 def some_bits(images):
-    """The last 16 of a number's 32."""
+    """Returns the last 16 of the 32 bits of the image number."""
     return 2.0 * np.unpackbits(images[:, 0, 2:], axis=1) - 1.0
 
 
-# Those whose runs other tests look at, too.
+# Other tests also use the runs of these experiments.
 SHORT = ("logistic", "pubmed", "direction")
 
 
@@ -159,7 +160,7 @@ def items_of(experiment, folder, options=QUICK, keys=None):
         options,
         methods=keys or RUNS[experiment],
         data_dir=experiment,
-        # Compiled in much less time.
+        # Compiles much faster.
         backend="sign" if experiment in ("cora", "direction") else None,
     )
     tasks = EXPERIMENTS[experiment].tasks(options)
@@ -175,7 +176,7 @@ def all_tasks(options):
 
 
 def make(items):
-    """Makes the missing runs; returns what was reported."""
+    """Makes the missing runs; returns the reports."""
     made = []
     for item in items:
         worker.make_runs(item, lambda *done: made.append(done))
@@ -184,7 +185,7 @@ def make(items):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Function of an experiment: the folder of its runs, made once."""
+    """Returns a function from an experiment to the folder of its runs."""
     out = tmp_path_factory.mktemp("results")
 
     @functools.cache
@@ -196,7 +197,7 @@ def results(tmp_path_factory):
 
 
 def contents(folder):
-    """Files of runs by name."""
+    """Returns the contents of the files of runs by name."""
     files = sorted((folder / "runs").iterdir())
     return {path.name: path.read_bytes() for path in files}
 
@@ -251,13 +252,13 @@ def test_same_files_in_another_order(results, tmp_path):
         assert content == first[name]
 
 
-# The first is solved for, the second has dropout and an optimizer within an
-# optimizer, the third batch normalisation.
+# The first solves QUBOs, the second has dropout and an inner optimizer, the
+# third has batch normalization.
 @pytest.mark.parametrize(
     "experiment, key",
     [("logistic", "native"), ("pubmed", "sign"), ("mnist", "adam")],
 )
-def test_runs_depend_on_the_seed_alone(experiment, key, results, tmp_path):
+def test_runs_depend_only_on_the_seed(experiment, key, results, tmp_path):
     item = items_of(experiment, results(experiment), keys=(key,))[0]
     *tuning, fresh = item.path.read_text().splitlines(keepends=True)
     assert tuning
@@ -282,9 +283,9 @@ def test_runs_depend_on_the_seed_alone(experiment, key, results, tmp_path):
 # --- Killed and resumed ---
 
 
-@pytest.mark.slow  # `test_kills.py` kills in short
-def test_killed_command_goes_on(tmp_path, capsys):
-    """The processes are killed in the middle: same files, same table."""
+@pytest.mark.slow  # `test_kills.py` has a shorter version
+def test_killed_command_resumes(tmp_path, capsys):
+    """The files and tables are the same after a kill."""
     pytest.importorskip("matplotlib")
     methods, seeds = ("sign", "sgd"), 12
     total = len(methods) * (2 + seeds)
@@ -336,11 +337,11 @@ def test_killed_command_goes_on(tmp_path, capsys):
 
 
 class Killed(BaseException):
-    """Nothing expects it."""
+    """No code handles this exception."""
 
 
-def test_long_run_goes_on(results, tmp_path, monkeypatch):
-    """Killed between two evaluations, of a network with dropout."""
+def test_long_run_resumes(results, tmp_path, monkeypatch):
+    """Kills a network with dropout between two evaluations."""
     item = items_of("pubmed", results("pubmed"))[0]
     *_, before = item.path.read_text().splitlines(keepends=True)
     configuration = json.loads(before)["configuration"]
@@ -362,7 +363,7 @@ def test_long_run_goes_on(results, tmp_path, monkeypatch):
         run(0, FRESH)
     (kept,) = again.path.parent.iterdir()
     content = kept.read_bytes()
-    # Another run leaves nothing of the killed one in memory.
+    # Another run clears the state of the killed one in memory.
     run(1, FRESH)[1].remove()
     assert not kept.exists()
     kept.write_bytes(content)
@@ -388,7 +389,7 @@ SIZES = {
     "mnist-256-bn": (60_000, 0, 10_000),
     "mnist-256": (60_000, 0, 10_000),
 }
-# Where some rows to train on are held out to choose.
+# Tasks that hold out training rows for tuning.
 TUNING_SIZES = {
     "karate": (16, 4, 0),
     "mnist-256-bn": (55_000, 5_000, 0),
@@ -407,7 +408,7 @@ def assert_disjoint(*groups):
 
 @pytest.mark.parametrize("name", SIZES)
 def test_splits(name):
-    """Their sizes, no row twice, and batches of training rows alone."""
+    """Checks sizes, distinct rows, and that batches have training rows only."""
     task = task_of(name, FULL)
     source = task.load(None)
     for seed, stage in ((0, FRESH), (1, FRESH), (1_000, TUNING)):
@@ -419,7 +420,7 @@ def test_splits(name):
         assert (len(train), len(validation), len(test)) == sizes
         for rows in (train, validation, test):
             assert_disjoint(rows)
-        # Logistic has an array for each, all others one to train and validate.
+        # Except in logistic, training and validation share an array.
         if name == "karate" or "pairs" in name:
             assert_disjoint(train, validation, test)
         elif name != "logistic":
@@ -431,7 +432,7 @@ def test_splits(name):
         assert batches.ndim == 3
 
 
-def test_blobs_are_drawn_anew():
+def test_every_seed_draws_new_blobs():
     task = task_of("logistic", FULL)
     points = [
         splits[name].inputs[0][:, 0]
@@ -460,7 +461,7 @@ def test_adult_is_tested_on_its_test_part():
 
 
 def test_features_of_adult():
-    """Nearest to one half ones; with `--paper` drawn by the seed."""
+    """Features are balanced; with `--paper` the seed draws them."""
     task, paper = (task_of("adult-small", o) for o in (FULL, PAPER))
     source = task.load(None)
     shares = made_up_adult()[0][0].mean(axis=0)
@@ -472,7 +473,7 @@ def test_features_of_adult():
 
 
 def test_digits_are_tested_on_others():
-    """Those by which the bits were chosen are for training only."""
+    """Images on which the recipe was chosen are not used for testing."""
     (_, y), (_, y_test) = numbered_mnist()
     task = task_of("mnist-pairs-1-7", FULL)
     source = task.load(None)
@@ -485,7 +486,7 @@ def test_digits_are_tested_on_others():
     )
     assert {*train, *validation} <= {*early}
     assert not {*test} & {*early}
-    # All images of MNIST's test part are among them.
+    # They include all test images of MNIST.
     assert {*(60_000 + np.flatnonzero(np.isin(y_test, (1, 7))))} <= {*test}
     digits = np.concatenate([y, y_test])
     splits = source.splits()
@@ -510,15 +511,15 @@ def test_ten_digits_are_split_by_content(stage):
         groups.append(numbers_of(pixels.astype("uint8")))
         np.testing.assert_array_equal(split.y[split.rows], digits[groups[-1]])
     assert_disjoint(*groups)
-    # All that is not for testing is trained on, or held out to choose.
+    # All other images are for training or held out for tuning.
     known = groups if stage == TUNING else groups[:1]
     assert set().union(*known) == set(range(60_000))
 
 
 def test_groups_of_the_karate_club():
-    """One of five members of each group is left out to choose.
+    """Tuning holds out one of five members of each group.
 
-    Those who test are the same for all seeds, and have no part in a choice.
+    Test members are the same for all seeds and not used for tuning.
     """
     task = task_of("karate", FULL)
     source = task.load(None)
@@ -537,7 +538,7 @@ def test_groups_of_the_karate_club():
 
 @pytest.mark.parametrize("name", ["cora", "pubmed"])
 def test_part_of_a_graph_is_enough(name):
-    """A node has the logits that it has in the whole graph."""
+    """The logits of a node are those of the whole graph."""
     graph = small_graph(name)
     task = task_of(name)
     source = task.load(None)
@@ -574,8 +575,8 @@ def test_real_graphs(name, nodes, monkeypatch):
 
 
 @pytest.mark.parametrize("options", [FULL, QUICK, PAPER])
-def test_all_methods_have_as_many_configurations(options, tmp_path):
-    """Where configurations are chosen; frozen kernels need not have as many."""
+def test_all_methods_have_the_same_number_of_configurations(options, tmp_path):
+    """Frozen kernels may have fewer."""
     sizes = {}
     for item in plan.items(all_tasks(options), options, tmp_path):
         if item.is_tuned():
@@ -586,7 +587,7 @@ def test_all_methods_have_as_many_configurations(options, tmp_path):
         frozen = of_task.pop("frozen", 0)
         assert frozen <= max(of_task.values())
         assert len(set(of_task.values())) == 1
-        # The others have nothing to choose, or the choice of another.
+        # The others have one configuration or that of another method.
         untuned = {"frozen", *HOST}
         if options.paper and name == "logistic":
             untuned |= {"native", "ridge", "signsgd", "sgd"}
@@ -597,7 +598,7 @@ MOST = dataclasses.replace(FULL, seeds=plan.MAX_SEEDS)
 
 
 @pytest.mark.parametrize("options", [FULL, QUICK, PAPER, MOST])
-def test_fresh_seeds_had_no_part_in_the_choice(options, tmp_path):
+def test_fresh_seeds_are_not_tuning_seeds(options, tmp_path):
     for item in plan.items(all_tasks(options), options, tmp_path):
         assert not {*item.tuning_seeds} & {*item.fresh_seeds}
         assert item.num_missing() == item.size() > 0
@@ -607,7 +608,7 @@ def test_fresh_seeds_had_no_part_in_the_choice(options, tmp_path):
 
 
 def record(item, stage, configuration, seed, score=0.5):
-    """Writes the record of a run that nobody made."""
+    """Writes a fake record of a run."""
     run = {
         "task": item.task.name,
         "method": item.method.label,
@@ -625,7 +626,7 @@ def tune(item, best):
 
 
 @pytest.mark.parametrize("position", [0, 2])
-def test_solvers_on_the_host_take_the_choice_of_native(position, tmp_path):
+def test_solvers_on_the_host_use_the_choice_of_native(position, tmp_path):
     native, gurobi, dwave = plan.items(
         [task_of("karate", FULL)],
         dataclasses.replace(FULL, methods=("native", *HOST)),
@@ -642,14 +643,14 @@ def test_solvers_on_the_host_take_the_choice_of_native(position, tmp_path):
         first = item.task.first_seed
         wanted = [(best, first + seed) for seed in range(seeds)]
         assert item.missing(FRESH) == wanted
-        # Of an earlier choice, and of this one.
+        # One of a previous choice, one of this choice.
         record(item, FRESH, native.grid[1], first)
         record(item, FRESH, best, first + 1)
         assert item.num_missing() == len(item.missing(FRESH)) == seeds - 1
 
 
 def test_runs_of_another_grid_are_refused(tmp_path):
-    """Before the others are made, not when tables are."""
+    """Raises before runs are made, not when tables are written."""
     options = dataclasses.replace(FULL, methods=("native",))
     (item,) = plan.items([task_of("karate", FULL)], options, tmp_path)
     tune(item, item.grid[0])
@@ -659,7 +660,7 @@ def test_runs_of_another_grid_are_refused(tmp_path):
         item.check()
 
 
-def test_wide_network_takes_the_choice_of_the_other(tmp_path):
+def test_wide_network_uses_the_choice_of_the_other(tmp_path):
     options = dataclasses.replace(FULL, methods=("native", "adam"))
     tasks = EXPERIMENTS["mnist"].tasks(options)
     items = plan.items(tasks, options, tmp_path)
@@ -728,7 +729,7 @@ def test_paper_draws_a_sixteenth_of_the_nodes():
     rows = np.arange(140)
     batches = task_of("cora", PAPER).batches(0, rows, FRESH)
     assert batches.shape == (100, 4, 8)
-    # Each from all nodes, so that some come again before others.
+    # Each batch is drawn from all nodes, so some nodes repeat early.
     drawn = batches.reshape(-1, 8)[:16]
     assert all(len(set(batch)) == 8 for batch in drawn)
     assert len(set(drawn.flat)) < 100
@@ -741,7 +742,7 @@ def test_paper_draws_a_sixteenth_of_the_nodes():
         assert shape == (100, 4, size)
 
 
-def test_paper_looks_at_raw_directions_alone():
+def test_paper_has_raw_directions_only():
     scales = {o: [t.scale for t in direction.tasks(o)] for o in (FULL, PAPER)}
     assert scales == {FULL: ["max", "raw"], PAPER: ["raw"]}
 
@@ -783,7 +784,7 @@ def test_folder_of_other_options_is_refused(tmp_path, capsys):
         assert main([*words, *more]) == 1
         error = capsys.readouterr().err
         assert error.rstrip().endswith(f"Received: {received}")
-        assert f"{folder} holds results of other options: --quick." in error
+        assert f"{folder} has results of other options: --quick." in error
     assert [path.name for path in folder.iterdir()] == ["settings.json"]
 
 
@@ -795,7 +796,7 @@ def test_methods_of_another_experiment_are_refused(tmp_path, capsys):
     assert not [*tmp_path.iterdir()]
 
 
-def test_all_are_those_that_have_the_methods():
+def test_all_is_limited_to_experiments_with_the_methods():
     options = dataclasses.replace(FULL, methods=("dwave", "gurobi"))
     found = reproduce.with_methods(EXPERIMENTS, options)
     assert {"logistic", "mnist-pairs", "karate", "cora"} <= {*found}
@@ -820,7 +821,7 @@ def kernels_of(trainer):
 
 
 def test_methods_start_alike(monkeypatch):
-    """Same first weights, same batches: differences are paired."""
+    """The first weights and the batches are the same, so runs are paired."""
     task = task_of("cora")
     source = task.load(None)
     seen = []
@@ -838,7 +839,7 @@ def test_methods_start_alike(monkeypatch):
         assert len(kernels) == 2
         found[key] = (
             [
-                # ProxQuant may start from larger ones of the same sign.
+                # ProxQuant may start from larger weights of the same sign.
                 np.sign(w.numpy()) if id(w) in kernels else w.numpy()
                 for w in trainer.model.weights
             ],
@@ -857,6 +858,25 @@ def test_methods_start_alike(monkeypatch):
     dropout = [w for w in trainer.model.weights if w.dtype == "int32"]
     assert [list(w.numpy()) for w in dropout] == [[4, 0]]
     assert (seen[-1] != seen[0]).any()
+
+
+@pytest.mark.parametrize("key", [key for key in METHODS if key != "dwave"])
+def test_all_methods_train_other_variables(key):
+    """`real_rate` reaches the bias; Adam's first step moves by the rate."""
+    method = METHODS[key]
+    model = networks.mlp((3, 1), method.weights)
+    bias = tf.Variable([0.0])
+    variables = [*networks.kernels(model), bias]
+    with_bias = types.SimpleNamespace(trainable_variables=variables)
+    update = Update(method, with_bias, networks.kernels(model), "max", {})
+    x = tf.constant([[1.0, -1.0, 1.0]])
+    for rate in (0.5, 0.25):
+        before = float(bias[0])
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(x, training=True) + bias)
+        update.set_rates(0.1, rate)
+        update.apply(tape.gradient(loss, variables))
+        assert float(bias[0]) == pytest.approx(before - rate, rel=1e-3)
 
 
 def test_tuning_does_not_touch_test_data():
@@ -881,7 +901,7 @@ def test_tuning_does_not_touch_test_data():
 
 
 def test_training_learns_and_the_iterate_that_counts():
-    """The last one, or that of the best measure, the first of equals."""
+    """The last evaluation counts, or the first with the best measure."""
     task = task_of("logistic", dataclasses.replace(FULL, seeds=1))
     trainer = Trainer(task, None, METHODS["signsgd"], {})
     run = trainer.run(0, {"rate": 0.15}, FRESH)
@@ -942,7 +962,7 @@ def test_proxquant_trains_the_real_weights():
 
 
 def test_direction_of_all_data():
-    """With all rows in the batch signSGD's direction is right everywhere."""
+    """With all rows in the batch, all signs of signSGD agree."""
     rng = np.random.default_rng(0)
     rows = np.arange(mnist_pairs.BATCH)
     x = np.sign(rng.normal(size=(len(rows), 16))).astype("float32")
@@ -951,7 +971,7 @@ def test_direction_of_all_data():
     task = direction.tasks(QUICK)[0]
     trainer = direction.DirectionTrainer(task, source, METHODS["signsgd"], {})
     result = trainer.run(0, {"rate": 0.03}, FRESH)["result"]
-    # Two passes of one step; gradients of zero do not count.
+    # Two epochs of one step; zero gradients do not count.
     kernels = 16 * 4 + 4 * 4 + 4 * 2
     assert kernels < result["comparisons"] <= 2 * kernels
     assert result["agreement"] == 1.0
@@ -959,7 +979,7 @@ def test_direction_of_all_data():
 
 
 def test_direction_of_batches(results):
-    """Of 45 batches that are less than all; labels are random here."""
+    """Checks the counts of 45 batches; labels are random here."""
     for run in records.read(results("direction")):
         result = run["result"]
         assert 1_000 < result["comparisons"] <= 45 * 88
