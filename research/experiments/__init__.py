@@ -1,1 +1,1 @@
-"""Experiments that the command line runs."""
+"""The experiments of the command line."""

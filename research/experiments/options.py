@@ -1,4 +1,4 @@
-"""What a user asked for."""
+"""Options of the command line."""
 
 import dataclasses
 
@@ -8,12 +8,15 @@ class Options:
     """Options of `python -m research reproduce`.
 
     Attributes:
-        quick: short runs, few configurations and seeds: does it work?
-        paper: everything that the paper states, as it states it.
-        seeds: number of fresh seeds; `None` is that of each task.
-        backend: what solves QP-SBGD's QUBOs instead of `native`.
-        methods: keys of methods.
-        data_dir: folder of the data sets, see `datasets`.
+        quick: Boolean. Short runs with few configurations and seeds, to check
+            that everything works.
+        paper: Boolean. Uses the paper's settings where it states them.
+        seeds: Integer (optional). Number of fresh seeds. `None` uses the number
+            of each task.
+        backend: String (optional). Solver for the QUBOs of QP-SBGD. `None` is
+            `native`.
+        methods: Tuple of keys of `METHODS`.
+        data_dir: String (optional). Folder of the data sets, see `datasets`.
     """
 
     quick: bool = False
@@ -25,10 +28,10 @@ class Options:
 
     @property
     def output_scale(self):
-        """`output_scale` of the binary layers."""
+        """The `output_scale` of the binary layers."""
         return None if self.paper else "fan_in"
 
     @property
     def scale(self):
-        """`gradient_scale` of QP-SBGD."""
+        """The `gradient_scale` of QP-SBGD."""
         return "raw" if self.paper else "max"

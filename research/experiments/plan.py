@@ -1,16 +1,16 @@
-"""The runs of the experiments, as a user asked for them."""
+"""Plans the runs of the experiments from the options."""
 
 from keras_qpsbgd.compare import methods
 from keras_qpsbgd.compare.plan import FIRST_TUNING_SEED
 from keras_qpsbgd.compare.plan import Item
 
-MAX_SEEDS = 800  # some tasks begin at 200
+MAX_SEEDS = 800  # some tasks start at 200; tuning seeds start at 1,000
 QUICK_SEEDS = 2
 QUICK_CONFIGURATIONS = 2
 
 
 def items(tasks, options, folder):
-    """The items of some tasks, in the order of the tables.
+    """Returns the items of tasks, in the order of the tables.
 
     Args:
         tasks: list of `Task`.
@@ -47,12 +47,12 @@ def _item(task, key, options, folder):
 
 
 def _method(key, options):
-    """A method; QP-SBGD with the solver that the user asked for."""
+    """A method; QP-SBGD uses the solver of the options."""
     return methods.with_backend(key, options.backend)
 
 
 def _grid(task, key, options):
-    found = task.grids.get(key, [])  # none if it is like another task
+    found = task.grids.get(key, [])  # empty if `task.like` is set
     if options.quick and not task.ablation:
         middle = max(len(found) - QUICK_CONFIGURATIONS, 0) // 2
         return found[middle : middle + QUICK_CONFIGURATIONS]

@@ -1,4 +1,4 @@
-"""Default grids of `compare` against what the experiments chose."""
+"""Tests the default grids of `compare` on the choices of the experiments."""
 
 import math
 import pathlib
@@ -31,7 +31,7 @@ TASKS = (
 
 
 def chosen_of(folder, task):
-    """Configurations by method."""
+    """Returns the chosen configurations by method."""
     keys = {method.label: key for key, method in METHODS.items()}
     return {
         keys[run["method"]]: run["configuration"]
@@ -44,7 +44,7 @@ def chosen_of(folder, task):
     "folder, task, sizes, steps", TASKS, ids=[task[1] for task in TASKS]
 )
 def test_default_grids_cover_what_was_chosen(folder, task, sizes, steps):
-    """Nearly all between the ends, none beyond twice or half of them."""
+    """Most choices lie in the grid, all within a factor of two of it."""
     model = networks.mlp(sizes, "binary")
     count = len(marked_kernels(model))
     grids = default_grids(latent_scale(model), count, steps, False)

@@ -1,4 +1,4 @@
-"""Half-plane bits: drawn shapes whose bits are known by hand."""
+"""Tests half-plane bits on drawn shapes with known bits."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from research.experiments.pages import half_plane_pictures
 from research.experiments.tasks import half_planes
 
-# No Keras in it.
+# These tests do not use Keras.
 pytestmark = pytest.mark.once
 
 
@@ -21,28 +21,28 @@ def stroke(rows, columns):
 
 
 def test_points_on_one_side():
-    # Directions less than a right angle from the one to the points; 4 and 12
-    # have them on the line, where rounding must not decide.
-    right = half_planes.half_plane_bits([(5, 0), (7, 0)], centre=(0, 0))
+    # Directions within less than 90 degrees of the points. For 4 and 12 the
+    # points are on the line, where rounding must not decide.
+    right = half_planes.half_plane_bits([(5, 0), (7, 0)], center=(0, 0))
     assert ones(right) == {0, 1, 2, 3, 13, 14, 15}
-    above = half_planes.half_plane_bits([(0, -5)], centre=(0, 0))
+    above = half_planes.half_plane_bits([(0, -5)], center=(0, 0))
     assert ones(above) == {1, 2, 3, 4, 5, 6, 7}
 
 
 def test_half_circle():
     bits = half_planes.half_plane_bits(
-        [(0, -5)], num=4, centre=(0, 0), angle=np.pi
+        [(0, -5)], num=4, center=(0, 0), angle=np.pi
     )
     assert ones(bits) == {1, 2, 3}  # at 45, 90 and 135 degrees
 
 
 def test_counts_decide_not_distances():
-    # An L: four points down the left, two to the right. The centroid is at
-    # (1, 4): 4 are left of it and 2 right; 2 above, 3 below and 1 level.
+    # An L: four points on the left, two to the right. The centroid is (1, 4):
+    # 4 points are left of it and 2 right; 2 above, 3 below and 1 level with it.
     shape = [(0, 0), (0, 2), (0, 4), (0, 6), (2, 6), (4, 6)]
     bits = half_planes.half_plane_bits(shape)
     assert bits[[0, 4, 8, 12]].tolist() == [-1, -1, 1, 1]
-    # Moved and enlarged it has the same bits.
+    # Moving and scaling do not change the bits.
     moved = 3 * np.array(shape) + [7, -2]
     np.testing.assert_array_equal(half_planes.half_plane_bits(moved), bits)
 
@@ -61,8 +61,8 @@ def test_key_points_are_in_the_stroke():
 
 
 def test_drawn_l():
-    # Upright at the left, foot at the lower right: most key points are left
-    # (bit 8) of their centroid and below (bit 12).
+    # A vertical stroke on the left and a foot at the lower right: most key
+    # points are to the left of their centroid (bit 8) and below it (bit 12).
     image = stroke(slice(2, 24), slice(6, 9))
     image[22:25, 6:18] = 255
     first, mirrored = half_planes.features(np.stack([image, image[:, ::-1]]))
@@ -90,7 +90,7 @@ def test_same_image_same_bits_and_progress():
     assert set(np.unique(bits)) == {-1, 1}
 
 
-def test_frame_centre():
+def test_frame_center():
     image = stroke(slice(4, 24), slice(18, 21))[None]
     recipe = half_planes.Recipe(about_frame=True)
     assert 0 in ones(half_planes.features(image, recipe=recipe)[0])
@@ -133,8 +133,8 @@ def test_pictures(tmp_path):
         images, [1, 7], [1, 1], tmp_path / "classified.svg"
     )
     assert (tmp_path / "bits.png").read_bytes().startswith(b"\x89PNG")
-    # Comments of an SVG tell the texts: one right, one wrong.
+    # An SVG has its texts as comments: one correct, one wrong.
     text = (tmp_path / "classified.svg").read_text()
     assert "\N{CHECK MARK} 1 -->" in text
     assert "\N{BALLOT X} 1, is 7 -->" in text
-    assert "1 of 2 right" in text
+    assert "1 of 2 correct" in text

@@ -1,4 +1,4 @@
-"""One run of an experiment, in both versions of Keras."""
+"""Tests one run of an experiment in both versions of Keras."""
 
 from keras_qpsbgd.compare.methods import METHODS
 from keras_qpsbgd.compare.training import Trainer
@@ -7,7 +7,7 @@ from research.experiments.tasks import logistic
 
 
 def test_one_run_of_an_experiment():
-    """All else is in `test_experiments.py`, for Keras 3 alone."""
+    """`test_experiments.py` has all other tests, for Keras 3 only."""
     (task,) = logistic.tasks(Options(quick=True))
     trainer = Trainer(task, None, METHODS["sign"], {})
     first, other, again = (

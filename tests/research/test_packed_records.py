@@ -1,4 +1,4 @@
-"""Runs of an experiment in one compressed file."""
+"""Tests the compressed file of all runs of an experiment."""
 
 import dataclasses
 import json
@@ -43,12 +43,12 @@ def save(folder, runs):
 
 
 def names(folder):
-    """Files, without what a kill leaves until it is a day old."""
+    """Returns the names of visible files; a kill may leave hidden ones."""
     return sorted(path.name for path in folder.glob("[!.]*"))
 
 
 def state(folder):
-    """All that can be read; as text, since NaN is not NaN."""
+    """Returns all records as text, since NaN does not equal NaN."""
     return records.text_of([records.read(folder), records.read_times(folder)])
 
 
@@ -71,7 +71,7 @@ def test_packed_runs_are_read_as_before(tmp_path):
     assert records.text_of(found) == records.text_of(of_item)
     assert not records.runs_of(one, "u", "QP-SBGD")
     status = (one / "runs.jsonl.gz").stat()
-    records.pack(one)  # there is nothing to do
+    records.pack(one)  # nothing to do
     assert (one / "runs.jsonl.gz").stat() == status
     assert state(tmp_path / "empty") == "[[], []]"
     records.pack(tmp_path / "empty")
@@ -82,7 +82,7 @@ def test_runs_are_added_to_packed_ones(tmp_path):
     save(tmp_path / "whole", RUNS)
     save(tmp_path / "parts", RUNS[:2])
     records.pack(tmp_path / "parts")
-    # The first is there already.
+    # The first one exists already.
     save(tmp_path / "parts", RUNS[1:])
     kept = tmp_path / "parts" / "runs" / "t--a.npz"
     kept.touch()
@@ -112,11 +112,11 @@ def test_runs_are_added_to_packed_ones(tmp_path):
 
 
 class Killed(BaseException):
-    """Nothing expects it."""
+    """No code handles this exception."""
 
 
 def test_nothing_is_lost_by_a_kill_while_packing(tmp_path, monkeypatch):
-    """Before and after each call that changes the folder."""
+    """Kills before and after each call that changes the folder."""
     save(tmp_path / "whole", RUNS)
     whole = state(tmp_path / "whole")
     records.pack(tmp_path / "whole")
@@ -196,7 +196,7 @@ def test_equal_times_are_not_one(tmp_path):
     records.pack(tmp_path)
     assert names(tmp_path) == ["times.jsonl.gz"]
     assert records.read_times(tmp_path) == [time, time]
-    # Killed before the first file was removed; then a run more.
+    # Killed before the first file was removed; then one more run.
     (tmp_path / "times.jsonl").write_bytes(loose)
     assert records.read_times(tmp_path) == [time, time]
     records.append_time(tmp_path, {**time, "seconds": 0.25})
@@ -247,7 +247,7 @@ def test_runs_of_the_repository_are_packed_and_complete(folder):
         settings = json.loads((path / "settings.json").read_text())
         keys = ("native", "sgd", "signsgd", "adam", "proxquant")
         options = Options(**settings, methods=keys)
-        # Its third seed for two of the methods came later.
+        # Some methods have fewer seeds than the default.
         if path.name == "mnist":
             continue
         tasks = EXPERIMENTS[path.name].tasks(options)

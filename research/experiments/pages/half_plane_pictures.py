@@ -1,4 +1,4 @@
-"""Pictures of half-plane bits and of the digits told apart by them."""
+"""Pictures of half-plane bits and of digits classified by them."""
 
 import math
 
@@ -7,23 +7,23 @@ import numpy as np
 from keras_qpsbgd.compare.report import canvas
 from research.experiments.tasks import half_planes
 
-# Tell apart with any kind of colour vision (Okabe and Ito); what they mean is
-# said by dashes and signs, too.
+# Distinct for any color vision (Okabe and Ito). Dashes and signs also show the
+# meaning.
 YES = "#0072b2"
 NO = "#d55e00"
 
 
 def draw(images, labels, path, recipe=half_planes.DEFAULT):
-    """Draws how images become bits: a column for each.
+    """Draws how images become bits, one column per image.
 
     From top to bottom: the image with the borders of its superpixels and the
     key points; the key points, their centroid and the 16 directions; the bits.
 
     Args:
-        images: uint8 array of shape (N, height, width); six are enough.
-        labels: N titles, as the digits.
-        path: file to write.
-        recipe: `Recipe`.
+        images: uint8 array of shape (N, height, width); N of about 4 fits.
+        labels: N titles, such as the digits.
+        path: File to write.
+        recipe: A `Recipe`.
 
     Raises:
         ImportError: matplotlib or scikit-image is not installed.
@@ -51,17 +51,17 @@ def draw(images, labels, path, recipe=half_planes.DEFAULT):
 
 
 def draw_classified(images, true, predicted, path, columns=10):
-    """Draws digits with the class that a network gave them.
+    """Draws digits with their predicted classes.
 
-    Right ones have a blue frame and a tick; wrong ones have an orange, dashed
-    frame, a cross and the true class.
+    Correct ones have a blue frame and a check mark. Wrong ones have an orange,
+    dashed frame, a cross and the true class.
 
     Args:
         images: uint8 array of shape (N, height, width).
         true: N classes.
         predicted: N classes.
-        path: file to write.
-        columns: number of images in a row.
+        path: File to write.
+        columns: Integer. Number of images in a row. Defaults to `10`.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -86,7 +86,7 @@ def draw_classified(images, true, predicted, path, columns=10):
             spine.set(color=color, linewidth=2)
             spine.set_linestyle("-" if right else (0, (3, 2)))
     hits = int(np.sum(np.asarray(true) == np.asarray(predicted)))
-    figure.suptitle(f"{hits} of {len(images)} right", fontsize=10)
+    figure.suptitle(f"{hits} of {len(images)} correct", fontsize=10)
     canvas.save(figure, path)
 
 
@@ -101,7 +101,7 @@ def _draw_superpixels(axis, image, recipe):
 
 
 def _borders(labels):
-    """Lines between neighbouring pixels of different superpixels."""
+    """Lines between adjacent pixels of different superpixels."""
     lines = [
         [(x + 0.5, y - 0.5), (x + 0.5, y + 0.5)]
         for y, x in np.argwhere(labels[:, 1:] != labels[:, :-1])
@@ -115,36 +115,36 @@ def _borders(labels):
 
 def _draw_directions(axis, image, points, bits, recipe):
     height, width = image.shape
-    centre = np.array([width - 1, height - 1]) / 2
+    center = np.array([width - 1, height - 1]) / 2
     if len(points) and not recipe.about_frame:
-        centre = points.mean(axis=0)
-    # Longer than any point is far, so that no point is on a number.
-    distances = np.linalg.norm(points - centre, axis=1)
+        center = points.mean(axis=0)
+    # Beyond all points, so that no point covers a number.
+    distances = np.linalg.norm(points - center, axis=1)
     length = 1 + max(distances, default=width / 2)
     for bit, value in enumerate(bits):
         angle = recipe.angle * bit / len(bits)
         ray = length * np.array([math.cos(angle), -math.sin(angle)])
         color = YES if value > 0 else NO
         axis.plot(
-            *zip(centre, centre + ray),
+            *zip(center, center + ray),
             color=color,
             linestyle="-" if value > 0 else (0, (2, 2)),
             linewidth=1.4,
             zorder=1,
         )
         axis.text(
-            *(centre + 1.15 * ray),
+            *(center + 1.15 * ray),
             str(bit),
             color=color,
             fontsize=7,
             ha="center",
             va="center",
         )
-    axis.plot(*centre, "P", color="black", markersize=7, zorder=4)
+    axis.plot(*center, "P", color="black", markersize=7, zorder=4)
     axis.set_aspect("equal")
     reach = 1.25 * length
-    axis.set_xlim(centre[0] - reach, centre[0] + reach)
-    axis.set_ylim(centre[1] + reach, centre[1] - reach)
+    axis.set_xlim(center[0] - reach, center[0] + reach)
+    axis.set_ylim(center[1] + reach, center[1] - reach)
     axis.axis("off")
 
 
@@ -161,7 +161,7 @@ def _draw_points(axis, points):
 
 
 def _draw_bits(axis, bits):
-    """Two rows of squares, so that opposite bits are one over the other."""
+    """Two rows of squares, with opposite bits above each other."""
     half = len(bits) // 2
     for bit, value in enumerate(bits):
         row, column = divmod(bit, half)
@@ -209,9 +209,9 @@ def _legend(figure):
         ],
         [
             "key point",
-            "centre",
+            "center",
             "+1: more key points on this side",
-            "\N{MINUS SIGN}1: as many or fewer",
+            "\N{MINUS SIGN}1: the same number or fewer",
         ],
         loc="outside lower center",
         ncols=2,

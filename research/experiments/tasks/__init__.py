@@ -1,1 +1,1 @@
-"""What is trained: the paper's networks and data."""
+"""The networks and data of the experiments."""

@@ -22,16 +22,16 @@ from research.experiments.tasks.graphs import sparse_tensor
 CORA = "cora"
 PUBMED = "pubmed"
 ABLATION = "cora-ablation"
-WEIGHT_DECAY = 5e-4  # of the encoder's first layer, as Kipf and Welling have it
+WEIGHT_DECAY = 5e-4  # of the encoder's first layer, as in Kipf and Welling
 ENCODER = (32, 10)
 HIDDEN = 16
-BATCHES = 4  # a batch is this part of the training nodes
+BATCHES = 4  # of an epoch
 PAPER_BATCHES = 16
 STEPS = {CORA: 400, PUBMED: 200}
 
 
 class Citation:
-    """A citation graph, cut to what each split needs."""
+    """A citation graph, reduced to the nodes that each split needs."""
 
     def __init__(self, name, data_dir):
         graph = datasets.citation(
@@ -39,7 +39,7 @@ class Citation:
         )
         self.num_features = graph.num_features
         self.num_classes = graph.num_classes
-        # Sparse features are the faster ones for Cora, not for PubMed.
+        # Sparse features are faster on Cora, but not on PubMed.
         entries = graph.num_nodes * graph.num_features
         self.is_sparse = graph.x.nnz < 0.05 * entries
         a = layers.BinaryGraphConv.preprocess(graph.a)
@@ -50,10 +50,10 @@ class Citation:
         }
 
     def _part(self, graph, a, mask):
-        """The part of the graph that two layers need to label some nodes.
+        """Returns the subgraph that two layers need to classify some nodes.
 
-        The rows of all neighbours are whole, so logits and gradients are those
-        of the whole graph.
+        The rows of all neighbors are complete, so logits and gradients equal
+        those of the whole graph.
         """
         reached = mask.copy()
         for _ in range(2):
@@ -183,11 +183,12 @@ def pubmed_tasks(options):
 
 
 _OPEN_CHOICES = (
-    'The encoder is "a two-layer MLP": we take features-32-10 with tanh and '
+    'The encoder, "a two-layer MLP": we use features-32-10 with tanh and '
     "dropout of one half, trained by Adam with the weight decay of Kipf and "
-    "Welling, its learning rate among the configurations of every method.",
-    "Widths of the graph network are not stated: 10-16-classes, as in the "
-    "public code.",
+    "Welling. Its learning rate (`real rate`) is part of the configurations "
+    "of every method.",
+    "The widths of the graph network: we use 10-16-classes, as the public code "
+    "does.",
 )
 
 
@@ -207,7 +208,7 @@ def _report(options, graph, title, nodes, literature):
         tasks.append(
             TaskReport(
                 name=ABLATION,
-                title="Cora, learning rate and batches an epoch",
+                title="Cora, learning rate and batches per epoch",
                 measures=(TEST_ACCURACY,),
                 curves=(),
                 paper={METHODS["native"].label: "figure only"},
@@ -219,11 +220,11 @@ def _report(options, graph, title, nodes, literature):
         title=title,
         setting=(
             f"Public split of Planetoid ({nodes} nodes to train on, 500 to "
-            "validate, 1,000 to test); an encoder of real weights, then binary "
-            f"graph convolutions 10-16-classes; {STEPS[graph]} steps on "
-            f"1/{batches} of the training nodes. The accuracy is that after "
-            "the evaluation (every four steps) with the best validation "
-            "accuracy; curves show every evaluation."
+            "validate, 1,000 to test); an encoder with real weights, then "
+            f"binary graph convolutions 10-16-classes; {STEPS[graph]} steps on "
+            f"1/{batches} of the training nodes. The network is evaluated "
+            "every four steps; the reported values are those of the evaluation "
+            "with the best validation accuracy. Curves show every evaluation."
         ),
         open_choices=_OPEN_CHOICES,
         tasks=tuple(tasks),

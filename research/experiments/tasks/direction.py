@@ -1,13 +1,14 @@
-"""Does an update point along the gradient of all data?
+"""Compares the signs of updates with those of the gradient on all data.
 
 The paper's convergence proof assumes that a component of the binary gradient g
-has the sign of the gradient of the full loss more often than not. Its appendix
-counts: over all steps, layers and weights, how often do the two signs agree,
-zeros left out? With N comparisons and a share p of agreements, the statistic
+has the sign of the gradient of the full loss in more than half of all cases.
+Its appendix counts how often the two signs agree over all steps, layers and
+weights, without zeros. With N comparisons and a share p of agreements, the
+statistic
 
     Z = (p - 1/2) / sqrt(1 / (4 N))
 
-is that of a fair coin. The network is that of the pairs of digits.
+is standard normal for a fair coin. The network is that of the pairs of digits.
 """
 
 import dataclasses
@@ -72,8 +73,8 @@ class DirectionTrainer(Trainer):
         }
 
     def _compare(self, batch, rows, rate):
-        """One step: how many signs agree, and how many were compared."""
-        # Not in training: it must not be part of the QUBO.
+        """Makes one step; returns the numbers of agreements and comparisons."""
+        # With `training=False`, so that it is not part of the QUBO.
         of_all = self.gradients(tf.cast(rows, tf.int32), training=False)
         full = dict(zip(map(id, self.model.trainable_variables), of_all))
         before = [tf.identity(tf.convert_to_tensor(k)) for k in self.kernels]
@@ -113,16 +114,16 @@ def report(options):
         name=NAME,
         title="Direction of the binary gradient",
         setting=(
-            f"The network and the digits {half_planes.PAIRS[0][0]} and "
-            f"{half_planes.PAIRS[0][1]} of the pairs, {STEPS} steps of "
-            f"{mnist_pairs.BATCH} images, learning rate {RATE:g}; the sign of "
-            "every weight's update is compared with that of the gradient on "
-            "all training images, zeros left out."
+            f"The network of the pairs of digits on the digits "
+            f"{half_planes.PAIRS[0][0]} and {half_planes.PAIRS[0][1]}; {STEPS} "
+            f"steps of {mnist_pairs.BATCH} images; learning rate {RATE:g}. The "
+            "sign of every weight's update is compared with that of the "
+            "gradient on all training images; zeros are left out."
         ),
         open_choices=(
-            "Which pair of digits is not stated: the first.",
-            "Whether zeros are left out is not stated; the public notebook "
-            "compares with the opposite sign for QP-SBGD alone.",
+            "The pair of digits: we use the first pair.",
+            "Zeros: we leave them out. The public notebook compares with the "
+            "opposite sign, for QP-SBGD only.",
         ),
         tasks=tuple(
             TaskReport(

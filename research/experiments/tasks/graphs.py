@@ -1,4 +1,4 @@
-"""What experiments on graphs share: batches of nodes, sparse inputs."""
+"""Shared by experiments on graphs: batches of nodes, sparse inputs."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,16 +7,16 @@ from keras_qpsbgd.compare.task import random
 
 
 def node_batches(seed, rows, batches, steps, evaluate_every, one_draw=False):
-    """Batches of `1 / batches` of the training nodes.
+    """Returns batches of `1 / batches` of the training nodes.
 
     Args:
-        seed: int.
-        rows: the training nodes.
-        batches: number of batches that the nodes are dealt to.
-        steps: number of updates.
-        evaluate_every: updates between two evaluations.
-        one_draw: whether every step draws from all nodes anew, instead of
-            dealing them out before it begins anew.
+        seed: Integer.
+        rows: The training nodes.
+        batches: Integer. Number of batches of an epoch.
+        steps: Integer. Number of updates.
+        evaluate_every: Integer. Updates between two evaluations.
+        one_draw: Boolean. If `True`, every step draws from all nodes. If
+            `False`, an epoch uses every node at most once. Defaults to `False`.
     """
     generator = random(seed, 1)
     size = len(rows) // batches
@@ -30,7 +30,7 @@ def node_batches(seed, rows, batches, steps, evaluate_every, one_draw=False):
 
 
 def sparse_tensor(matrix):
-    """A SciPy matrix as a tensor."""
+    """Converts a SciPy matrix to a `tf.SparseTensor`."""
     matrix = matrix.tocoo()
     indices = np.stack([matrix.row, matrix.col], axis=1)
     data = matrix.data.astype("float32")

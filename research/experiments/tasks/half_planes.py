@@ -1,13 +1,13 @@
 r"""Sixteen bits of a handwritten digit, for networks that fit on an annealer.
 
-The paper trains 16-4-4-2 on pairs of MNIST digits, of which each image is
-turned into 16 bits: superpixels, key points at their centres, and half planes
-that tell on which side more key points lie. It does not say more, so these are
-our choices:
+The paper trains a 16-4-4-2 network on pairs of MNIST digits. It turns each
+image into 16 bits: superpixels, key points at their centers, and half planes
+that show on which side more key points lie. It gives no further details, so
+these are our choices:
 
 1. SLIC divides the image into about 75 superpixels.
-2. The *key points* are the centres of the superpixels whose mean intensity is
-   over one half.
+2. The *key points* are the centers of the superpixels whose mean intensity is
+   above one half.
 3. With \(c\) the centroid of the \(K\) key points \(p_i\) and \(u_k\) the
    direction at the angle \(2 \pi k / 16\), bit \(k\) is
 
@@ -19,24 +19,24 @@ our choices:
    \end{cases}
    $$
 
-Bits see counts and nothing else of the image. The 16 half planes are the two
-sides of 8 lines: bits \(k\) and \(k + 8\) are opposite, unless both sides have
-as many key points; then both are -1. That tie is worth more than 8 more lines
-(`angle=np.pi`).
+The bits depend only on these counts. The 16 half planes are the two sides of 8
+lines: bits \(k\) and \(k + 8\) are opposite, unless both sides have the same
+number of key points; then both are -1. This tie carries more information than 8
+additional lines would (`angle=np.pi`).
 
-How much a recipe leaves of the digits, its *ceiling*, is the accuracy of least
-squares on the 16 bits: fitted to 500 images, measured on 2000 others, mean of
-20 splits. The images are MNIST's first 1250 training images of each digit; its
-test part is not touched. (Before, some 150 recipes were looked at on a random
-sample of all training images.)
+The *ceiling* of a recipe is the accuracy of least squares on the 16 bits:
+fitted to 500 images, measured on 2000 others, mean of 20 splits. The images are
+the first 1250 training images of each digit; MNIST's test images are not used.
+(Before that, about 150 recipes were tried on a random sample of all training
+images.)
 
     python -m research.experiments.tasks.half_planes
 
 | recipe                       | 0/2  | 1/2  | 1/7  | mean |
 |------------------------------|------|------|------|------|
-| **as it is**                 | .824 | .811 | .840 | .825 |
+| **default**                  | .824 | .811 | .840 | .825 |
 | half circle, 16 lines        | .792 | .797 | .841 | .810 |
-| about the frame's centre     | .769 | .833 | .750 | .784 |
+| through the frame's center   | .769 | .833 | .750 | .784 |
 | threshold .2                 | .814 | .802 | .826 | .814 |
 | threshold .35                | .821 | .807 | .839 | .822 |
 | compactness .1               | .742 | .742 | .795 | .760 |
@@ -46,12 +46,12 @@ sample of all training images.)
 | 40 superpixels               | .808 | .759 | .859 | .808 |
 | 150 superpixels              | .845 | .823 | .863 | .844 |
 
-Two recipes with a higher mean were not taken, as little of a superpixel is left
-in them: at a compactness of 3 the superpixels are squares of a grid that do not
-follow the strokes, and 150 of them have about four pixels each.
+Two recipes with a higher mean were not used, because their superpixels are
+hardly superpixels: with a compactness of 3 they are squares of a grid that do
+not follow the strokes, and with 150 of them each has about four pixels.
 
 Reference:
-    75 superpixels an image, as the coarsest MNIST graphs of Monti et al.,
+    75 superpixels per image, as in the coarsest MNIST graphs of Monti et al.,
     "Geometric deep learning on graphs and manifolds using mixture model CNNs",
     CVPR 2017.
 """
@@ -66,8 +66,8 @@ import numpy as np
 NUM_BITS = 16
 PAIRS = ((0, 2), (1, 2), (1, 7))
 
-# Nearer than this to the line, in pixels, a point is on neither side: rounding
-# must not decide.
+# A point closer to the line than this, in pixels, is on neither side, so that
+# rounding does not decide.
 ON_THE_LINE = 1e-6
 
 FITTED_IMAGES = 500
@@ -77,7 +77,7 @@ SPLITS = 20
 
 
 class MissingPackage(ImportError):
-    """scikit-image is not installed; the message says what to do."""
+    """Raised if scikit-image is not installed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,14 +85,18 @@ class Recipe:
     """How an image becomes bits.
 
     Attributes:
-        superpixels: about how many superpixels SLIC makes.
-        compactness: of the superpixels, for intensities from 0 to 1: small
-            ones follow the strokes, 3 and more are squares of a grid.
-        threshold: mean intensity over which a superpixel is foreground.
-        angle: over which the directions are spread; `np.pi` makes 16 lines,
-            each with one of its sides.
-        about_frame: whether the lines go through the centre of the image, and
-            not through the centroid of the key points.
+        superpixels: Integer. Approximate number of superpixels. Defaults to
+            `75`.
+        compactness: Float. Compactness of the superpixels for intensities from
+            0 to 1. With small values they follow the strokes; with 3 and more
+            they are squares of a grid. Defaults to `0.5`.
+        threshold: Float. A superpixel with a higher mean intensity is
+            foreground. Defaults to `0.5`.
+        angle: Float. Angle over which the directions are spread. `np.pi` gives
+            one side of each of 16 lines. Defaults to `2 * np.pi`.
+        about_frame: Boolean. Whether the lines go through the center of the
+            image instead of the centroid of the key points. Defaults to
+            `False`.
     """
 
     superpixels: int = 75
@@ -104,9 +108,9 @@ class Recipe:
 
 DEFAULT = Recipe()
 RECIPES = {
-    "as it is": DEFAULT,
+    "default": DEFAULT,
     "half circle, 16 lines": Recipe(angle=math.pi),
-    "about the frame's centre": Recipe(about_frame=True),
+    "through the frame's center": Recipe(about_frame=True),
     "threshold .2": Recipe(threshold=0.2),
     "threshold .35": Recipe(threshold=0.35),
     "compactness .1": Recipe(compactness=0.1),
@@ -119,15 +123,15 @@ RECIPES = {
 
 
 def superpixels(image, recipe=DEFAULT):
-    """Divides an image by SLIC.
+    """Divides an image into SLIC superpixels.
 
     Args:
         image: uint8 array of shape (height, width).
-        recipe: `Recipe`.
+        recipe: A `Recipe`.
 
     Returns:
-        Integer array of the image's shape: the number of each pixel's
-        superpixel, from 0 on.
+        Integer array of the shape of the image: the index of each pixel's
+        superpixel, starting at 0.
 
     Raises:
         MissingPackage: scikit-image is not installed.
@@ -136,8 +140,8 @@ def superpixels(image, recipe=DEFAULT):
         from skimage import segmentation
     except ImportError as error:
         raise MissingPackage(
-            "Superpixels are made by scikit-image, which is not installed.\n"
-            "Install it with\n\n"
+            "Superpixels require scikit-image, which is not installed. Install "
+            "it with\n\n"
             '    python -m pip install "keras_qpsbgd[research]"'
         ) from error
     return segmentation.slic(
@@ -150,21 +154,21 @@ def superpixels(image, recipe=DEFAULT):
 
 
 def key_points(image, recipe=DEFAULT):
-    """The centres of the foreground superpixels.
+    """Returns the centers of the foreground superpixels.
 
     Args:
         image: uint8 array of shape (height, width), bright on dark.
-        recipe: `Recipe`.
+        recipe: A `Recipe`.
 
     Returns:
         Array of shape (K, 2) of (x, y) in pixels, x to the right and y *down*
-        from the centre of the upper left pixel. An image without foreground
-        has none.
+        from the center of the upper left pixel. K is 0 for an image without
+        foreground.
 
     Example:
 
     >>> image = np.zeros((28, 28), "uint8")
-    >>> image[4:24, 20:22] = 255  # an upright stroke, to the right
+    >>> image[4:24, 20:22] = 255  # a vertical stroke on the right
     >>> bool((key_points(image)[:, 0] > 14).all())
     True
     """
@@ -176,30 +180,30 @@ def key_points(image, recipe=DEFAULT):
     return np.stack([x, y], axis=1)[mean > recipe.threshold]
 
 
-def half_plane_bits(points, num=NUM_BITS, centre=None, angle=2 * math.pi):
-    """On which sides of lines through a centre more points lie.
+def half_plane_bits(points, num=NUM_BITS, center=None, angle=2 * math.pi):
+    """Returns on which sides of lines through a center more points lie.
 
-    Bit k is +1 if more points are on the side to which the direction k points
-    than on the other, else -1. Direction k has the angle `angle * k / num`,
-    counted from the right and anticlockwise as one sees the image: by default
-    bit 0 stands for right, bit 4 for up, 8 for left and 12 for down. Points on
-    the line count for neither side, a tie is -1, and so are all bits of no
-    points.
+    Bit k is +1 if more points lie on the side that direction k points to than
+    on the other side, else -1. Direction k has the angle `angle * k / num`,
+    counterclockwise from the right as the image is viewed. By default, bit 0
+    stands for right, 4 for up, 8 for left and 12 for down. Points on the line
+    count for neither side. A tie is -1, and without points all bits are -1.
 
     Args:
-        points: array of shape (K, 2) of (x, y), y *down*.
-        num: number of bits.
-        centre: (x, y), through which the lines go; `None` is the centroid of
-            the points.
-        angle: over which the directions are spread, in radians.
+        points: Array of shape (K, 2) of (x, y), y *down*.
+        num: Integer. Number of bits. Defaults to `16`.
+        center: Tuple (x, y) that all lines go through (optional). `None` is the
+            centroid of the points.
+        angle: Float. Angle over which the directions are spread, in radians.
+            Defaults to `2 * math.pi`.
 
     Returns:
         float32 array of shape (num,) of +1 and -1.
 
     Example:
 
-    One point far to the right draws the centroid to it; the other two are
-    more, so their side wins:
+    One point far to the right pulls the centroid to the right. The other two
+    are the majority, so the left side wins:
 
     >>> half_plane_bits([(0, 0), (0, 0), (9, 0)], num=4)
     array([-1., -1.,  1., -1.], dtype=float32)
@@ -212,26 +216,26 @@ def half_plane_bits(points, num=NUM_BITS, centre=None, angle=2 * math.pi):
         )
     if not len(points):
         return np.full(num, -1, "float32")
-    if centre is None:
-        centre = points.mean(axis=0)
+    if center is None:
+        center = points.mean(axis=0)
     angles = angle * np.arange(num) / num
     directions = np.stack([np.cos(angles), -np.sin(angles)])
-    distances = (points - centre) @ directions
+    distances = (points - center) @ directions
     inside = (distances > ON_THE_LINE).sum(axis=0)
     outside = (distances < -ON_THE_LINE).sum(axis=0)
     return np.where(inside > outside, 1, -1).astype("float32")
 
 
 def features(images, progress=None, recipe=DEFAULT):
-    """The bits of many images: always the same for the same image.
+    """Returns the bits of many images, deterministically.
 
     An image takes about 2 ms.
 
     Args:
         images: uint8 array of shape (N, height, width), bright on dark.
-        progress: function of the number of images that are done and of the
-            number of all, called after each; or `None`.
-        recipe: `Recipe`.
+        progress: Function (optional), called after each image with the number
+            of finished images and the number of all images.
+        recipe: A `Recipe`.
 
     Returns:
         float32 array of shape (N, 16) of +1 and -1.
@@ -248,13 +252,13 @@ def features(images, progress=None, recipe=DEFAULT):
             "`images` must have the shape (N, height, width). "
             f"Received: shape {images.shape}"
         )
-    centre = None
+    center = None
     if recipe.about_frame:
-        centre = (np.array(images.shape[:0:-1]) - 1) / 2
+        center = (np.array(images.shape[:0:-1]) - 1) / 2
     bits = np.empty((len(images), NUM_BITS), "float32")
     for index, image in enumerate(images):
         bits[index] = half_plane_bits(
-            key_points(image, recipe), centre=centre, angle=recipe.angle
+            key_points(image, recipe), center=center, angle=recipe.angle
         )
         if progress is not None:
             progress(index + 1, len(images))
@@ -262,13 +266,15 @@ def features(images, progress=None, recipe=DEFAULT):
 
 
 def ceiling(bits, labels, fitted=FITTED_IMAGES, splits=SPLITS):
-    """Accuracy of least squares on the bits of images it was not fitted to.
+    """Returns the accuracy of least squares on held-out images.
 
     Args:
-        bits: array of shape (N, n).
-        labels: N booleans.
-        fitted: number of images to fit to; the others are measured.
-        splits: number of random splits, always the same.
+        bits: Array of shape (N, n).
+        labels: N Booleans.
+        fitted: Integer. Number of images to fit to; the accuracy is measured on
+            the others. Defaults to `500`.
+        splits: Integer. Number of random splits, which are always the same.
+            Defaults to `20`.
 
     Returns:
         The mean accuracy over the splits.
@@ -285,13 +291,12 @@ def ceiling(bits, labels, fitted=FITTED_IMAGES, splits=SPLITS):
 
 
 def ceilings(images, recipe=DEFAULT, progress=None):
-    """The ceiling of each of `PAIRS`.
+    """Returns the ceiling of each of `PAIRS`.
 
     Args:
-        images: dict from a digit to its images.
-        recipe: `Recipe`.
-        progress: function of the number of images that are done and of the
-            number of all, or `None`.
+        images: Dictionary from digits to their images.
+        recipe: A `Recipe`.
+        progress: Function (optional), see `features`.
     """
     sizes = np.cumsum([len(some) for some in images.values()])
     bits = features(np.concatenate(list(images.values())), progress, recipe)
@@ -324,8 +329,8 @@ def main(argv=None):
     parser = argparse.ArgumentParser(
         prog="python -m research.experiments.tasks.half_planes",
         description=(
-            "Prints how well least squares tells pairs of MNIST digits apart "
-            "by 16 half-plane bits, for several recipes of the bits. Takes "
+            "Prints the accuracy of least squares on 16 half-plane bits of "
+            "pairs of MNIST digits, for several recipes for the bits. Takes "
             "about two minutes."
         ),
     )
@@ -335,7 +340,7 @@ def main(argv=None):
     used = sorted({digit for pair in PAIRS for digit in pair})
     images = {digit: x[y == digit][:each] for digit in used}
     total = each * len(images) * len(RECIPES)
-    # A file gets the last state only.
+    # Only the final state goes to a file.
     verbose = 1 if sys.stdout.isatty() else 2
     bar = keras.utils.Progbar(total, verbose=verbose, unit_name="image")
     rows = {}
@@ -349,10 +354,10 @@ def main(argv=None):
 
 
 def table(rows):
-    """Ceilings as text.
+    """Returns the ceilings as text.
 
     Args:
-        rows: dict from names of recipes to ceilings of the pairs.
+        rows: Dictionary from names of recipes to the ceilings of the pairs.
     """
     heads = [*(f"{a}/{b}" for a, b in PAIRS), "mean"]
     lines = [f"{'recipe':<30}" + "".join(f"{head:>7}" for head in heads)]

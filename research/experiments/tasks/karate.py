@@ -24,7 +24,7 @@ STEPS = 150
 
 
 class Club:
-    """Karate club with the six bits of a member's number as features."""
+    """The karate club; features are the six bits of a member's number."""
 
     def __init__(self, data_dir):
         del data_dir
@@ -36,11 +36,11 @@ class Club:
         self.test = np.flatnonzero(graph.test_mask)
 
     def splits(self, seed, stage):
-        """Five members of each of four groups to train on, 14 to test.
+        """Returns 20 training members, five of each group, and 14 to test.
 
-        They are the same for all seeds: among 34 members, those that one seed
-        validates on would be those that another tests on. Configurations are
-        compared with one of the five left out, whom the seed draws.
+        They are the same for all seeds. Otherwise, with only 34 members, one
+        seed would validate on test members of another. For tuning, the seed
+        draws one of the five members of each group for validation.
         """
         if stage == TUNING:
             groups = [self.train[self.y[self.train] == k] for k in range(4)]
@@ -81,7 +81,7 @@ def tasks(options):
             reported=(TRAIN_ACCURACY, TRAIN_LOSS),
             tuning_seeds=20,
             fresh_seeds=50,
-            first_seed=200,
+            first_seed=200,  # `report` has the reason
             host_seeds=10,
             scale=options.scale,
             decay=not options.paper,
@@ -97,28 +97,34 @@ def report(options):
         name=NAME,
         title="Karate club",
         setting=(
-            "34 members, four groups, five members of each to train on, the "
-            "other 14 to test, the same for all seeds, which draw the first "
-            "weights; binary graph convolutions 6-8-4 without an encoder; "
-            f"{STEPS} steps on all training nodes. The accuracy is that after "
-            "the evaluation (every three steps) with the best training "
-            "accuracy and, of those, the lowest training loss; curves show "
-            "every evaluation."
+            "34 members in four groups; five members of each group to train "
+            "on, the other 14 to test, the same for all seeds. The seed draws "
+            "the first weights. Binary graph convolutions 6-8-4 without an "
+            f"encoder; {STEPS} steps on all training nodes. The network is "
+            "evaluated every three steps; the reported values are those of the "
+            "evaluation with the best training accuracy and, among equals, the "
+            "lowest training loss. Curves show every evaluation. Fresh seeds "
+            "start at 200: after runs with the seeds from 0 on, the grid of "
+            "QP-SBGD was lowered; after runs with the seeds from 100 on, the "
+            "members to train and test on were fixed, since tuning had "
+            "validated on test members of other seeds, and the rule for the "
+            "reported evaluation changed. The reported seeds were first run "
+            "after these changes."
         ),
         open_choices=(
-            "Where the four groups come from is not stated: we take those of "
-            "largest modularity, since another usual labelling has a group of "
-            "four. The smallest group then has no test member.",
-            "Which five of a group are trained on is not stated: we draw them "
-            "once. Accuracies depend on that draw.",
-            "That the network has six inputs is all that is said of features: "
-            "we take the six bits of a member's number, as +1 and -1.",
-            "There are no validation nodes: configurations are compared on one "
-            "training member of each group, left out for that. On those the "
-            "iterate with the best training accuracy is better than the one "
-            "with the lowest loss, for every binary method, as the records of "
-            "the tuning runs show; this was first seen on other draws of the "
-            "members.",
+            "The four groups: we use those of maximum modularity, since "
+            "another common labeling has a group of only four members. The "
+            "smallest group then has no test member.",
+            "The five training members of each group: we draw them once. "
+            "Accuracies depend on that draw.",
+            "The features: the paper states only that the network has six "
+            "inputs. We use the six bits of a member's number, as +1 and -1.",
+            "Validation nodes: there are none. Configurations are compared on "
+            "one training member of each group that is left out. On these "
+            "members, the evaluation with the best training accuracy is better "
+            "than the one with the lowest loss for every binary method, as the "
+            "records of the tuning runs show. This was first observed on other "
+            "draws of the members.",
         ),
         tasks=(
             TaskReport(

@@ -21,31 +21,31 @@ NAME = "logistic"
 ROWS = {"train": 320, "validation": 320, "test": 1_000}
 BATCH = 16
 EPOCHS = 5  # 100 steps
-DISTANCE = 3.0  # of a blob's centre from the origin, in standard deviations
+DISTANCE = 3.0  # from the origin to a blob's center, in standard deviations
 
 
 def blobs(source, seed, stage):
-    """Two blobs on opposite sides of the origin, and an intercept of one.
+    """Two blobs on opposite sides of the origin, and a constant input of 1.
 
-    The seed turns them. Some weights of +1 and -1 are within 45 degrees of
-    every direction, so the classes can be told apart.
+    The seed rotates them. For every direction there are weights of +1 and -1
+    within 45 degrees, so the classes can be separated.
     """
     del source, stage
     generator = random(seed, 0)
     angle = generator.uniform(0, 2 * np.pi)
-    centre = DISTANCE * np.array([np.cos(angle), np.sin(angle)])
+    center = DISTANCE * np.array([np.cos(angle), np.sin(angle)])
     splits = {}
     for name, rows in ROWS.items():
         y = np.arange(rows) % 2
         points = generator.normal(size=(rows, 2))
-        points += np.where(y, 1, -1)[:, None] * centre
+        points += np.where(y, 1, -1)[:, None] * center
         x = np.concatenate([points, np.ones((rows, 1))], axis=1)
         splits[name] = Split((x.astype("float32"),), np.arange(rows), y)
     return splits
 
 
 def tasks(options):
-    """The tasks, as `Options` want them."""
+    """Returns the tasks."""
     epochs = 1 if options.quick else EPOCHS
     steps = epochs * ROWS["train"] // BATCH
     small = grids(
@@ -84,23 +84,24 @@ def tasks(options):
 
 
 def report(options):
-    """What the page says about it."""
+    """Returns the report."""
     return ExperimentReport(
         name=NAME,
         title="Logistic regression",
         setting=(
-            "Two Gaussian blobs in the plane and an intercept, one layer 3-1, "
-            f"binary cross-entropy, {EPOCHS * ROWS['train'] // BATCH} steps of "
-            f"{BATCH} rows. The loss is that after the last step, on all "
-            f"{ROWS['train']} training rows."
+            "Two Gaussian blobs in the plane and an intercept; one layer 3-1; "
+            f"binary cross-entropy; {EPOCHS * ROWS['train'] // BATCH} steps of "
+            f"{BATCH} rows. The training loss is computed after the last step "
+            f"on all {ROWS['train']} training rows."
         ),
         open_choices=(
-            "Size and place of the blobs are not stated: we take "
-            f"{ROWS['train']} rows to train on, centres {DISTANCE:g} standard "
-            "deviations from the origin on opposite sides, turned by the seed.",
-            "Learning rates other than those of QP-SBGD, signSGD and SGD are "
-            "not stated: we choose them on validation data (and with `--paper` "
-            "take the three that are).",
+            "Size and position of the blobs: we use "
+            f"{ROWS['train']} training rows and centers {DISTANCE:g} standard "
+            "deviations from the origin, on opposite sides; the seed rotates "
+            "them.",
+            "Learning rates: the paper states those of QP-SBGD, signSGD and "
+            "SGD, which `--paper` uses. All others are chosen on validation "
+            "data.",
         ),
         tasks=(
             TaskReport(

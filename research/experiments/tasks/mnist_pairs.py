@@ -1,4 +1,4 @@
-"""Pairs of MNIST digits, told apart by 16 half-plane bits."""
+"""Pairs of MNIST digits, classified by 16 half-plane bits."""
 
 import hashlib
 import io
@@ -12,7 +12,6 @@ from keras_qpsbgd.compare.methods import METHODS
 from keras_qpsbgd.compare.methods import with_backend
 from keras_qpsbgd.compare.report.protocol import TEST_ACCURACY
 from keras_qpsbgd.compare.report.protocol import TRAIN_LOSS
-from keras_qpsbgd.compare.report.protocol import ExperimentReport
 from keras_qpsbgd.compare.report.protocol import TaskReport
 from keras_qpsbgd.compare.task import FRESH
 from keras_qpsbgd.compare.task import Split
@@ -21,6 +20,7 @@ from keras_qpsbgd.compare.task import random
 from keras_qpsbgd.compare.task import shuffled_batches
 from keras_qpsbgd.compare.training import Trainer
 from research.experiments.pages import half_plane_pictures
+from research.experiments.pages.pooled import PooledReport
 from research.experiments.tasks import half_planes
 from research.experiments.tasks import networks
 
@@ -32,7 +32,7 @@ EPOCHS = 12
 FEATURES = "features.png"
 CLASSIFIED = "classified.png"
 SHOWN = 40
-# Rows of the paper's table. Its QP-SBGD was solved by Gurobi.
+# The paper's table. Its QP-SBGD uses Gurobi.
 PAPER = {
     (0, 2): {"proxquant": 0.65, "sgd": 0.64, "signsgd": 0.71, "native": 0.66},
     (1, 2): {"proxquant": 0.67, "sgd": 0.72, "signsgd": 0.66, "native": 0.73},
@@ -47,14 +47,14 @@ def task_name(pair):
 class Source:
     """Images of two digits and their bits.
 
-    Images to train and to validate on are among the first of MNIST's training
-    part, by which the recipe of the bits was chosen. To test there are all of
-    its test part and, since those are fewer than the paper's 3,000, later ones
-    of its training part; on some of the latter recipes were first looked at.
+    Training and validation images are among the first training images of
+    MNIST, on which the recipe for the bits was chosen. Test images are all
+    test images of MNIST and, since these are fewer than the paper's 3,000,
+    later training images. Recipes were first tried on some of the latter.
 
     Args:
-        data_dir: folder of the data.
-        pair: the two digits.
+        data_dir: Folder of the data.
+        pair: The two digits.
     """
 
     def __init__(self, data_dir, pair):
@@ -89,7 +89,7 @@ class Source:
 
 
 def _halves(y, pair):
-    """Numbers of the first images of two digits, and of all later ones."""
+    """Indices of the first images of two digits, and of all later ones."""
     early, late = [], []
     for digit in pair:
         rows = np.flatnonzero(y == digit)
@@ -99,7 +99,7 @@ def _halves(y, pair):
 
 
 def cached_features(images):
-    """The bits of images, kept in the user's cache: they take a minute."""
+    """Returns the bits of images; cached on disk, since they take a minute."""
     content = hashlib.sha256(images.tobytes())
     content.update(repr(half_planes.DEFAULT).encode())
     path = disk.cache_folder() / f"half-planes-{content.hexdigest()[:16]}.npy"
@@ -148,7 +148,7 @@ def tasks(options):
 
 def report(options):
     del options
-    return ExperimentReport(
+    return PooledReport(
         name=NAME,
         title="Pairs of MNIST digits",
         setting=(
@@ -156,22 +156,22 @@ def report(options):
             f"validate, {SIZES['test']:,} to test; network "
             f"{'-'.join(map(str, NETWORK))}; "
             f"{EPOCHS * SIZES['train'] // BATCH} steps of {BATCH} images. The "
-            "images are the same for all seeds, which draw first weights and "
-            "batches. The accuracy is that after the last step."
+            "images are the same for all seeds; the seed draws the first "
+            "weights and the batches. Values are those after the last step."
         ),
         open_choices=(
-            "How key points and half planes are made is described in words "
-            "only. We take the centres of the bright ones of 75 SLIC "
-            "superpixels, and 16 half planes about their centroid: see "
-            "`research/experiments/tasks/half_planes.py`, with what other "
-            "recipes leave of the digits. A lead over the paper's table is "
-            "one of features as much as of training.",
-            "MNIST's test part has fewer than 3,000 images of a pair: others "
-            "of its training part are added, without overlap. Some of those "
-            "were among the images on which recipes were first looked at.",
-            "Steps, batches and learning rates are not stated.",
-            "The paper's QP-SBGD was solved by Gurobi; `native` is exact for "
-            "layers this small, too.",
+            "Key points and half planes: the paper describes them in words "
+            "only. We use the centers of the bright superpixels among 75 SLIC "
+            "superpixels, and 16 half planes through their centroid. See "
+            "`research/experiments/tasks/half_planes.py`, also for the "
+            "accuracy that other recipes allow. Accuracies above the paper's "
+            "table are due to the features as much as to training.",
+            "Test images: MNIST has fewer than 3,000 test images of a pair. We "
+            "add training images that are not used otherwise. Recipes for the "
+            "features were first tried on some of these.",
+            "Steps, batches and learning rates: the paper does not state them.",
+            "The solver: the paper uses Gurobi. `native` is also exact for "
+            "layers of this size.",
         ),
         tasks=tuple(
             TaskReport(
@@ -186,25 +186,26 @@ def report(options):
             )
             for pair in half_planes.PAIRS
         ),
+        pooled="the three pairs",
         pictures=(
             (FEATURES, "How digits become bits."),
             (
                 CLASSIFIED,
-                f"{SHOWN} test images of the first pair, as the "
-                "network of QP-SBGD's first seed classifies them.",
+                f"{SHOWN} test images of the first pair, classified by the "
+                "network of QP-SBGD's first seed.",
             ),
         ),
     )
 
 
 def draw(options, folder, configuration):
-    """Draws how digits become bits, and what a trained network makes of them.
+    """Draws how digits become bits, and how a trained network classifies them.
 
     Args:
         options: `Options`.
-        folder: folder of the experiment.
-        configuration: of QP-SBGD on the first pair; the network is that of its
-            first fresh seed, trained once more.
+        folder: Folder of the experiment.
+        configuration: Configuration of QP-SBGD on the first pair. The network
+            of its first fresh seed is trained again.
     """
     task = tasks(options)[0]
     source = task.load(options.data_dir)

@@ -1,9 +1,10 @@
-"""The networks of the experiments, with binary weights or with real ones.
+"""The networks of the experiments, with binary or real weights.
 
-With `weights="binary"` every kernel that the paper trains is +1 or -1; with
+With `weights="binary"` every kernel that the paper trains is +1 or -1. With
 `weights="latent"` it is real in training and +1 or -1 in evaluation, as
-ProxQuant needs it; with `weights="real"` the same network has ordinary kernels,
-to see what the bits cost. `kernels` finds them in a model of any kind.
+ProxQuant requires. With `weights="real"` the same network has ordinary kernels,
+which shows what binary weights cost. `kernels` returns these kernels for all
+three.
 """
 
 import tensorflow as tf
@@ -15,24 +16,24 @@ from keras_qpsbgd import layers
 
 
 class RealDense(keras.layers.Dense):
-    """`Dense`, under a name that `kernels` knows."""
+    """`Dense`, as a class that `kernels` recognizes."""
 
 
 class RealGraphConv(layers.BinaryGraphConv):
-    """With the real kernel, unscaled: Kipf and Welling's layer."""
+    """Kipf and Welling's layer: a real kernel, unscaled."""
 
     def binary_product(self, inputs, training=None):
         return self.binary_call(inputs, tf.convert_to_tensor(self.kernel))
 
 
 class SeededDropout(keras.layers.Layer):
-    """Dropout whose random state is a weight, so that it can be set anew.
+    """Dropout whose random state is a weight, so that it can be reset.
 
-    Keras's own layers take theirs from a generator outside `get_weights`; runs
-    that share one compiled model would depend on each other.
+    Keras's layers use a generator that is not part of `get_weights`, so runs
+    that share a compiled model would depend on each other.
 
     Args:
-        rate: share of the entries that become zero in training.
+        rate: Float. Fraction of the entries that are set to zero in training.
     """
 
     def __init__(self, rate, **kwargs):
@@ -63,7 +64,7 @@ class SeededDropout(keras.layers.Layer):
 
 
 def kernels(model):
-    """The kernels that the methods differ in, in the order of the layers."""
+    """Returns the kernels that the compared methods train, in layer order."""
     return [
         layer.kernel
         for layer in model.layers
@@ -74,15 +75,17 @@ def kernels(model):
 def mlp(
     sizes, weights, output_scale="fan_in", batch_normalization=None, clip=None
 ):
-    """Dense layers with hard tanh between them, logits at the end.
+    """Dense layers with hard tanh between them; outputs are logits.
 
     Args:
-        sizes: widths from inputs to outputs, such as `(16, 4, 4, 2)`.
+        sizes: Tuple. Widths from inputs to outputs, such as `(16, 4, 4, 2)`.
         weights: `"binary"`, `"latent"` or `"real"`.
-        output_scale: of the binary layers; `None` is the paper's network.
-        batch_normalization: momentum of the batch normalisation behind every
-            layer, the last one included; `None` has none.
-        clip: bound of the latent weights, or `None`.
+        output_scale: `output_scale` of the binary layers. `None` is the paper's
+            network. Defaults to `"fan_in"`.
+        batch_normalization: Float (optional). Momentum of the batch
+            normalization after every layer, including the last. `None` has no
+            batch normalization.
+        clip: Float (optional). Bound of the latent weights.
     """
     model = keras.Sequential([keras.layers.InputLayer((sizes[0],))])
     for position, units in enumerate(sizes[1:], start=2):
@@ -115,17 +118,20 @@ def graph_network(
     encoder=None,
     sparse_features=False,
 ):
-    """Two graph convolutions, behind an encoder of real weights if asked for.
+    """Two graph convolutions, optionally after an encoder with real weights.
 
     Args:
-        num_features: features of a node.
-        num_classes: classes of the nodes.
-        weights: `"binary"`, `"latent"` or `"real"`, of the graph convolutions.
-        output_scale: of the binary layers; `None` is the paper's network.
-        hidden: features between the two convolutions.
-        encoder: widths of the two dense layers of the encoder (tanh, dropout
-            of one half between them), or `None`.
-        sparse_features: whether the features come as a `tf.SparseTensor`.
+        num_features: Integer. Features of a node.
+        num_classes: Integer. Classes of the nodes.
+        weights: `"binary"`, `"latent"` or `"real"`, for the graph convolutions.
+        output_scale: `output_scale` of the binary layers. `None` is the paper's
+            network. Defaults to `"fan_in"`.
+        hidden: Integer. Features between the two convolutions. Defaults to
+            `16`.
+        encoder: Tuple (optional). Widths of the two dense layers of the encoder
+            (tanh, with dropout of one half between them).
+        sparse_features: Boolean. Whether the features are a `tf.SparseTensor`.
+            Defaults to `False`.
     """
     x = keras.Input((num_features,), sparse=sparse_features)
     a = keras.Input((None,), sparse=True)
