@@ -14,16 +14,21 @@ from research.experiments.tasks import mnist_pairs
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """What is trained, and what is said about it; functions of `Options`.
+    """An experiment.
 
-    `draw`, if there is one, draws further pictures: a function of options,
-    folder, and the configuration chosen for QP-SBGD on the first task.
-    What is not `in_paper` has no form that the paper states.
+    Attributes:
+        tasks: function of `Options`; returns a list of `Task`.
+        report: function of `Options`; returns an `ExperimentReport`.
+        draw: function of the options, the folder and the configuration chosen
+            for QP-SBGD on the first task, or `None`. Draws more pictures.
+        overview: whether an overview of the first task is drawn.
+        in_paper: whether the paper has this experiment.
     """
 
     tasks: Callable
     report: Callable
     draw: Callable | None = None
+    overview: bool = False
     in_paper: bool = True
 
 
@@ -36,7 +41,9 @@ EXPERIMENTS = {
         mnist_pairs.tasks, mnist_pairs.report, mnist_pairs.draw
     ),
     karate.NAME: Experiment(karate.tasks, karate.report),
-    citation.CORA: Experiment(citation.cora_tasks, citation.cora_report),
+    citation.CORA: Experiment(
+        citation.cora_tasks, citation.cora_report, overview=True
+    ),
     citation.PUBMED: Experiment(citation.pubmed_tasks, citation.pubmed_report),
     direction.NAME: Experiment(direction.tasks, direction.report),
     mnist.NAME: Experiment(mnist.tasks, mnist.report, in_paper=False),

@@ -1,6 +1,7 @@
-"""`python -m research reproduce`."""
+"""`python -m research reproduce` and `python -m research pages`."""
 
 import argparse
+import pathlib
 
 from keras_qpsbgd import backends
 from keras_qpsbgd.cli import positive
@@ -9,15 +10,26 @@ from research.experiments import plan
 from research.experiments import reproduce
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.options import Options
+from research.experiments.pages import blocks
+from research.experiments.pages.findings import Folder
+from research.experiments.pages.summary import Summary
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def add(commands):
+    """Adds the commands."""
+    _add_reproduce(commands)
+    _add_pages(commands)
+
+
+def _add_reproduce(commands):
     parser = commands.add_parser(
         "reproduce",
         help="run the paper's experiments against tuned baselines",
         description=(
-            "Runs experiments of the paper: every method gets the same number "
-            "of configurations, the best on validation data is run on fresh "
+            "Runs experiments of the paper. Every method gets the same number "
+            "of configurations; the best on validation data is run on fresh "
             "seeds. Writes runs as JSON lines, tables, figures and RESULTS.md. "
             "If it is interrupted, run the same command again to resume."
         ),
@@ -34,7 +46,8 @@ def add(commands):
     parser.add_argument(
         "--seeds",
         type=positive,
-        help="fresh seeds (default: that of each experiment, mostly 10)",
+        help="number of fresh seeds (default: depends on the experiment, "
+        "mostly 10)",
     )
     parser.add_argument(
         "--methods",
@@ -43,52 +56,110 @@ def add(commands):
         metavar="METHOD",
         help=(
             "native, gurobi, dwave, ridge, sign, sgd, signsgd, adam, "
-            "proxquant, bop, frozen, real (default: all but gurobi and dwave, "
-            "which take longer; the chip of dwave is mocked)"
+            "proxquant, bop, frozen, real (default: all except gurobi and "
+            "dwave, which take longer; dwave runs on a mock chip)"
         ),
     )
     parser.add_argument(
         "--backend",
-        help="what solves the QUBOs of QP-SBGD (default: native)",
+        help="solver for the QUBOs of QP-SBGD (default: native)",
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="short runs, to see that it works; no result",
+        help="short runs that only show that it works",
     )
     parser.add_argument(
         "--paper",
         action="store_true",
         help=(
-            "all that the paper states, as it states it: raw gradients, "
-            "unscaled layers, its batches and learning rates, five runs"
+            "use the paper's settings where it states them: raw gradients, "
+            "unscaled layers, its batches and learning rates, five seeds"
         ),
     )
     parser.add_argument(
         "--out",
         default="reproduced",
         metavar="DIR",
-        help="folder of the results (default: %(default)s)",
+        help="folder for the results (default: %(default)s)",
     )
     parser.add_argument(
         "--page",
         metavar="FILE",
-        help="where to put the page (default: RESULTS.md in the folder)",
+        help="file to write the page to (default: RESULTS.md in DIR)",
     )
     parser.add_argument(
         "--data-dir",
         help=(
             "folder of the data sets (default: KERAS_QPSBGD_DATA, else the "
-            "cache, where they are downloaded to)"
+            "cache; missing files are downloaded to the cache)"
         ),
     )
     parser.add_argument(
-        "--processes", type=positive, help="default: one for each core"
+        "--processes",
+        type=positive,
+        help="number of processes (default: one per core)",
     )
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_reproduce)
 
 
-def _run(arguments):
+def _add_pages(commands):
+    parser = commands.add_parser(
+        "pages",
+        help="write RESULTS.md and the results in README.md and docs/",
+        description=(
+            "Writes RESULTS.md, results/paper/RESULTS.md, their tables and "
+            "figures, and the blocks <!-- results:NAME --> in README.md and "
+            "docs/ from the records in results/. Trains nothing."
+        ),
+    )
+    parser.add_argument(
+        "--blocks-only",
+        action="store_true",
+        help="write only the blocks in README.md and docs/",
+    )
+    parser.set_defaults(run=_pages)
+
+
+def _pages(arguments):
+    try:
+        if not arguments.blocks_only:
+            for out, page, paper in (
+                (ROOT / "results", ROOT / "RESULTS.md", False),
+                (ROOT / "results" / "paper", None, True),
+            ):
+                options = Options(paper=paper)
+                print(reproduce.write_pages(options, out, page), flush=True)
+        summary = summary_of(ROOT)
+        for path in blocks.files(ROOT):
+            if blocks.update(path, summary.block):
+                print(path)
+    except (ValueError, ImportError, OSError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return 0
+
+
+def summary_of(root):
+    """The `Summary` of the records in a checkout.
+
+    Args:
+        root: folder of the checkout.
+    """
+
+    def folder(path, options):
+        names = (n for n in EXPERIMENTS if (path / n / "meta.json").is_file())
+        reports = {n: reproduce.report_of(n, options, path) for n in names}
+        return Folder(path, reports)
+
+    results = pathlib.Path(root, "results")
+    return Summary(
+        root,
+        folder(results, Options()),
+        folder(results / "paper", Options(paper=True)),
+    )
+
+
+def _reproduce(arguments):
     names = list(dict.fromkeys(arguments.names))
     for argument, received, known in (
         ("NAME", names, [*EXPERIMENTS, "all"]),
@@ -102,8 +173,8 @@ def _run(arguments):
             )
     if (arguments.seeds or 0) > plan.MAX_SEEDS:
         raise argparse.ArgumentTypeError(
-            f"`--seeds` must be at most {plan.MAX_SEEDS}: others are those of "
-            f"tuning. Received: {arguments.seeds}"
+            f"`--seeds` must be at most {plan.MAX_SEEDS}, since higher seeds "
+            f"are used for tuning. Received: {arguments.seeds}"
         )
     stated = [n for n, e in EXPERIMENTS.items() if e.in_paper]
     if "all" in names:
@@ -111,7 +182,7 @@ def _run(arguments):
     beyond = [name for name in names if name not in stated]
     if arguments.paper and beyond:
         raise argparse.ArgumentTypeError(
-            "`--paper` takes what the paper states, which has no such "
+            "`--paper` needs experiments of the paper, which has no such "
             f"experiment. Received: {' '.join(beyond)}"
         )
     options = Options(
@@ -134,7 +205,7 @@ def _run(arguments):
         )
         page = reproduce.report(names, options, arguments.out, arguments.page)
     except KeyboardInterrupt:
-        print("\nStopped. The same command goes on from here.")
+        print("\nStopped. Run the same command again to resume.")
         return 130
     except (
         backends.BackendUnavailable,
@@ -143,12 +214,12 @@ def _run(arguments):
         OSError,
     ) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-    print(f"\nThe page is {page}")
+    print(f"\nWrote {page}")
     return 0
 
 
 def _flags(arguments):
-    """What was asked for, without what concerns the user's machine."""
+    """The options to record; those of the user's machine are left out."""
     words = []
     if arguments.seeds is not None:
         words.append(f"--seeds {arguments.seeds}")

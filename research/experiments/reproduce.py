@@ -1,7 +1,7 @@
-"""Runs experiments on all cores, and reports.
+"""Runs experiments on all cores and writes their results.
 
-Every run is a line of a file as soon as it is over, see `records`; a run that
-is there is not made again. So an interrupted command can be resumed.
+Every finished run is a line of a file (see `records`) and is not repeated, so
+an interrupted command can be resumed.
 """
 
 import contextlib
@@ -22,10 +22,11 @@ from keras_qpsbgd.compare.report import tables
 from keras_qpsbgd.compare.task import FRESH
 from research.experiments import plan
 from research.experiments.catalogue import EXPERIMENTS
+from research.experiments.pages import overview
 from research.experiments.pages import results_page
 
 PACKAGES = ("keras_qpsbgd", "tensorflow", "tensorflow-cpu", "keras", "numpy")
-# Modules that data, tables and figures need, and what they come with.
+# Modules that data, tables and figures need, and their packages.
 NEEDED = {
     "filelock": "filelock",
     "loky": "loky",
@@ -33,7 +34,7 @@ NEEDED = {
     "scipy": "scipy",
     "skimage": "scikit-image",
 }
-# What must not change between the runs of one folder.
+# Options that must be the same for all runs of a folder.
 SETTINGS = ("quick", "paper", "backend")
 
 
@@ -44,14 +45,14 @@ def reproduce(names, options, out, flags=(), processes=None):
         names: names of experiments.
         options: `Options`.
         out: folder of the results.
-        flags: words of the command line, to be written down.
-        processes: how many; `None` is the number of cores.
+        flags: words of the command line, kept in `meta.json`.
+        processes: number of processes; `None` is the number of cores.
 
     Raises:
-        ImportError: a package that the results need is not installed.
-        BackendUnavailable: so is a solver, or it has no licence.
-        ValueError: the folder holds results of other options, or another
-            command is at work in it.
+        ImportError: a required package is not installed.
+        BackendUnavailable: a solver is not installed or has no license.
+        ValueError: the folder has results of other options, or another command
+            is running in it.
     """
     _check_packages()
     solvers = [METHODS[key].backend for key in options.methods]
@@ -63,22 +64,22 @@ def reproduce(names, options, out, flags=(), processes=None):
         items = plan.items(tasks, options, folder)
         if not items:
             raise ValueError(
-                f"`--methods` must have one that belongs to {name}. "
+                f"`--methods` must include a method of {name}. "
                 f"Received: {' '.join(options.methods)}"
             )
         for item in items:
             item.check()
         for task in tasks:
-            # Before the processes, of which each would download them.
+            # Here, since otherwise every process would download the data.
             if task.prepare is not None:
                 task.prepare(options.data_dir)
     with (
         run.locked(folders.values()),
-        # Not in this process: all have one thread, so that results are equal.
+        # Never in this process: with one thread each, results are the same.
         Processes(processes or threads.cores()) as pool,
     ):
         for folder in folders.values():
-            # Another command may have come and gone since.
+            # Again: another command may have run in the meantime.
             _check_settings(folder, options)
         for name, folder in folders.items():
             _write_settings(folder, options)
@@ -86,7 +87,7 @@ def reproduce(names, options, out, flags=(), processes=None):
 
 
 def with_methods(names, options):
-    """Those of the experiments to which one of the methods belongs."""
+    """The experiments that have at least one of the methods."""
     return [
         name
         for name in names
@@ -95,7 +96,7 @@ def with_methods(names, options):
 
 
 def _check_packages():
-    """Now, and not when hours of runs are to be drawn."""
+    """Checks before the runs, not when their figures are drawn."""
     missing = [
         package
         for module, package in NEEDED.items()
@@ -125,8 +126,8 @@ def _check_settings(folder, options):
     present = records.read_json(path)
     if present != settings:
         raise ValueError(
-            f"The folder {folder} holds results of other options: "
-            f"{_flags(present)}. Choose another folder by `--out`. "
+            f"The folder {folder} has results of other options: "
+            f"{_flags(present)}. Choose another folder with `--out`. "
             f"Received: {_flags(settings)}"
         )
 
@@ -151,17 +152,22 @@ def _run_experiment(name, folder, options, flags, pool):
         if run.num_missing(items) < missing:
             command = ["python -m research reproduce", name, *flags]
             _write_meta(folder, " ".join(command))
-    # Also what a command that was killed has not packed.
+    # Includes runs that an interrupted command has not packed.
     records.pack(folder)
 
 
 def _write_meta(folder, command):
-    """What is not the same in a second run; all commands are kept."""
+    """Adds a command, its date and the packages to `meta.json`."""
     before = records.read_meta(folder)
-    commands = [*before.get("command", "").splitlines(), command]
+
+    def with_new(key, line):
+        lines = [*before.get(key, "").splitlines(), line]
+        return "\n".join(dict.fromkeys(lines))
+
     meta = {
-        "command": "\n".join(dict.fromkeys(commands)),
-        "date": datetime.date.today().isoformat(),
+        **before,
+        "command": with_new("command", command),
+        "date": with_new("date", datetime.date.today().isoformat()),
         "packages": _versions(),
     }
     disk.write(folder / "meta.json", json.dumps(meta, indent=1) + "\n")
@@ -170,17 +176,17 @@ def _write_meta(folder, command):
 def _versions():
     found = {}
     for name in PACKAGES:
-        # TensorFlow has several names, and a checkout on the path has none.
+        # TensorFlow has several names; a checkout is not installed.
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found
 
 
 def report(names, options, out, page=None):
-    """Prints tables; writes them, the figures and the page.
+    """Prints tables, and writes tables, figures and the page.
 
     Args:
-        names: names of experiments; the page has all that are in the folder.
+        names: names of the experiments to print.
         options: `Options`.
         out: folder of the results.
         page: file of the page; `None` is RESULTS.md in `out`.
@@ -188,27 +194,58 @@ def report(names, options, out, page=None):
     Returns:
         Path of the page.
     """
-    reports = {name: _report_of(name, options, out) for name in EXPERIMENTS}
     for name in names:
         folder = pathlib.Path(out, name)
         runs = records.read(folder)
-        reference = reports[name].reference_method
-        parts = [f"# {reports[name].title}"]
-        for task in reports[name].tasks:
+        found = report_of(name, options, out)
+        for task in found.tasks:
             of_task = tables.select(runs, task=task.name)
-            if not tables.select(of_task, stage=FRESH):
-                continue
-            print(f"\n{task.title}\n")
-            print(tables.terminal(of_task, task, reference), flush=True)
-            parts.append(f"## {task.title}")
-            parts.append(tables.markdown(of_task, task, reference))
-        disk.write(folder / "table.md", "\n\n".join(parts) + "\n")
+            if tables.select(of_task, stage=FRESH):
+                text = tables.terminal(of_task, task, found.reference_method)
+                print(f"\n{task.title}\n\n{text}", flush=True)
         _draw(name, folder, options)
-    return results_page.write(out, list(reports.values()), page)
+    return write_pages(options, out, page)
 
 
-def _report_of(name, options, out):
-    """What the page says; the runs may have been made with other options."""
+def write_pages(options, out, page=None):
+    """Writes tables, figures and the page of all experiments with records.
+
+    Args:
+        options: `Options`.
+        out: folder of the results.
+        page: file of the page; `None` is RESULTS.md in `out`.
+
+    Returns:
+        Path of the page.
+    """
+    reports = [report_of(name, options, out) for name in EXPERIMENTS]
+    for found in reports:
+        folder = pathlib.Path(out, found.name)
+        runs = records.read(folder)
+        if not runs:
+            continue
+        parts = [f"# {found.title}"]
+        for task in found.tasks:
+            of_task = tables.select(runs, task=task.name)
+            if tables.select(of_task, stage=FRESH):
+                parts.append(f"## {task.title}")
+                parts.append(
+                    tables.markdown(of_task, task, found.reference_method)
+                )
+        disk.write(folder / "table.md", "\n\n".join(parts) + "\n")
+        if EXPERIMENTS[found.name].overview:
+            overview.draw(runs, found, folder / overview.FILE)
+    return results_page.write(out, reports, page)
+
+
+def report_of(name, options, out):
+    """The `ExperimentReport` of an experiment.
+
+    Args:
+        name: name of the experiment.
+        options: `Options`; those of the folder take precedence.
+        out: folder of the results.
+    """
     path = pathlib.Path(out, name, "settings.json")
     if path.exists():
         settings = records.read_json(path)
@@ -229,12 +266,12 @@ def _report_of(name, options, out):
     )
     if not options.quick:
         return found
-    warning = "**Short runs (`--quick`), to see that it works; no result.** "
+    warning = "**Short runs (`--quick`) that only show that it works.** "
     return dataclasses.replace(found, setting=warning + found.setting)
 
 
 def _draw(name, folder, options):
-    """Further pictures of an experiment, if QP-SBGD was run."""
+    """Draws the additional pictures of an experiment, if QP-SBGD was run."""
     experiment = EXPERIMENTS[name]
     if experiment.draw is None or "native" not in options.methods:
         return

@@ -198,9 +198,9 @@ def table_of(runs, task, reference):
         "method",
         *(measure.label for measure in task.measures),
         "seeds",
-        f"{reference} minus it",
+        "difference",
         "p",
-        "it is",
+        "verdict",
         "paper",
         "configuration",
     ]
@@ -219,9 +219,9 @@ def table_of(runs, task, reference):
 
 def _compared(row, measure):
     if row.comparison is None:
-        return ["", "", ""]
+        return ["", "", "reference"]
     return [
-        difference_text(row.comparison.difference, measure),
+        difference_text(-row.comparison.difference, measure),
         p_text(row.comparison.p),
         row.verdict,
     ]
@@ -330,55 +330,6 @@ def markdown_table(head, rows):
     """Returns a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def grids(runs, task, reference):
-    """Returns a Markdown list of the configurations and seeds of each method.
-
-    The means are those of the tuning runs, in the measure by which
-    configurations are chosen. The list states if fresh runs do not use the best
-    configuration, or if they share seeds with the tuning runs.
-    """
-    runs = select(runs, task=task.name)
-    measure = task.chosen_by
-    lines = []
-    for method in methods_of(runs, reference):
-        tuning = select(runs, method=method, stage="tuning")
-        fresh = select(runs, method=method, stage="fresh")
-        lines.append(f"- {method}: {_seeds_of_stages(tuning, fresh)}")
-        ran = [run["configuration"] for run in fresh]
-        found = statistics.by_configuration(tuning)
-        best = max(
-            (statistics.score(group, measure) for _, group in found),
-            default=None,
-        )
-        for configuration, group in found:
-            mark = ""
-            if configuration in ran:
-                is_best = statistics.score(group, measure) == best
-                mark = ", **chosen**" if is_best else ", run, but not the best"
-                mark += _edge(configuration, [other for other, _ in found])
-            values = statistics.by_seed(group, measure).values()
-            lines.append(
-                f"  - {configuration_text(configuration)}: "
-                f"{mean_text(values, measure)}{mark}"
-            )
-    return "\n".join(lines)
-
-
-def _edge(configuration, grid):
-    """Returns a note if the chosen rate is at the edge of the grid."""
-    end = statistics.edge(configuration, grid, "rate")
-    return f" (the {end} rate of the grid)" if end else ""
-
-
-def _seeds_of_stages(tuning, fresh):
-    if not tuning:
-        return f"not tuned, fresh seeds {seeds_text(fresh)}"
-    text = f"tuning seeds {seeds_text(tuning)}, fresh seeds {seeds_text(fresh)}"
-    seeds = {run["seed"] for run in tuning}
-    both = [run for run in fresh if run["seed"] in seeds]
-    return f"{text} (in both: {seeds_text(both)})" if both else text
 
 
 def seeds_text(runs):

@@ -1,1 +1,1 @@
-"""What is said about it: the page of results and its pictures."""
+"""Pages, pictures and summaries of the results."""

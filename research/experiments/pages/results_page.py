@@ -1,12 +1,11 @@
-"""RESULTS.md: all experiments whose records are there, and their figures.
+"""RESULTS.md: all experiments that have records, and their figures.
 
-Everything on the page is made from the records; nothing is typed.
+Everything on the page is computed from the records; nothing is typed by hand.
 """
 
 import math
 import os
 import pathlib
-import textwrap
 
 from keras_qpsbgd import disk
 from keras_qpsbgd.compare import records
@@ -17,46 +16,58 @@ from keras_qpsbgd.compare.report import protocol
 from keras_qpsbgd.compare.report import statistics
 from keras_qpsbgd.compare.report import tables
 from keras_qpsbgd.compare.report.statistics import mean_and_error
+from research.experiments.pages import pooled
 from research.experiments.pages import sentences
+from research.experiments.pages.grids_table import grids_table
+from research.experiments.pages.markdown import item
+from research.experiments.pages.markdown import paragraph
 
-WIDTH = 100
-QPU = "dwave"  # as a backend a chip, as a method a mocked one
+QPU = "dwave"  # as a backend a real chip, as a method a mock
 ON_HOST = [METHODS[key].label for key in HOST]
-TITLE = "# The paper's experiments, run again"
+TITLE = "# Results of the paper's experiments"
 HOW_TO_READ = (
-    "Values are mean +- standard error over fresh seeds, which had no part in "
-    "the choice of learning rates; those were chosen on validation data, each "
-    "method from its own grid. Methods are run with the same seeds, some with "
-    "fewer of them, and each is compared with {reference} by a two-sided "
-    "paired t-test over the seeds that both have: where a method has fewer, "
-    "its mean is not to be held against that of {reference}, the difference "
-    'is. "Tie" means p >= {level}; "better" and "worse" say what the other '
-    "method is. The tests are not corrected for their number: with this many "
-    "rivals take a difference as significant from p < {strict} on. Differences "
-    "of percentages are in percentage points (pp). The paper agrees where its "
-    "value is within two standard errors of ours."
+    "**Values** are the mean +- standard error over *fresh seeds*. "
+    "Configurations (mostly learning rates) were chosen on validation data "
+    "with other seeds, the *tuning seeds*; no fresh seed was used for tuning. "
+    "Each method has its own grid, and all methods that are tuned on a task "
+    "have the same number of configurations.",
+    "**Comparisons**: for a given seed, all methods start from the same "
+    "weights and see the same batches. Each method is compared with "
+    "{reference} by a two-sided paired t-test over the seeds that both have. "
+    "The *difference* is the method minus {reference}, in percentage points "
+    "(pp) for percentages. The *verdict* says whether the method is better or "
+    "worse than {reference}. *Tie* means p >= {level}: these seeds show no "
+    "difference, which does not prove that there is none. Where a method has "
+    "fewer seeds, look at the difference, not at the means.",
+    "**Many tests**: p-values are not corrected for the number of tests. With "
+    "this many methods, take {strict} <= p < {level} as weak evidence.",
+    "**Paper**: a value of the paper agrees with ours if it is within two "
+    "standard errors of it.",
+    '**Methods**: "BinaryConnect (X)" is the optimizer X on the '
+    "straight-through gradient. `ridge` solves the QUBO without the binary "
+    "constraint and rounds; `sign` leaves out its couplings. Latent weights "
+    "are clipped only where the text says so.",
 )
 NOT_THE_PAPER = (
-    "Unless a command says `--paper`, three things are not the paper's, since "
-    "little is learned without them: binary layers are divided by the square "
-    'root of their inputs, QP-SBGD scales its gradients (`gradient_scale="max"`'
-    "), and learning rates fall along a cosine (but on citation graphs). The "
-    "first and the last are the same for all methods. The strength of the "
-    "scale, kappa 4, is not among the configurations: it is the package's "
-    "default, from earlier runs on some of the same data sets, so QP-SBGD has "
-    "been looked for longer than its grid says. BinaryConnect stands for "
-    "an optimizer on the straight-through gradient; latent weights are clipped "
-    "only where it is said."
+    "Unless the command has `--paper`, the runs differ from the paper in three "
+    "points, because the networks learn little without them. Binary layers "
+    "divide their outputs by the square root of the number of inputs. QP-SBGD "
+    'scales its gradients (`gradient_scale="max"`). Learning rates decay along '
+    "a cosine, except on Cora and PubMed. The first and the last point apply "
+    "to all methods. The strength of the gradient scale, kappa = 4, is the "
+    "package's default and was not tuned here. It comes from earlier runs, "
+    "some of them on the same data sets, so QP-SBGD had more tuning than its "
+    "grid shows."
 )
 ROSENBROCK = (
-    "The paper's runs on the Rosenbrock function are only mentioned there; no "
-    "setting is given, so there is nothing to run again."
+    "The Rosenbrock function: the paper mentions these runs without any "
+    "settings."
 )
 MOCKED_QPU = (
-    "Runs on a real QPU: here the `dwave` backend was run on a mock QPU only, "
-    "which samples classically; its times and errors are not those of a chip."
+    "Runs on a real QPU: the `dwave` backend was run on a mock QPU only, which "
+    "samples classically. Its times and errors are not those of a chip."
 )
-NO_QPU = "Runs on a real QPU: no record here comes from one."
+NO_QPU = "Runs on a real QPU: none of these records comes from one."
 
 
 def write(output, reports, path=None):
@@ -80,53 +91,42 @@ def write(output, reports, path=None):
     found = [(report, runs) for report, runs in found if runs]
     parts = [
         TITLE,
-        _paragraph(_how_to_read(found)),
-        _paragraph(NOT_THE_PAPER),
         _summary(found),
+        "## How to read this page",
+        _how_to_read(found),
+        "## Differences from the paper",
+        paragraph(NOT_THE_PAPER),
     ]
     for report, runs in found:
         parts += _section(report, runs, output / report.name, path)
-    parts += ["## Not reproducible", *_not_reproducible(found)]
+    parts += ["## Not reproduced", *_not_reproduced(found)]
     disk.write(path, "\n\n".join(part for part in parts if part) + "\n")
     return path
 
 
 def _how_to_read(found):
     names = dict.fromkeys(report.reference_method for report, _ in found)
-    return HOW_TO_READ.format(
-        reference=" or ".join(names) or "the reference",
-        level=statistics.LEVEL,
-        strict=statistics.STRICT_LEVEL,
-    )
-
-
-def _paragraph(text, indent=""):
-    return textwrap.fill(
-        text,
-        WIDTH,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _item(text):
-    return _paragraph(f"- {text}", indent="  ")
+    values = {
+        "reference": " or ".join(names) or "the reference",
+        "level": statistics.LEVEL,
+        "strict": statistics.STRICT_LEVEL,
+    }
+    return "\n".join(item(text.format(**values)) for text in HOW_TO_READ)
 
 
 # The summary
 
 
 def _summary(found):
-    """A line per task: ours, the best other binary method, how they compare."""
+    """A line per task: ours, the best other binary method, the verdicts."""
     head = [
         "task",
         "measure",
-        "ours",
-        "best of the other binary ones",
-        "others better / tie / worse",
+        "QP-SBGD",
+        "best other binary method",
+        "QP-SBGD ahead / tie / behind",
         "paper",
-        "ours against it",
+        "QP-SBGD and the paper",
     ]
     lines = []
     for report, runs in found:
@@ -147,16 +147,12 @@ def _summary_line(report, task, rows):
     measure = task.measures[0]
     reference = report.reference_method
     ours = [row for row in rows if row.method == reference]
-    rivals = [row for row in rows if row.method != reference]
-    others = [row for row in rivals if row.method != protocol.REAL_WEIGHTS]
+    others = binary_methods(rows, reference)
     counts = [
         sum(row.verdict == word for row in others)
-        for word in ("better", "tie", "worse")
+        for word in ("worse", "tie", "better")
     ]
-    # Means over other seeds are no better or worse.
-    seeds = len(ours[0].values[measure.key]) if ours else 0
-    alike = [row for row in others if len(row.values[measure.key]) >= seeds]
-    best = _best(alike, measure)
+    best = best_other(rows, reference, measure)
     paper = task.paper.get(reference)
     word = sentences.agreement(ours[0], paper, measure) if ours else None
     return [
@@ -171,20 +167,38 @@ def _summary_line(report, task, rows):
 
 
 def _anchor(title):
-    """As GitHub makes it of a heading."""
+    """The anchor that GitHub gives to a heading."""
     kept = (c for c in title.lower() if c.isalnum() or c in " -_")
     return "".join(kept).replace(" ", "-")
 
 
-def _best(rows, measure):
-    """The row with the best mean; `None` if there is none."""
+def binary_methods(rows, reference):
+    """All rows except those of the reference and of real weights."""
+    return [
+        row
+        for row in rows
+        if row.method not in (reference, protocol.REAL_WEIGHTS)
+    ]
+
+
+def best_other(rows, reference, measure):
+    """The best of the other binary methods; `None` if there is none.
+
+    Left out are methods with fewer seeds than the reference, whose means are
+    not comparable, and the reference with a solver on the host.
+    """
+    seeds = max(
+        (len(r.values[measure.key]) for r in rows if r.method == reference),
+        default=0,
+    )
     means = [
         (
             measure.sign
             * mean_and_error(list(row.values[measure.key].values()))[0],
             row,
         )
-        for row in rows
+        for row in binary_methods(rows, reference)
+        if len(row.values[measure.key]) >= seeds and row.method not in ON_HOST
     ]
     means = [(mean, row) for mean, row in means if not math.isnan(mean)]
     return max(means, key=lambda pair: pair[0])[1] if means else None
@@ -195,14 +209,17 @@ def _best(rows, measure):
 
 def _section(report, runs, folder, path):
     meta = records.read_meta(folder)
-    parts = [f"## {report.title}", _paragraph(report.setting)]
+    times = records.read_times(folder)
+    parts = [f"## {report.title}", paragraph(report.setting)]
     if report.backend is not None:
         parts.append(
-            f"{report.reference_method} was solved by `{report.backend}`."
+            f"The QUBOs of {report.reference_method} were solved by "
+            f"`{report.backend}`."
         )
     if "command" in meta:
         parts.append(f"```bash\n{meta['command']}\n```")
-    parts.append(_paragraph(_when(meta, records.read_times(folder))))
+    parts.append(paragraph(_when(meta, times)))
+    parts += map(paragraph, meta.get("notes", []))
     for task in report.tasks:
         of_task = tables.select(runs, task=task.name)
         fresh = tables.select(of_task, stage="fresh")
@@ -213,27 +230,53 @@ def _section(report, runs, folder, path):
         figures.draw(runs, task, report.reference_method, figure)
         if len(report.tasks) > 1:
             parts.append(f"### {task.title}")
+        lines = sentences.sentences(report, task, of_task)
         parts += [
             tables.markdown(of_task, task, report.reference_method),
-            *map(_paragraph, sentences.sentences(report, task, of_task)),
+            "\n".join(map(item, lines)),
             _not_run(task, fresh),
             _image(task.title, figure, path),
         ]
+    if isinstance(report, pooled.PooledReport):
+        parts += _pooled(report, runs)
     for name, caption in report.pictures:
         picture = folder / name
         if picture.is_file():
-            parts += [_paragraph(caption), _image(caption, picture, path)]
+            parts += [paragraph(caption), _image(caption, picture, path)]
     if report.open_choices:
-        parts.append("What the paper leaves open, and what was taken:")
-        parts.append("\n".join(map(_item, report.open_choices)))
-    parts += _details(report, runs, records.read_times(folder), meta)
+        parts.append("What the paper leaves open, and our choices:")
+        parts.append("\n".join(map(item, report.open_choices)))
+    parts += _details(report, runs, times, meta)
+    return parts
+
+
+def _pooled(report, runs):
+    """All tasks compared at once, a table for each measure."""
+    names = [task.name for task in report.tasks]
+    first, *_ = measures = report.tasks[0].measures
+    if not pooled.compare(runs, names, first, report.reference_method):
+        return []
+    parts = [
+        f"### Pooled over {report.pooled}",
+        paragraph(pooled.EXPLANATION),
+    ]
+    for measure in measures:
+        rows = pooled.compare(runs, names, measure, report.reference_method)
+        parts += [
+            pooled.table(rows, report, measure),
+            paragraph(
+                sentences.verdicts_sentence(
+                    rows, report.reference_method, measure
+                )
+            ),
+        ]
     return parts
 
 
 def _not_run(task, fresh):
     made = tables.methods_of(fresh, "")
     missing = [method for method in task.methods if method not in made]
-    return _paragraph(f"Not run: {', '.join(missing)}.") if missing else ""
+    return paragraph(f"Not run: {', '.join(missing)}.") if missing else ""
 
 
 def _image(text, figure, page):
@@ -244,13 +287,13 @@ def _image(text, figure, page):
 def _when(meta, times):
     if "date" not in meta:
         return ""
-    text = f"Run on {meta['date']}"
-    # Not the clock's: whoever resumes a killed run knows no such time.
+    text = f"Run on {' and '.join(meta['date'].splitlines())}"
+    # CPU time, since a resumed command does not know its wall time.
     if times:
-        text += f"; its runs took {_minutes(times)} minutes of CPU time"
+        text += f". The runs took {_minutes(times)} minutes of CPU time"
     on_host = [time for time in times if time["method"] in ON_HOST]
     if on_host:
-        text += f", of which {_minutes(on_host)} for solvers on the host"
+        text += f", {_minutes(on_host)} of them for solvers on the host"
     return text + "."
 
 
@@ -270,38 +313,38 @@ def _details(report, runs, times, meta):
             seeds = tables.seeds_text(of_task)
             parts.append(f"{task.title}: seeds {seeds} in every cell.")
             continue
-        tuned = tables.select(of_task, stage="tuning")
-        text = (
-            f"configurations and their {task.chosen_by.label} over the tuning "
-            "seeds, by which one was chosen."
-        )
-        parts.append(
-            _paragraph(f"{task.title}: {text if tuned else 'the seeds.'}")
-        )
-        parts.append(tables.grids(of_task, task, report.reference_method))
-        parts.append(_paragraph(_times(times, task, report.reference_method)))
+        parts += [
+            f"{task.title}:",
+            grids_table(
+                of_task, task, report.reference_method, _seconds(times, task)
+            ),
+        ]
     packages = meta.get("packages", {})
     if packages:
         names = (f"{name} {packages[name]}" for name in sorted(packages))
-        parts.append(_paragraph(f"Packages: {', '.join(names)}."))
+        parts.append(paragraph(f"Packages: {', '.join(names)}."))
     return [*parts, "</details>"]
 
 
-def _times(times, task, reference):
-    """Medians: the first run of a method may include its compilation."""
+def _seconds(times, task):
+    """Returns the median CPU seconds of a fresh run for each method.
+
+    Not the mean: the first run of a method may include its compilation.
+    """
     fresh = tables.select(times, task=task.name, stage="fresh")
-    said = []
-    for method in tables.methods_of(fresh, reference):
-        of_method = tables.select(fresh, method=method)
-        seconds = sorted(time["seconds"] for time in of_method)
-        said.append(f"{method} {seconds[len(seconds) // 2]:.3g}")
-    return f"CPU seconds of a fresh run: {', '.join(said)}." if said else ""
+    seconds = {}
+    for time in fresh:
+        seconds.setdefault(time["method"], []).append(time["seconds"])
+    return {
+        method: sorted(values)[len(values) // 2]
+        for method, values in seconds.items()
+    }
 
 
-def _not_reproducible(found):
+def _not_reproduced(found):
     items = [ROSENBROCK]
     if not any(report.backend == QPU for report, _ in found):
         made = {run["method"] for _, runs in found for run in runs}
         mocked = METHODS[QPU].label in made
         items.append(MOCKED_QPU if mocked else NO_QPU)
-    return ["\n".join(map(_item, items))]
+    return ["\n".join(map(item, items))]

@@ -1,4 +1,4 @@
-"""What a table says, in words."""
+"""Describes a table in sentences."""
 
 import dataclasses
 import math
@@ -7,6 +7,13 @@ from keras_qpsbgd.compare.report import statistics
 from keras_qpsbgd.compare.report import tables
 from keras_qpsbgd.compare.report.statistics import mean_and_error
 
+# Ties of at most this many seeds are listed with their differences: only large
+# differences are significant then.
+FEW_SEEDS = 5
+# At most this many other ties are listed by name.
+NAMED_TIES = 3
+FIGURE_ONLY = "figure only"
+
 
 def sentences(report, task, runs):
     """All sentences on the table of a task."""
@@ -14,20 +21,22 @@ def sentences(report, task, runs):
         return [_best_cell(task, runs)]
     reference = report.reference_method
     rows = tables.rows_of(runs, task, reference)
-    said = [paper_sentence(rows, task, reference)]
+    found = [paper_sentence(rows, task, reference)]
     first, *others = task.measures
-    # Who has the lower training loss need not be better on other data.
+    # A lower training loss need not mean better results on other data.
     for measure in [first, *(m for m in others if m.key.startswith("test_"))]:
         compared = dataclasses.replace(task, measures=(measure,))
         rows = tables.rows_of(runs, compared, reference)
-        said.append(rivals_sentence(rows, reference, measure))
+        others = [row for row in rows if row.method != reference]
+        if len(others) < len(rows):
+            found.append(verdicts_sentence(others, reference, measure))
     if task.literature:
         values = (
             f"{label}: {tables.paper_text(value, task.measures[0])}"
             for label, value in task.literature.items()
         )
-        said.append(f"Published elsewhere: {'; '.join(values)}.")
-    return [sentence for sentence in said if sentence]
+        found.append(f"Published elsewhere: {'; '.join(values)}.")
+    return [sentence for sentence in found if sentence]
 
 
 def _best_cell(task, runs):
@@ -43,75 +52,96 @@ def _best_cell(task, runs):
         cells, key=lambda cell: measure.sign * cell[0]
     )
     return (
-        f"Of {len(cells)} cells the best is "
-        f"{tables.configuration_text(configuration)}, with "
-        f"{measure.label} {tables.mean_text(values, measure)}. Nothing was "
-        "chosen by these runs, and the best of many cells is better than it "
-        "would be on other seeds."
+        f"The best of the {len(cells)} cells is "
+        f"{tables.configuration_text(configuration)}: {measure.label} "
+        f"{tables.mean_text(values, measure)}. No choice was based on these "
+        "runs. The best of many cells is partly luck; on other seeds expect "
+        "less."
     )
 
 
 def paper_sentence(rows, task, reference):
-    """Whether the value of the reference agrees with the paper's."""
+    """Compares the value of the reference with the paper's."""
     measure = task.measures[0]
     ours = next((row for row in rows if row.method == reference), None)
     paper = task.paper.get(reference)
     if ours is None:
         return f"{reference} has not been run."
     if paper is None:
-        return "The paper gives no value, so no number can be compared."
-    if paper == "figure only":
-        return "The paper gives a figure only, so no number can be compared."
+        return "The paper gives no value for this task."
+    if paper == FIGURE_ONLY:
+        return (
+            "The paper shows its results in a figure only, so there is no "
+            "number to compare with."
+        )
     if isinstance(paper, str):
-        return f"The paper: {paper}; so no number can be compared."
+        return f"The paper: {paper}; there is no number to compare with."
     theirs = tables.paper_text(paper, measure)
     word = agreement(ours, paper, measure)
     start = f"{reference}, {measure.label}: {tables.row_text(ours, measure)}"
     if word is None:
         return (
-            f"{start}; without a standard error it cannot be told whether it "
-            f"agrees with the paper's {theirs}."
+            f"{start}. Without a standard error this cannot be compared with "
+            f"the paper's {theirs}."
         )
     ending = {"agrees": "agrees with"}.get(word, word)
-    return f"{start} here, which {ending} the paper's {theirs}."
+    return f"{start}. This {ending} the paper's {theirs}."
 
 
-def rivals_sentence(rows, reference, measure):
-    """Which methods win, tie and lose against the reference."""
-    others = [row for row in rows if row.method != reference]
-    if not others or len(others) == len(rows):
+def verdicts_sentence(others, reference, measure):
+    """Names the methods that the reference is ahead of, behind or tied with.
+
+    Args:
+        others: List of `Row` or `Pooled`, without that of the reference.
+        reference: Label of the reference.
+        measure: The `Measure` compared.
+    """
+    if not others:
         return ""
     seeds = max(row.comparison.pairs for row in others)
-    said = []
-    for word, verb in (
-        ("better", "loses to"),
-        ("tie", "ties with"),
-        ("worse", "beats"),
-        ("not tested", "is not tested against"),
-    ):
-        names = [
-            _with_doubt(row, seeds) for row in others if row.verdict == word
-        ]
-        if names or word != "not tested":
-            said.append(f"{verb} {', '.join(names) or 'none'}")
-    return (
-        f"By the paired test on {measure.label} {reference} {'; '.join(said)}."
-    )
+    clauses = []
+    for word, start in (("worse", "ahead of"), ("better", "behind")):
+        found = [_tested(row, seeds) for row in others if row.verdict == word]
+        clauses.append(f"{start} {', '.join(found) or 'no method'}")
+    clauses += _ties(others, measure)
+    untested = [row.method for row in others if row.verdict == "not tested"]
+    if untested:
+        clauses.append(f"not tested against {', '.join(untested)}")
+    label = measure.label[0].upper() + measure.label[1:]
+    return f"{label}: {reference} is {'; '.join(clauses)}."
 
 
-def _with_doubt(row, seeds):
-    """A method, with what weakens the verdict on it."""
-    p, pairs = row.comparison.p, row.comparison.pairs
-    doubts = []
-    if statistics.STRICT_LEVEL <= p < statistics.LEVEL:
-        doubts.append(f"p = {p:.3f} only")
-    if pairs < seeds:
-        doubts.append(f"{pairs} seeds only")
-    return f"{row.method} [{', '.join(doubts)}]" if doubts else row.method
+def _ties(rows, measure):
+    ties = [row for row in rows if row.verdict == "tie"]
+    few = [row for row in ties if row.comparison.pairs <= FEW_SEEDS]
+    others = [row.method for row in ties if row not in few]
+    named = []
+    for row in few:
+        difference = tables.difference_text(-row.comparison.difference, measure)
+        seeds = f"{row.comparison.pairs} seeds"
+        named.append(f"{row.method} ({difference}, {_p(row)}, {seeds})")
+    if len(others) > NAMED_TIES:
+        named.append(f"the other {len(others)} methods")
+    else:
+        named += others
+    return [f"tied with {', '.join(named)}"] if named else []
+
+
+def _tested(row, seeds):
+    """A method with its p-value, and its seeds if it has fewer."""
+    notes = [_p(row)]
+    if row.comparison.pairs < seeds or row.comparison.pairs <= FEW_SEEDS:
+        notes.append(f"{row.comparison.pairs} seeds")
+    return f"{row.method} ({', '.join(notes)})"
+
+
+def _p(row):
+    text = tables.p_text(row.comparison.p)
+    return f"p {text[0]} {text[1:]}" if text[0] == "<" else f"p = {text}"
 
 
 def agreement(row, paper, measure):
-    """What our value is, against the paper's, within two standard errors.
+    """Compares our value with the paper's, within two standard errors.
 
     Args:
         row: `Row` of the method.
@@ -119,7 +149,8 @@ def agreement(row, paper, measure):
         measure: the `Measure`.
 
     Returns:
-        "agrees", "is above" or "is below"; `None` if it cannot be told.
+        "agrees", "is above" or "is below"; `None` if there is no number or no
+        standard error.
     """
     if paper is None or isinstance(paper, str):
         return None
