@@ -25,6 +25,7 @@ from research.experiments.pages import overview
 from research.experiments.pages import pooled
 from research.experiments.pages import results_page
 from research.experiments.pages import sentences
+from research.experiments.pages.grids_table import ends_sentence
 from research.experiments.pages.grids_table import grids_table
 
 pytestmark = pytest.mark.once
@@ -319,7 +320,12 @@ def test_ends_of_a_grid_are_marked():
         for rate in (0.1, 0.2, 0.3)
     ]
     for rate, note in ((0.2, ""), (0.3, " (the highest rate of the grid)")):
-        text = grids_table([make_run(0, rate=rate), *tuning], make_task(), OURS)
+        runs = [make_run(0, rate=rate), *tuning]
+        sentence = ends_sentence(runs, make_task(), OURS)
+        expected = "Chosen at an end of the grid: QP-SBGD (highest rate)."
+        assert sentence.startswith(expected if note else "")
+        assert bool(sentence) == bool(note)
+        text = grids_table(runs, make_task(), OURS)
         best = " (run, but not the best)" if rate == 0.2 else ""
         value = f"{100 * rate:.1f} %**{best}{note}"
         assert f"**rate {rate:g}, real rate 0.01: {value}" in text
@@ -644,7 +650,7 @@ def test_blocks_of_the_repository_are_generated(summary):
 
 
 def test_summary_table(summary):
-    text = summary.block("summary-table", ROOT / "docs")
+    text = summary.block("summary-table", ROOT)
     table, note = text.split("\n\n")
     head, _, *rows = table.splitlines()
     assert head == (
@@ -673,7 +679,7 @@ def test_summary_table(summary):
         "ahead (p < 0.001)",
         tables.mean_text(real, loss),
     ]
-    assert "(../RESULTS.md)" in note
+    assert note.startswith("Verdict: QP-SBGD against the best other")
 
 
 def test_summary_sentences(summary):
@@ -682,6 +688,10 @@ def test_summary_sentences(summary):
     assert len(bullets) == 14
     assert all(len(line) <= 100 for line in text.splitlines())
     assert "(results/paper/RESULTS.md)" in text
+    # In docs/ the links are those of the documentation site.
+    assert text == summary.block("summary-sentences", ROOT / "docs")
+    deeper = summary.block("summary-sentences", ROOT / "docs" / "guides")
+    assert "(../results/paper/RESULTS.md)" in deeper
     with pytest.raises(ValueError, match="summary-table.* Received: other"):
         summary.block("other", ROOT)
 

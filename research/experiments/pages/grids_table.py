@@ -1,4 +1,4 @@
-"""Markdown table of the configurations and seeds of each method."""
+"""The configurations and seeds of each method, in Markdown."""
 
 from keras_qpsbgd.compare.report import statistics
 from keras_qpsbgd.compare.report import tables
@@ -79,11 +79,44 @@ def _tuning(tuning, fresh, measure):
 
 
 def _edge(configuration, grid):
-    """Returns a note if a better value may lie beyond the end of the grid."""
-    ends = [
-        f"the {end} {tables.setting_text(name, None)}"
+    ends = [f"the {end}" for end in _ends(configuration, grid)]
+    return f" ({', '.join(ends)} of the grid)" if ends else ""
+
+
+def _ends(configuration, grid):
+    """Returns the settings at an end of the grid, such as "lowest rate"."""
+    return [
+        f"{end} {tables.setting_text(name, None)}"
         for name in SETTINGS
         for end in [statistics.edge(configuration, grid, name)]
         if end
     ]
-    return f" ({', '.join(ends)} of the grid)" if ends else ""
+
+
+def ends_sentence(runs, task, reference):
+    """Names the methods whose chosen value is at an end of their grid.
+
+    Args:
+        runs: Records.
+        task: A `TaskReport`.
+        reference: Label of the method that comes first.
+
+    Returns:
+        A sentence, or `""` if there are none.
+    """
+    runs = tables.select(runs, task=task.name)
+    found = []
+    for method in tables.methods_of(runs, reference):
+        tuning = tables.select(runs, method=method, stage="tuning")
+        fresh = tables.select(runs, method=method, stage="fresh")
+        if tuning and fresh:
+            grid = [run["configuration"] for run in tuning]
+            ends = _ends(fresh[0]["configuration"], grid)
+            if ends:
+                found.append(f"{method} ({', '.join(ends)})")
+    if not found:
+        return ""
+    return (
+        f"Chosen at an end of the grid: {', '.join(found)}. A better value may "
+        "lie beyond it."
+    )

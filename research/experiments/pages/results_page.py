@@ -18,6 +18,7 @@ from keras_qpsbgd.compare.report import tables
 from keras_qpsbgd.compare.report.statistics import mean_and_error
 from research.experiments.pages import pooled
 from research.experiments.pages import sentences
+from research.experiments.pages.grids_table import ends_sentence
 from research.experiments.pages.grids_table import grids_table
 from research.experiments.pages.markdown import item
 from research.experiments.pages.markdown import paragraph
@@ -230,10 +231,13 @@ def _section(report, runs, folder, path):
         figures.draw(runs, task, report.reference_method, figure)
         if len(report.tasks) > 1:
             parts.append(f"### {task.title}")
-        lines = sentences.sentences(report, task, of_task)
+        lines = [
+            *sentences.sentences(report, task, of_task),
+            ends_sentence(of_task, task, report.reference_method),
+        ]
         parts += [
             tables.markdown(of_task, task, report.reference_method),
-            "\n".join(map(item, lines)),
+            "\n".join(map(item, filter(None, lines))),
             _not_run(task, fresh),
             _image(task.title, figure, path),
         ]

@@ -72,11 +72,15 @@ class Summary:
                 f"The name of a block must be one of {', '.join(BLOCKS)}. "
                 f"Received: {name}"
             )
-        link = pathlib.Path(os.path.relpath(self._root, folder)).as_posix()
+        # The documentation site has the pages of results in its own root.
+        docs = self._root / "docs"
+        root = docs if pathlib.Path(folder).is_relative_to(docs) else self._root
+        link = pathlib.Path(os.path.relpath(root, folder)).as_posix()
         return BLOCKS[name](self, "" if link == "." else f"{link}/")
 
     def table(self, link):
         """A row for each task."""
+        del link
         head = [
             "task",
             "measure",
@@ -91,11 +95,9 @@ class Summary:
                 rows.append(_table_row(task, experiment))
         text = tables.markdown_table(head, rows)
         note = (
-            f"Means +- standard errors over fresh seeds. The verdict is that "
-            f"of a two-sided paired t-test of {OURS} against the best other "
-            f"binary method, at p < {statistics.LEVEL}. `ridge` and `sign` are "
-            f"{OURS} with a relaxed QUBO, and with its linear part only. "
-            f"[RESULTS.md]({link}RESULTS.md) has all methods."
+            f"Verdict: {OURS} against the best other binary method, two-sided "
+            f"paired t-test, p < {statistics.LEVEL}. `ridge` is {OURS} with a "
+            "relaxed QUBO, `sign` with the linear part of the QUBO only."
         )
         return f"{text}\n\n{paragraph(note)}"
 

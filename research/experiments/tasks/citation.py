@@ -28,6 +28,10 @@ HIDDEN = 16
 BATCHES = 4  # of an epoch
 PAPER_BATCHES = 16
 STEPS = {CORA: 400, PUBMED: 200}
+FROZEN_RATES = (
+    *(0.001, 0.002, 0.003, 0.005, 0.01, 0.02),
+    *(0.03, 0.05, 0.07, 0.1, 0.2, 0.3),
+)
 
 
 class Citation:
@@ -118,10 +122,10 @@ def _grids(steps):
 
 
 def _wider_grids(steps):
-    """Eight configurations for each method.
+    """Twelve configurations for each method.
 
-    Those of `_grids`, and one step more at the end that the method chose on
-    Cora. `ridge` shares its rates with QP-SBGD.
+    Those of `_grids`, one step more at the end that the method chose on Cora,
+    and a third rate of the encoder. `ridge` shares its rates with QP-SBGD.
     """
     return grids(
         qp=(0.005, 0.01, 0.02, 0.04),
@@ -132,8 +136,8 @@ def _wider_grids(steps):
         prox_reaches=(3.0,),
         bop=((0.01, 1e-4), (0.01, 1e-3), (0.01, 1e-2), (0.01, 1e-1)),
         steps=steps,
-        real_rates=(0.01, 0.03),
-        frozen_real_rates=(0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2),
+        real_rates=(0.01, 0.03, 0.1),
+        frozen_real_rates=FROZEN_RATES,
     )
 
 
