@@ -408,7 +408,7 @@ def test_sentence_on_verdicts():
     name = RUNS[12]["method"]
     assert f"Test accuracy: QP-SBGD is ahead of {name} (p = 0.0" in sentence
     assert "; behind Adam (p < 0.001, 4 seeds); tied with SGD (" in sentence
-    # Few seeds: the difference and p are given, a tie is not equality.
+    # With few seeds a tie says little, so it has its difference and p.
     assert re.search(r"SGD \(\+0.00 pp, p = 1.000, 4 seeds\)", sentence)
     assert sentence.endswith("not tested against QP-SBGD (gurobi).")
 

@@ -25,8 +25,6 @@ NAMES = {
     FROZEN: "frozen random layers",
     REAL: "real weights",
 }
-
-
 _FROM_OUR_SIDE = {"better": "behind", "worse": "ahead", "tie": "tie"}
 
 

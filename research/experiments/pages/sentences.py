@@ -101,8 +101,8 @@ def verdicts_sentence(others, reference, measure):
     seeds = max(row.comparison.pairs for row in others)
     clauses = []
     for word, start in (("worse", "ahead of"), ("better", "behind")):
-        found = [_tested(row, seeds) for row in others if row.verdict == word]
-        clauses.append(f"{start} {', '.join(found) or 'no method'}")
+        found = [row for row in others if row.verdict == word]
+        clauses.append(f"{start} {_listing(found, seeds) or 'no method'}")
     clauses += _ties(others, measure)
     untested = [row.method for row in others if row.verdict == "not tested"]
     if untested:
@@ -127,12 +127,24 @@ def _ties(rows, measure):
     return [f"tied with {', '.join(named)}"] if named else []
 
 
-def _tested(row, seeds):
-    """A method with its p-value, and its seeds if it has fewer."""
-    notes = [_p(row)]
-    if row.comparison.pairs < seeds or row.comparison.pairs <= FEW_SEEDS:
-        notes.append(f"{row.comparison.pairs} seeds")
-    return f"{row.method} ({', '.join(notes)})"
+def _listing(rows, seeds):
+    """Methods with notes; those with the same notes share them.
+
+    Args:
+        rows: List of `Row` or `Pooled`.
+        seeds: Integer. The number of seeds is noted for methods with fewer.
+    """
+    groups = {}
+    for row in rows:
+        notes = _p(row)
+        pairs = row.comparison.pairs
+        if pairs < seeds or pairs <= FEW_SEEDS:
+            notes += f", {pairs} seeds"
+        groups.setdefault(notes, []).append(row.method)
+    return ", ".join(
+        f"{', '.join(names)} ({notes}{' each' * (len(names) > 1)})"
+        for notes, names in groups.items()
+    )
 
 
 def _p(row):

@@ -172,8 +172,8 @@ class Summary:
         text = (
             f"**Pairs of digits**: test accuracy "
             f"{joined([task.ours for task in tasks])} (paper: {_paper(tasks)})."
-            " The gain over the paper comes from our features, since the paper "
-            "describes its own in words only; BinaryConnect gains as much. "
+            " The gain over the paper comes from our features (the paper "
+            "describes its own in words only): BinaryConnect gains as much. "
             "Pooled over the three pairs, in percentage points relative to "
             "QP-SBGD: "
         )
