@@ -21,7 +21,8 @@ class Experiment:
         report: function of `Options`; returns an `ExperimentReport`.
         draw: function of the options, the folder and the configuration chosen
             for QP-SBGD on the first task, or `None`. Draws more pictures.
-        overview: whether an overview of the first task is drawn.
+        overview: whether an overview of the first task is drawn (not with
+            `--paper`).
         in_paper: whether the paper has this experiment.
     """
 

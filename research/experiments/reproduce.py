@@ -233,7 +233,7 @@ def write_pages(options, out, page=None):
                     tables.markdown(of_task, task, found.reference_method)
                 )
         disk.write(folder / "table.md", "\n\n".join(parts) + "\n")
-        if EXPERIMENTS[found.name].overview:
+        if EXPERIMENTS[found.name].overview and not options.paper:
             overview.draw(runs, found, folder / overview.FILE)
     return results_page.write(out, reports, page)
 

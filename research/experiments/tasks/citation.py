@@ -15,6 +15,7 @@ from keras_qpsbgd.compare.report.protocol import ExperimentReport
 from keras_qpsbgd.compare.report.protocol import TaskReport
 from keras_qpsbgd.compare.task import Split
 from keras_qpsbgd.compare.task import Task
+from research.experiments.pages import overview
 from research.experiments.tasks import networks
 from research.experiments.tasks.graphs import node_batches
 from research.experiments.tasks.graphs import sparse_tensor
@@ -232,6 +233,7 @@ def _report(options, graph, title, nodes, literature):
         ),
         open_choices=_OPEN_CHOICES,
         tasks=tuple(tasks),
+        pictures=((overview.FILE, f"All methods on {title}, the best first."),),
     )
 
 
