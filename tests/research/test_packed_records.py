@@ -247,9 +247,6 @@ def test_runs_of_the_repository_are_packed_and_complete(folder):
         settings = json.loads((path / "settings.json").read_text())
         keys = ("native", "sgd", "signsgd", "adam", "proxquant")
         options = Options(**settings, methods=keys)
-        # Some methods have fewer seeds than the default.
-        if path.name == "mnist":
-            continue
         tasks = EXPERIMENTS[path.name].tasks(options)
         for item in plan.items(tasks, options, path):
             item.check()
