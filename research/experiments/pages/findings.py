@@ -143,8 +143,15 @@ class Findings:
 
     def score(self, method):
         """Returns the mean, negated if lower is better."""
-        values = list(self.rows[method].values[self.measure.key].values())
-        return self.measure.sign * statistics.mean_and_error(values)[0]
+        return self.measure.sign * self._mean_and_error(method)[0]
+
+    def error(self, method):
+        """Returns the standard error."""
+        return self._mean_and_error(method)[1]
+
+    def _mean_and_error(self, method):
+        values = self.rows[method].values[self.measure.key].values()
+        return statistics.mean_and_error(list(values))
 
     def best_other(self):
         """The best other binary method; see `results_page.best_other`."""
