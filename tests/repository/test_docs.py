@@ -83,7 +83,7 @@ def test_commands_exist(path, monkeypatch):
     parse = argparse.ArgumentParser.parse_args
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
     mains = {"keras_qpsbgd": cli.main, "research": research.main}
-    placeholders = {"NAME": "cora", "SUITE": "step"}
+    placeholders = {"NAME": "cora", "SUITE": "step", "NETWORK": "16-4"}
     for command in commands_of(path.read_text()):
         module, *arguments = shlex.split(command)[2:]
         arguments = [placeholders.get(a, a) for a in arguments]
