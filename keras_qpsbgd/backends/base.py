@@ -72,9 +72,8 @@ class Backend:
             layer are split for the executor. Should be at least the number of
             workers. Defaults to `16`.
         block_size: Integer (optional). Layers with more inputs than this are
-            solved in blocks of at most this many inputs, see
-            `backends/host/blocks.py`. `None` solves every layer as a whole.
-            Defaults to `None`.
+            solved in sweeps over blocks of at most this many inputs. `None`
+            solves every layer as a whole. Defaults to `None`.
         block_sweeps: Integer. Maximum number of sweeps over the blocks.
             Defaults to `4`.
         retries: Integer. Maximum number of times to repeat a call after a

@@ -67,8 +67,8 @@ def karate(
             - `"max_modularity"`: The four groups of the partition with maximum
               modularity, with 12, 11, 6 and 5 nodes.
             - `"pyg"`: The four groups of PyTorch Geometric, with 13, 12, 4 and
-              5 nodes. They differ from `"max_modularity"` in nodes 9, 23 and
-              27. The smallest group has fewer nodes than the default
+              5 nodes. Nodes 9, 23 and 27 differ from `"max_modularity"`. The
+              smallest group has fewer nodes than the default
               `train_per_class`.
             - `"club"`: The two clubs into which the members split.
         train_per_class: Integer. Number of training nodes in each class.

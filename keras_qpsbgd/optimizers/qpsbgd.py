@@ -438,10 +438,11 @@ class QPSBGD(BinaryOptimizer):
     def _on_error(self, error, layer, message):
         self.last_error = error
         if self.on_failure != "raise":
+            spent = isinstance(error, backends.BudgetExceeded)
+            event = "The QPU budget is spent." if spent else "A solve failed."
             self._warn_once(
                 ("failed", layer, type(error)),
-                f"A solve failed. Using on_failure={self.on_failure!r}. "
-                f"{message}",
+                f"{event} Using on_failure={self.on_failure!r}. {message}",
             )
 
     def update_step(

@@ -63,9 +63,8 @@ class DWaveBackend(Backend):
             Defaults to `None`, which uses D-Wave's configuration.
         region: String (optional). Region of Leap. Defaults to `None`, which
             uses D-Wave's configuration.
-        mock: Boolean. If `True`, simulated annealing replaces the chip, see
-            `mock.py`. Embeddings, times and ranges stay the same. Defaults to
-            `False`.
+        mock: Boolean. If `True`, simulated annealing replaces the chip.
+            Embeddings, times and ranges stay the same. Defaults to `False`.
         sampler: An open `DWaveSampler`, or a compatible sampler (optional). It
             is not saved. The workers of an executor receive a copy if it can be
             pickled. Defaults to `None`, which connects to Leap.

@@ -106,8 +106,8 @@ class SimulatedAnnealingBackend(SamplerBackend):
             used. Defaults to `10`.
         num_sweeps: Integer. Number of sweeps per anneal. Defaults to `1000`.
         beta_range: Tuple of two floats (optional). Inverse temperatures at the
-            start and at the end. `None` computes them once per layer and step,
-            see the function `beta_range`. Defaults to `None`.
+            start and at the end. `None` computes them once per layer and step
+            from the size of the fields and couplings. Defaults to `None`.
         **options: Arguments of `Backend`.
     """
 

@@ -136,6 +136,11 @@ class Summary:
         tested = self._one("adult-10layer").on(TEST_LOSS)
         return f"{text} {_capitalized(_all(tested))}"
 
+    def cora(self, link):
+        """How QP-SBGD compares on Cora, in one paragraph."""
+        del link
+        return paragraph(_capitalized(_all(self._one("cora"))))
+
     def _cora(self):
         found = self._one("cora")
         text = f"**Cora**: {_all(found)}"
@@ -330,6 +335,7 @@ class Summary:
 BLOCKS = {
     "summary-table": Summary.table,
     "summary-sentences": Summary.sentences,
+    "cora": Summary.cora,
 }
 
 
