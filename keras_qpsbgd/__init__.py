@@ -5,6 +5,7 @@ See the README for a first example. The optimizer is `keras_qpsbgd.QPSBGD`.
 
 import importlib.metadata
 
+from keras_qpsbgd import analysis
 from keras_qpsbgd import backends
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import constraints
@@ -28,6 +29,7 @@ except (
 __all__ = [
     "QPSBGD",
     "Qubo",
+    "analysis",
     "backends",
     "binary_map",
     "callbacks",

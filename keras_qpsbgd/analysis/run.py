@@ -1,0 +1,244 @@
+"""The record of a training run: its QUBOs, answers and logs.
+
+`callbacks.QuboRecorder` creates it, in memory or in a file. `analysis` and the
+report page read it. A file is a header followed by records. Each record is a
+NumPy archive (`.npz`) after its length and checksum, so a file that was cut off
+by a kill is readable up to its last complete record.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import pathlib
+import struct
+import zlib
+from typing import Any
+from typing import Optional
+
+import numpy as np
+
+from keras_qpsbgd.qubo import Qubo
+
+HEADER = b"keras_qpsbgd run 1\n"
+_FRAME = struct.Struct("<QI")  # length and CRC-32 of the payload
+_READS = ("samples", "sample_energies")
+
+
+@dataclasses.dataclass
+class Update:
+    """The QUBO of one layer in one update, and its solution.
+
+    Attributes:
+        step: Number of updates before this one.
+        layer: Name of the layer.
+        qubo: The `Qubo` that the solver received, after scaling.
+        states: Array (n, m) of +1 and -1, and 0 where a weight was held.
+        samples: Array (reads, n, m), all reads. `None` if the backend returns
+            one state.
+        sample_energies: Array (reads, m), the energies of all reads.
+        info: Dictionary of plain values that the backend reported.
+    """
+
+    step: int
+    layer: str
+    qubo: Qubo
+    states: np.ndarray
+    samples: Optional[np.ndarray] = None
+    sample_energies: Optional[np.ndarray] = None
+    info: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def energies(self) -> np.ndarray:
+        """Energies (m,) of the states. Held weights count as +1."""
+        return self.qubo.energy(np.where(self.states == 0, 1, self.states))
+
+
+@dataclasses.dataclass
+class Run:
+    """A recorded training run.
+
+    Attributes:
+        settings: Dictionary with versions, the configuration of the optimizer
+            and the sizes of the layers.
+        updates: List of `Update`, in the order of training.
+        epochs: List of dictionaries, the logs of each epoch.
+        complete: Boolean. `False` if training did not end, or if the file was
+            cut off.
+    """
+
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    updates: list[Update] = dataclasses.field(default_factory=list)
+    epochs: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    complete: bool = False
+
+    @property
+    def layers(self) -> list[str]:
+        """Names of the recorded layers, in the order of their first update."""
+        return list(dict.fromkeys(update.layer for update in self.updates))
+
+    def of_layer(self, layer: str) -> list[Update]:
+        """Returns the updates of one layer.
+
+        Args:
+            layer: String. Name of the layer.
+
+        Raises:
+            ValueError: If the layer was not recorded.
+        """
+        if layer not in self.layers:
+            raise ValueError(
+                f"`layer` must be one of {self.layers}. Received: "
+                f"layer={layer!r}"
+            )
+        return [update for update in self.updates if update.layer == layer]
+
+
+class RunWriter:
+    """Appends records to a file, or to a `Run` in memory.
+
+    Args:
+        run: The `Run` that receives the records if `path` is `None`.
+        path: Path of the file (optional). An existing file is replaced.
+    """
+
+    def __init__(self, run: Run, path: str | os.PathLike | None = None):
+        self._run = run
+        self._file: Any = None
+        if path is not None:
+            path = pathlib.Path(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(path, "wb")
+            self._file.write(HEADER)
+            self._file.flush()
+
+    def settings(self, settings: dict[str, Any]) -> None:
+        """Writes the settings of the run."""
+        self._run.settings = settings
+        self._append("settings", settings)
+
+    def update(self, update: Update) -> None:
+        """Writes one update."""
+        if self._file is None:
+            self._run.updates.append(update)
+            return
+        qubo = update.qubo
+        arrays = {
+            "couplings": qubo.couplings,
+            "fields": qubo.fields,
+            "offset": qubo.offset,
+            "states": update.states.astype(np.int8),
+        }
+        for name in _READS:
+            if getattr(update, name) is not None:
+                arrays[name] = getattr(update, name)
+        meta = {"step": update.step, "layer": update.layer, "info": update.info}
+        self._append("update", meta, arrays)
+
+    def epoch(self, logs: dict[str, Any]) -> None:
+        """Writes the logs of one epoch."""
+        self._run.epochs.append(logs)
+        self._append("epoch", logs)
+
+    def end(self) -> None:
+        """Marks the run as complete and closes the file."""
+        self._run.complete = True
+        self._append("end", {})
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _append(self, kind, meta, arrays=None):
+        if self._file is None:
+            return
+        text = json.dumps({"kind": kind, **_plain(meta)})
+        buffer = io.BytesIO()
+        np.savez(
+            buffer, meta=np.frombuffer(text.encode(), np.uint8), **arrays or {}
+        )
+        payload = buffer.getvalue()
+        self._file.write(_FRAME.pack(len(payload), zlib.crc32(payload)))
+        self._file.write(payload)
+        # What the operating system has received survives a kill.
+        self._file.flush()
+
+
+def load_run(path: str | os.PathLike) -> Run:
+    """Loads the file that `callbacks.QuboRecorder` wrote.
+
+    The file may still be written to, or may have been cut off by a kill. The
+    run then ends with the last complete record.
+
+    Args:
+        path: Path of the file.
+
+    Returns:
+        A `Run`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is not a recorded run.
+    """
+    run = Run()
+    with open(path, "rb") as file:
+        if file.read(len(HEADER)) != HEADER:
+            raise ValueError(
+                "`path` must be a file of `callbacks.QuboRecorder`. Received: "
+                f"path={os.fspath(path)!r}"
+            )
+        for meta, arrays in _records(file):
+            kind = meta.pop("kind")
+            if kind == "settings":
+                run.settings = meta
+            elif kind == "epoch":
+                run.epochs.append(meta)
+            elif kind == "update":
+                run.updates.append(_update(meta, arrays))
+            elif kind == "end":
+                run.complete = True
+    return run
+
+
+def _records(file):
+    """Yields complete records and stops at the first damaged one."""
+    while True:
+        frame = file.read(_FRAME.size)
+        if len(frame) < _FRAME.size:
+            return
+        length, checksum = _FRAME.unpack(frame)
+        payload = file.read(length)
+        if len(payload) < length or zlib.crc32(payload) != checksum:
+            return
+        with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        yield json.loads(arrays.pop("meta").tobytes()), arrays
+
+
+def _update(meta, arrays):
+    qubo = Qubo(arrays["couplings"], arrays["fields"], arrays["offset"])
+    return Update(
+        meta["step"],
+        meta["layer"],
+        qubo,
+        arrays["states"],
+        arrays.get("samples"),
+        arrays.get("sample_energies"),
+        meta["info"],
+    )
+
+
+def _plain(value):
+    """Converts NumPy values, so that JSON can store them."""
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)
