@@ -3,8 +3,8 @@
 import argparse
 import textwrap
 
-from keras_qpsbgd.cli import WIDTH
-from keras_qpsbgd.cli import positive
+from keras_qpsbgd.cli.console import WIDTH
+from keras_qpsbgd.cli.console import positive
 from research.bench.options import Options
 from research.bench.run import run
 from research.bench.suites import SUITES

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.cli import show_status
+from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.compare.threads import environment
 from research.bench.suites import SUITES
 

@@ -4,7 +4,7 @@ import argparse
 import pathlib
 
 from keras_qpsbgd import backends
-from keras_qpsbgd.cli import positive
+from keras_qpsbgd.cli.console import positive
 from keras_qpsbgd.compare import methods
 from research.experiments import plan
 from research.experiments import reproduce

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import backends
-from keras_qpsbgd.cli import show_status
+from keras_qpsbgd.cli.console import show_status
 from research.bench.solvers import instances
 from research.bench.solvers import sphere_decoder
 

@@ -37,7 +37,7 @@ from keras_qpsbgd import backends
 from keras_qpsbgd import ops
 from keras_qpsbgd.backends.graph import local_search
 from keras_qpsbgd.backends.graph import native
-from keras_qpsbgd.cli import show_status
+from keras_qpsbgd.cli.console import show_status
 from research.bench.solvers import baselines
 from research.bench.solvers import instances
 from research.bench.solvers import optimum

@@ -23,7 +23,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import backends
-from keras_qpsbgd.cli import show_status
+from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.optimizers import QPSBGD
 from research.bench import timing

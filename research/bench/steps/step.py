@@ -26,8 +26,8 @@ from tensorflow import keras
 
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.graph import native
-from keras_qpsbgd.cli import WIDTH
-from keras_qpsbgd.cli import show_status
+from keras_qpsbgd.cli.console import WIDTH
+from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.layers import BinaryDense
 from keras_qpsbgd.optimizers import QPSBGD

@@ -27,7 +27,7 @@ import time
 import numpy as np
 from tensorflow import keras
 
-from keras_qpsbgd.cli import show_status
+from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.compare.report.statistics import mean_and_error
 from research.bench.training import recipes

@@ -23,9 +23,9 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import demo
 from keras_qpsbgd import ops
 from keras_qpsbgd.backends.graph.native import NativeBackend
+from keras_qpsbgd.cli import digits
 from keras_qpsbgd.compare.report.statistics import mean_and_error
 
 RATES = (0.003, 0.01, 0.03)
@@ -146,7 +146,7 @@ def main():
         help="number of seeds for the test accuracy (default: %(default)s)",
     )
     arguments = parser.parse_args()
-    data = demo.load()
+    data = digits.load()
     print(f"{'':<32}{'rate':>8}{'test accuracy':>20}")
     for name, settings, change in ROWS:
         with change():

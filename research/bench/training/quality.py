@@ -31,7 +31,7 @@ import time
 
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.graph import native
-from keras_qpsbgd.cli import show_status
+from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.compare.report.statistics import mean_and_error
 from research.bench.training import cora

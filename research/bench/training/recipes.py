@@ -13,8 +13,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import datasets
-from keras_qpsbgd import demo
 from keras_qpsbgd.backends.graph import native
+from keras_qpsbgd.cli import digits
 from research.bench.steps.step_networks import deep_mlp
 from research.experiments.tasks import mnist
 from research.experiments.tasks import networks
@@ -69,8 +69,8 @@ class Data:
 def load_digits(data_dir):
     """Loads scikit-learn's 1,797 digits with the split of the demo."""
     del data_dir
-    digits = demo.load()
-    return Data(digits.train, digits.validation, digits.test)
+    data = digits.load()
+    return Data(data.train, data.validation, data.test)
 
 
 def load_mnist(data_dir):
@@ -94,11 +94,11 @@ def load_adult(data_dir):
 #   Adam     .0025: 98.06; .005: 98.00; .01: 97.91
 DIGITS = Recipe(
     load_digits,
-    demo.build_model,
-    batch=demo.BATCH,
-    rate=demo.QPSBGD_RATE,
-    adam_rate=demo.ADAM_RATE,
-    real_rate=demo.REAL_RATE,
+    digits.build_model,
+    batch=digits.BATCH,
+    rate=digits.QPSBGD_RATE,
+    adam_rate=digits.ADAM_RATE,
+    real_rate=digits.REAL_RATE,
 )
 MNIST = Recipe(
     load_mnist,
@@ -156,10 +156,10 @@ class Training:
         keras.utils.set_random_seed(0)
 
         if method == ADAM:
-            name, own_rate = demo.BINARY_CONNECT, recipe.adam_rate
+            name, own_rate = digits.BINARY_CONNECT, recipe.adam_rate
         else:
-            name, own_rate = demo.QPSBGD, recipe.rate
-        optimizer = demo.make_optimizer(
+            name, own_rate = digits.QPSBGD, recipe.rate
+        optimizer = digits.make_optimizer(
             name,
             rate or own_rate,
             epochs * self.steps,

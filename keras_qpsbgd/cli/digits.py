@@ -1,4 +1,4 @@
-"""Demo: a binary network learns handwritten digits.
+"""The training of the demo: a binary network learns handwritten digits.
 
 One network is trained with three methods:
 

@@ -8,7 +8,7 @@ import tools
 
 from keras_qpsbgd import backends
 from keras_qpsbgd import cli
-from keras_qpsbgd import demo
+from keras_qpsbgd.cli import digits
 
 
 def test_backends_table(capsys):
@@ -42,7 +42,7 @@ def test_demo(capsys, tmp_path):
     arguments = ["demo", "--epochs", "1", "--seeds", "1"]
     assert cli.main([*arguments, "--output", str(path)]) == 0
     out = capsys.readouterr().out
-    for method in demo.METHODS:
+    for method in digits.METHODS:
         assert f"\n{method}  " in out  # the row in the table
     assert str(path) in out
     assert path.read_bytes().startswith(b"\x89PNG")
@@ -60,15 +60,15 @@ def test_demo_help_shows_the_defaults(capsys):
     with pytest.raises(SystemExit):
         cli.main(["demo", "--help"])
     out = " ".join(capsys.readouterr().out.split())
-    assert f"training epochs (default: {demo.EPOCHS})" in out
-    assert f"training runs per method (default: {demo.SEEDS})" in out
+    assert f"training epochs (default: {digits.EPOCHS})" in out
+    assert f"training runs per method (default: {digits.SEEDS})" in out
 
 
 @pytest.mark.slow  # `test_demo` runs the command
 @pytest.mark.once
 def test_training_restarts_for_every_seed():
     pytest.importorskip("sklearn")
-    training = demo.Training(demo.QPSBGD, demo.load(), epochs=1)
+    training = digits.Training(digits.QPSBGD, digits.load(), epochs=1)
     first, other, again = (training.run(seed, False) for seed in (0, 1, 0))
     assert first.validation_curve == again.validation_curve
     assert first.test_accuracy == again.test_accuracy
@@ -129,10 +129,10 @@ def test_command_is_required():
 
 def test_table_fits_a_terminal():
     runs = [
-        demo.Run(method, seed, [0.5], 0.9 + seed / 100, 1234.5)
-        for method in demo.METHODS
+        digits.Run(method, seed, [0.5], 0.9 + seed / 100, 1234.5)
+        for method in digits.METHODS
         for seed in range(2)
     ]
-    lines = demo.table(runs).splitlines()
+    lines = digits.table(runs).splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert "90.5 +- 0.5 %" in lines[2]
