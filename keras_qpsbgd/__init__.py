@@ -18,6 +18,7 @@ from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.projection import binary_map
 from keras_qpsbgd.qubo import Qubo
 from keras_qpsbgd.recording import with_rows
+from keras_qpsbgd.summary import summary
 
 try:
     __version__ = importlib.metadata.version("keras_qpsbgd")
@@ -39,5 +40,6 @@ __all__ = [
     "layers",
     "optimizers",
     "spektral",
+    "summary",
     "with_rows",
 ]

@@ -162,6 +162,11 @@ class BinaryLayer(_keras.keras.layers.Layer):
         """
         self._is_real = True
 
+    @property
+    def has_real_kernel(self) -> bool:
+        """Whether `use_real_kernel` was called."""
+        return self._is_real
+
     def binary_call(self, inputs: Any, binary_kernel: tf.Tensor) -> Any:
         """Returns the product of `inputs` and `binary_kernel`.
 

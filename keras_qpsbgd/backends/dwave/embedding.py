@@ -25,6 +25,8 @@ FAMILIES = {
     "pegasus": ("rows",),
     "zephyr": ("rows", "tile"),
 }
+# Variables of the largest K_n on chips without defects (`Cliques.largest`).
+LARGEST = {"Pegasus P16": 180, "Zephyr Z12": 184, "Zephyr Z15": 232}
 # Part of the key in every file name. Increment it when the searches change.
 VERSION = 1
 # Pairs of qubits hold no larger K_n on Pegasus. On Zephyr they do, but the

@@ -13,6 +13,9 @@ from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.host import progress
 from keras_qpsbgd.qubo import Qubo
 
+# Number of variables that the license of `pip install gurobipy` allows.
+PIP_LICENSE = 200
+
 
 class GurobiBackend(Backend):
     r"""Finds the optimum of each column with Gurobi, within a work limit.
@@ -170,9 +173,10 @@ def _translate_errors():
         if error.errno == codes.SIZE_LIMIT_EXCEEDED:
             raise BackendUnavailable(
                 "The layer is too wide for the Gurobi license. The license "
-                "that comes with pip allows 200 inputs. Install a full license "
-                "(free for academics), set `block_size` to at most 200, or use "
-                f"the backend `native`. Received: {text}"
+                f"that comes with pip allows {PIP_LICENSE} inputs. Install a "
+                "full license (free for academics), set `block_size` to at "
+                f"most {PIP_LICENSE}, or use the backend `native`. "
+                f"Received: {text}"
             ) from error
         if error.errno == codes.NO_LICENSE:
             raise BackendUnavailable(

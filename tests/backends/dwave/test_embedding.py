@@ -283,7 +283,15 @@ def test_default_directory(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "family, size, largest",
     [
-        pytest.param("pegasus", 16, 180, marks=pytest.mark.slow),
+        *(
+            pytest.param(
+                name.split()[0].lower(),
+                int(name.split()[1][1:]),
+                largest,
+                marks=pytest.mark.slow,
+            )
+            for name, largest in embedding.LARGEST.items()
+        ),
         ("pegasus", 3, 24),
         ("zephyr", 4, 56),
         ("zephyr", 1, 10),

@@ -1,0 +1,341 @@
+"""A summary of a model with binary layers: parameters, memory, QUBO sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+from typing import Optional
+
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd import recording
+from keras_qpsbgd.backends.dwave.embedding import LARGEST
+from keras_qpsbgd.backends.host.gurobi import PIP_LICENSE
+from keras_qpsbgd.layers import BinaryLayer
+
+# Number of variables that a solver can take at once.
+LIMITS = {**LARGEST, "Gurobi pip": PIP_LICENSE}
+
+_WIDTH = 80
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerSummary:
+    """The numbers of one layer.
+
+    Attributes:
+        name: Name of the layer.
+        type: Name of its class.
+        binary_params: Number of weights of +1 and -1.
+        real_params: Number of all other weights.
+        num_variables: Number of variables of its QUBO. `None` for a layer
+            without binary weights.
+        num_columns: Number of columns of its QUBO, or `None`.
+        fits: Dictionary that maps `"Pegasus P16"`, `"Zephyr Z12"`,
+            `"Zephyr Z15"`, and `"Gurobi pip"` to whether they can solve a
+            column at once. Empty for a layer without binary weights.
+    """
+
+    name: str
+    type: str
+    binary_params: int
+    real_params: int
+    num_variables: Optional[int] = None
+    num_columns: Optional[int] = None
+
+    @property
+    def params(self) -> int:
+        """Number of all weights."""
+        return self.binary_params + self.real_params
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Mean number of bits: 1 for a binary weight, 32 for a real one."""
+        return _bits(self.binary_params, self.real_params)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Memory with 1 bit per binary weight and 32 bits per real weight."""
+        return -(-self.binary_params // 8) + 4 * self.real_params
+
+    @property
+    def float32_bytes(self) -> int:
+        """Memory with 32 bits per weight."""
+        return 4 * self.params
+
+    @property
+    def fits(self) -> dict[str, bool]:
+        if self.num_variables is None:
+            return {}
+        return {k: self.num_variables <= limit for k, limit in LIMITS.items()}
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class ModelSummary:
+    """The numbers of a model. `print(summary)` shows them as tables.
+
+    Attributes:
+        name: Name of the model.
+        layers: List of `LayerSummary`, one for each layer with weights.
+        binary_params: Number of weights of +1 and -1.
+        real_params: Number of all other weights.
+        bits_per_weight: Mean number of bits per weight.
+        packed_bytes: Memory with 1 bit per binary weight and 32 bits per real
+            weight. Each layer takes a whole number of bytes.
+        float32_bytes: Memory with 32 bits per weight.
+        compression: Ratio of `float32_bytes` to `packed_bytes`.
+    """
+
+    name: str
+    layers: list[LayerSummary]
+
+    @property
+    def binary_params(self) -> int:
+        return sum(layer.binary_params for layer in self.layers)
+
+    @property
+    def real_params(self) -> int:
+        return sum(layer.real_params for layer in self.layers)
+
+    @property
+    def bits_per_weight(self) -> float:
+        return _bits(self.binary_params, self.real_params)
+
+    @property
+    def packed_bytes(self) -> int:
+        return sum(layer.packed_bytes for layer in self.layers)
+
+    @property
+    def float32_bytes(self) -> int:
+        return sum(layer.float32_bytes for layer in self.layers)
+
+    @property
+    def compression(self) -> float:
+        return self.float32_bytes / self.packed_bytes if self.layers else 1.0
+
+    def __repr__(self):
+        return (
+            f"ModelSummary(name={self.name!r}, {len(self.layers)} layers, "
+            f"binary_params={self.binary_params}, "
+            f"real_params={self.real_params}, "
+            f"compression={self.compression:.1f})"
+        )
+
+    def __str__(self):
+        return "\n".join([*_memory_lines(self), *_qubo_lines(self)])
+
+
+def summary(
+    model: Any, print_fn: Callable[[str], Any] | None = print
+) -> ModelSummary:
+    """Prints the parameters, memory and QUBO size of each layer.
+
+    The function complements `model.summary()`. It lists the layers with
+    weights, also those of nested models. Layers and weights that are used more
+    than once are counted once. A convolution has kernel height x kernel width x
+    channels variables.
+
+    A QUBO that does not fit on a chip is solved in blocks. The limits of the
+    chips are those of chips without defects.
+
+    Args:
+        model: Keras model, built. It needs no binary layers.
+        print_fn: Function that receives the text (optional). `None` prints
+            nothing. Defaults to `print`.
+
+    Returns:
+        A `ModelSummary` with the numbers.
+
+    Raises:
+        ValueError: If `model` is not a Keras model, or is not built.
+
+    Example:
+        ```python
+        from tensorflow import keras
+
+        import keras_qpsbgd as kq
+
+        model = keras.Sequential(
+            [
+                keras.layers.InputLayer((784,)),
+                kq.layers.BinaryDense(128, activation="hard_tanh"),
+                kq.layers.BinaryDense(10),
+            ]
+        )
+        found = kq.summary(model)
+        print(found.compression)  # about 30
+        print(found.layers[0].fits["Pegasus P16"])  # False
+        ```
+    """
+    if not isinstance(model, keras.Model):
+        raise ValueError(
+            f"`model` must be a Keras model. Received: model={model!r}"
+        )
+    if not model.built:
+        raise ValueError(
+            "`model` must be built. Call it on data, call `model.build`, or "
+            "start it with a `keras.layers.InputLayer`. Received: "
+            f"model={model.name!r}, which is not built"
+        )
+    layers: list[LayerSummary] = []
+    _collect(model, set(), layers)
+    found = ModelSummary(model.name, layers)
+    if print_fn is not None:
+        print_fn(str(found))
+    return found
+
+
+def _collect(layer, counted, found):
+    """Adds the summaries of a layer and of the layers that it contains."""
+    for part in _parts(layer):
+        if id(part) not in counted:
+            counted.add(id(part))
+            _collect(part, counted, found)
+    if isinstance(layer, BinaryLayer) and not layer.built:
+        raise ValueError(
+            "`model` must be built with all of its layers. Received: the "
+            f"binary layer {layer.name!r}, which is not built"
+        )
+    weights = [weight for weight in layer.weights if id(weight) not in counted]
+    counted.update(map(id, weights))
+    if weights:
+        found.append(_layer_summary(layer, weights))
+
+
+def _parts(layer):
+    """Returns the layers that get lines of their own.
+
+    A layer such as an LSTM is one line, although it contains a cell.
+    """
+    if isinstance(layer, keras.Model):
+        return layer.layers
+    parts = _keras.all_layers(layer)
+    inside = any(isinstance(part, BinaryLayer) for part in parts)
+    return parts if inside else []
+
+
+def _layer_summary(layer, weights):
+    sizes = {id(weight): _size(weight) for weight in weights}
+    # A layer after `use_real_kernel` computes with real weights.
+    is_real = getattr(layer, "has_real_kernel", False)
+    marked = [] if is_real else [w for w in weights if recording.mark_of(w)]
+    binary = sum(sizes[id(weight)] for weight in marked)
+    mark = recording.mark_of(marked[0]) if marked else None
+    return LayerSummary(
+        layer.name,
+        type(layer).__name__,
+        binary,
+        sum(sizes.values()) - binary,
+        mark and mark.num_variables,
+        mark and mark.num_columns,
+    )
+
+
+def _size(weight):
+    size = 1
+    for length in weight.shape:
+        size *= int(length)
+    return size
+
+
+def _bits(binary, real):
+    total = binary + real
+    return (binary + 32 * real) / total if total else 0.0
+
+
+# The tables
+
+
+def _memory_lines(found):
+    rule = "_" * _WIDTH
+    lines = [
+        f'Model: "{found.name}"'[:_WIDTH],
+        rule,
+        _memory_row(
+            "Layer (type)", "Binary", "Real", "Bits", "Packed", "Float32"
+        ),
+        "=" * _WIDTH,
+    ]
+    for layer in found.layers:
+        lines.append(_counts(f"{layer.name} ({layer.type})", layer))
+    lines += [rule, _counts("Total", found)]
+    lines.append(
+        f"Compression: {found.compression:.1f}x (1 bit per binary weight, 32 "
+        "per real weight)"
+    )
+    return lines
+
+
+def _counts(name, counted):
+    return _memory_row(
+        name,
+        f"{counted.binary_params:,}",
+        f"{counted.real_params:,}",
+        f"{counted.bits_per_weight:.1f}",
+        _memory(counted.packed_bytes),
+        _memory(counted.float32_bytes),
+    )
+
+
+def _memory_row(name, binary, real, bits, packed, plain):
+    # Large numbers take their space from the name.
+    right = f"{binary:>11}{real:>11}{bits:>6}{packed:>11}{plain:>11}"
+    return _with_name(name, right)
+
+
+def _qubo_lines(found):
+    binary = [layer for layer in found.layers if layer.fits]
+    if not binary:
+        return ["", "The model has no binary layers."]
+    heads = [
+        name.split()[-1] if "pip" not in name else "Gurobi" for name in LIMITS
+    ]
+    lines = [
+        "",
+        _qubo_row("QUBO of layer", "Variables", "Columns", heads),
+        "=" * _WIDTH,
+    ]
+    for layer in binary:
+        fits = ["fits" if fit else "no" for fit in layer.fits.values()]
+        lines.append(
+            _qubo_row(
+                layer.name,
+                f"{layer.num_variables:,}",
+                f"{layer.num_columns:,}",
+                fits,
+            )
+        )
+    chips = ", ".join(f"{name} {limit}" for name, limit in LARGEST.items())
+    lines += [
+        "_" * _WIDTH,
+        f"Limits in variables: {chips} (without",
+        f"defects), Gurobi's pip license {PIP_LICENSE}. Wider layers need "
+        "blocks (`block_size`).",
+    ]
+    return lines
+
+
+def _qubo_row(name, variables, columns, fits):
+    right = f"{variables:>11}{columns:>10}"
+    return _with_name(name, right + "".join(f"{fit:>8}" for fit in fits))
+
+
+def _with_name(name, right):
+    width = max(_WIDTH - len(right), 8)
+    if len(name) > width - 1:
+        name = f"{name[: width - 4]}..."
+    return f"{name:<{width}}{right}"
+
+
+def _memory(size):
+    """Returns a number of bytes in the units of `model.summary()`."""
+    if size < 1024:
+        return f"{size} B"
+    value = float(size)
+    for unit in ("KB", "MB", "GB"):
+        value /= 1024
+        if value < 1024 or unit == "GB":
+            break
+    return f"{value:,.2f} {unit}"

@@ -1,0 +1,288 @@
+"""`kq.summary`: parameters, memory and QUBO sizes."""
+
+import re
+import sys
+
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.summary import LayerSummary
+from keras_qpsbgd.summary import ModelSummary
+
+layers = kq.layers
+INPUT = keras.layers.InputLayer
+
+
+def quiet(model):
+    return kq.summary(model, print_fn=None)
+
+
+def by_name(found):
+    assert len({layer.name for layer in found.layers}) == len(found.layers)
+    return {layer.name: layer for layer in found.layers}
+
+
+def digits():
+    return keras.Sequential(
+        [
+            INPUT((784,)),
+            layers.BinaryDense(128, use_bias=False, name="hidden"),
+            keras.layers.BatchNormalization(name="norm"),
+            keras.layers.Activation("hard_tanh"),
+            layers.BinaryDense(10, name="top"),
+        ],
+        name="digits",
+    )
+
+
+def test_numbers_by_hand():
+    found = quiet(digits())
+    hidden, norm, top = found.layers  # an activation has no weights
+    assert (hidden.type, norm.type) == ("BinaryDense", "BatchNormalization")
+    assert (hidden.binary_params, hidden.real_params) == (100_352, 0)
+    assert (hidden.num_variables, hidden.num_columns) == (784, 128)
+    assert (hidden.packed_bytes, hidden.float32_bytes) == (12_544, 401_408)
+    assert hidden.bits_per_weight == 1
+    # Moving mean and variance count as weights, as in `model.summary()`.
+    assert (norm.binary_params, norm.real_params) == (0, 512)
+    assert (norm.num_variables, norm.num_columns, norm.fits) == (None, None, {})
+    assert norm.packed_bytes == norm.float32_bytes == 2048
+    assert (top.binary_params, top.real_params) == (1280, 10)
+    assert top.packed_bytes == 160 + 40
+    assert top.bits_per_weight == pytest.approx((1280 + 320) / 1290)
+    assert (found.binary_params, found.real_params) == (101_632, 522)
+    assert found.packed_bytes == 12_544 + 2048 + 200
+    assert found.float32_bytes == 4 * (101_632 + 522)
+    assert found.compression == pytest.approx(408_616 / 14_792)
+    assert found.bits_per_weight == pytest.approx(
+        (101_632 + 32 * 522) / (101_632 + 522)
+    )
+
+
+@pytest.mark.parametrize(
+    "inputs, fits",
+    [
+        (180, "P16 Z12 Z15 pip"),
+        (181, "Z12 Z15 pip"),
+        (185, "Z15 pip"),
+        (201, "Z15"),
+        (233, ""),
+    ],
+)
+def test_limits(inputs, fits):
+    model = keras.Sequential([INPUT((inputs,)), layers.BinaryDense(1)])
+    (layer,) = quiet(model).layers
+    found = [name.split()[-1] for name, fit in layer.fits.items() if fit]
+    assert " ".join(found) == fits
+
+
+def test_a_byte_that_is_not_full_counts():
+    model = keras.Sequential(
+        [INPUT((3,)), layers.BinaryDense(3, use_bias=False)]
+    )
+    assert quiet(model).packed_bytes == 2  # 9 bits
+
+
+def test_nested_and_shared_layers():
+    shared = layers.BinaryDense(6, name="shared")
+    inner = keras.Sequential(
+        [INPUT((6,)), shared, keras.layers.Dense(6, name="real")], name="inner"
+    )
+    x = keras.Input((6,))
+    outer = keras.Model(x, shared(inner(inner(shared(x)))))
+    found = quiet(outer)
+    rows = by_name(found)
+    assert set(rows) == {"shared", "real"}
+    assert (rows["shared"].binary_params, rows["shared"].real_params) == (36, 6)
+    assert rows["real"].real_params == 42
+    assert found.binary_params + found.real_params == outer.count_params()
+
+
+def test_two_layers_with_one_kernel():
+    first = layers.BinaryDense(4, use_bias=False)
+
+    class Tied(layers.BinaryLayer):
+        def build(self, input_shape):
+            self.kernel = first.kernel
+            self.mark_binary(self.kernel)
+
+        def binary_call(self, inputs, binary_kernel):
+            return inputs @ binary_kernel
+
+        def call(self, inputs, training=None):
+            return self.binary_product(inputs, training)
+
+    model = keras.Sequential([INPUT((4,)), first, Tied()])
+    assert quiet(model).binary_params == 16
+
+
+def test_convolution():
+    model = keras.Sequential(
+        [
+            INPUT((12, 12, 3)),
+            layers.BinaryConv2D(8, (3, 5)),
+            keras.layers.GlobalAveragePooling2D(),
+            layers.BinaryDense(2),
+        ]
+    )
+    convolution, _ = quiet(model).layers
+    assert convolution.num_variables == 3 * 5 * 3
+    assert convolution.num_columns == 8
+    assert convolution.binary_params == 3 * 5 * 3 * 8
+    assert convolution.real_params == 8
+
+
+def test_graph_convolution():
+    x, a = keras.Input((7,)), keras.Input((None,))
+    model = keras.Model([x, a], layers.BinaryGraphConv(5, name="graph")([x, a]))
+    row = by_name(quiet(model))["graph"]
+    assert (row.num_variables, row.num_columns) == (7, 5)
+    assert row.binary_params == 35
+
+
+class BinaryScale(layers.BinaryLayer):
+    """A custom layer. Without `rows`, its kernel is one QUBO."""
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight(name="kernel", shape=(2, input_shape[-1]))
+        self.shift = self.add_weight(name="shift", shape=())
+        self.mark_binary(self.kernel)
+
+    def binary_call(self, inputs, binary_kernel):
+        return inputs * binary_kernel[0] * binary_kernel[1]
+
+    def call(self, inputs, training=None):
+        return self.binary_product(inputs, training) + self.shift
+
+
+def test_custom_layer():
+    (row,) = quiet(keras.Sequential([INPUT((5,)), BinaryScale()])).layers
+    assert (row.num_variables, row.num_columns) == (10, 1)
+    assert (row.binary_params, row.real_params) == (10, 1)
+    assert row.type == "BinaryScale"
+
+
+class Block(keras.layers.Layer):
+    """A layer with own weights that contains others."""
+
+    def __init__(self):
+        super().__init__(name="block")
+        self.inner = layers.BinaryDense(4, name="inside")
+        self.cells = keras.layers.LSTM(3, name="lstm")
+
+    def build(self, input_shape):
+        self.gain = self.add_weight(name="gain", shape=(1,))
+        self.inner.build(input_shape)
+        self.cells.build((None, None, 4))
+        super().build(input_shape)
+
+    def call(self, inputs):
+        return self.gain * self.cells(self.inner(inputs))
+
+
+def test_layers_inside_layers_and_custom_models():
+    class Custom(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.block = Block()
+            self.scale = self.add_weight(name="scale", shape=(2,))
+
+        def call(self, inputs):
+            return self.block(inputs) * self.scale[0]
+
+    model = Custom()
+    model(tf.ones((1, 2, 5)))
+    found = quiet(model)
+    assert by_name(found)["inside"].binary_params == 20
+    assert by_name(found)["block"].real_params == 1
+    assert found.binary_params + found.real_params == model.count_params()
+
+
+def test_recurrent_layer_is_one_line():
+    model = keras.Sequential(
+        [INPUT((None, 4)), keras.layers.LSTM(3, name="lstm")]
+    )
+    (row,) = quiet(model).layers
+    assert (row.name, row.real_params) == ("lstm", model.count_params())
+
+
+def test_frozen_and_real_layers():
+    model = digits()
+    before = quiet(model)
+    model.get_layer("hidden").trainable = False
+    assert quiet(model) == before
+    model.get_layer("hidden").use_real_kernel()
+    row = by_name(quiet(model))["hidden"]
+    assert (row.binary_params, row.real_params) == (0, 100_352)
+    assert row.fits == {}
+
+
+def test_model_without_binary_layers(capsys):
+    model = keras.Sequential([INPUT((4,)), keras.layers.Dense(2)])
+    found = kq.summary(model)
+    assert found.compression == 1
+    assert (found.binary_params, found.real_params) == (0, 10)
+    assert "no binary layers" in capsys.readouterr().out
+
+
+def test_model_without_weights(capsys):
+    model = keras.Sequential([INPUT((4,)), keras.layers.ReLU()])
+    found = kq.summary(model)
+    assert (found.layers, found.compression, found.packed_bytes) == ([], 1, 0)
+    assert "Total" in capsys.readouterr().out
+
+
+def test_table_fits_a_terminal():
+    wide = LayerSummary("long_" * 20, "T" * 30, 300_000_000, 0, 10_000, 30_000)
+    real = LayerSummary("dense", "Dense", 0, 90_003)
+    found = ModelSummary("model_" * 20, [wide, real])
+    out = str(found)
+    assert max(map(len, out.splitlines())) <= 80
+    for text in ("long_long", "300,000,000", "35.76 MB", "1.12 GB", "30,000"):
+        assert text in out
+
+
+def test_table_shows_the_numbers(capsys):
+    model = digits()
+    found = kq.summary(model)
+    out = capsys.readouterr().out
+    assert out == f"{found}\n"
+    texts = []
+    kq.summary(model, print_fn=texts.append)
+    assert texts == [str(found)]
+    total = re.search(r"^Total +([\d,]+) +([\d,]+) ", out, re.M)
+    assert total.groups() == ("101,632", "522")
+    assert f"Compression: {found.compression:.1f}x" in out
+    assert re.search(r"^hidden +784 +128( +no){4}$", out, re.M)
+    assert re.search(r"^top +128 +10( +fits){4}$", out, re.M)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="`model` must be a Keras model.*Rec"):
+        kq.summary(layers.BinaryDense(2))
+    unbuilt = keras.Sequential([layers.BinaryDense(2)], name="empty")
+    with pytest.raises(ValueError, match="`model` must be built.*'empty'"):
+        kq.summary(unbuilt)
+
+    class Forgetful(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.used = layers.BinaryDense(2)
+            self.unused = layers.BinaryDense(2, name="unused")
+
+        def call(self, inputs):
+            return self.used(inputs)
+
+    model = Forgetful()
+    model(tf.ones((1, 3)))
+    with pytest.raises(ValueError, match="all of its layers.*'unused'"):
+        kq.summary(model)
+
+
+def test_solvers_need_not_be_installed(monkeypatch):
+    for name in ("dwave", "gurobipy", "minorminer", "networkx"):
+        monkeypatch.setitem(sys.modules, name, None)
+    model = keras.Sequential([INPUT((9,)), layers.BinaryDense(3)])
+    assert all(quiet(model).layers[0].fits.values())
