@@ -1,0 +1,67 @@
+"""`report`: writes the HTML page of a recorded run."""
+
+import pathlib
+import sys
+import zipfile
+
+from keras_qpsbgd import analysis
+from keras_qpsbgd import disk
+from keras_qpsbgd import report
+
+
+def add(commands):
+    """Adds the command `report`."""
+    parser = commands.add_parser(
+        "report",
+        help="write an HTML page about a recorded training run",
+        description=(
+            "Write one self-contained HTML page about a training run that "
+            "`callbacks.QuboRecorder` recorded: curves, QUBOs, energies, "
+            "reads, solver statistics, and settings."
+        ),
+    )
+    parser.add_argument("run_file", metavar="RUN", help="the recorded file")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="write the page to FILE (default: RUN with the suffix .html)",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments):
+    path = pathlib.Path(arguments.run_file)
+    out = pathlib.Path(arguments.out or path.with_suffix(".html"))
+    try:
+        _write(path, out)
+    except _NotARun as error:
+        print(
+            "`RUN` must be a file of `callbacks.QuboRecorder`. Received: "
+            f"{path} ({error})",
+            file=sys.stderr,
+        )
+        return 1
+    except OSError as error:
+        print(
+            f"The page was not written to {out} ({error.strerror or error}).",
+            file=sys.stderr,
+        )
+        return 1
+    print(f"Report written to {out}")
+    return 0
+
+
+class _NotARun(Exception):
+    """Raised if a file cannot be read as a run."""
+
+
+def _write(path, out):
+    try:
+        run = analysis.load_run(path)
+    except OSError as error:
+        raise _NotARun(error.strerror or error) from error
+    except (ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
+        raise _NotARun("not a recorded run") from error
+    if out.exists() and out.samefile(path):
+        raise _NotARun("`--out` must be another file")
+    disk.write(out, report.render(run, path.name).encode())

@@ -1,0 +1,180 @@
+"""The numbers that the report page draws, computed from recorded updates."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Optional
+
+import numpy as np
+
+from keras_qpsbgd.analysis.run import Update
+
+MAX_POINTS = 200
+NUM_BEST = 10
+
+
+@dataclasses.dataclass
+class Evolution:
+    """The QUBO of a layer and its solutions over the steps.
+
+    All arrays have one entry per drawn update.
+
+    Attributes:
+        steps: Numbers of the updates.
+        couplings: Frobenius norms of the couplings.
+        fields: Frobenius norms of the fields.
+        energy: Mean energies of the applied states over the columns.
+        lowest: Lowest energies of the columns.
+        highest: Highest energies of the columns.
+        random: Mean energies of random states.
+        changed: Shares of entries that differ from the recorded update before.
+            NaN for the first update.
+        held: Shares of entries that did not move.
+    """
+
+    steps: np.ndarray
+    couplings: np.ndarray
+    fields: np.ndarray
+    energy: np.ndarray
+    lowest: np.ndarray
+    highest: np.ndarray
+    random: np.ndarray
+    changed: np.ndarray
+    held: np.ndarray
+
+
+def evolution(updates: list[Update]) -> Evolution:
+    """Returns the numbers of at most `MAX_POINTS` updates of one layer."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        rows = [_row(updates, index) for index in thin(len(updates))]
+    return Evolution(*np.array(rows, dtype=float).T)
+
+
+def _row(updates, index):
+    update = updates[index]
+    energies = update.energies
+    before = updates[index - 1].states if index else None
+    return (
+        update.step,
+        np.linalg.norm(update.qubo.couplings),
+        np.linalg.norm(update.qubo.fields),
+        energies.mean(),
+        energies.min(),
+        energies.max(),
+        update.qubo.random_energy().mean(),
+        _share_changed(before, update.states),
+        (update.states == 0).mean(),
+    )
+
+
+def _share_changed(before, states):
+    # Two layers with the same name may have kernels of different shapes.
+    if before is None or before.shape != states.shape:
+        return np.nan
+    return (states != before).mean()
+
+
+def thin(count: int) -> np.ndarray:
+    """Returns at most `MAX_POINTS` indices with the first and the last one."""
+    drawn = min(count, MAX_POINTS)
+    return np.unique(np.linspace(0, count - 1, drawn).round().astype(int))
+
+
+def last_with_reads(updates: list[Update]) -> Optional[Update]:
+    """Returns the last update with several reads, or `None`."""
+    for update in reversed(updates):
+        if update.samples is not None and len(update.samples) > 1:
+            return update
+    return None
+
+
+def read_energies(update: Update) -> np.ndarray:
+    """Returns the energies of all reads above the best read of their column."""
+    energies = update.sample_energies
+    if energies is None:
+        assert update.samples is not None
+        energies = update.qubo.varying_energies(update.samples)
+    return (energies - energies.min(axis=0)).ravel()
+
+
+def similarity(update: Update, num_best: int = NUM_BEST) -> np.ndarray:
+    """Returns the Jaccard similarities of the best reads, (k, k).
+
+    The Jaccard similarity of two states is the number of variables that are +1
+    in both, divided by the number that are +1 in at least one. It is 1 for two
+    states without any +1. The result is the mean over the columns.
+    """
+    assert update.samples is not None
+    energies = update.sample_energies
+    if energies is None:
+        energies = update.qubo.varying_energies(update.samples)
+    best = np.argsort(energies, axis=0, kind="stable")[:num_best]
+    up = np.take_along_axis(update.samples, best[:, None, :], axis=0) > 0
+    up = up.astype(float)
+    both = np.einsum("anm,bnm->abm", up, up)
+    sizes = up.sum(axis=1)
+    either = sizes[:, None] + sizes[None] - both
+    shares = np.divide(both, either, out=np.ones_like(both), where=either > 0)
+    return shares.mean(axis=2)
+
+
+@dataclasses.dataclass
+class SolverTotals:
+    """What the backend reported over the recorded updates of a layer.
+
+    Attributes:
+        layer: Name of the layer.
+        updates: Number of recorded updates.
+        num_variables: Number of variables of the QUBO.
+        num_columns: Number of columns of the QUBO.
+        calls: Number of solver calls, or `None` if not reported.
+        reads: Mean number of reads, or `None`.
+        retries: Number of repeated calls, or `None`.
+        qpu_seconds: QPU access time, or `None`.
+        chain_breaks: Mean fraction of broken chains, or `None`.
+    """
+
+    layer: str
+    updates: int
+    num_variables: int
+    num_columns: int
+    calls: Optional[float]
+    reads: Optional[float]
+    retries: Optional[float]
+    qpu_seconds: Optional[float]
+    chain_breaks: Optional[float]
+
+
+def solver_totals(layer: str, updates: list[Update]) -> SolverTotals:
+    """Adds up the `info` of the updates of one layer."""
+    microseconds = _values(updates, "qpu_access_time")
+    calls = _values(updates, "calls")
+    retries = _values(updates, "retries")
+    reads = _values(updates, "reads") or [
+        float(len(u.samples)) for u in updates if u.samples is not None
+    ]
+    breaks = _values(updates, "chain_break_fraction")
+    return SolverTotals(
+        layer,
+        len(updates),
+        updates[-1].qubo.num_variables,
+        updates[-1].qubo.num_columns,
+        sum(calls) if calls else None,
+        float(np.mean(reads)) if reads else None,
+        sum(retries) if retries else None,
+        1e-6 * sum(microseconds) if microseconds else None,
+        float(np.mean(breaks)) if breaks else None,
+    )
+
+
+def _values(updates, name):
+    """Returns the values of an entry of `info`, arrays by their means."""
+    found = []
+    for update in updates:
+        try:
+            value = float(np.mean(np.asarray(update.info[name], dtype=float)))
+        except (KeyError, TypeError, ValueError):
+            continue
+        if np.isfinite(value):
+            found.append(value)
+    return found

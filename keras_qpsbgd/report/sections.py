@@ -1,0 +1,321 @@
+"""The sections of the report page."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+from typing import Optional
+
+import numpy as np
+
+from keras_qpsbgd.analysis.run import Run
+from keras_qpsbgd.analysis.run import Update
+from keras_qpsbgd.report import numbers
+from keras_qpsbgd.report import svg
+from keras_qpsbgd.report import text
+
+# Limits for the size of the page.
+MAX_CURVES = 24
+MAX_LAYERS = 24
+MAX_ROWS = 200
+
+
+def figure(
+    title: str,
+    note: str,
+    drawing: str,
+    series: Sequence[svg.Series] = (),
+) -> str:
+    """Returns a chart with its caption. Several curves get a legend."""
+    legend = ""
+    if len(series) > 1:
+        entries = [
+            f'<li><svg viewBox="0 0 22 8" aria-hidden="true"><path class="line '
+            f's{index + 1}{" dashed" if curve.dashed else ""}" d="M0 4H22"/>'
+            f"</svg>{text.escape(curve.name)}</li>"
+            for index, curve in enumerate(series)
+        ]
+        legend = f'<ul class="legend">{"".join(entries)}</ul>'
+    note = f"<p>{note}</p>" if note else ""
+    return (
+        f"<figure><figcaption><h4>{text.escape(title, 80)}</h4>{note}{legend}"
+        f"</figcaption>{drawing}</figure>"
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], name: str) -> str:
+    """Returns a table that scrolls on its own. Cells are already escaped.
+
+    The first column is text, and the others are numbers.
+    """
+    first, *others = head
+    titles = f'<th scope="col">{first}</th>' + "".join(
+        f'<th scope="col" class="n">{title}</th>' for title in others
+    )
+    body = "".join(
+        f'<tr><th scope="row">{row[0]}</th>'
+        + "".join(f'<td class="n">{cell}</td>' for cell in row[1:])
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{name}">'
+        f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
+        "</div>"
+    )
+
+
+# Curves of the epoch logs
+
+
+def logs(run: Run) -> dict[str, np.ndarray]:
+    """Returns the numeric logs by name. A missing value is NaN."""
+    names = dict.fromkeys(name for epoch in run.epochs for name in epoch)
+    found = {}
+    for name in names:
+        values = np.array([_number(epoch.get(name)) for epoch in run.epochs])
+        if np.isfinite(values).any():
+            found[name] = values
+    return found
+
+
+def training(run: Run) -> str:
+    """Draws the logs of the epochs, training and validation in one chart."""
+    found = logs(run)
+    x = np.arange(1.0, len(run.epochs) + 1)
+    if "epoch" in found:
+        found.pop("epoch")
+    charts = []
+    drawn = numbers.thin(len(x))
+    for name in _order(found):
+        series = [svg.Series("training", found[name][drawn])]
+        if f"val_{name}" in found:
+            validation = found[f"val_{name}"][drawn]
+            series.append(svg.Series("validation", validation, dashed=True))
+        elif name.startswith("val_"):
+            series[0].name = "validation"
+        values = np.concatenate([curve.y for curve in series])
+        finite = values[np.isfinite(values)]
+        share = all(text.is_share(name, value) for value in finite)
+        drawing = svg.lines(name, x[drawn], series, "epoch", share)
+        charts.append(figure(name, "", drawing, series))
+    left = len(charts) - MAX_CURVES
+    more = f"<p>{left} more logs are not shown.</p>" if left > 0 else ""
+    return f'<div class="charts">{"".join(charts[:MAX_CURVES])}</div>{more}'
+
+
+def _order(found):
+    """Sorts the logs: loss, metrics, what the solver reports."""
+    names = [
+        name
+        for name in found
+        if not (name.startswith("val_") and name[4:] in found)
+    ]
+
+    def place(name):
+        return (name.startswith("solver"), name not in ("loss", "val_loss"))
+
+    return sorted(names, key=place)
+
+
+def _number(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return math.nan
+    return float(value)
+
+
+# One layer
+
+
+def layer(name: str, updates: list[Update]) -> str:
+    """Draws the QUBOs, the energies and the reads of one layer."""
+    qubo = updates[-1].qubo
+    found = numbers.evolution(updates)
+    charts = [*_over_steps(found), *_reads(updates)]
+    size = f"{qubo.num_variables:,} variables × {qubo.num_columns:,} columns"
+    plural = "s" * (len(updates) > 1)
+    return (
+        f"<h3>{text.escape(name, 120)} <small>{size}, "
+        f"{len(updates):,} recorded update{plural}</small></h3>"
+        f'<div class="charts">{"".join(charts)}</div>'
+    )
+
+
+def _over_steps(found):
+    def chart(title, note, series, share=False, ends=(None, None)):
+        drawing = svg.lines(title, found.steps, series, "step", share, ends)
+        return figure(title, note, drawing, series)
+
+    yield chart(
+        "Energy of the applied states",
+        "Mean over the columns. The band reaches from the lowest to the "
+        "highest column.",
+        [
+            svg.Series("applied", found.energy, found.lowest, found.highest),
+            svg.Series("random states", found.random, dashed=True),
+        ],
+    )
+    yield chart(
+        "Changed and held entries",
+        "Changed: other sign than in the recorded update before.",
+        [
+            svg.Series("changed", found.changed),
+            svg.Series("held", found.held, dashed=True),
+        ],
+        True,
+        (0.0, 1.0),
+    )
+    yield chart(
+        "Size of the couplings",
+        "Frobenius norm of Q.",
+        [svg.Series("couplings", found.couplings)],
+        ends=(0.0, None),
+    )
+    yield chart(
+        "Size of the fields",
+        "Frobenius norm of s, which follows the gradient.",
+        [svg.Series("fields", found.fields)],
+        ends=(0.0, None),
+    )
+
+
+def _reads(updates):
+    update = numbers.last_with_reads(updates)
+    if update is None:
+        return
+    count = len(update.samples)
+    title = "Energies of the reads"
+    label = "energy above the best read"
+    yield figure(
+        title,
+        f"{count:,} reads of each column at step {update.step:,}, compared "
+        "with the best read of the same column.",
+        svg.histogram(title, numbers.read_energies(update), label),
+    )
+    title = "Similarity of the best reads"
+    similarity = numbers.similarity(update)
+    off = similarity[~np.eye(len(similarity), dtype=bool)]
+    yield figure(
+        title,
+        f"Jaccard similarity of the {len(similarity)} best reads at step "
+        f"{update.step:,}, on average {off.mean():.2f}.",
+        svg.matrix(title, similarity, "rank of the read"),
+    )
+
+
+# Tables
+
+
+def solver(totals: list[numbers.SolverTotals]) -> str:
+    """Returns what the backend reported, one row per layer."""
+    head = [
+        "Layer", "QUBO", "Updates", "Calls", "Reads", "Retries", "QPU time",
+        "Broken chains",
+    ]  # fmt: skip
+    rows = [
+        [
+            text.escape(row.layer, 60),
+            f"{row.num_variables:,} × {row.num_columns:,}",
+            f"{row.updates:,}",
+            _show(row.calls, text.number),
+            _show(row.reads, text.number),
+            _show(row.retries, text.number),
+            _show(row.qpu_seconds, text.seconds),
+            _show(row.chain_breaks, text.percent),
+        ]
+        for row in totals[:MAX_ROWS]
+    ]
+    return table(head, rows, "Solver")
+
+
+def _show(value, form):
+    return "–" if value is None else form(value)
+
+
+def settings(values: dict[str, Any], name: str) -> str:
+    """Returns a table of nested settings."""
+    rows = list(_flat(values))
+    body = "".join(
+        f'<tr><th scope="row">{_breakable(text.escape(key, 120))}</th>'
+        f"<td>{text.escape(value)}</td></tr>"
+        for key, value in rows[:MAX_ROWS]
+    )
+    left = len(rows) - MAX_ROWS
+    more = f"<p>{left:,} more settings are not shown.</p>" if left > 0 else ""
+    return (
+        f"<div><h3>{name}</h3>"
+        '<div class="scroll"><table class="settings">'
+        f"<tbody>{body}</tbody></table></div>{more}</div>"
+    )
+
+
+def _breakable(name):
+    """Allows line breaks after dots and underscores."""
+    return name.replace(".", ".<wbr>").replace("_", "_<wbr>")
+
+
+def _flat(values, prefix="") -> Any:
+    """Yields the entries of nested dictionaries with dotted names."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, str):
+            yield f"{prefix}{key}", value
+        else:
+            yield f"{prefix}{key}", json.dumps(value, default=str)
+
+
+# Headline
+
+
+def facts(
+    run: Run, totals: list[numbers.SolverTotals]
+) -> list[tuple[str, str, str]]:
+    """Returns the title, value and note of the most important numbers."""
+    found = []
+    curves = logs(run)
+    best = _headline_metric(curves)
+    for name in filter(None, [best, _first(curves, "val_loss", "loss")]):
+        values = curves[name]
+        last = int(np.flatnonzero(np.isfinite(values))[-1])
+        value = text.metric(name, values[last])
+        found.append((name, value, f"after epoch {last + 1:,}"))
+    if run.epochs:
+        steps = max((update.step for update in run.updates), default=None)
+        note = "" if steps is None else f"last recorded step {steps:,}"
+        found.append(("Epochs", f"{len(run.epochs):,}", note))
+    if run.updates:
+        note = f"recorded of {len(totals):,} layer{'s' * (len(totals) > 1)}"
+        found.append(("Updates", f"{len(run.updates):,}", note))
+    for title, name, form in (
+        ("Solver calls", "calls", text.number),
+        ("QPU time", "qpu_seconds", text.seconds),
+    ):
+        known = [v for row in totals if (v := getattr(row, name)) is not None]
+        if known:
+            found.append((title, form(sum(known)), "recorded"))
+    breaks = [r for r in totals if r.chain_breaks is not None]
+    if breaks:
+        mean = np.average(
+            [row.chain_breaks for row in breaks],
+            weights=[row.updates for row in breaks],
+        )
+        found.append(("Broken chains", text.percent(float(mean)), "on average"))
+    return found
+
+
+def _headline_metric(curves) -> Optional[str]:
+    names = [
+        name
+        for name in curves
+        if not name.startswith("solver")
+        and name not in ("loss", "val_loss", "epoch", "lr", "learning_rate")
+    ]
+    validation = [name for name in names if name.startswith("val_")]
+    return next(iter(validation or names), None)
+
+
+def _first(curves, *names) -> Optional[str]:
+    return next((name for name in names if name in curves), None)

@@ -1,0 +1,83 @@
+"""Text of the report page: escaped strings and short numbers."""
+
+from __future__ import annotations
+
+import html
+import math
+from typing import Any
+
+MAX_LENGTH = 300
+
+
+def escape(value: Any, limit: int = MAX_LENGTH) -> str:
+    """Returns text that is safe in HTML and at most `limit` characters long.
+
+    Everything that comes from the file of a run passes through this function.
+    """
+    text = str(value)
+    if len(text) > limit:
+        text = f"{text[: limit - 1]}…"
+    # Control characters are not allowed in HTML.
+    text = "".join(c if c.isprintable() else " " for c in text)
+    return html.escape(text)
+
+
+def number(value: float) -> str:
+    """Returns a number with about four significant digits."""
+    if not math.isfinite(value):
+        return "not finite"
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if float(value).is_integer() and size < 1e7:
+        return f"{value:,.0f}"
+    if size >= 1e7 or size < 1e-4:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        return f"{mantissa}e{int(exponent)}"
+    if size >= 1000:
+        return f"{value:,.0f}"
+    digits = 3 - math.floor(math.log10(size))
+    return f"{value:.{digits}f}".rstrip("0").rstrip(".")
+
+
+def ticks(values: list[float], share: bool = False) -> list[str]:
+    """Returns the labels of evenly spaced ticks, all with the same decimals."""
+    if share:
+        return [f"{label} %" for label in ticks([100 * v for v in values])]
+    largest = max(map(abs, values))
+    step = values[1] - values[0] if len(values) > 1 else largest
+    if not 1e-4 <= step < 1e6 or largest >= 1e7:
+        return [number(value) for value in values]
+    decimals = next(d for d in range(7) if _is_multiple(step, 10.0**-d))
+    return [f"{value:,.{decimals}f}" for value in values]
+
+
+def _is_multiple(value, unit):
+    ratio = value / unit
+    return abs(ratio - round(ratio)) < 1e-3 or unit < 1e-5
+
+
+def percent(value: float) -> str:
+    """Returns a share as a percentage with one decimal."""
+    return f"{100 * value:.1f} %" if math.isfinite(value) else "not finite"
+
+
+def seconds(value: float) -> str:
+    """Returns a duration in a suitable unit."""
+    if value < 1:
+        return f"{1000 * value:.3g} ms"
+    if value < 600:
+        return f"{value:.3g} s"
+    if value < 36_000:
+        return f"{value / 60:,.0f} min"
+    return f"{value / 3600:,.1f} h"
+
+
+def metric(name: str, value: float) -> str:
+    """Returns the value of an epoch log. Accuracies are percentages."""
+    return percent(value) if is_share(name, value) else number(value)
+
+
+def is_share(name: str, value: float) -> bool:
+    """Returns whether a log is an accuracy between 0 and 1."""
+    return "acc" in name.lower() and 0 <= value <= 1

@@ -1,0 +1,148 @@
+"""Make the picture of a report page: a small network on a mock QPU.
+
+    python -m research.bench.training.report_page --out docs/images
+
+Trains a 13-8-3 network on scikit-learn's wine data with Ocean's mock QPU,
+writes the recorded run and its page to a temporary folder, or to the folder of
+`--run`, and takes the picture `report.png` with headless Chromium.
+"""
+
+import argparse
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import tensorflow as tf
+from sklearn import datasets
+from sklearn import model_selection
+from sklearn import preprocessing
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import cli
+from keras_qpsbgd.analysis import run as records
+from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
+
+NAMES = {8: "hidden", 3: "output"}
+EVERY = 2
+
+
+class Recorded(DWaveBackend):
+    """Writes every second QUBO of each layer and its solution."""
+
+    def __init__(self, writer, **options):
+        super().__init__(**options)
+        self.writer = writer
+        self.steps = dict.fromkeys(NAMES, 0)
+
+    def solve(self, qubo, seed=0):
+        solution = super().solve(qubo, seed)
+        step = self.steps[qubo.num_columns]
+        self.steps[qubo.num_columns] += 1
+        if step % EVERY == 0:
+            self.writer.update(
+                records.Update(
+                    step,
+                    NAMES[qubo.num_columns],
+                    qubo,
+                    solution.states,
+                    solution.samples,
+                    solution.sample_energies,
+                    solution.info,
+                )
+            )
+        return solution
+
+
+def train(path, epochs=25):
+    """Trains the network and records the run."""
+    keras.utils.set_random_seed(0)
+    x, y = datasets.load_wine(return_X_y=True)
+    x, x_test, y, y_test = model_selection.train_test_split(
+        preprocessing.scale(x), y, test_size=60, stratify=y, random_state=0
+    )
+    writer = records.RunWriter(records.Run(), path)
+    backend = Recorded(writer, mock=True, num_reads=50)
+    optimizer = kq.QPSBGD(0.03, backend, seed=0)
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((13,)),
+            kq.layers.BinaryDense(8, activation="hard_tanh", name="hidden"),
+            kq.layers.BinaryDense(3, name="output"),
+        ]
+    )
+    model.compile(
+        optimizer,
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    versions = {
+        "keras_qpsbgd": kq.__version__,
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+    }
+    settings = {
+        "optimizer": {
+            "name": "QPSBGD",
+            "learning_rate": 0.03,
+            "gradient_scale": "max",
+            "seed": 0,
+            "backend": {"name": "dwave", "mock": True, "num_reads": 50},
+        },
+        "layers": {"hidden": [13, 8], "output": [8, 3]},
+        "versions": versions,
+    }
+    writer.settings(settings)
+    logs = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: writer.epoch(dict(logs))
+    )
+    model.fit(
+        x,
+        y,
+        batch_size=32,
+        epochs=epochs,
+        validation_data=(x_test, y_test),
+        callbacks=[kq.callbacks.SolverProgress(), logs],
+        verbose=0,
+    )
+    writer.end()
+
+
+def picture(page, path, width=1200, height=1500):
+    """Takes a picture of a page with headless Chromium."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        raise SystemExit("Install Chromium to take the picture.")
+    subprocess.run(
+        [
+            browser,
+            "--headless",
+            "--no-sandbox",
+            "--hide-scrollbars",
+            f"--window-size={width},{height}",
+            f"--screenshot={path}",
+            page.as_uri(),
+        ],
+        check=True,
+        capture_output=True,
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", default="docs/images", help="folder")
+    parser.add_argument("--run", help="folder for the run and its page")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(arguments.run or temporary).resolve()
+        train(folder / "wine.run")
+        page = folder / "wine.html"
+        cli.main(["report", str(folder / "wine.run"), "--out", str(page)])
+        out = pathlib.Path(arguments.out).resolve() / "report.png"
+        picture(page, out)
+        print(f"Picture written to {out}")
+
+
+if __name__ == "__main__":
+    main()

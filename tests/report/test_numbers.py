@@ -1,0 +1,136 @@
+"""The numbers of the report page, against loops and sets."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from keras_qpsbgd.analysis.run import Update
+from keras_qpsbgd.qubo import Qubo
+from keras_qpsbgd.report import numbers
+
+pytestmark = pytest.mark.once
+
+
+def energy(qubo, state, column):
+    total = qubo.offset[column]
+    for i, g in enumerate(state):
+        total += qubo.fields[i, column] * g
+        for k, other in enumerate(state):
+            total += qubo.couplings[i, k] * g * other
+    return total
+
+
+def test_evolution(run):
+    updates = run.of_layer("hidden")
+    updates[4].states[:2] = 0  # held
+    found = numbers.evolution(updates)
+    np.testing.assert_array_equal(found.steps, range(10))
+    for k, update in enumerate(updates):
+        qubo, states = update.qubo, update.states
+        energies = [
+            energy(qubo, np.where(states[:, j] == 0, 1, states[:, j]), j)
+            for j in range(3)
+        ]
+        assert found.energy[k] == pytest.approx(np.mean(energies))
+        assert found.lowest[k] == pytest.approx(min(energies))
+        assert found.highest[k] == pytest.approx(max(energies))
+        squares = sum(value**2 for value in qubo.couplings.ravel())
+        assert found.couplings[k] == pytest.approx(squares**0.5)
+        squares = sum(value**2 for value in qubo.fields.ravel())
+        assert found.fields[k] == pytest.approx(squares**0.5)
+        assert found.held[k] == pytest.approx(6 / 18 if k == 4 else 0)
+        every = itertools.product((-1, 1), repeat=6)
+        mean = np.mean([energy(qubo, state, 0) for state in every])
+        assert qubo.random_energy()[0] == pytest.approx(mean)
+        assert found.random[k] == pytest.approx(qubo.random_energy().mean())
+    assert np.isnan(found.changed[0])
+    pairs = zip(updates[3].states.ravel(), updates[4].states.ravel())
+    differ = sum(int(a != b) for a, b in pairs)
+    assert found.changed[4] == pytest.approx(differ / 18)
+
+
+def test_changed_compares_with_the_update_before(run):
+    """Also where only some of the updates are drawn."""
+    (update, *_) = run.updates
+    flipped = Update(1, "a", update.qubo, -update.states)
+    updates = [update, flipped] * 400
+    found = numbers.evolution(updates)
+    assert len(found.steps) == numbers.MAX_POINTS
+    assert (found.changed[1:] == 1).all()
+
+
+def test_layers_of_the_same_name(run):
+    narrow = Update(9, "a", Qubo(np.eye(2), np.ones((2, 1))), np.ones((2, 1)))
+    found = numbers.evolution([run.updates[0], narrow])
+    assert np.isnan(found.changed).all()
+
+
+@pytest.mark.parametrize("count", [1, 2, 199, 200, 201, 5000])
+def test_thin(count):
+    found = numbers.thin(count)
+    assert len(found) == min(count, 200)
+    assert found[0] == 0 and found[-1] == count - 1
+    assert np.ptp(np.diff(found)) <= 1 if count > 1 else True
+
+
+def test_read_energies(run):
+    update = run.updates[0]
+    found = np.sort(numbers.read_energies(update))
+    expected = []
+    for j in range(3):
+        column = [energy(update.qubo, s[:, j], j) for s in update.samples]
+        expected += [value - min(column) for value in column]
+    np.testing.assert_allclose(found, np.sort(expected), atol=1e-9)
+    update.sample_energies = None  # computed from the reads
+    again = np.sort(numbers.read_energies(update))
+    np.testing.assert_allclose(again, found, atol=1e-9)
+
+
+def test_similarity(run):
+    update = run.updates[0]
+    found = numbers.similarity(update, 4)
+    expected = np.zeros((4, 4))
+    for j in range(3):
+        order = np.argsort(update.sample_energies[:, j])[:4]
+        ups = [set(np.flatnonzero(update.samples[k, :, j] > 0)) for k in order]
+        for a, b in itertools.product(range(4), repeat=2):
+            either = ups[a] | ups[b]
+            share = len(ups[a] & ups[b]) / len(either) if either else 1
+            expected[a, b] += share / 3
+    np.testing.assert_allclose(found, expected)
+
+
+def test_similarity_of_states_without_plus_one():
+    qubo = Qubo(np.eye(3), np.zeros((3, 1)))
+    samples = -np.ones((2, 3, 1))
+    samples[1, 0] = 1
+    update = Update(0, "a", qubo, samples[0], samples, np.zeros((2, 1)))
+    np.testing.assert_array_equal(numbers.similarity(update), np.eye(2))
+
+
+def test_last_with_reads(run):
+    assert numbers.last_with_reads(run.updates) is run.updates[-1]
+    run.updates[-1].samples = None
+    run.updates[-2].samples = run.updates[-2].samples[:1]
+    assert numbers.last_with_reads(run.updates) is run.updates[-3]
+    assert numbers.last_with_reads(run.updates[-2:]) is None
+
+
+def test_solver_totals(run):
+    found = numbers.solver_totals("hidden", run.of_layer("hidden"))
+    assert (found.updates, found.num_variables, found.num_columns) == (10, 6, 3)
+    assert (found.calls, found.retries, found.reads) == (20, 1, 12)
+    assert found.qpu_seconds == pytest.approx(0.015)
+    assert found.chain_breaks == pytest.approx(0.25)
+
+
+def test_solver_totals_of_a_backend_that_reports_nothing(run):
+    updates = run.of_layer("hidden")
+    for update in updates:
+        update.info = {"calls": "many", "retries": None, "reads": np.nan}
+        update.samples = None
+    found = numbers.solver_totals("hidden", updates)
+    unknown = (found.calls, found.retries, found.reads, found.qpu_seconds)
+    assert unknown == (None, None, None, None)
+    assert found.chain_breaks is None
