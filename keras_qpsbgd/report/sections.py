@@ -283,11 +283,9 @@ def facts(
         value = text.metric(name, values[last])
         found.append((name, value, f"after epoch {last + 1:,}"))
     if run.epochs:
-        steps = max((update.step for update in run.updates), default=None)
-        note = "" if steps is None else f"last recorded step {steps:,}"
-        found.append(("Epochs", f"{len(run.epochs):,}", note))
+        found.append(("Epochs", f"{len(run.epochs):,}", ""))
     if run.updates:
-        note = f"recorded of {len(totals):,} layer{'s' * (len(totals) > 1)}"
+        note = f"of {len(totals):,} layer{'s' * (len(totals) > 1)}"
         found.append(("Updates", f"{len(run.updates):,}", note))
     for title, name, form in (
         ("Solver calls", "calls", text.number),

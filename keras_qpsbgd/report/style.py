@@ -85,7 +85,7 @@ svg text { fill: var(--muted); font-size: 11px;
 table { border-collapse: collapse; width: 100%; font-size: 0.9rem; }
 th, td { padding: 7px 14px; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--line); overflow-wrap: normal; }
-tr:last-child > * { border-bottom: 0; }
+tbody tr:last-child > * { border-bottom: 0; }
 thead th { color: var(--muted); font-weight: 600; white-space: nowrap; }
 tbody th { font-weight: 500; }
 .n { text-align: right; font-variant-numeric: tabular-nums;

@@ -109,7 +109,7 @@ def train(path, epochs=25):
     writer.end()
 
 
-def picture(page, path, width=1200, height=1500):
+def picture(page, path, width=1200, height=1570):
     """Takes a picture of a page with headless Chromium."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
