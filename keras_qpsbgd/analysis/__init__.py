@@ -4,12 +4,48 @@ Each tool is a function that returns numbers and a `plot_` function that draws
 them on a matplotlib axis.
 """
 
+from keras_qpsbgd.analysis.chip_embedding import Embedding
+from keras_qpsbgd.analysis.chip_embedding import embedding
+from keras_qpsbgd.analysis.chip_embedding import plot_embedding
+from keras_qpsbgd.analysis.evolution import QuboEvolution
+from keras_qpsbgd.analysis.evolution import plot_qubo_evolution
+from keras_qpsbgd.analysis.evolution import qubo_evolution
+from keras_qpsbgd.analysis.histogram import EnergyHistogram
+from keras_qpsbgd.analysis.histogram import energy_histogram
+from keras_qpsbgd.analysis.histogram import plot_energy_histogram
+from keras_qpsbgd.analysis.optimality import OptimalityGap
+from keras_qpsbgd.analysis.optimality import optimality_gap
+from keras_qpsbgd.analysis.optimality import plot_optimality_gap
 from keras_qpsbgd.analysis.run import Run
 from keras_qpsbgd.analysis.run import Update
 from keras_qpsbgd.analysis.run import load_run
+from keras_qpsbgd.analysis.similarity import SampleSimilarity
+from keras_qpsbgd.analysis.similarity import plot_sample_similarity
+from keras_qpsbgd.analysis.similarity import sample_similarity
+from keras_qpsbgd.analysis.spectrum import SpectralGap
+from keras_qpsbgd.analysis.spectrum import plot_spectral_gap
+from keras_qpsbgd.analysis.spectrum import spectral_gap
 
 __all__ = [
+    "Embedding",
+    "EnergyHistogram",
+    "OptimalityGap",
+    "QuboEvolution",
     "Run",
+    "SampleSimilarity",
+    "SpectralGap",
     "Update",
+    "embedding",
+    "energy_histogram",
     "load_run",
+    "optimality_gap",
+    "plot_embedding",
+    "plot_energy_histogram",
+    "plot_optimality_gap",
+    "plot_qubo_evolution",
+    "plot_sample_similarity",
+    "plot_spectral_gap",
+    "qubo_evolution",
+    "sample_similarity",
+    "spectral_gap",
 ]

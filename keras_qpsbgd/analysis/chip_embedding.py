@@ -1,0 +1,225 @@
+"""A layer as a graph, and as chains of qubits on a chip."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from keras_qpsbgd.analysis import axes
+from keras_qpsbgd.backends.dwave import embedding as cliques
+from keras_qpsbgd.qubo import Qubo
+
+# The chips of current D-Wave systems, without dead qubits.
+SHAPES = {"pegasus": (16,), "zephyr": (12, 4)}
+
+
+@dataclasses.dataclass
+class Embedding:
+    """Result of `embedding`.
+
+    Attributes:
+        logical: Graph of the variables of one column. With a `Qubo`, edges are
+            the couplings that are not zero, with their value as `coupling`.
+        chip: Graph of the chip.
+        chains: List of dictionaries, one per column, from variables to tuples
+            of qubits.
+        chain_lengths: Integer array (columns, n).
+        num_qubits: Integer. Number of qubits of all columns.
+        num_couplers: Integer. Number of couplers between qubits of the same
+            column, within and between chains.
+    """
+
+    logical: Any
+    chip: Any
+    chains: list[dict[int, tuple]]
+    chain_lengths: np.ndarray
+    num_qubits: int
+    num_couplers: int
+
+
+def embedding(
+    qubo: Qubo | int, topology: Any = "pegasus", columns: int = 1
+) -> Embedding:
+    """Embeds columns of a layer on a chip, as the backend `dwave` does.
+
+    The couplings of a layer are a complete graph, so the chains do not depend
+    on the values of a QUBO. Embeddings are cached on disk.
+
+    Args:
+        qubo: A `Qubo`, or the number of variables of a column.
+        topology: `"pegasus"`, `"zephyr"`, or the graph of a chip, as returned
+            by `DWaveSampler.to_networkx_graph`. The first two are chips of
+            current size without dead qubits. Defaults to `"pegasus"`.
+        columns: Integer. Number of columns to place side by side. Defaults to
+            `1`.
+
+    Returns:
+        An `Embedding`.
+
+    Raises:
+        ValueError: If an argument is out of range, or if the chip cannot hold
+            this many columns.
+        ImportError: If the packages of the extra `dwave` are not installed.
+
+    Example:
+
+    ```python
+    found = kq.analysis.embedding(16, topology="zephyr", columns=4)
+    print(found.num_qubits, found.chain_lengths.max())
+    ```
+    """
+    networkx = axes.require("networkx", "dwave")
+    n = qubo.num_variables if isinstance(qubo, Qubo) else qubo
+    for name, value in {"qubo": n, "columns": columns}.items():
+        if value < 1:
+            raise ValueError(
+                f"`{name}` must be at least 1. Received: {name}={value}"
+            )
+    chip = _chip(topology)
+    copies = cliques.Cliques(chip).copies(n, columns)
+    if len(copies) < columns:
+        raise ValueError(
+            f"`columns` must be at most {len(copies)}, the number of columns "
+            f"of {n} variables that fit on the chip. Received: "
+            f"columns={columns}"
+        )
+    logical = networkx.complete_graph(n)
+    if isinstance(qubo, Qubo):
+        values = np.asarray(qubo.couplings)
+        for i, j in list(logical.edges):
+            logical.edges[i, j]["coupling"] = float(values[i, j])
+            if values[i, j] == 0:
+                logical.remove_edge(i, j)
+    lengths = [[len(copy[i]) for i in range(n)] for copy in copies]
+    parts = [chip.subgraph(_qubits(copy)) for copy in copies]
+    return Embedding(
+        logical=logical,
+        chip=chip,
+        chains=copies,
+        chain_lengths=np.array(lengths),
+        num_qubits=sum(map(len, parts)),
+        num_couplers=sum(part.number_of_edges() for part in parts),
+    )
+
+
+def plot_embedding(found: Embedding, ax: Any = None) -> Any:
+    """Draws the logical graph beside its chains on the chip.
+
+    A variable has the same color on both sides.
+
+    Args:
+        found: An `Embedding`.
+        ax: Pair of Matplotlib axes (optional). Defaults to `None`, which
+            creates them.
+
+    Returns:
+        The pair of axes.
+    """
+    pair = axes.new_axes(2, 5.5, 5.5) if ax is None else ax
+    left, right = pair
+    colors = _colors(len(found.logical))
+    _draw_logical(left, found.logical, colors)
+    _draw_chains(right, found, colors)
+    for axis in pair:
+        axis.set_aspect("equal")
+        axis.axis("off")
+    number = len(found.chains)
+    left.set_title(
+        f"{len(found.logical)} variables, "
+        f"{found.logical.number_of_edges()} couplings"
+    )
+    right.set_title(
+        f"{number} column{'s' * (number > 1)}: {found.num_qubits} qubits, "
+        f"{found.num_couplers} couplers, chains up to "
+        f"{found.chain_lengths.max()}"
+    )
+    return pair
+
+
+def _chip(topology):
+    if not isinstance(topology, str):
+        return topology
+    if topology not in SHAPES:
+        raise ValueError(
+            f"`topology` must be one of {sorted(SHAPES)}, or a graph. "
+            f"Received: topology={topology!r}"
+        )
+    axes.require("minorminer", "dwave")
+    make = getattr(cliques.lattices(), f"{topology}_graph")
+    return make(*SHAPES[topology])
+
+
+def _qubits(copy):
+    return [qubit for chain in copy.values() for qubit in chain]
+
+
+def _colors(number):
+    from matplotlib import colormaps
+
+    # Steps of the golden ratio give neighbors different colors.
+    return [colormaps["hsv"](0.381966 * i % 1) for i in range(number)]
+
+
+def _draw_logical(axis, graph, colors):
+    networkx = axes.require("networkx", "dwave")
+    position = networkx.circular_layout(graph)
+    values = [abs(edge.get("coupling", 1.0)) for *_, edge in graph.edges.data()]
+    largest = max(values, default=1.0)
+    few = len(graph) <= 40
+    networkx.draw_networkx_edges(
+        graph,
+        position,
+        ax=axis,
+        width=[0.2 + 1.5 * value / largest for value in values],
+        edge_color="0.6",
+    )
+    networkx.draw_networkx_nodes(
+        graph,
+        position,
+        ax=axis,
+        node_color=colors,
+        node_size=200 if few else 40,
+    )
+    if few:
+        networkx.draw_networkx_labels(graph, position, ax=axis, font_size=8)
+
+
+def _draw_chains(axis, found, colors):
+    from matplotlib.collections import LineCollection
+
+    family = found.chip.graph["family"]
+    layout = getattr(cliques.lattices(), f"{family}_layout")
+    position = layout(found.chip)
+    axis.scatter(
+        *zip(*position.values()), s=6, color="0.85", linewidths=0, zorder=1
+    )
+    used = np.array([position[q] for c in found.chains for q in _qubits(c)])
+    size = 60 if len(used) <= 60 else 12
+    for copy in found.chains:
+        edges = found.chip.subgraph(_qubits(copy)).edges
+        lines = [(position[a], position[b]) for a, b in edges]
+        axis.add_collection(
+            LineCollection(lines, colors="0.7", linewidths=0.5, zorder=2)
+        )
+        for variable, chain in copy.items():
+            inner = found.chip.subgraph(chain).edges
+            lines = [(position[a], position[b]) for a, b in inner]
+            color = colors[variable]
+            axis.add_collection(
+                LineCollection(lines, colors=[color], linewidths=3, zorder=3)
+            )
+            axis.scatter(
+                *zip(*(position[qubit] for qubit in chain)),
+                s=size,
+                color=[color],
+                edgecolors="black",
+                linewidths=0.3,
+                zorder=4,
+            )
+    # The part of the chip that is used, and a little around it.
+    low, high = used.min(axis=0), used.max(axis=0)
+    margin = 0.1 * (high - low).max() + 0.01
+    axis.set_xlim(low[0] - margin, high[0] + margin)
+    axis.set_ylim(low[1] - margin, high[1] + margin)

@@ -1,0 +1,155 @@
+"""How the QUBO of a layer changes over training."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from keras_qpsbgd.analysis import axes
+from keras_qpsbgd.analysis.run import Run
+
+
+@dataclasses.dataclass
+class QuboEvolution:
+    """Result of `qubo_evolution`.
+
+    All arrays have one entry per recorded update. Entries that compare an
+    update with the previous one are NaN for the first update, and where the
+    comparison has no meaning because the previous norm is zero.
+
+    Attributes:
+        layer: String. Name of the layer.
+        steps: Integer array. Steps of the updates.
+        coupling_norms: Frobenius norms of the couplings without their diagonal,
+            which is constant for spins.
+        field_norms: Frobenius norms of the fields.
+        coupling_changes: Norms of the change of the couplings, divided by the
+            previous norm.
+        field_changes: The same for the fields.
+        field_cosines: Cosines of the angle between the fields and the previous
+            fields.
+        changed_states: Shares of states that have another sign than in the
+            previous update. Weights that were held in one of the two updates
+            are left out.
+    """
+
+    layer: str
+    steps: np.ndarray
+    coupling_norms: np.ndarray
+    field_norms: np.ndarray
+    coupling_changes: np.ndarray
+    field_changes: np.ndarray
+    field_cosines: np.ndarray
+    changed_states: np.ndarray
+
+
+def qubo_evolution(run: Run, layer: str) -> QuboEvolution:
+    """Measures how the QUBO of a layer changes from update to update.
+
+    Couplings depend on the inputs of the layer alone. Fields depend on the
+    gradient too. Fields that turn at random from update to update (a cosine
+    near 0) mean that the gradient is noise.
+
+    Args:
+        run: A `Run`.
+        layer: String. Name of a recorded layer.
+
+    Returns:
+        A `QuboEvolution`.
+
+    Raises:
+        ValueError: If the layer was not recorded.
+
+    Example:
+
+    ```python
+    run = kq.analysis.load_run("training.run")
+    evolution = kq.analysis.qubo_evolution(run, run.layers[0])
+    print(evolution.field_cosines)
+    ```
+    """
+    updates = run.of_layer(layer)
+    couplings = [_off_diagonal(update.qubo.couplings) for update in updates]
+    fields = [np.asarray(u.qubo.fields, np.float64) for u in updates]
+    states = [update.states for update in updates]
+    return QuboEvolution(
+        layer=layer,
+        steps=np.array([update.step for update in updates]),
+        coupling_norms=np.array([np.linalg.norm(c) for c in couplings]),
+        field_norms=np.array([np.linalg.norm(f) for f in fields]),
+        coupling_changes=_compare(couplings, _change),
+        field_changes=_compare(fields, _change),
+        field_cosines=_compare(fields, _cosine),
+        changed_states=_compare(states, _changed),
+    )
+
+
+def plot_qubo_evolution(
+    evolution: QuboEvolution | Run, layer: str | None = None, ax: Any = None
+) -> Any:
+    """Draws the changes from update to update.
+
+    Args:
+        evolution: A `QuboEvolution`, or a `Run`.
+        layer: String (optional). Name of a recorded layer, if `evolution` is a
+            `Run`. Defaults to `None`, the first layer.
+        ax: Matplotlib axis (optional). Defaults to `None`, which creates one.
+
+    Returns:
+        The axis.
+    """
+    if isinstance(evolution, Run):
+        layer = evolution.layers[0] if layer is None else layer
+        evolution = qubo_evolution(evolution, layer)
+    ax = axes.new_axes() if ax is None else ax
+    # Solid, dashed, ...: the lines differ without their color, too.
+    for color, style, label, values in zip(
+        axes.COLORS,
+        ("-", "--", ":", "-."),
+        (
+            "couplings: relative change",
+            "fields: relative change",
+            "fields: cosine to the previous",
+            "states: share that changed",
+        ),
+        (
+            evolution.coupling_changes,
+            evolution.field_changes,
+            evolution.field_cosines,
+            evolution.changed_states,
+        ),
+    ):
+        ax.plot(evolution.steps, values, style, color=color, label=label)
+    ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
+    ax.set(xlabel="update", title=f"{evolution.layer}: from update to update")
+    ax.legend(frameon=False, fontsize="small")
+    return ax
+
+
+def _off_diagonal(couplings):
+    couplings = np.array(couplings, np.float64)
+    np.fill_diagonal(couplings, 0.0)
+    return couplings
+
+
+def _compare(values, function):
+    """Applies a function to each value and the one before it."""
+    pairs = zip(values, values[1:])
+    return np.array([np.nan, *(function(old, new) for old, new in pairs)])
+
+
+def _change(old, new):
+    norm = np.linalg.norm(old)
+    return np.linalg.norm(new - old) / norm if norm > 0 else np.nan
+
+
+def _cosine(old, new):
+    norms = np.linalg.norm(old) * np.linalg.norm(new)
+    return (old * new).sum() / norms if norms > 0 else np.nan
+
+
+def _changed(old, new):
+    moved = (old != 0) & (new != 0)
+    return (old != new)[moved].mean() if moved.any() else np.nan
