@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-# Tell apart with any kind of color vision (Okabe and Ito).
+# Distinguishable with any kind of color vision (Okabe and Ito).
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 

@@ -107,7 +107,7 @@ def embedding(
 def plot_embedding(found: Embedding, ax: Any = None) -> Any:
     """Draws the logical graph beside its chains on the chip.
 
-    A variable has the same color on both sides.
+    A variable has the same color and number on both sides.
 
     Args:
         found: An `Embedding`.
@@ -127,13 +127,13 @@ def plot_embedding(found: Embedding, ax: Any = None) -> Any:
         axis.axis("off")
     number = len(found.chains)
     left.set_title(
-        f"{len(found.logical)} variables, "
+        f"{len(found.logical)} variables,\n"
         f"{found.logical.number_of_edges()} couplings"
     )
     right.set_title(
         f"{number} column{'s' * (number > 1)}: {found.num_qubits} qubits, "
-        f"{found.num_couplers} couplers, chains up to "
-        f"{found.chain_lengths.max()}"
+        f"{found.num_couplers} couplers,\nchains of up to "
+        f"{found.chain_lengths.max()} qubits"
     )
     return pair
 
@@ -158,8 +158,10 @@ def _qubits(copy):
 def _colors(number):
     from matplotlib import colormaps
 
-    # Steps of the golden ratio give neighbors different colors.
-    return [colormaps["hsv"](0.381966 * i % 1) for i in range(number)]
+    # Steps of the golden ratio give neighbors different colors. Black text is
+    # readable on light ones.
+    shades = colormaps["hsv"](0.381966 * np.arange(number) % 1)
+    return list(0.6 * shades + 0.4)
 
 
 def _draw_logical(axis, graph, colors):
@@ -172,7 +174,7 @@ def _draw_logical(axis, graph, colors):
         graph,
         position,
         ax=axis,
-        width=[0.2 + 1.5 * value / largest for value in values],
+        width=[0.2 + 0.8 * value / largest for value in values],
         edge_color="0.6",
     )
     networkx.draw_networkx_nodes(
@@ -192,11 +194,15 @@ def _draw_chains(axis, found, colors):
     family = found.chip.graph["family"]
     layout = getattr(cliques.lattices(), f"{family}_layout")
     position = layout(found.chip)
-    axis.scatter(
-        *zip(*position.values()), s=6, color="0.85", linewidths=0, zorder=1
-    )
     used = np.array([position[q] for c in found.chains for q in _qubits(c)])
-    size = 60 if len(used) <= 60 else 12
+    few = len(used) <= 60
+    axis.scatter(
+        *zip(*position.values()),
+        s=20 if few else 4,
+        color="0.85",
+        linewidths=0,
+        zorder=1,
+    )
     for copy in found.chains:
         edges = found.chip.subgraph(_qubits(copy)).edges
         lines = [(position[a], position[b]) for a, b in edges]
@@ -212,12 +218,22 @@ def _draw_chains(axis, found, colors):
             )
             axis.scatter(
                 *zip(*(position[qubit] for qubit in chain)),
-                s=size,
+                s=80 if few else 12,
                 color=[color],
                 edgecolors="black",
                 linewidths=0.3,
                 zorder=4,
             )
+            for qubit in chain if few else ():
+                axis.text(
+                    *position[qubit],
+                    str(variable),
+                    fontsize=6,
+                    ha="center",
+                    va="center",
+                    clip_on=True,
+                    zorder=5,
+                )
     # The part of the chip that is used, and a little around it.
     low, high = used.min(axis=0), used.max(axis=0)
     margin = 0.1 * (high - low).max() + 0.01

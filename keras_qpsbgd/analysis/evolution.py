@@ -104,7 +104,7 @@ def plot_qubo_evolution(
         layer = evolution.layers[0] if layer is None else layer
         evolution = qubo_evolution(evolution, layer)
     ax = axes.new_axes() if ax is None else ax
-    # Solid, dashed, ...: the lines differ without their color, too.
+    # Different dashes, so that the lines also differ without color.
     for color, style, label, values in zip(
         axes.COLORS,
         ("-", "--", ":", "-."),

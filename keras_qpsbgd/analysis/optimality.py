@@ -150,6 +150,7 @@ def plot_optimality_gap(found: OptimalityGap, ax: Any = None) -> Any:
     ax.axvline(0.0, color="0.8", linewidth=0.8, zorder=0)
     # Linear near 0, which a logarithmic axis could not show.
     ax.set_xscale("symlog", linthresh=1e-3)
+    ax.set_xlim(min(-2e-4, 1.5 * found.gaps.min()), 2 * found.gaps.max() + 1e-3)
     ax.set(
         yticks=range(len(found.names)),
         yticklabels=found.names,

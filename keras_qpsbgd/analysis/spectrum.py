@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -72,8 +73,8 @@ def spectral_gap(
     states are optimal, the lowest \(d\) levels merge at \(s = 1\), and leaving
     the ground level for one of them does no harm. So the gap is
     \(\min_s E_d(s) - E_0(s)\), counted from \(E_0\). The smaller it is, the
-    slower the anneal has to be. The minimum is searched between the points,
-    too.
+    slower the anneal has to be. The minimum is also searched between the
+    points. 14 variables take about 20 seconds.
 
     Args:
         qubo: A `Qubo` with at most 14 variables.
@@ -158,15 +159,18 @@ def plot_spectral_gap(
     for label, (values, style, color) in labels.items():
         lines = ax.plot(spectrum.s, values, style, color=color)
         lines[0].set_label(label)
-    ax.annotate(
-        "",
-        (spectrum.position, 0.0),
-        (spectrum.position, spectrum.gap),
-        arrowprops={"arrowstyle": "<->", "shrinkA": 0, "shrinkB": 0},
+    ax.vlines(
+        spectrum.position,
+        0.0,
+        spectrum.gap,
+        color="black",
+        linewidth=2,
+        zorder=3,
+        label="smallest gap",
     )
     ax.set(
         xlabel="s",
-        ylabel=f"energy above the ground level ({spectrum.unit})",
+        ylabel=f"energy above the ground level, in {spectrum.unit}",
         title=(
             f"smallest gap {spectrum.gap:.3g} {spectrum.unit} "
             f"at s = {spectrum.position:.2f}"
@@ -196,6 +200,10 @@ class _Hamiltonian:
         self._diagonal = sparse.diags
         self._is_dense = n <= DENSE_VARIABLES
 
+    @functools.cached_property
+    def _dense_flips(self):
+        return self._flips.toarray()
+
     def check_levels(self, number):
         """Chooses between dense matrices and Lanczos."""
         if self._is_dense or number <= 32:
@@ -224,9 +232,11 @@ class _Hamiltonian:
             return np.sort(diagonal)[:number]
         if not diagonal.any():
             return np.sort(-transverse / 2 * self._magnetization)[:number]
-        matrix = self._diagonal(diagonal) - transverse / 2 * self._flips
         if self._is_dense:
-            return np.linalg.eigvalsh(matrix.toarray())[:number]
+            matrix = -transverse / 2 * self._dense_flips
+            np.fill_diagonal(matrix, diagonal)
+            return np.linalg.eigvalsh(matrix)[:number]
+        matrix = self._diagonal(diagonal) - transverse / 2 * self._flips
         bound = 2 * (shift + np.abs(diagonal).max())
         return _lanczos(matrix, number, bound)
 

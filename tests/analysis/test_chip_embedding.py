@@ -77,7 +77,7 @@ def test_plot():
     pytest.importorskip("matplotlib")
     found = kq.analysis.embedding(5, columns=2)
     left, right = kq.analysis.plot_embedding(found)
-    assert left.get_title() == "5 variables, 10 couplings"
+    assert left.get_title() == "5 variables,\n10 couplings"
     assert right.get_title().startswith(f"2 columns: {found.num_qubits} qubits")
     # After the qubits of the chip, those of every chain.
     groups = [c for c in right.collections[1:] if len(c.get_offsets())]
