@@ -2,6 +2,8 @@
 
     python -m research reproduce    reproduce the experiments of the paper
     python -m research bench        measure speed, solvers and accuracy
+    python -m research gaps         measure what raises spectral gaps
+    python -m research pictures     draw the pictures of the guide on analysis
 
 Run the commands in a clone of the repository, with the packages of the extra
 `research` installed.

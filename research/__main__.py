@@ -3,6 +3,7 @@
 import sys
 
 from keras_qpsbgd import cli
+from research.analysis import command as analysis
 from research.bench import command as bench
 from research.experiments import command as experiments
 
@@ -12,7 +13,12 @@ def main(argv=None):
     return cli.run(
         "python -m research",
         "Run the experiments and benchmarks of keras_qpsbgd.",
-        (experiments.add, bench.add),
+        (
+            experiments.add,
+            bench.add,
+            analysis.add_gaps,
+            analysis.add_pictures,
+        ),
         argv,
     )
 

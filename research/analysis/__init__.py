@@ -1,0 +1,1 @@
+"""Studies with the tools of `keras_qpsbgd.analysis`, and their pictures."""

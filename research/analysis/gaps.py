@@ -1,0 +1,231 @@
+"""What raises the spectral gap of the paper's small networks?
+
+The networks have layers of two, three or four neurons and see as many features
+of UCI Adult, one sample at a time. Their QUBOs are collected from training with
+the paper's rule. Each is changed in the ways that `CHANGES` lists, then
+measured.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from keras_qpsbgd import analysis
+from keras_qpsbgd.compare.task import random
+from keras_qpsbgd.qubo import Qubo
+from research.analysis import anneals
+from research.analysis import collect
+from research.experiments.tasks import adult
+from research.experiments.tasks import networks
+
+WIDTHS = (2, 3, 4)
+SEEDS = 10
+STEPS = 60
+PER_SEED = 12
+LEARNING_RATE = 0.05
+DURATION = 10.0
+VALUES = ("gap", "plain", "ghz", "optima", "quantum", "thermal", "kept", "held")
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One column, and the largest |V| of its layer."""
+
+    qubo: Qubo
+    largest: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """A row of the table.
+
+    `base` is the row that the change is compared with. `apply` is a function
+    of a `Problem` that returns the changed `Qubo` and a mask of the variables
+    that are left in it.
+    """
+
+    base: str
+    apply: Callable
+
+
+def scaled(kappa=None, damping=0.0, hold=False):
+    """Scales the gradient, damps the couplings, and holds undecided variables.
+
+    Args:
+        kappa: what the largest |V| of the layer becomes; `None` is raw.
+        damping: lambda; couplings become (1 - lambda) Q + lambda diag Q.
+        hold: whether to leave out the variables that are +1 in one optimal
+            state and -1 in another.
+    """
+
+    def apply(problem):
+        factor = 1.0 if kappa is None else kappa / problem.largest
+        couplings = (1.0 - damping) * problem.qubo.couplings
+        fields = factor * problem.qubo.fields
+        left = np.ones(len(fields), bool)
+        if hold:
+            states, energies = anneals.all_energies(Qubo(couplings, fields))
+            best = states[anneals.optimal(energies)]
+            left = (best == best[0]).all(axis=0)
+        return Qubo(couplings[np.ix_(left, left)], fields[left]), left
+
+    return apply
+
+
+CHANGES = {
+    "raw": Change("raw", scaled()),
+    "max, kappa 1": Change("raw", scaled(1)),
+    "max, kappa 4": Change("raw", scaled(4)),
+    "max, kappa 16": Change("raw", scaled(16)),
+    "raw, undecided held": Change("raw", scaled(hold=True)),
+    "kappa 4, undecided held": Change("max, kappa 4", scaled(4, hold=True)),
+    "raw, lambda 0.5": Change("raw", scaled(damping=0.5)),
+    "raw, lambda 0.9": Change("raw", scaled(damping=0.9)),
+    "kappa 4, lambda 0.5": Change("max, kappa 4", scaled(4, 0.5)),
+    "kappa 4, lambda 0.9": Change("max, kappa 4", scaled(4, 0.9)),
+}
+
+
+def problems(width, seeds, data_dir=None):
+    """QUBOs of a network in training: a list of `Problem` per seed."""
+    source = adult.Source(data_dir, width, at_random=False)
+    collector = collect.Collector()
+    model = collect.compiled(
+        networks.mlp((width, width, 2), "binary", output_scale=None),
+        collector,
+        LEARNING_RATE,
+    )
+    found = []
+    for seed in seeds:
+        rng = random(seed, 7)
+        model.set_weights(
+            [rng.uniform(-0.5, 0.5, w.shape) for w in model.get_weights()]
+        )
+        rows = rng.permutation(len(source.x))[:STEPS]
+        x = source.x[np.ix_(rows, source.features(seed))]
+        collector.solved.clear()
+        model.fit(x, source.y[rows], batch_size=1, shuffle=False, verbose=0)
+        columns = [
+            Problem(_float64(qubo.columns(j, j + 1)), largest)
+            for qubo, _ in collector.solved
+            # One sample: the offset of a column is its V squared.
+            if (largest := float(np.sqrt(qubo.offset.max()))) > 0
+            for j in range(qubo.num_columns)
+            if qubo.fields[:, j].any()  # held otherwise
+        ]
+        chosen = rng.permutation(len(columns))[:PER_SEED]
+        found.append([columns[i] for i in sorted(chosen)])
+    return found
+
+
+def _float64(qubo):
+    return Qubo(
+        np.asarray(qubo.couplings, np.float64),
+        np.asarray(qubo.fields, np.float64),
+        qubo.offset,
+    )
+
+
+def measure(problem, change, seed=0):
+    """Measures one changed problem.
+
+    Returns:
+        Dictionary of `VALUES`: the gap with the linear schedule, scaled to the
+        chip (`gap`) and not (`plain`); in GHz on Advantage; the number of
+        optima; probabilities of an optimal answer; whether the optima are those
+        of the base; the share of held variables. All but the last are NaN if
+        nothing is left to solve.
+    """
+    qubo, left = change.apply(problem)
+    found = dict.fromkeys(VALUES, np.nan)
+    found["held"] = float(1.0 - left.mean())
+    _, energies = anneals.all_energies(qubo)
+    if not left.any() or anneals.optimal(energies).all():
+        return found
+    on_chip = analysis.spectral_gap(qubo)
+    fitted = anneals.scaled(qubo, on_chip.scale)
+    found.update(
+        gap=on_chip.gap,
+        plain=analysis.spectral_gap(qubo, scale=False).gap,
+        ghz=analysis.spectral_gap(qubo, schedule="advantage").gap,
+        optima=float(on_chip.degeneracy),
+        thermal=anneals.thermal(fitted, seed=seed),
+        quantum=anneals.quantum(fitted, DURATION),
+        kept=kept(problem, change, qubo, left),
+    )
+    return found
+
+
+def kept(problem, change, qubo, left):
+    """Share of the optima that are optima of the base, too.
+
+    Held variables may have any value there.
+    """
+    base, _ = CHANGES[change.base].apply(problem)
+    states, energies = anneals.all_energies(base)
+    targets = {tuple(g[left]) for g in states[anneals.optimal(energies)]}
+    states, energies = anneals.all_energies(qubo)
+    best = states[anneals.optimal(energies)]
+    return float(np.mean([tuple(g) in targets for g in best]))
+
+
+def study(seeds=SEEDS, data_dir=None, widths=WIDTHS):
+    """Measures all changes on all networks.
+
+    Returns:
+        Dictionary for `gaps_page`: settings, and for every network and change
+        the mean of each value and of its difference to the base, per seed.
+    """
+    rows = []
+    for width in widths:
+        by_seed = problems(width, range(seeds), data_dir)
+        measured = {
+            name: [_measure_all(group, change) for group in by_seed]
+            for name, change in CHANGES.items()
+        }
+        for name, change in CHANGES.items():
+            pairs = list(zip(measured[name], measured[change.base]))
+            plain = np.concatenate([one["plain"] for one in measured[name]])
+            rows.append(
+                {
+                    "width": width,
+                    "change": name,
+                    "base": change.base,
+                    "problems": sum(map(len, by_seed)),
+                    "least": _apply(np.min, plain),
+                    "seeds": {
+                        key: [_apply(np.mean, new[key]) for new, _ in pairs]
+                        for key in VALUES
+                    },
+                    "differences": {
+                        key: [
+                            _apply(np.mean, new[key] - old[key])
+                            for new, old in pairs
+                        ]
+                        for key in VALUES
+                    },
+                }
+            )
+    return {
+        "seeds": seeds,
+        "steps": STEPS,
+        "learning_rate": LEARNING_RATE,
+        "duration": DURATION,
+        "rows": rows,
+    }
+
+
+def _measure_all(group, change):
+    """Arrays of all values, with one entry per problem."""
+    measured = [measure(p, change, seed) for seed, p in enumerate(group)]
+    return {key: np.array([one[key] for one in measured]) for key in VALUES}
+
+
+def _apply(function, values):
+    """Applies it to the problems that could be measured, if there are any.
+
+    Keeps five digits. The others may depend on the machine.
+    """
+    values = values[np.isfinite(values)]
+    return float(f"{function(values):.5g}") if values.size else None

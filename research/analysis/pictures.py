@@ -1,0 +1,128 @@
+"""The pictures of docs/guides/analysis.md."""
+
+import pathlib
+
+import numpy as np
+from tensorflow import keras
+
+from keras_qpsbgd import analysis
+from keras_qpsbgd import backends
+from keras_qpsbgd import layers
+from keras_qpsbgd.compare.report import canvas
+from keras_qpsbgd.qubo import Qubo
+from research.analysis import collect
+
+READS = 200
+# Few sweeps, so that not every read is optimal.
+ANNEALER = {
+    "name": "simulated_annealing",
+    "num_reads": READS,
+    "num_sweeps": 5,
+}
+
+
+def draw(folder):
+    """Draws all pictures.
+
+    Args:
+        folder: folder to write to.
+
+    Returns:
+        List of paths.
+    """
+    run = train()
+    pictures = {
+        "evolution": evolution(run),
+        "reads": reads(run),
+        "embedding": embedding(),
+        "gap": gap(),
+        "optimality": optimality(run),
+    }
+    paths = []
+    for name, figure in pictures.items():
+        paths.append(pathlib.Path(folder, f"analysis-{name}.png"))
+        figure.savefig(paths[-1], dpi=90, metadata={"Software": None})
+    return paths
+
+
+def train(steps=60):
+    """Trains a network 16-6-2 on the digits 1 and 7, and keeps its QUBOs."""
+    from sklearn.datasets import load_digits
+    from sklearn.decomposition import PCA
+
+    images, labels = load_digits(return_X_y=True)
+    chosen = (labels == 1) | (labels == 7)
+    x = PCA(16, random_state=0).fit_transform(images[chosen])
+    x, y = x / x.std(), (labels[chosen] == 7).astype("int32")
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((16,)),
+            layers.BinaryDense(6, activation="hard_tanh"),
+            layers.BinaryDense(2),
+        ]
+    )
+    collector = collect.Collector(ANNEALER)
+    # A small `kappa`, because the couplings then make the QUBOs harder.
+    collect.compiled(model, collector, 0.02, "max", kappa=0.5)
+    order = np.random.default_rng(0).integers(len(x), size=(steps, 32))
+    for batch in order:
+        model.train_on_batch(x[batch], y[batch])
+    return collect.run_of(collector)
+
+
+def evolution(run):
+    figure = canvas.figure(7.0, 3.8)
+    analysis.plot_qubo_evolution(run, "16 x 6", ax=figure.subplots())
+    return figure
+
+
+def reads(run):
+    """Histogram and similarity of the same reads."""
+    update, column = last(run)
+    figure = canvas.figure(9.0, 3.8)
+    left, right = figure.subplots(1, 2)
+    optimum = backends.get("exact").solve(update.qubo).energies[column]
+    # Energies of the reads are float32.
+    best = min(optimum, update.sample_energies[:, column].min())
+    analysis.plot_energy_histogram(update, left, column=column, best=best)
+    analysis.plot_sample_similarity(update, right, column=column, k=100)
+    return figure
+
+
+def last(run):
+    """The last update, and the column with the largest fields."""
+    update = run.of_layer("16 x 6")[-1]
+    return update, int(np.abs(update.qubo.fields).sum(axis=0).argmax())
+
+
+def embedding():
+    figure = canvas.figure(9.0, 4.4)
+    analysis.plot_embedding(analysis.embedding(16), figure.subplots(1, 2))
+    return figure
+
+
+def gap():
+    """A column with two optima, with both schedules."""
+    qubo = Qubo.from_rows([[1.0, 1.0, 0.5]], [0.2])
+    figure = canvas.figure(9.0, 3.8)
+    for axis, schedule in zip(figure.subplots(1, 2), (None, "advantage")):
+        found = analysis.spectral_gap(qubo, schedule=schedule)
+        analysis.plot_spectral_gap(found, axis)
+    return figure
+
+
+def optimality(run):
+    qubo = last(run)[0].qubo
+    found = analysis.optimality_gap(
+        qubo,
+        {
+            "native": "native",
+            "5 sweeps of annealing": ANNEALER,
+            "ridge": "ridge",
+            "sign": "sign",
+        },
+    )
+    figure = canvas.figure(7.0, 3.2)
+    analysis.plot_optimality_gap(found, figure.subplots())
+    return figure

@@ -1,0 +1,193 @@
+"""The study of spectral gaps: changes of a QUBO, anneals, the page."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tools
+
+import keras_qpsbgd as kq
+from research.analysis import anneals
+from research.analysis import gaps
+from research.analysis import gaps_page
+
+pytest.importorskip("scipy")
+pytestmark = pytest.mark.once
+
+ROOT = pathlib.Path(__file__).parents[2]
+DATA = ROOT.parent / "shared" / "data"
+RESULTS = ROOT / "results" / "gaps"
+
+
+def column(x, v, largest=None):
+    return gaps.Problem(kq.Qubo.from_rows([x], [v]), largest or abs(v))
+
+
+# Changes
+
+
+def test_scale_is_that_of_a_scaled_gradient():
+    problem = column([1.0, -1.0, 1.0], 0.1, largest=0.2)
+    changed, left = gaps.scaled(4)(problem)
+    expected = kq.Qubo.from_rows([[1.0, -1.0, 1.0]], [2.0])
+    np.testing.assert_allclose(changed.couplings, expected.couplings)
+    np.testing.assert_allclose(changed.fields, expected.fields)
+    assert left.all()
+
+
+def test_undecided_variables_are_left_out():
+    """z = (1, 1, 2) / 6: the third is decided, one of the others is +1."""
+    problem = column([1.0, 1.0, 2.0], 1 / 3)
+    changed, left = gaps.scaled(hold=True)(problem)
+    np.testing.assert_array_equal(left, [False, False, True])
+    np.testing.assert_allclose(changed.fields, problem.qubo.fields[2:])
+    found = gaps.measure(problem, gaps.CHANGES["raw, undecided held"])
+    assert found["held"] == pytest.approx(2 / 3)
+    assert found["kept"] == 1.0
+
+
+def test_nothing_is_left():
+    """Of two equal inputs and no gradient to speak of, both are undecided."""
+    problem = column([1.0, 1.0], 1e-9)
+    found = gaps.measure(problem, gaps.CHANGES["raw, undecided held"])
+    assert found["held"] == 1.0 and np.isnan(found["gap"])
+
+
+def test_damping():
+    """The diagonal is constant for spins: adding to it changes nothing."""
+    qubo = column([1.0, 1.0, 2.0], 0.3).qubo
+    changed, _ = gaps.scaled(damping=0.9)(column([1.0, 1.0, 2.0], 0.3))
+    np.testing.assert_allclose(
+        changed.couplings[0, 2], qubo.couplings[0, 2] / 10
+    )
+    heavier = kq.Qubo(qubo.couplings + 5 * np.eye(3), qubo.fields)
+    one, two = map(kq.analysis.spectral_gap, (qubo, heavier))
+    np.testing.assert_allclose(one.gap, two.gap, rtol=1e-9)
+
+
+def test_optima_that_are_not_kept():
+    """z = (1, 1) / 2, v = 0.4: one +1 and one -1, until v is scaled up."""
+    problem = column([1.0, 1.0], 0.4)
+    found = gaps.measure(problem, gaps.CHANGES["max, kappa 16"])
+    assert (found["optima"], found["kept"]) == (1, 0)
+    found = gaps.measure(problem, gaps.CHANGES["raw"])
+    assert (found["optima"], found["kept"]) == (2, 1)
+
+
+# Anneals
+
+
+def test_quantum_anneal_of_one_spin():
+    """A sudden anneal leaves it as it was, a slow one in the optimum."""
+    qubo = kq.Qubo([[0.0]], [[1.0]])
+    assert anneals.quantum(qubo, 1e-6) == pytest.approx(0.5, abs=1e-6)
+    assert anneals.quantum(qubo, 200.0, steps=4000) > 0.999
+
+
+def test_quantum_anneal_against_an_integrator():
+    from scipy.integrate import solve_ivp
+
+    rows, v = tools.rows_and_gradients(1, n=3, m=1)
+    qubo = kq.Qubo.from_rows(rows, v)
+    states, energies = anneals.all_energies(qubo)
+    flips = (states @ states.T == 1).astype(float)  # differ in one of three
+
+    def slope(t, psi):
+        s = t / 5.0
+        total = -(1 - s) / 2 * flips @ psi + s / 2 * energies * psi
+        return -1j * total
+
+    start = np.full(8, 8**-0.5, complex)
+    end = solve_ivp(slope, (0, 5.0), start, rtol=1e-9, atol=1e-11).y[:, -1]
+    expected = np.abs(end[energies.argmin()]) ** 2
+    found = anneals.quantum(qubo, 5.0, steps=1000)
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_thermal_anneal():
+    pytest.importorskip("dwave.samplers")
+    easy = kq.Qubo(np.zeros((3, 3)), [[4.0], [-4.0], [4.0]])
+    assert anneals.thermal(easy) == 1.0
+    # Differences far below the temperature: one of eight is a matter of luck.
+    blind = kq.Qubo(np.zeros((3, 3)), 1e-4 * np.array([[4.0], [-4.0], [4.0]]))
+    assert anneals.thermal(blind, num_reads=1000) == pytest.approx(
+        0.125, abs=0.05
+    )
+
+
+# The page
+
+
+def test_page_is_made_from_the_numbers():
+    study = json.loads((RESULTS / gaps_page.NUMBERS).read_text())
+    assert (RESULTS / "README.md").read_text() == gaps_page.page(study)
+    assert (RESULTS / "table.md").read_text() == gaps_page.table(study) + "\n"
+    rows = {(row["width"], row["change"]) for row in study["rows"]}
+    assert rows == {(w, c) for w in gaps.WIDTHS for c in gaps.CHANGES}
+
+
+def test_findings(tmp_path):
+    """Two seeds: the gap rises, one success falls, the other varies."""
+
+    def row(change, base, kept=1.0, **differences):
+        return {
+            "width": 2,
+            "change": change,
+            "base": base,
+            "problems": 3,
+            "least": 0.25,
+            "seeds": {
+                **{key: [0.5, 0.7] for key in gaps.VALUES},
+                "kept": [kept, kept],
+            },
+            "differences": {
+                **{key: [0.0, 0.0] for key in gaps.VALUES},
+                **differences,
+            },
+        }
+
+    study = {
+        "seeds": 2,
+        "steps": 1,
+        "learning_rate": 0.1,
+        "duration": 10,
+        "rows": [
+            row("raw", "raw"),
+            row(
+                "max, kappa 4",
+                "raw",
+                kept=0.5,
+                gap=[0.7, 0.7],
+                quantum=[-0.1, -0.1],
+                thermal=[-0.1, 0.2],
+            ),
+            row("kappa 4, held", "max, kappa 4", gap=[None, None]),
+        ],
+    }
+    least, gap, ghz, quantum, thermal = gaps_page.findings(study)
+    assert least.endswith("0.250 (k = 2).")
+    assert "all networks with `max, kappa 4`, and in some with none" in gap
+    for sentence in (ghz, quantum, thermal):
+        assert "all networks with none" in sentence
+    first, second = gaps_page.comparison(study).splitlines()[2:]
+    assert first == "| max, kappa 4 | raw | + | = | - | = | 50 % |"
+    assert second == (
+        "| kappa 4, held | max, kappa 4 | ? | = | = | = | 100 % |"
+    )
+    page = gaps_page.write(study, tmp_path).read_text()
+    assert "| 2-2-2 | max, kappa 4 | 0.600 +- 0.100 |" in page
+    assert "| 60 +- 10 % |" in page
+
+
+@pytest.mark.slow  # the tests above check the parts
+@pytest.mark.skipif(not DATA.exists(), reason="needs the files of UCI Adult")
+def test_study(monkeypatch):
+    pytest.importorskip("dwave.samplers")
+    monkeypatch.setattr(gaps, "PER_SEED", 2)
+    study = gaps.study(seeds=1, data_dir=DATA, widths=(2,))
+    assert {row["problems"] for row in study["rows"]} == {2}
+    for row in study["rows"]:
+        assert set(row["seeds"]) == set(row["differences"]) == set(gaps.VALUES)
+        if row["change"] == row["base"]:
+            assert row["differences"]["gap"] == [0.0]
