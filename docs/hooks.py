@@ -17,6 +17,7 @@ PAGES = (
     "CONTRIBUTING.md",
     "RESULTS.md",
     "results/paper/RESULTS.md",
+    "results/gaps/README.md",
 )
 FORMULA = re.compile(
     r'<(span|div) class="arithmatex">\\([\[(])(.*?)\\[\])]</\1>', re.DOTALL

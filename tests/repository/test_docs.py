@@ -175,6 +175,7 @@ model = keras.Sequential(
 model.compile(optimizer, loss)
 """
 GUIDES = (
+    "analysis",
     "annealer",
     "custom-backends",
     "custom-loops",
