@@ -11,6 +11,7 @@ from keras_qpsbgd import callbacks
 from keras_qpsbgd import constraints
 from keras_qpsbgd import datasets
 from keras_qpsbgd import layers
+from keras_qpsbgd import metrics
 from keras_qpsbgd import optimizers
 from keras_qpsbgd import spektral
 from keras_qpsbgd.compare import compare
@@ -38,6 +39,7 @@ __all__ = [
     "constraints",
     "datasets",
     "layers",
+    "metrics",
     "optimizers",
     "spektral",
     "summary",

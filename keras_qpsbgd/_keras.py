@@ -239,6 +239,35 @@ def copy_optimizer(optimizer):
     return copied
 
 
+def scale_loss(optimizer, loss):
+    """Multiplies a loss by the loss scale of an optimizer, if it has one."""
+    name = "scale_loss" if KERAS_3 else "get_scaled_loss"
+    scale = getattr(optimizer, name, None)
+    return loss if scale is None else scale(loss)
+
+
+def add_metric_state(metric, name, initializer, shape, dtype):
+    """Adds a variable to a metric that is equal on all replicas.
+
+    The variables that metrics add by default are summed over replicas.
+    """
+    if KERAS_3:
+        return metric.add_variable(
+            shape=shape,
+            initializer=initializer,
+            dtype=dtype,
+            aggregation="only_first_replica",
+            name=name,
+        )
+    return metric.add_weight(
+        name,
+        shape=shape,
+        initializer=initializer,
+        dtype=dtype,
+        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+
+
 def constant_rate(optimizer):
     """Returns the learning rate as a float, or `None` if it is a schedule."""
     rate = optimizer._learning_rate

@@ -16,6 +16,13 @@ from keras_qpsbgd.analysis.histogram import plot_energy_histogram
 from keras_qpsbgd.analysis.optimality import OptimalityGap
 from keras_qpsbgd.analysis.optimality import optimality_gap
 from keras_qpsbgd.analysis.optimality import plot_optimality_gap
+from keras_qpsbgd.analysis.convergence import FixedPoints
+from keras_qpsbgd.analysis.convergence import fixed_points
+from keras_qpsbgd.analysis.convergence import plot_fixed_points
+from keras_qpsbgd.analysis.direction import DirectionTest
+from keras_qpsbgd.analysis.direction import direction_test
+from keras_qpsbgd.analysis.direction import plot_direction_test
+from keras_qpsbgd.analysis.full_gradient import layer_qubos
 from keras_qpsbgd.analysis.run import Run
 from keras_qpsbgd.analysis.run import Update
 from keras_qpsbgd.analysis.run import load_run
@@ -27,20 +34,27 @@ from keras_qpsbgd.analysis.spectrum import plot_spectral_gap
 from keras_qpsbgd.analysis.spectrum import spectral_gap
 
 __all__ = [
+    "DirectionTest",
     "Embedding",
     "EnergyHistogram",
+    "FixedPoints",
     "OptimalityGap",
     "QuboEvolution",
     "Run",
     "SampleSimilarity",
     "SpectralGap",
     "Update",
+    "direction_test",
     "embedding",
     "energy_histogram",
+    "fixed_points",
+    "layer_qubos",
     "load_run",
     "optimality_gap",
+    "plot_direction_test",
     "plot_embedding",
     "plot_energy_histogram",
+    "plot_fixed_points",
     "plot_optimality_gap",
     "plot_qubo_evolution",
     "plot_sample_similarity",

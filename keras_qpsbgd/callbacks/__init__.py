@@ -13,9 +13,10 @@ from tensorflow import keras
 from keras_qpsbgd import _keras
 from keras_qpsbgd import disk
 from keras_qpsbgd.backends.errors import check_number
+from keras_qpsbgd.callbacks.fixed_point import FixedPoint
 from keras_qpsbgd.optimizers import QPSBGD
 
-__all__ = ["BackupAndRestore", "SolverProgress"]
+__all__ = ["BackupAndRestore", "FixedPoint", "SolverProgress"]
 
 # The progress bar of Keras with loss and accuracy takes about 75 columns.
 _WIDE = 100

@@ -1,0 +1,201 @@
+"""Fixed points of training: has it converged?"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd import backends
+from keras_qpsbgd import ops
+from keras_qpsbgd.analysis.axes import new_axes
+from keras_qpsbgd.analysis.full_gradient import FullGradient
+from keras_qpsbgd.backends.base import BackendLike
+from keras_qpsbgd.qubo import Qubo
+
+
+@dataclasses.dataclass(frozen=True)
+class FixedPoints:
+    """The columns of binary layers that are at a fixed point.
+
+    Attributes:
+        columns: Dictionary from the name of each layer to a Boolean array of
+            shape `(m,)`, one entry for each column.
+    """
+
+    columns: dict[str, np.ndarray]
+
+    @property
+    def share(self) -> float:
+        """The share of all columns that are at a fixed point."""
+        return float(np.concatenate(list(self.columns.values())).mean())
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of columns at a fixed point, for each layer."""
+        return {name: float(at.mean()) for name, at in self.columns.items()}
+
+    @property
+    def converged(self) -> bool:
+        """Whether all columns are at a fixed point."""
+        return all(at.all() for at in self.columns.values())
+
+
+def fixed_points(
+    model: keras.Model,
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    batch_size: int | None = None,
+    optimizer: keras.optimizers.Optimizer | None = None,
+    backend: BackendLike | None = None,
+    seed: int = 0,
+) -> FixedPoints:
+    r"""Finds the columns of binary layers that training no longer changes.
+
+    Column \(j\) of a layer is at a fixed point if the binary gradient of all
+    data points against its weights:
+
+    $$-\Pi(\nabla_j) = \mathrm{sign}(\Omega_j)$$
+
+    A step on all data then moves every latent weight away from zero, so no
+    weight changes its sign. If all columns of all layers are at a fixed point,
+    training on all data has converged (the paper's theorem on fixed points),
+    as long as biases and other real variables do not change either.
+
+    Weights that the step would hold do not count: inputs that are zero in all
+    samples, and columns without a gradient. If a QUBO is not finite, no column
+    of its layer is at a fixed point.
+
+    No variable changes. Each layer is solved once. A solver that misses the
+    optimum can report a column wrongly, in either direction. `"exact"` solves
+    layers with few inputs without error.
+
+    Args:
+        model: See `layer_qubos`.
+        x: See `layer_qubos`.
+        y: See `layer_qubos`.
+        sample_weight: See `layer_qubos`.
+        batch_size: See `layer_qubos`.
+        optimizer: See `layer_qubos`.
+        backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
+            `dimod.Sampler` (optional). The solver. `None` uses the backend of
+            the optimizer. Defaults to `None`.
+        seed: Integer. The seed of backends that use random numbers. Defaults to
+            `0`.
+
+    Returns:
+        A `FixedPoints`.
+
+    Raises:
+        ValueError: See `layer_qubos`.
+        BackendUnavailable: If the backend cannot solve a layer.
+        SolverError: If a solve fails.
+
+    Example:
+        ```python
+        import numpy as np
+        from tensorflow import keras
+
+        import keras_qpsbgd as kq
+
+        x = np.random.default_rng(0).normal(size=(64, 4))
+        y = x @ [[1.0], [-1.0], [1.0], [1.0]] / 2
+        model = keras.Sequential([keras.Input((4,)), kq.layers.BinaryDense(1)])
+        model.compile(kq.QPSBGD(0.02, real_optimizer="sgd"), "mse")
+        model.fit(x, y, epochs=50, verbose=0)
+        print(kq.analysis.fixed_points(model, x, y).share)
+        ```
+
+    Reference:
+        - [Krahn et al., 2024](https://arxiv.org/abs/2310.15128)
+    """
+    gradient = FullGradient(model, optimizer)
+    qubos = gradient.qubos(x, y, sample_weight, batch_size)
+    return find(gradient, qubos, backend, seed)
+
+
+def find(
+    gradient: FullGradient,
+    qubos: dict[str, Qubo],
+    backend: BackendLike | None = None,
+    seed: int = 0,
+) -> FixedPoints:
+    """Compares the solutions of QUBOs with the weights of their layers.
+
+    Args:
+        gradient: The `FullGradient` that computed the QUBOs.
+        qubos: Dictionary from the name of each layer to its `Qubo`.
+        backend: See `fixed_points`.
+        seed: See `fixed_points`.
+    """
+    solver = backends.get(
+        gradient.optimizer.backend if backend is None else backend
+    )
+    columns = {}
+    for name, qubo in qubos.items():
+        kernel = tf.convert_to_tensor(gradient.marks[name].kernel)
+        weights = ops.sign(kernel).numpy().reshape(qubo.fields.shape)
+        columns[name] = _at_fixed_point(qubo, weights, solver, seed)
+    return FixedPoints(columns)
+
+
+def _at_fixed_point(qubo, weights, solver, seed):
+    problem = ops.Problem(
+        None if qubo.normalized_rows is not None else _tensor(qubo.couplings),
+        _tensor(qubo.fields),
+        _tensor(qubo.offset),
+        _tensor(qubo.normalized_rows),
+        _tensor(qubo.row_gradients),
+    )
+    if not ops.is_finite(ops.bounds(problem)):
+        return np.zeros(qubo.num_columns, bool)  # the step would be skipped
+    solver.check(qubo.num_variables, qubo.num_columns)
+    if isinstance(solver, backends.GraphBackend):
+        seeds = [tf.constant([seed, 0], tf.int32)]
+        (states,) = solver.step_in_graph([problem], seeds, [tf.constant(1.0)])
+        states = states.numpy()
+    else:
+        states = solver.solve(qubo, seed).states
+        states = np.where(ops.has_information(problem).numpy(), states, 0)
+    # The step subtracts the states. It holds weights with a state of zero.
+    return ((states == 0) | (states == -weights)).all(axis=0)
+
+
+def _tensor(array):
+    return None if array is None else tf.constant(array, tf.float32)
+
+
+def plot_fixed_points(points: FixedPoints, ax: Any = None) -> Any:
+    """Draws the share of columns at a fixed point for each layer.
+
+    Args:
+        points: A `FixedPoints`.
+        ax: Matplotlib axes (optional). `None` creates a figure. Defaults to
+            `None`.
+
+    Returns:
+        The axes.
+    """
+    ax = ax if ax is not None else new_axes()
+    names = list(points.columns)
+    places = range(len(names))
+    ax.barh(places, [points.shares[name] for name in names], height=0.6)
+    for place, name in enumerate(names):
+        at = points.columns[name]
+        ax.annotate(
+            f"{at.sum()} of {len(at)}",
+            (at.mean(), place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+        )
+    ax.set_yticks(places, names)
+    ax.invert_yaxis()
+    ax.set_xlim(0, 1.2)
+    ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    ax.set_xlabel("share of columns at a fixed point")
+    return ax

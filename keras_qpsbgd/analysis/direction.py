@@ -1,0 +1,201 @@
+"""Does an update point along the gradient?"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_qpsbgd.analysis.axes import new_axes
+
+_ALTERNATIVES = ("two-sided", "greater", "less")
+
+
+@dataclasses.dataclass(frozen=True)
+class DirectionTest:
+    """How often the signs of an update and a gradient agree.
+
+    Attributes:
+        agreed: Integer. Number of comparisons with equal signs.
+        comparisons: Integer. Number of comparisons.
+        alternative: `"two-sided"`, `"greater"` or `"less"`. The hypothesis that
+            `p_value` tests against a fair coin. Defaults to `"two-sided"`.
+    """
+
+    agreed: int
+    comparisons: int
+    alternative: str = "two-sided"
+
+    @property
+    def agreement(self) -> float:
+        """The share of comparisons with equal signs, `nan` without any."""
+        if not self.comparisons:
+            return math.nan
+        return self.agreed / self.comparisons
+
+    @property
+    def z(self) -> float:
+        """The agreement minus 1/2, in standard deviations of a fair coin."""
+        return (self.agreement - 0.5) * 2.0 * math.sqrt(self.comparisons)
+
+    @property
+    def p_value(self) -> float:
+        """The p-value of the exact binomial test, `nan` without comparisons.
+
+        It assumes that comparisons are independent. Weights of one layer
+        usually are not, so a p-value over many weights is too small.
+        """
+        if not self.comparisons:
+            return math.nan
+        if self.alternative == "greater":
+            return _upper_tail(self.agreed, self.comparisons)
+        other = self.comparisons - self.agreed
+        if self.alternative == "less":
+            return _upper_tail(other, self.comparisons)
+        larger = max(self.agreed, other)
+        return min(1.0, 2.0 * _upper_tail(larger, self.comparisons))
+
+
+def direction_test(
+    states: Any, gradient: Any, alternative: str = "two-sided"
+) -> DirectionTest:
+    r"""Tests whether binary gradients have the signs of a gradient.
+
+    The convergence proof of the paper assumes that an entry of the binary
+    gradient has the sign of the gradient of the full loss more often than not.
+    This function counts how often the signs are equal. Entries that are zero in
+    one of the two (held weights, zero gradients) are left out. With the share
+    \(p\) of \(N\) comparisons, the statistic
+
+    $$Z = \frac{p - 1/2}{\sqrt{1 / (4 N)}}$$
+
+    is approximately standard normal if the signs are those of a fair coin.
+
+    Args:
+        states: Array of binary gradients, or a list of arrays, such as one for
+            each layer or step. The update subtracts them from the weights, so
+            for a change of weights pass its negative.
+        gradient: Array or list of arrays with the same shapes. The gradient of
+            the loss with respect to the same weights.
+        alternative: `"two-sided"`, `"greater"` or `"less"`. The hypothesis of
+            the p-value: that signs agree not as often as those of a fair coin,
+            more often, or less often. Defaults to `"two-sided"`.
+
+    Returns:
+        A `DirectionTest` with `agreement`, `comparisons`, `z` and `p_value`.
+
+    Raises:
+        ValueError: If the shapes differ or `alternative` is unknown.
+
+    Example:
+        ```python
+        import numpy as np
+
+        import keras_qpsbgd as kq
+
+        states = np.array([1, -1, 1, 0])
+        gradient = np.array([0.3, -0.1, -0.2, 0.5])
+        test = kq.analysis.direction_test(states, gradient)
+        print(test.agreement, test.comparisons)  # 2 of 3 agree
+        ```
+
+    Reference:
+        - [Krahn et al., 2024](https://arxiv.org/abs/2310.15128)
+    """
+    if alternative not in _ALTERNATIVES:
+        raise ValueError(
+            f"`alternative` must be one of {_ALTERNATIVES}. "
+            f"Received: alternative={alternative!r}"
+        )
+    left, right = _arrays(states), _arrays(gradient)
+    shapes = [array.shape for array in left], [array.shape for array in right]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            "`states` and `gradient` must have the same shapes. "
+            f"Received: {shapes[0]} and {shapes[1]}"
+        )
+    agreed = comparisons = 0
+    for state, slope in zip(left, right):
+        product = np.sign(state) * np.sign(slope)
+        agreed += int((product > 0).sum())
+        comparisons += int((product != 0).sum())
+    return DirectionTest(agreed, comparisons, alternative)
+
+
+def _arrays(values):
+    """Returns a list of arrays. Signs do not fit into unsigned integers."""
+    values = values if isinstance(values, (list, tuple)) else [values]
+    return [np.asarray(value, dtype=np.float64) for value in values]
+
+
+def _upper_tail(count, total):
+    """Returns the probability of at least `count` heads in `total` tosses.
+
+    The terms of the tail are multiples of the first one. For counts above the
+    mean they decrease like a normal density, so those that matter are few.
+    """
+    if count <= 0:
+        return 1.0
+    if 2 * count < total:
+        return 1.0 - _upper_tail(total - count + 1, total)
+    log_first = (
+        math.lgamma(total + 1)
+        - math.lgamma(count + 1)
+        - math.lgamma(total - count + 1)
+        - total * math.log(2.0)
+    )
+    terms = min(total - count, 10 * math.isqrt(total) + 10)
+    heads = count + np.arange(terms)
+    ratios = (total - heads) / (heads + 1)
+    return math.exp(log_first) * float(1.0 + np.cumprod(ratios).sum())
+
+
+def plot_direction_test(
+    tests: DirectionTest | Mapping[str, DirectionTest], ax: Any = None
+) -> Any:
+    """Draws agreements with 95 % intervals, and a line for a fair coin.
+
+    Args:
+        tests: A `DirectionTest`, or a dictionary of several, such as one for
+            each layer.
+        ax: Matplotlib axes (optional). `None` creates a figure. Defaults to
+            `None`.
+
+    Returns:
+        The axes.
+    """
+    ax = ax if ax is not None else new_axes()
+    if isinstance(tests, DirectionTest):
+        tests = {"": tests}
+    ax.axvline(0.5, color="gray", linestyle="--", linewidth=1)
+    for place, test in enumerate(tests.values()):
+        low, high = _wilson(test)
+        share = test.agreement
+        bar = [[share - low], [high - share]]
+        ax.errorbar(share, place, xerr=bar, fmt="o", color="C0", capsize=4)
+        ax.annotate(
+            f"Z = {test.z:.1f}, N = {test.comparisons}",
+            (share, place),
+            xytext=(0, 8),
+            textcoords="offset points",
+            ha="center",
+        )
+    ax.set_yticks(range(len(tests)), list(tests))
+    ax.set_ylim(len(tests) - 0.5, -0.5)
+    ax.set_xlim(0, 1)
+    ax.set_xlabel("share of equal signs")
+    return ax
+
+
+def _wilson(test, z=1.959963984540054):
+    """Returns the Wilson score interval of the agreement."""
+    n, p = test.comparisons, test.agreement
+    if not n:
+        return math.nan, math.nan
+    center = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + (z / n) ** 2 / 4)
+    # Rounding must not put the share outside of its interval.
+    return min(center - half, p), max(center + half, p)

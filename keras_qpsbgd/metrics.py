@@ -1,0 +1,161 @@
+"""Keras metrics of binary layers."""
+
+import warnings
+import weakref
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd.layers import BinaryLayer
+
+__all__ = ["FlipRatio"]
+
+
+def _unknown_layer():
+    return None
+
+
+@_keras.register
+class FlipRatio(keras.metrics.Metric):
+    """Metric of the share of binary weights that a training step changes.
+
+    After each step, the signs of the kernel are compared with those before it.
+    The result is the share of weights that changed their sign, averaged over
+    the steps of the epoch. It depends neither on targets nor on predictions.
+    Every optimizer works, and so do `steps_per_execution`, XLA, mixed precision
+    and `MirroredStrategy`.
+
+    - `evaluate` changes no weights, so there (and in `val_...` logs) the metric
+      is zero.
+    - With gradient accumulation, a step that only accumulates changes no weight
+      and counts as zero.
+    - A comparison starts when Keras resets its metrics, at the start of every
+      epoch. In a loop of `train_on_batch`, call `model.reset_metrics()` after
+      you change weights yourself. In a custom loop, call `reset_state()` before
+      the first step and `update_state()` after each.
+    - With `run_eagerly=True`, Keras creates metrics after the first step, which
+      is then not counted. Call `reset_state()` before `fit` to count it.
+    - A file cannot say which layer a metric belongs to. The metric of a loaded
+      model returns `nan` and warns. Compile the model again to continue with a
+      new one: `model.compile(model.optimizer, model.loss, metrics=[...])` keeps
+      the state of the optimizer.
+
+    Args:
+        layer: A binary layer of the model. `None` stands for the unknown layer
+            of a loaded metric.
+        name: String (optional). Defaults to the name of the layer followed by
+            `"_flip_ratio"`.
+        dtype: The dtype of the result (optional). Defaults to `None`, which
+            means `keras.backend.floatx()`.
+
+    Raises:
+        ValueError: If `layer` is not a binary layer.
+
+    Example:
+        ```python
+        import numpy as np
+        from tensorflow import keras
+
+        import keras_qpsbgd as kq
+
+        x = np.random.default_rng(0).normal(size=(64, 4))
+        y = x @ [[1.0], [-1.0], [1.0], [1.0]]
+        layer = kq.layers.BinaryDense(1, name="binary")
+        model = keras.Sequential([keras.Input((4,)), layer])
+        model.compile(
+            kq.QPSBGD(0.02), "mse", metrics=[kq.metrics.FlipRatio(layer)]
+        )
+        history = model.fit(x, y, epochs=5, verbose=0)
+        print(history.history["binary_flip_ratio"])
+        ```
+    """
+
+    def __init__(
+        self,
+        layer: BinaryLayer | None,
+        name: str | None = None,
+        dtype: Any = None,
+    ) -> None:
+        if layer is not None and not isinstance(layer, BinaryLayer):
+            raise ValueError(
+                "`layer` must be a layer of `keras_qpsbgd.layers`. "
+                f"Received: layer={layer!r}"
+            )
+        if name is None:
+            name = "flip_ratio" if layer is None else f"{layer.name}_flip_ratio"
+        super().__init__(name=name, dtype=dtype)
+        # Keras would track the layer as a part of the metric and save its
+        # weights there.
+        self._layer = _unknown_layer if layer is None else weakref.ref(layer)
+        self._total = self.add_weight(name="total", initializer="zeros")
+        self._steps = self.add_weight(name="steps", initializer="zeros")
+        self._positive: Any = None  # the signs after the last step
+
+    def update_state(
+        self, y_true: Any = None, y_pred: Any = None, sample_weight: Any = None
+    ) -> None:
+        """Counts the weights that changed since the last call or reset.
+
+        Args:
+            y_true: Ignored.
+            y_pred: Ignored.
+            sample_weight: Ignored.
+        """
+        positive = self._current()
+        if positive is None:
+            warnings.warn(
+                f"The metric `{self.name}` is nan, because its layer is "
+                "unknown or not built. Compile a loaded model again with a new "
+                "metric.",
+                stacklevel=2,
+            )
+            return
+        if self._positive is None:
+            self._remember_signs()
+            if tf.executing_eagerly():
+                return  # the signs before this step are unknown
+            # While a step is traced, the signs are those before it.
+        changed = tf.convert_to_tensor(self._positive) != positive
+        share = tf.reduce_mean(tf.cast(changed, self._total.dtype))
+        self._total.assign(self._total + share)
+        self._steps.assign(self._steps + 1)
+        self._positive.assign(positive)
+
+    def result(self) -> Any:
+        """Returns the mean share of changed weights, `nan` without a step."""
+        total = tf.convert_to_tensor(self._total)
+        return total / tf.convert_to_tensor(self._steps)
+
+    def reset_state(self) -> None:
+        """Starts a new average, with the current signs."""
+        self._total.assign(tf.zeros_like(self._total))
+        self._steps.assign(tf.zeros_like(self._steps))
+        self._remember_signs()
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "layer": None}
+
+    def _current(self):
+        """Returns which weights are positive, `None` without a built layer."""
+        layer = self._layer()
+        if layer is None or not layer.built:
+            return None
+        return layer.binary_kernel > 0
+
+    def _remember_signs(self):
+        with tf.init_scope():
+            positive = self._current()
+            if positive is None:
+                return
+            if self._positive is None:
+                self._positive = _keras.add_metric_state(
+                    self,
+                    "positive",
+                    lambda shape, dtype=None: self._current(),
+                    tuple(positive.shape),
+                    "bool",
+                )
+            else:
+                self._positive.assign(positive)

@@ -1,0 +1,212 @@
+"""Tests fixed points against an enumeration written by hand."""
+
+import csv
+import itertools
+from contextlib import nullcontext
+
+import dimod
+import numpy as np
+import pytest
+import tools
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+
+N, M, KAPPA = 4, 2, 4.0
+ACTIVE = [0, 1, 3]  # the other input is zero in all samples
+
+
+def data(seed=10):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(30, N))
+    x[:, 2] = 0.0
+    y = x @ rng.normal(size=(N, M)) + rng.normal(size=(30, M)) > 0
+    return x.astype("float32"), y.astype("float32")
+
+
+def network(**arguments):
+    model = keras.Sequential(
+        [keras.Input((N,)), kq.layers.BinaryDense(M, name="only")]
+    )
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    eager = arguments.pop("run_eagerly", False)
+    arguments = {"real_optimizer": "sgd", "kappa": KAPPA, **arguments}
+    model.compile(kq.QPSBGD(**arguments), loss, run_eagerly=eager)
+    return model
+
+
+def set_weights(model, weights):
+    model.get_layer("only").kernel.assign(0.3 * np.asarray(weights))
+
+
+def candidates():
+    """All pairs of columns. The weight of the zero input is arbitrary."""
+    columns = list(itertools.product((1.0, -1.0), repeat=len(ACTIVE)))
+    for index, pair in enumerate(itertools.product(columns, repeat=M)):
+        weights = np.full((N, M), 1.0 if index % 2 else -1.0)
+        weights[ACTIVE] = np.transpose(pair)
+        yield weights
+
+
+def columns_at_fixed_points(x, y, weights):
+    """Enumerates Definition 1 of the paper. Returns a list, one per column."""
+    x, y = x.astype("float64"), y.astype("float64")
+    outputs = x @ weights / np.sqrt(N)
+    v = (1 / (1 + np.exp(-outputs)) - y) / y.size / np.sqrt(N)
+    v *= KAPPA / np.abs(v).max()
+    z = x / (x**2).sum(axis=1, keepdims=True)
+    found = []
+    for column in range(M):
+        energies = {}
+        for active in itertools.product((1.0, -1.0), repeat=len(ACTIVE)):
+            residuals = v[:, column] - z[:, ACTIVE] @ active
+            energies[active] = (residuals**2).sum()
+        best, second = sorted(energies, key=energies.get)[:2]
+        assert energies[second] > 1.001 * energies[best]  # not a tie
+        found.append(np.array_equal(weights[ACTIVE, column], -np.array(best)))
+    return found
+
+
+@pytest.mark.parametrize(
+    "optimizer_backend, backend",
+    [("native", None), ("sign", "exact"), ("sign", dimod.ExactSolver())],
+    ids=["native", "exact", "host"],
+)
+def test_finds_exactly_the_fixed_points(optimizer_backend, backend):
+    x, y = data()
+    model = network(backend=optimizer_backend)
+    callback = kq.callbacks.FixedPoint(x, y, backend=backend, stop=True)
+    callback.set_model(model)
+    callback.on_train_begin()
+    found = []
+    for weights in candidates():
+        expected = columns_at_fixed_points(x, y, weights)
+        set_weights(model, weights)
+        model.stop_training = False
+        logs = {}
+        callback.on_epoch_end(0, logs)
+        share = np.mean(expected)
+        assert logs == {"fixed_point": share, "only_fixed_point": share}
+        assert model.stop_training == all(expected)
+        found.append(share)
+    assert {0.0, 0.5, 1.0} == set(found)
+
+
+def test_fixed_points_of_each_column():
+    x, y = data()
+    model = network(run_eagerly=True)
+    for weights in itertools.islice(candidates(), 0, None, 5):
+        set_weights(model, weights)
+        points = kq.analysis.fixed_points(model, x, y, backend="exact")
+        expected = columns_at_fixed_points(x, y, weights)
+        assert points.columns["only"].tolist() == expected
+        assert points.shares == {"only": np.mean(expected)}
+        assert points.share == np.mean(expected)
+        assert points.converged == all(expected)
+
+
+def fixed_weights(x, y):
+    for weights in candidates():
+        if all(columns_at_fixed_points(x, y, weights)):
+            return weights
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+def test_fit(tmp_path, eager):
+    """Training stops, and all logs have a value for every epoch."""
+    x, y = data()
+    model = network(learning_rate=1e-3, backend="exact", run_eagerly=eager)
+    set_weights(model, fixed_weights(x, y))
+    path = tmp_path / "log.csv"
+    history = model.fit(
+        x,
+        y,
+        epochs=9,
+        verbose=0,
+        callbacks=[
+            kq.callbacks.FixedPoint(x, y, every=3, batch_size=8, stop=True),
+            keras.callbacks.CSVLogger(str(path)),
+        ],
+    )
+    found = history.history["fixed_point"]
+    np.testing.assert_array_equal(found, [np.nan, np.nan, 1.0])
+    assert history.history["only_fixed_point"][-1] == 1.0
+    with open(path) as file:
+        assert [row["fixed_point"] for row in csv.DictReader(file)] == [
+            "nan",
+            "nan",
+            "1.0",
+        ]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_training_is_not_affected(replicas, mirrored):
+    x, y = tools.data()
+    kernels = []
+    for measured in (False, True):
+        scope = mirrored.scope() if replicas == 2 else nullcontext()
+        with scope:
+            model = tools.small_model()
+            opt = tools.optimizer(backend="sign")
+            model.compile(opt, tools.loss(), jit_compile=False)
+        callbacks = [kq.callbacks.FixedPoint(x, y)] if measured else []
+        history = model.fit(
+            x, y, batch_size=6, epochs=3, verbose=0, callbacks=callbacks
+        )
+        kernels.append(tools.kernels(model))
+    tools.assert_equal(*kernels)
+    assert len(history.history["fixed_point"]) == 3
+
+
+class Broken(kq.backends.Backend):
+    def sample(self, qubo, seed):
+        raise kq.backends.SolverError("broken")
+
+
+def test_a_failed_solve():
+    x, y = data()
+    for on_failure in ("raise", "hold"):
+        model = network(backend="sign", on_failure=on_failure, run_eagerly=True)
+        callback = kq.callbacks.FixedPoint(x, y, Broken())
+        fit = dict(verbose=0, callbacks=[callback])
+        if on_failure == "raise":
+            with pytest.raises(kq.backends.SolverError, match="broken"):
+                model.fit(x, y, **fit)
+        else:
+            with pytest.warns(UserWarning, match="FixedPoint.*broken"):
+                history = model.fit(x, y, **fit)
+            assert np.isnan(history.history["fixed_point"]).all()
+
+
+def test_columns_without_a_gradient_and_infinite_gradients():
+    x, y = data()
+    model = network(run_eagerly=True)
+    fixed_points = kq.analysis.fixed_points
+    points = fixed_points(model, x, y, sample_weight=np.zeros(len(x)))
+    assert points.converged  # a step holds all weights
+    x[0] = 3e38
+    assert fixed_points(model, x, y).share == 0.0
+
+
+def test_arguments():
+    x, y = data()
+    for arguments in ({"every": 0}, {"batch_size": 0}, {"backend": "none"}):
+        with pytest.raises(ValueError, match="Received: "):
+            kq.callbacks.FixedPoint(x, y, **arguments)
+    model = network()
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="`optimizer` .*Received: "):
+        model.fit(x, y, callbacks=[kq.callbacks.FixedPoint(x, y)], verbose=0)
+
+
+@pytest.mark.once
+def test_plot():
+    from matplotlib.figure import Figure
+
+    points = kq.analysis.FixedPoints(
+        {"a": np.array([True, False]), "b": np.array([True] * 3)}
+    )
+    ax = Figure().subplots()
+    assert kq.analysis.plot_fixed_points(points, ax) is ax
+    assert [bar.get_width() for bar in ax.patches] == [0.5, 1.0]
+    assert [text.get_text() for text in ax.texts] == ["1 of 2", "3 of 3"]
