@@ -182,6 +182,8 @@ def plot_direction_test(
             xytext=(0, 8),
             textcoords="offset points",
             ha="center",
+            # The text may lie on the line.
+            bbox={"facecolor": ax.get_facecolor(), "linewidth": 0, "pad": 1},
         )
     ax.set_yticks(range(len(tests)), list(tests))
     ax.set_ylim(len(tests) - 0.5, -0.5)

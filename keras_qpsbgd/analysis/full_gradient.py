@@ -34,7 +34,8 @@ def layer_qubos(
     """Computes the QUBO of each binary layer for the gradient of all data.
 
     The QUBOs are those that one training step with `QPSBGD` would solve if all
-    samples were one batch. No variable of the model, its metrics or its
+    samples were one batch: bit for bit with `run_eagerly=True`, and up to the
+    rounding of differently optimized graphs otherwise. No variable of the model, its metrics or its
     optimizer changes, and no random number of its layers is used up.
 
     Like a training step, the forward pass runs with `training=True`: batch

@@ -12,11 +12,11 @@ is standard normal for a fair coin. The network is that of the pairs of digits.
 """
 
 import dataclasses
-import math
 
 import numpy as np
 import tensorflow as tf
 
+from keras_qpsbgd.analysis import DirectionTest
 from keras_qpsbgd.compare.methods import METHODS
 from keras_qpsbgd.compare.report.protocol import ExperimentReport
 from keras_qpsbgd.compare.report.protocol import Measure
@@ -61,14 +61,13 @@ class DirectionTrainer(Trainer):
                 for batch in batches[:STEPS]
             ]
         )
-        agreed, compared = counts.sum(axis=0)
-        agreement = agreed / compared
+        test = DirectionTest(*map(int, counts.sum(axis=0)))
         return {
             "curves": {},
             "result": {
-                "agreement": agreement,
-                "z": (agreement - 0.5) * 2.0 * math.sqrt(compared),
-                "comparisons": int(compared),
+                "agreement": test.agreement,
+                "z": test.z,
+                "comparisons": test.comparisons,
             },
         }
 
