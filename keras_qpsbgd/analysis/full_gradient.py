@@ -35,8 +35,9 @@ def layer_qubos(
 
     The QUBOs are those that one training step with `QPSBGD` would solve if all
     samples were one batch: bit for bit with `run_eagerly=True`, and up to the
-    rounding of differently optimized graphs otherwise. No variable of the model, its metrics or its
-    optimizer changes, and no random number of its layers is used up.
+    rounding of differently optimized graphs otherwise. No variable of the
+    model, its metrics or its optimizer changes, and no random number of its
+    layers is used up.
 
     Like a training step, the forward pass runs with `training=True`: batch
     normalization uses the statistics of the batch, and dropout is active. In
