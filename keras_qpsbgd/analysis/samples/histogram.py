@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from keras_qpsbgd.analysis import axes
-from keras_qpsbgd.analysis.reads import ReadsLike
-from keras_qpsbgd.analysis.reads import reads_of
+from keras_qpsbgd.analysis.samples.reads import ReadsLike
+from keras_qpsbgd.analysis.samples.reads import reads_of
 
 # Energies are float32 in training. Those this close, relative to the largest
 # absolute energy, are equal.

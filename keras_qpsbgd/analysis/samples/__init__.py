@@ -1,0 +1,1 @@
+"""What the reads of a solver look like, and how good they are."""
