@@ -16,6 +16,7 @@ import tools
 import keras_qpsbgd as kq
 from keras_qpsbgd import callbacks
 from keras_qpsbgd.backends.host import progress
+from keras_qpsbgd.callbacks import solver_progress
 
 SHOWN = "Solving for "
 
@@ -63,7 +64,7 @@ class Slow(kq.backends.Backend):
 @pytest.fixture
 def terminal(monkeypatch):
     monkeypatch.setattr(progress, "REFRESH", 0.02)
-    monkeypatch.setattr(callbacks, "_columns", lambda: 80)
+    monkeypatch.setattr(solver_progress, "_columns", lambda: 80)
     monkeypatch.setenv("TERM", "xterm")
     return Stream()
 
@@ -97,7 +98,7 @@ def fit(stream, backend, watched=True, verbose=1, **arguments):
 
 def is_clean(stream):
     """Returns whether the line was removed after its last update."""
-    cut = callbacks._Terminal.BELOW
+    cut = solver_progress._Terminal.BELOW
     return stream.getvalue().split(cut)[-1].startswith("\x1b8")
 
 
