@@ -3,8 +3,6 @@
 See the README for a first example. The optimizer is `keras_qpsbgd.QPSBGD`.
 """
 
-import importlib.metadata
-
 from keras_qpsbgd import analysis
 from keras_qpsbgd import backends
 from keras_qpsbgd import callbacks
@@ -14,19 +12,13 @@ from keras_qpsbgd import layers
 from keras_qpsbgd import metrics
 from keras_qpsbgd import optimizers
 from keras_qpsbgd import spektral
+from keras_qpsbgd._version import __version__ as __version__
 from keras_qpsbgd.compare import compare
 from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.projection import binary_map
 from keras_qpsbgd.qubo import Qubo
 from keras_qpsbgd.recording import with_rows
 from keras_qpsbgd.summary import summary
-
-try:
-    __version__ = importlib.metadata.version("keras_qpsbgd")
-except (
-    importlib.metadata.PackageNotFoundError
-):  # a checkout that is not installed
-    __version__ = "0"
 
 __all__ = [
     "QPSBGD",

@@ -9,6 +9,7 @@ changes the behavior.
 
 import contextlib
 import copy
+import importlib.metadata
 import re
 
 import tensorflow as tf
@@ -21,6 +22,13 @@ from keras_qpsbgd import ops
 def is_keras_3(version):
     """Returns whether a version is Keras 3 or later, not legacy Keras."""
     return int(version.partition(".")[0]) >= 3
+
+
+def version():
+    """Returns the version of Keras. Legacy Keras has it in its metadata."""
+    return getattr(keras, "__version__", None) or importlib.metadata.version(
+        "tf_keras"
+    )
 
 
 # Old copies of Keras 2 inside TensorFlow have no `__version__`.

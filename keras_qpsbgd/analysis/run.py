@@ -116,13 +116,14 @@ class RunWriter:
 
     def settings(self, settings: dict[str, Any]) -> None:
         """Writes the settings of the run."""
-        self._run.settings = settings
+        self._run.settings = _plain(settings)
         self._append("settings", settings)
 
     def update(self, update: Update) -> None:
         """Writes one update."""
         if self._file is None:
-            self._run.updates.append(update)
+            info = _plain(update.info)
+            self._run.updates.append(dataclasses.replace(update, info=info))
             return
         qubo = update.qubo
         arrays = {
@@ -139,7 +140,7 @@ class RunWriter:
 
     def epoch(self, logs: dict[str, Any]) -> None:
         """Writes the logs of one epoch."""
-        self._run.epochs.append(logs)
+        self._run.epochs.append(_plain(logs))
         self._append("epoch", logs)
 
     def end(self) -> None:

@@ -101,6 +101,9 @@ class Backend:
     block_sweeps: int = 4
     retries: int = 3
     timeout_seconds: float = 600.0
+    # Entries that the `info` of every solution has, beyond those of all
+    # backends. Callbacks log them from the first epoch on.
+    reports: tuple[str, ...] = ()
     # The open connection or solver. Opened on first use, not sent to workers.
     _handle: Any = None
 

@@ -2,6 +2,7 @@
 
 from keras_qpsbgd.callbacks.backup_and_restore import BackupAndRestore
 from keras_qpsbgd.callbacks.fixed_point import FixedPoint
+from keras_qpsbgd.callbacks.qubo_recorder import QuboRecorder
 from keras_qpsbgd.callbacks.solver_progress import SolverProgress
 
-__all__ = ["BackupAndRestore", "FixedPoint", "SolverProgress"]
+__all__ = ["BackupAndRestore", "FixedPoint", "QuboRecorder", "SolverProgress"]

@@ -1,6 +1,7 @@
 """Callback that shows and logs the progress of a solver on the host."""
 
 import contextlib
+import math
 import os
 import shutil
 import sys
@@ -8,6 +9,7 @@ from typing import Any
 
 from tensorflow import keras
 
+from keras_qpsbgd.backends import GraphBackend
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.optimizers import QPSBGD
 
@@ -16,14 +18,14 @@ _WIDE = 100
 
 
 class SolverProgress(keras.callbacks.Callback):
-    """Callback that shows the progress of a solver on the host.
+    """Callback that shows and logs the progress of a solver on the host.
 
     The callback adds two things to the progress bar of Keras.
 
     - The metric `solver_s` is the mean number of seconds per step that the
-      solver took in the epoch. It is in the bar and in `History`. A terminal
-      with fewer than 100 columns shows it only at the end of the epoch, because
-      every update of a bar that does not fit into one line starts a new line.
+      solver took in the epoch. A terminal with fewer than 100 columns shows it
+      only at the end of the epoch, because every update of a bar that does not
+      fit into one line starts a new line.
     - If the solver takes longer than `after` seconds for a step, a status line
       shows the current layer, the elapsed time and the number of solved
       columns. It is updated every second and removed when the solver returns.
@@ -33,6 +35,22 @@ class SolverProgress(keras.callbacks.Callback):
     ```text
     Solving for 12 s: layer dense_1 (2 of 3), 14 of 64 columns
     ```
+
+    At the end of each epoch, it adds these figures of the epoch to the logs.
+    They are in `History`, and in `CSVLogger` and `TensorBoard` if these come
+    later in the list of callbacks.
+
+    - `solver_s`: Mean number of seconds per step.
+    - `solver_energy`: Mean energy of a column, over all layers and updates.
+    - `solver_retries`: Number of repeated calls.
+    - `solver_fallbacks`: Number of solves by the `on_failure` backend.
+    - `solver_qpu_s`: QPU access time in seconds, for `dwave`, `leap_hybrid` and
+      all samplers whose answers contain it.
+    - `solver_chain_breaks`: Mean fraction of broken chains, for `dwave` and all
+      backends whose answers contain it.
+
+    A mean is NaN if there was no solve in the epoch. See
+    `optimizer.solver_report()` for the figures of each layer.
 
     Pass the callback to `fit`, because only callbacks can see whether `fit`
     shows a bar. The status line requires `verbose=1` or `verbose="auto"`. In a
@@ -70,13 +88,17 @@ class SolverProgress(keras.callbacks.Callback):
         self.after = after
         self._progress: Any = None
         self._display: Any = None
+        self._optimizer: Any = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         optimizer = self.model.optimizer
         # Mixed precision wraps the optimizer in a `LossScaleOptimizer`.
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         self._progress = None
-        if isinstance(optimizer, QPSBGD):
+        if isinstance(optimizer, QPSBGD) and not isinstance(
+            optimizer.backend, GraphBackend
+        ):
+            self._optimizer = optimizer
             self._progress = optimizer.host_progress
             self._display = _display(self.params.get("verbose"))
             self._watch()
@@ -86,6 +108,7 @@ class SolverProgress(keras.callbacks.Callback):
     ) -> None:
         if self._progress is not None:
             self._before = self._progress.finished, self._progress.seconds
+            self._report = self._optimizer.solver_report()
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
@@ -98,6 +121,7 @@ class SolverProgress(keras.callbacks.Callback):
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
         self._log(logs)
+        self._log_report(logs)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._progress is not None:
@@ -114,6 +138,27 @@ class SolverProgress(keras.callbacks.Callback):
         steps = self._progress.finished - steps
         if steps:
             logs["solver_s"] = (self._progress.seconds - seconds) / steps
+
+    def _log_report(self, logs):
+        """Adds the figures of an epoch, with the same keys in all epochs."""
+        if self._progress is None or logs is None:
+            return
+        report = self._optimizer.solver_report()
+        whole, epoch = report.total, report.since(self._report).total
+        reported = self._optimizer.backend.reports
+        logs.setdefault("solver_s", math.nan)
+        logs["solver_energy"] = _or_nan(epoch.mean_energy)
+        logs["solver_retries"] = epoch.retries
+        logs["solver_fallbacks"] = epoch.fallbacks
+        if "qpu_access_time" in reported or whole.qpu_seconds:
+            logs["solver_qpu_s"] = epoch.qpu_seconds
+        has_chains = whole.mean_chain_breaks is not None
+        if "chain_break_fraction" in reported or has_chains:
+            logs["solver_chain_breaks"] = _or_nan(epoch.mean_chain_breaks)
+
+
+def _or_nan(value):
+    return math.nan if value is None else value
 
 
 def _display(verbose):

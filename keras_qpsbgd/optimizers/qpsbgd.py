@@ -18,6 +18,7 @@ from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.host.call import HostCall
 from keras_qpsbgd.backends.host.progress import HostProgress
 from keras_qpsbgd.backends.host.report import SolverReport
+from keras_qpsbgd.optimizers import record_step
 from keras_qpsbgd.optimizers import replica_cond
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from keras_qpsbgd.optimizers.binary_optimizer import LearningRate
@@ -172,6 +173,9 @@ class QPSBGD(BinaryOptimizer):
         self.last_error = None
         self._report = SolverReport()
         self.host_progress = HostProgress()
+        # Records updates, see `record_step`. `callbacks.QuboRecorder` sets it
+        # during `fit`. It is not saved.
+        self.recorder: Any = None
         self._skipped = None  # `add_state` creates this variable
         self._sums: dict = {}
         self._checked = False
@@ -398,31 +402,39 @@ class QPSBGD(BinaryOptimizer):
             tf.stack([first + 7919 * index, step])
             for index in range(len(problems))
         ]
+        names = [mark.name for _, mark in kernels]
+        recorder = record_step.reference_if_wanted(self.recorder, step, names)
         if self._on_host and kernels:
-            states = self._solve_on_host(kernels, problems, factors, seeds)
+            states = self._solve_on_host(
+                names, problems, factors, seeds, step, recorder
+            )
         else:
             states = self.backend.step_in_graph(problems, seeds, factors)
+            if recorder is not None:
+                record_step.record_states(
+                    recorder, step, names, problems, factors, states
+                )
         return [
             tf.reshape(found, mark.kernel.shape)
             for found, (_, mark) in zip(states, kernels)
         ]
 
-    def _solve_on_host(self, kernels, problems, factors, seeds):
+    def _solve_on_host(self, names, problems, factors, seeds, step, recorder):
         scaled = [
             ops.scale_problem(problem, factor)
             for problem, factor in zip(problems, factors)
         ]
-        names = [mark.name for _, mark in kernels]
-        solved, messages = self._host_call()(scaled, seeds, names)
+        applied = [ops.has_information(problem) for problem in scaled]
+        call = self._host_call(recorder)
+        solved, messages = call(scaled, seeds, names, step, applied)
         if self.on_failure != "hold":
             # A message also remains if the backend of `on_failure` failed.
             solved = replica_cond.states_or_error(solved, messages)
         return [
-            tf.where(ops.has_information(problem), states, 0.0)
-            for problem, states in zip(scaled, solved)
+            tf.where(mask, states, 0.0) for mask, states in zip(applied, solved)
         ]
 
-    def _host_call(self):
+    def _host_call(self, recorder):
         # TensorFlow keeps callbacks alive, and a strong reference would keep
         # the optimizer alive with them.
         on_error = weakref.WeakMethod(self._on_error)
@@ -433,6 +445,7 @@ class QPSBGD(BinaryOptimizer):
             on_error,
             self.host_progress,
             stop_at_failure=self.on_failure != "hold",
+            recorder=recorder,
         )
 
     def _on_error(self, error, layer, message):

@@ -81,6 +81,26 @@ def train(folder, optimizer="qpsbgd", callback="ours", **arguments):
     os.replace(folder / "part.npz", folder / "weights.npz")
 
 
+def record_training(folder):
+    """Trains without end and records every second update."""
+    folder = pathlib.Path(folder)
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [keras.layers.InputLayer((8,)), kq.layers.BinaryDense(64)]
+    )
+    model.compile(kq.QPSBGD(0.01, "sign", seed=1), "mse")
+    x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
+    recorder = kq.callbacks.QuboRecorder(folder / "run", every=2)
+    model.fit(
+        x,
+        np.tile(x, 8),
+        batch_size=8,
+        epochs=10**6,
+        verbose=0,
+        callbacks=[recorder, Started(folder)],
+    )
+
+
 def store_embeddings(folder, graph, copies):
     """Writes the same list repeatedly."""
     pathlib.Path(folder, "started").touch()

@@ -15,6 +15,7 @@ import pytest
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd import analysis
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import disk
 from keras_qpsbgd.backends.dwave.embedding import Cliques
@@ -29,6 +30,7 @@ from research.experiments.pages import results_page
 from research.experiments.tasks import mnist_pairs
 
 ROOT = pathlib.Path(__file__).parents[2]
+RANDOM = random.Random(0)
 SHORT_AND_SLOW = [1, pytest.param(10, marks=pytest.mark.slow)]
 
 
@@ -204,6 +206,32 @@ def test_backup_of_legacy_keras(start, tmp_path):
     assert runs.outcomes(20) == ["same"] * 20
 
 
+@pytest.mark.parametrize("count", SHORT_AND_SLOW)
+def test_killed_recorder_leaves_a_readable_file(start, tmp_path, count):
+    path = tmp_path / "run"
+    for _ in range(count):
+        process = start("record_training", tmp_path)
+        wait_for(tmp_path / "started", process)
+        while path.stat().st_size < 10**5:
+            assert process.is_alive()
+            time.sleep(0.001)
+        time.sleep(RANDOM.random() * 0.05)
+        kill(process)
+        assert process.exitcode == -9
+        run = analysis.load_run(path)
+        assert not run.complete
+        assert run.settings["every"] == 2
+        steps = [update.step for update in run.updates]
+        assert steps == list(range(0, 2 * len(steps), 2)) and len(steps) > 10
+        for update in run.updates:
+            assert (update.states != 0).all()
+            # A state of the right shape that does not ascend.
+            ascent = (update.qubo.fields * update.states).sum(axis=0)
+            assert (ascent <= 1e-4).all()
+        for epoch, logs in enumerate(run.epochs):
+            assert logs["epoch"] == epoch and np.isfinite(logs["loss"])
+
+
 class Killed(BaseException):
     """An exception that no code handles."""
 
@@ -306,7 +334,6 @@ def test_keras_does_not_resume_within_an_epoch(tmp_path, not_killed):
 
 # --- files ---
 
-RANDOM = random.Random(0)
 FEW_AND_SLOW = [5, pytest.param(20, marks=pytest.mark.slow)]
 
 

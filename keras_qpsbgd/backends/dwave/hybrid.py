@@ -40,6 +40,7 @@ class LeapHybridBackend(Backend):
     """
 
     name = "leap_hybrid"
+    reports = ("qpu_access_time",)
 
     def __init__(
         self,

@@ -81,6 +81,7 @@ class DWaveBackend(Backend):
     """
 
     name = "dwave"
+    reports = ("qpu_access_time", "chain_break_fraction")
 
     def __init__(
         self,

@@ -1,16 +1,39 @@
 """Calls a host backend from inside a TensorFlow graph."""
 
 import concurrent.futures
+import dataclasses
 import threading
 import time
+from typing import Any
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd.backends.errors import SolverError
+from keras_qpsbgd.backends.host import transfer
 from keras_qpsbgd.backends.host.parallel import Stopped
 from keras_qpsbgd.backends.host.parallel import stop_on
-from keras_qpsbgd.qubo import Qubo
+
+
+@dataclasses.dataclass
+class _Answer:
+    """The answer of a backend for one layer.
+
+    Attributes:
+        states: float32 array (n, m), zero if no backend found states.
+        message: Bytes. Empty unless all backends failed.
+        count: Dictionary of arguments of `SolverReport.count`. `None` if the
+            layer was skipped.
+        solution: `Solution` of the backend that found the states, or `None`.
+        info: Dictionary. `info` of the solution, and what went wrong.
+    """
+
+    states: np.ndarray
+    message: bytes = b""
+    count: Optional[dict[str, Any]] = None
+    solution: Any = None
+    info: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class HostCall:
@@ -31,10 +54,19 @@ class HostCall:
         progress: `HostProgress` to update.
         stop_at_failure: Boolean. If True, the remaining layers are skipped, and
             not paid for, after one has failed.
+        recorder: Weak reference to the object that records the solutions (see
+            `QPSBGD.recorder`), or `None`.
     """
 
     def __init__(
-        self, backend, fallback, report, on_error, progress, stop_at_failure
+        self,
+        backend,
+        fallback,
+        report,
+        on_error,
+        progress,
+        stop_at_failure,
+        recorder=None,
     ):
         self.backend = backend
         self.fallback = fallback
@@ -42,48 +74,49 @@ class HostCall:
         self.on_error = on_error
         self.progress = progress
         self.stop_at_failure = stop_at_failure
+        self.recorder = recorder
 
-    def __call__(self, problems, seeds, names):
+    def __call__(self, problems, seeds, names, step, applied):
         """Solves one problem per layer.
 
         Args:
             problems: List of `ops.Problem`.
             seeds: List of int32 tensors of shape (2,).
             names: Names of the layers, for messages and the report.
+            step: Scalar int tensor. Number of the update, for the recorder.
+            applied: List of Boolean tensors of shape (n, m), for the recorder.
+                False for weights that are held, whatever their state.
 
         Returns:
             A tuple `(states, messages)` with one entry per layer. The message
             is empty on success. On failure the states are zero, so that no
             weight moves.
         """
-        fields = [_field_names(problem) for problem in problems]
+        arrays, unpack = transfer.pack(problems)
+        # Without a recorder, nothing more is passed to the host.
+        recorded = [] if self.recorder is None else [step, *applied]
 
         def callback(seeds, *arrays):
-            arrays = iter(arrays)
-            qubos = []
-            for layer in fields:
-                values = {field: next(arrays) for field in layer}
-                qubos.append(Qubo(values.pop("couplings", None), **values))
+            recorded_values = arrays[: len(recorded)]
+            qubos = unpack(iter(arrays[len(recorded) :]))
             seeds = [_fold_seed(seed) for seed in seeds]
             with self.progress.step(len(names)):
                 answers = self._solve_all(qubos, seeds, names)
-            states, messages, counts = zip(*answers)
+            messages = [answer.message for answer in answers]
             if any(messages):
                 # `fit` may end here without calling its callbacks.
                 self.progress.watch(None)
-            for name, count in zip(names, counts):
-                if count is not None:
-                    self.report.count(name, **count)
+            for name, answer in zip(names, answers):
+                if answer.count is not None:
+                    self.report.count(name, **answer.count)
+            if recorded and not (any(messages) and self.stop_at_failure):
+                self._record(names, qubos, answers, *recorded_values)
+            states = [answer.states for answer in answers]
             return [*states, np.array(messages)]
 
-        arrays = [
-            getattr(problem, field)
-            for problem, layer in zip(problems, fields)
-            for field in layer
-        ]
         *states, messages = tf.numpy_function(
             callback,
-            [tf.stack(seeds), *arrays],
+            [tf.stack(seeds), *recorded, *arrays],
             [tf.float32] * len(problems) + [tf.string],
         )
         for state, problem in zip(states, problems):
@@ -107,39 +140,66 @@ class HostCall:
 
     def _solve_layer(self, qubo, seed, name, stop):
         if stop.is_set():
-            return _zero_states(qubo), b"", None
+            return _Answer(_zero_states(qubo))
         start = time.perf_counter()
-        states, message, info = None, "", {}
+        solution, message, info, extra = None, "", {}, {}
         failed = fell_back = False
         try:
             solution = self.backend.solve(qubo, seed)
-            states, info = solution.states, solution.info
+            info = solution.info
         except Exception as error:  # solvers may raise anything
             info = getattr(error, "info", {})
             failed = not isinstance(error, Stopped)
             if failed:
                 message = _message(name, self.backend, error)
+                # Only the type, because a message may contain anything.
+                extra["error"] = type(error).__name__
                 self._report_error(error, name, message)
         if failed and self.fallback is not None:
             try:
-                states = self.fallback.solve(qubo, seed).states
+                solution = self.fallback.solve(qubo, seed)
                 message, fell_back = "", True
+                extra["fallback"] = self.fallback.name
             except Exception as error:
                 message += "; " + _message(name, self.fallback, error)
                 self._report_error(error, name, message)
         if message and self.stop_at_failure:
             stop.set()
-        if states is None:
-            states = _zero_states(qubo)
         count = {
             "seconds": time.perf_counter() - start,
             "info": info,
             "failed": failed,
             "fell_back": fell_back,
+            "energies": None if solution is None else solution.energies,
         }
-        # An error message may contain text that UTF-8 cannot encode.
-        message = message.encode(errors="backslashreplace")
-        return states.astype(np.float32), message, count
+        return _Answer(
+            _zero_states(qubo)
+            if solution is None
+            else solution.states.astype(np.float32),
+            # An error message may contain text that UTF-8 cannot encode.
+            message.encode(errors="backslashreplace"),
+            count,
+            solution,
+            {**(info if solution is None else solution.info), **extra},
+        )
+
+    def _record(self, names, qubos, answers, step, *applied):
+        recorder = self.recorder()
+        if recorder is None:
+            return
+        step = int(step)
+        for name, qubo, answer, mask in zip(names, qubos, answers, applied):
+            if recorder.wants(step, name):
+                solution = answer.solution
+                recorder.record(
+                    step,
+                    name,
+                    qubo,
+                    np.where(mask, answer.states, 0),
+                    None if solution is None else solution.samples,
+                    None if solution is None else solution.sample_energies,
+                    answer.info,
+                )
 
     def _report_error(self, error, name, message):
         self.progress.clear()  # `on_error` may print a warning
@@ -151,12 +211,6 @@ class HostCall:
 def _zero_states(qubo):
     """Returns states that do not move any weight."""
     return np.zeros(qubo.fields.shape, np.float32)
-
-
-def _field_names(problem):
-    if problem.couplings is None:
-        return ("normalized_rows", "row_gradients", "fields", "offset")
-    return ("couplings", "fields", "offset")
 
 
 def _message(name, backend, error):

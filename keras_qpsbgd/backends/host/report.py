@@ -16,6 +16,7 @@ class LayerReport:
 
     Attributes:
         solves: Number of problems, one per update.
+        columns: Number of columns for which states were found.
         calls: Number of calls of the solver, including retries. A QPU is called
             once for all columns, a local solver once for each column.
         seconds: Time spent in the solves. If layers are solved in parallel,
@@ -27,9 +28,12 @@ class LayerReport:
             solved the problem.
         mean_chain_breaks: Mean fraction of broken chains, or `None` for
             backends without chains.
+        mean_energy: Mean energy of a column, or `None` if no states were found.
+            It includes the states that the `on_failure` backend found.
     """
 
     solves: int = 0
+    columns: int = 0
     calls: int = 0
     seconds: float = 0.0
     qpu_seconds: float = 0.0
@@ -37,6 +41,7 @@ class LayerReport:
     failures: int = 0
     fallbacks: int = 0
     mean_chain_breaks: Optional[float] = None
+    mean_energy: Optional[float] = None
 
 
 class SolverReport:
@@ -58,6 +63,7 @@ class SolverReport:
         info: dict[str, Any],
         failed: bool = False,
         fell_back: bool = False,
+        energies: Optional[np.ndarray] = None,
     ) -> None:
         """Adds one solve to the report.
 
@@ -68,31 +74,34 @@ class SolverReport:
             failed: Boolean. True if the backend failed. Defaults to `False`.
             fell_back: Boolean. True if the fallback solved the problem.
                 Defaults to `False`.
+            energies: Array of shape (m,) (optional). The energies of the states
+                that were found. Defaults to `None`.
         """
-        breaks = info.get("chain_break_fraction")
+        # A failed solve may have had some answers, but they were not used.
+        breaks = None if failed else info.get("chain_break_fraction")
         row = LayerReport(
             solves=1,
+            columns=0 if energies is None else len(energies),
             calls=info.get("calls", 1),
             seconds=seconds,
             qpu_seconds=1e-6 * info.get("qpu_access_time", 0.0),
             retries=info.get("retries", 0),
             failures=int(failed),
             fallbacks=int(fell_back),
-            mean_chain_breaks=None
-            if breaks is None
-            else float(np.mean(breaks)),
+            mean_chain_breaks=_mean(breaks),
+            mean_energy=_mean(energies),
         )
         with self._lock:
             previous = self.layers.get(layer)
             self.layers[layer] = (
-                row if previous is None else _sum(previous, row)
+                row if previous is None else _combine(previous, row)
             )
 
     @property
     def total(self) -> LayerReport:
         total = LayerReport()
         for row in self.copy().layers.values():
-            total = _sum(total, row)
+            total = _combine(total, row)
         return total
 
     def copy(self) -> SolverReport:
@@ -100,6 +109,20 @@ class SolverReport:
         report = SolverReport()
         with self._lock:
             report.layers = dict(self.layers)
+        return report
+
+    def since(self, earlier: SolverReport) -> SolverReport:
+        """Returns what was added to the report after an earlier copy of it.
+
+        Args:
+            earlier: `SolverReport`. A copy of this report.
+
+        Returns:
+            A `SolverReport`.
+        """
+        report = self.copy()
+        for layer, row in earlier.copy().layers.items():
+            report.layers[layer] = _combine(report.layers[layer], row, -1)
         return report
 
     def as_dict(self) -> dict[str, dict]:
@@ -134,20 +157,35 @@ def _shorten(name):
     return name if len(name) <= 18 else f"{name[:15]}..."
 
 
-def _sum(a, b):
-    """Adds two reports; chain breaks are weighted by successful solves."""
-    summed = {
-        field.name: getattr(a, field.name) + getattr(b, field.name)
-        for field in dataclasses.fields(LayerReport)
-        if field.name != "mean_chain_breaks"
+def _mean(values):
+    return None if values is None else float(np.mean(values))
+
+
+def _combine(a, b, sign=1):
+    """Adds two reports, or subtracts the second one if `sign` is -1.
+
+    Mean chain breaks are weighted by successful solves, and mean energies by
+    columns.
+    """
+    weights = {
+        "mean_chain_breaks": lambda row: row.solves - row.failures,
+        "mean_energy": lambda row: row.columns,
     }
-    known = [r for r in (a, b) if r.mean_chain_breaks is not None]
-    breaks = None
-    if known:
-        breaks = np.average(
-            [r.mean_chain_breaks for r in known],
-            weights=[max(r.solves - r.failures, 1) for r in known],
+    combined = {
+        field.name: getattr(a, field.name) + sign * getattr(b, field.name)
+        for field in dataclasses.fields(LayerReport)
+        if field.name not in weights
+    }
+    for name, weight in weights.items():
+        known = [
+            (signed * weight(row), getattr(row, name))
+            for signed, row in ((1, a), (sign, b))
+            if getattr(row, name) is not None
+        ]
+        total = sum(part for part, _ in known)
+        combined[name] = (
+            sum(part * mean for part, mean in known) / total
+            if total > 0
+            else None
         )
-    return LayerReport(
-        **summed, mean_chain_breaks=None if breaks is None else float(breaks)
-    )
+    return LayerReport(**combined)

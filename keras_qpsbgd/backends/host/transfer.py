@@ -1,0 +1,36 @@
+"""Passes problems from TensorFlow to NumPy."""
+
+from keras_qpsbgd.qubo import Qubo
+
+
+def pack(problems):
+    """Lists the tensors from which the host builds the QUBOs of all layers.
+
+    Args:
+        problems: List of `ops.Problem`.
+
+    Returns:
+        A tuple `(tensors, unpack)`. The function `unpack` turns an iterator
+        over the values of the tensors into a list of `Qubo`.
+    """
+    names = [_field_names(problem) for problem in problems]
+    tensors = [
+        getattr(problem, name)
+        for problem, layer in zip(problems, names)
+        for name in layer
+    ]
+
+    def unpack(arrays):
+        qubos = []
+        for layer in names:
+            values = {name: next(arrays) for name in layer}
+            qubos.append(Qubo(values.pop("couplings", None), **values))
+        return qubos
+
+    return tensors, unpack
+
+
+def _field_names(problem):
+    if problem.couplings is None:
+        return ("normalized_rows", "row_gradients", "fields", "offset")
+    return ("couplings", "fields", "offset")

@@ -1,0 +1,299 @@
+"""Callback that records the QUBOs of training and their solutions."""
+
+import datetime
+import os
+import platform
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd import recording
+from keras_qpsbgd._version import __version__
+from keras_qpsbgd.analysis.run import Run
+from keras_qpsbgd.analysis.run import RunWriter
+from keras_qpsbgd.analysis.run import Update
+from keras_qpsbgd.analysis.run import load_run
+from keras_qpsbgd.backends.errors import check_number
+from keras_qpsbgd.optimizers import QPSBGD
+
+
+class QuboRecorder(keras.callbacks.Callback):
+    """Callback that records QUBOs and their solutions during `fit`.
+
+    It records every k-th update of the chosen layers: the couplings, the fields
+    and the offset that the solver received (after scaling), the states that
+    moved the weights, all reads with their energies if the solver returns
+    several, and what the solver reported. It also records the settings of the
+    run and the logs of each epoch.
+
+    The record is an `analysis.Run`, in memory or in a file. The file is
+    complete up to the last update at any time, also if the process is killed.
+    Load it with `analysis.load_run`.
+
+    `fit` traces the training step again at the start and at the end of the
+    recording, so a step without a recorder contains no recording code. XLA
+    cannot call the host, so compile the model with `jit_compile=False` on a
+    GPU. Only the callbacks before this one in the list of `fit` can add to the
+    recorded logs.
+
+    Args:
+        path: String or path (optional). The file to write. An existing file is
+            replaced when training starts, so use a new file to continue a run.
+            `None` records in memory. Defaults to `None`.
+        every: Integer. Records the updates 0, `every`, 2 * `every`, ...,
+            counted by `optimizer.iterations`. Defaults to `10`.
+        layers: List of strings (optional). The names of the binary layers to
+            record. `None` records all of them. Defaults to `None`.
+        reads: Boolean. Whether to record all reads of a solver. If `False`,
+            records only the states that moved the weights. Defaults to `True`.
+
+    Attributes:
+        run: The `analysis.Run`. If there is a `path`, each access loads the
+            file.
+
+    Raises:
+        ValueError: If an argument is invalid. `fit` raises it if the optimizer
+            is not `QPSBGD`, if the model has no layer with one of the names, if
+            the step is compiled with XLA, or if it has two recorders.
+
+    Example:
+        ```python
+        import numpy as np
+        from tensorflow import keras
+
+        import keras_qpsbgd as kq
+
+        x = np.random.default_rng(0).normal(size=(64, 4))
+        y = x @ [[1.0], [-1.0], [1.0], [1.0]]
+        model = keras.Sequential([kq.layers.BinaryDense(1)])
+        model.compile(kq.QPSBGD(0.02), "mse")
+        recorder = kq.callbacks.QuboRecorder(every=2)
+        model.fit(x, y, epochs=5, verbose=0, callbacks=[recorder])
+        for update in recorder.run.updates:
+            print(update.step, update.layer, update.energies)
+        ```
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike | None = None,
+        every: int = 10,
+        layers: Sequence[str] | None = None,
+        reads: bool = True,
+    ) -> None:
+        super().__init__()
+        check_number("every", every, at_least=1, whole=True)
+        if layers is not None:
+            is_list = isinstance(layers, (list, tuple))
+            if not is_list or not all(isinstance(name, str) for name in layers):
+                raise ValueError(
+                    "`layers` must be a list of names of layers, or None. "
+                    f"Received: layers={layers!r}"
+                )
+        self.path = path
+        self.every = every
+        self.layers = layers
+        self.reads = reads
+        self._run = Run()
+        self._recording: _Recording | None = None
+
+    @property
+    def run(self) -> Run:
+        if self.path is None or self._recording is None:
+            return self._run
+        return load_run(self.path)
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        optimizer = _qpsbgd(self.model)
+        other = optimizer.recorder
+        if isinstance(other, _Recording) and other.is_for(self.model):
+            raise ValueError(
+                "`fit` can have only one `QuboRecorder`. Received: two in "
+                "`callbacks`"
+            )
+        self._run = Run()
+        self._recording = _Recording(self, RunWriter(self._run, self.path))
+        if self.model.built:
+            self._recording.begin()
+        optimizer.recorder = self._recording
+        self.model.make_train_function(force=True)
+
+    def on_train_batch_begin(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        if self._recording is not None:
+            self._recording.in_batch(True)
+
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        if self._recording is not None:
+            self._recording.in_batch(False)
+
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        if self._recording is not None:
+            self._recording.epoch({"epoch": epoch, **(logs or {})})
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        if self._recording is not None:
+            self._recording.end()
+            _qpsbgd(self.model).recorder = None
+            self.model.make_train_function(force=True)
+
+
+class _Recording:
+    """Records one `fit`. The optimizer calls `wants` and `record`.
+
+    Keras does not call `on_train_end` after an exception, so the optimizer may
+    keep this object. It then wants no more updates: those of another `fit` have
+    another `History`.
+
+    Args:
+        callback: The `QuboRecorder`.
+        writer: `RunWriter`.
+    """
+
+    def __init__(self, callback, writer):
+        self._callback = callback
+        self._model = callback.model
+        self._writer = writer
+        self._history = getattr(callback.model, "history", None)
+        self._in_batch = False
+        self._begun = False
+        self._lock = threading.Lock()  # TensorFlow calls `record` in a thread
+
+    def is_for(self, model):
+        """Returns whether this records the current `fit` of a model."""
+        history = getattr(model, "history", None)
+        return self._model is model and self._history is history
+
+    def in_batch(self, is_inside):
+        """Is called before and after each batch of the recorded `fit`."""
+        self._in_batch = is_inside
+        # In legacy Keras, `evaluate` in a callback replaces the `History`.
+        self._history = getattr(self._model, "history", None)
+
+    def wants(self, step, layer):
+        if not (self._in_batch and self.is_for(self._model)):
+            return False
+        # Legacy Keras builds some models in the first step.
+        self.begin()
+        chosen = self._callback.layers
+        if chosen is not None and layer not in chosen:
+            return False
+        return step % self._callback.every == 0
+
+    def record(
+        self,
+        step,
+        layer,
+        qubo,
+        states,
+        samples=None,
+        sample_energies=None,
+        info=None,
+    ):
+        if self._callback.path is None:
+            qubo = qubo.copy()  # TensorFlow may reuse the memory
+        if not self._callback.reads or samples is None:
+            samples = sample_energies = None
+        else:
+            samples = samples.astype(np.int8)
+        # The update has the energies in `sample_energies`.
+        info = {k: v for k, v in (info or {}).items() if k != "energies"}
+        states = states.astype(np.int8)
+        update = Update(
+            step, layer, qubo, states, samples, sample_energies, info
+        )
+        with self._lock:
+            self._writer.update(update)
+
+    def begin(self):
+        """Checks the names of the layers and writes the settings, once."""
+        if self._begun:
+            return
+        marks = [
+            recording.mark_of(variable)
+            for variable in self._model.trainable_variables
+        ]
+        marks = [mark for mark in marks if mark is not None]
+        names = [mark.name for mark in marks]
+        chosen = self._callback.layers
+        unknown = [name for name in chosen or () if name not in names]
+        if unknown:
+            raise ValueError(
+                "`layers` must contain names of trainable binary layers. The "
+                f"model has {names}. Received: layers={list(chosen)}"
+            )
+        with self._lock:
+            self._writer.settings(_settings(self._callback, marks))
+        self._begun = True
+
+    def epoch(self, logs):
+        with self._lock:
+            self._writer.epoch(logs)
+
+    def end(self):
+        with self._lock:
+            self._writer.end()
+
+
+def _qpsbgd(model):
+    optimizer = model.optimizer
+    # Mixed precision wraps the optimizer in a `LossScaleOptimizer`.
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if not isinstance(inner, QPSBGD):
+        raise ValueError(
+            "`QuboRecorder` requires the optimizer `QPSBGD`. Received: "
+            f"optimizer={type(inner).__name__}"
+        )
+    return inner
+
+
+def _settings(callback, marks):
+    """Returns the settings of a run as plain values."""
+    chosen = callback.layers
+    return {
+        "date": datetime.datetime.now().astimezone().isoformat("T", "seconds"),
+        "versions": {
+            "keras_qpsbgd": __version__,
+            "tensorflow": tf.__version__,
+            "keras": _keras.version(),
+            "python": platform.python_version(),
+        },
+        "model": callback.model.name,
+        "optimizer": _optimizer_config(_qpsbgd(callback.model)),
+        "layers": {
+            mark.name: {
+                "num_variables": mark.num_variables,
+                "num_columns": mark.num_columns,
+                "kernel_shape": [int(size) for size in mark.kernel.shape],
+                "recorded": chosen is None or mark.name in chosen,
+            }
+            for mark in marks
+        },
+        "every": callback.every,
+        "reads": bool(callback.reads),
+    }
+
+
+def _optimizer_config(optimizer):
+    """Returns the configuration, which never contains a token."""
+    try:
+        return optimizer.get_config()
+    except (NotImplementedError, TypeError, ValueError):
+        # Some solvers and schedules have no configuration.
+        return {
+            "name": optimizer.name,
+            "backend": {"name": optimizer.backend.name},
+            "gradient_scale": optimizer.gradient_scale,
+            "kappa": optimizer.kappa,
+            "seed": optimizer.seed,
+        }
