@@ -1,6 +1,7 @@
 """The suites by name."""
 
 from research.bench.solvers import solver
+from research.bench.steps import recording
 from research.bench.steps import scaling
 from research.bench.steps import step
 from research.bench.training import accuracy
@@ -10,6 +11,7 @@ SUITES = {
     "step": step,
     "solver": solver,
     "scaling": scaling,
+    "recording": recording,
     "accuracy-per-second": accuracy,
     "quality": quality,
 }

@@ -1,4 +1,4 @@
-"""The benchmark command, and the suites `step` and `scaling`."""
+"""The benchmark command, and the suites `step`, `scaling` and `recording`."""
 
 import json
 import os
@@ -9,12 +9,14 @@ import types
 import numpy as np
 import pytest
 
+from keras_qpsbgd.analysis import load_run
 from research.__main__ import main
 from research.bench import run
 from research.bench import timing
 from research.bench import worker
 from research.bench.options import Options
 from research.bench.steps import peak_memory
+from research.bench.steps import recording
 from research.bench.steps import scaling
 from research.bench.steps import step
 from research.bench.suites import SUITES
@@ -319,3 +321,30 @@ def test_scaling_table_and_verdicts(tmp_path):
     few = {1: {"series": {"m": results[1]["series"]["m"][:1]}}}
     assert fits(scaling.table(few)) and scaling.verdicts(few) == []
     scaling.draw(few, tmp_path / "few.png")
+
+
+def test_recording_table_and_verdicts(tmp_path):
+    pytest.importorskip("matplotlib")
+
+    def row(ratio):
+        sides = {side: times(1.0) for side in recording.SIDES}
+        sides["file"] = {**sides["file"], "cpu_ratio": ratio}
+        return {"yardstick": times(None), "sides": sides}
+
+    results = {2: {"native": row(1.05), "ridge": row(1.2)}}
+    text = recording.table(results)
+    assert fits(text) and "1.200" in text
+    verdicts = recording.verdicts(results)
+    assert [passed for passed, _ in verdicts] == [True, True, True, False]
+    assert "ridge, file" in verdicts[3][1]
+    path = tmp_path / "recording.png"
+    recording.draw(results, path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_recording_records_every_tenth_step(tmp_path):
+    side = recording._side("sign", "file", str(tmp_path), 11, 1)
+    side.block()
+    run = load_run(tmp_path / "sign")
+    assert [update.step for update in run.updates] == [0, 10]
+    assert run.updates[0].qubo.fields.shape == (128, 128)
