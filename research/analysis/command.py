@@ -3,7 +3,7 @@
 import argparse
 import time
 
-from keras_qpsbgd.cli import positive
+from keras_qpsbgd.cli.console import positive
 
 
 def add_gaps(commands):

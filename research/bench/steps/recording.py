@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd.callbacks import QuboRecorder
-from keras_qpsbgd.cli import show_status
+from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.layers import BinaryDense
 from keras_qpsbgd.optimizers import QPSBGD

@@ -1,0 +1,216 @@
+"""When `QuboRecorder` records, and when it does not."""
+
+import os
+
+import dimod
+import pytest
+import tensorflow as tf
+import tools
+from recorded_training import check
+from recorded_training import data
+from recorded_training import names
+from recorded_training import train
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+
+SLOW = pytest.mark.slow
+
+
+class Fake:
+    """A recorder as `QPSBGD` expects it."""
+
+    def __init__(self):
+        self.found = []
+
+    def wants(self, step, layer):
+        return step % 2 == 0
+
+    def record(self, step, layer, *values):
+        self.found.append((step, layer, len(values)))
+
+
+def host_calls(backend, recorder):
+    """Returns the number of calls of the host in the graph of a step."""
+    x, y = data()
+    model = tools.small_model()
+    optimizer = tools.optimizer(backend=backend)
+    optimizer.recorder = recorder
+
+    @tf.function
+    def step(x, y):
+        gradients = tools.gradients(model, x, y)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+
+    graph = step.get_concrete_function(x[:6], y[:6]).graph.as_graph_def()
+    nodes = list(graph.node)
+    for function in graph.library.function:
+        nodes.extend(function.node_def)
+    inputs = [len(node.input) for node in nodes if "PyFunc" in node.op]
+    return inputs, model, lambda: step(x[:6], y[:6])
+
+
+def test_step_without_a_recorder_contains_no_recording():
+    assert host_calls("sign", None)[0] == []
+    recorder = Fake()
+    found, model, step = host_calls("sign", recorder)
+    # The step, and for each layer states, couplings, fields and offset.
+    assert found == [1 + 2 * 4]
+    for _ in range(3):
+        step()
+    assert recorder.found == [
+        (step, name, 2) for step in (0, 2) for name in names(model)
+    ]
+    # The host call of a solver passes the step and the masks to a recorder.
+    (plain,), *_ = host_calls(dimod.ExactSolver(), None)
+    (recorded,), *_ = host_calls(dimod.ExactSolver(), Fake())
+    assert recorded == plain + 1 + 2
+
+
+@pytest.mark.parametrize(
+    ("name", "eager"),
+    [
+        ("sign", False),
+        pytest.param("dimod", False, marks=SLOW),
+        pytest.param("sign", True, marks=SLOW),
+    ],
+)
+def test_second_fit_without_the_recorder(name, eager, monkeypatch):
+    backend = dimod.ExactSolver() if name == "dimod" else name
+    recorder = kq.callbacks.QuboRecorder(every=1)
+    _, model = train(backend, recorder, run_eagerly=eager)
+    assert len(recorder.run.updates) == 8
+    assert model.optimizer.recorder is None
+    calls = []
+    original = tf.numpy_function
+    monkeypatch.setattr(
+        tf, "numpy_function", lambda *a: calls.append(a) or original(*a)
+    )
+    train(None, model=model)
+    assert len(recorder.run.updates) == 8
+    if name == "sign":
+        assert not calls
+    # A second recording starts from an empty record.
+    train(None, recorder, model=model)
+    steps = sorted({update.step for update in recorder.run.updates})
+    assert steps == [8, 9, 10, 11]
+
+
+class Failing(keras.callbacks.Callback):
+    """Fails once, in the step or after it."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.where = where
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if (self.where, batch) == ("step", 2):
+            raise InterruptedError
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.where, batch) == ("callback", 1):
+            raise InterruptedError
+
+
+@pytest.mark.parametrize(
+    "where", ["step", pytest.param("callback", marks=SLOW)]
+)
+def test_fit_after_an_exception(where):
+    """Keras does not call `on_train_end` after an exception."""
+    recorder = kq.callbacks.QuboRecorder(every=1)
+    model = tools.small_model()
+    with pytest.raises(InterruptedError):
+        train("sign", recorder, Failing(where), model=model)
+    assert len(recorder.run.updates) == 4 and not recorder.run.complete
+    train(None, model=model)
+    # A custom loop.
+    x, y = data()
+    gradients = tools.gradients(model, x, y)
+    model.optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    assert len(recorder.run.updates) == 4
+    train(None, recorder, model=model)
+    assert len(recorder.run.updates) == 8 and recorder.run.complete
+
+
+def test_evaluate_in_a_callback_does_not_end_the_recording():
+    """In legacy Keras, `evaluate` replaces `model.history`."""
+
+    class Evaluate(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.evaluate(*data(), verbose=0)
+
+    recorder = kq.callbacks.QuboRecorder(every=1)
+    train("sign", recorder, Evaluate(), run_eagerly=True)
+    assert len(recorder.run.updates) == 8
+
+
+# Failures
+
+
+class Broken(kq.backends.Backend):
+    def sample(self, qubo, seed):
+        raise OSError("offline, token=DEV-secret")
+
+
+@pytest.mark.filterwarnings("ignore:A solve failed")
+def test_failed_solves():
+    model = tools.small_model()
+    recorder = kq.callbacks.QuboRecorder(every=1)
+
+    def broken(on_failure):
+        return tools.optimizer(backend=Broken(), on_failure=on_failure)
+
+    model.compile(broken("hold"), tools.loss(), run_eagerly=True)
+    train(None, recorder, model=model)
+    assert len(recorder.run.updates) == 8
+    for update in recorder.run.updates:
+        assert (update.states == 0).all()
+        assert update.info["error"] == "OSError"
+        assert "secret" not in str(update.info)
+    model.compile(broken(dimod.ExactSolver()), tools.loss(), run_eagerly=True)
+    kernels, _ = train(None, recorder, model=model)
+    check(recorder.run, kernels, model, every=1)
+    info = recorder.run.updates[0].info
+    assert info["error"] == "OSError" and info["reads"] == 32
+    assert recorder.run.updates[0].samples.shape == (32, 5, 3)
+    model.compile(broken("raise"), tools.loss(), run_eagerly=True)
+    with pytest.raises(Exception, match="SolverError"):
+        train(None, recorder, model=model)
+    assert recorder.run.updates == []
+
+
+def test_errors(tmp_path):
+    for every in (0, 1.5, "10"):
+        with pytest.raises(ValueError, match="`every` .*Received: "):
+            kq.callbacks.QuboRecorder(every=every)
+    for layers in ("dense", [1]):
+        with pytest.raises(ValueError, match="`layers` .*Received: "):
+            kq.callbacks.QuboRecorder(layers=layers)
+    model = tools.small_model()
+    recorder = kq.callbacks.QuboRecorder(layers=["missing"])
+    with pytest.raises(ValueError, match=f"{names(model)[0]}.*'missing'"):
+        train("sign", recorder, model=model)
+    with pytest.raises(ValueError, match="one `QuboRecorder`.*Received: "):
+        both = [kq.callbacks.QuboRecorder() for _ in range(2)]
+        train(None, *both, model=model)
+    model.compile("sgd", tools.loss())
+    with pytest.raises(ValueError, match="`QPSBGD`. Received: .*SGD"):
+        train(None, kq.callbacks.QuboRecorder(), model=model)
+    folder = kq.callbacks.QuboRecorder(tmp_path)
+    with pytest.raises(OSError):
+        train("sign", folder)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("again", [False, pytest.param(True, marks=SLOW)])
+def test_xla(again):
+    recorder = kq.callbacks.QuboRecorder()
+    model = tools.small_model()
+    with pytest.raises(ValueError, match="jit_compile=False.*Received: "):
+        train("sign", recorder, model=model, jit_compile=True)
+    if again:
+        # Without the recorder, the same optimizer trains. Keras has to compile
+        # the model again after an error in the first step.
+        model.compile(model.optimizer, tools.loss(), jit_compile=True)
+        train(None, model=model)
+    assert recorder.run.updates == []
