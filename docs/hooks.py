@@ -17,7 +17,7 @@ PAGES = (
     "CONTRIBUTING.md",
     "RESULTS.md",
     "results/paper/RESULTS.md",
-    "results/gaps/README.md",
+    "results/gaps/RESULTS.md",
 )
 FORMULA = re.compile(
     r'<(span|div) class="arithmatex">\\([\[(])(.*?)\\[\])]</\1>', re.DOTALL

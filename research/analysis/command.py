@@ -14,7 +14,7 @@ def add_gaps(commands):
             "Compute the spectral gaps of the QUBOs of small networks on UCI "
             "Adult, and what the scale of the gradient, held variables and "
             "damped couplings change (about two CPU minutes). Writes "
-            "gaps.json, table.md and README.md."
+            "gaps.json, table.md and RESULTS.md."
         ),
     )
     parser.add_argument(

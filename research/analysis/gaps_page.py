@@ -90,8 +90,8 @@ def write_page(folder):
     folder = pathlib.Path(folder)
     study = json.loads((folder / NUMBERS).read_text())
     disk.write(folder / "table.md", table(study) + "\n")
-    disk.write(folder / "README.md", page(study))
-    return folder / "README.md"
+    disk.write(folder / "RESULTS.md", page(study))
+    return folder / "RESULTS.md"
 
 
 def page(study):

@@ -121,7 +121,7 @@ def test_thermal_anneal():
 
 def test_page_is_made_from_the_numbers():
     study = json.loads((RESULTS / gaps_page.NUMBERS).read_text())
-    assert (RESULTS / "README.md").read_text() == gaps_page.page(study)
+    assert (RESULTS / "RESULTS.md").read_text() == gaps_page.page(study)
     assert (RESULTS / "table.md").read_text() == gaps_page.table(study) + "\n"
     rows = {(row["width"], row["change"]) for row in study["rows"]}
     assert rows == {(w, c) for w in gaps.WIDTHS for c in gaps.CHANGES}
