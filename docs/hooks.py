@@ -22,6 +22,8 @@ PAGES = (
 FORMULA = re.compile(
     r'<(span|div) class="arithmatex">\\([\[(])(.*?)\\[\])]</\1>', re.DOTALL
 )
+# A notebook becomes the index of a folder, so links start one level deeper.
+LINK = re.compile(r'href="(?!\w+:)([^"#]+)\.(?:md|ipynb)(?=["#])')
 
 
 def on_files(files, config):
@@ -42,8 +44,10 @@ def on_page_markdown(markdown, **_):
     return markdown.replace("<details>", "<details markdown>")
 
 
-def on_page_content(content, **_):
-    """Converts formulas from LaTeX to MathML."""
+def on_page_content(content, page, **_):
+    """Converts formulas to MathML, and the links of notebooks to addresses."""
+    if page.file.src_uri.endswith(".ipynb"):
+        content = LINK.sub(r'href="../\1/', content)
 
     def convert(match):
         _, bracket, formula = match.groups()
