@@ -48,7 +48,7 @@ def add_pictures(commands):
     parser = commands.add_parser(
         "pictures",
         help="draw the pictures of the guide on analysis",
-        description="Draw the pictures of docs/guides/analysis.md.",
+        description="Draw the pictures of docs/inside/analysis.md.",
     )
     parser.add_argument(
         "--out",

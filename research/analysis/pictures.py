@@ -1,4 +1,4 @@
-"""The pictures of docs/guides/analysis.md."""
+"""The pictures of docs/inside/analysis.md."""
 
 import pathlib
 
