@@ -29,6 +29,7 @@ TESTS = pathlib.Path(__file__).parent
 LONGEST_FIRST = (
     "recording/test_equalities.py",
     "reliability/test_kills.py",
+    "repository/test_docs.py",
     "recording/test_loops.py",
     "recording/test_origins.py",
     "reliability/test_properties.py",

@@ -39,8 +39,6 @@ PATTERNS = (
     # One training with all faults covers them.
     r"test_faults\.py::test_each_fault_with_raise\[(?!structure|403|offline|429|broken)",
     r"test_faults\.py::test_one_training_with_all_faults\[hold",
-    # Kills at fixed moments stay in the short run.
-    r"test_kills\.py::test_killed_training_resumes_to_the_same_result",
     # Combinations of other variants.
     r"test_origins\.py::test_one_pass\[(selected|nonfinite|clipped_(by_value|manually)|neg).*graph",
     r"test_origins\.py::test_two_passes\[(averaged|two_tapes).*graph",
@@ -64,7 +62,6 @@ PATTERNS = (
     r"test_examples\.py::test_quickstart",
     r"test_bench\.py::test_measure_step",
     r"test_loops\.py::test_a_gan",
-    r"test_kills\.py::test_killed_recorder_leaves_a_readable_file",
     r"test_qpu\.py::test_64_columns_of_16_inputs",
     r"test_replicas\.py::test_wide_layers_on_two_replicas\[host",
     r"test_replicas\.py::test_two_replicas\[wide",

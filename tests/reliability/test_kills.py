@@ -31,7 +31,7 @@ from research.experiments.tasks import mnist_pairs
 
 ROOT = pathlib.Path(__file__).parents[2]
 RANDOM = random.Random(0)
-SHORT_AND_SLOW = [1, pytest.param(10, marks=pytest.mark.slow)]
+KILLS = 5  # of each training
 
 
 @pytest.fixture(scope="module")
@@ -172,11 +172,11 @@ class TrainingRuns:
         ]
 
 
-@pytest.mark.parametrize("count", SHORT_AND_SLOW)
-def test_killed_training_resumes_to_the_same_result(start, tmp_path, count):
+@pytest.mark.slow
+def test_killed_training_resumes_to_the_same_result(start, tmp_path):
     """The weights and the optimizer variables are bitwise equal."""
     runs = TrainingRuns(start, tmp_path)
-    assert runs.outcomes(count) == ["same"] * count
+    assert runs.outcomes(KILLS) == ["same"] * KILLS
 
 
 @pytest.mark.slow
@@ -206,10 +206,10 @@ def test_backup_of_legacy_keras(start, tmp_path):
     assert runs.outcomes(20) == ["same"] * 20
 
 
-@pytest.mark.parametrize("count", SHORT_AND_SLOW)
-def test_killed_recorder_leaves_a_readable_file(start, tmp_path, count):
+@pytest.mark.slow
+def test_killed_recorder_leaves_a_readable_file(start, tmp_path):
     path = tmp_path / "run"
-    for _ in range(count):
+    for _ in range(KILLS):
         process = start("record_training", tmp_path)
         wait_for(tmp_path / "started", process)
         while path.stat().st_size < 10**5:
