@@ -119,7 +119,9 @@ def binarize(kernel, bits=1):
     def straight_through(kernel):
         weights = levels(kernel, bits)
         if bits > 1:
-            weights /= max_level(bits)
+            # TensorFlow compiles a division to this product, which can have
+            # another last digit.
+            weights *= 1 / max_level(bits)
         return weights, lambda upstream: upstream
 
     return straight_through(kernel)
