@@ -23,5 +23,5 @@ class FrozenMultiHeadAttention(keras.layers.MultiHeadAttention):
             self, query_shape: Any, value_shape: Any, key_shape: Any = None
         ) -> None:
             super().build(query_shape, value_shape, key_shape)
-            # The setter passes the flag on to the projections.
-            self.trainable = self.trainable
+            for part in _keras.all_layers(self):
+                part.trainable = self.trainable

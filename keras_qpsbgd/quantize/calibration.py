@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 
 BATCH_SIZE = 128
 
@@ -24,7 +25,7 @@ class Calibration:
 
     def __init__(self, model: Any, data: Any, whole: bool = False) -> None:
         self._inputs = _named_inputs(model)
-        self._needs_dict = isinstance(model.input, dict)
+        self._needs_dict = _has_dict(model)
         self._order = [tensor.name for tensor in model.inputs]
         self._is_dataset = isinstance(data, tf.data.Dataset)
         self._data = data if self._is_dataset else self._read(data)
@@ -103,9 +104,15 @@ class Calibration:
 
 def _named_inputs(model):
     """Returns the symbolic inputs by the names that a dictionary may use."""
-    if isinstance(model.input, dict):
+    if _has_dict(model):
         return dict(model.input)
     return {tensor.name: tensor for tensor in model.inputs}
+
+
+def _has_dict(model):
+    # A Sequential model of Keras 3 has no `input` until it is called.
+    is_sequential = isinstance(model, keras.Sequential)
+    return not is_sequential and isinstance(model.input, dict)
 
 
 def _tensor(value, expected, name):

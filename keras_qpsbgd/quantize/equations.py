@@ -85,6 +85,4 @@ def rows(equation: str, inputs: tf.Tensor) -> tf.Tensor:
 
 def bias_is_per_output(equation: str, bias_axes: str | None) -> bool:
     """Returns whether the bias has one entry per column of the matrix."""
-    return bias_axes is not None and set(bias_axes) == set(
-        parse(equation).free
-    )
+    return bias_axes is not None and set(bias_axes) == set(parse(equation).free)

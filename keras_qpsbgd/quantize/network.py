@@ -58,7 +58,7 @@ def find_layers(
     """
     targets: list[Target] = []
     unsupported: list[tuple[str, Any, str]] = []
-    for name, layer in _walk(model):
+    for name, layer in walk(model):
         if not layer.weights:
             continue
         if type(layer) is keras.layers.MultiHeadAttention:
@@ -84,7 +84,7 @@ def find_layers(
     return targets, unsupported
 
 
-def _walk(model, prefix="", seen=None):
+def walk(model, prefix="", seen=None):
     """Yields names and layers, each once, in the order of the model."""
     seen = set() if seen is None else seen
     for layer in model.layers:
@@ -93,14 +93,14 @@ def _walk(model, prefix="", seen=None):
         seen.add(id(layer))
         name = prefix + layer.name
         if _keras.is_graph_of_layers(layer):
-            yield from _walk(layer, f"{name}/", seen)
+            yield from walk(layer, f"{name}/", seen)
         else:
             yield name, layer
 
 
 def has_graph_layers(model: Any) -> bool:
     """Returns whether a layer of the model takes a graph."""
-    return any(kinds.is_graph_layer(layer) for _, layer in _walk(model))
+    return any(kinds.is_graph_layer(layer) for _, layer in walk(model))
 
 
 def copy_model(

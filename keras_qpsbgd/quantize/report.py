@@ -28,8 +28,8 @@ class LayerQuantization:
         num_inputs: Number of inputs n of the kernel.
         num_outputs: Number of outputs m of the kernel.
         bits: Number of bits per weight.
-        errors: Dictionary that maps each method that was tried to its output
-            error.
+        errors: Dictionary that maps `"nearest"` and the other methods that were
+            tried to their output errors, for comparison.
         error: Output error of the quantized layer.
         proven: Number of columns whose levels are proven to be optimal for
             their scale, or `None` if the method proves nothing.
@@ -171,16 +171,15 @@ class QuantizationReport:
             ) from error
         if ax is None:
             width = max(5.0, 1.5 + 0.9 * len(self.layers))
-            _, ax = pyplot.subplots(
-                figsize=(width, 3.4), layout="constrained"
-            )
-        methods = _methods(self.layers)
+            _, ax = pyplot.subplots(figsize=(width, 3.4), layout="constrained")
+        errors = [_errors(self, layer) for layer in self.layers]
+        methods = _methods(errors)
         bar = 0.8 / max(1, len(methods))
         for place, method in enumerate(methods):
             bars = [
-                (index, layer.errors[method])
-                for index, layer in enumerate(self.layers)
-                if layer.errors.get(method, 0.0) > _SMALLEST
+                (index, found[method])
+                for index, found in enumerate(errors)
+                if found.get(method, 0.0) > _SMALLEST
             ]
             shift = (place - (len(methods) - 1) / 2) * bar
             ax.bar(
@@ -215,11 +214,16 @@ class QuantizationReport:
         return "\n".join([*_error_lines(self), *_memory_lines(self)])
 
 
-def _methods(layers):
+def _errors(report, layer):
+    """Returns the errors by method, with the result under its method."""
+    return {**layer.errors, report.method: layer.error}
+
+
+def _methods(errors):
     """Returns the names of all methods, in the order in which they ran."""
     names: dict[str, None] = {}
-    for layer in layers:
-        names.update(dict.fromkeys(layer.errors))
+    for found in errors:
+        names.update(dict.fromkeys(found))
     return list(names)
 
 
@@ -227,7 +231,8 @@ def _methods(layers):
 
 
 def _error_lines(report):
-    methods = _methods(report.layers)
+    errors = [_errors(report, layer) for layer in report.layers]
+    methods = _methods(errors)
     solver = f", backend {report.backend}" if report.backend else ""
     lines = [
         f'Model: "{report.name}", {_bits_text(report.bits)} per weight, '
@@ -239,11 +244,11 @@ def _error_lines(report):
         ),
         "=" * _WIDTH,
     ]
-    for layer in report.layers:
+    for layer, found in zip(report.layers, errors):
         size = f"{layer.num_inputs} x {layer.num_outputs}"
-        errors = [_number(layer.errors.get(method)) for method in methods]
+        texts = [_number(found.get(method)) for method in methods]
         lines.append(
-            _row(layer.name, [(size, 12), *((text, 10) for text in errors)])
+            _row(layer.name, [(size, 12), *((text, 10) for text in texts)])
         )
     proven = [layer for layer in report.layers if layer.proven is not None]
     if proven:
@@ -263,9 +268,7 @@ def _memory_lines(report):
     ]
     for layer in report.layers:
         mark = "*" if layer.frozen else ""
-        lines.append(
-            _counts(f"{layer.name} ({layer.type}){mark}", layer)
-        )
+        lines.append(_counts(f"{mark}{layer.name} ({layer.type})", layer))
     for name, kind, reason in report.unchanged:
         lines.append(f"{name} ({kind}): unchanged, {reason}"[:_WIDTH])
     lines += [
