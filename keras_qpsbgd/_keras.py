@@ -343,7 +343,11 @@ def copy_functional(model, clone_function):
     if not KERAS_3:
         return keras.models.clone_model(model, clone_function=clone_function)
     # `clone_model` of Keras 3 makes sparse inputs dense.
-    inputs = tf.nest.map_structure(copy_input, model.input)
+    layers = [v for v in model.layers if isinstance(v, keras.layers.InputLayer)]
+    names = {id(layer.output): layer.name for layer in layers}
+    inputs = tf.nest.map_structure(
+        lambda tensor: copy_input(tensor, names.get(id(tensor))), model.input
+    )
     if model.compiled:
         # `clone_model` would compile the copy, which fails for losses that
         # cannot be saved. This model shares the layers and is not compiled.
@@ -353,7 +357,7 @@ def copy_functional(model, clone_function):
     )
 
 
-def copy_input(tensor, keep_batch_size=True):
+def copy_input(tensor, name=None, keep_batch_size=True):
     """Returns a new symbolic input with the shape and name of another."""
     if KERAS_3:
         sparse = tensor.sparse
@@ -364,7 +368,7 @@ def copy_input(tensor, keep_batch_size=True):
         batch_size=tensor.shape[0] if keep_batch_size else None,
         dtype=tensor.dtype,
         sparse=sparse,
-        name=tensor.name,
+        name=name or tensor.name,
     )
 
 

@@ -39,11 +39,11 @@ def problem(equation: str) -> str | None:
     parsed = parse(equation)
     inputs, kernel, outputs = (set(part) - {"."} for part in parsed)
     if kernel & inputs & outputs:
-        return f"has a kernel with batch axes ({equation})"
+        return f"kernel with batch axes: {equation}"
     if kernel - inputs - outputs or inputs - kernel - outputs:
-        return f"sums over an axis of one operand ({equation})"
+        return f"sum over an axis of one operand: {equation}"
     if not kernel & inputs or not kernel & outputs:
-        return f"does not contract or has no outputs ({equation})"
+        return f"not a matrix product: {equation}"
     return None
 
 

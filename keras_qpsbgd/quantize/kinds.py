@@ -36,9 +36,9 @@ class DenseKind:
     def problem(self, layer: Any) -> str | None:
         """Returns why a layer of this class is not supported, or `None`."""
         if getattr(layer, "lora_enabled", False):
-            return "has LoRA weights"
+            return "LoRA weights"
         if getattr(layer, "quantization_mode", None) is not None:
-            return "is already quantized by Keras"
+            return "quantized by Keras"
         return None
 
     def kernel(self, layer: Any) -> np.ndarray:
@@ -90,7 +90,7 @@ class Conv2DKind(DenseKind):
 
     def problem(self, layer):
         if layer.groups != 1:
-            return f"has {layer.groups} groups"
+            return f"{layer.groups} groups"
         return super().problem(layer)
 
     def rows(self, layer, args, kwargs):
@@ -182,10 +182,10 @@ def is_graph_layer(layer: Any) -> bool:
 def unsupported_reason(layer: Any) -> str:
     """Returns why the class of a layer is not supported."""
     if isinstance(layer, BinaryLayer):
-        return "is already binary"
+        return "already binary"
     if isinstance(layer, keras.Model):
-        return "is a subclassed model"
-    return "has an unsupported type"
+        return "subclassed model"
+    return "unsupported type"
 
 
 def _is_gcn_conv(layer):

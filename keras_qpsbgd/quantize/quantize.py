@@ -132,7 +132,7 @@ def quantize(
     calls = collections.Counter(captures[0].order(batch))
     for target in targets:
         if target.name not in calls:
-            unchanged.append((target.name, target.layer, "is not called"))
+            unchanged.append((target.name, target.layer, "not called"))
     named = {target.name: target for target in targets}
     targets = [named[name] for name in calls]  # in the order of first calls
 
@@ -192,8 +192,7 @@ def _gather(target, layers, captures, data, count):
     for batch in data:
         pairs = network.row_pairs(target, layers, captures, batch, count)
         for rows, quantized_rows in pairs:
-            rows = rows.numpy().astype(np.float64)
-            quantized_rows = quantized_rows.numpy().astype(np.float64)
+            rows, quantized_rows = rows.numpy(), quantized_rows.numpy()
             for values, which in (
                 (rows, "the given"),
                 (quantized_rows, "the quantized"),

@@ -270,7 +270,7 @@ def _memory_lines(report):
         mark = "*" if layer.frozen else ""
         lines.append(_counts(f"{mark}{layer.name} ({layer.type})", layer))
     for name, kind, reason in report.unchanged:
-        lines.append(f"{name} ({kind}): unchanged, {reason}"[:_WIDTH])
+        lines.append(_shorten(f"{name} ({kind}): unchanged ({reason})", _WIDTH))
     lines += [
         "_" * _WIDTH,
         _counts("Total", report),

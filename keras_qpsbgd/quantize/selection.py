@@ -33,7 +33,7 @@ def choose_layers(
             f"{names}. Received: layers={layers!r}"
         )
     unchanged += [
-        (target.name, target.layer, "was not chosen")
+        (target.name, target.layer, "not chosen")
         for target in targets
         if target not in kept
     ]
@@ -66,7 +66,7 @@ def _selector(layers, targets, unsupported):
     reasons = {name: reason for name, _, reason in unsupported}
     for name in layers:
         if name not in known:
-            reason = f" (it {reasons[name]})" if name in reasons else ""
+            reason = f" ({reasons[name]})" if name in reasons else ""
             raise ValueError(
                 "`layers` must contain names of supported layers: "
                 f"{[target.name for target in targets]}. "
