@@ -297,7 +297,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
             factor = tf.convert_to_tensor(self.scale)
             if self._is_real:
                 factor *= math.sqrt(self._fan_in())
-            if self._channels_first():
+            if self._is_channels_first():
                 factor = tf.reshape(
                     factor, [-1] + [1] * (len(product.shape) - 2)
                 )
@@ -309,7 +309,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
         shape = self._mark.kernel.shape
         return math.prod(shape) // shape[-1]
 
-    def _channels_first(self):
+    def _is_channels_first(self):
         return getattr(self, "data_format", None) == "channels_first"
 
     def _multiply(self, inputs, weights):
@@ -325,7 +325,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
             return None
         if not inputs.dtype.is_floating or not inputs.shape.rank:
             return None
-        axis = 1 if self._channels_first() else inputs.shape.rank - 1
+        axis = 1 if self._is_channels_first() else inputs.shape.rank - 1
         shape = self._mark.kernel.shape
         if len(shape) < 2 or shape[-2] != inputs.shape[axis]:
             return None
