@@ -8,15 +8,12 @@ from keras_qpsbgd import backends
 from keras_qpsbgd.backends.base import Backend
 
 
-def check(
-    backend: Backend, sizes: list[tuple[int, int]], rounds: int = 1
-) -> None:
+def check(backend: Backend, sizes: list[tuple[int, int]]) -> None:
     """Raises if a backend cannot solve all layers within its budget.
 
     Args:
         backend: The backend.
         sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
-        rounds: Integer. Maximum number of times that each layer is solved.
 
     Raises:
         BackendUnavailable: If the backend cannot run or a layer is too wide.
@@ -30,7 +27,8 @@ def check(
         return
     from keras_qpsbgd.backends.dwave.cost import layer_cost
 
-    seconds = rounds * sum(layer_cost(backend, *size).seconds for size in sizes)
+    # A solver on the host or a QPU solves each layer once.
+    seconds = sum(layer_cost(backend, *size).seconds for size in sizes)
     if budget.charged + seconds > budget.seconds:
         raise backends.BudgetExceeded(
             "Quantizing all layers could exceed `qpu_budget_seconds`: "

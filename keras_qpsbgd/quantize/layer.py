@@ -84,9 +84,7 @@ def quantize_layer(
         levels = gptq.levels(weight_scales, bits)
         found["gptq"] = fitted(problem, levels, scale)
     if "descent" in steps:
-        found["descent"] = descent.descend(
-            problem, found["gptq"], bits, scale
-        )
+        found["descent"] = descent.descend(problem, found["gptq"], bits, scale)
     if "qubo" in steps:
         others = list(found.values())
         start = qubo.search_scales(

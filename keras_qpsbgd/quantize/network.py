@@ -154,10 +154,14 @@ def _copy_graph(model, copy_layer):
 
 def _copy_config(layer):
     config = layer.get_config()
-    if _keras.KERAS_3 and isinstance(layer, keras.layers.Lambda):
-        # The function comes from this process, not from a file.
-        return type(layer).from_config(config, safe_mode=False)
-    return type(layer).from_config(config)
+    if not isinstance(layer, keras.layers.Lambda):
+        return type(layer).from_config(config)
+    # The function comes from this process, not from a file. Its serialized
+    # form does not include the modules that it uses.
+    safe = {"safe_mode": False} if _keras.KERAS_3 else {}
+    copied = type(layer).from_config(config, **safe)
+    copied.function = layer.function
+    return copied
 
 
 def _copy_state(layer, copies, replaced):

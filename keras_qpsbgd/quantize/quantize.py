@@ -14,9 +14,10 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import backends
 from keras_qpsbgd.quantize import cost
 from keras_qpsbgd.quantize import grid
-from keras_qpsbgd.quantize import methods
 from keras_qpsbgd.quantize import network
 from keras_qpsbgd.quantize.calibration import Calibration
+from keras_qpsbgd.quantize.layer import METHODS
+from keras_qpsbgd.quantize.layer import quantize_layer
 from keras_qpsbgd.quantize.report import LayerQuantization
 from keras_qpsbgd.quantize.report import QuantizationReport
 from keras_qpsbgd.quantize.report import UnchangedLayer
@@ -140,7 +141,7 @@ def quantize(
     if method == "qubo" and targets:
         solver = backends.get(backend)
         sizes = [target.kind.kernel(target.layer).shape for target in targets]
-        cost.check(solver, sizes, methods.MAX_ROUNDS)
+        cost.check(solver, sizes)
 
     bar = _progress_bar(len(targets), verbose)
     seeds = np.random.SeedSequence(seed).generate_state(max(1, len(targets)))
@@ -150,7 +151,7 @@ def quantize(
         start = time.perf_counter()
         both = tuple(target.find(found) for _, found in copies)
         statistics = _gather(target, both, captures, data, calls[target.name])
-        result = methods.quantize_layer(
+        result = quantize_layer(
             statistics,
             bits=bits,
             method=method,
@@ -162,7 +163,7 @@ def quantize(
         _write_floats(target, both[1], result)
         results[target.name] = result
         seconds = time.perf_counter() - start
-        rows.append(_layer_report(target, result, bits, seconds))
+        rows.append(_layer_report(target, result, bits, method, seconds))
         if bar is not None:
             bar.update(number + 1, [("error", rows[-1].error)])
 
@@ -227,7 +228,7 @@ def _write(target, layer, result, bits):
         target.kind.change_bias(layer, result.bias_change)
 
 
-def _layer_report(target, result, bits, seconds):
+def _layer_report(target, result, bits, method, seconds):
     n, m = result.levels.shape
     others = sum(
         int(np.prod(weight.shape))
@@ -241,8 +242,8 @@ def _layer_report(target, result, bits, seconds):
         num_inputs=n,
         num_outputs=m,
         bits=bits,
-        error=errors.pop("result"),
         errors=errors,
+        error=errors[method],
         proven=None if result.proven is None else int(result.proven),
         frozen=target.kind.replacement is None,
         packed_bytes=-(-n * m * bits // 8) + 4 * (m + others),
@@ -290,10 +291,9 @@ def _check_arguments(bits, method, scale, seed, damping, verbose):
             f"`bits` must be an integer from 1 to {MAX_BITS}. "
             f"Received: bits={bits!r}"
         )
-    if method not in methods.METHODS:
+    if method not in METHODS:
         raise ValueError(
-            f"`method` must be one of {tuple(methods.METHODS)}. "
-            f"Received: method={method!r}"
+            f"`method` must be one of {METHODS}. Received: method={method!r}"
         )
     if scale not in SCALES:
         raise ValueError(

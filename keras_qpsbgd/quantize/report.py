@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 from typing import NamedTuple
 from typing import Optional
@@ -28,8 +27,8 @@ class LayerQuantization:
         num_inputs: Number of inputs n of the kernel.
         num_outputs: Number of outputs m of the kernel.
         bits: Number of bits per weight.
-        errors: Dictionary that maps `"nearest"` and the other methods that were
-            tried to their output errors, for comparison.
+        errors: Dictionary that maps the method and the simpler methods, which
+            always run before it, to their output errors.
         error: Output error of the quantized layer.
         proven: Number of columns whose levels are proven to be optimal for
             their scale, or `None` if the method proves nothing.
@@ -172,14 +171,13 @@ class QuantizationReport:
         if ax is None:
             width = max(5.0, 1.5 + 0.9 * len(self.layers))
             _, ax = pyplot.subplots(figsize=(width, 3.4), layout="constrained")
-        errors = [_errors(self, layer) for layer in self.layers]
-        methods = _methods(errors)
+        methods = _methods(self.layers)
         bar = 0.8 / max(1, len(methods))
         for place, method in enumerate(methods):
             bars = [
-                (index, found[method])
-                for index, found in enumerate(errors)
-                if found.get(method, 0.0) > _SMALLEST
+                (index, layer.errors[method])
+                for index, layer in enumerate(self.layers)
+                if layer.errors[method] > _SMALLEST
             ]
             shift = (place - (len(methods) - 1) / 2) * bar
             ax.bar(
@@ -214,25 +212,16 @@ class QuantizationReport:
         return "\n".join([*_error_lines(self), *_memory_lines(self)])
 
 
-def _errors(report, layer):
-    """Returns the errors by method, with the result under its method."""
-    return {**layer.errors, report.method: layer.error}
-
-
-def _methods(errors):
-    """Returns the names of all methods, in the order in which they ran."""
-    names: dict[str, None] = {}
-    for found in errors:
-        names.update(dict.fromkeys(found))
-    return list(names)
+def _methods(layers):
+    """Returns the names of the methods, in the order in which they ran."""
+    return list(layers[0].errors) if layers else []
 
 
 # The tables
 
 
 def _error_lines(report):
-    errors = [_errors(report, layer) for layer in report.layers]
-    methods = _methods(errors)
+    methods = _methods(report.layers)
     solver = f", backend {report.backend}" if report.backend else ""
     lines = [
         f'Model: "{report.name}", {_bits_text(report.bits)} per weight, '
@@ -244,9 +233,9 @@ def _error_lines(report):
         ),
         "=" * _WIDTH,
     ]
-    for layer, found in zip(report.layers, errors):
+    for layer in report.layers:
         size = f"{layer.num_inputs} x {layer.num_outputs}"
-        texts = [_number(found.get(method)) for method in methods]
+        texts = [_number(layer.errors[method]) for method in methods]
         lines.append(
             _row(layer.name, [(size, 12), *((text, 10) for text in texts)])
         )
@@ -270,7 +259,8 @@ def _memory_lines(report):
         mark = "*" if layer.frozen else ""
         lines.append(_counts(f"{mark}{layer.name} ({layer.type})", layer))
     for name, kind, reason in report.unchanged:
-        lines.append(_shorten(f"{name} ({kind}): unchanged ({reason})", _WIDTH))
+        text = f" unchanged ({reason})"
+        lines.append(_row(f"{name} ({kind})", [(text, len(text))]))
     lines += [
         "_" * _WIDTH,
         _counts("Total", report),
@@ -311,8 +301,6 @@ def _shorten(name, width):
 
 
 def _number(error):
-    if error is None or math.isnan(error):
-        return "-"
     return "0" if error < _SMALLEST else f"{error:.3g}"
 
 

@@ -69,7 +69,11 @@ def solve(problem, start, others, bits, scale, backend, rounds, seed):
         if not len(columns):
             break
         encoding = encoding_for(backend, len(best.levels), bits)(
-            problem, best.levels[:, columns], best.scales[columns], columns, bits
+            problem,
+            best.levels[:, columns],
+            best.scales[columns],
+            columns,
+            bits,
         )
         solution = backend.solve(encoding.qubo, int(seeds[number]))
         infos.append(solution.info)
