@@ -15,8 +15,8 @@ the column:
 
 import numpy as np
 
-from keras_qpsbgd.qubo import Qubo
 from keras_qpsbgd.quantize import grid
+from keras_qpsbgd.qubo import Qubo
 
 
 class Rounding:

@@ -35,9 +35,7 @@ class Gptq:
         # The last weight is rounded first.
         self._order = np.argsort(np.diag(problem.couplings), kind="stable")
         couplings = problem.couplings[np.ix_(self._order, self._order)]
-        self._target = np.linalg.solve(
-            couplings, problem.products[self._order]
-        )
+        self._target = np.linalg.solve(couplings, problem.products[self._order])
         factor = np.linalg.cholesky(couplings).T
         # Row i passes the errors of the weights after i on to weight i.
         self._feedback = factor / np.diag(factor)[:, None]
