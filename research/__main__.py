@@ -6,6 +6,7 @@ from keras_qpsbgd import cli
 from research.analysis import command as analysis
 from research.bench import command as bench
 from research.experiments import command as experiments
+from research.quantization import command as quantization
 
 
 def main(argv=None):
@@ -16,6 +17,7 @@ def main(argv=None):
         (
             experiments.add,
             bench.add,
+            quantization.add,
             analysis.add_gaps,
             analysis.add_pictures,
         ),

@@ -151,12 +151,12 @@ def _run_experiment(name, folder, options, flags, pool):
     finally:
         if run.num_missing(items) < missing:
             command = ["python -m research reproduce", name, *flags]
-            _write_meta(folder, " ".join(command))
+            write_meta(folder, " ".join(command))
     # Includes runs that an interrupted command has not packed.
     records.pack(folder)
 
 
-def _write_meta(folder, command):
+def write_meta(folder, command):
     """Adds a command, its date and the packages to `meta.json`."""
     before = records.read_meta(folder)
 

@@ -158,7 +158,7 @@ def make_runs(folder):
         kept.save([Value(seed)] * 3, {"epoch": [seed]}, seed)
         records.append(path, record(seed))
         reproduce._write_settings(folder, Options())
-        reproduce._write_meta(folder, "command")
+        reproduce.write_meta(folder, "command")
         if seed % 3 == 2:
             records.pack(folder)
 

@@ -561,7 +561,7 @@ WRITERS = {
     "text": lambda folder: disk.write(folder / "a", "new"),
     "checksum": lambda folder: disk.write_with_checksum(folder / "a", b"new"),
     "settings": lambda folder: reproduce._write_settings(folder, Options()),
-    "meta": lambda folder: reproduce._write_meta(folder, "command"),
+    "meta": lambda folder: reproduce.write_meta(folder, "command"),
     "checkpoint": write_checkpoint,
     "features": lambda _: mnist_pairs.cached_features(np.zeros((1, 28, 28))),
     "page": lambda folder: results_page.write(folder, ()),

@@ -560,7 +560,7 @@ def test_all_commands_and_dates_of_a_folder_are_kept(tmp_path):
     before = {"date": "2020-01-01", "notes": ["A note."]}
     (tmp_path / "meta.json").write_text(json.dumps(before))
     for line in ("first", "second", "first"):
-        reproduce._write_meta(tmp_path, line)
+        reproduce.write_meta(tmp_path, line)
     meta = records.read_meta(tmp_path)
     assert meta["command"] == "first\nsecond"
     first, today = meta["date"].splitlines()

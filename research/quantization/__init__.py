@@ -1,0 +1,1 @@
+"""The experiment `quantize`: trained networks with few bits per weight."""

@@ -1,0 +1,171 @@
+"""Quantizes a network with all methods and measures each layer.
+
+`descent+scales` is the ablation of `qubo`. It has the same line search of the
+scales and the same final descent, but solves no QUBO.
+"""
+
+import contextlib
+import importlib
+import time
+
+import numpy as np
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import backends
+from keras_qpsbgd.quantize.methods.encoding import Full
+from keras_qpsbgd.quantize.methods.encoding import Rounding
+
+# The attribute of the package is the function.
+_function = importlib.import_module("keras_qpsbgd.quantize.quantize")
+
+SCALES_ONLY = "descent+scales"
+METHODS = ("nearest", "gptq", "descent", SCALES_ONLY, "qubo")
+ONCE = {"name": "native", "preset": "once"}
+ACCURATE = {"name": "native", "preset": "accurate"}
+DAMPING = 0.01
+# Layers for which Gurobi proves optima: at most 64 variables, and more than
+# `native` enumerates.
+PROVABLE = (17, 64)
+PROOF_COLUMNS = 8
+GUROBI = {"name": "gurobi", "work_limit": 1.0}
+TOLERANCE = 0.005
+
+
+class KeepStart(backends.Backend):
+    """Returns the state that a problem starts from."""
+
+    def sample(self, qubo, seed):
+        del seed
+        return qubo.start[None], {}
+
+
+def quantize(model, calibration, bits, method, seed, observe=None):
+    """Quantizes a model.
+
+    Args:
+        model: The float model.
+        calibration: Inputs.
+        bits: Integer.
+        method: One of `METHODS`.
+        seed: Integer.
+        observe: Function (optional) that is called after each layer with its
+            statistics and its `LayerResult`.
+
+    Returns:
+        A tuple `(quantized, report, seconds)`. `seconds` is the CPU time
+        without that of `observe`.
+    """
+    own = 0.0
+
+    def timed(statistics, result):
+        nonlocal own
+        start = time.process_time()
+        if observe is not None:
+            observe(statistics, result)
+        own += time.process_time() - start
+
+    backend = KeepStart() if method == SCALES_ONLY else ONCE
+    start = time.process_time()
+    with _observed(timed):
+        quantized, report = kq.quantize(
+            model,
+            calibration,
+            bits=bits,
+            backend=backend,
+            method="qubo" if method == SCALES_ONLY else method,
+            seed=seed,
+            damping=DAMPING,
+            verbose=0,
+        )
+    return quantized, report, time.process_time() - start - own
+
+
+@contextlib.contextmanager
+def _observed(observe):
+    original = _function.quantize_layer
+
+    def quantize_layer(statistics, **settings):
+        result = original(statistics, **settings)
+        observe(statistics, result)
+        return result
+
+    _function.quantize_layer = quantize_layer
+    try:
+        yield
+    finally:
+        _function.quantize_layer = original
+
+
+def layer_rows(report, method):
+    """Returns names, sizes and output errors, for a record."""
+    return [
+        {
+            "name": layer.name,
+            "type": layer.type,
+            "inputs": layer.num_inputs,
+            "outputs": layer.num_outputs,
+            "errors": {
+                # The ablation runs as `qubo` with another backend.
+                method if name == "qubo" else name: error
+                for name, error in layer.errors.items()
+            },
+        }
+        for layer in report.layers
+    ]
+
+
+def without_qubo(statistics, bits):
+    """Returns the output error of `descent+scales` on given statistics."""
+    result = _function.quantize_layer(
+        statistics,
+        bits=bits,
+        method="qubo",
+        backend=KeepStart(),
+        damping=DAMPING,
+    )
+    return result.errors["qubo"]
+
+
+# Proven optima
+
+
+def is_provable(num_inputs, bits):
+    """Returns whether Gurobi can prove the best levels of a layer."""
+    low, high = PROVABLE
+    return low <= num_inputs * bits <= high
+
+
+def prove(statistics, result, bits, seed):
+    """Compares `native` with the optima that Gurobi proves.
+
+    The QUBO is that of all levels, with the scales of the result. No solver
+    receives a state to start from.
+
+    Returns:
+        Dictionary for a record: the number of `columns`, of `proven` ones, and
+        for each preset the relative excess of the error over the proven one.
+    """
+    problem = statistics.problem(DAMPING)
+    columns = np.flatnonzero(result.scales > 0)[:PROOF_COLUMNS]
+    encoding = Rounding if bits == 1 else Full
+    qubo = encoding(
+        problem,
+        result.levels[:, columns].astype(float),
+        result.scales[columns],
+        columns,
+        bits,
+    ).qubo
+    qubo.start = None
+    exact = backends.get(GUROBI).solve(qubo, seed)
+    proven = np.asarray(exact.info["proven_optimal"], bool)
+    excess = {}
+    for backend in (ACCURATE, ONCE):
+        found = backends.get(backend).solve(qubo, seed)
+        ratio = found.energies[proven] / exact.energies[proven] - 1.0
+        excess[backend["preset"]] = [float(max(value, 0.0)) for value in ratio]
+    return {
+        "variables": qubo.num_variables,
+        "columns": len(columns),
+        "proven": int(proven.sum()),
+        "excess": excess,
+    }

@@ -1,0 +1,159 @@
+"""The tasks of the experiment, by name."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+from research.quantization import data
+from research.quantization import networks
+
+BITS = (1, 2, 3, 4)
+QUANTIZED, SCRATCH = "quantized", "scratch"
+ADAM, QPSBGD = "Adam", "QP-SBGD"
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """Learning rates, of which validation data choose one.
+
+    Attributes:
+        rates: Tuple of floats. As many for every optimizer.
+        real_rate: Float (optional). For the other variables, with QP-SBGD.
+    """
+
+    rates: tuple
+    real_rate: float | None = None
+
+
+# By start and optimizer. An epoch has hundreds of steps, or tens.
+MANY_STEPS = {
+    (QUANTIZED, ADAM): Grid((0.0001, 0.0003, 0.001)),
+    (QUANTIZED, QPSBGD): Grid((0.0005, 0.002, 0.008), 0.0003),
+    (SCRATCH, ADAM): Grid((0.001, 0.003, 0.01)),
+    (SCRATCH, QPSBGD): Grid((0.002, 0.005, 0.0125), 0.001),
+}
+FEW_STEPS = {
+    (QUANTIZED, ADAM): Grid((0.001, 0.003, 0.01)),
+    (QUANTIZED, QPSBGD): Grid((0.002, 0.01, 0.05), 0.001),
+    (SCRATCH, ADAM): Grid((0.003, 0.01, 0.03)),
+    (SCRATCH, QPSBGD): Grid((0.005, 0.02, 0.08), 0.01),
+}
+# Epochs after which the accuracy is reported.
+EPOCHS = {QUANTIZED: (1,), SCRATCH: (1, 3)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A network and its data.
+
+    Attributes:
+        title: String. Heading of the page.
+        setting: String. Network, data and training in a sentence.
+        load: Function of a data folder and `quick` that returns the data.
+        build: Function of layers and data that returns a model.
+        epochs: Integer. Epochs of the float network.
+        rate: Float. Learning rate of Adam for the float network.
+        grids: Dictionary of `Grid` by start and optimizer.
+        tuned_bits: Tuple of integers. Bits with fine-tuning.
+        starts: Tuple. `QUANTIZED`, and `SCRATCH` if all quantized layers can be
+            trained.
+        keras_gptq: Boolean. Whether `model.quantize("gptq")` of Keras is run.
+        is_graph: Boolean.
+    """
+
+    title: str
+    setting: str
+    load: Callable
+    build: Callable
+    epochs: int
+    rate: float
+    grids: dict
+    tuned_bits: tuple = (1,)
+    starts: tuple = (QUANTIZED, SCRATCH)
+    keras_gptq: bool = False
+    is_graph: bool = False
+
+
+def _citation(title, name, **settings):
+    return Task(
+        title=title,
+        setting=(
+            "Two layers of Spektral's `GCNConv`, 32 hidden units, dropout, "
+            f"public split. An epoch is {data.GRAPH_STEPS} steps with all "
+            "nodes; the float network is trained for 5 epochs. Calibration: "
+            "the features of the whole graph, which training sees as well."
+        ),
+        load=lambda data_dir, quick: data.Graph(name, data_dir),
+        build=networks.gcn,
+        epochs=5,
+        rate=0.01,
+        grids=FEW_STEPS,
+        is_graph=True,
+        **settings,
+    )
+
+
+_MNIST = (
+    "50,000 training and 10,000 validation images, 5 epochs of Adam. "
+    "Calibration: 5,000 training images."
+)
+TASKS = {
+    "mnist": Task(
+        title="MNIST, 784-512-512-10",
+        setting=f"ReLU. {_MNIST}",
+        load=data.mnist,
+        build=networks.mlp,
+        epochs=5,
+        rate=0.001,
+        grids=MANY_STEPS,
+        keras_gptq=True,
+    ),
+    "mnist-bn": Task(
+        title="MNIST, 784-512-512-10 with batch normalization",
+        setting=f"Batch normalization and ReLU. {_MNIST}",
+        load=data.mnist,
+        build=networks.normalized_mlp,
+        epochs=5,
+        rate=0.001,
+        grids=MANY_STEPS,
+    ),
+    "cifar10": Task(
+        title="CIFAR-10, small convolutional network",
+        setting=(
+            "Convolutions 32 (stride 2), 32, pooling, 64, 64, pooling, dense "
+            "128, 10. 20,000 training and 5,000 validation images, 5 epochs of "
+            "Adam. Calibration: 2,000 training images."
+        ),
+        load=data.cifar10,
+        build=networks.cnn,
+        epochs=5,
+        rate=0.001,
+        grids=MANY_STEPS,
+    ),
+    "cora": _citation("Cora, graph network", "cora", tuned_bits=BITS),
+    "pubmed": _citation("PubMed, graph network", "pubmed"),
+    "digits": Task(
+        title="Digits, transformer encoder",
+        setting=(
+            "The rows of the 8 x 8 digits of scikit-learn are the tokens. Two "
+            "blocks of width 32: `MultiHeadAttention` with 4 heads, 64 hidden "
+            "units, layer normalization. 1,000 training and 300 validation "
+            "images, 40 epochs of Adam. Calibration: the training images. "
+            "Attention layers are frozen after quantization, so there is no "
+            "training from scratch."
+        ),
+        load=data.digits,
+        build=networks.transformer,
+        epochs=40,
+        rate=0.002,
+        grids=FEW_STEPS,
+        tuned_bits=BITS,
+        starts=(QUANTIZED,),
+    ),
+}
+
+
+@functools.lru_cache(maxsize=1)
+def load(name, data_dir, quick):
+    """Returns the data of a task."""
+    return TASKS[name].load(data_dir, quick)
