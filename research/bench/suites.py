@@ -1,5 +1,6 @@
 """The suites by name."""
 
+from research.bench.quantize import suite as quantize
 from research.bench.solvers import solver
 from research.bench.steps import recording
 from research.bench.steps import scaling
@@ -12,6 +13,7 @@ SUITES = {
     "solver": solver,
     "scaling": scaling,
     "recording": recording,
+    "quantize": quantize,
     "accuracy-per-second": accuracy,
     "quality": quality,
 }

@@ -12,6 +12,7 @@ import numpy as np
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import backends
+from keras_qpsbgd.quantize.layer import quantize_layer
 from keras_qpsbgd.quantize.methods.encoding import Full
 from keras_qpsbgd.quantize.methods.encoding import Rounding
 
@@ -82,18 +83,18 @@ def quantize(model, calibration, bits, method, seed, observe=None):
 
 @contextlib.contextmanager
 def _observed(observe):
-    original = _function.quantize_layer
+    """Calls a function after each layer that `kq.quantize` quantizes."""
 
-    def quantize_layer(statistics, **settings):
-        result = original(statistics, **settings)
+    def observed(statistics, **settings):
+        result = quantize_layer(statistics, **settings)
         observe(statistics, result)
         return result
 
-    _function.quantize_layer = quantize_layer
+    _function.quantize_layer = observed
     try:
         yield
     finally:
-        _function.quantize_layer = original
+        _function.quantize_layer = quantize_layer
 
 
 def layer_rows(report, method):
@@ -116,7 +117,7 @@ def layer_rows(report, method):
 
 def without_qubo(statistics, bits):
     """Returns the output error of `descent+scales` on given statistics."""
-    result = _function.quantize_layer(
+    result = quantize_layer(
         statistics,
         bits=bits,
         method="qubo",

@@ -130,7 +130,7 @@ TASKS = {
         rate=0.001,
         grids=MANY_STEPS,
     ),
-    "cora": _citation("Cora, graph network", "cora", tuned_bits=BITS),
+    "cora": _citation("Cora, graph network", "cora"),
     "pubmed": _citation("PubMed, graph network", "pubmed"),
     "digits": Task(
         title="Digits, transformer encoder",

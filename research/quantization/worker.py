@@ -5,7 +5,9 @@ python -m research.quantization.worker JSON_ARGUMENTS
 
 import contextlib
 import json
+import os
 import sys
+import threading
 import time
 
 from tensorflow import keras
@@ -243,7 +245,19 @@ def _show(text):
     print(text, flush=True)
 
 
+def _end_with_parent():
+    """Ends this process when the command that started it was killed.
+
+    Otherwise the next command would write the same file.
+    """
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
 def main(arguments):
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     arguments = json.loads(arguments)
     with contextlib.ExitStack() as stack:
         if tasks.TASKS[arguments["task"]].is_graph:

@@ -1,0 +1,164 @@
+"""CPU time of `kq.quantize` by method, and a wide layer.
+
+- `network`: 784-512-512-10 with random weights is quantized to 1 bit with
+  5,000 MNIST images. The time of every method is divided by that of `gptq`. The
+  methods take turns (see `timing.py`).
+- `wide`: CPU time and peak memory of a layer of 4,608 x 512 weights, a
+  3 x 3 convolution from 512 to 512 channels, in a separate process.
+"""
+
+import dataclasses
+
+import numpy as np
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.cli.console import show_status
+from keras_qpsbgd.compare.report import canvas
+from keras_qpsbgd.compare.task import random
+from research.bench import timing
+from research.bench.quantize import wide
+from research.experiments.tasks.mnist import images
+
+HELP = "time and memory of kq.quantize (10 minutes)"
+THREADS = (1,)
+
+PARTS = ("network", "wide")
+METHODS = ("nearest", "descent", "qubo")
+YARDSTICK = "gptq"
+UNITS = (512, 512)
+ROWS, QUICK_ROWS = 5_000, 500
+WIDE, QUICK_WIDE = (4608, 512, 10_000), (512, 64, 1_000)
+RATIO_TARGET = 5.0
+MINUTES_TARGET = 10.0
+MEMORY_TARGET = 2 * 2**30
+
+
+def names():
+    """Returns the names that `--only` accepts."""
+    return [*PARTS, *METHODS]
+
+
+def measure(options):
+    """Measures both parts."""
+    results = {}
+    for part in options.wanted(PARTS):
+        if part == "wide":
+            show_status("a wide layer")
+            size = QUICK_WIDE if options.quick else WIDE
+            results[part] = {"size": size, **wide.measure(*size)}
+        else:
+            results[part] = _network(options)
+    return results
+
+
+def _network(options):
+    (x, _), _ = images(options.data_dir, random(0, 2))
+    x = x[: QUICK_ROWS if options.quick else ROWS]
+    model = keras.Sequential([keras.layers.InputLayer(x.shape[1:])])
+    for units in UNITS:
+        model.add(keras.layers.Dense(units, "relu"))
+    model.add(keras.layers.Dense(10))
+
+    def side(method):
+        def block():
+            kq.quantize(
+                model, x, backend=wide.ONCE, method=method, seed=0, verbose=0
+            )
+
+        return timing.Side(block, steps=1, blocks=2 if options.quick else 5)
+
+    base, found = timing.compare(
+        side(YARDSTICK),
+        {method: side(method) for method in options.wanted(METHODS)},
+        show=show_status,
+    )
+    return {
+        "yardstick": dataclasses.asdict(base),
+        "sides": {name: dataclasses.asdict(t) for name, t in found.items()},
+    }
+
+
+def table(results):
+    """Returns the CPU times and ratios, and the wide layer."""
+    parts = []
+    for result in results.values():
+        if "network" in result:
+            base = result["network"]["yardstick"]
+            lines = [
+                "Quantization of 784-512-512-10, 1 bit",
+                f"{'method':<10}{'CPU s':>9}{'/ gptq':>9}",
+                "-" * 28,
+                f"{YARDSTICK:<10}{base['cpu']:>9.2f}{1:>9.2f}",
+            ]
+            lines += [
+                f"{name:<10}{times['cpu']:>9.2f}{times['cpu_ratio']:>9.2f}"
+                for name, times in result["network"]["sides"].items()
+            ]
+            parts.append("\n".join(lines))
+        if "wide" in result:
+            found = result["wide"]
+            inputs, outputs, rows = found["size"]
+            errors = ", ".join(
+                f"{name} {error:.4f}" for name, error in found["errors"].items()
+            )
+            parts.append(
+                f"Layer {inputs} x {outputs}, {rows:,} rows, 1 bit: "
+                f"{found['cpu'] / 60:.1f} CPU minutes, "
+                f"{found['peak'] / 2**30:.2f} GiB\n(output error: {errors})"
+            )
+    return "\n\n".join(parts)
+
+
+def verdicts(results):
+    """Checks the targets."""
+    found = []
+    for result in results.values():
+        times = result.get("network", {}).get("sides", {}).get("qubo")
+        if times:
+            ratio = times["cpu_ratio"]
+            found.append(
+                (
+                    ratio <= RATIO_TARGET,
+                    f"CPU time of qubo / gptq, 784-512-512-10: {ratio:.2f} "
+                    f"(<= {RATIO_TARGET:g})",
+                )
+            )
+        layer = result.get("wide")
+        if layer:
+            minutes = layer["cpu"] / 60
+            # A quick run has a smaller layer.
+            is_full = tuple(layer["size"]) == WIDE
+            found += [
+                (
+                    minutes < MINUTES_TARGET if is_full else None,
+                    f"4,608 x 512 layer: {minutes:.1f} CPU minutes "
+                    f"(< {MINUTES_TARGET:g})",
+                ),
+                (
+                    layer["peak"] < MEMORY_TARGET if is_full else None,
+                    f"4,608 x 512 layer: {layer['peak'] / 2**30:.2f} GiB "
+                    f"(< {MEMORY_TARGET / 2**30:g})",
+                ),
+            ]
+    return found
+
+
+def draw(results, path):
+    """Draws the CPU times relative to `gptq` as bars.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+    """
+    figure = canvas.figure(4.5, 3.0)
+    axes = figure.subplots()
+    for result in results.values():
+        sides = result.get("network", {}).get("sides", {})
+        heights = [times["cpu_ratio"] for times in sides.values()]
+        axes.bar(np.arange(len(sides)), heights, 0.6, color="#0072b2")
+        axes.set_xticks(range(len(sides)), list(sides))
+    axes.axhline(RATIO_TARGET, color="black", linewidth=2)
+    axes.set_ylabel("CPU time / gptq")
+    axes.set_title("784-512-512-10, line: target", loc="left", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    canvas.save(figure, path)
