@@ -17,7 +17,7 @@ from research.experiments.tasks.graphs import sparse_tensor
 from research.experiments.tasks.mnist import images
 
 # Steps of a graph network that count as an epoch. All nodes are one batch.
-GRAPH_STEPS = 20
+GRAPH_STEPS = 10
 CIFAR10 = "cifar10.npz"
 ROWS = 500  # that are classified at once
 

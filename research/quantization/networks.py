@@ -86,7 +86,7 @@ def gcn(layers, data, units=32, dropout=0.5):
     return keras.Model([inputs, adjacency], x, name="gcn")
 
 
-def transformer(layers, data, width=32, heads=4, blocks=2):
+def transformer(layers, data, width=32, heads=4, blocks=1):
     """An encoder whose tokens are the rows of an image."""
     inputs = keras.Input(data.shape)
     x = layers.dense(width)(inputs)

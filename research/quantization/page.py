@@ -57,8 +57,9 @@ PROOFS = (
     "Gurobi solves the QUBO of up to "
     f"{PROOF_COLUMNS} columns per layer to proven optimality where it has 17 "
     "to 64 variables and one unit of work is enough. (`native` enumerates "
-    "smaller ones.) The error of `native`, without a state to start from, is "
-    "compared with that optimum."
+    "smaller ones.) The error of `native` is compared with that optimum. The "
+    "QUBO is the first one that `qubo` poses for the column, with all levels "
+    "of the grid."
 )
 KERAS = (
     '`model.quantize("int4")` of Keras 3 rounds the weights of `Dense`, '

@@ -12,9 +12,13 @@ import numpy as np
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import backends
+from keras_qpsbgd.quantize import grid
+from keras_qpsbgd.quantize.candidate import fitted
 from keras_qpsbgd.quantize.layer import quantize_layer
 from keras_qpsbgd.quantize.methods.encoding import Full
 from keras_qpsbgd.quantize.methods.encoding import Rounding
+from keras_qpsbgd.quantize.methods.gptq import Gptq
+from keras_qpsbgd.quantize.methods.qubo import search_scales
 
 # The attribute of the package is the function.
 _function = importlib.import_module("keras_qpsbgd.quantize.quantize")
@@ -50,7 +54,7 @@ def quantize(model, calibration, bits, method, seed, observe=None):
         method: One of `METHODS`.
         seed: Integer.
         observe: Function (optional) that is called after each layer with its
-            statistics and its `LayerResult`.
+            `Statistics`.
 
     Returns:
         A tuple `(quantized, report, seconds)`. `seconds` is the CPU time
@@ -58,11 +62,11 @@ def quantize(model, calibration, bits, method, seed, observe=None):
     """
     own = 0.0
 
-    def timed(statistics, result):
+    def timed(statistics):
         nonlocal own
         start = time.process_time()
         if observe is not None:
-            observe(statistics, result)
+            observe(statistics)
         own += time.process_time() - start
 
     backend = KeepStart() if method == SCALES_ONLY else ONCE
@@ -87,7 +91,7 @@ def _observed(observe):
 
     def observed(statistics, **settings):
         result = quantize_layer(statistics, **settings)
-        observe(statistics, result)
+        observe(statistics)
         return result
 
     _function.quantize_layer = observed
@@ -136,27 +140,26 @@ def is_provable(num_inputs, bits):
     return low <= num_inputs * bits <= high
 
 
-def prove(statistics, result, bits, seed):
+def prove(statistics, bits, seed):
     """Compares `native` with the optima that Gurobi proves.
 
-    The QUBO is that of all levels, with the scales of the result. No solver
-    receives a state to start from.
+    The QUBO is the first one that `kq.quantize` solves, with the same state to
+    start from, but it has all levels also where `kq.quantize` has two.
 
     Returns:
         Dictionary for a record: the number of `columns`, of `proven` ones, and
         for each preset the relative excess of the error over the proven one.
     """
     problem = statistics.problem(DAMPING)
-    columns = np.flatnonzero(result.scales > 0)[:PROOF_COLUMNS]
+    scales = grid.weight_scales(problem.kernel, bits)
+    gptq = Gptq(problem)
+    start = fitted(problem, gptq.levels(scales, bits), "column")
+    start = search_scales(problem, gptq, start, scales, bits, "column")
+    columns = np.flatnonzero(start.scales > 0)[:PROOF_COLUMNS]
     encoding = Rounding if bits == 1 else Full
     qubo = encoding(
-        problem,
-        result.levels[:, columns].astype(float),
-        result.scales[columns],
-        columns,
-        bits,
+        problem, start.levels[:, columns], start.scales[columns], columns, bits
     ).qubo
-    qubo.start = None
     exact = backends.get(GUROBI).solve(qubo, seed)
     proven = np.asarray(exact.info["proven_optimal"], bool)
     excess = {}

@@ -80,12 +80,12 @@ def _citation(title, name, **settings):
         setting=(
             "Two layers of Spektral's `GCNConv`, 32 hidden units, dropout, "
             f"public split. An epoch is {data.GRAPH_STEPS} steps with all "
-            "nodes; the float network is trained for 5 epochs. Calibration: "
+            "nodes; the float network is trained for 10 epochs. Calibration: "
             "the features of the whole graph, which training sees as well."
         ),
         load=lambda data_dir, quick: data.Graph(name, data_dir),
         build=networks.gcn,
-        epochs=5,
+        epochs=10,
         rate=0.01,
         grids=FEW_STEPS,
         is_graph=True,
@@ -135,8 +135,8 @@ TASKS = {
     "digits": Task(
         title="Digits, transformer encoder",
         setting=(
-            "The rows of the 8 x 8 digits of scikit-learn are the tokens. Two "
-            "blocks of width 32: `MultiHeadAttention` with 4 heads, 64 hidden "
+            "The rows of the 8 x 8 digits of scikit-learn are the tokens. A "
+            "block of width 32: `MultiHeadAttention` with 4 heads, 64 hidden "
             "units, layer normalization. 1,000 training and 300 validation "
             "images, 40 epochs of Adam. Calibration: the training images. "
             "Attention layers are frozen after quantization, so there is no "

@@ -83,16 +83,14 @@ class Worker:
         """Quantizes with one method. `qubo` also measures the others."""
         ablation, proofs = [], []
 
-        def observe(statistics, result):
+        def observe(statistics):
             if method != "qubo":
                 return
             ablation.append(quantizing.without_qubo(statistics, bits))
             proof = None
             if quantizing.is_provable(len(statistics.kernel), bits):
                 with contextlib.suppress(kq.backends.BackendUnavailable):
-                    proof = quantizing.prove(
-                        statistics, result, bits, self.seed
-                    )
+                    proof = quantizing.prove(statistics, bits, self.seed)
             proofs.append(proof)
 
         quantized, report, seconds = quantizing.quantize(

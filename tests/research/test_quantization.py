@@ -1,0 +1,365 @@
+"""The experiment on quantized networks: runs, records, targets, the page."""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.quantize.statistics import Statistics
+from research.quantization import command
+from research.quantization import figures
+from research.quantization import keras_own
+from research.quantization import page
+from research.quantization import quantizing
+from research.quantization import records
+from research.quantization import study
+from research.quantization import tables
+from research.quantization import tasks
+from research.quantization import worker
+from research.quantization.data import Arrays
+from research.quantization.networks import Binary
+from research.quantization.networks import Float
+from research.quantization.networks import mlp
+from research.quantization.numbers import Numbers
+from research.quantization.targets import targets
+
+pytestmark = pytest.mark.once
+
+ROOT = pathlib.Path(__file__).parents[2]
+RESULTS = ROOT / "results" / "quantize"
+
+
+def arrays(rows=60, inputs=20):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(rows, inputs)).astype("float32")
+    y = (x[:, 0] > 0).astype("int32")
+    part = (x, y)
+    return Arrays(part, part, part, x, batch=20, num_classes=2)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """A task that takes little time."""
+    task = dataclasses.replace(
+        tasks.TASKS["mnist"],
+        load=lambda data_dir, quick: arrays(),
+        build=lambda layers, data: mlp(layers, data, (6,)),
+        keras_gptq=False,
+    )
+    monkeypatch.setitem(tasks.TASKS, "mnist", task)
+    monkeypatch.setattr(tasks, "BITS", (1,))
+    tasks.load.cache_clear()
+    yield task
+    tasks.load.cache_clear()
+
+
+# Runs
+
+
+@pytest.mark.slow
+def test_runs_of_a_task(tiny, tmp_path, capsys):
+    worker.Worker(tmp_path, "mnist", worker.TUNING_SEED, quick=True).run()
+    tuning = records.read(tmp_path)
+    assert not any("test" in record for record in tuning.values())
+    grid = tiny.grids[tasks.QUANTIZED, tasks.ADAM].rates
+    ran = [r for r in tuning.values() if r["kind"] == "train"]
+    assert len(ran) == 4 * len(grid)
+
+    fresh = worker.Worker(tmp_path, "mnist", 0, quick=True)
+    fresh.run()
+    found = records.read(tmp_path)
+    record = found["mnist/0/quantize/1/qubo"]
+    for layer in record["layers"]:
+        errors = layer["errors"]
+        assert set(errors) == set(quantizing.METHODS)
+        assert errors["qubo"] <= errors["descent"] * (1 + 1e-6)
+    assert record["cpu"] > 0
+    scratch = [
+        r
+        for r in found.values()
+        if r["kind"] == "train" and r["seed"] == 0 and r["start"] == "scratch"
+    ]
+    for optimizer in (tasks.ADAM, tasks.QPSBGD):
+        curves = [r for r in scratch if r["optimizer"] == optimizer]
+        assert max(len(r["test"]) for r in curves) == 3
+    # A second command has nothing to do.
+    capsys.readouterr()
+    worker.Worker(tmp_path, "mnist", 0, quick=True).run()
+    assert capsys.readouterr().out == ""
+    assert records.read(tmp_path) == found
+    # The page is made from these records.
+    disk_page = page.write(tmp_path).read_text()
+    assert disk_page == page.page(page.load(tmp_path))
+    assert (tmp_path / figures.ERRORS).exists()
+
+
+def test_a_killed_run_resumes(tiny, tmp_path, monkeypatch):
+    task = dataclasses.replace(tiny, tuned_bits=())
+    monkeypatch.setitem(tasks.TASKS, "mnist", task)
+    quantize = worker.Worker.quantize
+
+    def killed(self, model, bits, method):
+        if method == "descent":
+            raise KeyboardInterrupt
+        quantize(self, model, bits, method)
+
+    monkeypatch.setattr(worker.Worker, "quantize", killed)
+    with pytest.raises(KeyboardInterrupt):
+        worker.Worker(tmp_path, "mnist", 0, quick=True).run()
+    before = records.read(tmp_path)
+    assert "mnist/0/quantize/1/gptq" in before
+    # Half a line, and an interrupted command is packed by the next one.
+    with open(tmp_path / "runs" / "mnist-0.jsonl", "a") as file:
+        file.write('{"key": "mnist/0/quan')
+    records.pack(tmp_path)
+    assert records.read(tmp_path) == before
+    monkeypatch.setattr(worker.Worker, "quantize", quantize)
+    trained = []
+    monkeypatch.setattr(Arrays, "fit_epoch", lambda *_: trained.append(1))
+    worker.Worker(tmp_path, "mnist", 0, quick=True).run()
+    assert not trained  # the float network was read from its file
+    after = records.read(tmp_path)
+    assert {key: after[key] for key in before} == before
+    assert "mnist/0/quantize/1/qubo" in after
+
+
+def test_network_from_scratch_is_the_quantized_one():
+    data = arrays()
+    model = mlp(Float, data, (6,))
+    quantized, _ = kq.quantize(model, data.calibration, bits=2, verbose=0)
+    built = mlp(Binary(2), data, (6,))
+    assert [type(x) for x in built.layers] == [
+        type(x) for x in quantized.layers
+    ]
+    for one, two in zip(built.weights, quantized.weights):
+        assert one.shape == two.shape and one.name == two.name
+
+
+# Numerics
+
+
+def statistics(inputs, outputs=4, rows=200):
+    random = np.random.default_rng(1)
+    x = random.normal(size=(rows, inputs)) @ random.normal(
+        size=(inputs, inputs)
+    )
+    found = Statistics(random.normal(size=(inputs, outputs)), bias=False)
+    found.add(x, x)
+    return found
+
+
+def test_ablation_is_between_descent_and_qubo():
+    found = statistics(30)
+    result = quantizing.quantize_layer(
+        found,
+        bits=1,
+        method="qubo",
+        backend=kq.backends.get(quantizing.ONCE),
+    )
+    error = quantizing.without_qubo(found, 1)
+    assert error <= result.errors["descent"]
+    assert result.errors["qubo"] <= error * (1 + 1e-9)
+
+
+def test_excess_over_the_proven_optimum():
+    pytest.importorskip("gurobipy")
+    found = statistics(17, outputs=3)
+    proof = quantizing.prove(found, 1, seed=0)
+    assert (proof["columns"], proof["proven"]) == (3, 3)
+    for preset in ("accurate", "once"):
+        assert proof["excess"][preset] == pytest.approx([0, 0, 0], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "bits", "expected"),
+    [
+        (16, 1, False),
+        (17, 1, True),
+        (64, 1, True),
+        (65, 1, False),
+        (33, 2, False),
+    ],
+)
+def test_provable_layers(inputs, bits, expected):
+    assert quantizing.is_provable(inputs, bits) is expected
+
+
+# What the page states about Keras
+
+
+def test_keras_gptq_has_no_single_bit_and_needs_a_tokenizer():
+    with pytest.raises(ValueError, match="2, 3, 4"):
+        keras.quantizers.GPTQConfig(None, None, weight_bits=1)
+    data = arrays()
+    model = mlp(Float, data, (6,))
+    config = keras.quantizers.GPTQConfig(
+        None, None, quantization_layer_structure={"sequential_blocks": []}
+    )
+    with pytest.raises(ValueError, match="dataset and a tokenizer"):
+        model.quantize("gptq", config=config)
+
+
+def test_keras_gptq_on_images():
+    data = arrays()
+    model = mlp(Float, data, (6,))
+    x = data.calibration
+    found = keras_own.gptq(model, x, 4)
+    exact = model(x).numpy()
+    error = np.square(found(x).numpy() - exact).sum() / np.square(exact).sum()
+    assert 0 < error < 0.05
+
+
+def test_keras_int4_skips_convolutions():
+    inputs = keras.Input((8, 8, 3))
+    x = keras.layers.Conv2D(4, 3, name="conv")(inputs)
+    x = keras.layers.Dense(2, name="dense")(keras.layers.Flatten()(x))
+    model = keras.Model(inputs, x)
+    found = keras_own.int4(model)
+    assert found.get_layer("conv").quantization_mode is None
+    assert found.get_layer("dense").quantization_mode == "int4"
+    np.testing.assert_array_equal(
+        found.get_layer("conv").get_weights()[0],
+        model.get_layer("conv").get_weights()[0],
+    )
+
+
+# Targets and tables
+
+
+def errors(qubo, descent, gptq, **others):
+    return {
+        "nearest": 1.0,
+        "gptq": gptq,
+        "descent": descent,
+        quantizing.SCALES_ONLY: descent,
+        "qubo": qubo,
+        **others,
+    }
+
+
+def made_up():
+    """Two seeds of MNIST with two layers each."""
+    found = {}
+
+    def add(*parts, **values):
+        key = records.key("mnist", *parts)
+        found[key] = {"key": key, "task": "mnist", "seed": parts[0], **values}
+
+    for seed in (0, 1):
+        add(seed, "float", kind="float", test=0.98, validation=0.98)
+        for method, test, cpu in (("gptq", 0.90, 2.0), ("qubo", 0.95, 8.0)):
+            layers = [
+                {"name": "a", "errors": errors(0.2, 0.26, 0.8)},
+                {"name": "b", "errors": errors(0.1, 0.1, 0.1)},
+            ]
+            layers = [
+                {"type": "Dense", "inputs": 20, "outputs": 2, **layer}
+                for layer in layers
+            ]
+            layers[0]["proof"] = {
+                "columns": 3,
+                "proven": 2,
+                "excess": {"accurate": [0.0, 0.004], "once": [0.0, 0.006]},
+            }
+            add(
+                *(seed, "quantize", 1, method),
+                kind="quantize",
+                bits=1,
+                method=method,
+                layers=layers,
+                compression=20.0,
+                cpu=cpu,
+                validation=0.9,
+                test=test + 0.01 * seed,
+            )
+    return found
+
+
+def test_targets():
+    bench = {"wide": {"cpu": 300.0, "peak": 3 * 2**30}}
+    found = targets(Numbers(made_up(), bench))
+    assert [(goal.value, goal.met) for goal in found] == [
+        ("50.0%", False),  # one of two layers is lower
+        ("11.5% lower", True),  # the mean of 23.1 % and 0 %
+        ("2.00", True),  # the geometric mean of 4 and 1
+        ("100.0%", True),
+        ("50.0%", False),
+        ("+5.00 pp", True),
+        ("-", None),  # no CIFAR-10
+        ("4.00", True),
+        ("5.0 minutes", True),
+        ("3.00 GiB", False),
+        ("-", None),
+        ("-", None),
+    ]
+
+
+def test_rate_is_chosen_on_the_tuning_seed():
+    found = {}
+    for seed, rate, curve in (
+        (worker.TUNING_SEED, 0.1, [0.5, 0.6, 0.9]),
+        (worker.TUNING_SEED, 0.2, [0.7, 0.6, 0.8]),
+        (0, 0.3, [1.0, 1.0, 1.0]),
+    ):
+        found[str(rate)] = {
+            "kind": "train",
+            "seed": seed,
+            "task": "mnist",
+            "bits": 1,
+            "start": tasks.SCRATCH,
+            "optimizer": tasks.ADAM,
+            "rate": rate,
+            "validation": curve,
+        }
+    arguments = (found, "mnist", 1, tasks.SCRATCH, tasks.ADAM)
+    assert worker.chosen_rate(*arguments, 1) == 0.2
+    assert worker.chosen_rate(*arguments, 3) == 0.1
+
+
+def test_tables():
+    numbers = Numbers(made_up())
+    assert "| qubo | 95.50 +- 0.50 |" in tables.accuracy_table(numbers, "mnist")
+    assert "| qubo / gptq | 0.500 (50%) |" in tables.ratio_table(numbers)
+    line = tables.proof_table(numbers).splitlines()[-1]
+    assert line.endswith("| 6 | 4 | 100.0% | 0.40 % | 50.0% | 0.60 % |")
+    said = " ".join(page.not_better(numbers))
+    assert (
+        "Of 4 layers, `qubo` has a larger output error than `descent` in 0"
+        in said
+    )
+    assert "and the same in 2" in said
+
+
+def test_folder_of_other_settings(tmp_path):
+    (tmp_path / study.SETTINGS).write_text(json.dumps({"quick": True}))
+    with pytest.raises(ValueError, match="other options"):
+        study.run(["digits"], 1, tmp_path, quick=False)
+
+
+def test_command_knows_all_tasks():
+    assert command.NAMES == tuple(tasks.TASKS)
+    lengths = {
+        len(grid.rates)
+        for task in tasks.TASKS.values()
+        for grid in task.grids.values()
+    }
+    assert lengths == {3}
+
+
+@pytest.mark.skipif(
+    not (RESULTS / records.FILE).exists(), reason="needs the records"
+)
+def test_page_is_made_from_the_records():
+    numbers = page.load(RESULTS)
+    made = page.page(numbers, page.is_quick(RESULTS))
+    assert (RESULTS / "RESULTS.md").read_text() == made
+    assert not page.is_quick(RESULTS)
+    assert numbers.tasks == list(tasks.TASKS)
+    for task in numbers.tasks:
+        for bits in tasks.BITS:
+            for method in quantizing.METHODS:
+                assert len(numbers.accuracy(task, bits, method)) == 5
