@@ -20,6 +20,11 @@ def add(commands):
             "scratch. Writes records as JSON lines, figures and RESULTS.md. If "
             "it is interrupted, run the same command again to resume."
         ),
+        epilog=(
+            "CIFAR-10 must be in the data folder as cifar10.npz, with the "
+            "arrays x_train, y_train, x_test and y_test of "
+            "keras.datasets.cifar10.load_data(). The other data are downloaded."
+        ),
     )
     parser.add_argument(
         "--tasks",

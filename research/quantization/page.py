@@ -32,6 +32,11 @@ QUESTION = (
     "methods, in the output error of the layers and in the test accuracy? And "
     "is a quantized network a good start for training?"
 )
+DATA = (
+    "CIFAR-10 is read from `cifar10.npz` in the data folder, with the arrays "
+    "`x_train`, `y_train`, `x_test` and `y_test` of "
+    "`keras.datasets.cifar10.load_data()`. The other data are downloaded."
+)
 METHODS = (
     "**nearest**: each weight is rounded to the nearest level.",
     "**gptq**: weights are rounded one after the other, with error feedback.",
@@ -114,7 +119,10 @@ def page(numbers, quick=False):
         parts.append("**Short runs (`--quick`) that only show that it works.**")
     parts += [
         paragraph(QUESTION),
-        "```sh\npython -m research quantize\n```",
+        "```sh\npython -m research quantize\n"
+        "python -m research bench quantize --output results/quantize\n"
+        "python -m research quantize --page\n```",
+        paragraph(DATA),
         "## Summary",
         "\n".join(map(item, summary(numbers, goals))),
         tables.target_table(goals),
