@@ -18,6 +18,7 @@ PAGES = (
     "RESULTS.md",
     "results/paper/RESULTS.md",
     "results/gaps/RESULTS.md",
+    "results/appendix/RESULTS.md",
 )
 FORMULA = re.compile(
     r'<(span|div) class="arithmatex">\\([\[(])(.*?)\\[\])]</\1>', re.DOTALL

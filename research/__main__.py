@@ -17,6 +17,7 @@ def main(argv=None):
             experiments.add,
             bench.add,
             analysis.add_gaps,
+            analysis.add_appendix,
             analysis.add_pictures,
         ),
         argv,

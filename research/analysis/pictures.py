@@ -41,7 +41,7 @@ def draw(folder):
     paths = []
     for name, figure in pictures.items():
         paths.append(pathlib.Path(folder, f"analysis-{name}.png"))
-        figure.savefig(paths[-1], dpi=90, metadata={"Software": None})
+        canvas.save(figure, paths[-1], dpi=90)
     return paths
 
 
