@@ -58,7 +58,7 @@ def similarity(study):
 
 
 def embedding(study):
-    figure = canvas.figure(7.6, 3.9)
+    figure = canvas.figure(7.2, 3.7)
     found = analysis.embedding(study["embedding"]["variables"])
     analysis.plot_embedding(found, figure.subplots(1, 2))
     return figure
@@ -92,7 +92,7 @@ def direction(study):
     low, high = np.transpose(ranges)
     axis.hlines(places, low, high, color="0.6", linewidth=5, label="the paper")
     axis.set_xlim(0.4, 0.75)
-    axis.legend(frameon=False, loc="upper right")
+    axis.legend(frameon=False, loc="lower right")
     return figure
 
 

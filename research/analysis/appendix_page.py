@@ -137,10 +137,11 @@ def _histogram(study):
         "histogram",
         f"{share} of the reads are optimal",
         UNKNOWN,
-        "How far are the reads from the optimum? The figure shows one column "
-        f"of the first and of the last update. Over {reads['columns']} columns "
-        f"of the whole training, {share} of the reads have the energy of the "
-        "optimum, which is known by enumeration.",
+        f"How far are the reads from the optimum? Over {reads['columns']} "
+        f"columns of the whole training, {share} of the reads have the energy "
+        "of the optimum, which is known by enumeration. The figure shows one "
+        "column of the first and of the last update, the one whose share of "
+        "optimal reads is the median.",
     )
 
 
@@ -155,7 +156,8 @@ def _similarity(study):
         f"Are the {best} best reads the same? The Jaccard similarity is the "
         "number of variables that are +1 in both reads, divided by the number "
         "that are +1 in at least one. It is 1 for equal reads. Over the same "
-        f"columns, its mean is {reads['similarity']:.2f}.",
+        f"columns, its mean is {reads['similarity']:.2f}. The figure shows the "
+        "columns of the histograms.",
     )
 
 
@@ -187,6 +189,8 @@ def _spectra(study):
         "How slowly must it be annealed? Networks k-k-2 on UCI Adult, one "
         "sample per step, raw gradients, linear schedule, energies in units of "
         "A(0). The figure shows the column with the smallest gap of one run. "
+        "Where it lies at s = 1, it is the difference of the two lowest "
+        "energies of the problem. "
         f"The table has the smallest gap of all runs: {least}. Features, "
         "weights, schedule, and units of the paper differ or are not known, so "
         "the values cannot be compared directly. [What raises the spectral "
@@ -238,6 +242,7 @@ def _against_the_paper(rows):
 
 def _fixed_points(study):
     shares, flips = [], []
+    last = [s[-1] for row in study["fixed_points"] for s in row["shares"]]
     for row in study["fixed_points"]:
         name = appendix_figures.step_label(study, row)
         mean, error = mean_and_error([100 * s[-1] for s in row["shares"]])
@@ -256,5 +261,7 @@ def _fixed_points(study):
         "batches, or all images at once. Values are means and standard errors "
         f"over {study['seeds']} seeds. Here the solver is `exact`, and the "
         "learning rate is constant. In the last epoch, or as many steps, "
-        f"{joined(flips)} of the signs change per step.",
+        f"{joined(flips)} of the signs change per step. "
+        f"{sum(share == 1 for share in last)} of {len(last)} runs have "
+        "converged.",
     )
