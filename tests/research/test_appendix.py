@@ -78,6 +78,24 @@ def test_reads_are_compared_with_the_optimum():
     assert found["similarity"] == 0.5
 
 
+def test_the_column_in_the_middle_is_shown():
+    """One, three and two of three reads are optimal. One column is held."""
+    qubo = kq.Qubo(np.zeros((1, 1)), np.ones((1, 4)))
+    reads = -np.ones((3, 1, 4))
+    reads[1:, 0, 0] = reads[0, 0, 2] = 1
+    energies = np.stack([qubo.energy(states) for states in reads])
+    states = np.array([[-1, -1, -1, 0]])
+    update = kq.analysis.Update(
+        7, appendix.FIRST, qubo, states, reads, energies
+    )
+    found = appendix.reads(kq.analysis.Run(updates=[update]))
+    assert found["columns"] == 3
+    assert found["hits"] == pytest.approx((1 + 3 + 2) / 9)
+    for shown in found["updates"]:
+        assert shown["step"] == 7
+        assert shown["histogram"].hits == pytest.approx(2 / 3)
+
+
 # Results of other experiments
 
 
@@ -102,8 +120,9 @@ def test_directions():
 
 def test_page_is_made_from_the_numbers(study):
     assert (RESULTS / "RESULTS.md").read_text() == appendix_page.page(study)
-    pictures = {path.stem for path in RESULTS.glob("*.png")}
-    assert pictures == set(appendix_figures.FIGURES)
+    pictures = {path.stem: path for path in RESULTS.glob("*.png")}
+    assert set(pictures) == set(appendix_figures.FIGURES)
+    assert all(path.stat().st_size < 150_000 for path in pictures.values())
 
 
 def test_direction_is_compared_with_the_paper():
@@ -112,12 +131,8 @@ def test_direction_is_compared_with_the_paper():
 
     rows = [row([0.5, 0.51]), row([0.58, 0.6]), row([0.7, 0.71])]
     found = appendix_page._against_the_paper(rows)
-    places = [sentence.split(" is ")[1] for sentence in found]
-    assert places == [
-        "below its range.",
-        "within its range.",
-        "above its range.",
-    ]
+    places = [sentence.split(" is ")[1].split()[0] for sentence in found]
+    assert places == ["below", "within", "above"]
 
 
 @pytest.mark.parametrize(
