@@ -253,10 +253,11 @@ def _fixed_points(study):
         "Fixed points",
         "fixed_points",
         "; ".join(shares),
-        "a theorem; numbers are not known to us",
-        "Has training converged? By the paper's theorem it has when the "
-        "negative binary gradient of all images equals the weights, in every "
-        "column. The figure shows the share of columns for which this holds, "
+        "a theorem; its numbers are not known to us",
+        "Has training converged? The paper proves that a projected form of the "
+        "updates converges to a fixed point if there is one. It is reached "
+        "when the negative binary gradient of all images equals the binary "
+        "weights, in every column. The figure shows the share of columns for which this holds, "
         "and the share of weights whose sign changes per step. Steps use "
         "batches, or all images at once. Values are means and standard errors "
         f"over {study['seeds']} seeds. Here the solver is `exact`, and the "

@@ -145,16 +145,19 @@ def test_figures(study, name):
 
 
 @pytest.mark.slow  # the tests above check the parts
-@pytest.mark.skipif(not DATA.exists(), reason="needs MNIST and UCI Adult")
-def test_study(tmp_path):
+@pytest.mark.skipif(not DATA.exists(), reason="needs the files of UCI Adult")
+def test_study(monkeypatch, tmp_path, capsys):
     pytest.importorskip("dwave.system")
-    pytest.importorskip("skimage")
+    rng = np.random.default_rng(0)
+    bits = rng.choice([-1.0, 1.0], size=(80, 16))
+    data = bits, (bits[:, 0] > 0).astype("int32")
+    monkeypatch.setattr(appendix, "images", lambda data_dir: data)
     found = appendix.study(DATA, epochs=1, seeds=2, widths=(2,))
-    steps = found["images"] // found["batch"]
-    assert len(found["evolution"]["steps"]) == steps
+    assert capsys.readouterr().out.splitlines()[-1] == "5/5 Fixed points"
+    assert len(found["evolution"]["steps"]) == 4  # batches of 20
     for row in found["fixed_points"]:
-        assert row["steps"] == [steps]
+        assert row["steps"] == [4]
         assert np.shape(row["shares"]) == np.shape(row["flips"]) == (2, 1)
     page = appendix_page.write(found, tmp_path).read_text()
     assert page == appendix_page.page(found)
-    assert "| [Fixed points](#fixed-points) |" in page
+    assert "80 images" in page and "| [Fixed points](#fixed-points) |" in page
