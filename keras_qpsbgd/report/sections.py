@@ -309,7 +309,7 @@ def facts(
             "QPU time",
             "qpu_seconds",
             text.seconds,
-            "estimate, mock QPU" if is_mock else "recorded",
+            "estimate (mock)" if is_mock else "recorded",
         ),
     ):
         known = [v for row in totals if (v := getattr(row, name)) is not None]

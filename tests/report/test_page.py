@@ -84,7 +84,7 @@ def test_times_of_the_mock_qpu_are_estimates(run):
     run.settings["optimizer"]["backend"]["mock"] = True
     page = Page(render(run)).text
     for expected in (
-        "estimate, mock QPU",  # headline
+        "estimate (mock)",  # headline
         "QPU time (estimate)",  # table
         "It reports Ocean's estimate",
         "An estimate: the QPU is a mock.",  # chart of the epochs

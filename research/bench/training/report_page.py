@@ -56,7 +56,7 @@ def train(path, epochs=25):
     )
 
 
-def picture(page, path, width=1200, height=1570):
+def picture(page, path, width=1200, height=1980):
     """Takes a picture of a page with headless Chromium."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
