@@ -50,7 +50,7 @@ def on_page_content(content, page, **_):
     """Converts formulas to MathML, and adapts the links of notebooks."""
     if page.file.src_uri.endswith(".ipynb"):
         content = LINK.sub(r'href="../\1/', content)
-        content = PICTURE.sub(r'\1../', content)
+        content = PICTURE.sub(r"\1../", content)
 
     def convert(match):
         _, bracket, formula = match.groups()

@@ -124,7 +124,9 @@ def plot_qubo_evolution(
         ax.plot(evolution.steps, values, style, color=color, label=label)
     ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
     ax.set(xlabel="update", title=f"{evolution.layer}: from update to update")
-    ax.legend(frameon=False, fontsize="small")
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high + 0.3 * (high - low))  # room for the legend
+    ax.legend(frameon=False, fontsize="small", ncols=2, loc="upper center")
     return ax
 
 
