@@ -71,14 +71,13 @@ def find_layers(
                 else:
                     unsupported.append((path, dense, reason))
             continue
-        kind = kinds.kind_of(layer)
-        reason = (
-            kinds.unsupported_reason(layer)
-            if kind is None
-            else kind.problem(layer)
-        )
+        found = kinds.kind_of(layer)
+        if found is None:
+            unsupported.append((name, layer, kinds.unsupported_reason(layer)))
+            continue
+        reason = found.problem(layer)
         if reason is None:
-            targets.append(Target(name, layer, kind, layer))
+            targets.append(Target(name, layer, found, layer))
         else:
             unsupported.append((name, layer, reason))
     return targets, unsupported
