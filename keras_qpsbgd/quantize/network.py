@@ -145,6 +145,8 @@ def _copy_graph(model, copy_layer):
     if not isinstance(model, keras.Sequential):
         return _keras.copy_functional(model, copy_layer)
     layers = [copy_layer(layer) for layer in model.layers]
+    if not model.inputs:  # Keras could not infer the shapes
+        return keras.Sequential(layers, name=model.name)
     # A model that was built by its first batch has the size of this batch.
     stateful = any(getattr(layer, "stateful", False) for layer in layers)
     start = _keras.copy_input(model.inputs[0], keep_batch_size=stateful)
@@ -152,15 +154,23 @@ def _copy_graph(model, copy_layer):
 
 
 def _copy_config(layer):
-    config = layer.get_config()
-    if not isinstance(layer, keras.layers.Lambda):
-        return type(layer).from_config(config)
-    # The function comes from this process, not from a file. Its serialized
-    # form does not include the modules that it uses.
-    safe = {"safe_mode": False} if _keras.KERAS_3 else {}
-    copied = type(layer).from_config(config, **safe)
-    copied.function = layer.function
-    return copied
+    try:
+        config = layer.get_config()
+        if not isinstance(layer, keras.layers.Lambda):
+            return type(layer).from_config(config)
+        # The function comes from this process, not from a file. Its serialized
+        # form does not include the modules that it uses.
+        safe = {"safe_mode": False} if _keras.KERAS_3 else {}
+        copied = type(layer).from_config(config, **safe)
+        copied.function = layer.function
+        return copied
+    except Exception as error:  # layers of users may raise anything
+        raise ValueError(
+            "`model` must have layers that can be copied from their "
+            "configuration. Define `get_config` and `from_config` of the "
+            f"layer. Received: the layer `{layer.name}` of type "
+            f"{type(layer).__name__}, which raised: {error}"
+        ) from error
 
 
 def _copy_state(layer, copies, replaced):

@@ -152,6 +152,23 @@ def test_model():
         kq.quantize(nothing, X)
 
 
+def test_layers_must_have_a_configuration():
+    class Scale(L.Layer):
+        def __init__(self, factor):
+            super().__init__(name="scale")
+            self.factor = factor
+
+        def call(self, inputs):
+            return self.factor * inputs
+
+        def get_config(self):
+            return super().get_config()  # without the argument
+
+    model = keras.Sequential([keras.Input((8,)), L.Dense(2), Scale(2.0)])
+    with pytest.raises(ValueError, match="`scale` of type Scale"):
+        kq.quantize(model, X, verbose=0)
+
+
 def test_weights_and_activations_must_be_finite():
     model = quantizing.mlp()
     kernel = model.get_layer("second").kernel
