@@ -189,7 +189,8 @@ class QuantizationReport:
                 color=f"C{place}",
             )
         ax.set_yscale("log")
-        drawn = [error for bars in ax.containers for error in bars.datavalues]
+        errors = [error for v in self.layers for error in v.errors.values()]
+        drawn = [error for error in errors if error > _SMALLEST]
         if drawn:
             # Bars from a power of ten, so that small differences look small.
             ax.set_ylim(10.0 ** math.floor(math.log10(min(drawn))))
