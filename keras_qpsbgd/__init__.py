@@ -16,6 +16,7 @@ from keras_qpsbgd._version import __version__ as __version__
 from keras_qpsbgd.compare import compare
 from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.projection import binary_map
+from keras_qpsbgd.quantize import quantize
 from keras_qpsbgd.qubo import Qubo
 from keras_qpsbgd.recording import with_rows
 from keras_qpsbgd.summary import summary
@@ -33,6 +34,7 @@ __all__ = [
     "layers",
     "metrics",
     "optimizers",
+    "quantize",
     "spektral",
     "summary",
     "with_rows",

@@ -9,6 +9,7 @@ changes the behavior.
 
 import contextlib
 import copy
+import functools
 import importlib.metadata
 import re
 
@@ -316,6 +317,72 @@ def inside_xla():
 def all_layers(model):
     """Returns the layers of a model at any depth, in both Keras versions."""
     return list(model._flatten_layers(include_self=False))
+
+
+def is_graph_of_layers(model):
+    """Returns whether a layer is a Sequential or functional model."""
+    return isinstance(model, (keras.Sequential, _functional_class()))
+
+
+@functools.cache
+def _functional_class():
+    # Keras has no public name for the class of functional models. With a name,
+    # the model does not change the names of other models.
+    tensor = keras.Input((1,), name="input")
+    return type(keras.Model(tensor, tensor, name="model"))
+
+
+def copy_functional(model, clone_function):
+    """Returns an uncompiled copy of a functional model.
+
+    Args:
+        model: Functional model.
+        clone_function: Function that receives a layer and returns the layer of
+            the copy, called for all layers except input layers.
+    """
+    if not KERAS_3:
+        return keras.models.clone_model(model, clone_function=clone_function)
+    # `clone_model` of Keras 3 makes sparse inputs dense.
+    layers = [v for v in model.layers if isinstance(v, keras.layers.InputLayer)]
+    names = {id(layer.output): layer.name for layer in layers}
+    inputs = tf.nest.map_structure(
+        lambda tensor: copy_input(tensor, names.get(id(tensor))), model.input
+    )
+    if model.compiled:
+        # `clone_model` would compile the copy, which fails for losses that
+        # cannot be saved. This model shares the layers and is not compiled.
+        model = keras.Model(model.input, model.output, name=model.name)
+    return keras.models.clone_model(
+        model, input_tensors=inputs, clone_function=clone_function
+    )
+
+
+def copy_input(tensor, name=None, keep_batch_size=True):
+    """Returns a new symbolic input with the shape and name of another."""
+    if KERAS_3:
+        sparse = tensor.sparse
+    else:
+        sparse = isinstance(tensor.type_spec, tf.SparseTensorSpec)
+    return keras.Input(
+        shape=tuple(tensor.shape)[1:],
+        batch_size=tensor.shape[0] if keep_batch_size else None,
+        dtype=tensor.dtype,
+        sparse=sparse,
+        name=name or tensor.name,
+    )
+
+
+def attention_parts(layer):
+    """Returns the names of the four projections of a `MultiHeadAttention`.
+
+    Returns:
+        A dictionary that maps the attribute of each projection, an
+        `EinsumDense` layer, to that layer.
+    """
+    # Legacy Keras has no public properties for them.
+    prefix = "" if KERAS_3 else "_"
+    names = ("query_dense", "key_dense", "value_dense", "output_dense")
+    return {prefix + name: getattr(layer, prefix + name) for name in names}
 
 
 def variables_with_random_states(model):

@@ -21,11 +21,11 @@ def _unknown_layer():
 class FlipRatio(keras.metrics.Metric):
     """Metric of the share of binary weights that a training step changes.
 
-    After each step, the signs of the kernel are compared with those before it.
-    The result is the share of weights that changed their sign, averaged over
-    the steps of the epoch. It depends neither on targets nor on predictions.
-    Every optimizer works, and so do `steps_per_execution`, XLA, mixed precision
-    and `MirroredStrategy`.
+    After each step, the binary weights are compared with those before it. The
+    result is the share of weights that changed their sign (or, with several
+    bits per weight, their level), averaged over the steps of the epoch. It
+    depends neither on targets nor on predictions. Every optimizer works, and so
+    do `steps_per_execution`, XLA, mixed precision and `MirroredStrategy`.
 
     - `evaluate` changes no weights, so there (and in `val_...` logs) the metric
       is zero.
@@ -91,7 +91,7 @@ class FlipRatio(keras.metrics.Metric):
         self._layer = _unknown_layer if layer is None else weakref.ref(layer)
         self._total = self.add_weight(name="total", initializer="zeros")
         self._steps = self.add_weight(name="steps", initializer="zeros")
-        self._positive: Any = None  # the signs after the last step
+        self._levels: Any = None  # `binary_kernel` after the last step
 
     def update_state(
         self, y_true: Any = None, y_pred: Any = None, sample_weight: Any = None
@@ -103,8 +103,8 @@ class FlipRatio(keras.metrics.Metric):
             y_pred: Ignored.
             sample_weight: Ignored.
         """
-        positive = self._current()
-        if positive is None:
+        levels = self._current()
+        if levels is None:
             warnings.warn(
                 f"The metric `{self.name}` is nan, because its layer is "
                 "unknown or not built. Compile a loaded model again with a new "
@@ -112,16 +112,16 @@ class FlipRatio(keras.metrics.Metric):
                 stacklevel=2,
             )
             return
-        if self._positive is None:
-            self._remember_signs()
+        if self._levels is None:
+            self._remember_levels()
             if tf.executing_eagerly():
-                return  # the signs before this step are unknown
-            # While a step is traced, the signs are those before it.
-        changed = tf.convert_to_tensor(self._positive) != positive
+                return  # the weights before this step are unknown
+            # While a step is traced, the weights are those before it.
+        changed = tf.convert_to_tensor(self._levels) != levels
         share = tf.reduce_mean(tf.cast(changed, self._total.dtype))
         self._total.assign(self._total + share)
         self._steps.assign(self._steps + 1)
-        self._positive.assign(positive)
+        self._levels.assign(levels)
 
     def result(self) -> Any:
         """Returns the mean share of changed weights, `nan` without a step."""
@@ -129,33 +129,33 @@ class FlipRatio(keras.metrics.Metric):
         return total / tf.convert_to_tensor(self._steps)
 
     def reset_state(self) -> None:
-        """Starts a new average, with the current signs."""
+        """Starts a new average, with the current weights."""
         self._total.assign(tf.zeros_like(self._total))
         self._steps.assign(tf.zeros_like(self._steps))
-        self._remember_signs()
+        self._remember_levels()
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "layer": None}
 
     def _current(self):
-        """Returns which weights are positive, `None` without a built layer."""
+        """Returns the levels of the weights, `None` without a built layer."""
         layer = self._layer()
         if layer is None or not layer.built:
             return None
-        return layer.binary_kernel > 0
+        return tf.cast(layer.binary_kernel, tf.int8)
 
-    def _remember_signs(self):
+    def _remember_levels(self):
         with tf.init_scope():
-            positive = self._current()
-            if positive is None:
+            levels = self._current()
+            if levels is None:
                 return
-            if self._positive is None:
-                self._positive = _keras.add_metric_state(
+            if self._levels is None:
+                self._levels = _keras.add_metric_state(
                     self,
-                    "positive",
+                    "levels",
                     lambda shape, dtype=None: self._current(),
-                    tuple(positive.shape),
-                    "bool",
+                    tuple(levels.shape),
+                    "int8",
                 )
             else:
-                self._positive.assign(positive)
+                self._levels.assign(levels)

@@ -1,11 +1,12 @@
 r"""Formulas of a QP-SBGD step, as TensorFlow operations.
 
 In a training step, a binary layer multiplies its rows \(X\) (`rows`,
-\(B \times n\)) by the binary weights \(W = \mathrm{sign}(\Omega)\)
-(\(n \times m\)). Backpropagation gives the gradient \(V\) (`row_gradients`,
-\(B \times m\)) of the loss with respect to the product \(R = XW\). Definition 1
-of the paper turns \(X\) and \(V\) into one quadratic unconstrained binary
-optimization problem (QUBO) for each column \(j\) of \(W\),
+\(B \times n\)) by the weights \(W\) (\(n \times m\)). Weights of \(b\) bits
+are \(W = q / L\), where \(q\) are odd integers and \(L = 2^b - 1\). One bit is
+\(W = \mathrm{sign}(\Omega)\). Backpropagation gives the gradient \(V\)
+(`row_gradients`, \(B \times m\)) of the loss with respect to the product
+\(R = XW\). Definition 1 of the paper turns \(X\) and \(V\) into one quadratic
+unconstrained binary optimization problem (QUBO) for each column \(j\) of \(W\),
 
 $$\min_{g \in \{-1,+1\}^n} \sum_b (v_{bj} - z_b^T g)^2
   = g^T Q g + s_j^T g + \mathrm{offset}_j ,$$
@@ -15,7 +16,8 @@ and the step is \(\Omega_j \leftarrow \Omega_j - \alpha g_j\) with the solution
 
 | Formula                                               | Function            |
 |-------------------------------------------------------|---------------------|
-| Binary weights \(W = \mathrm{sign}(\Omega)\)          | `binarize`          |
+| \(q = 2 \lfloor \Omega L / 2 \rfloor + 1\), clipped   | `levels`            |
+| Weights \(W = q / L\), straight-through gradient      | `binarize`          |
 | Normalized rows \(z_b = x_b / \lVert x_b \rVert^2\)   | `normalize`         |
 | Couplings \(Q = \sum_b z_b z_b^T\), for all columns   | `gram_problem`      |
 | Fields \(s_j = -2 \sum_b v_{bj} z_b\)                 | `fields`            |
@@ -39,6 +41,8 @@ from typing import Optional
 
 import tensorflow as tf
 
+# Maximum number of bits of a weight.
+MAX_BITS = 4
 # A field summed in float32 that is smaller than this share of its terms is a
 # rounding error.
 FIELD_ROUNDING = 2.0**-22
@@ -86,13 +90,41 @@ def sign(x):
     return tf.where(x >= 0, tf.constant(1, x.dtype), tf.constant(-1, x.dtype))
 
 
-@tf.custom_gradient
-def binarize(kernel):
-    r"""Returns \(W = \mathrm{sign}(\Omega)\) with a straight-through gradient.
+def max_level(bits):
+    """Returns `L`, the largest level of a weight with `bits` bits."""
+    return 2**bits - 1
+
+
+def levels(x, bits):
+    """Returns the odd integers from `-L` to `L` that are nearest to `L * x`.
+
+    The result has the dtype of `x`. With one bit, it is the sign. With more, a
+    NaN stays a NaN.
+    """
+    if bits == 1:
+        return sign(x)
+    limit = max_level(bits)
+    nearest = 2 * tf.floor(x * (limit / 2)) + 1
+    clipped = tf.clip_by_value(nearest, -limit, limit)
+    return tf.where(tf.math.is_nan(x), x, clipped)
+
+
+def binarize(kernel, bits=1):
+    """Returns the weights, `levels / L`, with a straight-through gradient.
 
     The backward pass is the identity.
     """
-    return sign(kernel), lambda upstream: upstream
+
+    @tf.custom_gradient
+    def straight_through(kernel):
+        weights = levels(kernel, bits)
+        if bits > 1:
+            # TensorFlow compiles a division to this product, which can have
+            # another last digit.
+            weights *= 1 / max_level(bits)
+        return weights, lambda upstream: upstream
+
+    return straight_through(kernel)
 
 
 def hard_tanh(x):
@@ -114,20 +146,18 @@ def to_dense(sparse):
 def without_rounding_noise(gradient, upstream, binary_kernel, feature_axis):
     r"""Removes rounding noise from the gradient of a layer's inputs.
 
-    With weights of +1 and -1, the gradient of input \(j\) in row \(b\) is
-    \(\sum_k \pm v_{bk}\). If all outgoing weights of the input are equal, this
-    is \(\pm \sum_k v_{bk}\), which is zero if a softmax follows. In
-    floating-point arithmetic a rounding error remains, and its value depends on
-    the order of summation. The layer below would treat it as a gradient,
-    because a binary step does not depend on the size of the gradient. These
-    inputs therefore get a gradient of zero if the sums are small compared to
-    their terms.
+    The gradient of input \(j\) in row \(b\) is \(\sum_k w_{jk} v_{bk}\). If
+    all outgoing weights of the input are equal, this is a multiple of
+    \(\sum_k v_{bk}\), which is zero if a softmax follows. In floating-point
+    arithmetic a rounding error remains, and its value depends on the order of
+    summation. The layer below would treat it as a gradient, because a binary
+    step does not depend on the size of the gradient. These inputs therefore get
+    a gradient of zero if the sums are small compared to their terms.
 
     Args:
         gradient: Gradient of the inputs.
         upstream: V, the gradient of the product.
-        binary_kernel: Binary weights, with the inputs on the second-to-last
-            axis.
+        binary_kernel: W, with the inputs on the second-to-last axis.
         feature_axis: Axis of the inputs in `gradient`. Unless it is the last
             axis, it is also the axis of the outputs in `upstream`.
 
@@ -137,8 +167,8 @@ def without_rounding_noise(gradient, upstream, binary_kernel, feature_axis):
     rank = gradient.shape.rank
     others = list(range(len(binary_kernel.shape)))
     others.pop(-2)
-    outgoing = math.prod(binary_kernel.shape[axis] for axis in others)
-    equal = tf.abs(tf.reduce_sum(binary_kernel, others)) >= outgoing
+    largest = tf.reduce_max(binary_kernel, others)
+    equal = largest == tf.reduce_min(binary_kernel, others)
     upstream = tf.cast(upstream, tf.float32)
     sums = tf.reduce_sum(upstream, 1 if feature_axis == 1 else -1)
     limit = max(SUM_ROUNDING, 4 * EPSILON[gradient.dtype])
@@ -151,7 +181,7 @@ def without_rounding_noise(gradient, upstream, binary_kernel, feature_axis):
 
 
 def may_cancel(outgoing):
-    """Returns whether this many random weights of +1 and -1 can all be equal.
+    """Returns whether this many random binary weights can all be equal.
 
     More than 32 random weights are practically never all equal, and a single
     weight has no sum that could cancel.

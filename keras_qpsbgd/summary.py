@@ -28,11 +28,14 @@ class LayerSummary:
     Attributes:
         name: Name of the layer.
         type: Name of its class.
-        binary_params: Number of weights of +1 and -1.
-        real_params: Number of all other weights.
+        binary_params: Number of binary weights, which have `bits` bits.
+        real_params: Number of all other weights, such as biases and the
+            `scale` of `output_scale="channel"`.
         num_variables: Number of variables of its QUBO. `None` for a layer
             without binary weights.
         num_columns: Number of columns of its QUBO, or `None`.
+        bits: Number of bits of a binary weight. `None` for a layer without
+            binary weights.
         fits: Dictionary that maps `"Pegasus P16"`, `"Zephyr Z12"`,
             `"Zephyr Z15"`, and `"Gurobi pip"` to whether they can solve a
             column at once. Empty for a layer without binary weights.
@@ -44,6 +47,7 @@ class LayerSummary:
     real_params: int
     num_variables: Optional[int] = None
     num_columns: Optional[int] = None
+    bits: Optional[int] = None
 
     @property
     def params(self) -> int:
@@ -52,13 +56,18 @@ class LayerSummary:
 
     @property
     def bits_per_weight(self) -> float:
-        """Mean number of bits: 1 for a binary weight, 32 for a real one."""
-        return _bits(self.binary_params, self.real_params)
+        """Mean number of bits: `bits` of a binary weight, 32 of a real one."""
+        return self.total_bits / self.params if self.params else 0.0
+
+    @property
+    def total_bits(self) -> int:
+        """Number of bits of all weights."""
+        return (self.bits or 1) * self.binary_params + 32 * self.real_params
 
     @property
     def packed_bytes(self) -> int:
-        """Memory with 1 bit per binary weight and 32 bits per real weight."""
-        return -(-self.binary_params // 8) + 4 * self.real_params
+        """Memory with `bits` per binary weight and 32 bits per real weight."""
+        return -(-self.total_bits // 8)
 
     @property
     def float32_bytes(self) -> int:
@@ -79,11 +88,11 @@ class ModelSummary:
     Attributes:
         name: Name of the model.
         layers: List of `LayerSummary`, one for each layer with weights.
-        binary_params: Number of weights of +1 and -1.
+        binary_params: Number of binary weights.
         real_params: Number of all other weights.
         bits_per_weight: Mean number of bits per weight.
-        packed_bytes: Memory with 1 bit per binary weight and 32 bits per real
-            weight. Each layer takes a whole number of bytes.
+        packed_bytes: Memory with the bits of each binary weight and 32 bits per
+            real weight. Each layer takes a whole number of bytes.
         float32_bytes: Memory with 32 bits per weight.
         compression: Ratio of `float32_bytes` to `packed_bytes`.
     """
@@ -101,7 +110,9 @@ class ModelSummary:
 
     @property
     def bits_per_weight(self) -> float:
-        return _bits(self.binary_params, self.real_params)
+        params = self.binary_params + self.real_params
+        bits = sum(layer.total_bits for layer in self.layers)
+        return bits / params if params else 0.0
 
     @property
     def packed_bytes(self) -> int:
@@ -230,6 +241,7 @@ def _layer_summary(layer, weights):
         sum(sizes.values()) - binary,
         mark and mark.num_variables,
         mark and mark.num_columns,
+        mark and mark.bits,
     )
 
 
@@ -238,11 +250,6 @@ def _size(weight):
     for length in weight.shape:
         size *= int(length)
     return size
-
-
-def _bits(binary, real):
-    total = binary + real
-    return (binary + 32 * real) / total if total else 0.0
 
 
 # The tables
@@ -262,10 +269,17 @@ def _memory_lines(found):
         lines.append(_counts(f"{layer.name} ({layer.type})", layer))
     lines += [rule, _counts("Total", found)]
     lines.append(
-        f"Compression: {found.compression:.1f}x (1 bit per binary weight, 32 "
-        "per real weight)"
+        f"Compression: {found.compression:.1f}x ({_bits(found)} per binary "
+        "weight, 32 per real weight)"
     )
     return lines
+
+
+def _bits(found):
+    bits = sorted({layer.bits for layer in found.layers if layer.bits})
+    if len(bits) > 1:
+        return f"{bits[0]} to {bits[-1]} bits"
+    return f"{bits[0]} bits" if bits and bits[0] > 1 else "1 bit"
 
 
 def _counts(name, counted):

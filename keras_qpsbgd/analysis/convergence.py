@@ -62,9 +62,11 @@ def fixed_points(
     $$-\Pi(\nabla_j) = \mathrm{sign}(\Omega_j)$$
 
     A step on all data then moves every latent weight away from zero, so no
-    weight changes its sign. If all columns of all layers are at a fixed point,
-    training on all data has converged (the paper's theorem on fixed points),
-    as long as biases and other real variables do not change either.
+    weight changes its sign. With several bits per weight, \(W_j\) takes the
+    place of the sign, so that all weights of the column are +1 or -1. If all
+    columns of all layers are at a fixed point, training on all data has
+    converged (the paper's theorem on fixed points), as long as biases and other
+    real variables do not change either.
 
     Weights that the step would hold do not count: inputs that are zero in all
     samples, and columns without a gradient. If a QUBO is not finite, no column
@@ -137,8 +139,10 @@ def find(
     )
     columns = {}
     for name, qubo in qubos.items():
-        kernel = tf.convert_to_tensor(gradient.marks[name].kernel)
-        weights = ops.sign(kernel).numpy().reshape(qubo.fields.shape)
+        mark = gradient.marks[name]
+        kernel = tf.convert_to_tensor(mark.kernel)
+        weights = ops.binarize(kernel, mark.bits).numpy()
+        weights = weights.reshape(qubo.fields.shape)
         columns[name] = _at_fixed_point(qubo, weights, solver, seed)
     return FixedPoints(columns)
 

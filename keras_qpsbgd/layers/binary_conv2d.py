@@ -1,4 +1,4 @@
-"""A convolution with weights of +1 and -1."""
+"""A convolution with weights of one to four bits."""
 
 from typing import Any
 
@@ -10,19 +10,21 @@ from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
 @_keras.register
 class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
-    r"""2D convolution layer with weights of +1 and -1.
+    r"""2D convolution layer with weights of +1 and -1, or up to four bits.
 
     The layer is a `keras.layers.Conv2D` that computes with the sign of its
-    kernel \(\Omega\). A convolution is a dense layer on patches. Each position
-    in each image is a row with kernel height x kernel width x channels inputs,
-    and all rows are part of the QUBO of the layer. The weights and the saved
-    file have the same format as those of `Conv2D`. `layer.binary_kernel`
-    contains the weights of +1 and -1.
+    kernel \(\Omega\), or with `bits > 1` with the weights of `BinaryLayer`. A
+    convolution is a dense layer on patches. Each position in each image is a
+    row with kernel height x kernel width x channels inputs, and all rows are
+    part of the QUBO of the layer. The weights and the saved file have the same
+    format as those of `Conv2D`, except that `output_scale="channel"` adds a
+    weight. `layer.binary_kernel` contains the levels of the weights, +1 and -1
+    if `bits=1`.
 
     The layer takes the arguments of `Conv2D`, in the same order and with the
     same defaults. `groups > 1` is not supported, because each group would be a
     separate QUBO. `lora_rank` and `quantize` are not supported, because the
-    kernel has only one bit per weight.
+    weights already have few bits.
 
     Args:
         filters: Integer. The number of output channels.
@@ -53,8 +55,12 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
         kernel_constraint: Constraint of the latent kernel (optional), for
             example `keras_qpsbgd.constraints.WeightClip`. Defaults to `None`.
         bias_constraint: Constraint of the bias (optional). Defaults to `None`.
-        output_scale: `"fan_in"` or `None`. `"fan_in"` divides the product by
-            the square root of the patch size. `None` does not scale it.
+        bits: Integer from 1 to 4. The number of bits of a weight; see
+            `BinaryLayer`. Defaults to `1`.
+        output_scale: `"fan_in"`, `"channel"` or `None`. `"fan_in"` divides the
+            product by the square root of the patch size. `"channel"` multiplies
+            it by the trainable weight `scale` of shape `(filters,)`, which
+            starts at the factor of `"fan_in"`. `None` does not scale it.
             Defaults to `"fan_in"`.
         training_weights: `"binary"` or `"latent"`. The weights that the layer
             multiplies by in training. `ProxQuant` requires `"latent"`; see
@@ -80,11 +86,17 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
         filters: int,
         kernel_size: int | tuple[int, int],
         *args: Any,
+        bits: int = 1,
         output_scale: str | None = "fan_in",
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            filters, kernel_size, *args, output_scale=output_scale, **kwargs
+            filters,
+            kernel_size,
+            *args,
+            bits=bits,
+            output_scale=output_scale,
+            **kwargs,
         )
         if self.groups != 1:
             raise ValueError(

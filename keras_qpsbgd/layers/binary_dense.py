@@ -1,4 +1,4 @@
-"""A dense layer with weights of +1 and -1."""
+"""A dense layer with weights of one to four bits."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
 @_keras.register
 class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
-    r"""Dense layer with weights of +1 and -1.
+    r"""Dense layer with weights of +1 and -1, or up to four bits.
 
     The layer is a `keras.layers.Dense` that computes with the sign of its
     kernel \(\Omega\):
@@ -19,13 +19,19 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
     $$y = \mathrm{activation}\left(\frac{x \, \mathrm{sign}(\Omega)}{\sqrt n}
       + b\right)$$
 
+    With `bits > 1`, it computes with \(q / L\) in place of the sign:
+
+    $$q = \mathrm{clip}\left(2 \left\lfloor \frac{\Omega L}{2} \right\rfloor
+      + 1, \; -L, \; L\right) , \qquad L = 2^\mathrm{bits} - 1$$
+
     As in `Dense`, inputs of any rank are multiplied along their last axis, and
     masks are passed on. The weights and the saved file have the same format as
-    those of `Dense`. `layer.binary_kernel` contains the weights of +1 and -1.
+    those of `Dense`, except that `output_scale="channel"` adds a weight.
+    `layer.binary_kernel` contains \(q\), the weights of +1 and -1 if `bits=1`.
 
     The layer takes the arguments of `Dense`, in the same order and with the
     same defaults. `lora_rank` and `quantize` are not supported, because the
-    kernel has only one bit per weight.
+    weights already have few bits.
 
     Args:
         units: Positive integer. The number of outputs.
@@ -44,9 +50,13 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
         kernel_constraint: Constraint of the latent kernel (optional), for
             example `keras_qpsbgd.constraints.WeightClip`. Defaults to `None`.
         bias_constraint: Constraint of the bias (optional). Defaults to `None`.
-        output_scale: `"fan_in"` or `None`. `"fan_in"` divides the product by
-            the square root of the number of inputs \(n\). `None` does not
-            scale it. Defaults to `"fan_in"`.
+        bits: Integer from 1 to 4. The number of bits of a weight; see
+            `BinaryLayer`. Defaults to `1`.
+        output_scale: `"fan_in"`, `"channel"` or `None`. `"fan_in"` divides the
+            product by the square root of the number of inputs \(n\).
+            `"channel"` multiplies it by the trainable weight `scale` of shape
+            `(units,)`, which starts at \(1 / \sqrt n\). `None` does not scale
+            it. Defaults to `"fan_in"`.
         training_weights: `"binary"` or `"latent"`. The weights that the layer
             multiplies by in training. `ProxQuant` requires `"latent"`; see
             `BinaryLayer`. Defaults to `"binary"`.
@@ -71,10 +81,13 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
         self,
         units: int,
         *args: Any,
+        bits: int = 1,
         output_scale: str | None = "fan_in",
         **kwargs: Any,
     ) -> None:
-        super().__init__(units, *args, output_scale=output_scale, **kwargs)
+        super().__init__(
+            units, *args, bits=bits, output_scale=output_scale, **kwargs
+        )
         self._reject_adapters()
 
     def build(self, input_shape: Any) -> None:

@@ -1,4 +1,4 @@
-"""A graph convolution with weights of +1 and -1."""
+"""A graph convolution with weights of one to four bits."""
 
 import numbers
 from typing import Any
@@ -28,13 +28,16 @@ SERIALIZED = {
 
 @_keras.register
 class BinaryGraphConv(BinaryLayer):
-    r"""Graph convolution layer with weights of +1 and -1.
+    r"""Graph convolution layer with weights of +1 and -1, or up to four bits.
 
     The layer is the `GCNConv` of Spektral, computed with the sign of its kernel
     \(\Omega\):
 
     $$Y = \mathrm{activation}\left(\frac{A X \, \mathrm{sign}(\Omega)}{\sqrt n}
       + b\right)$$
+
+    With `bits > 1`, it computes with the weights of `BinaryLayer` in place of
+    the sign.
 
     For the QUBO, it is a dense layer on the rows of \(A X\), one per node. Only
     nodes with a gradient are part of the QUBO. A node that is masked or outside
@@ -70,14 +73,18 @@ class BinaryGraphConv(BinaryLayer):
         kernel_constraint: Constraint of the latent kernel (optional), for
             example `keras_qpsbgd.constraints.WeightClip`. Defaults to `None`.
         bias_constraint: Constraint of the bias (optional). Defaults to `None`.
-        output_scale: `"fan_in"` or `None`. `"fan_in"` divides the product by
-            the square root of the number of node features \(n\). `None` does
-            not scale it. Defaults to `"fan_in"`.
+        output_scale: `"fan_in"`, `"channel"` or `None`. `"fan_in"` divides the
+            product by the square root of the number of node features \(n\).
+            `"channel"` multiplies it by the trainable weight `scale` of shape
+            `(channels,)`, which starts at \(1 / \sqrt n\). `None` does not
+            scale it. Defaults to `"fan_in"`.
         check_adjacency: Boolean. Whether to check the entries of `a` in
             training. The check raises if they are not finite and warns once if
             they are not normalized. It reads about 64 rows of a dense `a`. XLA
             cannot call Python, so a model that it compiles is not checked.
             Defaults to `True`.
+        bits: Integer from 1 to 4. The number of bits of a weight; see
+            `BinaryLayer`. Defaults to `1`.
         training_weights: `"binary"` or `"latent"`. The weights that the layer
             multiplies by in training. `ProxQuant` requires `"latent"`; see
             `BinaryLayer`. Defaults to `"binary"`.
@@ -119,9 +126,11 @@ class BinaryGraphConv(BinaryLayer):
         bias_constraint: Any = None,
         output_scale: str | None = "fan_in",
         check_adjacency: bool = True,
+        bits: int = 1,
         **kwargs: Any,
     ) -> None:
         super().__init__(
+            bits=bits,
             output_scale=output_scale,
             activity_regularizer=activity_regularizer,
             **kwargs,

@@ -1,14 +1,16 @@
 r"""Base class of the binary layers.
 
 A binary layer has a real kernel \(\Omega\) (the Keras variable, "latent
-weights") and computes with \(W = \mathrm{sign}(\Omega)\). It has the
-straight-through gradient, which ignores the sign function, so the layer trains
-with any Keras optimizer. The gradient of the kernel also carries the data for
-the QUBO of the layer: the rows that the kernel is multiplied with and the
-gradient of the loss with respect to the product (see `keras_qpsbgd.recording`).
+weights") and computes with weights \(W\) of one to four bits. With one bit,
+\(W = \mathrm{sign}(\Omega)\). The layer has the straight-through gradient,
+which ignores the rounding, so it trains with any Keras optimizer. The gradient
+of the kernel also carries the data for the QUBO of the layer: the rows that the
+kernel is multiplied with and the gradient of the loss with respect to the
+product (see `keras_qpsbgd.recording`).
 """
 
 import math
+import numbers
 from typing import Any
 
 import tensorflow as tf
@@ -16,13 +18,24 @@ import tensorflow as tf
 from keras_qpsbgd import _keras
 from keras_qpsbgd import ops
 from keras_qpsbgd import recording
+from keras_qpsbgd.layers.jacobian import jacobian_rows
 
-OUTPUT_SCALES = ("fan_in", None)
+OUTPUT_SCALES = ("fan_in", "channel", None)
 TRAINING_WEIGHTS = ("binary", "latent")
 
 
 class BinaryLayer(_keras.keras.layers.Layer):
-    """Base class of layers with weights of +1 and -1.
+    r"""Base class of layers with weights of +1 and -1, or up to four bits.
+
+    The weights of a layer with \(b\) bits are \(W = q / L\) with
+    \(L = 2^b - 1\). The levels \(q\) are the odd integers from \(-L\) to
+    \(L\), rounded from the latent kernel \(\Omega\):
+
+    $$q = \mathrm{clip}\left(2 \left\lfloor \frac{\Omega L}{2} \right\rfloor
+      + 1, \; -L, \; L\right)$$
+
+    One bit is the sign of the kernel, where the sign of zero is +1. Two bits
+    are the weights -1, -1/3, 1/3 and 1.
 
     Subclass it to write a custom binary layer. A subclass creates its kernel in
     `build`, passes it to `mark_binary`, and calls `binary_product` instead of
@@ -36,14 +49,19 @@ class BinaryLayer(_keras.keras.layers.Layer):
       flattened kernel becomes one QUBO. This is only suitable for small layers.
 
     Args:
-        output_scale: `"fan_in"` or `None`. `"fan_in"` divides the product by
-            the square root of the number of inputs, before bias and activation.
-            `None` does not scale the product, as in the paper. Unscaled
-            products saturate hard tanh. Defaults to `"fan_in"`.
+        bits: Integer from 1 to 4. The number of bits of a weight. Defaults to
+            `1`.
+        output_scale: `"fan_in"`, `"channel"` or `None`. The factor of the
+            product, before bias and activation. `"fan_in"` divides the product
+            by the square root of the number of inputs. `"channel"` multiplies
+            every output by its entry of the trainable weight `scale`. Its
+            entries start at the factor of `"fan_in"`. `None` does not scale the
+            product, as in the paper. Unscaled products saturate hard tanh.
+            Defaults to `"fan_in"`.
         training_weights: `"binary"` or `"latent"`. The weights that the layer
-            multiplies by in training. `"binary"` is the sign of the kernel.
-            `"latent"` is the real kernel, as `ProxQuant` requires. `evaluate`
-            and `predict` use the sign in both cases. You can also set the
+            multiplies by in training. `"binary"` is \(W\). `"latent"` is the
+            real kernel, as `ProxQuant` requires. `evaluate` and `predict` use
+            \(W\) in both cases. You can also set the
             attribute of this name. Compile the model again after changing it.
             Defaults to `"binary"`.
         *args: Positional arguments of the Keras layer.
@@ -84,20 +102,34 @@ class BinaryLayer(_keras.keras.layers.Layer):
     def __init__(
         self,
         *args: Any,
+        bits: int = 1,
         output_scale: str | None = "fan_in",
         training_weights: str = "binary",
         **kwargs: Any,
     ) -> None:
+        is_integer = isinstance(bits, numbers.Integral)
+        is_integer = is_integer and not isinstance(bits, bool)
+        if not is_integer or not 1 <= bits <= ops.MAX_BITS:
+            raise ValueError(
+                f"`bits` must be an integer from 1 to {ops.MAX_BITS}. "
+                f"Received: bits={bits!r}"
+            )
         if output_scale not in OUTPUT_SCALES:
             raise ValueError(
                 f"`output_scale` must be one of {OUTPUT_SCALES}. "
                 f"Received: output_scale={output_scale!r}"
             )
         super().__init__(*args, **kwargs)
+        self._bits = int(bits)
         self.output_scale = output_scale
         self._mark: Any = None
         self._is_real = False
         self.training_weights = training_weights
+
+    @property
+    def bits(self) -> int:
+        """The number of bits of a weight."""
+        return self._bits
 
     @property
     def training_weights(self) -> str:
@@ -118,13 +150,17 @@ class BinaryLayer(_keras.keras.layers.Layer):
     def mark_binary(self, kernel: Any) -> None:
         """Marks a kernel as binary, so that the optimizers recognize it.
 
+        With `output_scale="channel"`, also adds the weight `scale`. Call this
+        method after adding all other weights, so that `scale` is the last one.
+
         Args:
             kernel: Variable, trainable unless the layer is frozen. If the layer
                 defines `rows`, the QUBO has one column per entry of the last
                 axis of the kernel. Otherwise it has a single column.
 
         Raises:
-            ValueError: If the kernel is not trainable or is empty.
+            ValueError: If the kernel is not trainable, is empty, or belongs to
+                another layer with other `bits`.
         """
         # Also mark the kernel of a frozen layer, which may be unfrozen later.
         if kernel is None or (self.trainable and not kernel.trainable):
@@ -147,15 +183,37 @@ class BinaryLayer(_keras.keras.layers.Layer):
             columns,
             self.name,
             self.training_weights,
+            self.bits,
         )
+        if self._mark.bits != self.bits:
+            raise ValueError(
+                f"The binary layer `{self.name}` shares its kernel with "
+                f"`{self._mark.name}`, so it must have the same `bits`, "
+                f"{self._mark.bits}. Received: bits={self.bits}"
+            )
+        if self.output_scale == "channel":
+            initial = 1.0 / math.sqrt(self._fan_in())
+            self.scale = self.add_weight(
+                name="scale",
+                shape=(kernel.shape[-1],),
+                initializer=_keras.keras.initializers.Constant(initial),
+            )
 
     @property
     def binary_kernel(self) -> tf.Tensor:
-        """The weights of +1 and -1 that the layer computes with."""
-        return ops.sign(tf.convert_to_tensor(self._marked_kernel()))
+        """The levels of the weights, odd integers in the dtype of the kernel.
+
+        With one bit, they are the weights of +1 and -1 that the layer computes
+        with. With more, the layer computes with the levels divided by the
+        largest one, `2**bits - 1`.
+        """
+        kernel = tf.convert_to_tensor(self._marked_kernel())
+        return ops.levels(kernel, self.bits)
 
     def use_real_kernel(self) -> None:
         """Turns the layer into one with real weights and no output scale.
+
+        The factor of `output_scale="channel"` remains, but starts at 1.
 
         Use it to measure how much accuracy the binary weights cost, with a
         network of the same shape. Call it before you compile the model.
@@ -215,10 +273,9 @@ class BinaryLayer(_keras.keras.layers.Layer):
         """
         kernel = tf.convert_to_tensor(self._marked_kernel())
         if self._is_real:
-            # The initializer already gives a real kernel the right scale.
-            return self._multiply(inputs, kernel)
-        if training is False:
-            product = self._multiply(inputs, ops.binarize(kernel))
+            product = self._multiply(inputs, kernel)
+        elif training is False:
+            product = self._multiply(inputs, ops.binarize(kernel, self.bits))
         elif self.training_weights == "latent":
             product = self._multiply(inputs, kernel)
         else:
@@ -230,10 +287,30 @@ class BinaryLayer(_keras.keras.layers.Layer):
                 self._layer_call,
                 self._noisy_axis(inputs),
             )
-        if self.output_scale == "fan_in":
-            fan_in = math.prod(kernel.shape) // kernel.shape[-1]
-            product *= tf.cast(1.0 / math.sqrt(fan_in), product.dtype)
-        return product
+        return self._scaled(product)
+
+    def _scaled(self, product):
+        # The initializer already gives a real kernel the right scale.
+        if self.output_scale == "fan_in" and not self._is_real:
+            factor = 1.0 / math.sqrt(self._fan_in())
+        elif self.output_scale == "channel":
+            factor = tf.convert_to_tensor(self.scale)
+            if self._is_real:
+                factor *= math.sqrt(self._fan_in())
+            if self._is_channels_first():
+                factor = tf.reshape(
+                    factor, [-1] + [1] * (len(product.shape) - 2)
+                )
+        else:
+            return product
+        return product * tf.cast(factor, product.dtype)
+
+    def _fan_in(self):
+        shape = self._mark.kernel.shape
+        return math.prod(shape) // shape[-1]
+
+    def _is_channels_first(self):
+        return getattr(self, "data_format", None) == "channels_first"
 
     def _multiply(self, inputs, weights):
         return self.binary_call(inputs, tf.cast(weights, self.compute_dtype))
@@ -248,8 +325,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
             return None
         if not inputs.dtype.is_floating or not inputs.shape.rank:
             return None
-        first = getattr(self, "data_format", None) == "channels_first"
-        axis = 1 if first else inputs.shape.rank - 1
+        axis = 1 if self._is_channels_first() else inputs.shape.rank - 1
         shape = self._mark.kernel.shape
         if len(shape) < 2 or shape[-2] != inputs.shape[axis]:
             return None
@@ -261,27 +337,10 @@ class BinaryLayer(_keras.keras.layers.Layer):
         if self._has_rows():
             rows, gradients = self.rows(inputs), self.row_gradients(upstream)
             return ops.LayerCall(rows, gradients, None, batch)
-        rows, gradients, kept = self._jacobian_rows(inputs, weights, upstream)
-        return ops.LayerCall(rows, gradients, kept, batch)
-
-    def _jacobian_rows(self, inputs, weights, upstream):
-        """Returns rows, gradients and kept rows of the flattened kernel.
-
-        Every entry of the product is a separate row with its own gradient. As
-        in layers that define `rows`, a row is kept if any entry along the last
-        axis has a gradient, even if its own gradient is zero.
-        """
-        with tf.GradientTape() as tape:
-            tape.watch(weights)
-            product = self._multiply(inputs, weights)
-        jacobian = tape.jacobian(product, weights)
-        kept = tf.reduce_any(upstream != 0, axis=-1, keepdims=True)
-        kept = tf.broadcast_to(kept, tf.shape(upstream))
-        return (
-            tf.reshape(jacobian, (-1, math.prod(weights.shape))),
-            tf.reshape(upstream, (-1, 1)),
-            tf.reshape(kept, (-1, 1)),
+        rows, gradients, kept = jacobian_rows(
+            self._multiply, inputs, weights, upstream
         )
+        return ops.LayerCall(rows, gradients, kept, batch)
 
     def _has_rows(self):
         return type(self).rows is not BinaryLayer.rows
@@ -296,7 +355,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
         return self._mark.kernel
 
     def add_weight(self, *args: Any, **kwargs: Any) -> Any:
-        # Take the sign before the cast. In float16, a small negative weight
+        # Round to levels before the cast. In float16, a small negative weight
         # would become zero, with the sign +1.
         kwargs.setdefault(_keras.AUTOCAST, False)
         return super().add_weight(*args, **kwargs)
@@ -307,7 +366,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
             if value:
                 raise ValueError(
                     f"`{type(self).__name__}` does not support `{name}`, "
-                    "because its weights have only one bit. "
+                    "because its weights already have few bits. "
                     f"Received: {name}={value}"
                 )
 
@@ -320,15 +379,29 @@ class BinaryLayer(_keras.keras.layers.Layer):
         )
 
     def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Raises a `ValueError`, because the weights are already binary."""
+        """Raises a `ValueError`, because the weights are quantized already."""
         raise ValueError(
             f"`{type(self).__name__}` cannot be quantized, because its weights "
-            "have only one bit. See `binary_kernel`. "
+            "already have few bits. Set the argument `bits`. "
             f"Received: mode={mode}"
         )
 
+    def save_own_variables(self, store: Any) -> None:
+        # The methods of Keras 3 layers save only kernel and bias.
+        if self.output_scale == "channel":
+            _keras.keras.layers.Layer.save_own_variables(self, store)
+        else:
+            super().save_own_variables(store)
+
+    def load_own_variables(self, store: Any) -> None:
+        if self.output_scale == "channel":
+            _keras.keras.layers.Layer.load_own_variables(self, store)
+        else:
+            super().load_own_variables(store)
+
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
+        config["bits"] = self.bits
         config["output_scale"] = self.output_scale
         config["training_weights"] = self.training_weights
         if getattr(self, "activation", None) is ops.hard_tanh:

@@ -129,6 +129,10 @@ class BinaryOptimizer(_keras.Optimizer):
             for mark in marks
         }
 
+    def bits(self, kernel):
+        """Returns the number of bits of the weights of a binary kernel."""
+        return self._binary[self.variable_key(kernel)].bits
+
     @property
     def variables(self):
         own = super().variables

@@ -24,6 +24,9 @@ class Bop(BinaryOptimizer):
       w \leftarrow -w \;\text{ where }\; |m| > \tau \;\text{ and }\;
       \mathrm{sign}(m) = \mathrm{sign}(w) .$$
 
+    A weight of several bits moves by one level in the direction of
+    \(-\mathrm{sign}(m)\) where \(|m| > \tau\), unless it is at the last level.
+
     There are no latent weights. The magnitudes in the kernel come from its
     initializer, have no meaning and do not change. The initializer must not
     create zeros, because negating a zero does not change its sign.
@@ -98,10 +101,18 @@ class Bop(BinaryOptimizer):
         average = (1 - learning_rate) * mean + learning_rate * gradient
         mean.assign(average)
         weights = tf.convert_to_tensor(kernel)
-        flipped = (tf.abs(average) > self.threshold) & (
-            ops.sign(average) == ops.sign(weights)
+        bits = self.bits(kernel)
+        limit = ops.max_level(bits)
+        direction = -ops.sign(average)
+        levels = ops.levels(weights, bits)
+        moved = (tf.abs(average) > self.threshold) & (
+            levels != direction * limit
         )
-        kernel.assign(tf.where(flipped, -weights, weights))
+        if bits == 1:
+            new = -weights
+        else:
+            new = (levels + 2 * direction) / limit
+        kernel.assign(tf.where(moved, new, weights))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "threshold": self.threshold}

@@ -1,4 +1,4 @@
-"""ProxQuant, which pulls real weights toward +1 and -1 with a regularizer."""
+"""ProxQuant, which pulls real weights toward binary ones."""
 
 import numbers
 from typing import Any
@@ -32,12 +32,15 @@ class ProxQuant(BinaryOptimizer):
       \mathrm{sign}(\theta - \mathrm{sign}(\theta)) \,
       \max(|\theta - \mathrm{sign}(\theta)| - l, \, 0) .$$
 
+    For weights of several bits, \(\mathrm{sign}(\theta)\) becomes the nearest
+    weight, `layer.binary_kernel / (2**bits - 1)`.
+
     Create the layers with `training_weights="latent"`. In training (every call
     in which `training` is not `False`) they then multiply by the real kernel.
-    In `evaluate` and `predict` they multiply by its sign. The loss that `fit`
-    shows is the loss of the real weights. The weights are binary at the end of
-    training if \(\lambda_t\) has become large enough. The total distance that a
-    weight is pulled is \(\alpha \sum_t \lambda_t\).
+    In `evaluate` and `predict` they multiply by the binary weights. The loss
+    that `fit` shows is the loss of the real weights. The weights are binary at
+    the end of training if \(\lambda_t\) has become large enough. The total
+    distance that a weight is pulled is \(\alpha \sum_t \lambda_t\).
 
     `real_optimizer` updates every other variable.
 
@@ -127,7 +130,8 @@ class ProxQuant(BinaryOptimizer):
     ) -> Any:
         strength = tf.cast(self._strength(), kernel.dtype)
         moved = kernel - learning_rate * gradient
-        kernel.assign(prox(moved, learning_rate * strength))
+        distance = learning_rate * strength
+        kernel.assign(prox(moved, distance, self.bits(kernel)))
 
     def _strength(self):
         if isinstance(self.regularization, Schedule):
@@ -144,8 +148,8 @@ class ProxQuant(BinaryOptimizer):
         return {**super().get_config(), "regularization": regularization}
 
 
-def prox(theta, distance):
-    """Moves `theta` by `distance` toward its sign, but not past it."""
-    sign = ops.sign(theta)
-    away = theta - sign
-    return sign + tf.sign(away) * tf.maximum(tf.abs(away) - distance, 0.0)
+def prox(theta, distance, bits=1):
+    """Moves `theta` by `distance` toward its binary weight, not past it."""
+    weight = ops.binarize(theta, bits)
+    away = theta - weight
+    return weight + tf.sign(away) * tf.maximum(tf.abs(away) - distance, 0.0)

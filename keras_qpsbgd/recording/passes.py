@@ -38,16 +38,18 @@ class BinaryKernel:
         name: String. The name of the layer, for messages.
         training_weights: `"binary"` or `"latent"`. The weights that the layer
             multiplies by during training.
+        bits: Integer. The number of bits of a weight. Defaults to `1`.
     """
 
     def __init__(
-        self, kernel, num_variables, num_columns, name, training_weights
+        self, kernel, num_variables, num_columns, name, training_weights, bits=1
     ):
         self.kernel = kernel
         self.num_variables = num_variables
         self.num_columns = num_columns
         self.name = name
         self.training_weights = training_weights
+        self.bits = bits
         self._latest = {}
         setattr(kernel, _MARK, self)
 
@@ -122,7 +124,7 @@ def carries_pass(tensor):
 
 
 def recorded_product(mark, kernel, inputs, multiply, make_call, noisy_axis):
-    """Multiplies by the sign of a kernel and records the backward pass.
+    """Multiplies by the weights of a kernel and records the backward pass.
 
     The backward function returns ordinary gradients and attaches a `Pass` to
     the gradient of the kernel. Other contributions to this gradient, such as
@@ -160,7 +162,7 @@ def recorded_product(mark, kernel, inputs, multiply, make_call, noisy_axis):
             persistent=True, watch_accessed_variables=False
         ) as tape:
             tape.watch(sources)
-            binary = ops.binarize(kernel)
+            binary = ops.binarize(kernel, mark.bits)
             result = multiply(structure, binary)
 
         @tf.autograph.experimental.do_not_convert

@@ -208,7 +208,7 @@ def test_arguments_and_defaults_match_keras(ours, theirs):
     assert mine["training_weights"] == "binary"
 
     def shared(config):
-        extra = ("name", "output_scale", "training_weights")
+        extra = ("name", "bits", "output_scale", "training_weights")
         return {key: config[key] for key in config if key not in extra}
 
     assert shared(mine) == shared(config)

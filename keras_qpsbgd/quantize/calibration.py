@@ -1,0 +1,188 @@
+"""Batches of calibration data."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+BATCH_SIZE = 128
+
+
+class Calibration:
+    """Iterates over batches of calibration data, as inputs of a model.
+
+    Args:
+        model: Keras model with known inputs.
+        data: The argument `calibration` of `quantize`.
+        whole: Boolean. Whether arrays form one batch, as the nodes of one graph
+            do. Datasets are always read batch by batch.
+
+    Raises:
+        ValueError: If the data do not match the inputs of the model.
+    """
+
+    def __init__(self, model: Any, data: Any, whole: bool = False) -> None:
+        self._inputs = _named_inputs(model)
+        self._needs_dict = _has_dict(model)
+        self._order = [tensor.name for tensor in model.inputs]
+        self._is_dataset = isinstance(data, tf.data.Dataset)
+        self._data = data if self._is_dataset else self._read(data)
+        if self._is_dataset:
+            _check_dataset(data)
+            return
+        lengths = [int(leaf.shape[0]) for leaf in _leaves(self._data)]
+        if 0 in lengths:
+            raise ValueError(
+                "`calibration` must have at least one sample. Received: "
+                f"arrays of length {lengths}"
+            )
+        if len(set(lengths)) > 1:
+            raise ValueError(
+                "`calibration` must have the same number of samples for every "
+                f"input. Received: arrays of length {lengths}"
+            )
+        fixed = model.inputs[0].shape[0] if _is_stateful(model) else None
+        self._size = lengths[0] if whole else fixed or BATCH_SIZE
+        self._length = lengths[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._is_dataset:
+            count = 0
+            for element in self._data:
+                x = element[0] if isinstance(element, tuple) else element
+                count += 1
+                yield self._read(x)
+            if not count:
+                raise ValueError(
+                    "`calibration` must have at least one batch. Received: an "
+                    "empty dataset"
+                )
+            return
+        if self._size >= self._length:
+            yield self._data
+            return
+        for begin in range(0, self._length, self._size):
+            yield _map(
+                lambda leaf, b=begin: leaf[b : b + self._size], self._data
+            )
+
+    def _read(self, data):
+        """Returns the data as checked tensors, in the structure of `data`."""
+        if isinstance(data, dict):
+            if set(data) != set(self._inputs):
+                raise ValueError(
+                    "`calibration` must have one array per input of the "
+                    f"model: {sorted(self._inputs)}. Received: a dictionary "
+                    f"with the keys {sorted(map(str, data))}"
+                )
+            return {
+                name: _tensor(data[name], tensor, name)
+                for name, tensor in self._inputs.items()
+            }
+        leaves = list(data) if isinstance(data, (list, tuple)) else [data]
+        if len(leaves) != len(self._order):
+            raise ValueError(
+                f"`calibration` must have {len(self._order)} arrays, one per "
+                f"input of the model: {self._order}. A list has one array per "
+                "input. In a dataset, the second entry of a tuple is the "
+                f"target, which is not used. Received: {len(leaves)} arrays"
+            )
+        if self._needs_dict and len(leaves) > 1:
+            raise ValueError(
+                "`calibration` must be a dictionary, because the inputs of the "
+                f"model are one. Received: {type(data).__name__}"
+            )
+        named = {tensor.name: tensor for tensor in self._inputs.values()}
+        found = [
+            _tensor(leaf, named[name], name)
+            for leaf, name in zip(leaves, self._order)
+        ]
+        return found if len(found) > 1 else found[0]
+
+
+def _named_inputs(model):
+    """Returns the symbolic inputs by the names that a dictionary may use."""
+    if _has_dict(model):
+        return dict(model.input)
+    return {tensor.name: tensor for tensor in model.inputs}
+
+
+def _has_dict(model):
+    # A Sequential model of Keras 3 has no `input` until it is called.
+    is_sequential = isinstance(model, keras.Sequential)
+    return not is_sequential and isinstance(model.input, dict)
+
+
+def _tensor(value, expected, name):
+    """Returns a tensor of the dtype of an input, after checks."""
+    if hasattr(value, "tocsr"):  # a SciPy matrix
+        value = value.tocoo()
+        indices = np.stack([value.row, value.col], axis=1).astype("int64")
+        value = tf.SparseTensor(indices, value.data, value.shape)
+        value = tf.sparse.reorder(value)
+    if not isinstance(value, tf.SparseTensor):
+        try:
+            value = tf.convert_to_tensor(value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                "`calibration` must be an array, a list or dictionary of "
+                "arrays with one array per input, or a `tf.data.Dataset`. "
+                f"Received: {type(value).__name__} for the input {name!r}"
+            ) from error
+    shape, wanted = tuple(value.shape), tuple(expected.shape)
+    matches = len(shape) == len(wanted) and all(
+        want is None or have is None or have == want
+        for have, want in list(zip(shape, wanted))[1:]
+    )
+    if not matches:
+        raise ValueError(
+            f"`calibration` must have the shape {(None, *wanted[1:])} for the "
+            f"input {name!r}. Received: an array of shape {shape}"
+        )
+    entries = value.values if isinstance(value, tf.SparseTensor) else value
+    if entries.dtype.is_floating and not bool(
+        tf.reduce_all(tf.math.is_finite(entries))
+    ):
+        raise ValueError(
+            "`calibration` must be finite. Received: nan or inf in the input "
+            f"{name!r}"
+        )
+    dtype = tf.as_dtype(expected.dtype)
+    if value.dtype != dtype and tf.string not in (value.dtype, dtype):
+        value = tf.cast(value, dtype)
+    return value
+
+
+def _check_dataset(data):
+    cardinality = int(data.cardinality())
+    if cardinality == tf.data.INFINITE_CARDINALITY:
+        raise ValueError(
+            "`calibration` must end. Use `dataset.take(batches)`. Received: "
+            "an infinite dataset"
+        )
+    if cardinality == 0:
+        raise ValueError(
+            "`calibration` must have at least one batch. Received: an empty "
+            "dataset"
+        )
+
+
+def _is_stateful(model):
+    """Returns whether the batch size of a model is part of its state."""
+    return any(getattr(layer, "stateful", False) for layer in model.layers)
+
+
+def _leaves(data):
+    if isinstance(data, dict):
+        return list(data.values())
+    return data if isinstance(data, list) else [data]
+
+
+def _map(function, data):
+    if isinstance(data, dict):
+        return {name: function(leaf) for name, leaf in data.items()}
+    if isinstance(data, list):
+        return [function(leaf) for leaf in data]
+    return function(data)

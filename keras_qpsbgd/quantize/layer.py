@@ -1,0 +1,127 @@
+"""Quantizes one layer, given the statistics of its inputs."""
+
+import dataclasses
+import time
+from typing import Any
+from typing import Optional
+
+import numpy as np
+
+from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
+from keras_qpsbgd.quantize import grid
+from keras_qpsbgd.quantize.candidate import best_of
+from keras_qpsbgd.quantize.candidate import best_output
+from keras_qpsbgd.quantize.candidate import fitted
+from keras_qpsbgd.quantize.methods import descent
+from keras_qpsbgd.quantize.methods import qubo
+from keras_qpsbgd.quantize.methods.gptq import Gptq
+
+# Every method includes the methods before it.
+METHODS = ("nearest", "gptq", "descent", "qubo")
+# Solves per column. A solver on the host or a QPU is called once.
+GRAPH_ROUNDS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerResult:
+    """The quantized kernel of a layer.
+
+    Attributes:
+        levels: int8 array of shape (n, m). Odd integers.
+        scales: Array of shape (m,). The kernel is `levels * scales`.
+        bias_change: Array of shape (m,). The correction of the bias.
+        errors: Dictionary that maps each method that was run to its relative
+            output error.
+        proven: Number of columns whose QUBO was solved to a proven optimum in
+            the last round, or `None` if the backend proves nothing.
+        solver: Dictionary with the totals of the solver: `calls`, `seconds`,
+            and `qpu_seconds`.
+    """
+
+    levels: np.ndarray
+    scales: np.ndarray
+    bias_change: np.ndarray
+    errors: dict[str, float]
+    proven: Optional[int]
+    solver: dict[str, Any]
+
+
+def quantize_layer(
+    statistics: Any,
+    bits: int,
+    method: str,
+    backend: Any,
+    scale: str = "column",
+    seed: int = 0,
+    damping: float = 0.01,
+) -> LayerResult:
+    """Quantizes the kernel of one layer.
+
+    Args:
+        statistics: `Statistics` of the calibration rows.
+        bits: Integer from 1 to 4.
+        method: String, one of `METHODS`.
+        backend: A `Backend`, used by the method `"qubo"`.
+        scale: `"column"` or `"layer"`. Defaults to `"column"`.
+        seed: Integer. Defaults to `0`.
+        damping: Float. See `OutputError`. Defaults to `0.01`.
+
+    Returns:
+        A `LayerResult`.
+    """
+    problem = statistics.problem(damping)
+    weight_scales = grid.weight_scales(problem.kernel, bits)
+    if scale == "layer":
+        weight_scales = np.full_like(weight_scales, weight_scales.mean())
+    steps = METHODS[: METHODS.index(method) + 1]
+    scaled = grid.divide(problem.kernel, weight_scales)
+    levels = grid.nearest_levels(scaled, bits)
+    found = {"nearest": fitted(problem, levels, scale)}
+    infos: list = []
+    seconds = 0.0
+    if "gptq" in steps:
+        gptq = Gptq(problem)
+        levels = gptq.levels(weight_scales, bits)
+        found["gptq"] = fitted(problem, levels, scale)
+    if "descent" in steps:
+        found["descent"] = descent.descend(problem, found["gptq"], bits, scale)
+    if "qubo" in steps:
+        others = list(found.values())
+        start = qubo.search_scales(
+            problem, gptq, found["gptq"], weight_scales, bits, scale
+        )
+        begin = time.monotonic()
+        rounds = GRAPH_ROUNDS if isinstance(backend, GraphBackend) else 1
+        solved, infos = qubo.solve(
+            problem, start, others, bits, scale, backend, rounds, seed
+        )
+        seconds = time.monotonic() - begin
+        solved = best_of(problem, [solved, start], scale)
+        # The damping may have preferred a column with a larger output error.
+        found["qubo"] = best_output(problem, [solved, *others], scale)
+    result = found[method]
+    kernel = result.levels * result.scales
+    return LayerResult(
+        levels=result.levels.astype(np.int8),
+        scales=result.scales,
+        bias_change=statistics.bias_change(kernel),
+        errors={
+            name: problem.relative_error(*candidate)
+            for name, candidate in found.items()
+        },
+        proven=_proven(infos, backend, problem, bits),
+        solver={
+            "calls": sum(info.get("calls", 1) for info in infos),
+            "seconds": seconds,
+            "qpu_seconds": sum(
+                1e-6 * info.get("qpu_access_time", 0.0) for info in infos
+            ),
+        },
+    )
+
+
+def _proven(infos, backend, problem, bits):
+    if not infos:
+        return None
+    proven = infos[-1].get("proven_optimal")
+    return None if proven is None else int(np.sum(proven))

@@ -1,0 +1,1 @@
+"""The methods that choose the levels of a layer, in NumPy."""
