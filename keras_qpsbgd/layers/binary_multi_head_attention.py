@@ -5,11 +5,9 @@ from typing import Any
 from keras_qpsbgd import _keras
 from keras_qpsbgd.layers.binary_einsum_dense import BinaryEinsumDense
 
-keras = _keras.keras
-
 
 @_keras.register
-class BinaryMultiHeadAttention(keras.layers.MultiHeadAttention):
+class BinaryMultiHeadAttention(_keras.keras.layers.MultiHeadAttention):
     """Multi-head attention whose projections have binary weights.
 
     The layer is a `keras.layers.MultiHeadAttention` in which the projections of
@@ -63,7 +61,7 @@ class BinaryMultiHeadAttention(keras.layers.MultiHeadAttention):
         # Keras creates the projections itself, in a method that differs between
         # its versions. Replace them as soon as they are assigned, before they
         # are tracked and built. No private name of Keras is needed.
-        is_dense = isinstance(value, keras.layers.EinsumDense)
+        is_dense = isinstance(value, _keras.keras.layers.EinsumDense)
         if is_dense and not isinstance(value, BinaryEinsumDense):
             config = {**value.get_config(), **self._binary_arguments}
             value = BinaryEinsumDense.from_config(config)
