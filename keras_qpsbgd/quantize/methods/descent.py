@@ -13,7 +13,7 @@ from keras_qpsbgd.quantize import grid
 
 # Within a block, weights are updated one by one. Between blocks, a matrix
 # product updates the forces.
-BLOCK = 32
+BLOCK = 64
 MAX_SWEEPS = 100
 
 
