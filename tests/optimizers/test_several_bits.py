@@ -90,10 +90,12 @@ def regression(**arguments):
     "opt",
     [
         lambda: QPSBGD(0.03, "sign", seed=1),
-        lambda: SignSGD(0.03),
+        pytest.param(lambda: SignSGD(0.03), marks=pytest.mark.slow),
         lambda: ProxQuant(0.2, 1e-3),
-        lambda: Bop(0.2, 2e-2),
-        lambda: keras.optimizers.Adam(0.03),
+        pytest.param(lambda: Bop(0.2, 2e-2), marks=pytest.mark.slow),
+        pytest.param(
+            lambda: keras.optimizers.Adam(0.03), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_optimizers_lower_the_loss(opt):
