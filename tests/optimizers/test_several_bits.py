@@ -140,6 +140,7 @@ def test_two_replicas(mirrored):
 @pytest.mark.skipif(
     not _keras.KERAS_3, reason="legacy Keras does not accumulate"
 )
+@pytest.mark.slow
 def test_accumulation():
     found, expected = fit(network(), 6, accumulate=True), fit(network())
     for ours, theirs in zip(found, expected):
@@ -150,7 +151,9 @@ def test_accumulation():
     "mode",
     [
         {"run_eagerly": True},
-        pytest.param({"jit_compile": True}, marks=pytest.mark.once),
+        pytest.param(
+            {"jit_compile": True}, marks=[pytest.mark.once, pytest.mark.slow]
+        ),
     ],
 )
 def test_modes(mode):
