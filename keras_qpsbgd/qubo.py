@@ -161,6 +161,9 @@ class Qubo:
 
     # If this is a part of a layer: the index of its first column in the layer.
     first_column = 0
+    # Optional states of shape (n, m). A backend may start from them, and its
+    # solution is never worse than they are.
+    start: np.ndarray | None = None
 
     def columns(self, start: int, stop: int) -> Qubo:
         """Selects the columns from `start` up to, but not including, `stop`.
@@ -183,6 +186,8 @@ class Qubo:
             None if gradients is None else gradients[:, start:stop],
         )
         part.first_column = self.first_column + start
+        if self.start is not None:
+            part.start = self.start[:, start:stop]
         return part
 
     def copy(self) -> Qubo:
@@ -196,6 +201,7 @@ class Qubo:
         )
         copied.offset = self.offset.copy()
         copied.first_column = self.first_column
+        copied.start = _copy(self.start)
         return copied
 
     def energy(self, states: ArrayLike) -> np.ndarray:

@@ -237,7 +237,8 @@ class Backend:
         """Solves all columns of `qubo`.
 
         A read g that ascends (s'g > 0) is replaced with -g, which has a lower
-        energy. The solution contains the best read of each column.
+        energy. The solution contains the best read of each column, or the
+        column of `qubo.start` if that is better.
 
         Args:
             qubo: The `Qubo` to solve.
@@ -274,9 +275,16 @@ class Backend:
         has_several = len(samples) > 1
         info.setdefault("reads", len(samples))
         info["energies"] = energies
+        states = samples[best, :, columns].T.copy()
+        lowest = energies[best, columns]
+        if qubo.start is not None:
+            (before,) = qubo.varying_energies([qubo.start])
+            worse = before < varying[best, columns]
+            states[:, worse] = qubo.start[:, worse]
+            lowest = np.where(worse, before + qubo.random_energy(), lowest)
         return Solution(
-            states=samples[best, :, columns].T.copy(),
-            energies=energies[best, columns],
+            states=states,
+            energies=lowest,
             info=info,
             samples=samples if has_several else None,
             sample_energies=energies if has_several else None,

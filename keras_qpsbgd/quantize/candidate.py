@@ -9,39 +9,62 @@ class Candidate(NamedTuple):
     """Levels and scales of all columns: the kernel is `levels * scales`."""
 
     levels: np.ndarray  # n x m, odd integers as floats
-    scales: np.ndarray  # m
+    scales: np.ndarray  # m, not negative
+    damped: np.ndarray  # m, the damped errors
+    errors: np.ndarray  # m, the output errors
 
 
-def fitted(problem, levels, scale):
-    """Returns given levels with their best scales, none of them negative."""
-    scales = problem.best_scales(levels, scale)
+def create(problem, levels, scales, forces=None):
+    """Returns a `Candidate` with its errors.
+
+    Columns with a negative scale are negated, which does not change the kernel.
+
+    Args:
+        problem: An `OutputError`.
+        levels: Array of shape `(n, m)`.
+        scales: Array of shape `(m,)`.
+        forces: Array of shape `(n, m)` (optional). The product of the couplings
+            and the levels, if it is known.
+    """
+    if forces is None:
+        forces = problem.couplings @ levels
+    damped = problem.damped(levels, scales, forces)
+    change = ((scales * levels - problem.kernel) ** 2).sum(axis=0)
+    errors = np.maximum(damped - problem.delta * change, 0.0)
     sign = np.where(scales < 0, -1.0, 1.0)
-    return Candidate(levels * sign, scales * sign)
+    return Candidate(levels * sign, scales * sign, damped, errors)
 
 
-def best_of(problem, candidates, scale):
-    """Returns the best candidate by the damped error.
+def fit_scales(problem, levels, scale):
+    """Returns a `Candidate` with given levels and their best scales."""
+    forces = problem.couplings @ levels
+    scales = problem.best_scales(levels, scale, forces)
+    return create(problem, levels, scales, forces)
+
+
+def best_of(candidates, scale, by="damped"):
+    """Returns the best candidate.
 
     With `scale="column"`, each column is taken from its best candidate. With
     `scale="layer"`, all columns have a common scale, so they are taken from one
     candidate. Ties go to the earlier candidate.
+
+    Args:
+        candidates: List of `Candidate`.
+        scale: `"column"` or `"layer"`.
+        by: `"damped"` or `"errors"`. The errors to compare. Defaults to
+            `"damped"`.
     """
-    errors = [problem.damped(*candidate) for candidate in candidates]
-    return _select(candidates, errors, scale)
-
-
-def best_output(problem, candidates, scale):
-    """Like `best_of`, by the output error without the damping."""
-    errors = [problem.errors(*candidate) for candidate in candidates]
-    return _select(candidates, errors, scale)
-
-
-def _select(candidates, errors, scale):
+    errors = [getattr(candidate, by) for candidate in candidates]
     if scale == "layer":
-        sums = [error.sum() for error in errors]
-        return candidates[int(np.argmin(sums))]
+        return candidates[int(np.argmin([error.sum() for error in errors]))]
     best = np.argmin(errors, axis=0)
+    levels = candidates[0].levels.copy()
+    for index, candidate in enumerate(candidates):
+        levels[:, best == index] = candidate.levels[:, best == index]
     columns = np.arange(len(best))
-    levels = np.stack([candidate.levels for candidate in candidates])
-    scales = np.stack([candidate.scales for candidate in candidates])
-    return Candidate(levels[best, :, columns].T, scales[best, columns])
+    vectors = (
+        np.stack([getattr(candidate, name) for candidate in candidates])
+        for name in ("scales", "damped", "errors")
+    )
+    return Candidate(levels, *(vector[best, columns] for vector in vectors))

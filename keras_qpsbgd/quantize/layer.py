@@ -10,8 +10,7 @@ import numpy as np
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.quantize import grid
 from keras_qpsbgd.quantize.candidate import best_of
-from keras_qpsbgd.quantize.candidate import best_output
-from keras_qpsbgd.quantize.candidate import fitted
+from keras_qpsbgd.quantize.candidate import fit_scales
 from keras_qpsbgd.quantize.methods import descent
 from keras_qpsbgd.quantize.methods import qubo
 from keras_qpsbgd.quantize.methods.gptq import Gptq
@@ -76,13 +75,13 @@ def quantize_layer(
     steps = METHODS[: METHODS.index(method) + 1]
     scaled = grid.divide(problem.kernel, weight_scales)
     levels = grid.nearest_levels(scaled, bits)
-    found = {"nearest": fitted(problem, levels, scale)}
+    found = {"nearest": fit_scales(problem, levels, scale)}
     infos: list = []
     seconds = 0.0
     if "gptq" in steps:
         gptq = Gptq(problem)
         levels = gptq.levels(weight_scales, bits)
-        found["gptq"] = fitted(problem, levels, scale)
+        found["gptq"] = fit_scales(problem, levels, scale)
     if "descent" in steps:
         found["descent"] = descent.descend(problem, found["gptq"], bits, scale)
     if "qubo" in steps:
@@ -96,9 +95,8 @@ def quantize_layer(
             problem, start, others, bits, scale, backend, rounds, seed
         )
         seconds = time.monotonic() - begin
-        solved = best_of(problem, [solved, start], scale)
         # The damping may have preferred a column with a larger output error.
-        found["qubo"] = best_output(problem, [solved, *others], scale)
+        found["qubo"] = best_of([solved, *others], scale, by="errors")
     result = found[method]
     kernel = result.levels * result.scales
     return LayerResult(
@@ -106,10 +104,10 @@ def quantize_layer(
         scales=result.scales,
         bias_change=statistics.bias_change(kernel),
         errors={
-            name: problem.relative_error(*candidate)
+            name: problem.relative(candidate.errors)
             for name, candidate in found.items()
         },
-        proven=_proven(infos, backend, problem, bits),
+        proven=_proven(infos),
         solver={
             "calls": sum(info.get("calls", 1) for info in infos),
             "seconds": seconds,
@@ -120,7 +118,7 @@ def quantize_layer(
     )
 
 
-def _proven(infos, backend, problem, bits):
+def _proven(infos):
     if not infos:
         return None
     proven = infos[-1].get("proven_optimal")

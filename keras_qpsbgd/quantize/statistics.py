@@ -173,16 +173,9 @@ class OutputError:
             + self.constant
         )
 
-    def errors(self, levels, scales, forces=None):
-        """Returns the output error of each column, without the damping."""
-        change = ((scales * levels - self.kernel) ** 2).sum(axis=0)
-        damped = self.damped(levels, scales, forces)
-        return np.maximum(damped - self.delta * change, 0.0)
-
-    def relative_error(self, levels, scales):
-        """Returns the output error relative to the squared float outputs."""
-        error = float(self.errors(levels, scales).sum())
-        return error / self.total if self.total > 0 else 0.0
+    def relative(self, errors):
+        """Returns the sum of output errors, relative to the float outputs."""
+        return float(errors.sum() / self.total) if self.total > 0 else 0.0
 
     def best_scales(self, levels, scale, forces=None):
         """Returns the scales that minimize the damped error of given levels.

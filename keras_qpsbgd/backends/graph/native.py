@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
+from keras_qpsbgd.backends.graph import annealing
 from keras_qpsbgd.backends.graph import descent
 from keras_qpsbgd.backends.graph import exact
 from keras_qpsbgd.backends.graph import local_search
@@ -35,6 +36,7 @@ PRESETS = {
     "fast": _Preset(steps=0, restarts=1, sweeps=1),
     "balanced": _Preset(steps=0.75, restarts=1, sweeps=2),
     "accurate": _Preset(steps=10, restarts=3, sweeps=8),
+    "once": _Preset(steps=10, restarts=3, sweeps=8),
 }
 # Steps are cheap for small layers, so `accurate` takes more of them there:
 # (maximum number of inputs, steps in units of n, restarts).
@@ -55,11 +57,15 @@ class NativeBackend(GraphBackend):
 
     Args:
         preset: String. One of `"fast"` (descent; 1 sweep), `"balanced"` (tabu
-            search with 0.75n steps; 2 sweeps) and `"accurate"` (tabu search
-            with 10n steps and 3 restarts, more of both for up to 64 inputs; 8
-            sweeps). The slower presets find lower energies
+            search with 0.75n steps; 2 sweeps), `"accurate"` (tabu search with
+            10n steps and 3 restarts, more of both for up to 64 inputs; 8
+            sweeps) and `"once"`. The slower presets find lower energies
             (`python -m research bench solver`). `python -m research bench
-            quality` measures their effect on training. Defaults to `"fast"`.
+            quality` measures their effect on training. `"once"` is for
+            problems that are solved once, such as those of `kq.quantize`. Its
+            `solve` uses simulated annealing in sweeps over all columns, which
+            is also fast for wide layers. In training it is the same as
+            `"accurate"`. Defaults to `"fast"`.
 
     Example:
         ```python
@@ -94,7 +100,7 @@ class NativeBackend(GraphBackend):
         if preset.steps == 0:
             return local_search.greedy(problem, seed)
         steps, restarts = preset.steps, preset.restarts
-        if self.preset == "accurate":
+        if self.preset in ("accurate", "once"):
             more = [row for row in ACCURATE_UP_TO if n <= row[0]]
             if more:
                 _, steps, restarts = more[0]
@@ -104,19 +110,27 @@ class NativeBackend(GraphBackend):
         self, qubo: Qubo, seed: int
     ) -> tuple[np.ndarray, dict[str, Any]]:
         if qubo.num_variables <= ENUMERATE_UP_TO:
-            return exact.best_states(qubo)[None], {}
+            proven = np.ones(qubo.num_columns, bool)
+            return exact.best_states(qubo)[None], {"proven_optimal": proven}
+        if self.preset == "once" and qubo.num_variables > ACCURATE_UP_TO[-1][0]:
+            start = qubo.start
+            if start is None:
+                start = np.asarray(self.start(self._as_problem(qubo)))
+            return annealing.anneal(qubo, start, seed)[None], {}
         samples, info = super().sample(qubo, seed)
         problem = self._as_problem(qubo)
         if self._is_wide(problem):
             return samples, info
-        start = np.asarray(self.start(problem))
+        start = qubo.start
+        if start is None:
+            start = np.asarray(self.start(problem))
         return descent.refine(qubo, samples[0], start)[None], info
 
     def _is_wide(self, problem):
         """Returns whether single flips would take too long."""
         weights = math.prod(problem.fields.shape)
         largest = SWEEP_FROM
-        if self.preset == "accurate":
+        if self.preset in ("accurate", "once"):
             largest = ACCURATE_SWEEP_FROM
         return problem.couplings is None or weights > largest
 

@@ -19,7 +19,7 @@ ROUNDING = 1e-9
 
 
 def solve(qubo, seed, block_size, solve_block, sweeps):
-    """Runs block coordinate descent from sign(-s).
+    """Runs block coordinate descent from `qubo.start` or sign(-s).
 
     Args:
         qubo: The `Qubo` to solve.
@@ -36,7 +36,10 @@ def solve(qubo, seed, block_size, solve_block, sweeps):
     couplings = np.asarray(qubo.couplings, dtype=np.float64)
     fields = np.asarray(qubo.fields, dtype=np.float64)
     rng = np.random.default_rng(seed)
-    states = np.where(fields > 0, -1.0, 1.0)
+    if qubo.start is None:
+        states = np.where(fields > 0, -1.0, 1.0)
+    else:
+        states = qubo.start.astype(np.float64)
     # Updated after each block, so that a block costs |A| n m, not n n m.
     forces = couplings @ states
     block_infos = []
@@ -49,6 +52,8 @@ def solve(qubo, seed, block_size, solve_block, sweeps):
             inner = couplings[np.ix_(block, block)]
             outside = forces[block] - inner @ states[block]
             part = Qubo(inner, fields[block] + 2 * outside)
+            if qubo.start is not None:
+                part.start = states[block].astype(np.int8)
             try:
                 solution = solve_block(part, int(rng.integers(2**31)))
             except (SolverError, BackendUnavailable) as error:

@@ -8,8 +8,8 @@ are set to their best values. Neither step increases the damped error.
 
 import numpy as np
 
+from keras_qpsbgd.quantize import candidate as candidates
 from keras_qpsbgd.quantize import grid
-from keras_qpsbgd.quantize.candidate import Candidate
 
 # Within a block, weights are updated one by one. Between blocks, a matrix
 # product updates the forces.
@@ -40,19 +40,15 @@ def descend(problem, candidate, bits, scale):
         moved = _sweep(problem.couplings, target, part, force, bits)
         levels[:, active], forces[:, active] = part, force
         scales = problem.best_scales(levels, scale, forces)
-        levels, scales, forces = _positive(levels, scales, forces)
+        # A negative scale negates the column.
+        sign = np.where(scales < 0, -1.0, 1.0)
+        levels, scales, forces = levels * sign, scales * sign, forces * sign
         if scale == "layer":  # the common scale changes for all columns
             active = np.arange(len(scales)) if moved.any() else active[:0]
         else:
             active = active[moved]
         active = active[scales[active] > 0]
-    return Candidate(levels, scales)
-
-
-def _positive(levels, scales, forces):
-    """Negates columns with a negative scale, which has no effect on them."""
-    sign = np.where(scales < 0, -1.0, 1.0)
-    return levels * sign, scales * sign, forces * sign
+    return candidates.create(problem, levels, scales, forces)
 
 
 def _sweep(couplings, target, levels, forces, bits):

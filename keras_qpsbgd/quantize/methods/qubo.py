@@ -9,9 +9,8 @@ only if its damped error decreases.
 
 import numpy as np
 
-from keras_qpsbgd.quantize.candidate import Candidate
 from keras_qpsbgd.quantize.candidate import best_of
-from keras_qpsbgd.quantize.candidate import fitted
+from keras_qpsbgd.quantize.candidate import fit_scales
 from keras_qpsbgd.quantize.methods import descent
 from keras_qpsbgd.quantize.methods.encoding import Full
 from keras_qpsbgd.quantize.methods.encoding import Rounding
@@ -39,8 +38,8 @@ def search_scales(problem, gptq, candidate, weight_scales, bits, scale):
     best = candidate
     for factor in SCALES[min(bits, 2)]:
         levels = gptq.levels(factor * weight_scales, bits)
-        trial = fitted(problem, levels, scale)
-        best = best_of(problem, [best, trial], scale)
+        trial = fit_scales(problem, levels, scale)
+        best = best_of([best, trial], scale)
     return best
 
 
@@ -79,14 +78,11 @@ def solve(problem, start, others, bits, scale, backend, rounds, seed):
         infos.append(solution.info)
         levels = best.levels.copy()
         levels[:, columns] = encoding.levels(solution.states)
-        trials = [best, fitted(problem, levels, scale)]
-        if scale == "layer":
-            # The levels were chosen for the old scale.
-            trials.append(Candidate(levels, best.scales))
-        best = best_of(problem, [*others, *trials], scale)
+        trial = fit_scales(problem, levels, scale)
+        best = best_of([best, *others, trial], scale)
     # Single weights that any level improves, beside those of the encoding.
     polished = descent.descend(problem, best, bits, scale)
-    return best_of(problem, [best, polished], scale), infos
+    return best_of([best, polished], scale), infos
 
 
 def encoding_for(backend, num_inputs, bits):
