@@ -68,7 +68,10 @@ def data(equation):
 
 
 @pytest.mark.parametrize("equation", CASES)
-@pytest.mark.parametrize("bits, scale", [(1, "fan_in"), (2, "channel")])
+@pytest.mark.parametrize(
+    "bits, scale",
+    [pytest.param(1, "fan_in", marks=pytest.mark.slow), (2, "channel")],
+)
 def test_a_step_equals_that_of_a_dense_layer(equation, bits, scale):
     ours, theirs = pair(equation, bits=bits, output_scale=scale)
     x, y = data(equation)

@@ -62,7 +62,14 @@ def test_equals_keras_with_the_binary_weights():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ("qpsbgd", "proxquant", "adam"))
+@pytest.mark.parametrize(
+    "name",
+    (
+        "qpsbgd",
+        pytest.param("proxquant", marks=pytest.mark.slow),
+        pytest.param("adam", marks=pytest.mark.slow),
+    ),
+)
 def test_train_save_load_and_continue(tmp_path, name):
     opt = {
         "qpsbgd": lambda: tools.optimizer(backend="sign"),
@@ -75,7 +82,7 @@ def test_train_save_load_and_continue(tmp_path, name):
     x, y = data()
     model.compile(opt, tools.loss())
     before = model.get_weights()
-    history = model.fit(x, y, epochs=8, batch_size=8, verbose=0).history["loss"]
+    history = model.fit(x, y, epochs=6, batch_size=8, verbose=0).history["loss"]
     assert history[-1] < history[0]
     changed = [(a != b).any() for a, b in zip(before, model.get_weights())]
     kernels = [len(a.shape) > 1 and a.size > 8 for a in before]
