@@ -19,6 +19,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd.layers import BinaryMultiHeadAttention
 from keras_qpsbgd.quantize import kinds
 from keras_qpsbgd.quantize.attention import FrozenMultiHeadAttention
 
@@ -192,13 +193,31 @@ def _copy_state(layer, copies, replaced):
     copied.set_weights(layer.get_weights())
 
 
+def is_frozen(target: Target, targets: list[Target]) -> bool:
+    """Returns whether a layer keeps its class and is frozen.
+
+    Args:
+        target: The layer.
+        targets: List of all layers that are quantized. An attention layer is
+            replaced only if all of its projections are in the list.
+    """
+    if target.part is None:
+        return not target.kind.can_replace(target.layer)
+    parts = [other for other in targets if other.owner is target.owner]
+    projections = [
+        layer
+        for layer in _keras.all_layers(target.owner)
+        if isinstance(layer, keras.layers.EinsumDense)
+    ]
+    return len(parts) < len(projections) or not all(
+        part.kind.can_replace(part.layer) for part in parts
+    )
+
+
 def quantized_copy(
     model: Any, batch: Any, targets: list[Target], bits: int
 ) -> tuple[Any, dict[int, Any]]:
     """Copies a model with layers for quantized weights.
-
-    Layers whose class stays, and attention layers with quantized projections,
-    are frozen in the copy. Otherwise training would change their weights.
 
     Args:
         model: Sequential or functional model.
@@ -216,18 +235,23 @@ def quantized_copy(
         target = by_owner.get(id(layer))
         if target is None:
             return None
-        if target.part is not None:
-            return FrozenMultiHeadAttention.from_config(layer.get_config())
-        if target.kind.replacement is not None:
-            return target.kind.replace(layer, bits)
-        return None
+        frozen = is_frozen(target, targets)
+        if target.part is None:
+            return None if frozen else target.kind.replace(layer, bits)
+        config = layer.get_config()
+        if frozen:
+            return FrozenMultiHeadAttention.from_config(config)
+        return BinaryMultiHeadAttention.from_config(
+            {**config, "bits": bits, "output_scale": "channel"}
+        )
 
     copied, copies = copy_model(model, batch, replace)
-    for target in targets:
+    for target in by_owner.values():
         owner = copies[id(target.owner)]
         if isinstance(owner, FrozenMultiHeadAttention):
             owner.set_weights(target.owner.get_weights())
-        if target.kind.replacement is None:
+        if is_frozen(target, targets):
+            # Training would move the weights off the grid.
             owner.trainable = False
     return copied, copies
 

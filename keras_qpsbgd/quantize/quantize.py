@@ -12,6 +12,7 @@ from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import backends
+from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.quantize import cost
 from keras_qpsbgd.quantize import grid
 from keras_qpsbgd.quantize import network
@@ -54,13 +55,14 @@ def quantize(
     | `Dense` | `BinaryDense` |
     | `Conv2D` with `groups=1` | `BinaryConv2D` |
     | `GCNConv` of Spektral | `BinaryGraphConv` |
-    | `EinsumDense` without batch axes in its kernel | `EinsumDense`, frozen |
-    | the projections of `MultiHeadAttention` | the same, frozen |
+    | `EinsumDense` without batch axes in its kernel | `BinaryEinsumDense` |
+    | `MultiHeadAttention` | `BinaryMultiHeadAttention` |
 
-    All other layers, and subclasses of these layers, are copied. A frozen layer
-    holds its quantized weights as floats. `trainable` is `False`, because
-    training would move them off the grid; a whole attention layer is frozen if
-    one of its projections is quantized.
+    All other layers, and subclasses of these layers, are copied. An
+    `EinsumDense` whose equation `BinaryEinsumDense` does not support, and an
+    attention layer of which only some projections are chosen, keep their type
+    and are frozen: they hold the quantized weights as floats, and `trainable`
+    is `False`, because training would move the weights off the grid.
 
     Args:
         model: Trained Keras model, Sequential or functional. It may contain
@@ -163,7 +165,10 @@ def quantize(
         _write_floats(target, both[1], result)
         results[target.name] = result
         seconds = time.perf_counter() - start
-        rows.append(_layer_report(target, result, bits, method, seconds))
+        frozen = network.is_frozen(target, targets)
+        rows.append(
+            _layer_report(target, result, bits, method, seconds, frozen)
+        )
         if bar is not None:
             bar.update(number + 1, [("error", rows[-1].error)])
 
@@ -216,19 +221,20 @@ def _write_floats(target, layer, result):
 
 def _write(target, layer, result, bits):
     """Gives the layer of the quantized model its weights."""
-    if target.kind.replacement is None:
+    if not isinstance(layer, BinaryLayer):
         _write_floats(target, layer, result)
         return
     kernel = target.kind.kernel(target.layer)
     latent = grid.latent_kernel(kernel, result.levels, result.scales, bits)
     target.kind.set_kernel(layer, latent)
     layer.scale.assign(result.scales * grid.largest_level(bits))
-    if target.kind.has_bias(target.layer):
-        layer.bias.assign(target.layer.bias.numpy())
+    bias = getattr(target.layer, "bias", None)
+    if bias is not None:
+        layer.bias.assign(bias.numpy())
         target.kind.change_bias(layer, result.bias_change)
 
 
-def _layer_report(target, result, bits, method, seconds):
+def _layer_report(target, result, bits, method, seconds, frozen):
     n, m = result.levels.shape
     others = sum(
         int(np.prod(weight.shape))
@@ -245,7 +251,7 @@ def _layer_report(target, result, bits, method, seconds):
         errors=errors,
         error=errors[method],
         proven=None if result.proven is None else int(result.proven),
-        frozen=target.kind.replacement is None,
+        frozen=frozen,
         packed_bytes=-(-n * m * bits // 8) + 4 * (m + others),
         float32_bytes=4 * (n * m + others),
         calls=int(result.solver.get("calls", 0)),

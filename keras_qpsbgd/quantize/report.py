@@ -33,7 +33,7 @@ class LayerQuantization:
         error: Output error of the quantized layer.
         proven: Number of columns whose levels are proven to be optimal for
             their scale, or `None` if the method proves nothing.
-        frozen: Whether the layer is frozen, because it keeps its class.
+        frozen: Whether the layer keeps its type and is frozen.
         packed_bytes: Memory with `bits` per weight and 32 bits per scale and
             per bias.
         float32_bytes: Memory with 32 bits per weight and bias.
