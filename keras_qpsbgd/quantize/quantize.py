@@ -27,6 +27,7 @@ from keras_qpsbgd.quantize.statistics import Statistics
 
 MAX_BITS = 4
 SCALES = ("column", "layer")
+ONCE = {"name": "native", "preset": "once"}
 
 
 def quantize(
@@ -77,7 +78,8 @@ def quantize(
         bits: Integer from 1 to 4. Number of bits per weight. Defaults to `1`.
         backend: Name of a backend, a configuration, a `Backend` or a
             `dimod.Sampler`. The solver of `method="qubo"`; other methods ignore
-            it. Defaults to `"native"`.
+            it. The name `"native"` stands for its preset `"once"`, for
+            problems that are solved once. Defaults to `"native"`.
         method: `"nearest"`, `"gptq"`, `"descent"` or `"qubo"`. How the levels
             are chosen. Defaults to `"qubo"`.
         layers: Which of the supported layers to quantize (optional). A regular
@@ -90,7 +92,7 @@ def quantize(
             all outputs of a layer. Defaults to `"column"`.
         seed: Integer (optional). Seed of the solver. Defaults to `None`, which
             uses a random seed.
-        damping: Float >= 0. Weight of the distance to the float kernel,
+        damping: Float > 0. Weight of the distance to the float kernel,
             relative to the mean square of the inputs. It decides the weights of
             inputs that are zero in all samples. Defaults to `0.01`.
         verbose: `"auto"`, `0` or `1`. `0` is silent, all other values show a
@@ -141,7 +143,7 @@ def quantize(
 
     solver = None
     if method == "qubo" and targets:
-        solver = backends.get(backend)
+        solver = backends.get(ONCE if backend == "native" else backend)
         sizes = [target.kind.kernel(target.layer).shape for target in targets]
         cost.check(solver, sizes)
 
@@ -310,7 +312,7 @@ def _check_arguments(bits, method, scale, seed, damping, verbose):
             "`seed` must be a non-negative integer or None. "
             f"Received: seed={seed!r}"
         )
-    backends.errors.check_number("damping", damping, at_least=0)
+    backends.errors.check_number("damping", damping, above=0)
     if verbose not in ("auto", 0, 1, 2):
         raise ValueError(
             f'`verbose` must be "auto", 0 or 1. Received: verbose={verbose!r}'

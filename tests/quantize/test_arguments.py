@@ -32,7 +32,7 @@ def model():
         ({"scale": "row"}, "`scale` must be"),
         ({"seed": -1}, "`seed` must be"),
         ({"seed": 0.5}, "`seed` must be"),
-        ({"damping": -1.0}, "`damping` must be"),
+        ({"damping": 0.0}, "`damping` must be"),
         ({"damping": float("nan")}, "`damping` must be"),
         ({"verbose": "loud"}, "`verbose` must be"),
         ({"layers": "conv"}, "`layers` must match"),
