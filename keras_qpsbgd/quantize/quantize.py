@@ -14,16 +14,16 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import backends
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.quantize import cost
-from keras_qpsbgd.quantize import grid
 from keras_qpsbgd.quantize import network
 from keras_qpsbgd.quantize.calibration import Calibration
-from keras_qpsbgd.quantize.layer import METHODS
-from keras_qpsbgd.quantize.layer import quantize_layer
+from keras_qpsbgd.quantize.numerics import grid
+from keras_qpsbgd.quantize.numerics.layer import METHODS
+from keras_qpsbgd.quantize.numerics.layer import quantize_layer
+from keras_qpsbgd.quantize.numerics.statistics import Statistics
 from keras_qpsbgd.quantize.report import LayerQuantization
 from keras_qpsbgd.quantize.report import QuantizationReport
 from keras_qpsbgd.quantize.report import UnchangedLayer
 from keras_qpsbgd.quantize.selection import choose_layers
-from keras_qpsbgd.quantize.statistics import Statistics
 
 MAX_BITS = 4
 SCALES = ("column", "layer")
