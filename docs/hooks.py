@@ -19,12 +19,14 @@ PAGES = (
     "results/paper/RESULTS.md",
     "results/gaps/RESULTS.md",
     "results/quantize/RESULTS.md",
+    "results/appendix/RESULTS.md",
 )
 FORMULA = re.compile(
     r'<(span|div) class="arithmatex">\\([\[(])(.*?)\\[\])]</\1>', re.DOTALL
 )
 # A notebook becomes the index of a folder, so links start one level deeper.
 LINK = re.compile(r'href="(?!\w+:)([^"#]+)\.(?:md|ipynb)(?=["#])')
+PICTURE = re.compile(r'(<img\b[^>]* src=")(?!\w+:)')
 
 
 def on_files(files, config):
@@ -46,9 +48,10 @@ def on_page_markdown(markdown, **_):
 
 
 def on_page_content(content, page, **_):
-    """Converts formulas to MathML, and the links of notebooks to addresses."""
+    """Converts formulas to MathML, and adapts the links of notebooks."""
     if page.file.src_uri.endswith(".ipynb"):
         content = LINK.sub(r'href="../\1/', content)
+        content = PICTURE.sub(r"\1../", content)
 
     def convert(match):
         _, bracket, formula = match.groups()

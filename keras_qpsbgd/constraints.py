@@ -13,10 +13,10 @@ __all__ = ["WeightClip"]
 class WeightClip(_keras.keras.constraints.Constraint):
     """Clips latent weights to the range from `-clip_value` to `clip_value`.
 
-    A binary layer uses only the sign of a latent weight. A latent weight far
-    from zero would need many steps to change its sign. BinaryConnect is any
-    Keras optimizer with binary layers that have this constraint with
-    `clip_value=1.0`.
+    A binary layer rounds its latent weights to +1 and -1, or to levels between
+    them. A latent weight far outside of this range would need many steps to
+    change the rounded weight. BinaryConnect is any Keras optimizer with binary
+    layers that have this constraint with `clip_value=1.0`.
 
     Args:
         clip_value: Float > 0. The largest absolute value of a latent weight.

@@ -98,8 +98,7 @@ def max_level(bits):
 def levels(x, bits):
     """Returns the odd integers from `-L` to `L` that are nearest to `L * x`.
 
-    The result has the dtype of `x`. With one bit, it is the sign. With more, a
-    NaN stays a NaN.
+    With one bit, this is the sign. With more bits, a NaN stays a NaN.
     """
     if bits == 1:
         return sign(x)
@@ -110,17 +109,13 @@ def levels(x, bits):
 
 
 def binarize(kernel, bits=1):
-    """Returns the weights, `levels / L`, with a straight-through gradient.
-
-    The backward pass is the identity.
-    """
+    """Returns the weights, `levels / L`. The backward pass is the identity."""
 
     @tf.custom_gradient
     def straight_through(kernel):
         weights = levels(kernel, bits)
         if bits > 1:
-            # TensorFlow compiles a division to this product, which can have
-            # another last digit.
+            # A division would have another last digit in compiled code.
             weights *= 1 / max_level(bits)
         return weights, lambda upstream: upstream
 

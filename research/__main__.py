@@ -19,6 +19,7 @@ def main(argv=None):
             bench.add,
             quantization.add,
             analysis.add_gaps,
+            analysis.add_appendix,
             analysis.add_pictures,
         ),
         argv,

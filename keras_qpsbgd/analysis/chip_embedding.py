@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_qpsbgd.analysis import arguments
 from keras_qpsbgd.analysis import axes
 from keras_qpsbgd.backends.dwave import embedding as cliques
 from keras_qpsbgd.qubo import Qubo
@@ -71,6 +72,8 @@ def embedding(
     ```
     """
     networkx = axes.require("networkx", "dwave")
+    if not isinstance(qubo, (int, np.integer)):
+        arguments.check_qubo(qubo)
     n = qubo.num_variables if isinstance(qubo, Qubo) else qubo
     for name, value in {"qubo": n, "columns": columns}.items():
         if value < 1:

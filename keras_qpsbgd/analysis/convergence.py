@@ -105,7 +105,7 @@ def fixed_points(
         import keras_qpsbgd as kq
 
         x = np.random.default_rng(0).normal(size=(64, 4))
-        y = x @ [[1.0], [-1.0], [1.0], [1.0]] / 2
+        y = x @ [[1.0], [-1.0], [1.0], [1.0]]
         model = keras.Sequential([keras.Input((4,)), kq.layers.BinaryDense(1)])
         model.compile(kq.QPSBGD(0.02, real_optimizer="sgd"), "mse")
         model.fit(x, y, epochs=50, verbose=0)

@@ -82,7 +82,7 @@ def qubo_evolution(run: Run, layer: str) -> QuboEvolution:
         coupling_changes=_compare(couplings, _change),
         field_changes=_compare(fields, _change),
         field_cosines=_compare(fields, _cosine),
-        changed_states=_compare(states, _changed),
+        changed_states=_compare(states, share_changed),
     )
 
 
@@ -124,7 +124,9 @@ def plot_qubo_evolution(
         ax.plot(evolution.steps, values, style, color=color, label=label)
     ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
     ax.set(xlabel="update", title=f"{evolution.layer}: from update to update")
-    ax.legend(frameon=False, fontsize="small")
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high + 0.3 * (high - low))  # room for the legend
+    ax.legend(frameon=False, fontsize="small", ncols=2, loc="upper center")
     return ax
 
 
@@ -150,6 +152,7 @@ def _cosine(old, new):
     return (old * new).sum() / norms if norms > 0 else np.nan
 
 
-def _changed(old, new):
+def share_changed(old: np.ndarray, new: np.ndarray) -> float:
+    """Returns the share of states with another sign, without held ones."""
     moved = (old != 0) & (new != 0)
-    return (old != new)[moved].mean() if moved.any() else np.nan
+    return float((old != new)[moved].mean()) if moved.any() else np.nan

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_qpsbgd.analysis import arguments
 from keras_qpsbgd.analysis import axes
 from keras_qpsbgd.analysis import schedules
 from keras_qpsbgd.backends.dwave import chip
@@ -300,6 +301,7 @@ def _number_of_levels(levels, degeneracy, most):
 
 
 def _check(qubo, column, points):
+    arguments.check_qubo(qubo)
     n, m = qubo.num_variables, qubo.num_columns
     if n > MAX_VARIABLES:
         raise ValueError(

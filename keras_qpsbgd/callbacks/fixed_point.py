@@ -61,7 +61,7 @@ class FixedPoint(keras.callbacks.Callback):
         import keras_qpsbgd as kq
 
         x = np.random.default_rng(0).normal(size=(64, 4))
-        y = x @ [[1.0], [-1.0], [1.0], [1.0]] / 2
+        y = x @ [[1.0], [-1.0], [1.0], [1.0]]
         model = keras.Sequential([kq.layers.BinaryDense(1)])
         model.compile(kq.QPSBGD(0.02, real_optimizer="sgd"), "mse")
         stop = kq.callbacks.FixedPoint(x, y, backend="exact", stop=True)

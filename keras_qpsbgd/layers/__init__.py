@@ -2,7 +2,18 @@
 
 from keras_qpsbgd.layers.binary_conv2d import BinaryConv2D
 from keras_qpsbgd.layers.binary_dense import BinaryDense
+from keras_qpsbgd.layers.binary_einsum_dense import BinaryEinsumDense
 from keras_qpsbgd.layers.binary_graph_conv import BinaryGraphConv
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
+from keras_qpsbgd.layers.binary_multi_head_attention import (
+    BinaryMultiHeadAttention,
+)
 
-__all__ = ["BinaryConv2D", "BinaryDense", "BinaryGraphConv", "BinaryLayer"]
+__all__ = [
+    "BinaryConv2D",
+    "BinaryDense",
+    "BinaryEinsumDense",
+    "BinaryGraphConv",
+    "BinaryLayer",
+    "BinaryMultiHeadAttention",
+]

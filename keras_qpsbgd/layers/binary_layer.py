@@ -19,12 +19,13 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import ops
 from keras_qpsbgd import recording
 from keras_qpsbgd.layers.jacobian import jacobian_rows
+from keras_qpsbgd.layers.no_adapters import NoAdapters
 
 OUTPUT_SCALES = ("fan_in", "channel", None)
 TRAINING_WEIGHTS = ("binary", "latent")
 
 
-class BinaryLayer(_keras.keras.layers.Layer):
+class BinaryLayer(NoAdapters, _keras.keras.layers.Layer):
     r"""Base class of layers with weights of +1 and -1, or up to four bits.
 
     The weights of a layer with \(b\) bits are \(W = q / L\) with
@@ -123,6 +124,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
         self._bits = int(bits)
         self.output_scale = output_scale
         self._mark: Any = None
+        self._outputs: tuple = ()  # the shape of the outputs in the kernel
         self._is_real = False
         self.training_weights = training_weights
 
@@ -147,7 +149,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
         if self._mark is not None:
             self._mark.training_weights = value
 
-    def mark_binary(self, kernel: Any) -> None:
+    def mark_binary(self, kernel: Any, output_axes: int = 1) -> None:
         """Marks a kernel as binary, so that the optimizers recognize it.
 
         With `output_scale="channel"`, also adds the weight `scale`. Call this
@@ -155,8 +157,10 @@ class BinaryLayer(_keras.keras.layers.Layer):
 
         Args:
             kernel: Variable, trainable unless the layer is frozen. If the layer
-                defines `rows`, the QUBO has one column per entry of the last
-                axis of the kernel. Otherwise it has a single column.
+                defines `rows`, the QUBO has one column per output. Otherwise it
+                has a single column.
+            output_axes: Integer. The number of trailing axes of the kernel that
+                stand for outputs. Defaults to `1`.
 
         Raises:
             ValueError: If the kernel is not trainable, is empty, or belongs to
@@ -175,7 +179,8 @@ class BinaryLayer(_keras.keras.layers.Layer):
                 "and one output. "
                 f"Received: kernel.shape={tuple(kernel.shape)}"
             )
-        columns = kernel.shape[-1] if self._has_rows() else 1
+        self._outputs = tuple(kernel.shape[-output_axes:])
+        columns = math.prod(self._outputs) if self._has_rows() else 1
         # A kernel that two layers share has only one mark.
         self._mark = recording.mark_of(kernel) or recording.BinaryKernel(
             kernel,
@@ -195,7 +200,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
             initial = 1.0 / math.sqrt(self._fan_in())
             self.scale = self.add_weight(
                 name="scale",
-                shape=(kernel.shape[-1],),
+                shape=(math.prod(self._outputs),),
                 initializer=_keras.keras.initializers.Constant(initial),
             )
 
@@ -297,17 +302,17 @@ class BinaryLayer(_keras.keras.layers.Layer):
             factor = tf.convert_to_tensor(self.scale)
             if self._is_real:
                 factor *= math.sqrt(self._fan_in())
+            shape = self._outputs
             if self._is_channels_first():
-                factor = tf.reshape(
-                    factor, [-1] + [1] * (len(product.shape) - 2)
-                )
+                shape += (1,) * (len(product.shape) - 2)
+            factor = tf.reshape(factor, shape)
         else:
             return product
         return product * tf.cast(factor, product.dtype)
 
     def _fan_in(self):
         shape = self._mark.kernel.shape
-        return math.prod(shape) // shape[-1]
+        return math.prod(shape) // math.prod(self._outputs)
 
     def _is_channels_first(self):
         return getattr(self, "data_format", None) == "channels_first"
@@ -359,32 +364,6 @@ class BinaryLayer(_keras.keras.layers.Layer):
         # would become zero, with the sign +1.
         kwargs.setdefault(_keras.AUTOCAST, False)
         return super().add_weight(*args, **kwargs)
-
-    def _reject_adapters(self):
-        for name in ("lora_rank", "quantization_config"):
-            value = getattr(self, name, None)
-            if value:
-                raise ValueError(
-                    f"`{type(self).__name__}` does not support `{name}`, "
-                    "because its weights already have few bits. "
-                    f"Received: {name}={value}"
-                )
-
-    def enable_lora(self, rank: int, *args: Any, **kwargs: Any) -> None:
-        """Raises a `ValueError`, because LoRA is not supported."""
-        raise ValueError(
-            f"`{type(self).__name__}` does not support LoRA, because its "
-            "kernel is binary and a low-rank update is not. "
-            f"Received: rank={rank}"
-        )
-
-    def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Raises a `ValueError`, because the weights are quantized already."""
-        raise ValueError(
-            f"`{type(self).__name__}` cannot be quantized, because its weights "
-            "already have few bits. Set the argument `bits`. "
-            f"Received: mode={mode}"
-        )
 
     def save_own_variables(self, store: Any) -> None:
         # The methods of Keras 3 layers save only kernel and bias.

@@ -47,6 +47,18 @@ def problem(equation: str) -> str | None:
     return None
 
 
+def is_dense(equation: str) -> bool:
+    """Returns whether `BinaryEinsumDense` supports an equation.
+
+    The contracted axes must be the last axes of the inputs, and the other axes
+    of the kernel the last axes of the outputs, in the order of the kernel.
+    """
+    parsed = parse(equation)
+    contracted, free = "".join(parsed.contracted), "".join(parsed.free)
+    batch = parsed.inputs.removesuffix(contracted)
+    return parsed == (batch + contracted, contracted + free, batch + free)
+
+
 def _permutation(parsed):
     axes = [*parsed.contracted, *parsed.free]
     return [parsed.kernel.index(axis) for axis in axes]

@@ -18,6 +18,7 @@ from tensorflow import keras
 from keras_qpsbgd import ops
 from keras_qpsbgd.layers import BinaryConv2D
 from keras_qpsbgd.layers import BinaryDense
+from keras_qpsbgd.layers import BinaryEinsumDense
 from keras_qpsbgd.layers import BinaryGraphConv
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.layers import adjacency
@@ -70,6 +71,11 @@ class DenseKind:
         if isinstance(inputs, tf.SparseTensor):
             inputs = ops.to_dense(inputs)
         yield tf.reshape(inputs, (-1, inputs.shape[-1]))
+
+    def can_replace(self, layer: Any) -> bool:
+        """Returns whether a binary layer can replace the layer."""
+        del layer
+        return True
 
     def replace(self, layer: Any, bits: int) -> Any:
         """Returns a new layer with quantized weights and the same settings."""
@@ -130,9 +136,9 @@ class GraphConvKind(DenseKind):
 
 
 class EinsumDenseKind(DenseKind):
-    """`keras.layers.EinsumDense`. The layer keeps its class."""
+    """`keras.layers.EinsumDense`."""
 
-    replacement = None
+    replacement = BinaryEinsumDense
 
     def problem(self, layer):
         found = super().problem(layer)
@@ -148,6 +154,9 @@ class EinsumDenseKind(DenseKind):
         layer.kernel.assign(
             equations.from_matrix(layer.equation, kernel, shape)
         )
+
+    def can_replace(self, layer):
+        return equations.is_dense(layer.equation)
 
     def has_bias(self, layer):
         return equations.bias_is_per_output(layer.equation, layer.bias_axes)

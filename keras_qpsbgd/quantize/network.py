@@ -19,6 +19,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd.layers import BinaryMultiHeadAttention
 from keras_qpsbgd.quantize import kinds
 from keras_qpsbgd.quantize.attention import FrozenMultiHeadAttention
 
@@ -71,14 +72,13 @@ def find_layers(
                 else:
                     unsupported.append((path, dense, reason))
             continue
-        kind = kinds.kind_of(layer)
-        reason = (
-            kinds.unsupported_reason(layer)
-            if kind is None
-            else kind.problem(layer)
-        )
+        found = kinds.kind_of(layer)
+        if found is None:
+            unsupported.append((name, layer, kinds.unsupported_reason(layer)))
+            continue
+        reason = found.problem(layer)
         if reason is None:
-            targets.append(Target(name, layer, kind, layer))
+            targets.append(Target(name, layer, found, layer))
         else:
             unsupported.append((name, layer, reason))
     return targets, unsupported
@@ -146,6 +146,8 @@ def _copy_graph(model, copy_layer):
     if not isinstance(model, keras.Sequential):
         return _keras.copy_functional(model, copy_layer)
     layers = [copy_layer(layer) for layer in model.layers]
+    if not model.inputs:  # Keras could not infer the shapes
+        return keras.Sequential(layers, name=model.name)
     # A model that was built by its first batch has the size of this batch.
     stateful = any(getattr(layer, "stateful", False) for layer in layers)
     start = _keras.copy_input(model.inputs[0], keep_batch_size=stateful)
@@ -153,15 +155,23 @@ def _copy_graph(model, copy_layer):
 
 
 def _copy_config(layer):
-    config = layer.get_config()
-    if not isinstance(layer, keras.layers.Lambda):
-        return type(layer).from_config(config)
-    # The function comes from this process, not from a file. Its serialized
-    # form does not include the modules that it uses.
-    safe = {"safe_mode": False} if _keras.KERAS_3 else {}
-    copied = type(layer).from_config(config, **safe)
-    copied.function = layer.function
-    return copied
+    try:
+        config = layer.get_config()
+        if not isinstance(layer, keras.layers.Lambda):
+            return type(layer).from_config(config)
+        # The function comes from this process, not from a file. Its serialized
+        # form does not include the modules that it uses.
+        safe = {"safe_mode": False} if _keras.KERAS_3 else {}
+        copied = type(layer).from_config(config, **safe)
+        copied.function = layer.function
+        return copied
+    except Exception as error:  # layers of users may raise anything
+        raise ValueError(
+            "`model` must have layers that can be copied from their "
+            "configuration. Define `get_config` and `from_config` of the "
+            f"layer. Received: the layer `{layer.name}` of type "
+            f"{type(layer).__name__}, which raised: {error}"
+        ) from error
 
 
 def _copy_state(layer, copies, replaced):
@@ -183,13 +193,31 @@ def _copy_state(layer, copies, replaced):
     copied.set_weights(layer.get_weights())
 
 
+def is_frozen(target: Target, targets: list[Target]) -> bool:
+    """Returns whether a layer keeps its class and is frozen.
+
+    Args:
+        target: The layer.
+        targets: List of all layers that are quantized. An attention layer is
+            replaced only if all of its projections are in the list.
+    """
+    if target.part is None:
+        return not target.kind.can_replace(target.layer)
+    parts = [other for other in targets if other.owner is target.owner]
+    projections = [
+        layer
+        for layer in _keras.all_layers(target.owner)
+        if isinstance(layer, keras.layers.EinsumDense)
+    ]
+    return len(parts) < len(projections) or not all(
+        part.kind.can_replace(part.layer) for part in parts
+    )
+
+
 def quantized_copy(
     model: Any, batch: Any, targets: list[Target], bits: int
 ) -> tuple[Any, dict[int, Any]]:
     """Copies a model with layers for quantized weights.
-
-    Layers whose class stays, and attention layers with quantized projections,
-    are frozen in the copy. Otherwise training would change their weights.
 
     Args:
         model: Sequential or functional model.
@@ -207,18 +235,23 @@ def quantized_copy(
         target = by_owner.get(id(layer))
         if target is None:
             return None
-        if target.part is not None:
-            return FrozenMultiHeadAttention.from_config(layer.get_config())
-        if target.kind.replacement is not None:
-            return target.kind.replace(layer, bits)
-        return None
+        frozen = is_frozen(target, targets)
+        if target.part is None:
+            return None if frozen else target.kind.replace(layer, bits)
+        config = layer.get_config()
+        if frozen:
+            return FrozenMultiHeadAttention.from_config(config)
+        return BinaryMultiHeadAttention.from_config(
+            {**config, "bits": bits, "output_scale": "channel"}
+        )
 
     copied, copies = copy_model(model, batch, replace)
-    for target in targets:
+    for target in by_owner.values():
         owner = copies[id(target.owner)]
         if isinstance(owner, FrozenMultiHeadAttention):
             owner.set_weights(target.owner.get_weights())
-        if target.kind.replacement is None:
+        if is_frozen(target, targets):
+            # Training would move the weights off the grid.
             owner.trainable = False
     return copied, copies
 

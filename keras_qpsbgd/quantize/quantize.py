@@ -12,20 +12,22 @@ from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import backends
+from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.quantize import cost
-from keras_qpsbgd.quantize import grid
 from keras_qpsbgd.quantize import network
 from keras_qpsbgd.quantize.calibration import Calibration
-from keras_qpsbgd.quantize.layer import METHODS
-from keras_qpsbgd.quantize.layer import quantize_layer
+from keras_qpsbgd.quantize.numerics import grid
+from keras_qpsbgd.quantize.numerics.layer import METHODS
+from keras_qpsbgd.quantize.numerics.layer import quantize_layer
+from keras_qpsbgd.quantize.numerics.statistics import Statistics
 from keras_qpsbgd.quantize.report import LayerQuantization
 from keras_qpsbgd.quantize.report import QuantizationReport
 from keras_qpsbgd.quantize.report import UnchangedLayer
 from keras_qpsbgd.quantize.selection import choose_layers
-from keras_qpsbgd.quantize.statistics import Statistics
 
 MAX_BITS = 4
 SCALES = ("column", "layer")
+ONCE = {"name": "native", "preset": "once"}
 
 
 def quantize(
@@ -54,13 +56,14 @@ def quantize(
     | `Dense` | `BinaryDense` |
     | `Conv2D` with `groups=1` | `BinaryConv2D` |
     | `GCNConv` of Spektral | `BinaryGraphConv` |
-    | `EinsumDense` without batch axes in its kernel | `EinsumDense`, frozen |
-    | the projections of `MultiHeadAttention` | the same, frozen |
+    | `EinsumDense` without batch axes in its kernel | `BinaryEinsumDense` |
+    | `MultiHeadAttention` | `BinaryMultiHeadAttention` |
 
-    All other layers, and subclasses of these layers, are copied. A frozen layer
-    holds its quantized weights as floats. `trainable` is `False`, because
-    training would move them off the grid; a whole attention layer is frozen if
-    one of its projections is quantized.
+    All other layers, and subclasses of these layers, are copied. An
+    `EinsumDense` whose equation `BinaryEinsumDense` does not support, and an
+    attention layer of which only some projections are chosen, keep their type
+    and are frozen: they hold the quantized weights as floats, and `trainable`
+    is `False`, because training would move the weights off the grid.
 
     Args:
         model: Trained Keras model, Sequential or functional. It may contain
@@ -75,7 +78,8 @@ def quantize(
         bits: Integer from 1 to 4. Number of bits per weight. Defaults to `1`.
         backend: Name of a backend, a configuration, a `Backend` or a
             `dimod.Sampler`. The solver of `method="qubo"`; other methods ignore
-            it. Defaults to `"native"`.
+            it. The name `"native"` stands for its preset `"once"`, for
+            problems that are solved once. Defaults to `"native"`.
         method: `"nearest"`, `"gptq"`, `"descent"` or `"qubo"`. How the levels
             are chosen. Defaults to `"qubo"`.
         layers: Which of the supported layers to quantize (optional). A regular
@@ -88,7 +92,7 @@ def quantize(
             all outputs of a layer. Defaults to `"column"`.
         seed: Integer (optional). Seed of the solver. Defaults to `None`, which
             uses a random seed.
-        damping: Float >= 0. Weight of the distance to the float kernel,
+        damping: Float > 0. Weight of the distance to the float kernel,
             relative to the mean square of the inputs. It decides the weights of
             inputs that are zero in all samples. Defaults to `0.01`.
         verbose: `"auto"`, `0` or `1`. `0` is silent, all other values show a
@@ -139,7 +143,7 @@ def quantize(
 
     solver = None
     if method == "qubo" and targets:
-        solver = backends.get(backend)
+        solver = backends.get(ONCE if backend == "native" else backend)
         sizes = [target.kind.kernel(target.layer).shape for target in targets]
         cost.check(solver, sizes)
 
@@ -163,7 +167,10 @@ def quantize(
         _write_floats(target, both[1], result)
         results[target.name] = result
         seconds = time.perf_counter() - start
-        rows.append(_layer_report(target, result, bits, method, seconds))
+        frozen = network.is_frozen(target, targets)
+        rows.append(
+            _layer_report(target, result, bits, method, seconds, frozen)
+        )
         if bar is not None:
             bar.update(number + 1, [("error", rows[-1].error)])
 
@@ -216,19 +223,20 @@ def _write_floats(target, layer, result):
 
 def _write(target, layer, result, bits):
     """Gives the layer of the quantized model its weights."""
-    if target.kind.replacement is None:
+    if not isinstance(layer, BinaryLayer):
         _write_floats(target, layer, result)
         return
     kernel = target.kind.kernel(target.layer)
     latent = grid.latent_kernel(kernel, result.levels, result.scales, bits)
     target.kind.set_kernel(layer, latent)
     layer.scale.assign(result.scales * grid.largest_level(bits))
-    if target.kind.has_bias(target.layer):
-        layer.bias.assign(target.layer.bias.numpy())
+    bias = getattr(target.layer, "bias", None)
+    if bias is not None:
+        layer.bias.assign(bias.numpy())
         target.kind.change_bias(layer, result.bias_change)
 
 
-def _layer_report(target, result, bits, method, seconds):
+def _layer_report(target, result, bits, method, seconds, frozen):
     n, m = result.levels.shape
     others = sum(
         int(np.prod(weight.shape))
@@ -245,7 +253,7 @@ def _layer_report(target, result, bits, method, seconds):
         errors=errors,
         error=errors[method],
         proven=None if result.proven is None else int(result.proven),
-        frozen=target.kind.replacement is None,
+        frozen=frozen,
         packed_bytes=-(-n * m * bits // 8) + 4 * (m + others),
         float32_bytes=4 * (n * m + others),
         calls=int(result.solver.get("calls", 0)),
@@ -304,7 +312,7 @@ def _check_arguments(bits, method, scale, seed, damping, verbose):
             "`seed` must be a non-negative integer or None. "
             f"Received: seed={seed!r}"
         )
-    backends.errors.check_number("damping", damping, at_least=0)
+    backends.errors.check_number("damping", damping, above=0)
     if verbose not in ("auto", 0, 1, 2):
         raise ValueError(
             f'`verbose` must be "auto", 0 or 1. Received: verbose={verbose!r}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 from typing import NamedTuple
 from typing import Optional
@@ -32,7 +33,7 @@ class LayerQuantization:
         error: Output error of the quantized layer.
         proven: Number of columns whose levels are proven to be optimal for
             their scale, or `None` if the method proves nothing.
-        frozen: Whether the layer is frozen, because it keeps its class.
+        frozen: Whether the layer keeps its type and is frozen.
         packed_bytes: Memory with `bits` per weight and 32 bits per scale and
             per bias.
         float32_bytes: Memory with 32 bits per weight and bias.
@@ -169,7 +170,7 @@ class QuantizationReport:
                 '`python -m pip install "keras_qpsbgd[plots]"`.'
             ) from error
         if ax is None:
-            width = max(5.0, 1.5 + 0.9 * len(self.layers))
+            width = max(6.0, 2.5 + 0.9 * len(self.layers))
             _, ax = pyplot.subplots(figsize=(width, 3.4), layout="constrained")
         methods = _methods(self.layers)
         bar = 0.8 / max(1, len(methods))
@@ -188,6 +189,11 @@ class QuantizationReport:
                 color=f"C{place}",
             )
         ax.set_yscale("log")
+        errors = [error for v in self.layers for error in v.errors.values()]
+        drawn = [error for error in errors if error > _SMALLEST]
+        if drawn:
+            # Bars from a power of ten, so that small differences look small.
+            ax.set_ylim(10.0 ** math.floor(math.log10(min(drawn))))
         names = [_shorten(layer.name, 18) for layer in self.layers]
         tilted = sum(map(len, names)) > 10 * len(names)
         ax.set_xticks(
@@ -198,7 +204,7 @@ class QuantizationReport:
         )
         ax.set_ylabel("relative output error")
         ax.set_title(f"{self.name}, {_bits_text(self.bits)} per weight")
-        ax.legend()
+        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
         return ax
 
     def __repr__(self):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 from typing import Optional
 
 import numpy as np
 
+from keras_qpsbgd.analysis.evolution import share_changed
 from keras_qpsbgd.analysis.run import Update
+from keras_qpsbgd.analysis.samples.similarity import sample_similarity
 
 MAX_POINTS = 200
 NUM_BEST = 10
@@ -27,8 +30,9 @@ class Evolution:
         lowest: Lowest energies of the columns.
         highest: Highest energies of the columns.
         random: Mean energies of random states.
-        changed: Shares of entries that differ from the recorded update before.
-            NaN for the first update.
+        changed: Shares of entries with another sign than in the recorded update
+            before, without those that were held in one of the two. NaN for the
+            first update.
         held: Shares of entries that did not move.
     """
 
@@ -62,16 +66,16 @@ def _row(updates, index):
         energies.min(),
         energies.max(),
         update.qubo.random_energy().mean(),
-        _share_changed(before, update.states),
+        _changed(before, update.states),
         (update.states == 0).mean(),
     )
 
 
-def _share_changed(before, states):
+def _changed(before, states):
     # Two layers with the same name may have kernels of different shapes.
     if before is None or before.shape != states.shape:
         return np.nan
-    return (states != before).mean()
+    return share_changed(before, states)
 
 
 def thin(count: int) -> np.ndarray:
@@ -90,32 +94,28 @@ def last_with_reads(updates: list[Update]) -> Optional[Update]:
 
 def read_energies(update: Update) -> np.ndarray:
     """Returns the energies of all reads above the best read of their column."""
-    energies = update.sample_energies
-    if energies is None:
-        assert update.samples is not None
-        energies = update.qubo.varying_energies(update.samples)
+    energies = np.asarray(_with_energies(update).sample_energies)
     return (energies - energies.min(axis=0)).ravel()
 
 
 def similarity(update: Update, num_best: int = NUM_BEST) -> np.ndarray:
-    """Returns the Jaccard similarities of the best reads, (k, k).
+    """Returns the similarities (k, k) of the best reads.
 
-    The Jaccard similarity of two states is the number of variables that are +1
-    in both, divided by the number that are +1 in at least one. It is 1 for two
-    states without any +1. The result is the mean over the columns.
+    The result is the mean of `analysis.sample_similarity` over the columns.
     """
+    update = _with_energies(update)
+    columns = range(update.qubo.num_columns)
+    matrices = [sample_similarity(update, num_best, j).matrix for j in columns]
+    return np.mean(matrices, axis=0)
+
+
+def _with_energies(update: Update) -> Update:
+    """Computes energies that were not recorded, once for all columns."""
+    if update.sample_energies is not None:
+        return update
     assert update.samples is not None
-    energies = update.sample_energies
-    if energies is None:
-        energies = update.qubo.varying_energies(update.samples)
-    best = np.argsort(energies, axis=0, kind="stable")[:num_best]
-    up = np.take_along_axis(update.samples, best[:, None, :], axis=0) > 0
-    up = up.astype(float)
-    both = np.einsum("anm,bnm->abm", up, up)
-    sizes = up.sum(axis=1)
-    either = sizes[:, None] + sizes[None] - both
-    shares = np.divide(both, either, out=np.ones_like(both), where=either > 0)
-    return shares.mean(axis=2)
+    energies = update.qubo.varying_energies(update.samples)
+    return dataclasses.replace(update, sample_energies=energies)
 
 
 @dataclasses.dataclass
@@ -165,6 +165,16 @@ def solver_totals(layer: str, updates: list[Update]) -> SolverTotals:
         1e-6 * sum(microseconds) if microseconds else None,
         float(np.mean(breaks)) if breaks else None,
     )
+
+
+def has_mock_qpu(settings: dict[str, Any]) -> bool:
+    """Returns whether a mock QPU ran, whose times are only estimates."""
+    value: Any = settings
+    for name in ("optimizer", "backend"):
+        value = value.get(name)
+        if not isinstance(value, dict):  # a file may contain anything
+            return False
+    return bool(value.get("mock"))
 
 
 def _values(updates, name):

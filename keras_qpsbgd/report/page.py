@@ -50,11 +50,7 @@ def render(run: Run, title: str = "Training run") -> str:
         body += ['<section id="layers"><h2>QUBOs and solutions</h2>']
         body += _layers(updates)
         body += ['</section><section id="solver"><h2>Solver</h2>']
-        body += [sections.solver(totals)]
-        body += [
-            '<p class="muted">Totals of the recorded updates. – means that the '
-            "backend does not report the value.</p></section>"
-        ]
+        body += [sections.solver(run, totals), "</section>"]
     if run.settings:
         body += ['<section id="settings"><h2>Settings and versions</h2>']
         body += [_settings(run.settings), "</section>"]

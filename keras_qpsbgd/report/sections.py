@@ -20,6 +20,8 @@ from keras_qpsbgd.report import text
 MAX_CURVES = 24
 MAX_LAYERS = 24
 MAX_ROWS = 200
+# The log of `callbacks.SolverProgress` with the QPU time.
+QPU_LOG = "solver_qpu_s"
 
 
 def figure(
@@ -100,7 +102,9 @@ def training(run: Run) -> str:
         finite = values[np.isfinite(values)]
         share = all(text.is_share(name, value) for value in finite)
         drawing = svg.lines(name, x[drawn], series, "epoch", share)
-        charts.append(figure(name, "", drawing, series))
+        is_estimate = name == QPU_LOG and numbers.has_mock_qpu(run.settings)
+        note = "An estimate: the QPU is a mock." if is_estimate else ""
+        charts.append(figure(name, note, drawing, series))
     left = len(charts) - MAX_CURVES
     more = f"<p>{left} more logs are not shown.</p>" if left > 0 else ""
     return f'<div class="charts">{"".join(charts[:MAX_CURVES])}</div>{more}'
@@ -208,10 +212,12 @@ def _reads(updates):
 # Tables
 
 
-def solver(totals: list[numbers.SolverTotals]) -> str:
+def solver(run: Run, totals: list[numbers.SolverTotals]) -> str:
     """Returns what the backend reported, one row per layer."""
+    is_mock = numbers.has_mock_qpu(run.settings)
+    qpu_time = "QPU time (estimate)" if is_mock else "QPU time"
     head = [
-        "Layer", "QUBO", "Updates", "Calls", "Reads", "Retries", "QPU time",
+        "Layer", "QUBO", "Updates", "Calls", "Reads", "Retries", qpu_time,
         "Broken chains",
     ]  # fmt: skip
     rows = [
@@ -227,7 +233,16 @@ def solver(totals: list[numbers.SolverTotals]) -> str:
         ]
         for row in totals[:MAX_ROWS]
     ]
-    return table(head, rows, "Solver")
+    note = (
+        "Totals of the recorded updates. – means that the backend does not "
+        "report the value."
+    )
+    if is_mock:
+        note += (
+            " The mock QPU uses no QPU time. It reports Ocean's estimate for a "
+            "real one."
+        )
+    return f'{table(head, rows, "Solver")}<p class="muted">{note}</p>'
 
 
 def _show(value, form):
@@ -287,13 +302,19 @@ def facts(
     if run.updates:
         note = f"of {len(totals):,} layer{'s' * (len(totals) > 1)}"
         found.append(("Updates", f"{len(run.updates):,}", note))
-    for title, name, form in (
-        ("Solver calls", "calls", text.number),
-        ("QPU time", "qpu_seconds", text.seconds),
+    is_mock = numbers.has_mock_qpu(run.settings)
+    for title, name, form, note in (
+        ("Solver calls", "calls", text.number, "recorded"),
+        (
+            "QPU time",
+            "qpu_seconds",
+            text.seconds,
+            "estimate (mock)" if is_mock else "recorded",
+        ),
     ):
         known = [v for row in totals if (v := getattr(row, name)) is not None]
         if known:
-            found.append((title, form(sum(known)), "recorded"))
+            found.append((title, form(sum(known)), note))
     breaks = [r for r in totals if r.chain_breaks is not None]
     if breaks:
         mean = np.average(

@@ -1,4 +1,4 @@
-"""`python -m research gaps` and `python -m research pictures`."""
+"""`python -m research gaps`, `appendix` and `pictures`."""
 
 import argparse
 import time
@@ -24,9 +24,29 @@ def add_gaps(commands):
         metavar="N",
         help="training runs per network (default: %(default)s)",
     )
+    _add_folders(parser, "results/gaps")
+    parser.set_defaults(run=_gaps)
+
+
+def add_appendix(commands):
+    parser = commands.add_parser(
+        "appendix",
+        help="draw the figures of the paper's appendix",
+        description=(
+            "Train a small network on MNIST digits with the mock QPU, and draw "
+            "the figures of the paper's appendix beside what it reports (about "
+            "two CPU minutes). Takes gaps and directions from `results/`. "
+            "Writes appendix.json, the figures and RESULTS.md."
+        ),
+    )
+    _add_folders(parser, "results/appendix")
+    parser.set_defaults(run=_appendix)
+
+
+def _add_folders(parser, out):
     parser.add_argument(
         "--out",
-        default="results/gaps",
+        default=out,
         metavar="DIR",
         help="folder of the results (default: %(default)s)",
     )
@@ -41,7 +61,6 @@ def add_gaps(commands):
         help="folder of the data sets (default: KERAS_QPSBGD_DATA, else the "
         "cache, where they are downloaded to)",
     )
-    parser.set_defaults(run=_gaps)
 
 
 def add_pictures(commands):
@@ -73,6 +92,27 @@ def _gaps(arguments):
             page = gaps_page.write(study, arguments.out)
             seconds = time.process_time() - start
             print(gaps_page.table(study))
+            print(f"\n{seconds:.0f} CPU seconds.")
+    except (ImportError, OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    print(f"The page is {page}")
+    return 0
+
+
+def _appendix(arguments):
+    from research.analysis import appendix_page
+
+    try:
+        if arguments.page:
+            page = appendix_page.write_page(arguments.out)
+        else:
+            from research.analysis import appendix
+
+            start = time.process_time()
+            study = appendix.study(arguments.data_dir)
+            page = appendix_page.write(study, arguments.out)
+            seconds = time.process_time() - start
+            print(appendix_page.table(study))
             print(f"\n{seconds:.0f} CPU seconds.")
     except (ImportError, OSError, ValueError) as error:
         raise argparse.ArgumentTypeError(str(error)) from error

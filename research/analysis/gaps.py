@@ -90,10 +90,9 @@ CHANGES = {
 def problems(width, seeds, data_dir=None):
     """QUBOs of a network in training: a list of `Problem` per seed."""
     source = adult.Source(data_dir, width, at_random=False)
-    collector = collect.Collector()
     model = collect.compiled(
         networks.mlp((width, width, 2), "binary", output_scale=None),
-        collector,
+        "exact",
         LEARNING_RATE,
     )
     found = []
@@ -104,11 +103,10 @@ def problems(width, seeds, data_dir=None):
         )
         rows = rng.permutation(len(source.x))[:STEPS]
         x = source.x[np.ix_(rows, source.features(seed))]
-        collector.solved.clear()
-        model.fit(x, source.y[rows], batch_size=1, shuffle=False, verbose=0)
+        run = collect.record(model, x, source.y[rows], batch_size=1)
         columns = [
             Problem(_float64(qubo.columns(j, j + 1)), largest)
-            for qubo, _ in collector.solved
+            for qubo in (update.qubo for update in run.updates)
             # One sample: the offset of a column is its V squared.
             if (largest := float(np.sqrt(qubo.offset.max()))) > 0
             for j in range(qubo.num_columns)

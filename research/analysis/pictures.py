@@ -41,7 +41,7 @@ def draw(folder):
     paths = []
     for name, figure in pictures.items():
         paths.append(pathlib.Path(folder, f"analysis-{name}.png"))
-        figure.savefig(paths[-1], dpi=90, metadata={"Software": None})
+        canvas.save(figure, paths[-1], dpi=90)
     return paths
 
 
@@ -58,22 +58,19 @@ def train(steps=60):
     model = keras.Sequential(
         [
             keras.layers.InputLayer((16,)),
-            layers.BinaryDense(6, activation="hard_tanh"),
-            layers.BinaryDense(2),
+            layers.BinaryDense(6, activation="hard_tanh", name="hidden"),
+            layers.BinaryDense(2, name="last"),
         ]
     )
-    collector = collect.Collector(ANNEALER)
     # A small `kappa`, because the couplings then make the QUBOs harder.
-    collect.compiled(model, collector, 0.02, "max", kappa=0.5)
-    order = np.random.default_rng(0).integers(len(x), size=(steps, 32))
-    for batch in order:
-        model.train_on_batch(x[batch], y[batch])
-    return collect.run_of(collector)
+    collect.compiled(model, ANNEALER, 0.02, "max", kappa=0.5)
+    rows = np.random.default_rng(0).integers(len(x), size=32 * steps)
+    return collect.record(model, x[rows], y[rows], batch_size=32)
 
 
 def evolution(run):
     figure = canvas.figure(7.0, 3.8)
-    analysis.plot_qubo_evolution(run, "16 x 6", ax=figure.subplots())
+    analysis.plot_qubo_evolution(run, "hidden", ax=figure.subplots())
     return figure
 
 
@@ -92,7 +89,7 @@ def reads(run):
 
 def last(run):
     """The last update, and the column with the largest fields."""
-    update = run.of_layer("16 x 6")[-1]
+    update = run.of_layer("hidden")[-1]
     return update, int(np.abs(update.qubo.fields).sum(axis=0).argmax())
 
 

@@ -239,7 +239,9 @@ def network(scale="channel"):
     )
 
 
-@pytest.mark.parametrize("suffix", ("keras", "h5"))
+@pytest.mark.parametrize(
+    "suffix", ("keras", pytest.param("h5", marks=pytest.mark.slow))
+)
 def test_save_load_and_continue(tmp_path, suffix):
     x, y = images(), np.array([0, 1, 2, 1])
     model = network()

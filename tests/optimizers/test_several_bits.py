@@ -90,10 +90,12 @@ def regression(**arguments):
     "opt",
     [
         lambda: QPSBGD(0.03, "sign", seed=1),
-        lambda: SignSGD(0.03),
+        pytest.param(lambda: SignSGD(0.03), marks=pytest.mark.slow),
         lambda: ProxQuant(0.2, 1e-3),
-        lambda: Bop(0.2, 2e-2),
-        lambda: keras.optimizers.Adam(0.03),
+        pytest.param(lambda: Bop(0.2, 2e-2), marks=pytest.mark.slow),
+        pytest.param(
+            lambda: keras.optimizers.Adam(0.03), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_optimizers_lower_the_loss(opt):
@@ -138,6 +140,7 @@ def test_two_replicas(mirrored):
 @pytest.mark.skipif(
     not _keras.KERAS_3, reason="legacy Keras does not accumulate"
 )
+@pytest.mark.slow
 def test_accumulation():
     found, expected = fit(network(), 6, accumulate=True), fit(network())
     for ours, theirs in zip(found, expected):
@@ -148,7 +151,9 @@ def test_accumulation():
     "mode",
     [
         {"run_eagerly": True},
-        pytest.param({"jit_compile": True}, marks=pytest.mark.once),
+        pytest.param(
+            {"jit_compile": True}, marks=[pytest.mark.once, pytest.mark.slow]
+        ),
     ],
 )
 def test_modes(mode):

@@ -32,7 +32,7 @@ def model():
         ({"scale": "row"}, "`scale` must be"),
         ({"seed": -1}, "`seed` must be"),
         ({"seed": 0.5}, "`seed` must be"),
-        ({"damping": -1.0}, "`damping` must be"),
+        ({"damping": 0.0}, "`damping` must be"),
         ({"damping": float("nan")}, "`damping` must be"),
         ({"verbose": "loud"}, "`verbose` must be"),
         ({"layers": "conv"}, "`layers` must match"),
@@ -150,6 +150,23 @@ def test_model():
     nothing = keras.Sequential([keras.Input((8,)), L.ReLU()])
     with pytest.raises(ValueError, match="`layers` must match"):
         kq.quantize(nothing, X)
+
+
+def test_layers_must_have_a_configuration():
+    class Scale(L.Layer):
+        def __init__(self, factor):
+            super().__init__(name="scale")
+            self.factor = factor
+
+        def call(self, inputs):
+            return self.factor * inputs
+
+        def get_config(self):
+            return super().get_config()  # without the argument
+
+    model = keras.Sequential([keras.Input((8,)), L.Dense(2), Scale(2.0)])
+    with pytest.raises(ValueError, match="`scale` of type Scale"):
+        kq.quantize(model, X, verbose=0)
 
 
 def test_weights_and_activations_must_be_finite():

@@ -113,6 +113,16 @@ def test_einsum_dense(equation, shape, output_shape, bias):
     )
 
 
+@pytest.mark.parametrize("equation, shape, output_shape, bias", EQUATIONS)
+def test_equations_with_a_binary_layer(equation, shape, output_shape, bias):
+    try:
+        kq.layers.BinaryEinsumDense(equation, output_shape, bias_axes=bias)
+        accepted = True
+    except ValueError:
+        accepted = False
+    assert equations.is_dense(equation) == accepted
+
+
 @pytest.mark.parametrize(
     "equation, reason",
     [

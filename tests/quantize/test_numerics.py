@@ -7,15 +7,15 @@ import pytest
 
 from keras_qpsbgd import Qubo
 from keras_qpsbgd import backends
-from keras_qpsbgd.quantize import candidate
-from keras_qpsbgd.quantize import grid
-from keras_qpsbgd.quantize.layer import METHODS
-from keras_qpsbgd.quantize.layer import quantize_layer
-from keras_qpsbgd.quantize.methods import descent
-from keras_qpsbgd.quantize.methods.encoding import Full
-from keras_qpsbgd.quantize.methods.encoding import Rounding
-from keras_qpsbgd.quantize.methods.gptq import Gptq
-from keras_qpsbgd.quantize.statistics import Statistics
+from keras_qpsbgd.quantize.numerics import candidate
+from keras_qpsbgd.quantize.numerics import descent
+from keras_qpsbgd.quantize.numerics import grid
+from keras_qpsbgd.quantize.numerics.encoding import Full
+from keras_qpsbgd.quantize.numerics.encoding import Rounding
+from keras_qpsbgd.quantize.numerics.gptq import Gptq
+from keras_qpsbgd.quantize.numerics.layer import METHODS
+from keras_qpsbgd.quantize.numerics.layer import quantize_layer
+from keras_qpsbgd.quantize.numerics.statistics import Statistics
 
 pytestmark = pytest.mark.once
 

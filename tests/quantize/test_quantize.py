@@ -212,7 +212,7 @@ def test_dictionaries_of_inputs_and_outputs():
     assert found["y"].shape == (20, 3) and found["z"].shape == (20, 2)
 
 
-def test_attention_is_frozen_on_the_grid(tmp_path):
+def test_attention_becomes_binary():
     model, x = quantizing.attention(), quantizing.data(30, 5, 8)
     quantized, report = quantize(model, x)
     names = [layer.name for layer in report.layers]
@@ -224,7 +224,42 @@ def test_attention_is_frozen_on_the_grid(tmp_path):
         "mix",
         "head",
     ]
-    assert [layer.frozen for layer in report.layers] == 5 * [True] + [False]
+    assert not any(layer.frozen for layer in report.layers)
+    layer = quantized.get_layer("attention")
+    assert type(layer) is kq.layers.BinaryMultiHeadAttention
+    assert type(quantized.get_layer("mix")) is kq.layers.BinaryEinsumDense
+
+    def project(part, rows):
+        kernel = np.asarray(part.binary_kernel, dtype=np.float64)
+        kernel = kernel.reshape(rows.shape[-1], -1)
+        y = rows @ (kernel * part.scale.numpy() / 3)
+        return y + part.bias.numpy().reshape(-1)
+
+    query, key, value, output = _keras.attention_parts(layer).values()
+    q, k, v = (
+        project(part, x).reshape(30, 5, 2, 4) for part in (query, key, value)
+    )
+    scores = np.exp(np.einsum("bqhd,bkhd->bhqk", q, k) / 2)
+    scores /= scores.sum(axis=-1, keepdims=True)
+    mixed = np.einsum("bhqk,bkhd->bqhd", scores, v)
+    y = project(output, mixed.reshape(30, 5, 8))
+    found = layer(x, x, training=False).numpy()
+    np.testing.assert_allclose(found, y, atol=1e-4)
+
+
+@pytest.mark.parametrize("layers", [["attention/key", "mix"], None])
+def test_frozen_layers_stay_on_the_grid(layers, tmp_path):
+    """Part of an attention layer, and an equation without a binary layer."""
+    x = keras.Input((5, 8))
+    y = x
+    if layers:
+        y = L.MultiHeadAttention(2, 4, name="attention")(x, x)
+    y = L.EinsumDense("abc,dc->abd", (5, 6), bias_axes="d", name="mix")(y)
+    y = L.Dense(3, name="head")(L.Flatten()(y))
+    model, x = keras.Model(x, y), quantizing.data(30, 5, 8)
+    quantized, report = quantize(model, x, layers=layers)
+    frozen = {layer.name for layer in report.layers if layer.frozen}
+    assert frozen == set(layers or ["mix"])
     assert "frozen" in str(report)
     path = tmp_path / "model.keras"
     quantized.save(path)
@@ -232,41 +267,31 @@ def test_attention_is_frozen_on_the_grid(tmp_path):
     for candidate in (quantized, keras.models.load_model(path)):
         found = quantizing.outputs(candidate, x)[0]
         np.testing.assert_array_equal(found, outputs)
-        frozen = [candidate.get_layer(n) for n in ("attention", "mix")]
-        before = [w.copy() for layer in frozen for w in layer.get_weights()]
-        for part in (
-            *_keras.attention_parts(frozen[0]).values(),
-            frozen[1],
-        ):
-            kernel = part.kernel.numpy()
-            matrix = kernel.reshape(-1, kernel.shape[-1])
-            if part.name in ("query", "key", "value"):
-                matrix = kernel.reshape(kernel.shape[0], -1)
+        kept = [candidate.get_layer("mix")]
+        kernels = [kept[0].kernel.numpy().T]
+        if layers:
+            kept.append(candidate.get_layer("attention"))
+            parts = _keras.attention_parts(kept[1])
+            old = _keras.attention_parts(model.get_layer("attention"))
+            same = [
+                (a.kernel.numpy() == b.kernel.numpy()).all()
+                for a, b in zip(old.values(), parts.values())
+            ]
+            assert same == [True, False, True, True]
+            kernels.append(list(parts.values())[1].kernel.numpy())
+        for kernel in kernels:
             # Two bits have levels -3, -1, 1 and 3 times a scale.
-            scales = np.abs(matrix).min(axis=0)
-            levels = matrix / np.where(scales > 0, scales, 1.0)
-            assert set(np.abs(levels).round(3).ravel()) <= {0.0, 1.0, 3.0}
+            matrix = np.abs(kernel.reshape(8, -1))
+            levels = matrix / matrix.min(axis=0)
+            assert set(levels.round(3).ravel()) <= {1.0, 3.0}
+        before = [w.copy() for layer in kept for w in layer.get_weights()]
         head = candidate.get_layer("head").get_weights()[0].copy()
         candidate.compile("sgd", "mse")
         candidate.fit(x, np.zeros((30, 3)), verbose=0)
-        after = [w for layer in frozen for w in layer.get_weights()]
-        for old, new in zip(before, after):
-            np.testing.assert_array_equal(old, new)
-        new_head = candidate.get_layer("head").get_weights()[0]
-        assert (head != new_head).any()
-
-
-def test_choosing_one_projection():
-    model, x = quantizing.attention(), quantizing.data(30, 5, 8)
-    quantized, report = quantize(model, x, layers=["attention/key"])
-    assert [layer.name for layer in report.layers] == ["attention/key"]
-    old = _keras.attention_parts(model.get_layer("attention"))
-    new = _keras.attention_parts(quantized.get_layer("attention"))
-    same = [
-        (a.kernel.numpy() == b.kernel.numpy()).all()
-        for a, b in zip(old.values(), new.values())
-    ]
-    assert same == [True, False, True, True]
+        after = [w for layer in kept for w in layer.get_weights()]
+        for old_weight, new_weight in zip(before, after):
+            np.testing.assert_array_equal(old_weight, new_weight)
+        assert (head != candidate.get_layer("head").get_weights()[0]).any()
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -373,7 +398,7 @@ def test_mixed_precision():
 
 def test_other_layers_are_copied():
     x = keras.Input((6,), dtype="int32")
-    y = L.LSTM(5, name="lstm")(L.Embedding(10, 4, mask_zero=True)(x))
+    y = L.SimpleRNN(5, name="rnn")(L.Embedding(10, 4, mask_zero=True)(x))
     y = L.Lambda(lambda t: tf.abs(t))(y)
     y = kq.layers.BinaryDense(4, name="binary")(y)
     model = keras.Model(x, L.Dense(2, name="head")(y))
@@ -381,7 +406,7 @@ def test_other_layers_are_copied():
     quantized, report = quantize(model, data, bits=4)
     assert [layer.name for layer in report.layers] == ["head"]
     reasons = {layer.name: layer.reason for layer in report.unchanged}
-    assert reasons["lstm"] == "unsupported type"
+    assert reasons["rnn"] == "unsupported type"
     assert reasons["binary"] == "already binary"
     old = keras.Model(model.inputs, model.get_layer("binary").output)
     new = keras.Model(quantized.inputs, quantized.get_layer("binary").output)

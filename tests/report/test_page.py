@@ -78,6 +78,28 @@ def test_content(run):
     assert "50.0 % at epoch 1, 90.0 % at 5" in accuracy
 
 
+def test_times_of_the_mock_qpu_are_estimates(run):
+    run.epochs[0]["solver_qpu_s"] = 0.5
+    assert "estimate" not in Page(render(run)).text
+    run.settings["optimizer"]["backend"]["mock"] = True
+    page = Page(render(run)).text
+    for expected in (
+        "estimate (mock)",  # headline
+        "QPU time (estimate)",  # table
+        "It reports Ocean's estimate",
+        "An estimate: the QPU is a mock.",  # chart of the epochs
+    ):
+        assert expected in page, expected
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"optimizer": 3}, {"optimizer": {"backend": "dwave"}}]
+)
+def test_settings_that_do_not_tell_the_backend(run, settings):
+    run.settings = settings
+    assert "estimate" not in Page(render(run)).text
+
+
 def test_nothing_is_loaded_or_executed(run):
     source = render(run)
     page = Page(source)

@@ -42,6 +42,18 @@ def test_quickstart_is_short_and_runs(run):
     assert number("test accuracy:", run("quickstart.py")) > 0.85
 
 
+def test_quantize_is_short_and_runs(run):
+    pytest.importorskip("sklearn")
+    assert num_lines("quantize.py") < 55
+    output = run("quantize.py")
+    real = number("float network: accuracy", output)
+    assert real > 0.95
+    assert number("bits=4, qubo: accuracy", output) > real - 0.02
+    assert number("bits=1, qubo: accuracy", output) > real - 0.08
+    assert "Compression: 15.9x" in output
+    assert number("fine-tuned: accuracy", output) > 0.9
+
+
 def test_compare_is_short_and_runs(run, monkeypatch, tmp_path):
     """With fewer methods, configurations, seeds and epochs."""
     pytest.importorskip("sklearn")

@@ -211,3 +211,41 @@ def test_layers_and_random_states_are_found():
     state.assign(start)
     again = model(x, training=True)
     assert (first.numpy() == again.numpy()).all()
+
+
+def test_projections_of_attention_layers():
+    """`kq.quantize` finds them, and they are `EinsumDense` layers."""
+    layer = keras.layers.MultiHeadAttention(2, 3)
+    x = tf.ones((1, 4, 5))
+    layer(x, x)
+    parts = _keras.attention_parts(layer)
+    names = ["query", "key", "value", "attention_output"]
+    assert [part.name for part in parts.values()] == names
+    for name, part in parts.items():
+        assert type(part) is keras.layers.EinsumDense
+        assert getattr(layer, name) is part
+
+
+def test_functional_models_are_recognized():
+    class Subclassed(keras.Model):
+        pass
+
+    x = keras.Input((2,))
+    assert _keras.is_graph_of_layers(keras.Model(x, keras.layers.ReLU()(x)))
+    assert _keras.is_graph_of_layers(keras.Sequential())
+    assert not _keras.is_graph_of_layers(Subclassed())
+    assert not _keras.is_graph_of_layers(keras.layers.Dense(2))
+
+
+def test_copies_of_functional_models_are_not_compiled():
+    x = keras.Input((2,), sparse=True, name="x")
+    model = keras.Model(x, keras.layers.Dense(2)(x), name="model")
+    model.compile("sgd", lambda y, predicted: tf.reduce_sum(predicted))
+    copied = _keras.copy_functional(
+        model, lambda layer: type(layer).from_config(layer.get_config())
+    )
+    assert getattr(copied, "optimizer", None) is None and copied.name == "model"
+    assert [v.name for v in copied.layers] == [v.name for v in model.layers]
+    assert model.optimizer is not None
+    spec = copied.inputs[0]
+    assert getattr(spec, "sparse", None) or "Sparse" in str(spec)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_qpsbgd import backends
+from keras_qpsbgd.analysis import arguments
 from keras_qpsbgd.analysis import axes
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.qubo import Qubo
@@ -103,6 +104,7 @@ def optimality_gap(
     print(found)
     ```
     """
+    arguments.check_qubo(qubo)
     if not isinstance(solvers, Mapping) or "name" in solvers:
         solvers = {_name(solvers): solvers}
     if not solvers:

@@ -9,7 +9,7 @@ that a sweep costs about as much as one product with the couplings.
 
 import numpy as np
 
-BLOCK = 16
+BLOCK = 64
 SWEEPS = 30
 # The initial temperature is this quantile of the energies that single flips of
 # the start would cost, and the last one is this fraction of it. Chosen on other

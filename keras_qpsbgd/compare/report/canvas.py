@@ -26,9 +26,9 @@ def figure(width, height):
     return found
 
 
-def save(figure, path):
+def save(figure, path, dpi=150):
     """Saves a figure. A PNG does not contain the version of Matplotlib."""
     metadata = None
     if pathlib.Path(path).suffix == ".png":
         metadata = {"Software": None}
-    figure.savefig(path, dpi=150, metadata=metadata)
+    figure.savefig(path, dpi=dpi, metadata=metadata)

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import tempfile
 
-import tensorflow as tf
 from sklearn import datasets
 from sklearn import model_selection
 from sklearn import preprocessing
@@ -21,50 +20,15 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import cli
-from keras_qpsbgd.analysis import run as records
-from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
-
-NAMES = {8: "hidden", 3: "output"}
-EVERY = 2
-
-
-class Recorded(DWaveBackend):
-    """Writes every second QUBO of each layer and its solution."""
-
-    def __init__(self, writer, **options):
-        super().__init__(**options)
-        self.writer = writer
-        self.steps = dict.fromkeys(NAMES, 0)
-
-    def solve(self, qubo, seed=0):
-        solution = super().solve(qubo, seed)
-        step = self.steps[qubo.num_columns]
-        self.steps[qubo.num_columns] += 1
-        if step % EVERY == 0:
-            self.writer.update(
-                records.Update(
-                    step,
-                    NAMES[qubo.num_columns],
-                    qubo,
-                    solution.states,
-                    solution.samples,
-                    solution.sample_energies,
-                    solution.info,
-                )
-            )
-        return solution
 
 
 def train(path, epochs=25):
-    """Trains the network and records the run."""
+    """Trains the network and records every second update."""
     keras.utils.set_random_seed(0)
     x, y = datasets.load_wine(return_X_y=True)
     x, x_test, y, y_test = model_selection.train_test_split(
         preprocessing.scale(x), y, test_size=60, stratify=y, random_state=0
     )
-    writer = records.RunWriter(records.Run(), path)
-    backend = Recorded(writer, mock=True, num_reads=50)
-    optimizer = kq.QPSBGD(0.03, backend, seed=0)
     model = keras.Sequential(
         [
             keras.layers.InputLayer((13,)),
@@ -72,30 +36,11 @@ def train(path, epochs=25):
             kq.layers.BinaryDense(3, name="output"),
         ]
     )
+    backend = {"name": "dwave", "mock": True, "num_reads": 50}
     model.compile(
-        optimizer,
+        kq.QPSBGD(0.03, backend, seed=0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
-    )
-    versions = {
-        "keras_qpsbgd": kq.__version__,
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-    }
-    settings = {
-        "optimizer": {
-            "name": "QPSBGD",
-            "learning_rate": 0.03,
-            "gradient_scale": "max",
-            "seed": 0,
-            "backend": {"name": "dwave", "mock": True, "num_reads": 50},
-        },
-        "layers": {"hidden": [13, 8], "output": [8, 3]},
-        "versions": versions,
-    }
-    writer.settings(settings)
-    logs = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: writer.epoch(dict(logs))
     )
     model.fit(
         x,
@@ -103,13 +48,15 @@ def train(path, epochs=25):
         batch_size=32,
         epochs=epochs,
         validation_data=(x_test, y_test),
-        callbacks=[kq.callbacks.SolverProgress(), logs],
+        callbacks=[
+            kq.callbacks.SolverProgress(),
+            kq.callbacks.QuboRecorder(path, every=2),
+        ],
         verbose=0,
     )
-    writer.end()
 
 
-def picture(page, path, width=1200, height=1570):
+def picture(page, path, width=1200, height=1980):
     """Takes a picture of a page with headless Chromium."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:

@@ -31,6 +31,12 @@ STEPS = 45
 RUNS = 5
 RATE = 0.03
 SCALES = {"direction": "max", "direction-raw": "raw"}
+# Shares of equal signs, and Z of QP-SBGD.
+PAPER = {
+    METHODS["native"].label: (0.584, 0.603),
+    METHODS["signsgd"].label: (0.449, 0.622),
+}
+PAPER_Z = (10.4, 12.4)
 
 AGREEMENT = Measure("agreement", "agreement of signs", True)
 Z = Measure("z", "Z", True)
@@ -130,10 +136,7 @@ def report(options):
                 title=f'gradient_scale="{scale}"',
                 measures=(AGREEMENT, Z),
                 curves=(),
-                paper={
-                    METHODS["native"].label: (0.584, 0.603),
-                    METHODS["signsgd"].label: (0.449, 0.622),
-                },
+                paper=PAPER,
                 kind="bars",
             )
             for name, scale in scales.items()

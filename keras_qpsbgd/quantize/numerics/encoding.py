@@ -15,7 +15,7 @@ the column:
 
 import numpy as np
 
-from keras_qpsbgd.quantize import grid
+from keras_qpsbgd.quantize.numerics import grid
 from keras_qpsbgd.qubo import Qubo
 
 

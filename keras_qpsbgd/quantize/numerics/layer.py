@@ -8,12 +8,12 @@ from typing import Optional
 import numpy as np
 
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
-from keras_qpsbgd.quantize import grid
-from keras_qpsbgd.quantize.candidate import best_of
-from keras_qpsbgd.quantize.candidate import fit_scales
-from keras_qpsbgd.quantize.methods import descent
-from keras_qpsbgd.quantize.methods import qubo
-from keras_qpsbgd.quantize.methods.gptq import Gptq
+from keras_qpsbgd.quantize.numerics import descent
+from keras_qpsbgd.quantize.numerics import grid
+from keras_qpsbgd.quantize.numerics import qubo
+from keras_qpsbgd.quantize.numerics.candidate import best_of
+from keras_qpsbgd.quantize.numerics.candidate import fit_scales
+from keras_qpsbgd.quantize.numerics.gptq import Gptq
 
 # Every method includes the methods before it.
 METHODS = ("nearest", "gptq", "descent", "qubo")

@@ -9,11 +9,11 @@ only if its damped error decreases.
 
 import numpy as np
 
-from keras_qpsbgd.quantize.candidate import best_of
-from keras_qpsbgd.quantize.candidate import fit_scales
-from keras_qpsbgd.quantize.methods import descent
-from keras_qpsbgd.quantize.methods.encoding import Full
-from keras_qpsbgd.quantize.methods.encoding import Rounding
+from keras_qpsbgd.quantize.numerics import descent
+from keras_qpsbgd.quantize.numerics.candidate import best_of
+from keras_qpsbgd.quantize.numerics.candidate import fit_scales
+from keras_qpsbgd.quantize.numerics.encoding import Full
+from keras_qpsbgd.quantize.numerics.encoding import Rounding
 
 # Scales of the line search, relative to those of the weights.
 SCALES = {1: (1.25, 1.5, 1.75, 2.0, 2.5), 2: (0.7, 0.85, 1.15, 1.3, 1.5)}

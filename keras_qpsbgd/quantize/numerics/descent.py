@@ -8,12 +8,12 @@ are set to their best values. Neither step increases the damped error.
 
 import numpy as np
 
-from keras_qpsbgd.quantize import candidate as candidates
-from keras_qpsbgd.quantize import grid
+from keras_qpsbgd.quantize.numerics import candidate as candidates
+from keras_qpsbgd.quantize.numerics import grid
 
 # Within a block, weights are updated one by one. Between blocks, a matrix
 # product updates the forces.
-BLOCK = 32
+BLOCK = 64
 MAX_SWEEPS = 100
 
 

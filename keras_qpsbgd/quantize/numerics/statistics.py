@@ -137,7 +137,7 @@ class OutputError:
         products: Array of shape `(n, m)`. The matrix C.
         target_squares: Array of shape `(m,)`. The constants t.
         total: Float. The squared norm of the float outputs.
-        damping: Float >= 0. The damping, relative to the mean of the diagonal
+        damping: Float > 0. The damping, relative to the mean of the diagonal
             of H.
     """
 

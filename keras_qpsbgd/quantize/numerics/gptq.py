@@ -16,7 +16,7 @@ Reference: Frantar et al., 2023, https://arxiv.org/abs/2210.17323
 
 import numpy as np
 
-from keras_qpsbgd.quantize import grid
+from keras_qpsbgd.quantize.numerics import grid
 
 # Errors are passed on to this many weights at once, by a matrix product.
 BLOCK = 64

@@ -1,1 +1,0 @@
-"""The methods that choose the levels of a layer, in NumPy."""
