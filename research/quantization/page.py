@@ -59,12 +59,11 @@ TRAINING = (
     "trained from scratch has the layers of the quantized one."
 )
 PROOFS = (
-    "Gurobi solves the QUBO of up to "
-    f"{PROOF_COLUMNS} columns per layer to proven optimality where it has 17 "
-    "to 64 variables and one unit of work is enough. (`native` enumerates "
-    "smaller ones.) The error of `native` is compared with that optimum. The "
-    "QUBO is the first one that `qubo` poses for the column, with all levels "
-    "of the grid."
+    "Gurobi solves the first QUBO that `qubo` poses for a column to proven "
+    f"optimality, for up to {PROOF_COLUMNS} columns of every layer with 17 to "
+    "64 inputs, if one unit of work is enough. (`native` enumerates smaller "
+    "problems.) With several bits, the QUBO has two levels per weight. The "
+    "error of `native` is compared with that optimum."
 )
 KERAS = (
     '`model.quantize("int4")` of Keras 3 rounds the weights of `Dense`, '

@@ -12,13 +12,7 @@ import numpy as np
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import backends
-from keras_qpsbgd.quantize import grid
-from keras_qpsbgd.quantize.candidate import fitted
-from keras_qpsbgd.quantize.layer import quantize_layer
-from keras_qpsbgd.quantize.methods.encoding import Full
-from keras_qpsbgd.quantize.methods.encoding import Rounding
-from keras_qpsbgd.quantize.methods.gptq import Gptq
-from keras_qpsbgd.quantize.methods.qubo import search_scales
+from keras_qpsbgd.quantize.numerics.layer import quantize_layer
 
 # The attribute of the package is the function.
 _function = importlib.import_module("keras_qpsbgd.quantize.quantize")
@@ -37,10 +31,17 @@ TOLERANCE = 0.005
 
 
 class KeepStart(backends.Backend):
-    """Returns the state that a problem starts from."""
+    """Returns the state that a problem starts from.
+
+    `first` is the first problem.
+    """
+
+    first = None
 
     def sample(self, qubo, seed):
         del seed
+        if self.first is None:
+            self.first = qubo
         return qubo.start[None], {}
 
 
@@ -120,46 +121,40 @@ def layer_rows(report, method):
 
 
 def without_qubo(statistics, bits):
-    """Returns the output error of `descent+scales` on given statistics."""
+    """Quantizes a layer with `descent+scales`.
+
+    Returns:
+        A tuple `(error, qubo)` of the output error and the first QUBO that
+        `qubo` would solve, with the state to start from.
+    """
+    backend = KeepStart()
     result = quantize_layer(
         statistics,
         bits=bits,
         method="qubo",
-        backend=KeepStart(),
+        backend=backend,
         damping=DAMPING,
     )
-    return result.errors["qubo"]
+    return result.errors["qubo"], backend.first
 
 
 # Proven optima
 
 
-def is_provable(num_inputs, bits):
-    """Returns whether Gurobi can prove the best levels of a layer."""
+def is_provable(qubo):
+    """Returns whether Gurobi may prove the optima of a layer."""
     low, high = PROVABLE
-    return low <= num_inputs * bits <= high
+    return qubo is not None and low <= qubo.num_variables <= high
 
 
-def prove(statistics, bits, seed):
+def prove(qubo, seed):
     """Compares `native` with the optima that Gurobi proves.
-
-    The QUBO is the first one that `kq.quantize` solves, with the same state to
-    start from, but it has all levels also where `kq.quantize` has two.
 
     Returns:
         Dictionary for a record: the number of `columns`, of `proven` ones, and
         for each preset the relative excess of the error over the proven one.
     """
-    problem = statistics.problem(DAMPING)
-    scales = grid.weight_scales(problem.kernel, bits)
-    gptq = Gptq(problem)
-    start = fitted(problem, gptq.levels(scales, bits), "column")
-    start = search_scales(problem, gptq, start, scales, bits, "column")
-    columns = np.flatnonzero(start.scales > 0)[:PROOF_COLUMNS]
-    encoding = Rounding if bits == 1 else Full
-    qubo = encoding(
-        problem, start.levels[:, columns], start.scales[columns], columns, bits
-    ).qubo
+    qubo = qubo.columns(0, min(PROOF_COLUMNS, qubo.num_columns))
     exact = backends.get(GUROBI).solve(qubo, seed)
     proven = np.asarray(exact.info["proven_optimal"], bool)
     excess = {}
@@ -168,8 +163,7 @@ def prove(statistics, bits, seed):
         ratio = found.energies[proven] / exact.energies[proven] - 1.0
         excess[backend["preset"]] = [float(max(value, 0.0)) for value in ratio]
     return {
-        "variables": qubo.num_variables,
-        "columns": len(columns),
+        "columns": qubo.num_columns,
         "proven": int(proven.sum()),
         "excess": excess,
     }

@@ -86,11 +86,12 @@ class Worker:
         def observe(statistics):
             if method != "qubo":
                 return
-            ablation.append(quantizing.without_qubo(statistics, bits))
+            error, qubo = quantizing.without_qubo(statistics, bits)
+            ablation.append(error)
             proof = None
-            if quantizing.is_provable(len(statistics.kernel), bits):
+            if quantizing.is_provable(qubo):
                 with contextlib.suppress(kq.backends.BackendUnavailable):
-                    proof = quantizing.prove(statistics, bits, self.seed)
+                    proof = quantizing.prove(qubo, self.seed)
             proofs.append(proof)
 
         quantized, report, seconds = quantizing.quantize(

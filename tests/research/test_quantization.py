@@ -9,7 +9,7 @@ import pytest
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.quantize.statistics import Statistics
+from keras_qpsbgd.quantize.numerics.statistics import Statistics
 from research.quantization import command
 from research.quantization import figures
 from research.quantization import keras_own
@@ -160,32 +160,51 @@ def test_ablation_is_between_descent_and_qubo():
         method="qubo",
         backend=kq.backends.get(quantizing.ONCE),
     )
-    error = quantizing.without_qubo(found, 1)
+    error, qubo = quantizing.without_qubo(found, 1)
+    assert qubo.num_variables == 30 and qubo.num_columns == 4
     assert error <= result.errors["descent"]
     assert result.errors["qubo"] <= error * (1 + 1e-9)
 
 
 def test_excess_over_the_proven_optimum():
     pytest.importorskip("gurobipy")
-    found = statistics(17, outputs=3)
-    proof = quantizing.prove(found, 1, seed=0)
+    _, qubo = quantizing.without_qubo(statistics(17, outputs=3), 1)
+    proof = quantizing.prove(qubo, seed=0)
     assert (proof["columns"], proof["proven"]) == (3, 3)
     for preset in ("accurate", "once"):
         assert proof["excess"][preset] == pytest.approx([0, 0, 0], abs=1e-6)
 
 
+def test_excess_of_a_bad_answer(monkeypatch):
+    """Against all states: the excess of the state that a QUBO starts from."""
+    pytest.importorskip("gurobipy")
+    _, qubo = quantizing.without_qubo(statistics(10, outputs=2), 1)
+    qubo.start = np.ones((10, 2), np.int8)
+    states = 2 * (np.arange(2**10) >> np.arange(10)[:, None] & 1) - 1
+    energies = np.einsum("ib,ij,jb->b", states, qubo.couplings, states)
+    energies = energies[:, None] + states.T @ qubo.fields + qubo.offset
+    get = kq.backends.get
+
+    def start_only(config):
+        is_native = config["name"] == "native"
+        return quantizing.KeepStart() if is_native else get(config)
+
+    monkeypatch.setattr(quantizing.backends, "get", start_only)
+    proof = quantizing.prove(qubo, seed=0)
+    # A backend negates a state if its opposite is better.
+    given = np.minimum(energies[-1], energies[0])
+    np.testing.assert_allclose(
+        proof["excess"]["once"], given / energies.min(axis=0) - 1, rtol=1e-6
+    )
+
+
 @pytest.mark.parametrize(
-    ("inputs", "bits", "expected"),
-    [
-        (16, 1, False),
-        (17, 1, True),
-        (64, 1, True),
-        (65, 1, False),
-        (33, 2, False),
-    ],
+    ("inputs", "expected"), [(16, False), (17, True), (64, True), (65, False)]
 )
-def test_provable_layers(inputs, bits, expected):
-    assert quantizing.is_provable(inputs, bits) is expected
+def test_provable_layers(inputs, expected):
+    qubo = kq.Qubo(np.eye(inputs), np.ones((inputs, 1)))
+    assert quantizing.is_provable(qubo) is expected
+    assert not quantizing.is_provable(None)
 
 
 # What the page states about Keras
