@@ -47,6 +47,11 @@ class Arrays:
     def num_features(self):
         return self.shape[-1]
 
+    @property
+    def steps(self):
+        """Number of steps of an epoch."""
+        return -(-len(self.train[0]) // self.batch)
+
     def fit_epoch(self, model):
         """Trains a compiled model for an epoch."""
         model.fit(*self.train, batch_size=self.batch, verbose=0)
@@ -64,6 +69,8 @@ class Arrays:
 
 class Graph:
     """A citation graph with the public split."""
+
+    steps = GRAPH_STEPS
 
     def __init__(self, name, data_dir):
         graph = datasets.citation(
@@ -84,7 +91,7 @@ class Graph:
         self._steps = step.repeat()
 
     def fit_epoch(self, model):
-        model.fit(self._steps, steps_per_epoch=GRAPH_STEPS, verbose=0)
+        model.fit(self._steps, steps_per_epoch=self.steps, verbose=0)
 
     def accuracy(self, model, split):
         x, a = self.calibration
@@ -107,7 +114,7 @@ def mnist(data_dir, quick):
 
 
 def cifar10(data_dir, quick):
-    """20,000 images to train on, 5,000 to validate, 2,000 to calibrate.
+    """20,000 images to train on, 5,000 to validate, 1,000 to calibrate.
 
     Reads `cifar10.npz` in the data folder: uint8 arrays `x_train` of shape
     (50000, 32, 32, 3), `y_train`, `x_test` of shape (10000, 32, 32, 3), and
@@ -122,8 +129,8 @@ def cifar10(data_dir, quick):
         (x[:parts], y[:parts].astype("int32")),
         (x[20_000:], y[20_000:].astype("int32")),
         (_colors(x_test), y_test.reshape(-1).astype("int32")),
-        x[: 50 if quick else 2_000],
-        batch=64,
+        x[: 50 if quick else 1_000],
+        batch=128,
     )
 
 

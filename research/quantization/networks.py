@@ -16,6 +16,7 @@ class Float:
 
     dense = keras.layers.Dense
     conv = keras.layers.Conv2D
+    attention = keras.layers.MultiHeadAttention
 
     @staticmethod
     def graph_conv(units, **settings):
@@ -35,6 +36,9 @@ class Binary:
         settings = {"bits": bits, "output_scale": "channel"}
         self.dense = functools.partial(binary_layers.BinaryDense, **settings)
         self.conv = functools.partial(binary_layers.BinaryConv2D, **settings)
+        self.attention = functools.partial(
+            binary_layers.BinaryMultiHeadAttention, **settings
+        )
         self.graph_conv = functools.partial(
             binary_layers.BinaryGraphConv, **settings
         )
@@ -91,7 +95,7 @@ def transformer(layers, data, width=32, heads=4, blocks=1):
     inputs = keras.Input(data.shape)
     x = layers.dense(width)(inputs)
     for _ in range(blocks):
-        attention = keras.layers.MultiHeadAttention(heads, width // heads)
+        attention = layers.attention(heads, width // heads)
         x = keras.layers.LayerNormalization()(x + attention(x, x))
         hidden = layers.dense(2 * width, activation="relu")(x)
         x = x + layers.dense(width)(hidden)

@@ -55,8 +55,8 @@ class Task:
         rate: Float. Learning rate of Adam for the float network.
         grids: Dictionary of `Grid` by start and optimizer.
         tuned_bits: Tuple of integers. Bits with fine-tuning.
-        starts: Tuple. `QUANTIZED`, and `SCRATCH` if all quantized layers can be
-            trained.
+        starts: Tuple. `QUANTIZED`, and `SCRATCH` if the network is also
+            trained from scratch.
         keras_gptq: Boolean. Whether `model.quantize("gptq")` of Keras is run.
         is_graph: Boolean.
     """
@@ -106,6 +106,7 @@ TASKS = {
         epochs=5,
         rate=0.001,
         grids=MANY_STEPS,
+        starts=(QUANTIZED,),
         keras_gptq=True,
     ),
     "mnist-bn": Task(
@@ -122,7 +123,7 @@ TASKS = {
         setting=(
             "Convolutions 32 (stride 2), 32, pooling, 64, 64, pooling, dense "
             "128, 10. 20,000 training and 5,000 validation images, 5 epochs of "
-            "Adam. Calibration: 2,000 training images."
+            "Adam. Calibration: 1,000 training images (256,000 patches)."
         ),
         load=data.cifar10,
         build=networks.cnn,
@@ -138,9 +139,7 @@ TASKS = {
             "The rows of the 8 x 8 digits of scikit-learn are the tokens. A "
             "block of width 32: `MultiHeadAttention` with 4 heads, 64 hidden "
             "units, layer normalization. 1,000 training and 300 validation "
-            "images, 40 epochs of Adam. Calibration: the training images. "
-            "Attention layers are frozen after quantization, so there is no "
-            "training from scratch."
+            "images, 40 epochs of Adam. Calibration: the training images."
         ),
         load=data.digits,
         build=networks.transformer,
@@ -148,7 +147,6 @@ TASKS = {
         rate=0.002,
         grids=FEW_STEPS,
         tuned_bits=BITS,
-        starts=(QUANTIZED,),
     ),
 }
 

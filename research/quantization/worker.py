@@ -61,9 +61,13 @@ class Worker:
         model = self.task.build(Float, self.data)
         if self.journal.has("float") and self.journal.load_weights(model):
             return model
-        _compile(model, keras.optimizers.Adam(self.task.rate))
+        epochs = 1 if self.quick else self.task.epochs
+        rate = keras.optimizers.schedules.CosineDecay(
+            self.task.rate, epochs * self.data.steps
+        )
+        _compile(model, keras.optimizers.Adam(rate))
         start = time.process_time()
-        for _ in range(1 if self.quick else self.task.epochs):
+        for _ in range(epochs):
             self.data.fit_epoch(model)
         seconds = time.process_time() - start
         self.journal.save_weights(model)
