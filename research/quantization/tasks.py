@@ -54,6 +54,7 @@ class Task:
         epochs: Integer. Epochs of the float network.
         rate: Float. Learning rate of Adam for the float network.
         grids: Dictionary of `Grid` by start and optimizer.
+        bits: Tuple of integers. Bits of the quantized networks.
         tuned_bits: Tuple of integers. Bits with fine-tuning.
         starts: Tuple. `QUANTIZED`, and `SCRATCH` if the network is also
             trained from scratch.
@@ -68,6 +69,7 @@ class Task:
     epochs: int
     rate: float
     grids: dict
+    bits: tuple = BITS
     tuned_bits: tuple = (1,)
     starts: tuple = (QUANTIZED, SCRATCH)
     keras_gptq: bool = False
@@ -117,6 +119,7 @@ TASKS = {
         epochs=5,
         rate=0.001,
         grids=MANY_STEPS,
+        bits=(1,),
     ),
     "cifar10": Task(
         title="CIFAR-10, small convolutional network",
@@ -130,6 +133,7 @@ TASKS = {
         epochs=5,
         rate=0.001,
         grids=MANY_STEPS,
+        starts=(QUANTIZED,),
     ),
     "cora": _citation("Cora, graph network", "cora"),
     "pubmed": _citation("PubMed, graph network", "pubmed"),

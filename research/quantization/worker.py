@@ -47,7 +47,7 @@ class Worker:
     def run(self):
         model = self.float_model()
         if self.seed != TUNING_SEED:
-            for bits in tasks.BITS:
+            for bits in self.task.bits:
                 for method in quantizing.METHODS:
                     if not self.journal.has("quantize", bits, method):
                         self.quantize(model, bits, method)
@@ -125,7 +125,9 @@ class Worker:
         """Runs the methods of Keras that apply."""
         if self.task.is_graph:
             return
-        runs = {(4, keras_own.INT4): lambda: keras_own.int4(model)}
+        runs = {}
+        if 4 in self.task.bits:
+            runs[4, keras_own.INT4] = lambda: keras_own.int4(model)
         if self.task.keras_gptq:
             for bits in keras_own.GPTQ_BITS:
                 runs[bits, keras_own.GPTQ] = lambda bits=bits: keras_own.gptq(

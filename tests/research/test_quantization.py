@@ -50,10 +50,11 @@ def tiny(monkeypatch):
         tasks.TASKS["mnist"],
         load=lambda data_dir, quick: arrays(),
         build=lambda layers, data: mlp(layers, data, (6,)),
+        bits=(1,),
+        starts=(tasks.QUANTIZED, tasks.SCRATCH),
         keras_gptq=False,
     )
     monkeypatch.setitem(tasks.TASKS, "mnist", task)
-    monkeypatch.setattr(tasks, "BITS", (1,))
     tasks.load.cache_clear()
     yield task
     tasks.load.cache_clear()
@@ -408,6 +409,6 @@ def test_page_is_made_from_the_records():
     assert not page.is_quick(RESULTS)
     assert numbers.tasks == list(tasks.TASKS)
     for task in numbers.tasks:
-        for bits in tasks.BITS:
+        for bits in tasks.TASKS[task].bits:
             for method in quantizing.METHODS:
                 assert len(numbers.accuracy(task, bits, method)) == 5
