@@ -9,7 +9,7 @@ from tensorflow import keras
 INT4 = "Keras int4"
 GPTQ = "Keras gptq"
 GPTQ_BITS = (2, 3, 4)
-SAMPLES = 1000
+SAMPLES = 256
 
 
 def int4(model):

@@ -74,7 +74,9 @@ def cnn(layers, data, filters=(32, 64), units=128):
         settings = {"activation": "relu", "padding": "same"}
         x = layers.conv(count, 3, strides=strides, **settings)(x)
         x = layers.conv(count, 3, **settings)(x)
-        x = keras.layers.MaxPooling2D()(x)
+        # The dense layer gets fewer inputs than there are calibration rows.
+        last = stage == len(filters) - 1
+        x = keras.layers.MaxPooling2D(4 if last else 2)(x)
     x = layers.dense(units, activation="relu")(keras.layers.Flatten()(x))
     return keras.Model(inputs, layers.dense(data.num_classes)(x), name="cnn")
 
