@@ -62,7 +62,8 @@ def test_arguments_and_defaults_match_gcn_conv():
     assert common == list(theirs)
     for name in common:
         assert ours[name].default == theirs[name].default
-    assert set(ours) - set(theirs) == {"output_scale", "check_adjacency"}
+    added = {"output_scale", "check_adjacency", "bits"}
+    assert set(ours) - set(theirs) == added
 
 
 @pytest.mark.parametrize("mode", ["single", "batch", "masked"])

@@ -89,6 +89,7 @@ def quantize_layer(
         start = qubo.search_scales(
             problem, gptq, found["gptq"], weight_scales, bits, scale
         )
+        del gptq  # as large as the couplings
         begin = time.monotonic()
         rounds = GRAPH_ROUNDS if isinstance(backend, GraphBackend) else 1
         solved, infos = qubo.solve(

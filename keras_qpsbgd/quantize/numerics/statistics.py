@@ -91,13 +91,14 @@ class Statistics:
         Args:
             damping: Float. See `OutputError`.
         """
-        squares, products = self._squares, self._products
+        squares, products = self._squares.copy(), self._products
         target_squares = self._target_squares
         if self.bias:
             count = max(self.count, 1)
             row_mean = self._row_sum / count
             target_mean = self._target_sum / count
-            squares = squares - count * np.outer(row_mean, row_mean)
+            # In place, because it can be the largest array of all.
+            squares -= np.outer(count * row_mean, row_mean)
             products = products - count * np.outer(row_mean, target_mean)
             target_squares = target_squares - count * target_mean**2
         return OutputError(
@@ -133,7 +134,8 @@ class OutputError:
 
     Args:
         kernel: Array of shape `(n, m)`. The float kernel.
-        squares: Array of shape `(n, n)`. The matrix H.
+        squares: Array of shape `(n, n)`. The matrix H. It becomes `couplings`
+            in place.
         products: Array of shape `(n, m)`. The matrix C.
         target_squares: Array of shape `(m,)`. The constants t.
         total: Float. The squared norm of the float outputs.
@@ -150,7 +152,7 @@ class OutputError:
         mean = np.trace(squares) / n
         # Without any active input, only the damping is left.
         self.delta = damping * mean if mean > 0 else 1.0
-        self.couplings = squares.copy()
+        self.couplings = squares
         self.couplings[np.diag_indices(n)] += self.delta
         self.products = products + self.delta * kernel
         # The damped error of a kernel of zeros.
