@@ -128,7 +128,8 @@ class Worker:
         runs = {}
         if 4 in self.task.bits:
             runs[4, keras_own.INT4] = lambda: keras_own.int4(model)
-        if self.task.keras_gptq:
+        # Keras's GPTQ takes minutes, so only one network is quantized with it.
+        if self.task.keras_gptq and self.seed == 0:
             for bits in keras_own.GPTQ_BITS:
                 runs[bits, keras_own.GPTQ] = lambda bits=bits: keras_own.gptq(
                     model, self.data.calibration, bits
