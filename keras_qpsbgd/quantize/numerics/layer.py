@@ -19,7 +19,7 @@ from keras_qpsbgd.quantize.numerics.gptq import Gptq
 # Every method includes the methods before it.
 METHODS = ("nearest", "gptq", "descent", "qubo")
 # Solves per column. A solver on the host or a QPU is called once.
-GRAPH_ROUNDS = 2
+GRAPH_ROUNDS = 1
 
 
 @dataclasses.dataclass(frozen=True)
