@@ -96,7 +96,7 @@ def quantize(
             relative to the mean square of the inputs. It decides the weights of
             inputs that are zero in all samples. Defaults to `0.01`.
         verbose: `"auto"`, `0` or `1`. `0` is silent, all other values show a
-            progress bar over the layers. Defaults to `"auto"`.
+            progress bar with a few steps per layer. Defaults to `"auto"`.
 
     Returns:
         A tuple `(quantized_model, report)` of a new model, which is not
@@ -147,7 +147,9 @@ def quantize(
         sizes = [target.kind.kernel(target.layer).shape for target in targets]
         cost.check(solver, sizes)
 
-    bar = _progress_bar(len(targets), verbose)
+    # For each layer: the rows, and each method up to the chosen one.
+    steps = 2 + METHODS.index(method)
+    advance = _progress_bar(steps * len(targets), verbose)
     seeds = np.random.SeedSequence(seed).generate_state(max(1, len(targets)))
     results = {}
     rows = []
@@ -155,6 +157,7 @@ def quantize(
         start = time.perf_counter()
         both = tuple(target.find(found) for _, found in copies)
         statistics = _gather(target, both, captures, data, calls[target.name])
+        advance()
         result = quantize_layer(
             statistics,
             bits=bits,
@@ -163,6 +166,7 @@ def quantize(
             scale=scale,
             seed=int(seeds[number]),
             damping=damping,
+            advance=advance,
         )
         _write_floats(target, both[1], result)
         results[target.name] = result
@@ -171,8 +175,6 @@ def quantize(
         rows.append(
             _layer_report(target, result, bits, method, seconds, frozen)
         )
-        if bar is not None:
-            bar.update(number + 1, [("error", rows[-1].error)])
 
     quantized, found = network.quantized_copy(model, batch, targets, bits)
     for target in targets:
@@ -263,11 +265,11 @@ def _layer_report(target, result, bits, method, seconds, frozen):
 
 
 def _progress_bar(total, verbose):
+    """Returns a function that advances a progress bar by one step."""
     if verbose in (0, False) or not total:
-        return None
-    return keras.utils.Progbar(
-        total, stateful_metrics=["error"], unit_name="layer"
-    )
+        return lambda: None
+    bar = keras.utils.Progbar(total)
+    return lambda: bar.add(1)
 
 
 # Checks of the arguments

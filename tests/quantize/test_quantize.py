@@ -467,7 +467,8 @@ def test_progress_bar(capsys):
     quantize(model, x)
     assert capsys.readouterr().out == ""
     quantize(model, x, verbose="auto")
-    assert "3/3" in capsys.readouterr().out
+    # Two steps for each of the three layers: the rows and `nearest`.
+    assert "6/6" in capsys.readouterr().out
 
 
 @pytest.mark.slow  # other tests train with SGD, and the layers with QPSBGD

@@ -103,7 +103,11 @@ def test_ci_runs_the_documented_commands():
     legacy = "TF_USE_LEGACY_KERAS=1 python -m pytest -n 2"
     for command in (legacy, "python -m pytest -n 2 -m slow"):
         assert f"\n{command} " in contributing
-        assert f'"{command}"' in ci
+        assert f'"{command}' in ci
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
+    assert "TF_USE_LEGACY_KERAS" in workflow
+    (folders,) = re.findall(r'^legacy="(.*)"$', ci, re.M)
+    assert all((ROOT / folder).exists() for folder in folders.split())
 
 
 def test_files_in_the_test_order_exist(request):

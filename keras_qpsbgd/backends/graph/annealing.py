@@ -10,7 +10,7 @@ that a sweep costs about as much as one product with the couplings.
 import numpy as np
 
 BLOCK = 64
-SWEEPS = 30
+SWEEPS = 20
 # The initial temperature is this quantile of the energies that single flips of
 # the start would cost, and the last one is this fraction of it. Chosen on other
 # networks than those of the published results.

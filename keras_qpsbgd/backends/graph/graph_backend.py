@@ -80,7 +80,8 @@ class GraphBackend(Backend):
     def start(self, problem: ops.Problem) -> tf.Tensor | None:
         """Returns states to start the search from.
 
-        `search` receives them as `problem.start`. They must not depend on the
+        `search` receives them as `problem.start`, unless the `Qubo` has its own
+        `start`. They must not depend on the
         scale of the gradients, which is not applied yet. This method is not
         compiled separately, because XLA on a CPU factorizes a matrix fifty
         times slower than TensorFlow does. It is compiled if the whole model is
@@ -139,7 +140,10 @@ class GraphBackend(Backend):
 
     def _solve(self, problems, seeds, factors, finish):
         problems = [
-            problem._replace(start=self.start(problem)) for problem in problems
+            problem._replace(start=self.start(problem))
+            if problem.start is None
+            else problem
+            for problem in problems
         ]
         if not self.compiled:
             return [
@@ -235,6 +239,7 @@ class GraphBackend(Backend):
             couplings=_float32(np.ldexp(couplings, exponent)),
             fields=_float32(np.ldexp(fields, exponent)),
             offset=tf.zeros((qubo.num_columns,)),
+            start=None if qubo.start is None else _float32(qubo.start),
         )
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_qpsbgd import ops
 from keras_qpsbgd.backends.graph import annealing
+from keras_qpsbgd.backends.graph import beam
 from keras_qpsbgd.backends.graph import descent
 from keras_qpsbgd.backends.graph import exact
 from keras_qpsbgd.backends.graph import local_search
@@ -63,8 +64,8 @@ class NativeBackend(GraphBackend):
             (`python -m research bench solver`). `python -m research bench
             quality` measures their effect on training. `"once"` is for
             problems that are solved once, such as those of `kq.quantize`. Its
-            `solve` uses simulated annealing in sweeps over all columns, which
-            is also fast for wide layers. In training it is the same as
+            `solve` uses a beam search and simulated annealing in sweeps, which
+            are also fast for wide layers. In training it is the same as
             `"accurate"`. Defaults to `"fast"`.
 
     Example:
@@ -112,19 +113,28 @@ class NativeBackend(GraphBackend):
         if qubo.num_variables <= ENUMERATE_UP_TO:
             proven = np.ones(qubo.num_columns, bool)
             return exact.best_states(qubo)[None], {"proven_optimal": proven}
-        if self.preset == "once" and qubo.num_variables > ACCURATE_UP_TO[-1][0]:
-            start = qubo.start
-            if start is None:
-                start = np.asarray(self.start(self._as_problem(qubo)))
-            return annealing.anneal(qubo, start, seed)[None], {}
+        if self.preset == "once":
+            start = self._sample_start(qubo, with_beam=True)
+            annealed = annealing.anneal(qubo, start, seed)
+            return np.stack([start, annealed]), {}
         samples, info = super().sample(qubo, seed)
         problem = self._as_problem(qubo)
         if self._is_wide(problem):
             return samples, info
+        start = self._sample_start(qubo, with_beam=self.preset == "accurate")
+        return descent.refine(qubo, samples[0], start)[None], info
+
+    def _sample_start(self, qubo, with_beam):
+        """Returns states to start from, or those of a beam search if better."""
         start = qubo.start
         if start is None:
-            start = np.asarray(self.start(problem))
-        return descent.refine(qubo, samples[0], start)[None], info
+            problem = self._as_problem(qubo)
+            start = np.asarray(ops.sign(relaxed.ridge_solution(problem)))
+        found = beam.search(qubo) if with_beam else None
+        if found is not None:
+            before, after = qubo.varying_energies([start, found])
+            start = np.where(after < before, found, start)
+        return start.astype(np.int8)
 
     def _is_wide(self, problem):
         """Returns whether single flips would take too long."""

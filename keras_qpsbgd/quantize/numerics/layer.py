@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import Any
 from typing import Optional
 
@@ -18,7 +19,7 @@ from keras_qpsbgd.quantize.numerics.gptq import Gptq
 # Every method includes the methods before it.
 METHODS = ("nearest", "gptq", "descent", "qubo")
 # Solves per column. A solver on the host or a QPU is called once.
-GRAPH_ROUNDS = 2
+GRAPH_ROUNDS = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +54,7 @@ def quantize_layer(
     scale: str = "column",
     seed: int = 0,
     damping: float = 0.01,
+    advance: Callable[[], None] = lambda: None,
 ) -> LayerResult:
     """Quantizes the kernel of one layer.
 
@@ -64,6 +66,7 @@ def quantize_layer(
         scale: `"column"` or `"layer"`. Defaults to `"column"`.
         seed: Integer. Defaults to `0`.
         damping: Float. See `OutputError`. Defaults to `0.01`.
+        advance: Function that is called after each method (optional).
 
     Returns:
         A `LayerResult`.
@@ -76,14 +79,17 @@ def quantize_layer(
     scaled = grid.divide(problem.kernel, weight_scales)
     levels = grid.nearest_levels(scaled, bits)
     found = {"nearest": fit_scales(problem, levels, scale)}
+    advance()
     infos: list = []
     seconds = 0.0
     if "gptq" in steps:
         gptq = Gptq(problem)
         levels = gptq.levels(weight_scales, bits)
         found["gptq"] = fit_scales(problem, levels, scale)
+        advance()
     if "descent" in steps:
         found["descent"] = descent.descend(problem, found["gptq"], bits, scale)
+        advance()
     if "qubo" in steps:
         others = list(found.values())
         start = qubo.search_scales(
@@ -98,6 +104,7 @@ def quantize_layer(
         seconds = time.monotonic() - begin
         # The damping may have preferred a column with a larger output error.
         found["qubo"] = best_of([solved, *others], scale, by="errors")
+        advance()
     result = found[method]
     kernel = result.levels * result.scales
     return LayerResult(
