@@ -37,7 +37,9 @@ def gptq(model, calibration, bits):
         weight_bits=bits,
         num_samples=len(images),
         sequence_length=1,
-        group_size=-1,  # a scale per output, as in `kq.quantize`
+        # With one group per output, Keras 3.15.1 raises a `ValueError` for
+        # layers with more than 128 inputs.
+        group_size=128,
         activation_order=True,
         quantization_layer_structure={
             "pre_block_layers": [lookup],

@@ -76,8 +76,11 @@ KERAS = (
     "calibration data are integer tokens, it requires a tokenizer, and the "
     "user lists the blocks of the model. It quantizes `Dense` and "
     "`EinsumDense` only. Here an embedding turns tokens into images, which "
-    f"makes it run on the network without batch normalization, with "
-    f"{keras_own.SAMPLES:,} of the calibration images.",
+    "makes it run on the network without batch normalization, with "
+    f"{keras_own.SAMPLES:,} of the calibration images and a scale for each 128 "
+    "weights. It takes minutes, so it was run on one float network. With a "
+    "scale per output (`group_size=-1`), Keras 3.15.1 raises a `ValueError` "
+    "for layers with more than 128 inputs.",
     "Both keep activations as floats by default, as `kq.quantize` does, and "
     "both store packed integers. Their layers cannot be trained further.",
 )
