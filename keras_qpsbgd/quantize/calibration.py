@@ -84,10 +84,11 @@ class Calibration:
         leaves = list(data) if isinstance(data, (list, tuple)) else [data]
         if len(leaves) != len(self._order):
             raise ValueError(
-                f"`calibration` must have {len(self._order)} arrays, one per "
-                f"input of the model: {self._order}. A list has one array per "
-                "input. In a dataset, the second entry of a tuple is the "
-                f"target, which is not used. Received: {len(leaves)} arrays"
+                "`calibration` must have one array per input of the model "
+                f"({self._order}) and no labels. Only in a "
+                "`tf.data.Dataset`, the second entry of a tuple is the "
+                "target, which is not used. Received: "
+                f"{len(leaves)} {'array' if len(leaves) == 1 else 'arrays'}"
             )
         if self._needs_dict and len(leaves) > 1:
             raise ValueError(

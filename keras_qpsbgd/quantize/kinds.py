@@ -84,9 +84,7 @@ class DenseKind:
         config.pop("quantization_config", None)
         config.pop("lora_rank", None)
         config.pop("lora_alpha", None)
-        return self.replacement.from_config(
-            {**config, "bits": bits, "output_scale": "channel"}
-        )
+        return self.replacement.from_config(with_bits(config, bits))
 
 
 class Conv2DKind(DenseKind):
@@ -163,6 +161,21 @@ class EinsumDenseKind(DenseKind):
 
     def rows(self, layer, args, kwargs):
         yield equations.rows(layer.equation, _first(args, kwargs))
+
+
+def with_bits(config: dict[str, Any], bits: int) -> dict[str, Any]:
+    """Returns the configuration of a binary layer for quantized weights.
+
+    The regularizer and the constraint of a float kernel do not fit latent
+    weights, which have another scale. They would change the levels.
+    """
+    return {
+        **config,
+        "bits": bits,
+        "output_scale": "channel",
+        "kernel_regularizer": None,
+        "kernel_constraint": None,
+    }
 
 
 def kind_of(layer: Any) -> DenseKind | None:

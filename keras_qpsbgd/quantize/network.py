@@ -242,7 +242,7 @@ def quantized_copy(
         if frozen:
             return FrozenMultiHeadAttention.from_config(config)
         return BinaryMultiHeadAttention.from_config(
-            {**config, "bits": bits, "output_scale": "channel"}
+            kinds.with_bits(config, bits)
         )
 
     copied, copies = copy_model(model, batch, replace)

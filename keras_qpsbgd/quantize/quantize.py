@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -72,7 +73,8 @@ def quantize(
         calibration: The inputs of typical samples, without targets. An array, a
             list or dictionary of arrays for a model with several inputs, or a
             `tf.data.Dataset` of batches of `x`, `(x, y)` or `(x, y, weights)`,
-            of which only `x` is used. A few hundred samples are enough. Arrays
+            of which only `x` is used. Each layer should get more rows than it
+            has inputs; a warning names a layer that does not. Arrays
             are read in batches of 128, but in one batch for models with graph
             layers.
         bits: Integer from 1 to 4. Number of bits per weight. Defaults to `1`.
@@ -152,11 +154,13 @@ def quantize(
     advance = _progress_bar(steps * len(targets), verbose)
     seeds = np.random.SeedSequence(seed).generate_state(max(1, len(targets)))
     results = {}
-    rows = []
+    rows, few = [], []
     for number, target in enumerate(targets):
         start = time.perf_counter()
         both = tuple(target.find(found) for _, found in copies)
         statistics = _gather(target, both, captures, data, calls[target.name])
+        if statistics.count < len(statistics.kernel):
+            few.append((target.name, statistics.count, len(statistics.kernel)))
         advance()
         result = quantize_layer(
             statistics,
@@ -176,6 +180,15 @@ def quantize(
             _layer_report(target, result, bits, method, seconds, frozen)
         )
 
+    if few:
+        name, count, n = few[0]
+        warnings.warn(
+            f"`calibration` is small for {len(few)} of {len(targets)} layers. "
+            f"The layer `{name}` has {n} inputs and receives {count} rows. The "
+            "reported errors are too low then, and the network may be poor on "
+            "other data. Pass more samples.",
+            stacklevel=2,
+        )
     quantized, found = network.quantized_copy(model, batch, targets, bits)
     for target in targets:
         _write(target, target.find(found), results[target.name], bits)

@@ -245,11 +245,14 @@ def _error_lines(report):
         lines.append(
             _row(layer.name, [(size, 12), *((text, 10) for text in texts)])
         )
-    proven = [layer for layer in report.layers if layer.proven is not None]
-    if proven:
-        count = sum(layer.proven for layer in proven)
-        total = sum(layer.num_outputs for layer in proven)
-        lines += ["", f"Columns proven to be optimal: {count} of {total}"]
+    counts = [layer.proven for layer in report.layers]
+    if any(count is not None for count in counts):
+        count = sum(filter(None, counts))
+        total = sum(layer.num_outputs for layer in report.layers)
+        lines += [
+            "",
+            f"Proven optimal for their scale: {count} of {total} outputs",
+        ]
     return lines
 
 
@@ -275,7 +278,9 @@ def _memory_lines(report):
         "others)",
     ]
     if any(layer.frozen for layer in report.layers):
-        lines.append("* keeps its type and is frozen (`trainable = False`)")
+        lines.append(
+            "* stays a float layer and is frozen (`trainable = False`)"
+        )
     return lines
 
 

@@ -24,6 +24,16 @@ def choose_layers(
         ValueError: If `layers` is invalid or matches no supported layer.
     """
     targets, unchanged = network.find_layers(model)
+    if not targets:
+        found = ", ".join(
+            f"`{name}` ({type(layer).__name__}: {reason})"
+            for name, layer, reason in unchanged
+        )
+        raise ValueError(
+            "`model` must have a layer that can be quantized: `Dense`, "
+            "`Conv2D`, `EinsumDense`, `MultiHeadAttention` or Spektral's "
+            f"`GCNConv`. Received: {found or 'no layers with weights'}"
+        )
     chosen = _selector(layers, targets, unchanged)
     kept = [target for target in targets if chosen(target)]
     if not kept:

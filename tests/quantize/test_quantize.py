@@ -527,3 +527,39 @@ def test_saved_file_loads_in_a_new_process(make, tmp_path):
         text=True,
     )
     assert "equal" in done.stdout, done.stderr
+
+
+def test_constraints_and_regularizers_of_float_kernels_are_dropped():
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((8,)),
+            keras.layers.Dense(
+                3,
+                kernel_constraint=keras.constraints.MaxNorm(0.5),
+                kernel_regularizer="l2",
+                bias_regularizer="l2",
+            ),
+        ]
+    )
+    quantized, _ = quantize(model, quantizing.data(20, 8), bits=4)
+    layer = quantized.layers[-1]
+    assert layer.kernel_constraint is None and layer.kernel_regularizer is None
+    assert layer.bias_regularizer is not None
+    levels = np.array(layer.binary_kernel)
+    quantized.compile(keras.optimizers.SGD(0.0), "mse")
+    quantized.train_on_batch(quantizing.data(20, 8), np.ones((20, 3)))
+    np.testing.assert_array_equal(layer.binary_kernel, levels)
+
+
+def test_small_calibration_data_warn():
+    model = quantizing.mlp()
+    with pytest.warns(UserWarning, match="has 8 inputs and receives 3 rows"):
+        quantize(model, quantizing.data(3, 8))
+
+
+def test_model_without_supported_layers():
+    model = keras.Sequential(
+        [keras.layers.InputLayer((8,)), keras.layers.BatchNormalization()]
+    )
+    with pytest.raises(ValueError, match="that can be quantized.*Normaliz"):
+        quantize(model, quantizing.data(3, 8))

@@ -38,19 +38,20 @@ def search(qubo):
     # Variables with large couplings are decided first.
     order = np.argsort(np.diag(couplings), kind="stable")
     couplings = couplings[np.ix_(order, order)]
+    fields = np.asarray(qubo.fields, dtype=np.float64)[order]
     try:
+        center = (-0.5 * np.linalg.solve(couplings, fields)).astype(np.float32)
         factor = np.linalg.cholesky(couplings).T
     except np.linalg.LinAlgError:
         return None
-    fields = np.asarray(qubo.fields, dtype=np.float64)[order]
-    center = (-0.5 * np.linalg.solve(couplings, fields)).astype(np.float32)
-    del couplings
-    diagonal = np.diag(factor)
-    feedback = (factor / diagonal[:, None]).astype(np.float32)
-    weights = (diagonal**2 / diagonal.max() ** 2).astype(np.float32)
-    del factor
     if not np.isfinite(center).all():
         return None
+    del couplings  # large
+    diagonal = np.diag(factor).copy()
+    factor /= diagonal[:, None]
+    feedback = factor.astype(np.float32)
+    del factor
+    weights = (diagonal**2 / diagonal.max() ** 2).astype(np.float32)
     states = np.empty((n, m), dtype=np.int8)
     states[order] = _search(feedback, weights, center, width)
     return states

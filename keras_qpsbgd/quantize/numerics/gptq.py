@@ -36,9 +36,9 @@ class Gptq:
         self._order = np.argsort(np.diag(problem.couplings), kind="stable")
         couplings = problem.couplings[np.ix_(self._order, self._order)]
         self._target = np.linalg.solve(couplings, problem.products[self._order])
-        factor = np.linalg.cholesky(couplings).T
         # Row i passes the errors of the weights after i on to weight i.
-        self._feedback = factor / np.diag(factor)[:, None]
+        self._feedback = np.linalg.cholesky(couplings).T
+        self._feedback /= np.diag(self._feedback).copy()[:, None]
 
     def levels(self, scales, bits):
         """Returns the levels for given scales.
