@@ -14,6 +14,7 @@ from tensorflow import keras
 from keras_qpsbgd import _keras
 from keras_qpsbgd import backends
 from keras_qpsbgd.layers import BinaryLayer
+from keras_qpsbgd.ops import MAX_BITS
 from keras_qpsbgd.quantize import cost
 from keras_qpsbgd.quantize import network
 from keras_qpsbgd.quantize.calibration import Calibration
@@ -26,7 +27,6 @@ from keras_qpsbgd.quantize.report import QuantizationReport
 from keras_qpsbgd.quantize.report import UnchangedLayer
 from keras_qpsbgd.quantize.selection import choose_layers
 
-MAX_BITS = 4
 SCALES = ("column", "layer")
 ONCE = {"name": "native", "preset": "once"}
 
