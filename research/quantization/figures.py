@@ -1,5 +1,7 @@
 """The figures of the page."""
 
+import textwrap
+
 import numpy as np
 
 from keras_qpsbgd.compare.report import canvas
@@ -113,7 +115,9 @@ def accuracy(numbers):
         # Rounding to the nearest level may be far below the others.
         axes.set_ylim(lowest - margin, exact + margin)
         axes.set_xticks(bits)
-        axes.set_title(TASKS[task].title, loc="left", fontsize=8)
+        axes.set_title(
+            textwrap.fill(TASKS[task].title, 36), loc="left", fontsize=8
+        )
         axes.spines[["top", "right"]].set_visible(False)
     for axes in panels[len(names) :]:
         axes.remove()
