@@ -108,18 +108,19 @@ def pack(folder):
     folder = pathlib.Path(folder)
     runs, times = _loose_runs(folder), folder / TIMES
     if runs:
-        _write_packed(folder / PACKED_RUNS, map(_line_of_run, read(folder)))
+        write_packed(folder / PACKED_RUNS, map(_line_of_run, read(folder)))
     for path in runs:
         path.unlink()
     with contextlib.suppress(OSError):  # the folder is not empty
         (folder / "runs").rmdir()
     if times.exists():
         lines = map(_line, map(_plain, read_times(folder)))
-        _write_packed(folder / PACKED_TIMES, lines)
+        write_packed(folder / PACKED_TIMES, lines)
         times.unlink()
 
 
-def _write_packed(path, lines):
+def write_packed(path, lines):
+    """Writes a compressed file of lines, given as bytes."""
     content = io.BytesIO()
     # No name and no date, so that equal runs give equal files.
     with gzip.GzipFile("", "wb", 9, content, mtime=0) as file:

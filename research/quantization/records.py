@@ -1,6 +1,6 @@
 """Records of the experiment: one line of JSON for each run.
 
-    OUT/runs.jsonl                     records of finished commands
+    OUT/runs.jsonl.gz                  records of finished commands
     OUT/runs/<task>-<seed>.jsonl       records of the command in progress
     OUT/models/<task>-<seed>.npz       weights of the float networks
 
@@ -18,7 +18,7 @@ import numpy as np
 from keras_qpsbgd import disk
 from keras_qpsbgd.compare import records
 
-FILE = "runs.jsonl"
+FILE = records.PACKED_RUNS
 PARTS = "runs"
 
 
@@ -45,8 +45,8 @@ def pack(out):
     found = read(out)
     if not found:
         return
-    lines = [json.dumps(record) for record in found.values()]
-    disk.write(out / FILE, "\n".join(lines) + "\n")
+    lines = [json.dumps(record).encode() + b"\n" for record in found.values()]
+    records.write_packed(out / FILE, lines)
     for path in (out / PARTS).glob("*.jsonl"):
         path.unlink()
     if (out / PARTS).exists():
