@@ -171,6 +171,7 @@ def quantize(
             seed=int(seeds[number]),
             damping=damping,
             advance=advance,
+            release=True,
         )
         _write_floats(target, both[1], result)
         results[target.name] = result

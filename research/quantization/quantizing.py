@@ -91,7 +91,8 @@ def _observed(observe):
     """Calls a function after each layer that `kq.quantize` quantizes."""
 
     def observed(statistics, **settings):
-        result = quantize_layer(statistics, **settings)
+        # `observe` still needs the statistics.
+        result = quantize_layer(statistics, **{**settings, "release": False})
         observe(statistics)
         return result
 

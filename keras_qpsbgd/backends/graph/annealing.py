@@ -34,8 +34,10 @@ def anneal(qubo, start, seed):
     rng = np.random.default_rng(seed)
     couplings = np.asarray(qubo.couplings, dtype=np.float64)
     fields = np.asarray(qubo.fields, dtype=np.float64)
-    scale = np.abs(couplings).max() or 1.0  # float32 has a small range
-    couplings = (couplings / scale).astype(np.float32)
+    # Float32 has a small range. Avoids a temporary array of the same size.
+    scale = max(couplings.max(), -couplings.min()) or 1.0
+    scaled = np.empty(couplings.shape, np.float32)
+    couplings = np.divide(couplings, scale, out=scaled, casting="same_kind")
     states = np.asarray(start).astype(np.float32)
     forces = (fields / (2 * scale)).astype(np.float32) + couplings @ states
     diagonal = np.diag(couplings)[:, None].copy()

@@ -33,11 +33,11 @@ def search(qubo):
     """
     n, m = qubo.num_variables, qubo.num_columns
     width = int(np.clip(SIZE // (n * m), MIN_WIDTH, MAX_WIDTH))
-    couplings = np.array(qubo.couplings, dtype=np.float64)
-    couplings[np.diag_indices(n)] += SHIFT * np.trace(couplings) / n
+    couplings = np.asarray(qubo.couplings, dtype=np.float64)
     # Variables with large couplings are decided first.
     order = np.argsort(np.diag(couplings), kind="stable")
     couplings = couplings[np.ix_(order, order)]
+    couplings[np.diag_indices(n)] += SHIFT * np.trace(couplings) / n
     fields = np.asarray(qubo.fields, dtype=np.float64)[order]
     try:
         center = (-0.5 * np.linalg.solve(couplings, fields)).astype(np.float32)

@@ -55,6 +55,7 @@ def quantize_layer(
     seed: int = 0,
     damping: float = 0.01,
     advance: Callable[[], None] = lambda: None,
+    release: bool = False,
 ) -> LayerResult:
     """Quantizes the kernel of one layer.
 
@@ -67,11 +68,13 @@ def quantize_layer(
         seed: Integer. Defaults to `0`.
         damping: Float. See `OutputError`. Defaults to `0.01`.
         advance: Function that is called after each method (optional).
+        release: Boolean. Whether `statistics` may release its memory. Defaults
+            to `False`.
 
     Returns:
         A `LayerResult`.
     """
-    problem = statistics.problem(damping)
+    problem = statistics.problem(damping, release)
     weight_scales = grid.weight_scales(problem.kernel, bits)
     if scale == "layer":
         weight_scales = np.full_like(weight_scales, weight_scales.mean())

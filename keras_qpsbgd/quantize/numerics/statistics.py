@@ -85,13 +85,20 @@ class Statistics:
         self._row_sum += rows.sum(axis=0)
         self._target_sum += targets.sum(axis=0)
 
-    def problem(self, damping):
+    def problem(self, damping, release=False):
         """Returns the `OutputError` of all rows added so far.
 
         Args:
             damping: Float. See `OutputError`.
+            release: Boolean. Whether to hand the largest array over instead of
+                copying it. No row can be added and no other problem created
+                afterwards. Defaults to `False`.
         """
-        squares, products = self._squares.copy(), self._products
+        squares, products = self._squares, self._products
+        if release:
+            del self._squares
+        else:
+            squares = squares.copy()
         target_squares = self._target_squares
         if self.bias:
             count = max(self.count, 1)
