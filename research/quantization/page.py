@@ -25,6 +25,7 @@ from research.quantization.tasks import TASKS
 from research.quantization.worker import TUNING_SEED
 
 BENCH = "bench-quantize.json"
+NOTE = "note.txt"
 TITLE = "# Quantize a trained network"
 QUESTION = (
     "Float networks are trained, then every layer is quantized to 1, 2, 3 or 4 "
@@ -56,7 +57,9 @@ PROTOCOL = (
 TRAINING = (
     "Each learning rate is the best of three, chosen by validation accuracy on "
     f"a network that is not reported (seed {TUNING_SEED}). The network that is "
-    "trained from scratch has the layers of the quantized one."
+    'trained from scratch has the layers of the quantized one. "end" marks '
+    "the smallest or largest rate that was tried: a rate beyond it may be "
+    "better."
 )
 PROOFS = (
     "Gurobi solves the first QUBO that `qubo` poses for a column to proven "
@@ -93,7 +96,8 @@ def write(out):
     if not numbers.tasks:
         raise ValueError(f"There are no records to report. Received: out={out}")
     figures.draw(numbers, out)
-    disk.write(out / "RESULTS.md", page(numbers, is_quick(out)))
+    text = page(numbers, is_quick(out), note(out))
+    disk.write(out / "RESULTS.md", text)
     return out / "RESULTS.md"
 
 
@@ -112,8 +116,14 @@ def is_quick(out):
     return path.exists() and bool(read_json(path).get("quick"))
 
 
-def page(numbers, quick=False):
-    """The page as Markdown."""
+def note(out):
+    """Returns how the records differ from the present code, or `""`."""
+    path = pathlib.Path(out, NOTE)
+    return path.read_text().strip() if path.exists() else ""
+
+
+def page(numbers, quick=False, text=""):
+    """The page as Markdown. `text` is the note on the records."""
     seeds = len({r["seed"] for r in numbers.select(kind="quantize")})
     goals = targets(numbers)
     parts = [TITLE]
@@ -125,6 +135,7 @@ def page(numbers, quick=False):
         "python -m research bench quantize --output results/quantize\n"
         "python -m research quantize --page\n```",
         paragraph(DATA),
+        *([paragraph(text)] if text else []),
         "## Summary",
         "\n".join(map(item, summary(numbers, goals))),
         tables.target_table(goals),

@@ -13,6 +13,7 @@ from research.quantization.tasks import EPOCHS
 from research.quantization.tasks import QPSBGD
 from research.quantization.tasks import QUANTIZED
 from research.quantization.tasks import TASKS
+from research.quantization.tasks import is_end_of_grid
 
 RIVALS = (SCALES_ONLY, "descent", "gptq", "nearest")
 
@@ -115,12 +116,19 @@ def training_table(numbers, task):
                             start if start == QUANTIZED else "from scratch",
                             optimizer,
                             str(epochs),
-                            "-" if rate is None else f"{rate:g}",
+                            _rate(task, start, optimizer, rate),
                             _percent(found.values()),
                         ]
                     )
     head = ["bits", "start", "optimizer", "epochs", "rate", "test accuracy, %"]
     return markdown_table(head, lines)
+
+
+def _rate(task, start, optimizer, rate):
+    if rate is None:
+        return "-"
+    mark = " (end)" if is_end_of_grid(task, start, optimizer, rate) else ""
+    return f"{rate:g}{mark}"
 
 
 def proof_table(numbers):

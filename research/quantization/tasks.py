@@ -25,6 +25,12 @@ class Grid:
     real_rate: float | None = None
 
 
+def is_end_of_grid(task, start, optimizer, rate):
+    """Returns whether a rate is the smallest or largest that was tried."""
+    rates = TASKS[task].grids[start, optimizer].rates
+    return rate in (min(rates), max(rates))
+
+
 # By start and optimizer. An epoch has hundreds of steps, or tens.
 MANY_STEPS = {
     (QUANTIZED, ADAM): Grid((0.0001, 0.0003, 0.001)),

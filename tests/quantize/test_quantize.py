@@ -24,7 +24,7 @@ def quantize(model, x, **options):
 
 
 class Recorder:
-    """Stands in for `Statistics` and keeps all rows."""
+    """A `Statistics` that also keeps all rows."""
 
     found: list = []
 

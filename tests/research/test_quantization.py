@@ -399,12 +399,9 @@ def test_verdicts_of_the_benchmark(tmp_path):
     assert (tmp_path / "bench.png").exists()
 
 
-@pytest.mark.skipif(
-    not (RESULTS / records.FILE).exists(), reason="needs the records"
-)
 def test_page_is_made_from_the_records():
     numbers = page.load(RESULTS)
-    made = page.page(numbers, page.is_quick(RESULTS))
+    made = page.page(numbers, page.is_quick(RESULTS), page.note(RESULTS))
     assert (RESULTS / "RESULTS.md").read_text() == made
     assert not page.is_quick(RESULTS)
     assert numbers.tasks == list(tasks.TASKS)
