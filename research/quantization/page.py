@@ -55,7 +55,7 @@ PROTOCOL = (
     "last. Values are means +- standard errors over {seeds} float networks."
 )
 TRAINING = (
-    "Each learning rate is the best of three, chosen by validation accuracy on "
+    "Each learning rate is the best of five, chosen by validation accuracy on "
     f"a network that is not reported (seed {TUNING_SEED}). The network that is "
     'trained from scratch has the layers of the quantized one. "end" marks '
     "the smallest or largest rate that was tried: a rate beyond it may be "

@@ -33,16 +33,18 @@ def is_end_of_grid(task, start, optimizer, rate):
 
 # By start and optimizer. An epoch has hundreds of steps, or tens.
 MANY_STEPS = {
-    (QUANTIZED, ADAM): Grid((0.0001, 0.0003, 0.001)),
-    (QUANTIZED, QPSBGD): Grid((0.0005, 0.002, 0.008), 0.0003),
-    (SCRATCH, ADAM): Grid((0.001, 0.003, 0.01)),
-    (SCRATCH, QPSBGD): Grid((0.002, 0.005, 0.0125), 0.001),
+    (QUANTIZED, ADAM): Grid((0.00001, 0.00003, 0.0001, 0.0003, 0.001)),
+    (QUANTIZED, QPSBGD): Grid(
+        (0.00003, 0.000125, 0.0005, 0.002, 0.008), 0.0003
+    ),
+    (SCRATCH, ADAM): Grid((0.0001, 0.0003, 0.001, 0.003, 0.01)),
+    (SCRATCH, QPSBGD): Grid((0.0008, 0.002, 0.005, 0.0125, 0.03), 0.001),
 }
 FEW_STEPS = {
-    (QUANTIZED, ADAM): Grid((0.001, 0.003, 0.01)),
-    (QUANTIZED, QPSBGD): Grid((0.002, 0.01, 0.05), 0.001),
-    (SCRATCH, ADAM): Grid((0.003, 0.01, 0.03)),
-    (SCRATCH, QPSBGD): Grid((0.005, 0.02, 0.08), 0.01),
+    (QUANTIZED, ADAM): Grid((0.0001, 0.0003, 0.001, 0.003, 0.01)),
+    (QUANTIZED, QPSBGD): Grid((0.0004, 0.002, 0.01, 0.05, 0.25), 0.001),
+    (SCRATCH, ADAM): Grid((0.003, 0.01, 0.03, 0.1, 0.3)),
+    (SCRATCH, QPSBGD): Grid((0.00125, 0.005, 0.02, 0.08, 0.32), 0.01),
 }
 # Epochs after which the accuracy is reported.
 EPOCHS = {QUANTIZED: (1,), SCRATCH: (1, 3)}
