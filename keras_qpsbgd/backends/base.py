@@ -104,6 +104,8 @@ class Backend:
     # Entries that the `info` of every solution has, beyond those of all
     # backends. Callbacks log them from the first epoch on.
     reports: tuple[str, ...] = ()
+    # Whether `sample` may modify its `qubo`, so that it must receive a copy.
+    modifies_problem: bool = True
     # The open connection or solver. Opened on first use, not sent to workers.
     _handle: Any = None
 

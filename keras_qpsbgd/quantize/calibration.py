@@ -53,7 +53,7 @@ class Calibration:
             for element in self._data:
                 x = element[0] if isinstance(element, tuple) else element
                 count += 1
-                yield self._read(x)
+                yield _map(_as_tensor, self._read(x))
             if not count:
                 raise ValueError(
                     "`calibration` must have at least one batch. Received: an "
@@ -61,15 +61,16 @@ class Calibration:
                 )
             return
         if self._size >= self._length:
-            yield self._data
+            yield _map(_as_tensor, self._data)
             return
         for begin in range(0, self._length, self._size):
             yield _map(
-                lambda leaf, b=begin: leaf[b : b + self._size], self._data
+                lambda leaf, b=begin: _as_tensor(leaf[b : b + self._size]),
+                self._data,
             )
 
     def _read(self, data):
-        """Returns the data as checked tensors, in the structure of `data`."""
+        """Returns the checked data, in the structure of `data`."""
         if isinstance(data, dict):
             if set(data) != set(self._inputs):
                 raise ValueError(
@@ -78,7 +79,7 @@ class Calibration:
                     f"with the keys {sorted(map(str, data))}"
                 )
             return {
-                name: _tensor(data[name], tensor, name)
+                name: _checked(data[name], tensor, name)
                 for name, tensor in self._inputs.items()
             }
         leaves = list(data) if isinstance(data, (list, tuple)) else [data]
@@ -97,7 +98,7 @@ class Calibration:
             )
         named = {tensor.name: tensor for tensor in self._inputs.values()}
         found = [
-            _tensor(leaf, named[name], name)
+            _checked(leaf, named[name], name)
             for leaf, name in zip(leaves, self._order)
         ]
         return found if len(found) > 1 else found[0]
@@ -116,14 +117,18 @@ def _has_dict(model):
     return not is_sequential and isinstance(model.input, dict)
 
 
-def _tensor(value, expected, name):
-    """Returns a tensor of the dtype of an input, after checks."""
+def _checked(value, expected, name):
+    """Returns an array or tensor of the dtype of an input, after checks.
+
+    An array stays one, because a tensor of all rows would be a copy of it.
+    """
     if hasattr(value, "tocsr"):  # a SciPy matrix
         value = value.tocoo()
         indices = np.stack([value.row, value.col], axis=1).astype("int64")
         value = tf.SparseTensor(indices, value.data, value.shape)
         value = tf.sparse.reorder(value)
-    if not isinstance(value, tf.SparseTensor):
+    is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+    if not is_array and not isinstance(value, tf.SparseTensor):
         try:
             value = tf.convert_to_tensor(value)
         except (TypeError, ValueError) as error:
@@ -142,18 +147,32 @@ def _tensor(value, expected, name):
             f"`calibration` must have the shape {(None, *wanted[1:])} for the "
             f"input {name!r}. Received: an array of shape {shape}"
         )
-    entries = value.values if isinstance(value, tf.SparseTensor) else value
-    if entries.dtype.is_floating and not bool(
-        tf.reduce_all(tf.math.is_finite(entries))
-    ):
+    if not _is_finite(value):
         raise ValueError(
             "`calibration` must be finite. Received: nan or inf in the input "
             f"{name!r}"
         )
     dtype = tf.as_dtype(expected.dtype)
-    if value.dtype != dtype and tf.string not in (value.dtype, dtype):
-        value = tf.cast(value, dtype)
-    return value
+    if tf.string in (value.dtype, dtype):
+        return value
+    if is_array:
+        return value.astype(dtype.as_numpy_dtype, copy=False)
+    return value if value.dtype == dtype else tf.cast(value, dtype)
+
+
+def _is_finite(value):
+    if isinstance(value, np.ndarray):
+        return bool(np.isfinite(value).all())
+    entries = value.values if isinstance(value, tf.SparseTensor) else value
+    if not entries.dtype.is_floating:
+        return True
+    return bool(tf.reduce_all(tf.math.is_finite(entries)))
+
+
+def _as_tensor(value):
+    return (
+        tf.convert_to_tensor(value) if isinstance(value, np.ndarray) else value
+    )
 
 
 def _check_dataset(data):

@@ -528,3 +528,24 @@ def test_import_does_not_need_solvers():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert output.stdout.strip() == "[]"
+
+
+GRAPH_BACKENDS = ["exact", "ridge", "sign"] + [
+    {"name": "native", "preset": preset}
+    for preset in ("fast", "balanced", "accurate", "once")
+]
+
+
+@pytest.mark.parametrize("backend", GRAPH_BACKENDS, ids=str)
+@pytest.mark.parametrize("n", [10, 18])
+def test_graph_backends_do_not_modify_their_problem(backend, n):
+    # They receive the arrays of the caller, not a copy.
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(30, n))
+    qubo = kq.Qubo(rows.T @ rows, random.normal(size=(n, 3)))
+    for array in (qubo.couplings, qubo.fields, qubo.offset):
+        array.flags.writeable = False
+    backend = kq.backends.get(backend)
+    assert not backend.modifies_problem
+    solution = backend.solve(qubo)
+    np.testing.assert_allclose(solution.energies, qubo.energy(solution.states))

@@ -60,6 +60,8 @@ class GraphBackend(Backend):
 
     compiled = True
     scale_matters = True
+    # `search` receives tensors. A copy would double the memory of wide layers.
+    modifies_problem = False
 
     def __init__(self) -> None:
         super().__init__()

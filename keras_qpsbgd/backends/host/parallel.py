@@ -61,16 +61,13 @@ def sample(backend, qubo, seed):
     width = max(1, backend.columns_per_call(n, m))
     shared = backend.prepare(qubo)
     call_class = _LocalCall if backend.executor is None else _ExecutorCall
-    # Pass copies, because a backend may modify its arguments.
-    calls = [
-        call_class(
-            backend,
-            qubo.columns(start, min(start + width, m)).copy(),
-            seed,
-            shared,
-        )
+    parts = [
+        qubo.columns(start, min(start + width, m))
         for start in range(0, m, width)
     ]
+    if backend.modifies_problem:
+        parts = [part.copy() for part in parts]
+    calls = [call_class(backend, part, seed, shared) for part in parts]
     answers = []
     try:
         for call in calls:
