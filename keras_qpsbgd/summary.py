@@ -18,7 +18,8 @@ from keras_qpsbgd.layers import BinaryLayer
 # Number of variables that a solver can take at once.
 LIMITS = {**LARGEST, "Gurobi pip": PIP_LICENSE}
 
-_WIDTH = 80
+# Columns of a table in a terminal.
+WIDTH = 80
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,14 +257,14 @@ def _size(weight):
 
 
 def _memory_lines(found):
-    rule = "_" * _WIDTH
+    rule = "_" * WIDTH
     lines = [
-        f'Model: "{found.name}"'[:_WIDTH],
+        f'Model: "{found.name}"'[:WIDTH],
         rule,
         _memory_row(
             "Layer (type)", "Binary", "Real", "Bits", "Packed", "Float32"
         ),
-        "=" * _WIDTH,
+        "=" * WIDTH,
     ]
     for layer in found.layers:
         lines.append(_counts(f"{layer.name} ({layer.type})", layer))
@@ -288,15 +289,14 @@ def _counts(name, counted):
         f"{counted.binary_params:,}",
         f"{counted.real_params:,}",
         f"{counted.bits_per_weight:.1f}",
-        _memory(counted.packed_bytes),
-        _memory(counted.float32_bytes),
+        memory_text(counted.packed_bytes),
+        memory_text(counted.float32_bytes),
     )
 
 
 def _memory_row(name, binary, real, bits, packed, plain):
-    # Large numbers take their space from the name.
     right = f"{binary:>11}{real:>11}{bits:>6}{packed:>11}{plain:>11}"
-    return _with_name(name, right)
+    return table_row(name, right)
 
 
 def _qubo_lines(found):
@@ -309,7 +309,7 @@ def _qubo_lines(found):
     lines = [
         "",
         _qubo_row("QUBO of layer", "Variables", "Columns", heads),
-        "=" * _WIDTH,
+        "=" * WIDTH,
     ]
     for layer in binary:
         fits = ["fits" if fit else "no" for fit in layer.fits.values()]
@@ -323,7 +323,7 @@ def _qubo_lines(found):
         )
     chips = ", ".join(f"{name} {limit}" for name, limit in LARGEST.items())
     lines += [
-        "_" * _WIDTH,
+        "_" * WIDTH,
         f"Limits in variables: {chips} (without",
         f"defects), Gurobi's pip license {PIP_LICENSE}. Wider layers need "
         "blocks (`block_size`).",
@@ -333,17 +333,27 @@ def _qubo_lines(found):
 
 def _qubo_row(name, variables, columns, fits):
     right = f"{variables:>11}{columns:>10}"
-    return _with_name(name, right + "".join(f"{fit:>8}" for fit in fits))
+    return table_row(name, right + "".join(f"{fit:>8}" for fit in fits))
 
 
-def _with_name(name, right):
-    width = max(_WIDTH - len(right), 8)
-    if len(name) > width - 1:
-        name = f"{name[: width - 4]}..."
-    return f"{name:<{width}}{right}"
+def table_row(name, right):
+    """Returns a row of a table: the name, shortened if need be, and the rest.
+
+    Args:
+        name: String.
+        right: String. Cells of a fixed width. Long ones take their space from
+            the name.
+    """
+    width = max(WIDTH - len(right), 8)
+    return f"{shorten(name, width - 1):<{width}}{right}"
 
 
-def _memory(size):
+def shorten(name, width):
+    """Returns a name with at most `width` characters."""
+    return name if len(name) <= width else f"{name[: width - 3]}..."
+
+
+def memory_text(size):
     """Returns a number of bytes in the units of `model.summary()`."""
     if size < 1024:
         return f"{size} B"

@@ -15,6 +15,7 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import backends
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.ops import MAX_BITS
+from keras_qpsbgd.ops import max_level
 from keras_qpsbgd.quantize import cost
 from keras_qpsbgd.quantize import network
 from keras_qpsbgd.quantize.calibration import Calibration
@@ -245,7 +246,7 @@ def _write(target, layer, result, bits):
     kernel = target.kind.kernel(target.layer)
     latent = grid.latent_kernel(kernel, result.levels, result.scales, bits)
     target.kind.set_kernel(layer, latent)
-    layer.scale.assign(result.scales * grid.largest_level(bits))
+    layer.scale.assign(result.scales * max_level(bits))
     bias = getattr(target.layer, "bias", None)
     if bias is not None:
         layer.bias.assign(bias.numpy())

@@ -8,7 +8,11 @@ from typing import Any
 from typing import NamedTuple
 from typing import Optional
 
-_WIDTH = 80
+from keras_qpsbgd.summary import WIDTH
+from keras_qpsbgd.summary import memory_text
+from keras_qpsbgd.summary import shorten
+from keras_qpsbgd.summary import table_row
+
 # Output errors below this value are drawn and printed as if they were zero.
 _SMALLEST = 1e-12
 
@@ -194,7 +198,7 @@ class QuantizationReport:
         if drawn:
             # Bars from a power of ten, so that small differences look small.
             ax.set_ylim(10.0 ** math.floor(math.log10(min(drawn))))
-        names = [_shorten(layer.name, 18) for layer in self.layers]
+        names = [shorten(layer.name, 18) for layer in self.layers]
         tilted = sum(map(len, names)) > 10 * len(names)
         ax.set_xticks(
             range(len(names)),
@@ -232,12 +236,12 @@ def _error_lines(report):
     lines = [
         f'Model: "{report.name}", {_bits_text(report.bits)} per weight, '
         f"method {report.method}{solver}",
-        "_" * _WIDTH,
+        "_" * WIDTH,
         _row(
             "Output error of layer",
             [("Size", 12), *((method, 10) for method in methods)],
         ),
-        "=" * _WIDTH,
+        "=" * WIDTH,
     ]
     for layer in report.layers:
         size = f"{layer.num_inputs} x {layer.num_outputs}"
@@ -262,7 +266,7 @@ def _memory_lines(report):
         _memory_row(
             "Layer (type)", "Packed", "Float32", "Calls", "Seconds", "QPU s"
         ),
-        "=" * _WIDTH,
+        "=" * WIDTH,
     ]
     for layer in report.layers:
         mark = "*" if layer.frozen else ""
@@ -271,7 +275,7 @@ def _memory_lines(report):
         text = f" unchanged ({reason})"
         lines.append(_row(f"{name} ({kind})", [(text, len(text))]))
     lines += [
-        "_" * _WIDTH,
+        "_" * WIDTH,
         _counts("Total", report),
         f"Compression: {report.compression:.1f}x "
         f"({_bits_text(report.bits)} per weight of the layers above, 32 of "
@@ -288,8 +292,8 @@ def _counts(name, counted):
     qpu = f"{counted.qpu_seconds:.3f}" if counted.qpu_seconds else "-"
     return _memory_row(
         name,
-        _memory(counted.packed_bytes),
-        _memory(counted.float32_bytes),
+        memory_text(counted.packed_bytes),
+        memory_text(counted.float32_bytes),
         f"{counted.calls:,}",
         f"{counted.seconds:.1f}",
         qpu,
@@ -302,13 +306,7 @@ def _memory_row(name, packed, plain, calls, seconds, qpu):
 
 
 def _row(name, cells):
-    right = "".join(f"{text:>{width}}" for text, width in cells)
-    width = max(_WIDTH - len(right), 8)
-    return f"{_shorten(name, width - 1):<{width}}{right}"
-
-
-def _shorten(name, width):
-    return name if len(name) <= width else f"{name[: width - 3]}..."
+    return table_row(name, "".join(f"{text:>{width}}" for text, width in cells))
 
 
 def _number(error):
@@ -317,15 +315,3 @@ def _number(error):
 
 def _bits_text(bits):
     return "1 bit" if bits == 1 else f"{bits} bits"
-
-
-def _memory(size):
-    """Returns a number of bytes in the units of `model.summary()`."""
-    if size < 1024:
-        return f"{size} B"
-    value = float(size)
-    for unit in ("KB", "MB", "GB"):
-        value /= 1024
-        if value < 1024 or unit == "GB":
-            break
-    return f"{value:,.2f} {unit}"

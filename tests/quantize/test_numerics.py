@@ -51,7 +51,7 @@ def output_error(statistics, x, quantized, kernel):
 
 
 def all_levels(n, bits):
-    odd = np.arange(-grid.largest_level(bits), 2**bits, 2)
+    odd = np.arange(-(2**bits - 1), 2**bits, 2)
     return np.array(list(itertools.product(odd, repeat=n)), float).T
 
 
@@ -81,7 +81,7 @@ def test_weight_scales_are_close_to_the_best(bits):
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])
 def test_cell_centers_contain_the_level_and_its_neighbor(bits):
-    largest = grid.largest_level(bits)
+    largest = 2**bits - 1
     levels = np.arange(-largest, largest + 1.0, 2)
     for offset in (-0.5, 0.5):
         centers = grid.cell_centers(levels, levels + offset, bits)
@@ -94,7 +94,7 @@ def test_cell_centers_contain_the_level_and_its_neighbor(bits):
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])
 def test_latent_kernel_has_the_levels(bits):
     rng = np.random.default_rng(0)
-    largest = grid.largest_level(bits)
+    largest = 2**bits - 1
     levels = 2.0 * rng.integers(2**bits, size=(40, 3)) - largest
     scales = np.array([0.2, 1.0, 0.0])
     kernel = rng.normal(size=(40, 3))
@@ -156,7 +156,7 @@ def test_energies_are_the_errors(bits, encoding):
     statistics, x, quantized = layer(4, 3)
     problem = statistics.problem(damping=1e-13)
     columns = np.array([0, 2])
-    largest = grid.largest_level(bits)
+    largest = 2**bits - 1
     rng = np.random.default_rng(0)
     levels = 2.0 * rng.integers(2**bits, size=(4, 2)) - largest
     scales = np.array([0.3, 0.7])
@@ -242,7 +242,7 @@ def test_descent_ends_where_no_single_change_helps(bits, scale):
     assert end.damped.sum() < start.damped.sum()
     if scale == "column":
         assert (end.damped <= start.damped).all()
-    largest = grid.largest_level(bits)
+    largest = 2**bits - 1
     for i in range(40):
         for step in (-2, 2):
             levels = end.levels.copy()
@@ -270,7 +270,7 @@ def test_qubo_is_never_worse_than_the_others(bits, scale, bias):
         assert errors["qubo"] == pytest.approx(error / total, rel=1e-6)
         assert result.levels.dtype == np.int8
         assert (result.levels % 2 == 1).all()
-        assert np.abs(result.levels).max() <= grid.largest_level(bits)
+        assert np.abs(result.levels).max() <= (2**bits - 1)
 
 
 def test_each_method_reports_those_before_it():

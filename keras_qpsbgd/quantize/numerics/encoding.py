@@ -15,6 +15,7 @@ the column:
 
 import numpy as np
 
+from keras_qpsbgd.ops import max_level
 from keras_qpsbgd.quantize.numerics import grid
 from keras_qpsbgd.qubo import Qubo
 
@@ -63,7 +64,7 @@ class Full:
             problem.constant[columns] / scales**2,
         )
         # The bits of (level + L) / 2 are 1 where the state is +1.
-        index = (levels.astype(int) + grid.largest_level(bits)) // 2
+        index = (levels.astype(int) + max_level(bits)) // 2
         states = [2 * (index >> k & 1) - 1 for k in range(bits)]
         self.qubo.start = np.concatenate(states).astype(np.int8)
 

@@ -7,20 +7,17 @@ and the level \(q\) is one of the odd integers
 
 import numpy as np
 
+from keras_qpsbgd.ops import max_level
+
 # Candidates for the scale of a column, relative to the largest weight.
 _SCALES = np.linspace(0.3, 1.0, 36)
 # A latent weight keeps this distance from the ends of its cell, in levels.
 _MARGIN = 0.1
 
 
-def largest_level(bits):
-    """Returns the largest level, L."""
-    return 2**bits - 1
-
-
 def nearest_levels(values, bits):
     """Returns the levels that are nearest to `values`, as floats."""
-    largest = largest_level(bits)
+    largest = max_level(bits)
     return np.clip(2.0 * np.floor(values / 2.0) + 1.0, -largest, largest)
 
 
@@ -36,7 +33,7 @@ def cell_centers(levels, values, bits):
         values: Array of the same shape. Real numbers, in units of the scale.
         bits: Integer.
     """
-    inner = largest_level(bits) - 1
+    inner = max_level(bits) - 1
     centers = levels + np.where(values >= levels, 1.0, -1.0)
     return np.clip(centers, -inner, inner)
 
@@ -56,7 +53,7 @@ def weight_scales(kernel, bits):
     """
     if bits == 1:
         return np.abs(kernel).mean(axis=0)
-    largest = np.abs(kernel).max(axis=0) / largest_level(bits)
+    largest = np.abs(kernel).max(axis=0) / max_level(bits)
     best = np.full(kernel.shape[1], np.inf)
     scales = np.zeros(kernel.shape[1])
     for candidate in _SCALES:
@@ -90,7 +87,7 @@ def latent_kernel(kernel, levels, scales, bits):
     """
     values = np.where(scales > 0, divide(kernel, scales), levels)
     low, high = levels - 1.0 + _MARGIN, levels + 1.0 - _MARGIN
-    largest = largest_level(bits)
+    largest = max_level(bits)
     values = np.clip(np.clip(values, low, high), -largest, largest)
     return values / largest
 
