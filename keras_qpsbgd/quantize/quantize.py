@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import time
 import warnings
 from collections.abc import Callable
@@ -163,17 +164,18 @@ def quantize(
         if statistics.count < len(statistics.kernel):
             few.append((target.name, statistics.count, len(statistics.kernel)))
         advance()
-        result = quantize_layer(
-            statistics,
-            bits=bits,
-            method=method,
-            backend=solver,
-            scale=scale,
-            seed=int(seeds[number]),
-            damping=damping,
-            advance=advance,
-            release=True,
-        )
+        with _naming(target.name):
+            result = quantize_layer(
+                statistics,
+                bits=bits,
+                method=method,
+                backend=solver,
+                scale=scale,
+                seed=int(seeds[number]),
+                damping=damping,
+                advance=advance,
+                release=True,
+            )
         _write_floats(target, both[1], result)
         results[target.name] = result
         seconds = time.perf_counter() - start
@@ -208,6 +210,17 @@ def quantize(
         unchanged_bytes=4 * model.count_params() - done,
     )
     return quantized, report
+
+
+@contextlib.contextmanager
+def _naming(layer):
+    """Adds the name of a layer to the errors of its solver."""
+    try:
+        yield
+    except (backends.SolverError, backends.BackendUnavailable) as error:
+        named = type(error)(f"Layer `{layer}`: {error}")
+        named.info = error.info
+        raise named from error
 
 
 def _gather(target, layers, captures, data, count):

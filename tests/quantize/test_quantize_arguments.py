@@ -265,3 +265,26 @@ def test_budget_is_checked_before_the_first_call(monkeypatch):
     # What was spent is no longer available.
     with pytest.raises(backends.BudgetExceeded):
         cost.check(enough, sizes)
+
+
+class Failing(backends.Backend):
+    def sample(self, qubo, seed):
+        if qubo.num_variables == 5:
+            raise backends.SolverError("no answer")
+        return np.ones((1, qubo.num_variables, qubo.num_columns)), {}
+
+
+def test_an_error_of_the_solver_names_the_layer():
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((4,)),
+            keras.layers.Dense(5, name="first"),
+            keras.layers.Dense(2, name="second"),
+        ]
+    )
+    x = np.random.default_rng(0).normal(size=(50, 4)).astype("float32")
+    with pytest.raises(
+        backends.SolverError, match="Layer `second`: no answer"
+    ) as caught:
+        kq.quantize(model, x, backend=Failing())
+    assert caught.value.info["calls"] == 1
