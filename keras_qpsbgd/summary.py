@@ -11,7 +11,7 @@ from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import recording
-from keras_qpsbgd.backends.dwave.embedding import LARGEST
+from keras_qpsbgd.backends.dwave.chip.cliques import LARGEST
 from keras_qpsbgd.backends.host.gurobi import PIP_LICENSE
 from keras_qpsbgd.layers import BinaryLayer
 

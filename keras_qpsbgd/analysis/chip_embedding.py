@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_qpsbgd.analysis import arguments
 from keras_qpsbgd.analysis import axes
-from keras_qpsbgd.backends.dwave import embedding as cliques
+from keras_qpsbgd.backends.dwave.chip import cliques
 from keras_qpsbgd.qubo import Qubo
 
 # The chips of current D-Wave systems, without dead qubits.

@@ -11,7 +11,7 @@ import numpy as np
 from keras_qpsbgd.analysis import arguments
 from keras_qpsbgd.analysis import axes
 from keras_qpsbgd.analysis import schedules
-from keras_qpsbgd.backends.dwave import chip
+from keras_qpsbgd.backends.dwave.chip import ranges
 from keras_qpsbgd.qubo import Qubo
 
 MAX_VARIABLES = 14
@@ -286,7 +286,7 @@ def _refine(gap_at, s, gaps):
 
 def _scale(qubo):
     lengths = np.ones((qubo.num_variables, 1))
-    return float(chip.column_scales(qubo, lengths, np.zeros(1), RANGES)[0])
+    return float(ranges.column_scales(qubo, lengths, np.zeros(1), RANGES)[0])
 
 
 def _number_of_levels(levels, degeneracy, most):

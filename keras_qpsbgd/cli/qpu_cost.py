@@ -120,7 +120,7 @@ def _run(arguments):
 
 def _draw_chip(backend, layers, path):
     try:
-        from keras_qpsbgd.backends.dwave import drawing
+        from keras_qpsbgd.backends.dwave.chip import drawing
 
         drawing.draw(backend, layers, path)
     except ImportError:

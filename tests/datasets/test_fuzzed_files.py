@@ -24,7 +24,7 @@ import pytest
 
 from keras_qpsbgd import datasets
 from keras_qpsbgd import disk
-from keras_qpsbgd.backends.dwave import embedding
+from keras_qpsbgd.backends.dwave.chip import cliques
 from keras_qpsbgd.datasets import files
 from keras_qpsbgd.datasets import mnist_digits
 from research.experiments.tasks import mnist_pairs
@@ -233,14 +233,14 @@ def embeddings(name):
         lattices = pytest.importorskip("dwave.graphs")
         pytest.importorskip("minorminer")
         graph = lattices.pegasus_graph(3)
-        first = embedding.Cliques(graph, folder)
+        first = cliques.Cliques(graph, folder)
         copies, largest = first.copies(12), first.largest()
         # The search itself is tested elsewhere.
         found = first._known["largest"][0][0]
-        monkeypatch.setattr(embedding, "_search", lambda *_: (copies, True))
-        monkeypatch.setattr(embedding, "_largest_copy", lambda _: found)
+        monkeypatch.setattr(cliques, "_search", lambda *_: (copies, True))
+        monkeypatch.setattr(cliques, "_largest_copy", lambda _: found)
         assert len(found) == largest
-        known = embedding.Cliques(graph, folder)
+        known = cliques.Cliques(graph, folder)
         # Normally, damaged files are replaced.
         monkeypatch.setattr(known, "_store", lambda *_: None)
 

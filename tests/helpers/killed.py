@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.dwave.embedding import Cliques
+from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 from keras_qpsbgd.compare import checkpoint
 from keras_qpsbgd.compare import records
 from keras_qpsbgd.compare.engine import run

@@ -18,7 +18,7 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import analysis
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import disk
-from keras_qpsbgd.backends.dwave.embedding import Cliques
+from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 from keras_qpsbgd.compare import checkpoint
 from keras_qpsbgd.compare import records
 from keras_qpsbgd.compare.engine import run

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from keras_qpsbgd.backends.base import Backend
-from keras_qpsbgd.backends.dwave import ocean
+from keras_qpsbgd.backends.dwave.leap import ocean
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import reject_secrets
 from keras_qpsbgd.backends.host.samplers import ordered_samples

@@ -8,7 +8,8 @@ from dwave.cloud.exceptions import SolverFailureError
 from dwave.samplers import SimulatedAnnealingSampler
 from dwave.system.testing import MockDWaveSampler
 
-from keras_qpsbgd.backends.dwave import chip
+from keras_qpsbgd.backends.dwave.chip import ranges
+from keras_qpsbgd.backends.dwave.leap import timing as chip_timing
 
 SHAPES = {"pegasus": [16], "zephyr": [12, 4]}
 
@@ -50,13 +51,13 @@ class MockQPU(MockDWaveSampler):
             parameter_warnings=False,
             exact_solver_cutoff=0,
         )
-        self.solver = chip.offline_solver(self.properties)
+        self.solver = chip_timing.offline_solver(self.properties)
 
     def sample(self, bqm, **parameters):
         timing = self._timing(bqm.num_variables, parameters)
         self._check_ranges(parameters, timing)
         scaled = bqm.spin.copy()
-        factor = chip.scale_factor(scaled, self.properties)
+        factor = ranges.scale_factor(scaled, self.properties)
         if parameters.get("auto_scale", True):
             scaled.scale(factor)
         elif factor < 1:
@@ -67,8 +68,8 @@ class MockQPU(MockDWaveSampler):
         return found.change_vartype(bqm.vartype, inplace=False)
 
     def _check_ranges(self, parameters, timing):
-        ranges = chip.parameter_ranges(self.properties, parameters)
-        for name, (low, high) in ranges.items():
+        limits = chip_timing.parameter_ranges(self.properties, parameters)
+        for name, (low, high) in limits.items():
             if name in parameters and not low <= parameters[name] <= high:
                 raise SolverFailureError(f"Parameter {name} out of range")
         longest = self.properties["problem_run_duration_range"][1]
@@ -77,9 +78,9 @@ class MockQPU(MockDWaveSampler):
 
     def _timing(self, num_qubits, parameters):
         """Returns the times in microseconds, in the format of a QPU."""
-        access = 1e6 * chip.access_time(self, num_qubits, **parameters)
+        access = 1e6 * chip_timing.access_time(self, num_qubits, **parameters)
         none = {**parameters, "num_reads": 0}
-        programming = 1e6 * chip.access_time(self, num_qubits, **none)
+        programming = 1e6 * chip_timing.access_time(self, num_qubits, **none)
         return {
             "qpu_access_time": access,
             "qpu_programming_time": programming,

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from keras_qpsbgd.backends.base import Backend
-from keras_qpsbgd.backends.dwave import chip
-from keras_qpsbgd.backends.dwave import columns
-from keras_qpsbgd.backends.dwave import ocean
-from keras_qpsbgd.backends.dwave.budget import Budget
+from keras_qpsbgd.backends.dwave.chip import columns
+from keras_qpsbgd.backends.dwave.chip import ranges
+from keras_qpsbgd.backends.dwave.leap import ocean
+from keras_qpsbgd.backends.dwave.leap import timing
+from keras_qpsbgd.backends.dwave.leap.budget import Budget
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import check_number
@@ -175,9 +176,9 @@ class DWaveBackend(Backend):
                 f"{sorted(sampler.parameters)}. Received: {unknown}"
             )
         properties = sampler.properties
-        ranges = chip.parameter_ranges(properties, self.parameters)
+        limits = timing.parameter_ranges(properties, self.parameters)
         for name, value in self._call_parameters().items():
-            low, high = ranges.get(name, (-np.inf, np.inf))
+            low, high = limits.get(name, (-np.inf, np.inf))
             if isinstance(value, (int, float)) and not low <= value <= high:
                 raise BackendUnavailable(
                     f"`{name}` must be between {low:g} and {high:g} on this "
@@ -268,7 +269,7 @@ class DWaveBackend(Backend):
         qubits = sum(len(chain) for copy in copies for chain in copy.values())
         parameters = {**self._call_parameters(), **parameters}
         try:
-            return chip.access_time(self.open().sampler, qubits, **parameters)
+            return timing.access_time(self.open().sampler, qubits, **parameters)
         except (KeyError, ValueError) as error:
             raise BackendUnavailable(
                 "Ocean has no cost model for this solver, so QPU time can be "
@@ -343,13 +344,13 @@ class DWaveBackend(Backend):
         linear = np.abs(problem.to_numpy_vectors().linear_biases)
         linear = linear[linear > 0]
         properties = self.open().sampler.properties
-        scaled = linear * chip.scale_factor(problem, properties)
-        share = (scaled < chip.PRECISION).mean() if linear.size else 0.0
+        scaled = linear * ranges.scale_factor(problem, properties)
+        share = (scaled < ranges.PRECISION).mean() if linear.size else 0.0
         if share > 0.5:
             self._warned = True
             warnings.warn(
                 f"{100 * share:.0f} % of the fields are below the precision of "
-                f"the chip ({chip.PRECISION} after scaling), so the gradient "
+                f"the chip ({ranges.PRECISION} after scaling), so the gradient "
                 "has little effect on its answers. Use a larger `kappa`, "
                 "another `gradient_scale` or a lower `chain_strength`.",
                 stacklevel=2,

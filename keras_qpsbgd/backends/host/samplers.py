@@ -8,7 +8,7 @@ import dimod
 import numpy as np
 
 from keras_qpsbgd.backends.base import Backend
-from keras_qpsbgd.backends.dwave import ocean
+from keras_qpsbgd.backends.dwave.leap import ocean
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import in_short
 from keras_qpsbgd.backends.host import progress

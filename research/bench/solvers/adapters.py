@@ -26,10 +26,10 @@ import numpy as np
 from dwave.samplers import SimulatedAnnealingSampler
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.dwave import chip
 from keras_qpsbgd.backends.dwave import cost
-from keras_qpsbgd.backends.dwave.embedding import Cliques
-from keras_qpsbgd.backends.dwave.embedding import longest_chain
+from keras_qpsbgd.backends.dwave.chip import ranges
+from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
+from keras_qpsbgd.backends.dwave.chip.cliques import longest_chain
 from keras_qpsbgd.backends.dwave.mock import MockQPU
 from keras_qpsbgd.backends.host.samplers import beta_range
 
@@ -148,12 +148,12 @@ def scaling():
     trace = np.trace(qubo.couplings)
     print("\nMean gap of 32 columns with gradients from 10 to 0.1, 100 reads:")
     for name in ("each column scaled separately", "same scale for all columns"):
-        original = chip.column_scales
+        original = ranges.column_scales
         if name == "same scale for all columns":
-            chip.column_scales = lambda qubo, *_: np.ones(qubo.num_columns)
+            ranges.column_scales = lambda qubo, *_: np.ones(qubo.num_columns)
         backend = kq.backends.get({"name": "dwave", "mock": True})
         found = backend.solve(qubo)
-        chip.column_scales = original
+        ranges.column_scales = original
         gap = (found.energies - best) / (trace - best)
         breaks = found.info["chain_break_fraction"].mean()
         print(f"  {name:<29} {gap.mean():.4f}, chain breaks {breaks:.4f}")

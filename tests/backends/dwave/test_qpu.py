@@ -12,10 +12,11 @@ import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.dwave import chip
 from keras_qpsbgd.backends.dwave import cost
-from keras_qpsbgd.backends.dwave import embedding
 from keras_qpsbgd.backends.dwave import mock
+from keras_qpsbgd.backends.dwave.chip import cliques
+from keras_qpsbgd.backends.dwave.chip import ranges
+from keras_qpsbgd.backends.dwave.leap import timing
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
 
 pytestmark = pytest.mark.once
@@ -66,8 +67,8 @@ def test_64_columns_of_16_inputs(topology, dead):
     )
     backend = offline.qpu(sampler, num_reads=5)
     copies = backend.copies(16, 64)
-    assert embedding.is_disjoint(copies)
-    embedding.validate(copies, sampler.to_networkx_graph())
+    assert cliques.is_disjoint(copies)
+    cliques.validate(copies, sampler.to_networkx_graph())
     if topology == "pegasus" or not dead:
         assert len(copies) == 64
     problem = qubo(16, 64)
@@ -96,14 +97,14 @@ def test_more_columns_than_copies(spy, monkeypatch):
 
 def test_embedding_is_searched_once(spy, monkeypatch):
     searches = []
-    original = embedding._search
+    original = cliques._search
     monkeypatch.setenv("KERAS_QPSBGD_CACHE", "")
     monkeypatch.setattr(
-        embedding,
+        cliques,
         "_search",
         lambda graph, n, *rest: searches.append(n) or original(graph, n, *rest),
     )
-    monkeypatch.setattr(embedding.Cliques, "_load", lambda self, name: None)
+    monkeypatch.setattr(cliques.Cliques, "_load", lambda self, name: None)
     backend = offline.qpu(spy)
     for _ in range(3):
         backend.solve(qubo(11))
@@ -165,7 +166,7 @@ def test_every_column_uses_the_ranges_of_the_chip(spy):
     backend = offline.qpu(spy)
     backend.solve(problem)
     ((bqm, _),) = spy.calls
-    factor = chip.scale_factor(bqm, spy.properties)
+    factor = ranges.scale_factor(bqm, spy.properties)
     for copy in backend.copies(8, 2):
         qubits = {q for chain in copy.values() for q in chain}
         pairs = [b for e, b in bqm.quadratic.items() if qubits >= set(e)]
@@ -219,7 +220,7 @@ def test_columns_without_couplings_use_the_ranges_of_the_chip(spy):
     solution = backend.solve(kq.Qubo(np.eye(8), fields))
     np.testing.assert_array_equal(solution.states, np.where(fields > 0, -1, 1))
     ((bqm, _),) = spy.calls
-    scaled = chip.scale_factor(bqm, spy.properties) * np.array(
+    scaled = ranges.scale_factor(bqm, spy.properties) * np.array(
         [abs(bqm.linear[q]) for q in bqm.variables]
     )
     assert scaled.max() > 0.5
@@ -521,7 +522,7 @@ def test_mock_has_the_ranges_of_a_qpu():
     with pytest.raises(SolverFailureError, match="duration"):
         sampler.sample(strong, num_reads=10_000, annealing_time=2000.0)
     assert found.info["timing"]["qpu_access_time"] == pytest.approx(
-        1e6 * chip.access_time(sampler, 2, num_reads=3)
+        1e6 * timing.access_time(sampler, 2, num_reads=3)
     )
     with pytest.raises(dimod.exceptions.BinaryQuadraticModelStructureError):
         sampler.sample(dimod.BinaryQuadraticModel({-5: 1.0}, {}, "SPIN"))
@@ -537,7 +538,7 @@ def test_scale_factor():
     model = dimod.BinaryQuadraticModel
 
     def factor(h, j):
-        return chip.scale_factor(model(h, j, "SPIN"), properties)
+        return ranges.scale_factor(model(h, j, "SPIN"), properties)
 
     assert factor({0: 8.0}, {}) == 0.5
     assert factor({0: 1.0}, {(0, 1): 0.5}) == 2.0

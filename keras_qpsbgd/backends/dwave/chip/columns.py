@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from keras_qpsbgd.backends.dwave import chip
-from keras_qpsbgd.backends.dwave.embedding import Cliques
+from keras_qpsbgd.backends.dwave.chip import ranges
+from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 from keras_qpsbgd.backends.errors import SolverError
 
 
@@ -51,7 +51,7 @@ def embed(qubo, structure, chain_strength, properties):
     n, m = qubo.num_variables, qubo.num_columns
     strengths = _chain_strengths(qubo, structure, chain_strength)
     lengths = [len(structure[label]) for label in range(n * m)]
-    scales = chip.column_scales(
+    scales = ranges.column_scales(
         qubo, np.reshape(lengths, (m, n)).T, strengths, properties
     )
     return structure.embed_bqm(

@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.backends.dwave import embedding
-from keras_qpsbgd.backends.dwave.embedding import Cliques
+from keras_qpsbgd.backends.dwave.chip import cliques
+from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 
 pytest.importorskip("dwave.system")
 lattices = pytest.importorskip("dwave.graphs")
@@ -55,8 +55,8 @@ def no_search(monkeypatch):
         raise AssertionError("searched")
 
     def forbid():
-        monkeypatch.setattr(embedding, "_search", search)
-        monkeypatch.setattr(embedding, "_largest_copy", search)
+        monkeypatch.setattr(cliques, "_search", search)
+        monkeypatch.setattr(cliques, "_largest_copy", search)
 
     return forbid
 
@@ -78,9 +78,9 @@ def test_number_of_copies(family, size, qubits, couplers, n, least, longest):
     copies = Cliques(graph).copies(n)
     check(copies, n, graph)
     assert len(copies) >= least
-    assert embedding.longest_chain(copies) <= longest
-    first = embedding.longest_chain(copies[:1])
-    assert first == min(embedding.longest_chain([copy]) for copy in copies)
+    assert cliques.longest_chain(copies) <= longest
+    first = cliques.longest_chain(copies[:1])
+    assert first == min(cliques.longest_chain([copy]) for copy in copies)
 
 
 # busclique does not return for n from 5 to 8.
@@ -101,7 +101,7 @@ def test_graph_for_busclique_has_no_missing_couplers(family, coordinates):
     # busclique takes minutes to work around those of a large chip.
     whole = chip(family, 3, coordinates=coordinates)
     graph = chip(family, 3, 5, 10, coordinates=coordinates)
-    regular = embedding._without_gaps(graph)
+    regular = cliques._without_gaps(graph)
     assert len(graph) - 10 <= len(regular) < len(graph)
     assert set(regular) < set(graph)
     couplers = {frozenset(e) for e in whole.subgraph(regular).edges}
@@ -290,7 +290,7 @@ def test_default_directory(tmp_path, monkeypatch):
                 largest,
                 marks=pytest.mark.slow,
             )
-            for name, largest in embedding.LARGEST.items()
+            for name, largest in cliques.LARGEST.items()
         ),
         ("pegasus", 3, 24),
         ("zephyr", 4, 56),
@@ -320,7 +320,7 @@ def test_threads(monkeypatch):
     shared = Cliques(graph, "/dev/null/nowhere")
     searches = []
     results = {}
-    search = embedding._search
+    search = cliques._search
 
     def count(*arguments):
         searches.append(arguments[1])
@@ -329,7 +329,7 @@ def test_threads(monkeypatch):
     def work(k):
         results[k] = shared.copies(12, None if k % 2 else k)
 
-    monkeypatch.setattr(embedding, "_search", count)
+    monkeypatch.setattr(cliques, "_search", count)
     threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
     for thread in threads:
         thread.start()
@@ -345,11 +345,11 @@ def test_threads(monkeypatch):
 def test_validate():
     graph = chip("chimera", 1)  # 0..3 are coupled to 4..7
     good = [{0: (0,), 1: (4,)}, {0: (1, 5), 1: (2, 6), 2: (3, 7)}]
-    embedding.validate(good, graph)
-    assert embedding.is_disjoint(good)
-    assert embedding.longest_chain(good) == 2
-    assert embedding.longest_chain([]) == 0
-    assert not embedding.is_disjoint([{0: (0,)}, {0: (1, 0)}])
+    cliques.validate(good, graph)
+    assert cliques.is_disjoint(good)
+    assert cliques.longest_chain(good) == 2
+    assert cliques.longest_chain([]) == 0
+    assert not cliques.is_disjoint([{0: (0,)}, {0: (1, 0)}])
     for bad in (
         [{0: (0,)}, {0: (0,)}],  # shared qubit
         [{0: (0,), 1: (1,)}],  # chains that are not coupled
@@ -357,7 +357,7 @@ def test_validate():
         [{0: ()}],
     ):
         with pytest.raises(ValueError, match="`embeddings`.*Received"):
-            embedding.validate(bad, graph)
+            cliques.validate(bad, graph)
 
 
 def test_invalid_arguments():
@@ -371,7 +371,7 @@ def test_invalid_arguments():
 
 def test_module_does_not_import_dwave():
     heavy = {"minorminer", "dwave", "networkx", "platformdirs"}
-    source = pathlib.Path(embedding.__file__).read_text()
+    source = pathlib.Path(cliques.__file__).read_text()
     for node in ast.parse(source).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             module = getattr(node, "module", None) or node.names[0].name

@@ -1,0 +1,1 @@
+"""The hardware: cliques on the chip, and the ranges of its biases."""

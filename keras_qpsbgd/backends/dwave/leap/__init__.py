@@ -1,0 +1,1 @@
+"""The service: connections, errors, timing and the budget."""
