@@ -49,7 +49,7 @@ LONGEST_FIRST = (
     "backends/host/test_faults.py",
     "optimizers/test_precision.py",
     "backends/host/test_parallel.py",
-    "backends/dwave/test_embedding.py",
+    "backends/dwave/test_cliques.py",
     "recording/test_rounding_noise.py",
     "optimizers/test_failures.py",
     "layers/test_graph_conv.py",

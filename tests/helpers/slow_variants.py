@@ -34,7 +34,7 @@ PATTERNS = (
     r"test_fast_paths\.py::test_search_is_no_worse.*\[accurate",
     r"test_backends\.py::test_search_is_nearly_exact_at_20\[.*accurate",
     r"test_backends\.py::test_both_forms_agree_with_and_without_xla\[exact",
-    r"test_embedding\.py::test_number_of_copies\[zephyr-12-223-10-(16|8)-",
+    r"test_cliques\.py::test_number_of_copies\[zephyr-12-223-10-(16|8)-",
     r"test_blocks\.py::test_gap_with_300_inputs_and_blocks_of_64\[(pm1|sparse)",
     # One training with all faults covers them.
     r"test_faults\.py::test_each_fault_with_raise\[(?!structure|403|offline|429|broken)",
