@@ -2,6 +2,7 @@
 
 import re
 import sys
+import textwrap
 import time
 
 from tensorflow import keras
@@ -9,6 +10,7 @@ from tensorflow import keras
 from keras_qpsbgd import backends
 from keras_qpsbgd import recording
 from keras_qpsbgd.backends.dwave.cost import layer_cost
+from keras_qpsbgd.backends.dwave.leap import timing
 from keras_qpsbgd.cli import console
 
 
@@ -20,8 +22,9 @@ def add(commands):
         description=(
             "Embed the layers of a network on a D-Wave chip and estimate the "
             "QPU time of training it. No API token is needed, and no QPU is "
-            "called. Times are estimated with Ocean's cost model for an "
-            "Advantage system from 2022, the newest model that Ocean includes."
+            "called. Times are estimated with Ocean's cost model and timing "
+            "data that D-Wave has published. The output names the solver and "
+            "the date of these data."
         ),
     )
     parser.add_argument(
@@ -108,6 +111,9 @@ def _run(arguments):
         f"time.\nOne call per column would take {ratio:.1f} times as "
         f"long.\nThe embeddings took {embedding:.1f} s and are cached on disk."
     )
+    data = timing.source(backend.open().sampler)
+    text = f"Timing data: {data}."
+    print(textwrap.fill(text, console.WIDTH, break_on_hyphens=False))
     if any(cost.block_size < cost.num_variables for cost in costs):
         print(
             "Layers solved in blocks may need fewer calls, because sweeps can "

@@ -20,7 +20,8 @@ class MockQPU(MockDWaveSampler):
     Structure, parameters and answers are those of a `DWaveSampler`. Simulated
     annealing replaces the chip. Problems are scaled to the ranges of the chip.
     With `auto_scale=False`, problems that exceed the ranges are rejected. Times
-    come from Ocean's cost model. The same problem always gets the same answer.
+    come from Ocean's cost model with published timing data, see
+    `timing.source`. The same problem always gets the same answer.
 
     Args:
         topology: String. `"pegasus"` or `"zephyr"`. Defaults to `"pegasus"`.

@@ -1,0 +1,119 @@
+"""The cost model of QPU calls and the timing data behind it."""
+
+import ast
+import itertools
+import pathlib
+import types
+
+import offline
+import pytest
+from dwave.cloud.solver import StructuredSolver
+from dwave.cloud.testing import mocks
+from dwave.system.testing import MockDWaveSampler
+
+import keras_qpsbgd
+from keras_qpsbgd.backends.dwave import mock
+from keras_qpsbgd.backends.dwave.leap import published
+from keras_qpsbgd.backends.dwave.leap import timing
+
+pytestmark = pytest.mark.once
+
+REVERSE = [[0.0, 1.0], [10.0, 0.5], [20.0, 1.0]]
+CALLS = [
+    {"num_reads": reads, **more}
+    for reads, more in itertools.product(
+        (0, 1, 100, 1000),
+        (
+            {},
+            {"annealing_time": 0.5},
+            {"annealing_time": 200.0, "label": "name"},
+            {"anneal_schedule": [[0.0, 0.0], [30.0, 1.0]]},
+            {"anneal_schedule": REVERSE, "initial_state": [(0, 1)]},
+            {
+                "anneal_schedule": REVERSE,
+                "initial_state": [(0, 1)],
+                "reinitialize_state": True,
+            },
+            {"reduce_intersample_correlation": True},
+            {"programming_thermalization": 5.0, "readout_thermalization": 7.0},
+        ),
+    )
+]
+
+
+def ocean_solver(data):
+    """Returns Ocean's own mock of a solver with these timing data."""
+    solver = mocks.structured_solver_data()
+    solver["properties"]["problem_timing_data"] = data
+    return StructuredSolver(client=None, data=solver)
+
+
+def by_hand(data, num_qubits, num_reads):
+    """The documented formula, for a call with default parameters."""
+    parameters = data["readout_time_model_parameters"]
+    assert data["readout_time_model"] == "pwl_linear"
+    assert parameters[-1] == parameters[-2]  # the same for all sizes
+    del num_qubits
+    programming = data["typical_programming_time"]
+    programming += data["default_programming_thermalization"]
+    read = data["default_annealing_time"] + parameters[-1]
+    read += data["qpu_delay_time_per_sample"]
+    return programming + num_reads * read
+
+
+@pytest.mark.parametrize("num_qubits", [1, 16, 150, 1600, 5000])
+def test_estimates_equal_those_of_ocean(num_qubits):
+    ocean = ocean_solver(mocks.qpu_problem_timing_data("advantage"))
+    chip = offline.small_chip()
+    for call in CALLS:
+        expected = 1e-6 * ocean.estimate_qpu_access_time(num_qubits, **call)
+        assert timing.access_time(chip, num_qubits, **call) == expected
+
+
+def test_timing_data_of_the_solver_are_used():
+    """Given as properties, or through the solver of a `DWaveSampler`."""
+    data = mocks.qpu_problem_timing_data("2000q")
+    ocean = ocean_solver(data)
+    chip = MockDWaveSampler(properties={"problem_timing_data": data})
+    remote = types.SimpleNamespace(solver=ocean, properties=ocean.properties)
+    for sampler, call in itertools.product((chip, remote), CALLS):
+        expected = 1e-6 * ocean.estimate_qpu_access_time(70, **call)
+        assert timing.access_time(sampler, 70, **call) == expected
+    assert ocean.name in timing.source(remote)
+    for sampler in (chip, remote):
+        assert "problem_timing_data" in timing.source(sampler)
+
+
+def test_sources_name_a_solver_and_a_date():
+    assert timing.source(offline.small_chip()).startswith(
+        "Advantage_system4.1, August 2022 ("
+    )
+    zephyr = mock.MockQPU("zephyr", shape=[2, 4])
+    assert timing.source(zephyr).startswith("Advantage2_system1.7, ")
+    data = published.for_topology("zephyr").data
+    for num_qubits, num_reads in ((1, 1), (500, 100), (4000, 1000)):
+        found = timing.access_time(zephyr, num_qubits, num_reads=num_reads)
+        assert 1e6 * found == pytest.approx(
+            by_hand(data, num_qubits, num_reads)
+        )
+
+
+def test_zephyr_estimates_are_documented_times():
+    """33.6 ms to program; 20 + 101 + 60.6 microseconds per read."""
+    zephyr = mock.MockQPU("zephyr", shape=[2, 4])
+    seconds = timing.access_time(zephyr, 100, num_reads=100)
+    assert seconds == pytest.approx(33.6e-3 + 1e-3 + 100 * 181.6e-6)
+
+
+def test_the_package_imports_no_testing_module_of_the_cloud_client():
+    root = pathlib.Path(keras_qpsbgd.__file__).parent
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                module = node.module or ""
+                names = [f"{module}.{alias.name}" for alias in node.names]
+            for name in names:
+                assert not name.startswith("dwave.cloud.testing"), path
