@@ -9,7 +9,8 @@ import numpy as np
 
 from keras_qpsbgd.analysis import arguments
 from keras_qpsbgd.analysis import axes
-from keras_qpsbgd.backends.dwave.chip import cliques
+from keras_qpsbgd.backends.dwave.chip import search
+from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 from keras_qpsbgd.qubo import Qubo
 
 # The chips of current D-Wave systems, without dead qubits.
@@ -81,7 +82,7 @@ def embedding(
                 f"`{name}` must be at least 1. Received: {name}={value}"
             )
     chip = _chip(topology)
-    copies = cliques.Cliques(chip).copies(n, columns)
+    copies = Cliques(chip).copies(n, columns)
     if len(copies) < columns:
         raise ValueError(
             f"`columns` must be at most {len(copies)}, the number of columns "
@@ -150,7 +151,7 @@ def _chip(topology):
             f"Received: topology={topology!r}"
         )
     axes.require("minorminer", "dwave")
-    make = getattr(cliques.lattices(), f"{topology}_graph")
+    make = getattr(search.lattices(), f"{topology}_graph")
     return make(*SHAPES[topology])
 
 
@@ -195,7 +196,7 @@ def _draw_chains(axis, found, colors):
     from matplotlib.collections import LineCollection
 
     family = found.chip.graph["family"]
-    layout = getattr(cliques.lattices(), f"{family}_layout")
+    layout = getattr(search.lattices(), f"{family}_layout")
     position = layout(found.chip)
     used = np.array([position[q] for c in found.chains for q in _qubits(c)])
     few = len(used) <= 60

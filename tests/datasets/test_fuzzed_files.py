@@ -237,8 +237,8 @@ def embeddings(name):
         copies, largest = first.copies(12), first.largest()
         # The search itself is tested elsewhere.
         found = first._known["largest"][0][0]
-        monkeypatch.setattr(cliques, "_search", lambda *_: (copies, True))
-        monkeypatch.setattr(cliques, "_largest_copy", lambda _: found)
+        monkeypatch.setattr(cliques.search, "extend", lambda *_: (copies, True))
+        monkeypatch.setattr(cliques.search, "largest_copy", lambda _: found)
         assert len(found) == largest
         known = cliques.Cliques(graph, folder)
         # Normally, damaged files are replaced.

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from keras_qpsbgd.backends.dwave.chip.cliques import longest_chain
+from keras_qpsbgd.backends.dwave.chip.search import longest_chain
 from keras_qpsbgd.backends.host import blocks
 
 

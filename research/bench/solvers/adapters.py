@@ -29,7 +29,7 @@ import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave import cost
 from keras_qpsbgd.backends.dwave.chip import ranges
 from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
-from keras_qpsbgd.backends.dwave.chip.cliques import longest_chain
+from keras_qpsbgd.backends.dwave.chip.search import longest_chain
 from keras_qpsbgd.backends.dwave.mock import MockQPU
 from keras_qpsbgd.backends.host.samplers import beta_range
 

@@ -10,6 +10,7 @@ import pytest
 
 from keras_qpsbgd import disk
 from keras_qpsbgd.backends.dwave.chip import cliques
+from keras_qpsbgd.backends.dwave.chip import search
 from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 
 pytest.importorskip("dwave.system")
@@ -51,12 +52,12 @@ def check(copies, n, graph):
 
 @pytest.fixture
 def no_search(monkeypatch):
-    def search(*arguments):
+    def forbidden(*arguments):
         raise AssertionError("searched")
 
     def forbid():
-        monkeypatch.setattr(cliques, "_search", search)
-        monkeypatch.setattr(cliques, "_largest_copy", search)
+        monkeypatch.setattr(search, "extend", forbidden)
+        monkeypatch.setattr(search, "largest_copy", forbidden)
 
     return forbid
 
@@ -78,9 +79,9 @@ def test_number_of_copies(family, size, qubits, couplers, n, least, longest):
     copies = Cliques(graph).copies(n)
     check(copies, n, graph)
     assert len(copies) >= least
-    assert cliques.longest_chain(copies) <= longest
-    first = cliques.longest_chain(copies[:1])
-    assert first == min(cliques.longest_chain([copy]) for copy in copies)
+    assert search.longest_chain(copies) <= longest
+    first = search.longest_chain(copies[:1])
+    assert first == min(search.longest_chain([copy]) for copy in copies)
 
 
 # busclique does not return for n from 5 to 8.
@@ -101,7 +102,7 @@ def test_graph_for_busclique_has_no_missing_couplers(family, coordinates):
     # busclique takes minutes to work around those of a large chip.
     whole = chip(family, 3, coordinates=coordinates)
     graph = chip(family, 3, 5, 10, coordinates=coordinates)
-    regular = cliques._without_gaps(graph)
+    regular = search.without_gaps(graph)
     assert len(graph) - 10 <= len(regular) < len(graph)
     assert set(regular) < set(graph)
     couplers = {frozenset(e) for e in whole.subgraph(regular).edges}
@@ -320,16 +321,16 @@ def test_threads(monkeypatch):
     shared = Cliques(graph, "/dev/null/nowhere")
     searches = []
     results = {}
-    search = cliques._search
+    extend = search.extend
 
     def count(*arguments):
         searches.append(arguments[1])
-        return search(*arguments)
+        return extend(*arguments)
 
     def work(k):
         results[k] = shared.copies(12, None if k % 2 else k)
 
-    monkeypatch.setattr(cliques, "_search", count)
+    monkeypatch.setattr(search, "extend", count)
     threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
     for thread in threads:
         thread.start()
@@ -345,11 +346,11 @@ def test_threads(monkeypatch):
 def test_validate():
     graph = chip("chimera", 1)  # 0..3 are coupled to 4..7
     good = [{0: (0,), 1: (4,)}, {0: (1, 5), 1: (2, 6), 2: (3, 7)}]
-    cliques.validate(good, graph)
-    assert cliques.is_disjoint(good)
-    assert cliques.longest_chain(good) == 2
-    assert cliques.longest_chain([]) == 0
-    assert not cliques.is_disjoint([{0: (0,)}, {0: (1, 0)}])
+    search.validate(good, graph)
+    assert search.is_disjoint(good)
+    assert search.longest_chain(good) == 2
+    assert search.longest_chain([]) == 0
+    assert not search.is_disjoint([{0: (0,)}, {0: (1, 0)}])
     for bad in (
         [{0: (0,)}, {0: (0,)}],  # shared qubit
         [{0: (0,), 1: (1,)}],  # chains that are not coupled
@@ -357,7 +358,7 @@ def test_validate():
         [{0: ()}],
     ):
         with pytest.raises(ValueError, match="`embeddings`.*Received"):
-            cliques.validate(bad, graph)
+            search.validate(bad, graph)
 
 
 def test_invalid_arguments():

@@ -16,6 +16,7 @@ from keras_qpsbgd.backends.dwave import cost
 from keras_qpsbgd.backends.dwave import mock
 from keras_qpsbgd.backends.dwave.chip import cliques
 from keras_qpsbgd.backends.dwave.chip import ranges
+from keras_qpsbgd.backends.dwave.chip import search
 from keras_qpsbgd.backends.dwave.leap import timing
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
 
@@ -67,8 +68,8 @@ def test_64_columns_of_16_inputs(topology, dead):
     )
     backend = offline.qpu(sampler, num_reads=5)
     copies = backend.copies(16, 64)
-    assert cliques.is_disjoint(copies)
-    cliques.validate(copies, sampler.to_networkx_graph())
+    assert search.is_disjoint(copies)
+    search.validate(copies, sampler.to_networkx_graph())
     if topology == "pegasus" or not dead:
         assert len(copies) == 64
     problem = qubo(16, 64)
@@ -97,11 +98,11 @@ def test_more_columns_than_copies(spy, monkeypatch):
 
 def test_embedding_is_searched_once(spy, monkeypatch):
     searches = []
-    original = cliques._search
+    original = search.extend
     monkeypatch.setenv("KERAS_QPSBGD_CACHE", "")
     monkeypatch.setattr(
-        cliques,
-        "_search",
+        search,
+        "extend",
         lambda graph, n, *rest: searches.append(n) or original(graph, n, *rest),
     )
     monkeypatch.setattr(cliques.Cliques, "_load", lambda self, name: None)

@@ -1,6 +1,6 @@
 """Draws the columns of a network's layers on a chip."""
 
-from keras_qpsbgd.backends.dwave.chip import cliques
+from keras_qpsbgd.backends.dwave.chip import search
 from keras_qpsbgd.backends.host import blocks
 
 
@@ -57,4 +57,4 @@ def _draw_copy(axis, graph, position, copy, index):
 
 def _layout(graph):
     family = graph.graph["family"]
-    return getattr(cliques.lattices(), f"{family}_layout")(graph)
+    return getattr(search.lattices(), f"{family}_layout")(graph)

@@ -1,0 +1,212 @@
+"""Searches for disjoint complete graphs on a chip.
+
+A column of a layer with n inputs is a complete graph K_n. One call can anneal
+many columns if the chip holds many complete graphs that share no qubit. Two
+searches find them:
+
+- Up to K_10, `short_copies` maps variables to single qubits and to coupled
+  pairs of qubits. It packs more copies than the second search, and tolerates
+  dead qubits because it assumes nothing about the lattice.
+- busclique from minorminer repeatedly finds the copy with the shortest chains
+  on the remaining qubits.
+"""
+
+from keras_qpsbgd.backends.dwave.chip.short_cliques import short_copies
+
+# Lattices and the graph attributes that define their size.
+FAMILIES = {
+    "chimera": ("rows", "columns", "tile"),
+    "pegasus": ("rows",),
+    "zephyr": ("rows", "tile"),
+}
+# Pairs of qubits hold no larger K_n on Pegasus. On Zephyr they do, but the
+# search takes a minute.
+MAX_SHORT = 10
+# busclique does not return from searches for smaller graphs on Zephyr.
+MIN_BUSCLIQUE = 9
+
+
+class FreeQubits:
+    """The qubits of a chip that no copy occupies yet.
+
+    Args:
+        graph: Graph. The working graph of the chip.
+    """
+
+    def __init__(self, graph):
+        self._graph = graph.copy()
+        self._regular = without_gaps(graph)
+
+    def __len__(self):
+        return len(self._graph)
+
+    def copy(self):
+        """Returns a copy that can be changed independently."""
+        other = FreeQubits.__new__(FreeQubits)
+        other._graph = self._graph.copy()
+        other._regular = self._regular.copy()
+        return other
+
+    def occupy(self, copies):
+        """Removes the qubits of these copies."""
+        qubits = qubits_of(copies)
+        self._graph.remove_nodes_from(qubits)
+        self._regular.remove_nodes_from(qubits)
+
+    def place(self, n, at_most=None, bound=None):
+        """Finds and occupies copies of K_n.
+
+        The same free qubits always give the same copies. With a smaller
+        `at_most`, they are the first of them.
+
+        Args:
+            n: Integer. Number of variables.
+            at_most: Integer (optional). Maximum number of copies. Defaults to
+                `None`, which places as many as are found.
+            bound: Integer (optional). Maximum number of qubits of a chain.
+                Defaults to `None`, which is twice the longest chain of the
+                first copy.
+
+        Returns:
+            A list of dictionaries from 0..n-1 to tuples of qubits, and whether
+            no further copy was found.
+        """
+        copies = []
+        if n <= MAX_SHORT:
+            copies = short_copies(self._graph, n, at_most)
+            self.occupy(copies)
+        return self.place_more(n, copies, at_most, bound)
+
+    def place_more(self, n, copies, at_most=None, bound=None):
+        """Adds copies of K_n to those that `place` found and occupied."""
+        copies = list(copies)
+        while at_most is None or len(copies) < at_most:
+            copy = busclique(self._regular, n)
+            # A second call costs less than broken chains.
+            longest = bound or 2 * longest_chain(copies[:1])
+            if not copy or 0 < longest < longest_chain([copy]):
+                return copies, True
+            copies.append(copy)
+            self.occupy([copy])
+        return copies, False
+
+
+def extend(graph, n, copies, at_most):
+    """Extends the copies of K_n. Returns them and whether they are complete.
+
+    The next copy depends only on the remaining qubits, so the search continues
+    from the given copies.
+    """
+    free = FreeQubits(graph)
+    if n <= MAX_SHORT:
+        # This search cannot continue, but always finds the same first copies.
+        short = short_copies(graph, n, at_most)
+        copies = max(short, copies, key=len)
+    free.occupy(copies)
+    return free.place_more(n, copies, at_most)
+
+
+def largest_copy(graph):
+    """Finds the largest K_n by bisection."""
+    regular = without_gaps(graph)
+    best, low, high = None, MAX_SHORT, len(graph) + 1
+    while high - low > 1:
+        # Chips hold a K_n of about 200, so do not start in the thousands.
+        n = min(low + 64, (low + high) // 2)
+        copy = busclique(regular, n)
+        if copy:
+            best, low = copy, n
+        else:
+            high = n
+    if best:
+        return best
+    short = (extend(graph, n, [], 1)[0] for n in range(low, 0, -1))
+    return next(copies[0] for copies in short if copies)
+
+
+def busclique(graph, n):
+    """Returns the K_n with the shortest chains, or `None`."""
+    from minorminer.busclique import find_clique_embedding
+
+    size = max(n, MIN_BUSCLIQUE)
+    # Its own cache would store a file for every set of remaining qubits.
+    found = find_clique_embedding(size, graph, use_cache=False, seed=0)
+    if len(found) < size:
+        return None
+    chains = sorted(map(tuple, found.values()), key=len)
+    return dict(enumerate(chains[:n]))
+
+
+def lattices():
+    """Returns Ocean's module of chip graphs, which newer releases renamed."""
+    try:
+        import dwave.graphs as module
+    except ImportError:
+        import dwave_networkx as module
+    return module
+
+
+def without_gaps(graph):
+    """Removes qubits until no coupler between the others is missing.
+
+    busclique tries exponentially many ways around missing couplers. With sixty
+    of them on a Pegasus chip, single calls take many seconds.
+    """
+    family = graph.graph["family"]
+    whole = getattr(lattices(), f"{family}_graph")(
+        *(graph.graph[key] for key in FAMILIES[family]),
+        coordinates=graph.graph["labels"] == "coordinate",
+    )
+    whole.remove_nodes_from(set(whole) - set(graph))
+    whole.remove_edges_from(list(graph.edges))
+    regular = graph.copy()
+    for p, q in sorted(map(sorted, whole.edges)):
+        if p in regular and q in regular:
+            regular.remove_node(max(p, q, key=whole.degree))
+    return regular
+
+
+def qubits_of(copies):
+    """Returns the qubits of all chains."""
+    return [q for copy in copies for chain in copy.values() for q in chain]
+
+
+def is_disjoint(embeddings):
+    """Returns whether no qubit is in two chains."""
+    qubits = qubits_of(embeddings)
+    return len(qubits) == len(set(qubits))
+
+
+def longest_chain(embeddings):
+    """Returns the number of qubits of the longest chain, 0 if there is none."""
+    return max((len(c) for e in embeddings for c in e.values()), default=0)
+
+
+def validate(embeddings, graph):
+    """Raises a `ValueError` unless these are disjoint complete graphs."""
+    if not is_disjoint(embeddings):
+        raise ValueError(
+            "`embeddings` must not share qubits. Received: "
+            f"{len(embeddings)} embeddings that do"
+        )
+    for embedding in embeddings:
+        owner = {q: i for i, chain in embedding.items() for q in chain}
+        for i, chain in embedding.items():
+            coupled = {owner.get(r) for q in chain for r in graph.adj[q]}
+            coupled -= {None, i}
+            complete = len(coupled) >= len(embedding) - 1
+            if not complete or not _is_connected(chain, graph):
+                raise ValueError(
+                    "`embeddings` must have connected chains, each coupled to "
+                    f"all others. Received: {i}: {chain} in {embedding}"
+                )
+
+
+def _is_connected(chain, graph):
+    reached = set(chain[:1])
+    frontier = list(reached)
+    while frontier:
+        new = set(chain) & set(graph.adj[frontier.pop()]) - reached
+        reached |= new
+        frontier.extend(new)
+    return len(reached) == len(chain) > 0
