@@ -1,10 +1,110 @@
-"""Scales problems to the ranges of a quantum annealer."""
+"""The ranges of a quantum annealer, and the scales that fit problems to them.
+
+A chip limits the linear biases (`h_range`), the couplings (`extended_j_range`,
+or `j_range` where there is none) and the sum of the couplings:
+
+- Advantage limits the sum over all couplers of a qubit,
+  `per_qubit_coupling_range`.
+- Advantage2 limits the sum over each group of couplers,
+  `per_group_coupling_range`. The couplers of every qubit are divided into two
+  groups of similar size, so every coupler is in one group of each of its two
+  qubits. `dwave.system.coupling_groups` returns the groups.
+  `DWaveCliqueSampler` uses it for the same purpose.
+
+The solver parameter `auto_scale` divides a whole problem by one number, the
+largest ratio of a value to its limit. The largest column would therefore decide
+the scale of all columns. Here, every column is divided by the number that
+`auto_scale` would use for this column alone. Columns share no qubit, so they
+share no coupler and no group, and the whole problem is within all ranges. Turn
+`auto_scale` off (`PARAMETERS`), as `DWaveCliqueSampler` does. A problem outside
+the ranges is then rejected instead of silently made smaller.
+
+References:
+    - [Solver properties](
+      https://docs.dwavequantum.com/en/latest/quantum_research/solver_properties_all.html)
+    - [Solver parameters](
+      https://docs.dwavequantum.com/en/latest/quantum_research/solver_parameters.html)
+"""
 
 import numpy as np
+
+from keras_qpsbgd.backends.errors import BackendUnavailable
 
 # Control errors of current chips (standard deviation about 0.01 to 0.025 for h,
 # about 0.015 for J). Smaller values are lost in these errors.
 PRECISION = 0.02
+# Parameters of a call whose problem is scaled here.
+PARAMETERS = {"auto_scale": False}
+# Keeps rounding errors within the ranges.
+_MARGIN = 1e-12
+
+
+class Limits:
+    """The ranges of a chip for problems on the same qubits and couplers.
+
+    Args:
+        properties: Dictionary. Properties of the sampler.
+        qubits: Sequence of the labels of the qubits.
+        first: Array of integers. For each coupler, the position of one of its
+            qubits in `qubits`.
+        second: Array of integers. The position of the other qubit.
+    """
+
+    def __init__(self, properties, qubits, first, second):
+        self.linear = properties["h_range"]
+        self.pairs = properties.get("extended_j_range") or properties["j_range"]
+        self._num_qubits = len(qubits)
+        self._first = np.asarray(first, dtype=np.intp)
+        self._second = np.asarray(second, dtype=np.intp)
+        self._totals = []
+        per_qubit = properties.get("per_qubit_coupling_range")
+        if per_qubit:
+            owners = np.arange(len(qubits))
+            self._totals.append((per_qubit, self._first, self._second, owners))
+        per_group = properties.get("per_group_coupling_range")
+        if per_group:
+            groups = _groups(properties, qubits, self._first, self._second)
+            self._totals.append((per_group, *groups))
+
+    def excess(self, linear, pairs, part=None, num_parts=1):
+        """Returns the largest ratio of a value to its limit, for each part.
+
+        Args:
+            linear: Array. Linear biases of the qubits.
+            pairs: Array. Couplings.
+            part: Array of integers (optional). For each qubit, the part of the
+                problem that it belongs to. Couplers must not connect parts.
+                Defaults to one part.
+            num_parts: Integer. Number of parts. Defaults to `1`.
+
+        Returns:
+            An array of shape `(num_parts,)`. A part that is divided by this
+            number, or by a larger one, is within all ranges.
+        """
+        if part is None:
+            part = np.zeros(self._num_qubits, dtype=np.intp)
+        largest = np.zeros(num_parts)
+        np.maximum.at(largest, part, _ratio(linear, self.linear))
+        np.maximum.at(largest, part[self._first], _ratio(pairs, self.pairs))
+        for bounds, first, second, owners in self._totals:
+            count = len(owners)
+            totals = np.bincount(first, pairs, count)
+            totals += np.bincount(second, pairs, count)
+            np.maximum.at(largest, part[owners], _ratio(totals, bounds))
+        return largest
+
+    def scales(self, linear, pairs, part=None, num_parts=1):
+        """Returns the factors that scale each part to its full ranges."""
+        largest = self.excess(linear, pairs, part, num_parts)
+        scales = np.ones(num_parts)
+        usable = largest > np.finfo(np.float64).tiny  # 1 if all values are 0
+        return np.divide(1 - _MARGIN, largest, out=scales, where=usable)
+
+
+def limits_of(bqm, properties):
+    """Returns the `Limits` for the qubits and couplers of a model."""
+    _, (first, second, _), _ = bqm.to_numpy_vectors()
+    return Limits(properties, list(bqm.variables), first, second)
 
 
 def scale_factor(bqm, properties):
@@ -12,56 +112,68 @@ def scale_factor(bqm, properties):
 
     Args:
         bqm: A spin-valued `dimod.BinaryQuadraticModel` on the chip's qubits.
-        properties: Dictionary. Properties of the sampler: `h_range`,
-            `extended_j_range` or `j_range`, and `per_qubit_coupling_range`.
+        properties: Dictionary. Properties of the sampler.
     """
-    linear, (first, second, pairs), _ = bqm.to_numpy_vectors()
-    couplings = properties.get("extended_j_range") or properties["j_range"]
-    excess = [
-        _excess(linear, properties["h_range"]),
-        _excess(pairs, couplings),
-    ]
-    per_qubit = properties.get("per_qubit_coupling_range")
-    if per_qubit:
-        sums = np.zeros(len(linear))
-        np.add.at(sums, first, pairs)
-        np.add.at(sums, second, pairs)
-        excess.append(_excess(sums, per_qubit))
-    largest = max(excess)
+    linear, (_, _, pairs), _ = bqm.to_numpy_vectors()
+    largest = float(limits_of(bqm, properties).excess(linear, pairs)[0])
     return 1.0 / largest if largest > 0 else 1.0
 
 
-def column_scales(qubo, chain_lengths, chain_strength, properties):
-    """Returns factors that scale every column to the full ranges of the chip.
+def check_fast_anneal(parameters):
+    """Raises a `BackendUnavailable` if the parameters ask for a fast anneal.
 
-    A chip scales a problem as a whole. Next to a column with a large gradient,
-    the fields of the other columns would be smaller than the control errors.
+    By D-Wave's documentation of the solver parameter `fast_anneal`, all linear
+    biases must be zero. The linear biases of a column are its gradient.
+
+    `LinearAncillaComposite` of dwave-system emulates a linear bias with a
+    coupling to a free neighboring qubit that a flux bias holds in place. It is
+    not used here:
+
+    - It needs a free neighbor for every qubit of the problem. Columns are
+      packed so that few qubits are left, and it raises if there is none.
+    - The bias of a qubit is limited to the range of one coupling, and couplings
+      to the ancillas count toward the limits of the sum of couplings.
+    - It does not support `auto_scale`, and its default flux bias is a number
+      that must be large enough for the chip at hand.
 
     Args:
-        qubo: A `Qubo`.
-        chain_lengths: Array of shape `(n, m)`. Number of qubits of each
-            variable, over which its field is spread.
-        chain_strength: Array of shape `(m,)`. Coupling within chains, in units
-            of the QUBO.
-        properties: Dictionary. Properties of the sampler.
-
-    Returns:
-        An array of shape `(m,)`.
+        parameters: Dictionary. Parameters of the call.
     """
-    ranges = properties.get("extended_j_range") or properties["j_range"]
-    couplings = 2 * np.array(qubo.couplings, dtype=np.float64)
-    np.fill_diagonal(couplings, 0.0)
-    fields = np.abs(qubo.fields / chain_lengths).max(axis=0)
-    excess = np.maximum(
-        fields / properties["h_range"][1], _excess(couplings, ranges)
-    )
-    if (chain_lengths > 1).any():
-        excess = np.maximum(excess, chain_strength / -ranges[0])
-    return np.divide(1.0, excess, out=np.ones_like(excess), where=excess > 0)
+    if parameters.get("fast_anneal"):
+        raise BackendUnavailable(
+            "`parameters` must not contain `fast_anneal`. The fast-anneal "
+            "protocol requires that all linear biases are zero, and the linear "
+            "biases of a column are its gradient. Use a short `annealing_time` "
+            "instead. Received: fast_anneal="
+            f"{parameters['fast_anneal']!r}"
+        )
 
 
-def _excess(values, bounds):
-    """Returns the divisor that brings the values within the bounds."""
+def _ratio(values, bounds):
+    """Returns the ratios of values to the bounds on their side of zero."""
     low, high = bounds
-    least = values.min(initial=0.0) / low if low else 0.0
-    return max(least, values.max(initial=0.0) / high if high else 0.0)
+    above = np.divide(values, high) if high > 0 else np.zeros(len(values))
+    return np.maximum(above, np.divide(values, low) if low < 0 else 0.0)
+
+
+def _groups(properties, qubits, first, second):
+    """Returns the group of each end of each coupler, and the groups' qubits."""
+    import networkx as nx
+    from dwave.system.coupling_groups import coupling_groups
+
+    topology = properties["topology"]
+    # The groups of a subgraph are those of the chip without unused couplers.
+    graph = nx.Graph(family=topology["type"], rows=topology["shape"][0])
+    ends = [(qubits[a], qubits[b]) for a, b in zip(first, second)]
+    graph.add_edges_from(ends)
+    position = {qubit: k for k, qubit in enumerate(qubits)}
+    group_of, owners = {}, []
+    for index, group in enumerate(coupling_groups(graph)):
+        group_of.update(dict.fromkeys(group, index))
+        # The second qubit of each coupler is the one that the group belongs to.
+        owners.append(position[group[0][1]] if group else 0)
+    return (
+        np.array([group_of[b, a] for a, b in ends], dtype=np.intp),
+        np.array([group_of[a, b] for a, b in ends], dtype=np.intp),
+        np.array(owners, dtype=np.intp),
+    )
