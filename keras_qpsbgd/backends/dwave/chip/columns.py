@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
+from keras_qpsbgd.backends.dwave.chip.packing import PackedCall
+from keras_qpsbgd.backends.dwave.chip.packing import Slot
 from keras_qpsbgd.backends.dwave.chip.ranges import Limits
 from keras_qpsbgd.backends.errors import SolverError
 
@@ -315,17 +317,6 @@ def _default_strengths(qubo):
     return np.abs(qubo.fields).max(axis=0)
 
 
-class _Slot(NamedTuple):
-    layer: int
-    column: int
-    copy: int
-    chains: tuple
-
-
-class _Call(NamedTuple):
-    slots: tuple
-
-
 class OpenChip:
     """A sampler and the embeddings on its graph."""
 
@@ -340,10 +331,12 @@ class OpenChip:
         if key not in self._structures:
             copies = self.cliques.copies(num_variables, num_columns)
             slots = tuple(
-                _Slot(0, column, 0, tuple(copy[i] for i in range(len(copy))))
+                Slot(0, column, 0, tuple(copy[i] for i in range(len(copy))))
                 for column, copy in enumerate(copies)
             )
-            self._structures[key] = EmbeddedCall(_Call(slots), self.sampler)
+            self._structures[key] = EmbeddedCall(
+                PackedCall(slots), self.sampler
+            )
         return self._structures[key]
 
 
