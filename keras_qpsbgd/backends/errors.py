@@ -89,5 +89,7 @@ def reject_secrets(config):
                 "(`dwave setup --auth`, a license file). Received: "
                 f"{name} (value not shown)"
             )
-        if isinstance(value, dict):
-            reject_secrets(value)
+        entries = value if isinstance(value, (list, tuple)) else [value]
+        for entry in entries:
+            if isinstance(entry, dict):
+                reject_secrets(entry)

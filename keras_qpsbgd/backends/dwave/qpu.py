@@ -11,6 +11,7 @@ from keras_qpsbgd.backends.dwave.chip import ranges
 from keras_qpsbgd.backends.dwave.leap import ocean
 from keras_qpsbgd.backends.dwave.leap import timing
 from keras_qpsbgd.backends.dwave.leap.budget import Budget
+from keras_qpsbgd.backends.dwave.leap.connection import Connection
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import check_number
@@ -39,8 +40,10 @@ class DWaveBackend(Backend):
     environment variable `DWAVE_API_TOKEN`. There is no argument for a token.
 
     Args:
-        solver: String or dictionary (optional). Name of the solver, or its
-            features. Defaults to `None`, which uses D-Wave's configuration, or
+        solver: String, dictionary or list of these (optional). Name of the
+            solver, or its features. The solvers of a list are tried in order,
+            at the start and when the solver in use goes offline during
+            training. Defaults to `None`, which uses D-Wave's configuration, or
             the largest QPU if that names no solver.
         topology: String (optional). Chooses a solver by its topology,
             `"pegasus"` or `"zephyr"`. Defaults to `None`.
@@ -105,10 +108,12 @@ class DWaveBackend(Backend):
                 '`topology` must be "pegasus", "zephyr" or None. Received: '
                 f"topology={topology!r}"
             )
-        if not isinstance(solver, (str, dict, type(None))):
+        solvers = solver if isinstance(solver, (list, tuple)) else [solver]
+        kinds = (str, dict) if solvers is solver else (str, dict, type(None))
+        if not solvers or not all(isinstance(s, kinds) for s in solvers):
             raise ValueError(
-                "`solver` must be a string, a dictionary of features or None. "
-                f"Received: solver={solver!r}"
+                "`solver` must be a string, a dictionary of features, a list "
+                f"of these or None. Received: solver={solver!r}"
             )
         if solver is not None and (topology is not None or mock):
             raise ValueError(
@@ -204,18 +209,28 @@ class DWaveBackend(Backend):
 
     def open(self) -> Any:
         """Returns the sampler and its embeddings, opened on first use."""
+        return self.connection().chip()
+
+    def connection(self) -> Connection:
+        """Returns the `Connection`, which replaces a chip that has changed."""
         with self._lock:
             if self._handle is None:
-                self._handle = columns.OpenChip(self.sampler or self._connect())
+                several = isinstance(self.solver, (list, tuple))
+                self._handle = Connection(
+                    columns.OpenChip,
+                    self._connect,
+                    self.solver if several else [self.solver],
+                    self.sampler,
+                    self.timeout_seconds,
+                )
             return self._handle
 
-    def _connect(self):
+    def _connect(self, solver):
         if self.mock:
             from keras_qpsbgd.backends.dwave.mock import MockQPU
 
             return MockQPU(self.topology or "pegasus")
-        solver = self.solver
-        if self.topology is not None:
+        if solver is None and self.topology is not None:
             solver = {
                 "topology__type": self.topology,
                 "order_by": "-num_active_qubits",
@@ -358,8 +373,8 @@ class DWaveBackend(Backend):
 
     def close(self) -> None:
         with self._lock:
-            if self._handle is not None and self.sampler is None:
-                self._handle.sampler.close()
+            if self._handle is not None:
+                self._handle.close()
             super().close()
 
     # Configuration
