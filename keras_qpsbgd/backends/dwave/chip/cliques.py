@@ -8,6 +8,7 @@ import threading
 from keras_qpsbgd import disk
 from keras_qpsbgd.backends.dwave.chip import packing
 from keras_qpsbgd.backends.dwave.chip import search
+from keras_qpsbgd.backends.dwave.chip import stored
 
 # Variables of the largest K_n on chips without defects (`Cliques.largest`).
 LARGEST = {"Pegasus P16": 180, "Zephyr Z12": 184, "Zephyr Z15": 232}
@@ -43,6 +44,7 @@ class Cliques:
         self.graph = type(graph)(**graph.graph)
         self.graph.add_nodes_from(self.qubits)
         self.graph.add_edges_from(couplers)
+        self.lattice = search.Lattice(self.graph)
         text = repr((VERSION, family, self.qubits, couplers))
         self.chip = hashlib.sha256(text.encode()).hexdigest()[:20]
         self.directory = pathlib.Path(directory or disk.cache_folder())
@@ -54,7 +56,7 @@ class Cliques:
         with self._lock:
             known = self._known.get("largest") or self._load("largest")
             if known is None:
-                known = [search.largest_copy(self.graph)], True
+                known = [search.largest_copy(self.lattice)], True
                 self._store("largest", *known)
             self._known["largest"] = known
             return len(known[0][0])
@@ -78,7 +80,9 @@ class Cliques:
             known = self._known.get(n) or self._load(n) or ([], False)
             copies, complete = known
             if not complete and (at_most is None or len(copies) < at_most):
-                copies, complete = search.extend(self.graph, n, copies, at_most)
+                copies, complete = search.extend(
+                    self.lattice, n, copies, at_most
+                )
                 search.validate(copies, self.graph)
                 self._store(n, copies, complete)
             self._known[n] = copies, complete
@@ -103,10 +107,10 @@ class Cliques:
             known = self._known.get(key) or self._load_packing(key)
             if known is None:
                 known = packing.pack(self, sizes, replicas)
-                packing.validate(known, sizes, self.graph)
+                stored.validate(known, sizes, self.graph)
                 self._write(
                     self._packing_path(key),
-                    packing.to_stored(known, self.qubits),
+                    stored.to_stored(known, self.qubits),
                 )
             self._known[key] = known
             return known
@@ -119,7 +123,7 @@ class Cliques:
         """Returns the stored packing, or `None` if missing or damaged."""
         try:
             content = disk.read_with_checksum(self._packing_path(key))
-            return content and packing.from_stored(
+            return content and stored.from_stored(
                 json.loads(content), self.qubits, key[0], self.graph
             )
         except (ValueError, LookupError, RecursionError, TypeError):
@@ -136,13 +140,13 @@ class Cliques:
             content = disk.read_with_checksum(self._path(name))
             if content is None:
                 return None
-            stored = json.loads(content)
+            found = json.loads(content)
             copies = [
                 {
                     i: tuple(self.qubits[k] for k in c)
                     for i, c in enumerate(copy)
                 }
-                for copy in stored["copies"]
+                for copy in found["copies"]
             ]
             search.validate(copies, self.graph)
         except (ValueError, LookupError, RecursionError, TypeError):
@@ -150,7 +154,7 @@ class Cliques:
         sizes = {len(copy) for copy in copies}
         if not copies or name != "largest" and sizes != {name}:
             return None
-        return copies, stored.get("complete") is True
+        return copies, found.get("complete") is True
 
     def _store(self, name, copies, complete):
         # Positions, because JSON may not support the labels of the qubits.

@@ -1,9 +1,9 @@
 """Packs the columns of all layers of a network onto a chip.
 
-The programming time of a call does not depend on the problem, so few calls with
-many columns are cheaper than many small calls. A column of a layer with n
-inputs is a complete graph K_n. Each call takes the largest graphs first and fills the
-remaining qubits with smaller ones.
+The programming time of a call does not depend on the problem, so a few calls
+with many columns are cheaper than many small calls. A column of a layer with n
+inputs is a complete graph K_n. Each call takes the largest graphs first and
+fills the remaining qubits with smaller ones.
 """
 
 import collections
@@ -97,7 +97,7 @@ def pack(cliques: Any, sizes: Any, replicas: Any = 1) -> Packing:
             for layer in range(len(sizes))
             for call in packer.calls([layer], sizes)
         ]
-        calls = min(calls, apart, key=lambda c: (len(c), c is not apart))
+        calls = min(apart, calls, key=len)
     if replicas == "fill":
         calls = [packer.fill(call) for call in calls]
     return Packing(
@@ -127,8 +127,6 @@ def check_replicas(replicas):
 class _Packer:
     def __init__(self, cliques):
         self.cliques = cliques
-        self._empty = search.FreeQubits(cliques.graph)
-        self._layouts = {}
         self._filled = {}
 
     def calls(self, layers, sizes):
@@ -140,20 +138,16 @@ class _Packer:
         calls = []
         while waiting:
             layout = self._layout({n: len(c) for n, c in waiting.items()})
-            # The same qubits serve all further calls that they suffice for.
-            for _ in range(
-                min(len(waiting[n]) // len(c) for n, c in layout.items())
-            ):
+            # Further calls use the same qubits while they are all needed.
+            repeats = min(len(waiting[n]) // len(layout[n]) for n in layout)
+            for _ in range(repeats):
                 slots = []
                 for n, found in layout.items():
-                    columns, waiting[n] = (
-                        waiting[n][: len(found)],
-                        waiting[n][len(found) :],
-                    )
                     slots += [
                         Slot(*column, 0, chains)
-                        for column, chains in zip(columns, found)
+                        for column, chains in zip(waiting[n], found)
                     ]
+                    del waiting[n][: len(found)]
                 calls.append(slots)
             waiting = {n: c for n, c in waiting.items() if c}
         return calls
@@ -168,8 +162,7 @@ class _Packer:
                 f"{self.cliques.largest()} inputs. Received: {largest} inputs"
             )
         layout = {largest: _chains(first)}
-        free = self._empty.copy()
-        free.occupy(first)
+        free = search.FreeQubits(self.cliques.lattice, first)
         for n in sorted(wanted, reverse=True)[1:]:
             found, _ = free.place(n, wanted[n], self._bound(n))
             if found:
@@ -203,25 +196,34 @@ class _Packer:
 
     def _further(self, slots, layers):
         """Returns the chains of further copies, for each layer."""
-        free = self._empty.copy()
-        free.occupy([dict(enumerate(slot.chains)) for slot in slots])
+        free = search.FreeQubits(
+            self.cliques.lattice,
+            [dict(enumerate(slot.chains)) for slot in slots],
+        )
         further = [[] for _ in layers]
+        bounds = [self._bound(n) for n, _ in layers]
+        # A layer stays active until a round of it does not fit any more.
         active = list(range(len(layers)))
-        used = sum(len(chain) for slot in slots for chain in slot.chains)
         while active:
             # Half of the qubits at a time, so that all layers get a share and
             # large cliques stay together.
-            rounds = max(1, len(free) // used // 2)
+            per_round = sum(_num_qubits(*layers[k], slots) for k in active)
+            rounds = max(1, len(free) // (2 * per_round))
             for k in list(active):
                 n, m = layers[k]
-                trial = free.copy()
-                found, _ = trial.place(n, rounds * m, self._bound(n))
+                found, _ = free.place(n, rounds * m, bounds[k])
                 whole = len(found) // m
-                free.occupy(found[: whole * m])
+                free.release(found[whole * m :])
                 further[k] += _chains(found[: whole * m])
                 if whole < rounds:
                     active.remove(k)
         return further
+
+
+def _num_qubits(n, m, slots):
+    """Returns the number of qubits of m columns with n inputs."""
+    chains = next(slot.chains for slot in slots if len(slot.chains) == n)
+    return m * sum(map(len, chains))
 
 
 def _place(slot):
@@ -230,105 +232,3 @@ def _place(slot):
 
 def _chains(copies):
     return [tuple(copy.values()) for copy in copies]
-
-
-def to_stored(packing, qubits):
-    """Returns a packing as lists of integers.
-
-    Args:
-        packing: A `Packing`.
-        qubits: List of all qubits. Positions in it replace the labels, which
-            JSON may not support.
-    """
-    position = {qubit: k for k, qubit in enumerate(qubits)}
-    index = {}  # many calls use the same qubits
-    calls = [
-        [
-            [*slot[:3], index.setdefault(slot.chains, len(index))]
-            for slot in call.slots
-        ]
-        for call in packing.calls
-    ]
-    embeddings = [
-        [[position[qubit] for qubit in chain] for chain in chains]
-        for chains in index
-    ]
-    return {"embeddings": embeddings, "calls": calls}
-
-
-def from_stored(stored, qubits, sizes, graph):
-    """Returns the packing of `to_stored`.
-
-    Raises:
-        ValueError, LookupError or TypeError: If this is no packing of the sizes
-            on the graph.
-    """
-    embeddings = [
-        tuple(tuple(qubits[k] for k in chain) for chain in chains)
-        for chains in stored["embeddings"]
-    ]
-    calls = tuple(
-        PackedCall(tuple(Slot(*place, embeddings[k]) for *place, k in slots))
-        for slots in stored["calls"]
-    )
-    packing = Packing(calls)
-    validate(packing, sizes, graph)
-    return packing
-
-
-def validate(packing, sizes, graph):
-    """Raises a `ValueError` unless a packing is one of these sizes.
-
-    Args:
-        packing: A `Packing`.
-        sizes: Sequence of tuples `(num_variables, num_columns)`.
-        graph: Graph. The working graph of the chip.
-    """
-    chains = {slot.chains for call in packing.calls for slot in call.slots}
-    for embedding in chains:
-        search.validate([dict(enumerate(embedding))], graph)
-    for used in {
-        frozenset(slot.chains for slot in call.slots) for call in packing.calls
-    }:
-        if not search.is_disjoint([dict(enumerate(e)) for e in used]):
-            raise ValueError(
-                "`packing` must not use a qubit twice in a call. Received: "
-                f"{len(used)} embeddings that do"
-            )
-    found = collections.Counter()
-    for call in packing.calls:
-        places = [slot[:3] for slot in call.slots]
-        fits = all(
-            len(slot.chains) == sizes[slot.layer][0] for slot in call.slots
-        )
-        if places != _whole_rounds(places) or not fits:
-            raise ValueError(
-                "`packing` must have whole rounds of the columns of a layer. "
-                f"Received: {places[:5]}"
-            )
-        found.update(place[:2] for place in places if place[2] == 0)
-    wanted = [
-        (layer, column)
-        for layer, (_, m) in enumerate(sizes)
-        for column in range(m)
-    ]
-    if found != collections.Counter(wanted):
-        raise ValueError(
-            f"`packing` must have each of {len(wanted)} columns in one call. "
-            f"Received: {len(found)} columns"
-        )
-
-
-def _whole_rounds(places):
-    """Returns the sorted places of whole rounds of the same columns."""
-    columns = collections.defaultdict(set)
-    copies = collections.defaultdict(set)
-    for layer, column, copy in places:
-        columns[layer].add(column)
-        copies[layer].add(copy)
-    return [
-        (layer, column, copy)
-        for layer in sorted(columns)
-        for copy in range(len(copies[layer]))
-        for column in sorted(columns[layer])
-    ]

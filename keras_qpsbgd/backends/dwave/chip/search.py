@@ -11,6 +11,8 @@ searches find them:
   on the remaining qubits.
 """
 
+import functools
+
 from keras_qpsbgd.backends.dwave.chip.short_cliques import short_copies
 
 # Lattices and the graph attributes that define their size.
@@ -26,32 +28,37 @@ MAX_SHORT = 10
 MIN_BUSCLIQUE = 9
 
 
+class Lattice:
+    """The working graph of a chip, as the searches need it.
+
+    Args:
+        graph: Graph of a family in `FAMILIES`. It must not change.
+    """
+
+    def __init__(self, graph):
+        self.graph = graph
+
+    @functools.cached_property
+    def regular(self):
+        """The graph for `busclique`."""
+        return without_gaps(self.graph)
+
+
 class FreeQubits:
     """The qubits of a chip that no copy occupies yet.
 
     Args:
-        graph: Graph. The working graph of the chip.
+        lattice: A `Lattice`.
+        copies: List of dictionaries of chains. They occupy their qubits.
     """
 
-    def __init__(self, graph):
-        self._graph = graph.copy()
-        self._regular = without_gaps(graph)
+    def __init__(self, lattice, copies=()):
+        self._lattice = lattice
+        self._taken = set(qubits_of(copies))
+        self._left = None  # for busclique, copied on first use
 
     def __len__(self):
-        return len(self._graph)
-
-    def copy(self):
-        """Returns a copy that can be changed independently."""
-        other = FreeQubits.__new__(FreeQubits)
-        other._graph = self._graph.copy()
-        other._regular = self._regular.copy()
-        return other
-
-    def occupy(self, copies):
-        """Removes the qubits of these copies."""
-        qubits = qubits_of(copies)
-        self._graph.remove_nodes_from(qubits)
-        self._regular.remove_nodes_from(qubits)
+        return len(self._lattice.graph) - len(self._taken)
 
     def place(self, n, at_most=None, bound=None):
         """Finds and occupies copies of K_n.
@@ -73,54 +80,65 @@ class FreeQubits:
         """
         copies = []
         if n <= MAX_SHORT:
-            copies = short_copies(self._graph, n, at_most)
-            self.occupy(copies)
+            copies = short_copies(self._lattice.graph, n, at_most, self._taken)
+            self._occupy(copies)
         return self.place_more(n, copies, at_most, bound)
 
     def place_more(self, n, copies, at_most=None, bound=None):
         """Adds copies of K_n to those that `place` found and occupied."""
         copies = list(copies)
         while at_most is None or len(copies) < at_most:
-            copy = busclique(self._regular, n)
+            if self._left is None:
+                self._left = self._lattice.regular.copy()
+                self._left.remove_nodes_from(self._taken)
+            copy = busclique(self._left, n)
             # A second call costs less than broken chains.
             longest = bound or 2 * longest_chain(copies[:1])
             if not copy or 0 < longest < longest_chain([copy]):
                 return copies, True
             copies.append(copy)
-            self.occupy([copy])
+            self._occupy([copy])
         return copies, False
 
+    def release(self, copies):
+        """Frees the qubits of these copies."""
+        if copies:
+            self._taken.difference_update(qubits_of(copies))
+            self._left = None
 
-def extend(graph, n, copies, at_most):
+    def _occupy(self, copies):
+        self._taken.update(qubits_of(copies))
+        if self._left is not None:
+            self._left.remove_nodes_from(qubits_of(copies))
+
+
+def extend(lattice, n, copies, at_most):
     """Extends the copies of K_n. Returns them and whether they are complete.
 
     The next copy depends only on the remaining qubits, so the search continues
     from the given copies.
     """
-    free = FreeQubits(graph)
     if n <= MAX_SHORT:
         # This search cannot continue, but always finds the same first copies.
-        short = short_copies(graph, n, at_most)
+        short = short_copies(lattice.graph, n, at_most)
         copies = max(short, copies, key=len)
-    free.occupy(copies)
-    return free.place_more(n, copies, at_most)
+    return FreeQubits(lattice, copies).place_more(n, copies, at_most)
 
 
-def largest_copy(graph):
+def largest_copy(lattice):
     """Finds the largest K_n by bisection."""
-    regular = without_gaps(graph)
-    best, low, high = None, MAX_SHORT, len(graph) + 1
+    best, low, high = None, MAX_SHORT, len(lattice.graph) + 1
     while high - low > 1:
         # Chips hold a K_n of about 200, so do not start in the thousands.
         n = min(low + 64, (low + high) // 2)
-        copy = busclique(regular, n)
+        copy = busclique(lattice.regular, n)
         if copy:
             best, low = copy, n
         else:
             high = n
     if best:
         return best
-    short = (extend(graph, n, [], 1)[0] for n in range(low, 0, -1))
+    short = (extend(lattice, n, [], 1)[0] for n in range(low, 0, -1))
     return next(copies[0] for copies in short if copies)
 
 

@@ -3,7 +3,7 @@
 import heapq
 
 
-def short_copies(graph, n, at_most=None):
+def short_copies(graph, n, at_most=None, taken=frozenset()):
     """Finds copies of K_n whose chains are single qubits or coupled pairs.
 
     A copy consists of a core of a few mutually coupled qubits and of pairs that
@@ -11,15 +11,16 @@ def short_copies(graph, n, at_most=None):
     with the fewest free neighbors leaves few qubits that no copy can use.
 
     Args:
-        graph: Graph. The free qubits of a chip.
+        graph: Graph. The working graph of a chip.
         n: Integer. Number of variables.
         at_most: Integer (optional). Stops after this many copies, which are
             the first of those found without it. Defaults to `None`.
+        taken: Set of qubits that must not be used. Defaults to none.
 
     Returns:
         A list of dictionaries from 0..n-1 to tuples of qubits.
     """
-    free = {q: set(graph.adj[q]) for q in graph}
+    free = {q: set(graph.adj[q]) - taken for q in graph if q not in taken}
     copies = []
     # No lattice has five mutually coupled qubits.
     for size in range(min(n, 4), min(n, 2) - 1, -1):
