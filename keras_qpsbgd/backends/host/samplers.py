@@ -1,7 +1,6 @@
 """Wraps any `dimod.Sampler` as a backend that solves column by column."""
 
 import numbers
-import sys
 from typing import Any
 
 import dimod
@@ -9,6 +8,7 @@ import numpy as np
 
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.dwave.leap import ocean
+from keras_qpsbgd.backends.dwave.leap.worker import Worker
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import in_short
 from keras_qpsbgd.backends.host import progress
@@ -18,11 +18,13 @@ from keras_qpsbgd.qubo import Qubo
 class SamplerBackend(Backend):
     """Solves each column with a `dimod.Sampler`.
 
-    The model with the couplings is built once per layer and step. Only its
-    linear part changes from column to column.
+    The sampler may be remote. A column without an answer after
+    `timeout_seconds` is a transient failure, as are lost connections and server
+    errors. Only this column is repeated.
 
     Args:
-        sampler: `dimod.Sampler`. Only one thread at a time calls it.
+        sampler: `dimod.Sampler`. Only one thread at a time calls it, unless a
+            call has timed out: such a call cannot be stopped.
         options: Dictionary (optional). Arguments of `Backend`. Defaults to
             `None`.
         **parameters: Arguments of `sampler.sample` for every column. A `seed`
@@ -41,39 +43,55 @@ class SamplerBackend(Backend):
         self.parameters = parameters
         self.name = type(sampler).__name__
 
-    def sample(
-        self, qubo: Qubo, seed: int, **shared: Any
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        with self._lock:
-            return self._sample(qubo, seed, {**shared, **self.parameters})
+    def columns_per_call(
+        self, num_variables: int, num_columns: int
+    ) -> int | None:
+        if self.executor is None:
+            return 1  # a retry must not repeat the other columns
+        return super().columns_per_call(num_variables, num_columns)
 
-    def _sample(self, qubo, seed, parameters):
+    def prepare(self, qubo: Qubo) -> Any:
+        return {"base": _Base(qubo)}
+
+    def sample(
+        self, qubo: Qubo, seed: int, base: Any = None, **shared: Any
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        base = base or _Base(qubo)
+        with self._lock:
+            return self._sample(qubo, seed, base, {**shared, **self.parameters})
+
+    def _call(self, model, parameters):
+        if self._handle is None:
+            self._handle = Worker()
+        return ocean.sample(
+            self.sampler,
+            model,
+            self.timeout_seconds,
+            self._handle,
+            **parameters,
+        )
+
+    def close(self) -> None:
+        with self._lock:
+            if self._handle is not None:
+                self._handle.close()
+            super().close()
+
+    def _sample(self, qubo, seed, base, parameters):
         seeds = _column_seeds(qubo, seed)
         seeded = "seed" in (self.sampler.parameters or {})
         seeded = seeded and "seed" not in parameters
-        model = qubo.to_bqm(0)
-        order = list(model.variables)
+        order = list(base.model.variables)
         fields = np.asarray(qubo.fields, dtype=np.float64)
-        offset = np.asarray(qubo.offset, dtype=np.float64)
-        trace = float(np.trace(qubo.couplings))
         reads = []
         access_times = []
         for column in range(qubo.num_columns):
-            # Pass a copy, because samplers may modify the model.
-            column_model = model.copy()
-            column_model.add_linear_from_array(fields[:, column] - fields[:, 0])
-            column_model.offset = offset[column] + trace
+            model = base.with_fields(fields[:, column], qubo.offset[column])
             if seeded:
                 parameters["seed"] = int(seeds[column])
-            try:
-                sample_set = self.sampler.sample(column_model, **parameters)
-                reads.append(ordered_samples(sample_set, order, self.sampler))
-                access_times.append(_access_time(sample_set))
-            except Exception as error:
-                if "dwave.cloud" not in sys.modules:
-                    raise
-                # A remote sampler may have failed in a transient way.
-                ocean.raise_translated(error)
+            sample_set = self._call(model, parameters)
+            reads.append(ordered_samples(sample_set, order, self.sampler))
+            access_times.append(_access_time(sample_set))
             progress.add_column()
         # Samplers may merge equal reads. Repeat the last read so that all
         # columns have the same number.
@@ -98,7 +116,22 @@ class SamplerBackend(Backend):
         return f"{type(self).__name__}({type(self.sampler).__name__})"
 
 
-class SimulatedAnnealingBackend(SamplerBackend):
+class _LocalSamplerBackend(SamplerBackend):
+    """Solves with a sampler that computes in this process.
+
+    It needs no timeout and no retries, so all columns are one call.
+    """
+
+    def columns_per_call(
+        self, num_variables: int, num_columns: int
+    ) -> int | None:
+        return Backend.columns_per_call(self, num_variables, num_columns)
+
+    def _call(self, model, parameters):
+        return self.sampler.sample(model, **parameters)
+
+
+class SimulatedAnnealingBackend(_LocalSamplerBackend):
     """Solves each column with simulated annealing from dwave-samplers.
 
     Args:
@@ -142,7 +175,7 @@ class SimulatedAnnealingBackend(SamplerBackend):
         }
 
 
-class TabuBackend(SamplerBackend):
+class TabuBackend(_LocalSamplerBackend):
     """Solves each column with tabu search from dwave-samplers.
 
     Args:
@@ -177,6 +210,25 @@ class TabuBackend(SamplerBackend):
 
     def get_config(self) -> dict[str, Any]:
         return {**Backend.get_config(self), **self.parameters}
+
+
+class _Base:
+    """A model with the couplings of a layer, built once per layer and step.
+
+    Only the linear part and the offset change from column to column.
+    """
+
+    def __init__(self, qubo):
+        self.model = qubo.to_bqm(0)
+        self.fields = np.array(qubo.fields[:, 0], dtype=np.float64)
+        self.trace = float(np.trace(qubo.couplings))
+
+    def with_fields(self, fields, offset):
+        """Returns the model of a column. A sampler may modify it."""
+        model = self.model.copy()
+        model.add_linear_from_array(fields - self.fields)
+        model.offset = float(offset) + self.trace
+        return model
 
 
 def _column_seeds(qubo, seed):

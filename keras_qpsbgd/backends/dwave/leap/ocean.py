@@ -1,11 +1,13 @@
 """Remote calls to D-Wave, with a timeout and with this package's errors."""
 
+import concurrent.futures
 import os
 import sys
-import threading
+import urllib.error
 
 import dimod
 
+from keras_qpsbgd.backends.dwave.leap.worker import Worker
 from keras_qpsbgd.backends.errors import NOT_RUN
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
@@ -22,24 +24,11 @@ def call_with_timeout(seconds, function):
     have no timeout. A thread that does not return is abandoned and ends with
     the process. Its call may still be answered and billed.
     """
-    answer = {}
-
-    def run():
-        try:
-            answer["value"] = function()
-        except BaseException as error:
-            answer["error"] = error
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
-        raise TransientError(
-            f"No answer within {seconds:g} s (`timeout_seconds`)"
-        )
-    if "error" in answer:
-        raise answer["error"]
-    return answer["value"]
+    worker = Worker()
+    try:
+        return worker.call(seconds, function)
+    finally:
+        worker.close()
 
 
 def connect(kind, seconds, **config):
@@ -74,8 +63,17 @@ def connect(kind, seconds, **config):
         ) from error
 
 
-def sample(sampler, problem, seconds, **parameters):
-    """Returns the resolved answer, or raises an error of this package."""
+def sample(sampler, problem, seconds, worker=None, /, **parameters):
+    """Returns the resolved answer, or raises an error of this package.
+
+    Args:
+        sampler: `dimod.Sampler`.
+        problem: `dimod.BinaryQuadraticModel`.
+        seconds: Float. Timeout.
+        worker: `Worker` (optional) that makes the call. Defaults to `None`,
+            which starts a thread.
+        **parameters: Parameters of the call.
+    """
 
     def call():
         found = sampler.sample(problem, **parameters)
@@ -83,8 +81,9 @@ def sample(sampler, problem, seconds, **parameters):
         found.resolve()  # errors of a remote call surface here
         return found
 
+    run = call_with_timeout if worker is None else worker.call
     try:
-        return call_with_timeout(seconds, call)
+        return run(seconds, call)
     except Exception as error:
         raise_translated(error)
 
@@ -99,9 +98,41 @@ def check_sample_set(found, sampler):
 
 
 def raise_translated(error):
-    """Raises the translated error, chained to the original one."""
-    known = translate(error)
-    raise known from (None if known is error else error)
+    """Raises the translated error, chained to the original one.
+
+    Without dwave-cloud-client, only temporary failures of the network are
+    translated.
+    """
+    if "dwave.cloud" in sys.modules:
+        known = translate(error)
+    elif _is_network_failure(error):
+        known = TransientError(f"{type(error).__name__}: {error}")
+    else:
+        known = error
+    if known is error:
+        raise error
+    raise known from error
+
+
+def _is_network_failure(error):
+    """Returns whether a client of another service lost its connection."""
+    code = getattr(error, "code", None)  # of `urllib.error.HTTPError`
+    if isinstance(code, int):
+        return code == 429 or code >= 500
+    kinds = [
+        ConnectionError,
+        TimeoutError,
+        concurrent.futures.TimeoutError,  # not the builtin before Python 3.11
+        urllib.error.URLError,
+    ]
+    for package, names in (
+        ("requests", ("ConnectionError", "Timeout")),
+        ("httpx", ("TransportError",)),
+    ):
+        # An error of a package that was not imported cannot occur.
+        module = sys.modules.get(package)
+        kinds += [getattr(module, name) for name in names if module]
+    return isinstance(error, tuple(kinds))
 
 
 def translate(error):
@@ -113,7 +144,6 @@ def translate(error):
     | `TransientError` | timeouts, 429, 5xx, lost connections (temporary) |
     | `SolverError` | all others |
     """
-    import requests
     from dwave.cloud import exceptions
     from dwave.cloud.api import exceptions as api
     from dwave.cloud.config.exceptions import ConfigFileError
@@ -155,12 +185,12 @@ def translate(error):
         exceptions.PollingTimeout,
         exceptions.ProblemUploadError,
         exceptions.SolverOfflineError,
-        requests.ConnectionError,
-        requests.Timeout,
-        ConnectionError,
-        TimeoutError,
     )
-    is_transient = isinstance(error, transient) or code >= 500
+    is_transient = (
+        isinstance(error, transient)
+        or code >= 500
+        or _is_network_failure(error)
+    )
     return (TransientError if is_transient else SolverError)(text)
 
 

@@ -1,0 +1,226 @@
+"""Any `dimod.Sampler` gets a timeout, retries and progress."""
+
+import concurrent.futures
+import re
+import subprocess
+import sys
+import threading
+import urllib.error
+
+import dimod
+import numpy as np
+import pytest
+import tools
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.backends.host import parallel
+from keras_qpsbgd.backends.host import progress
+from keras_qpsbgd.backends.host.samplers import SamplerBackend
+
+pytestmark = pytest.mark.once
+
+TRANSIENT = kq.backends.TransientError
+
+
+class Remote(dimod.Sampler):
+    """Answers like a remote service, after the faults of a plan.
+
+    Args:
+        plan: Dictionary from the number of a call to a function that replaces
+            the answer.
+        late: Boolean. Whether to return futures.
+    """
+
+    properties = {}
+    parameters = {}
+
+    def __init__(self, plan=(), late=False):
+        self.plan = dict(plan)
+        self.late = late
+        self.models = []
+
+    def sample(self, bqm):
+        fault = self.plan.get(len(self.models))
+        self.models.append(bqm)
+        if not self.late:
+            return fault() if fault else dimod.ExactSolver().sample(bqm)
+
+        def resolve(future):
+            return fault() if fault else future.result()
+
+        future = concurrent.futures.Future()
+        future.set_result(dimod.ExactSolver().sample(bqm))
+        return dimod.SampleSet.from_future(future, resolve)
+
+
+def raises(error):
+    def fault():
+        raise error
+
+    return fault
+
+
+def hangs():
+    threading.Event().wait()
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(parallel, "FIRST_WAIT", 0.0)
+
+
+def qubo(n=5, m=4):
+    return kq.Qubo.from_rows(*tools.rows_and_gradients(0, 12, n, m))
+
+
+def assert_exact(solution):
+    best = kq.backends.get("exact").solve(qubo()).energies
+    np.testing.assert_allclose(solution.energies, best, rtol=1e-5)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_hanging_samplers_time_out(late):
+    sampler = Remote({0: hangs, 1: hangs}, late)
+    backend = SamplerBackend(sampler, {"timeout_seconds": 0.2, "retries": 1})
+    with pytest.raises(TRANSIENT, match="0.2 s .`timeout_seconds`") as raised:
+        backend.solve(qubo())
+    assert raised.value.info == {"calls": 2, "retries": 1}
+    assert len(sampler.models) == 2
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_only_the_column_that_failed_is_repeated(late):
+    lost = raises(ConnectionError("reset"))
+    sampler = Remote({2: lost, 3: lost}, late)
+    solution = kq.backends.get(sampler).solve(qubo())
+    assert_exact(solution)
+    assert len(sampler.models) == 6
+    assert solution.info["calls"] == 6 and solution.info["retries"] == 2
+    third = [dict(model.linear) for model in sampler.models[2:5]]
+    assert third[0] == third[1] == third[2]
+
+
+def test_a_column_that_hangs_once_is_repeated():
+    sampler = Remote({1: hangs})
+    backend = SamplerBackend(sampler, {"timeout_seconds": 1.0})
+    solution = backend.solve(qubo())
+    assert_exact(solution)
+    assert solution.info["retries"] == 1
+
+
+def http(code):
+    return urllib.error.HTTPError("https://host", code, "text", {}, None)
+
+
+def requests_timeout():
+    import requests
+
+    return requests.Timeout("slow")
+
+
+@pytest.mark.parametrize(
+    "error, retried",
+    [
+        (TimeoutError("slow"), True),
+        (concurrent.futures.TimeoutError("slow"), True),
+        (urllib.error.URLError("no route"), True),
+        (http(503), True),
+        (http(429), True),
+        (requests_timeout(), True),
+        (http(404), False),
+        (ValueError("wrong"), False),
+        (OSError("disk"), False),
+    ],
+    ids=repr,
+)
+def test_temporary_failures_are_retried(error, retried):
+    sampler = Remote({0: raises(error)})
+    backend = kq.backends.get(sampler)
+    if retried:
+        assert backend.solve(qubo()).info["retries"] == 1
+        return
+    with pytest.raises(Exception, match=re.escape(str(error))) as raised:
+        backend.solve(qubo())
+    assert not isinstance(raised.value, TRANSIENT)
+    assert len(sampler.models) == 1
+
+
+def test_failures_that_last_are_errors():
+    sampler = Remote(dict.fromkeys(range(9), raises(ConnectionError("reset"))))
+    with pytest.raises(TRANSIENT, match="ConnectionError: reset"):
+        SamplerBackend(sampler, {"retries": 2}).solve(qubo())
+    assert len(sampler.models) == 3
+
+
+def test_answered_columns_are_counted_after_a_failure():
+    def paid(bqm):
+        found = dimod.ExactSolver().sample(bqm)
+        found.info["timing"] = {"qpu_access_time": 10.0}
+        return found
+
+    class Paid(Remote):
+        def sample(self, bqm):
+            super().sample(bqm)
+            return paid(bqm)
+
+    sampler = Paid({2: raises(ValueError("wrong"))})
+    with pytest.raises(Exception, match="wrong") as raised:
+        kq.backends.get(sampler).solve(qubo())
+    assert raised.value.info["qpu_access_time"] == 20.0
+    assert raised.value.info["calls"] == 3
+
+
+def test_columns_are_counted_in_the_progress():
+    shown = []
+    host = progress.HostProgress()
+
+    class Watched(Remote):
+        def sample(self, bqm):
+            with host._lock:
+                shown.append(str(host._step))
+            return super().sample(bqm)
+
+    with host.step(1), host.layer("dense"):
+        kq.backends.get(Watched()).solve(qubo())
+    found = [text.rpartition(", ")[-1] for text in shown]
+    assert found == [f"{k} of 4 columns" for k in range(4)]
+
+
+def test_training_survives_failures():
+    sampler = Remote({3: raises(ConnectionError("reset")), 7: hangs}, late=True)
+    backend = SamplerBackend(sampler, {"timeout_seconds": 2.0})
+    seed = tools.CLEAR_CUT["max"]
+    opt = tools.optimizer(backend=backend)
+    found = tools.fit(tools.small_model(seed), opt, *tools.data(seed))
+    tools.assert_equal(found, tools.clear_cut_fit(seed))
+    total = opt.solver_report().total
+    assert total.retries == 2 and total.failures == 0
+
+
+CODE = """
+import sys
+import dimod
+import keras_qpsbgd as kq
+import numpy as np
+from keras_qpsbgd.backends.host import parallel
+parallel.FIRST_WAIT = 0.0
+
+class Remote(dimod.Sampler):
+    properties = {}
+    parameters = {}
+    calls = 0
+    def sample(self, bqm):
+        self.calls += 1
+        if self.calls == 1:
+            raise ConnectionResetError("reset")
+        return dimod.ExactSolver().sample(bqm)
+
+qubo = kq.Qubo(np.eye(3), np.ones((3, 1)))
+assert kq.backends.get(Remote()).solve(qubo).info["retries"] == 1
+assert "dwave.cloud" not in sys.modules
+"""
+
+
+@pytest.mark.slow  # the other tests cover it if Ocean is imported
+def test_without_ocean():
+    subprocess.run([sys.executable, "-c", CODE], check=True)
