@@ -5,23 +5,32 @@ import zlib
 import dimod
 import numpy as np
 from dwave.cloud.exceptions import SolverFailureError
+from dwave.cloud.solver import StructuredSolver
 from dwave.samplers import SimulatedAnnealingSampler
 from dwave.system.testing import MockDWaveSampler
 
 from keras_qpsbgd.backends.dwave.chip import ranges
+from keras_qpsbgd.backends.dwave.chip import reverse
 from keras_qpsbgd.backends.dwave.leap import timing as chip_timing
 
 SHAPES = {"pegasus": [16], "zephyr": [12, 4]}
+# Inverse temperatures at the anneal fractions 0 and 1.
+BETA_RANGE = (0.1, 10.0)
 
 
 class MockQPU(MockDWaveSampler):
     """The mock sampler of dwave-system, with the ranges and times of a QPU.
 
     Structure, parameters and answers are those of a `DWaveSampler`. Simulated
-    annealing replaces the chip. Problems are scaled to the ranges of the chip.
-    With `auto_scale=False`, problems that exceed the ranges are rejected. Times
-    come from Ocean's cost model with published timing data, see
+    annealing replaces the chip. Problems are scaled to the ranges of the chip:
+    those of Advantage on Pegasus, those of Advantage2 on Zephyr. With
+    `auto_scale=False`, problems that exceed the ranges are rejected. So are
+    schedules that the solver does not support, and fast anneals with linear
+    biases. Times come from Ocean's cost model with published timing data, see
     `timing.source`. The same problem always gets the same answer.
+
+    A reverse anneal starts from the initial state, at the temperature that
+    belongs to the lowest anneal fraction of the schedule.
 
     Args:
         topology: String. `"pegasus"` or `"zephyr"`. Defaults to `"pegasus"`.
@@ -52,21 +61,72 @@ class MockQPU(MockDWaveSampler):
             parameter_warnings=False,
             exact_solver_cutoff=0,
         )
+        if topology == "zephyr":
+            # Advantage2 limits groups of couplers instead of qubits.
+            del self.properties["per_qubit_coupling_range"]
+            self.properties["per_group_coupling_range"] = [-13.0, 10.0]
         self.solver = chip_timing.offline_solver(self.properties)
+        self._limits = (b"", None)
 
     def sample(self, bqm, **parameters):
+        spin = bqm.spin
+        parameters = self._check_protocol(spin, parameters)
         timing = self._timing(bqm.num_variables, parameters)
         self._check_ranges(parameters, timing)
-        scaled = bqm.spin.copy()
-        factor = ranges.scale_factor(scaled, self.properties)
+        scaled = spin.copy()
+        excess = self._excess(scaled)
         if parameters.get("auto_scale", True):
-            scaled.scale(factor)
-        elif factor < 1:
+            scaled.scale(1.0 / excess if excess > 0 else 1.0)
+        elif excess > 1:
             raise SolverFailureError("Problem exceeds the ranges of the solver")
         found = super().sample(scaled, **parameters)
         found.info["timing"].update(timing)
-        found.record.energy = bqm.spin.energies(found)
+        found.record.energy = spin.energies(found)
         return found.change_vartype(bqm.vartype, inplace=False)
+
+    def _excess(self, bqm):
+        """Returns the largest ratio of a value to its limit."""
+        linear, (first, second, pairs), _ = bqm.to_numpy_vectors()
+        key = repr(list(bqm.variables)).encode()
+        key += first.tobytes() + second.tobytes()
+        known, limits = self._limits
+        if key != known:  # most calls have the same couplers as the last one
+            limits = ranges.limits_of(bqm, self.properties)
+            self._limits = key, limits
+        return float(limits.excess(linear, pairs)[0])
+
+    def _check_protocol(self, bqm, parameters):
+        """Rejects what a solver rejects. Returns the parameters it uses."""
+        parameters = dict(parameters)
+        schedule = parameters.get("anneal_schedule")
+        state = parameters.get("initial_state")
+        if schedule is not None:
+            if "annealing_time" in parameters:
+                raise SolverFailureError("annealing_time excludes a schedule")
+            try:
+                reverse.check_schedule(self, schedule)
+            except (TypeError, ValueError) as error:
+                raise SolverFailureError(str(error)) from error
+        is_reverse = schedule is not None and schedule[0][1] == 1
+        if is_reverse != (state is not None):
+            raise SolverFailureError(
+                "Reverse annealing needs initial_state and a schedule that "
+                "starts at s = 1"
+            )
+        if parameters.get("fast_anneal"):
+            if bqm.to_numpy_vectors().linear_biases.any():
+                raise SolverFailureError("h must be zero with fast_anneal")
+            if len(schedule or ()) > 2 or "h_gain_schedule" in parameters:
+                raise SolverFailureError("fast_anneal excludes schedules")
+        if is_reverse:
+            parameters = StructuredSolver.reformat_parameters(
+                "ising", parameters, self.properties
+            )
+            state = parameters["initial_state"]
+            if not all(state[q] in (-1, 1) for q in bqm.variables):
+                raise SolverFailureError("initial_state must have all qubits")
+            parameters.setdefault("answer_mode", "raw")
+        return parameters
 
     def _check_ranges(self, parameters, timing):
         limits = chip_timing.parameter_ranges(self.properties, parameters)
@@ -98,15 +158,43 @@ class _Annealer(dimod.Sampler):
     def __init__(self, num_sweeps):
         self.num_sweeps = num_sweeps
 
-    def sample(self, bqm, num_reads=1, **ignored):
+    def sample(
+        self,
+        bqm,
+        num_reads=1,
+        initial_state=None,
+        anneal_schedule=None,
+        reinitialize_state=True,
+        **ignored,
+    ):
         del ignored  # only a chip uses them, such as the annealing time
+        seed = _fingerprint(bqm)
+        if initial_state is None:
+            return self._anneal(bqm, num_reads, seed, 0.0)
+        state = [initial_state[qubit] for qubit in bqm.variables]
+        turn = min(s for _, s in anneal_schedule)
+        if reinitialize_state:
+            return self._anneal(bqm, num_reads, seed, turn, state)
+        reads = []
+        for read in range(num_reads):  # each starts where the last one ended
+            reads.append(self._anneal(bqm, 1, seed ^ read, turn, state))
+            state = reads[-1].record.sample[0]
+        return dimod.concatenate(reads)
+
+    def _anneal(self, bqm, num_reads, seed, turn, state=None):
+        start = {}
+        if state is not None:
+            start["initial_states"] = (np.array([state]), list(bqm.variables))
+            start["initial_states_generator"] = "tile"
+        # Fixed, since all problems are scaled to the ranges of the chip.
+        hot, cold = BETA_RANGE
         return SimulatedAnnealingSampler().sample(
             bqm,
             num_reads=num_reads,
             num_sweeps=self.num_sweeps,
-            # Fixed, since all problems are scaled to the ranges of the chip.
-            beta_range=(0.1, 10.0),
-            seed=_fingerprint(bqm),
+            beta_range=(hot * (cold / hot) ** turn, cold),
+            seed=seed,
+            **start,
         )
 
 
