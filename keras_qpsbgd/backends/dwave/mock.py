@@ -86,12 +86,12 @@ class MockQPU(MockDWaveSampler):
 
     def _excess(self, bqm):
         """Returns the largest ratio of a value to its limit."""
-        linear, (first, second, pairs), _ = bqm.to_numpy_vectors()
-        key = repr(list(bqm.variables)).encode()
-        key += first.tobytes() + second.tobytes()
+        vectors = bqm.to_numpy_vectors(return_labels=True)
+        linear, (first, second, pairs), _, labels = vectors
+        key = repr(list(labels)).encode() + first.tobytes() + second.tobytes()
         known, limits = self._limits
         if key != known:  # most calls have the same couplers as the last one
-            limits = ranges.limits_of(bqm, self.properties)
+            limits = ranges.of_model(bqm, self.properties)
             self._limits = key, limits
         return float(limits.excess(linear, pairs)[0])
 
@@ -184,7 +184,8 @@ class _Annealer(dimod.Sampler):
     def _anneal(self, bqm, num_reads, seed, turn, state=None):
         start = {}
         if state is not None:
-            start["initial_states"] = (np.array([state]), list(bqm.variables))
+            states = np.array([state], dtype=np.int8)
+            start["initial_states"] = (states, list(bqm.variables))
             start["initial_states_generator"] = "tile"
         # Fixed, since all problems are scaled to the ranges of the chip.
         hot, cold = BETA_RANGE

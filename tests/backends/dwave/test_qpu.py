@@ -191,10 +191,12 @@ def test_chain_strength_may_be_a_function(spy):
 
 
 def test_fast_anneal(spy):
+    """A QPU rejects linear biases in this protocol."""
     parameters = {"fast_anneal": True}
     backend = offline.qpu(spy, annealing_time=0.01, parameters=parameters)
-    backend.check(4, 2)
-    backend.solve(qubo(4, m=2))
+    errors = kq.backends.SolverError, kq.backends.BackendUnavailable
+    with pytest.raises(errors, match="h must be zero|linear biases"):
+        backend.solve(qubo(4, m=2))
     with pytest.raises(kq.backends.BackendUnavailable, match="annealing_time"):
         offline.qpu(spy, annealing_time=0.01).check(4, 2)
 

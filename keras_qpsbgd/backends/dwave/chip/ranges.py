@@ -101,10 +101,16 @@ class Limits:
         return np.divide(1 - _MARGIN, largest, out=scales, where=usable)
 
 
-def limits_of(bqm, properties):
-    """Returns the `Limits` for the qubits and couplers of a model."""
-    _, (first, second, _), _ = bqm.to_numpy_vectors()
-    return Limits(properties, list(bqm.variables), first, second)
+def of_model(bqm, properties):
+    """Returns the `Limits` for the qubits and couplers of a model.
+
+    Args:
+        bqm: A spin-valued `dimod.BinaryQuadraticModel` on the chip's qubits.
+        properties: Dictionary. Properties of the sampler.
+    """
+    vectors = bqm.to_numpy_vectors(return_labels=True)
+    (first, second, _), labels = vectors.quadratic, vectors.labels
+    return Limits(properties, list(labels), first, second)
 
 
 def scale_factor(bqm, properties):
@@ -115,7 +121,7 @@ def scale_factor(bqm, properties):
         properties: Dictionary. Properties of the sampler.
     """
     linear, (_, _, pairs), _ = bqm.to_numpy_vectors()
-    largest = float(limits_of(bqm, properties).excess(linear, pairs)[0])
+    largest = float(of_model(bqm, properties).excess(linear, pairs)[0])
     return 1.0 / largest if largest > 0 else 1.0
 
 

@@ -1,0 +1,163 @@
+"""Spin reversals of whole chains."""
+
+import dimod
+import numpy as np
+import offline
+import pytest
+import tools
+from dwave.cloud.exceptions import SolverFailureError
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.backends.dwave.chip import ranges
+from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
+from keras_qpsbgd.backends.dwave.chip.columns import EmbeddedCall
+
+pytestmark = pytest.mark.once
+
+SIZES = ((6, 2), (5, 3), (4, 3), (1, 2))
+
+
+@pytest.fixture(scope="module", params=["pegasus", "zephyr"])
+def chip(request):
+    shape = [3] if request.param == "pegasus" else [2, 4]
+    return offline.exact_chip(request.param, shape)
+
+
+@pytest.fixture(scope="module")
+def embedded(chip):
+    (call,) = Cliques(chip.to_networkx_graph()).pack(SIZES, "fill").calls
+    return EmbeddedCall(call, chip)
+
+
+@pytest.fixture(scope="module")
+def qubos():
+    return [
+        kq.Qubo.from_rows(*tools.rows_and_gradients(seed, 24, n, m))
+        for seed, (n, m) in enumerate(SIZES)
+    ]
+
+
+def generator(seed=0):
+    return np.random.default_rng(seed)
+
+
+def flips_of(embedded, gauge):
+    """Returns the sign of each qubit."""
+    chains = [chain for slot in embedded.call.slots for chain in slot.chains]
+    return {q: s for chain, s in zip(chains, gauge) for q in chain}
+
+
+def test_answers_are_those_without_a_gauge(chip, embedded, qubos):
+    """On a chip that finds the ground state, energies and states are equal."""
+    plain = embedded.embed(qubos)
+    expected = embedded.unembed(chip.sample(plain.bqm, **ranges.PARAMETERS))
+    for seed in range(3):
+        problem = embedded.embed(qubos, gauge=generator(seed))
+        found = chip.sample(problem.bqm, **ranges.PARAMETERS)
+        answers = embedded.unembed(found, problem.gauge)
+        for layer, qubo in enumerate(qubos):
+            np.testing.assert_array_equal(answers[layer][0], expected[layer][0])
+            np.testing.assert_array_equal(answers[layer][1], expected[layer][1])
+            exact = kq.backends.get("exact").solve(qubo)
+            for read in answers[layer][0]:
+                np.testing.assert_array_equal(read, exact.states)
+        # Without its inverse, the answer is another one.
+        wrong = embedded.unembed(found)
+        assert any(
+            (wrong[layer][0] != expected[layer][0]).any()
+            for layer in range(len(qubos))
+        )
+
+
+def test_energies_do_not_change(chip, embedded, qubos):
+    # A symmetric range of couplings, so that all gauges have the same scales.
+    symmetric = offline.exact_chip(
+        chip.properties["topology"]["type"],
+        chip.properties["topology"]["shape"],
+    )
+    symmetric.properties.update(
+        extended_j_range=[-1.0, 1.0],
+        per_qubit_coupling_range=None,
+        per_group_coupling_range=None,
+    )
+    embedded = EmbeddedCall(embedded.call, symmetric)
+    plain = embedded.embed(qubos)
+    problem = embedded.embed(qubos, gauge=generator())
+    np.testing.assert_allclose(problem.scales, plain.scales, rtol=1e-12)
+    flips = flips_of(embedded, problem.gauge)
+    signs = [flips[q] for q in embedded.qubits]
+    states = generator(1).choice([-1, 1], (20, embedded.num_qubits))
+    np.testing.assert_allclose(
+        problem.bqm.energies((states * signs, embedded.qubits)),
+        plain.bqm.energies((states, embedded.qubits)),
+        rtol=1e-10,
+    )
+
+
+def test_reads_are_undone_exactly(embedded, qubos):
+    """Also where chains are broken and the vote is a tie."""
+    problem = embedded.embed(qubos, gauge=generator())
+    flips = flips_of(embedded, problem.gauge)
+    signs = np.array([flips[q] for q in embedded.qubits])
+    reads = generator(1).choice([-1, 1], (50, embedded.num_qubits))
+
+    def answer(samples):
+        return dimod.SampleSet.from_samples(
+            (samples, embedded.qubits), "SPIN", energy=0.0
+        )
+
+    expected = embedded.unembed(answer(reads))
+    found = embedded.unembed(answer(reads * signs), problem.gauge)
+    for layer in range(len(qubos)):
+        for one, other in zip(found[layer], expected[layer]):
+            np.testing.assert_array_equal(one, other)
+    assert found[0][1].any() and not found[3][1].any()
+
+
+def test_chains_stay_ferromagnetic(chip, embedded, qubos):
+    problem = embedded.embed(qubos, gauge=generator())
+    plain = embedded.embed(qubos)
+    graph = chip.to_networkx_graph()
+    flips = flips_of(embedded, problem.gauge)
+    ratios = {}
+    for slot, old, new in zip(
+        embedded.call.slots, plain.scales, problem.scales
+    ):
+        ratios.update({q: new / old for chain in slot.chains for q in chain})
+        for chain in slot.chains:
+            for pair in graph.subgraph(chain).edges:
+                assert problem.bqm.quadratic[pair] < 0
+    for (p, q), bias in plain.bqm.quadratic.items():
+        expected = flips[p] * flips[q] * ratios[p] * bias
+        assert problem.bqm.quadratic[p, q] == pytest.approx(expected)
+    for q, bias in plain.bqm.linear.items():
+        expected = flips[q] * ratios[q] * bias
+        assert problem.bqm.linear[q] == pytest.approx(expected)
+
+
+def test_gauges_are_random_and_seeded(embedded, qubos):
+    rng = generator(5)
+    first, second = (embedded.embed(qubos, gauge=rng) for _ in range(2))
+    again = embedded.embed(qubos, gauge=generator(5))
+    np.testing.assert_array_equal(first.gauge, again.gauge)
+    assert first.bqm == again.bqm
+    assert 0.3 < (first.gauge != second.gauge).mean() < 0.7
+    assert 0.3 < (first.gauge == 1).mean() < 0.7
+    assert set(first.gauge) == {-1, 1}
+    assert embedded.embed(qubos).gauge is None
+
+
+def test_flips_of_single_qubits_leave_the_ranges(chip, embedded, qubos):
+    """The reason why `SpinReversalTransformComposite` is not used."""
+    from dwave.preprocessing.composites import SpinReversalTransformComposite
+
+    # Strong chains use the extended range of negative couplings.
+    problem = embedded.embed(qubos, 20.0)
+    chip.sample(problem.bqm, **ranges.PARAMETERS)
+    composite = SpinReversalTransformComposite(chip, seed=0)
+    with pytest.raises(SolverFailureError, match="ranges"):
+        composite.sample(problem.bqm, **ranges.PARAMETERS).resolve()
+    gauged = embedded.embed(qubos, 20.0, generator())
+    chip.sample(gauged.bqm, **ranges.PARAMETERS)
+    chained = [max(map(len, slot.chains)) > 1 for slot in embedded.call.slots]
+    np.testing.assert_allclose(gauged.scales[chained], problem.scales[chained])
