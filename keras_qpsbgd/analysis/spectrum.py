@@ -285,8 +285,7 @@ def _refine(gap_at, s, gaps):
 
 
 def _scale(qubo):
-    lengths = np.ones((qubo.num_variables, 1))
-    return float(ranges.column_scales(qubo, lengths, np.zeros(1), RANGES)[0])
+    return ranges.scale_factor(qubo.to_bqm(0), RANGES)
 
 
 def _number_of_levels(levels, degeneracy, most):

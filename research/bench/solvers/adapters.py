@@ -148,15 +148,21 @@ def scaling():
     trace = np.trace(qubo.couplings)
     print("\nMean gap of 32 columns with gradients from 10 to 0.1, 100 reads:")
     for name in ("each column scaled separately", "same scale for all columns"):
-        original = ranges.column_scales
+        original = ranges.Limits.scales
         if name == "same scale for all columns":
-            ranges.column_scales = lambda qubo, *_: np.ones(qubo.num_columns)
+            ranges.Limits.scales = _one_scale
         backend = kq.backends.get({"name": "dwave", "mock": True})
         found = backend.solve(qubo)
-        ranges.column_scales = original
+        ranges.Limits.scales = original
         gap = (found.energies - best) / (trace - best)
         breaks = found.info["chain_break_fraction"].mean()
         print(f"  {name:<29} {gap.mean():.4f}, chain breaks {breaks:.4f}")
+
+
+def _one_scale(limits, linear, pairs, part, num_parts):
+    """Returns the scale of the whole problem, for every column."""
+    del part
+    return np.full(num_parts, 1 / limits.excess(linear, pairs)[0])
 
 
 def copies():
