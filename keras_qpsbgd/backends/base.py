@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 import threading
+from collections.abc import Sequence
 from typing import Any
-from typing import Optional
 from typing import Union
 
 import dimod
@@ -16,6 +15,8 @@ from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.host import blocks
 from keras_qpsbgd.backends.host import parallel
+from keras_qpsbgd.backends.solution import Solution
+from keras_qpsbgd.backends.solution import StepCost
 from keras_qpsbgd.qubo import Qubo
 
 # Arguments of every host backend. Only values that differ from the default are
@@ -30,31 +31,6 @@ _OPTIONS = (
 
 # Everything that `backends.get` accepts.
 BackendLike = Union[str, dict[str, Any], "Backend", dimod.Sampler]
-
-
-@dataclasses.dataclass
-class Solution:
-    """The best states that a backend found for the columns of one `Qubo`.
-
-    Attributes:
-        states: int8 array of shape (n, m). The best states, +1 or -1.
-        energies: Array of shape (m,). Equal to `Qubo.energy(states)`.
-        info: Dictionary. The number of `calls` to the solver, of `retries` and
-            of `reads`, the `energies` of all reads (reads, m), and entries
-            that only some backends have, such as `qpu_access_time`
-            (microseconds, as in Ocean), `chain_break_fraction` and
-            `proven_optimal` (per column).
-        samples: Array of shape (reads, n, m) with all reads, or `None` if there
-            is only one read.
-        sample_energies: Array of shape (reads, m) with the energies of
-            `samples`, or `None`.
-    """
-
-    states: np.ndarray
-    energies: np.ndarray
-    info: dict = dataclasses.field(default_factory=dict)
-    samples: Optional[np.ndarray] = None
-    sample_energies: Optional[np.ndarray] = None
 
 
 class Backend:
@@ -106,6 +82,13 @@ class Backend:
     reports: tuple[str, ...] = ()
     # Whether `sample` may modify its `qubo`, so that it must receive a copy.
     modifies_problem: bool = True
+    # Whether one call can hold several layers. If True, a training step passes
+    # all layers to `solve_layers`, otherwise each layer to `solve`.
+    shares_calls: bool = False
+    # Whether solves start from `Qubo.start`, the states of the step before.
+    warm_start: bool = False
+    # The `Budget` of QPU seconds, for backends that have one.
+    budget: Any = None
     # The open connection or solver. Opened on first use, not sent to workers.
     _handle: Any = None
 
@@ -235,6 +218,18 @@ class Backend:
                     f"executor={type(self.executor).__name__}"
                 ) from error
 
+    def check_layers(self, sizes: Sequence[tuple[int, int]]) -> None:
+        """Checks that the backend can solve the layers of a network.
+
+        Args:
+            sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
+
+        Raises:
+            BackendUnavailable: If the backend cannot solve a layer.
+        """
+        for num_variables, num_columns in sizes:
+            self.check(num_variables, num_columns)
+
     def solve(self, qubo: Qubo, seed: int = 0) -> Solution:
         """Solves all columns of `qubo`.
 
@@ -258,13 +253,56 @@ class Backend:
             states, info = blocks.solve(
                 qubo, seed, block_size, self._solve_whole, self.block_sweeps
             )
-            return self._best_solution(qubo, states[None], info)
+            return self.best_solution(qubo, states[None], info)
         return self._solve_whole(qubo, seed)
 
-    def _solve_whole(self, qubo, seed):
-        return self._best_solution(qubo, *parallel.sample(self, qubo, seed))
+    def solve_layers(
+        self, qubos: Sequence[Qubo], seeds: Sequence[int], stop_at_failure: bool
+    ) -> list[Solution | Exception]:
+        """Solves the layers of one training step.
 
-    def _best_solution(self, qubo, samples, info):
+        Args:
+            qubos: List of `Qubo`, one per layer.
+            seeds: List of integers, one per layer.
+            stop_at_failure: Boolean. If True, no further call is made after one
+                has failed. The layers that are left get a `Stopped` error.
+
+        Returns:
+            A list with a `Solution` or an exception for each layer. The `info`
+            of an exception has what is known about the layer's calls.
+        """
+        found: list[Solution | Exception] = []
+        failed = False
+        for qubo, seed in zip(qubos, seeds):
+            try:
+                if failed and stop_at_failure:
+                    raise parallel.Stopped
+                found.append(self.solve(qubo, seed))
+            except Exception as error:  # solvers may raise anything
+                failed = True
+                found.append(error)
+        return found
+
+    def step_cost(self, sizes: Sequence[tuple[int, int]]) -> StepCost:
+        """Estimates the QPU time of one training step.
+
+        Args:
+            sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
+
+        Returns:
+            A `StepCost`.
+        """
+        del sizes
+        note = f"The backend `{self.name}` has no estimate of QPU time."
+        return StepCost(0.0, 0, note)
+
+    def _solve_whole(self, qubo, seed):
+        return self.best_solution(qubo, *parallel.sample(self, qubo, seed))
+
+    def best_solution(
+        self, qubo: Qubo, samples: np.ndarray, info: dict[str, Any]
+    ) -> Solution:
+        """Returns the best of the samples (reads, n, m) for each column."""
         fields = np.asarray(qubo.fields, dtype=np.float64)
         ascent = np.einsum("nm,rnm->rm", fields, samples) > 0
         samples = np.where(ascent[:, None, :], -samples, samples)

@@ -1,10 +1,12 @@
 """Callback that shows and logs the progress of a solver on the host."""
 
 import contextlib
+import logging
 import math
 import os
 import shutil
 import sys
+import warnings
 from typing import Any
 
 from tensorflow import keras
@@ -12,6 +14,8 @@ from tensorflow import keras
 from keras_qpsbgd.backends import GraphBackend
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.optimizers import QPSBGD
+
+_logger = logging.getLogger("keras_qpsbgd")
 
 # The progress bar of Keras with loss and accuracy takes about 75 columns.
 _WIDE = 100
@@ -36,6 +40,13 @@ class SolverProgress(keras.callbacks.Callback):
     Solving for 12 s: layer dense_1 (2 of 3), 14 of 64 columns
     ```
 
+    With a `qpu_budget_seconds`, the status line also shows what is left of it,
+    and the metric `solver_budget_s` is in the progress bar beside `solver_s`.
+    When training starts, an estimate of the QPU time of the whole `fit` is
+    written to the log `keras_qpsbgd`, at the level `INFO`. A warning states
+    after how many steps the budget will be used up, if it is not enough. See
+    `QPSBGD.estimate`.
+
     At the end of each epoch, it adds these figures of the epoch to the logs.
     They are in `History`, and in `CSVLogger` and `TensorBoard` if these come
     later in the list of callbacks.
@@ -46,6 +57,7 @@ class SolverProgress(keras.callbacks.Callback):
     - `solver_fallbacks`: Number of solves by the `on_failure` backend.
     - `solver_qpu_s`: QPU access time in seconds, for `dwave`, `leap_hybrid` and
       all samplers whose answers contain it.
+    - `solver_budget_s`: Seconds that are left of `qpu_budget_seconds`.
     - `solver_chain_breaks`: Mean fraction of broken chains, for `dwave` and all
       backends whose answers contain it.
 
@@ -101,7 +113,10 @@ class SolverProgress(keras.callbacks.Callback):
             self._optimizer = optimizer
             self._progress = optimizer.host_progress
             self._display = _display(self.params.get("verbose"))
+            if self._display is not None:
+                self._display.remaining = self._remaining
             self._watch()
+            self._confirm_cost()
 
     def on_epoch_begin(
         self, epoch: int, logs: dict[str, Any] | None = None
@@ -131,6 +146,34 @@ class SolverProgress(keras.callbacks.Callback):
         if self._progress is not None:
             self._progress.watch(self._display, self.after)
 
+    def _remaining(self):
+        """Returns what is left of the QPU budget, `None` without one."""
+        budget = self._optimizer.backend.budget
+        return None if budget is None else budget.remaining()
+
+    def _confirm_cost(self):
+        """Logs the estimate for this `fit`, and warns if it is too much."""
+        batches = self.params.get("steps")
+        # Legacy Keras builds some models in the first step. The steps of a
+        # generator are unknown.
+        if not batches or not self.model.built:
+            return
+        epochs = self.params.get("epochs", 1)
+        if "qpu_access_time" not in self._optimizer.backend.reports:
+            return
+        found = self._optimizer.estimate(self.model, int(batches * epochs))
+        _logger.info("Estimate for this fit:\n%s", found)
+        if not found.fits:
+            warnings.warn(
+                f"Training could take {found.seconds:.4g} s of QPU time, but "
+                f"{found.budget_seconds:.4g} s are left of "
+                "`qpu_budget_seconds`. They will be used up after "
+                f"{found.affordable_steps:,} of {found.steps:,} steps. Then "
+                "`on_failure` decides. Received: "
+                f"qpu_budget_seconds={self._optimizer.backend.budget.seconds:g}",
+                stacklevel=2,
+            )
+
     def _log(self, logs):
         if self._progress is None or logs is None:
             return
@@ -138,6 +181,9 @@ class SolverProgress(keras.callbacks.Callback):
         steps = self._progress.finished - steps
         if steps:
             logs["solver_s"] = (self._progress.seconds - seconds) / steps
+        remaining = self._remaining()
+        if remaining is not None:
+            logs["solver_budget_s"] = remaining
 
     def _log_report(self, logs):
         """Adds the figures of an epoch, with the same keys in all epochs."""
@@ -174,7 +220,22 @@ def _display(verbose):
     return None
 
 
-class _Terminal:
+class _Display:
+    """Writes the status line, with what is left of the QPU budget."""
+
+    def remaining(self):
+        return None
+
+    def show(self, text):
+        left = self.remaining()
+        if left is not None:
+            # After the time and before the rest, which may be cut off.
+            time, _, rest = text.partition(": ")
+            text = f"{time}, {left:.4g} s of QPU budget left: {rest}"
+        self.write(text)
+
+
+class _Terminal(_Display):
     """Shows the status line below the bar.
 
     The bar may fill its own line. The cursor returns to where Keras left it, so
@@ -185,7 +246,7 @@ class _Terminal:
     BELOW = "\r\n\x1b[K"  # goes to the next line and clears it
     MAKE_ROOM = "\x1bD\x1b[A"  # scrolls if the bar is in the last line
 
-    def show(self, text):
+    def write(self, text):
         text = text[: _columns() - 1]
         _write(self.MAKE_ROOM + self.SAVE + self.BELOW + text + self.RESTORE)
 
@@ -193,12 +254,12 @@ class _Terminal:
         _write(self.SAVE + self.BELOW + self.RESTORE)
 
 
-class _Notebook:
+class _Notebook(_Display):
     """Shows the status after the bar and removes it with backspaces."""
 
     width = 0
 
-    def show(self, text):
+    def write(self, text):
         self.clear()
         self.width = len(text) + 3
         _write(" - " + text)

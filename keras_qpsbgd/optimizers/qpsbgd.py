@@ -23,6 +23,9 @@ from keras_qpsbgd.optimizers import replica_cond
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from keras_qpsbgd.optimizers.binary_optimizer import LearningRate
 from keras_qpsbgd.optimizers.binary_optimizer import OptimizerLike
+from keras_qpsbgd.optimizers.estimate import QpuEstimate
+from keras_qpsbgd.optimizers.estimate import estimate
+from keras_qpsbgd.optimizers.estimate import log_cost
 from keras_qpsbgd.optimizers.gradient_scale import GradientScale
 
 _logger = logging.getLogger("keras_qpsbgd")
@@ -176,6 +179,8 @@ class QPSBGD(BinaryOptimizer):
         # Records updates, see `record_step`. `callbacks.QuboRecorder` sets it
         # during `fit`. It is not saved.
         self.recorder: Any = None
+        # States of the previous step, for backends with `warm_start`.
+        self._last_states: dict = {}
         self._skipped = None  # `add_state` creates this variable
         self._sums: dict = {}
         self._checked = False
@@ -197,9 +202,10 @@ class QPSBGD(BinaryOptimizer):
         """
         if self._checked:
             return
+        sizes = _sizes(self._binary.values())
         for backend in filter(None, (self.backend, self._fallback)):
-            for mark in self._binary.values():
-                backend.check(mark.num_variables, mark.num_columns)
+            backend.check_layers(sizes)
+        log_cost(self.backend, sizes)
         if not self._on_host:
             _logger.info(
                 "The search of `%s` is compiled in the first training step, "
@@ -207,6 +213,48 @@ class QPSBGD(BinaryOptimizer):
                 self.backend.name,
             )
         self._checked = True
+
+    def estimate(self, model: Any, steps: int) -> QpuEstimate:
+        """Estimates the QPU time of training a model.
+
+        It connects to the solver if necessary, but sends no problem. For a
+        backend without QPU time, the estimate is zero, and its `note` has the
+        reason. `callbacks.SolverProgress` logs this estimate when `fit` starts,
+        and warns if it exceeds the budget.
+
+        Args:
+            model: A built `keras.Model` with binary layers.
+            steps: Integer. Number of training steps, which is the number of
+                batches of all epochs.
+
+        Returns:
+            A `QpuEstimate`. Print it to see a table.
+
+        Raises:
+            ValueError: If the model has no trainable binary layer or is not
+                built.
+            BackendUnavailable: If the solver cannot be reached.
+
+        Example:
+            ```python
+            print(optimizer.estimate(model, steps=1000))
+            ```
+        """
+        if not isinstance(steps, numbers.Integral) or steps < 1:
+            raise ValueError(
+                "`steps` must be an integer of at least 1. Received: "
+                f"steps={steps!r}"
+            )
+        marks = map(recording.mark_of, model.trainable_variables)
+        sizes = _sizes(filter(None, marks))
+        if not sizes:
+            raise ValueError(
+                "`model` must be built and have trainable binary layers. "
+                f"Received: model={model.name}"
+            )
+        return estimate(
+            self.backend, sizes, int(steps), self._accumulates() or 1
+        )
 
     def _check_xla(self):
         if self._on_host and _keras.inside_xla():
@@ -446,6 +494,7 @@ class QPSBGD(BinaryOptimizer):
             self.host_progress,
             stop_at_failure=self.on_failure != "hold",
             recorder=recorder,
+            last_states=self._last_states,
         )
 
     def _on_error(self, error, layer, message):
@@ -521,3 +570,8 @@ class QPSBGD(BinaryOptimizer):
             on_failure=on_failure,
         )
         return config
+
+
+def _sizes(marks):
+    """Returns the numbers of inputs and outputs of binary kernels."""
+    return [(mark.num_variables, mark.num_columns) for mark in marks]

@@ -25,10 +25,8 @@ def check(backend: Backend, sizes: list[tuple[int, int]]) -> None:
     budget: Any = getattr(backend, "budget", None)
     if budget is None or budget.seconds is None:
         return
-    from keras_qpsbgd.backends.dwave.cost import layer_cost
-
-    # A solver on the host or a QPU solves each layer once.
-    seconds = sum(layer_cost(backend, *size).seconds for size in sizes)
+    # A solver on the host or a QPU solves each layer once, one after the other.
+    seconds = sum(backend.step_cost([size]).seconds for size in sizes)
     if budget.charged + seconds > budget.seconds:
         raise backends.BudgetExceeded(
             "Quantizing all layers could exceed `qpu_budget_seconds`: "

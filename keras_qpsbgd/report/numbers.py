@@ -14,6 +14,7 @@ from keras_qpsbgd.analysis.samples.similarity import sample_similarity
 
 MAX_POINTS = 200
 NUM_BEST = 10
+MAX_IDS = 5
 
 
 @dataclasses.dataclass
@@ -132,6 +133,7 @@ class SolverTotals:
         retries: Number of repeated calls, or `None`.
         qpu_seconds: QPU access time, or `None`.
         chain_breaks: Mean fraction of broken chains, or `None`.
+        problem_ids: List of strings. Identifiers of the latest solver calls.
     """
 
     layer: str
@@ -143,6 +145,7 @@ class SolverTotals:
     retries: Optional[float]
     qpu_seconds: Optional[float]
     chain_breaks: Optional[float]
+    problem_ids: list[str]
 
 
 def solver_totals(layer: str, updates: list[Update]) -> SolverTotals:
@@ -164,7 +167,36 @@ def solver_totals(layer: str, updates: list[Update]) -> SolverTotals:
         sum(retries) if retries else None,
         1e-6 * sum(microseconds) if microseconds else None,
         float(np.mean(breaks)) if breaks else None,
+        _problem_ids(updates),
     )
+
+
+def num_calls(updates: list[Update]) -> Optional[float]:
+    """Returns the number of solver calls, or `None` if not reported.
+
+    A call that several layers share counts once.
+    """
+    steps: dict[int, list[Update]] = {}
+    for update in updates:
+        steps.setdefault(update.step, []).append(update)
+    total = None
+    for group in steps.values():
+        calls = _values(group, "calls")
+        if calls:
+            own = sum(calls) - sum(_values(group, "shared_calls"))
+            # The layer that counts a shared call may not be recorded.
+            total = (total or 0.0) + max(own, *calls)
+    return total
+
+
+def _problem_ids(updates):
+    """Returns the identifiers of the latest calls."""
+    found: dict[str, None] = {}
+    for update in updates[-MAX_IDS:]:
+        ids = update.info.get("problem_id")
+        if isinstance(ids, (list, tuple)):  # a file may contain anything
+            found.update(dict.fromkeys(map(str, ids)))
+    return list(found)[-MAX_IDS:]
 
 
 def has_mock_qpu(settings: dict[str, Any]) -> bool:

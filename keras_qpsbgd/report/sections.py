@@ -242,7 +242,26 @@ def solver(run: Run, totals: list[numbers.SolverTotals]) -> str:
             " The mock QPU uses no QPU time. It reports Ocean's estimate for a "
             "real one."
         )
-    return f'{table(head, rows, "Solver")}<p class="muted">{note}</p>'
+    return (
+        f'{table(head, rows, "Solver")}<p class="muted">{note}</p>'
+        + _problem_ids(totals)
+    )
+
+
+def _problem_ids(totals):
+    """Lists the latest problem identifiers, if the solver has any."""
+    rows = [
+        f"<li>{text.escape(row.layer, 60)}: "
+        f"{text.escape(', '.join(row.problem_ids), 400)}</li>"
+        for row in totals[:MAX_ROWS]
+        if row.problem_ids
+    ]
+    if not rows:
+        return ""
+    return (
+        '<h3>Latest problems</h3><p class="muted">Leap and dwave-inspector '
+        f"find a call by its identifier.</p><ul>{''.join(rows)}</ul>"
+    )
 
 
 def _show(value, form):
@@ -303,18 +322,13 @@ def facts(
         note = f"of {len(totals):,} layer{'s' * (len(totals) > 1)}"
         found.append(("Updates", f"{len(run.updates):,}", note))
     is_mock = numbers.has_mock_qpu(run.settings)
-    for title, name, form, note in (
-        ("Solver calls", "calls", text.number, "recorded"),
-        (
-            "QPU time",
-            "qpu_seconds",
-            text.seconds,
-            "estimate (mock)" if is_mock else "recorded",
-        ),
-    ):
-        known = [v for row in totals if (v := getattr(row, name)) is not None]
-        if known:
-            found.append((title, form(sum(known)), note))
+    calls = numbers.num_calls(run.updates)
+    if calls is not None:
+        found.append(("Solver calls", text.number(calls), "recorded"))
+    known = [row.qpu_seconds for row in totals if row.qpu_seconds is not None]
+    if known:
+        note = "estimate (mock)" if is_mock else "recorded"
+        found.append(("QPU time", text.seconds(sum(known)), note))
     breaks = [r for r in totals if r.chain_breaks is not None]
     if breaks:
         mean = np.average(

@@ -27,6 +27,22 @@ def qpu(sampler, **arguments):
     return DWaveBackend(sampler=sampler, **{"num_reads": 20, **arguments})
 
 
+def split_calls(monkeypatch, backend, columns):
+    """Makes QPU backends send at most this many columns per call."""
+    original = type(backend).pack
+
+    def pack(self, sizes):
+        packing = original(self, sizes)
+        calls = [
+            call._replace(slots=call.slots[start : start + columns])
+            for call in packing.calls
+            for start in range(0, len(call.slots), columns)
+        ]
+        return packing._replace(calls=tuple(calls))
+
+    monkeypatch.setattr(type(backend), "pack", pack)
+
+
 def hybrid(**arguments):
     """Returns a backend with the real `LeapHybridSampler` and a mock server.
 

@@ -9,6 +9,7 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.dwave.leap.budget import Budget
+from keras_qpsbgd.backends.solution import StepCost
 from keras_qpsbgd.quantize import cost
 from keras_qpsbgd.quantize.calibration import Calibration
 
@@ -209,14 +210,12 @@ class Priced(Counting):
         super().__init__()
         self.budget = Budget(seconds)
 
-    def copies(self, num_variables, num_columns):
-        return [{v: [v] for v in range(num_variables)}]
+    def step_cost(self, sizes):
+        calls = sum(columns for _, columns in sizes)
+        return StepCost(0.1 * calls, calls, "0.1 s per column")
 
     def columns_per_call(self, num_variables, num_columns):
         return 1
-
-    def estimate(self, num_variables, num_columns):
-        return 0.1
 
     def reserve(self, num_variables, num_columns):
         return self.budget.reserve(0.1)
@@ -244,16 +243,14 @@ def test_budget_covers_all_layers(model):
 @pytest.mark.slow  # the same with the mock QPU
 def test_budget_is_checked_before_the_first_call(monkeypatch):
     pytest.importorskip("dwave.system")
-    from keras_qpsbgd.backends.dwave.cost import layer_cost
-
     model = keras.Sequential([keras.Input((4,)), L.Dense(3), L.Dense(2)])
     x = quantizing.data(20, 4)
     backend = backends.get({"name": "dwave", "mock": True, "num_reads": 10})
     sizes = [(4, 3), (3, 2)]
-    needed = sum(layer_cost(backend, *size).seconds for size in sizes)
+    needed = sum(backend.step_cost([size]).seconds for size in sizes)
     config = {"name": "dwave", "mock": True, "num_reads": 10}
     small = backends.get({**config, "qpu_budget_seconds": 0.99 * needed})
-    monkeypatch.setattr(small, "sample", None)  # must not be called
+    monkeypatch.setattr(small, "solve_layers", None)  # must not be called
     with pytest.raises(backends.BudgetExceeded, match="all layers") as caught:
         kq.quantize(model, x, backend=small, verbose=0)
     assert "Received: qpu_budget_seconds" in str(caught.value)

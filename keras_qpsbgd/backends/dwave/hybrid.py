@@ -1,5 +1,6 @@
 """Solves all columns of a layer in one call of Leap's hybrid solver."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from keras_qpsbgd.backends.dwave.leap import ocean
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import reject_secrets
 from keras_qpsbgd.backends.host.samplers import ordered_samples
+from keras_qpsbgd.backends.solution import StepCost
 from keras_qpsbgd.qubo import Qubo
 
 
@@ -110,6 +112,15 @@ class LeapHybridBackend(Backend):
         info = {k: reported[k] for k in names if k in reported}
         info.update(calls=1, reads=len(samples))
         return samples.swapaxes(1, 2), info
+
+    def step_cost(self, sizes: Sequence[tuple[int, int]]) -> StepCost:
+        del sizes
+        return StepCost(
+            0.0,
+            0,
+            "Leap charges the hybrid solver for the run time of a call, at "
+            "least three seconds or `time_limit`, not for QPU time.",
+        )
 
     def close(self) -> None:
         with self._lock:

@@ -1,40 +1,52 @@
-"""Solves the columns of a layer side by side on a D-Wave quantum annealer."""
+"""Solves the layers of a network side by side on a D-Wave quantum annealer."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_qpsbgd.backends.base import Backend
-from keras_qpsbgd.backends.dwave.chip import columns
+from keras_qpsbgd.backends.dwave import arguments
+from keras_qpsbgd.backends.dwave import call_parameters
+from keras_qpsbgd.backends.dwave import cost
+from keras_qpsbgd.backends.dwave import step
 from keras_qpsbgd.backends.dwave.chip import ranges
+from keras_qpsbgd.backends.dwave.chip.open_chip import OpenChip
+from keras_qpsbgd.backends.dwave.chip.packing import Packing
 from keras_qpsbgd.backends.dwave.leap import ocean
 from keras_qpsbgd.backends.dwave.leap import timing
 from keras_qpsbgd.backends.dwave.leap.budget import Budget
 from keras_qpsbgd.backends.dwave.leap.connection import Connection
 from keras_qpsbgd.backends.errors import BackendUnavailable
-from keras_qpsbgd.backends.errors import SolverError
-from keras_qpsbgd.backends.errors import check_number
-from keras_qpsbgd.backends.errors import reject_secrets
-from keras_qpsbgd.backends.host import blocks
+from keras_qpsbgd.backends.solution import Solution
+from keras_qpsbgd.backends.solution import StepCost
 from keras_qpsbgd.qubo import Qubo
 
 BLOCK_SIZE = 64
+LABEL = "keras_qpsbgd"
 
 
 class DWaveBackend(Backend):
     r"""Solves on a QPU, through dwave-system.
 
     The couplings of a layer form a complete graph on its inputs, the same for
-    all columns. The embeddings of $K_n$ are therefore searched once per number
-    of inputs and cached in memory and on disk. All columns are annealed in one
-    call, each on its own qubits. Columns that do not fit on the chip are
-    annealed in further calls. A layer that is wider than the largest clique is
-    solved in blocks.
+    all columns. The columns of all layers are annealed in one call, each on its
+    own qubits. Columns that do not fit on the chip are annealed in further
+    calls. The places of the columns are searched once per chip and network, and
+    cached in memory and on disk. A layer that is wider than the largest
+    complete graph on the chip is solved in blocks, with its own calls.
+
+    A call that fails is a failure of each layer in it, and `on_failure` decides
+    for each of them. Layers that are not in it keep their answers.
 
     The backend takes the best read of each column. `Solution.info` has
     `qpu_access_time` (microseconds), `chain_break_fraction` (per column),
-    `reads` and `energies`.
+    `reads`, `energies` and `problem_id`, the list of the identifiers with which
+    Leap and dwave-inspector find the calls. The time of a call is divided among
+    its layers by their numbers of qubits.
+
+    All of this is tested with dwave-system and a mock chip, not on a QPU.
 
     Configure access with D-Wave's own tools: `dwave setup --auth`, or the
     environment variable `DWAVE_API_TOKEN`. There is no argument for a token.
@@ -63,6 +75,22 @@ class DWaveBackend(Backend):
             that report no time count as their estimate. The count restarts
             at zero when a saved optimizer is loaded. Defaults to `None`,
             which sets no limit.
+        replicas: `1` or `"fill"`. `"fill"` anneals further copies of the
+            columns while qubits are left. Every copy adds `num_reads` reads for
+            little more QPU time. Defaults to `1`.
+        gauge: Boolean. If `True`, each call reverses a random half of the spins
+            and undoes it in the answer, so that errors of the chip do not favor
+            the same states in every call. It costs no QPU time. The seed of the
+            step determines the choice. Defaults to `True`.
+        warm_start: Boolean. If `True`, calls anneal in reverse from the states
+            of the previous step. The first step anneals forward, also after a
+            saved model is loaded, because the states are not saved. The
+            schedule takes `annealing_time`. It goes from s = 1 back to 0.45,
+            pauses there and returns. `parameters={"anneal_schedule": ...}`
+            replaces it.
+            Defaults to `False`.
+        problem_label: String (optional). Label of the calls in Leap. `None`
+            sets no label. Defaults to `"keras_qpsbgd"`.
         profile: String (optional). Section of D-Wave's configuration file.
             Defaults to `None`, which uses D-Wave's configuration.
         region: String (optional). Region of Leap. Defaults to `None`, which
@@ -86,6 +114,7 @@ class DWaveBackend(Backend):
 
     name = "dwave"
     reports = ("qpu_access_time", "chain_break_fraction")
+    shares_calls = True
 
     def __init__(
         self,
@@ -96,6 +125,10 @@ class DWaveBackend(Backend):
         chain_strength: Any = None,
         parameters: dict[str, Any] | None = None,
         qpu_budget_seconds: float | None = None,
+        replicas: Any = 1,
+        gauge: bool = True,
+        warm_start: bool = False,
+        problem_label: str | None = LABEL,
         profile: str | None = None,
         region: str | None = None,
         mock: bool = False,
@@ -103,41 +136,17 @@ class DWaveBackend(Backend):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        if topology not in (None, "pegasus", "zephyr"):
-            raise ValueError(
-                '`topology` must be "pegasus", "zephyr" or None. Received: '
-                f"topology={topology!r}"
-            )
-        solvers = solver if isinstance(solver, (list, tuple)) else [solver]
-        kinds = (str, dict) if solvers is solver else (str, dict, type(None))
-        if not solvers or not all(isinstance(s, kinds) for s in solvers):
-            raise ValueError(
-                "`solver` must be a string, a dictionary of features, a list "
-                f"of these or None. Received: solver={solver!r}"
-            )
-        if solver is not None and (topology is not None or mock):
-            raise ValueError(
-                "`solver` cannot be combined with `topology` or `mock`. "
-                f"Received: solver={solver!r}, topology={topology!r}, "
-                f"mock={mock!r}"
-            )
-        reject_secrets({"solver": solver, "parameters": parameters})
-        if not isinstance(parameters, (dict, type(None))) or (
-            {"num_reads", "annealing_time"} & set(parameters or ())
-        ):
-            raise ValueError(
-                "`parameters` must be a dictionary without `num_reads` and "
-                "`annealing_time`, which are separate arguments. Received: "
-                f"parameters={parameters!r}"
-            )
-        if not callable(chain_strength):
-            check_number(
-                "chain_strength", chain_strength, above=0, optional=True
-            )
-        check_number("num_reads", num_reads, at_least=1, whole=True)
-        check_number("annealing_time", annealing_time, above=0, optional=True)
-        check_number(
-            "qpu_budget_seconds", qpu_budget_seconds, at_least=0, optional=True
+        arguments.check(
+            solver=solver,
+            topology=topology,
+            mock=mock,
+            num_reads=num_reads,
+            annealing_time=annealing_time,
+            chain_strength=chain_strength,
+            parameters=parameters,
+            qpu_budget_seconds=qpu_budget_seconds,
+            replicas=replicas,
+            problem_label=problem_label,
         )
         self.solver = solver
         self.topology = topology
@@ -146,6 +155,10 @@ class DWaveBackend(Backend):
         self.chain_strength = chain_strength
         self.parameters = dict(parameters or {})
         self.qpu_budget_seconds = qpu_budget_seconds
+        self.replicas = replicas
+        self.gauge = bool(gauge)
+        self.warm_start = bool(warm_start)
+        self.problem_label = problem_label
         self.profile = profile
         self.region = region
         self.mock = mock
@@ -162,50 +175,17 @@ class DWaveBackend(Backend):
 
     def check(self, num_variables: int, num_columns: int) -> None:
         """Connects, checks the parameters and embeds the layer."""
-        super().check(num_variables, num_columns)
-        self._check_parameters()
-        block_size = self.block_size_for(num_variables)
-        for width in blocks.sizes(num_variables, block_size):
-            self._check_duration(
-                width, self.columns_per_call(width, num_columns)
-            )
+        self.check_layers([(num_variables, num_columns)])
+
+    def check_layers(self, sizes: Sequence[tuple[int, int]]) -> None:
+        """Connects, checks the parameters and packs the layers."""
+        for num_variables, num_columns in sizes:
+            super().check(num_variables, num_columns)
+        call_parameters.check(self)
+        for packing, _ in cost.packings(self, sizes):
+            call_parameters.check_duration(self, packing)
         if self.qpu_budget_seconds is not None:
-            self.estimate(block_size, 1)
-
-    def _check_parameters(self):
-        sampler = self.open().sampler
-        unknown = sorted(set(self.parameters) - set(sampler.parameters))
-        if unknown:
-            raise BackendUnavailable(
-                "`parameters` must be parameters of this solver: "
-                f"{sorted(sampler.parameters)}. Received: {unknown}"
-            )
-        properties = sampler.properties
-        limits = timing.parameter_ranges(properties, self.parameters)
-        for name, value in self._call_parameters().items():
-            low, high = limits.get(name, (-np.inf, np.inf))
-            if isinstance(value, (int, float)) and not low <= value <= high:
-                raise BackendUnavailable(
-                    f"`{name}` must be between {low:g} and {high:g} on this "
-                    f"solver. Received: {name}={value}"
-                )
-
-    def _check_duration(self, num_variables, num_columns):
-        limits = self.open().sampler.properties.get(
-            "problem_run_duration_range"
-        )
-        try:  # without the programming time, which does not count
-            seconds = self.estimate(num_variables, num_columns)
-            seconds -= self.estimate(num_variables, num_columns, num_reads=0)
-        except BackendUnavailable:
-            return
-        if limits and seconds > 1e-6 * limits[1]:
-            raise BackendUnavailable(
-                f"A call would take {seconds:.3g} s, but this solver allows "
-                f"at most {1e-6 * limits[1]:g} s. Lower `num_reads` or "
-                f"`annealing_time`. Received: num_reads={self.num_reads}, "
-                f"annealing_time={self.annealing_time}"
-            )
+            self.call_seconds(num_qubits=1)
 
     def open(self) -> Any:
         """Returns the sampler and its embeddings, opened on first use."""
@@ -217,7 +197,7 @@ class DWaveBackend(Backend):
             if self._handle is None:
                 several = isinstance(self.solver, (list, tuple))
                 self._handle = Connection(
-                    columns.OpenChip,
+                    OpenChip,
                     self._connect,
                     self.solver if several else [self.solver],
                     self.sampler,
@@ -257,34 +237,67 @@ class DWaveBackend(Backend):
 
     # Calls
 
-    def columns_per_call(
-        self, num_variables: int, num_columns: int
-    ) -> int | None:
-        copies = len(self.copies(num_variables, num_columns))
-        if not copies:
+    def pack(self, sizes: Sequence[tuple[int, int]]) -> Packing:
+        """Returns the calls for layers that fit on the chip whole.
+
+        Args:
+            sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
+
+        Raises:
+            BackendUnavailable: If a layer is too wide.
+        """
+        try:
+            return self.open().cliques.pack(tuple(sizes), self.replicas)
+        except ValueError as error:
             raise BackendUnavailable(
-                f"The chip cannot hold a complete graph of {num_variables} "
-                "variables. Use a smaller `block_size`. Received: "
-                f"block_size={self.block_size}"
-            )
-        num_calls = -(-num_columns // copies)
-        return -(-num_columns // num_calls)  # calls of about equal size
+                f"The chip cannot hold a layer ({error}). Use a smaller "
+                f"`block_size`. Received: block_size={self.block_size}"
+            ) from error
+
+    def solve(self, qubo: Qubo, seed: int = 0) -> Solution:
+        (found,) = self.solve_layers([qubo], [seed], stop_at_failure=True)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def solve_layers(
+        self, qubos: Sequence[Qubo], seeds: Sequence[int], stop_at_failure: bool
+    ) -> list[Solution | Exception]:
+        return step.solve_layers(self, qubos, seeds, stop_at_failure)
+
+    def step_cost(self, sizes: Sequence[tuple[int, int]]) -> StepCost:
+        return cost.step_cost(self, sizes)
 
     def estimate(
         self, num_variables: int, num_columns: int, **parameters: Any
     ) -> float:
+        """Estimates the QPU seconds of a layer that fits on the chip whole.
+
+        Args:
+            num_variables: Integer. Number of inputs of the layer.
+            num_columns: Integer. Number of outputs of the layer.
+            **parameters: Parameters that replace those of the backend.
+        """
+        packed = self.pack([(num_variables, num_columns)])
+        return sum(
+            self.call_seconds(call.num_qubits, **parameters)
+            for call in packed.calls
+        )
+
+    def call_seconds(
+        self, num_qubits: int, is_reverse: bool = False, **others: Any
+    ) -> float:
         """Estimates the QPU seconds of one call.
 
         Args:
-            num_variables: Integer. Number of variables of a column.
-            num_columns: Integer. Number of columns in the call.
-            **parameters: Parameters that replace those of the backend.
+            num_qubits: Integer. Number of qubits of the call.
+            is_reverse: Boolean. Whether the call anneals in reverse. Defaults
+                to `False`.
+            **others: Parameters that replace those of the backend.
         """
-        copies = self.copies(num_variables, num_columns)
-        qubits = sum(len(chain) for copy in copies for chain in copy.values())
-        parameters = {**self._call_parameters(), **parameters}
+        given = {**call_parameters.of_call(self, is_reverse), **others}
         try:
-            return timing.access_time(self.open().sampler, qubits, **parameters)
+            return timing.access_time(self.open().sampler, num_qubits, **given)
         except (KeyError, ValueError) as error:
             raise BackendUnavailable(
                 "Ocean has no cost model for this solver, so QPU time can be "
@@ -292,9 +305,10 @@ class DWaveBackend(Backend):
                 f"qpu_budget_seconds={self.qpu_budget_seconds} ({error})"
             ) from error
 
-    def reserve(self, num_variables: int, num_columns: int) -> Any:
+    def reserve_call(self, num_qubits: int, is_reverse: bool) -> float:
+        """Reserves the estimated time of a call, or raises."""
         try:
-            seconds = self.estimate(num_variables, num_columns)
+            seconds = self.call_seconds(num_qubits, is_reverse)
         except BackendUnavailable:
             if self.qpu_budget_seconds is not None:
                 raise
@@ -309,51 +323,13 @@ class DWaveBackend(Backend):
     def sample(
         self, qubo: Qubo, seed: int
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        del seed  # a QPU has none
-        structure = self.open().structure(qubo.num_variables, qubo.num_columns)
-        problem = columns.embed(
-            qubo,
-            structure,
-            self.chain_strength,
-            self.open().sampler.properties,
-        )
-        self._warn_if_imprecise(problem)
-        found = ocean.sample(
-            self.open().sampler,
-            problem,
-            self.timeout_seconds,
-            **self._call_parameters(),
-        )
-        timing = (found.info or {}).get("timing") or {}
-        charged = {}
-        if "qpu_access_time" in timing:
-            charged["qpu_access_time"] = float(timing["qpu_access_time"])
-        try:
-            samples, broken = columns.unembed(found, structure)
-        except SolverError as error:
-            error.info = charged
-            raise
-        shape = (len(samples), qubo.num_columns, qubo.num_variables)
-        info = {
-            "calls": 1,
-            "reads": int(found.record.num_occurrences.sum()),
-            "chain_break_fraction": broken.reshape(shape).mean(axis=(0, 2)),
-            **charged,
-        }
-        return samples.reshape(shape).swapaxes(1, 2), info
+        """Returns the reads of all columns, and `Solution.info`."""
+        found = self.solve(qubo, seed)
+        samples = found.samples
+        return (found.states[None] if samples is None else samples), found.info
 
-    def _call_parameters(self):
-        parameters = {"num_reads": self.num_reads, **self.parameters}
-        if self.annealing_time is not None:
-            parameters["annealing_time"] = self.annealing_time
-        # Return every read, and show a label in Leap's list of problems.
-        defaults = {"answer_mode": "raw", "label": "keras_qpsbgd"}
-        for name, value in defaults.items():
-            if name in self.open().sampler.parameters:
-                parameters.setdefault(name, value)
-        return parameters
-
-    def _warn_if_imprecise(self, problem):
+    def warn_if_imprecise(self, problem: Any) -> None:
+        """Warns once if most fields are smaller than the chip's errors."""
         if self._warned:
             return
         linear = np.abs(problem.to_numpy_vectors().linear_biases)
@@ -392,6 +368,12 @@ class DWaveBackend(Backend):
             "region": self.region,
             "mock": self.mock or None,
         }
+        defaults = {
+            "replicas": 1,
+            "gauge": True,
+            "warm_start": False,
+            "problem_label": LABEL,
+        }
         if callable(self.chain_strength):
             raise ValueError(
                 "`chain_strength` must be a number or None to be saved with "
@@ -399,6 +381,9 @@ class DWaveBackend(Backend):
                 f"chain_strength={self.chain_strength!r}"
             )
         given = {k: v for k, v in config.items() if v is not None}
+        for name, default in defaults.items():
+            if getattr(self, name) != default:
+                given[name] = getattr(self, name)
         return {**super().get_config(), **given}
 
     def __getstate__(self):

@@ -44,8 +44,9 @@ class HostCall:
     and returns a message.
 
     Args:
-        backend: `Backend`. With an executor, the layers are solved in parallel,
-            otherwise one after the other.
+        backend: `Backend`. If it `shares_calls`, it receives all layers at
+            once. Otherwise the layers are solved one after the other, or in
+            parallel if the backend has an executor.
         fallback: `Backend` (optional). Solves the layers on which `backend`
             failed.
         report: `SolverReport` to which the solves are added.
@@ -56,6 +57,8 @@ class HostCall:
             not paid for, after one has failed.
         recorder: Weak reference to the object that records the solutions (see
             `QPSBGD.recorder`), or `None`.
+        last_states: Dictionary (optional). Keeps the states of each layer from
+            one step to the next, for backends with `warm_start`.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class HostCall:
         progress,
         stop_at_failure,
         recorder=None,
+        last_states=None,
     ):
         self.backend = backend
         self.fallback = fallback
@@ -75,6 +79,7 @@ class HostCall:
         self.progress = progress
         self.stop_at_failure = stop_at_failure
         self.recorder = recorder
+        self.last_states = {} if last_states is None else last_states
 
     def __call__(self, problems, seeds, names, step, applied):
         """Solves one problem per layer.
@@ -125,7 +130,40 @@ class HostCall:
         return states, messages
 
     def _solve_all(self, qubos, seeds, names):
+        if self.backend.warm_start:
+            for name, qubo in zip(names, qubos):
+                qubo.start = self.last_states.get((name, qubo.fields.shape))
         tasks = list(zip(qubos, seeds, names))
+        if self.backend.shares_calls:
+            answers = self._solve_together(tasks)
+        else:
+            answers = self._solve_apart(tasks)
+        if self.backend.warm_start:
+            for name, qubo, answer in zip(names, qubos, answers):
+                if answer.solution is not None:
+                    key = name, qubo.fields.shape
+                    self.last_states[key] = answer.solution.states
+        return answers
+
+    def _solve_together(self, tasks):
+        """Passes all layers to the backend, which may share calls."""
+        start = time.perf_counter()
+        qubos, seeds, names = zip(*tasks)
+        # With a fallback, a failure of the backend does not end the step.
+        stop_at_failure = self.stop_at_failure and self.fallback is None
+        with self.progress.layer(names[0], len(tasks)):
+            try:
+                found = self.backend.solve_layers(qubos, seeds, stop_at_failure)
+            except Exception as error:  # solvers may raise anything
+                found = [error] * len(tasks)
+        seconds = (time.perf_counter() - start) / len(tasks)
+        stop = threading.Event()
+        return [
+            self._finish(*task, stop, result, seconds)
+            for task, result in zip(tasks, found)
+        ]
+
+    def _solve_apart(self, tasks):
         stop = threading.Event()
 
         def solve(task):
@@ -142,20 +180,39 @@ class HostCall:
         if stop.is_set():
             return _Answer(_zero_states(qubo))
         start = time.perf_counter()
-        solution, message, info, extra = None, "", {}, {}
-        failed = fell_back = False
         try:
-            solution = self.backend.solve(qubo, seed)
-            info = solution.info
+            found = self.backend.solve(qubo, seed)
         except Exception as error:  # solvers may raise anything
-            info = getattr(error, "info", {})
-            failed = not isinstance(error, Stopped)
-            if failed:
-                message = _message(name, self.backend, error)
-                # Only the type, because a message may contain anything.
-                extra["error"] = type(error).__name__
-                self._report_error(error, name, message)
-        if failed and self.fallback is not None:
+            found = error
+        seconds = time.perf_counter() - start
+        return self._finish(qubo, seed, name, stop, found, seconds)
+
+    def _finish(self, qubo, seed, name, stop, found, seconds):
+        """Applies the policy `on_failure` to the result for one layer.
+
+        Args:
+            qubo: `Qubo` of the layer.
+            seed: Integer.
+            name: String. Name of the layer.
+            stop: `threading.Event` to set if training cannot go on.
+            found: `Solution` or exception.
+            seconds: Float. Time that the backend took.
+        """
+        start = time.perf_counter()
+        info = getattr(found, "info", None) or {}
+        solution, message, extra = None, "", {}
+        failed = fell_back = False
+        if not isinstance(found, Exception):
+            solution = found
+        elif not isinstance(found, Stopped):
+            failed = True
+            message = _message(name, self.backend, found)
+            # Only the type, because a message may contain anything.
+            extra["error"] = type(found).__name__
+            self._report_error(found, name, message)
+        elif not info.get("calls"):  # nothing was sent for this layer
+            return _Answer(_zero_states(qubo))
+        if failed and self.fallback is not None and not stop.is_set():
             try:
                 solution = self.fallback.solve(qubo, seed)
                 message, fell_back = "", True
@@ -166,7 +223,7 @@ class HostCall:
         if message and self.stop_at_failure:
             stop.set()
         count = {
-            "seconds": time.perf_counter() - start,
+            "seconds": seconds + time.perf_counter() - start,
             "info": info,
             "failed": failed,
             "fell_back": fell_back,

@@ -1,10 +1,16 @@
 """Merges the `info` dictionaries of several solver calls into one."""
 
+import functools
+import operator
+
 import numpy as np
 
 SUMMED = (
     "calls",
     "retries",
+    "shared_calls",
+    "shared_retries",
+    "problem_id",  # lists of strings
     "qpu_access_time",
     "work",
     "run_time",
@@ -41,7 +47,7 @@ def _merge(parts, merge_arrays):
         if isinstance(values[0], np.ndarray) and values[0].ndim:
             merged[name] = merge_arrays(values)
         elif name in SUMMED:
-            merged[name] = sum(values)
+            merged[name] = functools.reduce(operator.add, values)
         else:
             merged[name] = values[0]
     return merged

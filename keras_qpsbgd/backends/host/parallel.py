@@ -3,6 +3,13 @@
 Each part of the columns is one call of `Backend.sample`. Calls run one after
 the other in this thread, or in parallel through an executor. A call that raises
 a `TransientError` is repeated.
+
+What a call solves is a task, an object that can be pickled, with three methods:
+
+- `reserve(backend)` reserves the cost of the call.
+- `run(backend)` makes the call and returns `(result, info)`, in a worker if the
+  backend has an executor.
+- `check(backend, result)` returns the valid result or raises a `SolverError`.
 """
 
 import collections.abc
@@ -34,21 +41,25 @@ _caller = threading.local()
 class Stopped(SolverError):
     """Raised in a call that is no longer needed: another layer has failed."""
 
+    def __init__(self, message="Another layer has failed"):
+        super().__init__(message)
+
 
 @contextlib.contextmanager
 def stop_on(event):
     """Context manager in which calls of this thread stop if `event` is set."""
+    outer = getattr(_caller, "stop", None)
     _caller.stop = event
     try:
         yield
     finally:
-        _caller.stop = None
+        _caller.stop = outer
 
 
 def _check_stop():
     stop = getattr(_caller, "stop", None)
     if stop is not None and stop.is_set():
-        raise Stopped("Another layer has failed")
+        raise Stopped
 
 
 def sample(backend, qubo, seed):
@@ -60,14 +71,16 @@ def sample(backend, qubo, seed):
     n, m = qubo.num_variables, qubo.num_columns
     width = max(1, backend.columns_per_call(n, m))
     shared = backend.prepare(qubo)
-    call_class = _LocalCall if backend.executor is None else _ExecutorCall
     parts = [
         qubo.columns(start, min(start + width, m))
         for start in range(0, m, width)
     ]
     if backend.modifies_problem:
         parts = [part.copy() for part in parts]
-    calls = [call_class(backend, part, seed, shared) for part in parts]
+    calls = [
+        prepare_call(backend, _ColumnsTask(part, seed, shared))
+        for part in parts
+    ]
     answers = []
     try:
         for call in calls:
@@ -80,7 +93,7 @@ def sample(backend, qubo, seed):
             call.cancel()
         _attach_info(error, _merge_call_info(calls, answers))
         raise
-    samples = _join_columns([samples for samples, _ in answers])
+    samples = join_columns([samples for samples, _ in answers])
     return samples, _merge_call_info(calls, answers)
 
 
@@ -107,6 +120,34 @@ def _merge_call_info(calls, answers):
     return info
 
 
+class _ColumnsTask:
+    """Columns of one layer, for `Backend.sample`."""
+
+    def __init__(self, qubo, seed, shared):
+        self.qubo = qubo
+        self.seed = seed
+        self.shared = shared
+
+    def reserve(self, backend):
+        return backend.reserve(self.qubo.num_variables, self.qubo.num_columns)
+
+    def run(self, backend):
+        return backend.sample(self.qubo, self.seed, **self.shared)
+
+    def check(self, backend, samples):
+        return _check_samples(backend, self.qubo, samples)
+
+
+def prepare_call(backend, task):
+    """Returns a call of a task, in this thread or through the executor.
+
+    Start it with `start()` and wait with `answer()`, or end it with `cancel()`.
+    The attributes `num_attempts` and `retries` count what was sent.
+    """
+    call_class = _LocalCall if backend.executor is None else _ExecutorCall
+    return call_class(backend, task)
+
+
 class _LocalCall:
     """A call in this thread."""
 
@@ -114,19 +155,17 @@ class _LocalCall:
     num_attempts = 0
     retries = 0
 
-    def __init__(self, backend, qubo, seed, shared):
+    def __init__(self, backend, task):
         self.backend = backend
-        self.qubo = qubo
-        self.seed = seed
-        self.shared = shared
+        self.task = task
 
     def answer(self):
-        """Returns samples and info; repeats the call on a `TransientError`."""
+        """Returns result and info; repeats the call on a `TransientError`."""
         while True:
             _check_stop()
             try:
-                samples, info = self.result()
-                return _check_samples(self.backend, self.qubo, samples), info
+                result, info = self.result()
+                return self.task.check(self.backend, result), info
             except TransientError:
                 if self.retries == self.backend.retries:
                     raise
@@ -139,29 +178,21 @@ class _LocalCall:
         pass
 
     def result(self):
-        self.reserved = self._reserve()
-        return self._settle_after(self._run)
+        self.reserved = self.task.reserve(self.backend)
+        return self._settle_after(lambda: self.task.run(self.backend))
 
     def cancel(self):
         pass
 
-    def _reserve(self):
-        return self.backend.reserve(
-            self.qubo.num_variables, self.qubo.num_columns
-        )
-
-    def _run(self):
-        return self.backend.sample(self.qubo, self.seed, **self.shared)
-
     def _settle_after(self, run):
         self.num_attempts += 1
         try:
-            samples, info = _check_answer(self.backend, run())
+            result, info = _check_answer(self.backend, run())
         except BaseException as error:
             self.backend.settle(self.reserved, getattr(error, "info", None))
             raise
         self.backend.settle(self.reserved, info)
-        return samples, info
+        return result, info
 
 
 class _ExecutorCall(_LocalCall):
@@ -174,10 +205,10 @@ class _ExecutorCall(_LocalCall):
 
     def start(self):
         pickled = pickle.dumps(self.backend)
-        self.reserved = self._reserve()
+        self.reserved = self.task.reserve(self.backend)
         try:
             self.future = self.backend.executor.submit(
-                _sample_in_worker, pickled, self.qubo, self.seed, self.shared
+                _run_in_worker, pickled, self.task
             )
         except BaseException as error:
             self.backend.settle(self.reserved, NOT_RUN)
@@ -238,12 +269,12 @@ def _executor_error(error):
     )
 
 
-def _sample_in_worker(pickled, qubo, seed, shared):
+def _run_in_worker(pickled, task):
     """Runs in a worker and keeps its backends and their handles open."""
     if not hasattr(_worker, "load_backend"):
         # Per thread, because threads must not share solver handles.
         _worker.load_backend = functools.lru_cache(maxsize=8)(pickle.loads)
-    return _worker.load_backend(pickled).sample(qubo, seed, **shared)
+    return task.run(_worker.load_backend(pickled))
 
 
 def check_executor(executor):
@@ -336,7 +367,7 @@ def _check_samples(backend, qubo, samples):
     return samples.astype(np.int8)
 
 
-def _join_columns(parts):
+def join_columns(parts):
     """Concatenates the samples (reads, n, m) of parts of the columns.
 
     If the parts have different numbers of reads, repeats their last read.

@@ -84,9 +84,15 @@ class HostProgress:
                 self.seconds += step.elapsed()
 
     @contextlib.contextmanager
-    def layer(self, name):
-        """Context manager around one layer, for the thread that solves it."""
-        step, layer = self._step, _Layer(name)
+    def layer(self, name, count=1):
+        """Context manager around a solve, for the thread that runs it.
+
+        Args:
+            name: String. Name of the layer.
+            count: Integer. Number of layers that are solved together. Defaults
+                to `1`.
+        """
+        step, layer = self._step, _Layer(name, count)
         with self._lock:
             step.running.append(layer)
         _current.layer = layer
@@ -96,7 +102,7 @@ class HostProgress:
             _current.layer = None
             with self._lock:
                 step.running.remove(layer)
-                step.num_done += 1
+                step.num_done += count
 
     def _update_display(self):
         """Shows slow steps; runs in a separate thread."""
@@ -132,7 +138,9 @@ class _Step:
 
     def __str__(self):
         parts = []
-        if len(self.running) == 1:
+        if len(self.running) == 1 and self.running[0].count > 1:
+            parts.append(f"{self.running[0].count} layers together")
+        elif len(self.running) == 1:
             parts.append(f"layer {self.running[0].name}")
             if self.num_layers > 1:
                 parts[0] += f" ({self.num_done + 1} of {self.num_layers})"
@@ -153,8 +161,9 @@ class _Layer:
     done = 0
     block = ""
 
-    def __init__(self, name):
+    def __init__(self, name, count):
         self.name = name
+        self.count = count
 
     def columns_done(self):
         # A retry counts the columns of its call again.

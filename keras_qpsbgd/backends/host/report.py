@@ -9,6 +9,9 @@ from typing import Optional
 
 import numpy as np
 
+# Problem identifiers that the report keeps for each layer.
+MAX_IDS = 5
+
 
 @dataclasses.dataclass
 class LayerReport:
@@ -17,12 +20,15 @@ class LayerReport:
     Attributes:
         solves: Number of problems, one per update.
         columns: Number of columns for which states were found.
-        calls: Number of calls of the solver, including retries. A QPU is called
-            once for all columns, a local solver once for each column.
+        calls: Number of calls of the solver that the layer took part in,
+            including retries. A QPU is called for all layers together, a local
+            solver once for each column.
         seconds: Time spent in the solves. If layers are solved in parallel,
-            each layer counts its full time.
-        qpu_seconds: QPU access time that the answers report.
-        retries: Number of repeated calls.
+            each layer counts its full time. The time of calls that layers share
+            is divided equally among them.
+        qpu_seconds: QPU access time that the answers report. The time of a call
+            that layers share is divided by their numbers of qubits.
+        retries: Number of repeated calls that the layer took part in.
         failures: Number of solves in which the backend failed.
         fallbacks: Number of failures after which the `on_failure` backend
             solved the problem.
@@ -30,6 +36,12 @@ class LayerReport:
             backends without chains.
         mean_energy: Mean energy of a column, or `None` if no states were found.
             It includes the states that the `on_failure` backend found.
+        shared_calls: Number of `calls` that another layer already counts.
+            `SolverReport.total` leaves them out, so it has each call once.
+        shared_retries: The same for `retries`.
+        problem_ids: Tuple of strings. The latest identifiers of answered
+            problems, with which Leap and dwave-inspector find them. Empty for
+            solvers without them.
     """
 
     solves: int = 0
@@ -42,6 +54,9 @@ class LayerReport:
     fallbacks: int = 0
     mean_chain_breaks: Optional[float] = None
     mean_energy: Optional[float] = None
+    shared_calls: int = 0
+    shared_retries: int = 0
+    problem_ids: tuple[str, ...] = ()
 
 
 class SolverReport:
@@ -49,7 +64,7 @@ class SolverReport:
 
     Attributes:
         layers: Dictionary that maps the name of a layer to its `LayerReport`.
-        total: `LayerReport` over all layers.
+        total: `LayerReport` over all layers, with each call counted once.
     """
 
     def __init__(self) -> None:
@@ -90,6 +105,9 @@ class SolverReport:
             fallbacks=int(fell_back),
             mean_chain_breaks=_mean(breaks),
             mean_energy=_mean(energies),
+            shared_calls=info.get("shared_calls", 0),
+            shared_retries=info.get("shared_retries", 0),
+            problem_ids=_latest(info.get("problem_id", ())),
         )
         with self._lock:
             previous = self.layers.get(layer)
@@ -102,6 +120,9 @@ class SolverReport:
         total = LayerReport()
         for row in self.copy().layers.values():
             total = _combine(total, row)
+        total.calls -= total.shared_calls
+        total.retries -= total.shared_retries
+        total.shared_calls = total.shared_retries = 0
         return total
 
     def copy(self) -> SolverReport:
@@ -157,6 +178,13 @@ def _shorten(name):
     return name if len(name) <= 18 else f"{name[:15]}..."
 
 
+def _latest(problem_ids):
+    """Returns the last identifiers, each once."""
+    if isinstance(problem_ids, str):  # a backend may return just one
+        problem_ids = [problem_ids]
+    return tuple(dict.fromkeys(map(str, problem_ids)))[-MAX_IDS:]
+
+
 def _mean(values):
     return None if values is None else float(np.mean(values))
 
@@ -174,8 +202,13 @@ def _combine(a, b, sign=1):
     combined = {
         field.name: getattr(a, field.name) + sign * getattr(b, field.name)
         for field in dataclasses.fields(LayerReport)
-        if field.name not in weights
+        if field.name not in (*weights, "problem_ids")
     }
+    if sign > 0:
+        ids = _latest([*a.problem_ids, *b.problem_ids])
+    else:
+        ids = tuple(i for i in a.problem_ids if i not in b.problem_ids)
+    combined["problem_ids"] = ids
     for name, weight in weights.items():
         known = [
             (signed * weight(row), getattr(row, name))

@@ -17,6 +17,7 @@ import pytest
 import tools
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.backends.dwave.leap import ocean
 from keras_qpsbgd.backends.host import parallel
 
 pytestmark = pytest.mark.once
@@ -207,7 +208,7 @@ def test_nothing_stays_reserved(how, monkeypatch):
     backend = offline.qpu(
         chip, executor=executor, qpu_budget_seconds=2.5 * per_call
     )
-    monkeypatch.setattr(type(backend), "columns_per_call", lambda *_: 4)
+    offline.split_calls(monkeypatch, backend, 4)
     error = kq.backends.BudgetExceeded  # at the third of three calls
     if how == "shut down":
         executor.shutdown()
@@ -215,10 +216,10 @@ def test_nothing_stays_reserved(how, monkeypatch):
     if how == "interrupted":
         backend.executor, error = None, KeyboardInterrupt
 
-        def interrupt(qubo, seed):
+        def interrupt(*args, **kwargs):
             raise KeyboardInterrupt
 
-        backend.sample = interrupt
+        monkeypatch.setattr(ocean, "sample", interrupt)
     if how == "waiting":
         release = threading.Event()
         executor.submit(release.wait)

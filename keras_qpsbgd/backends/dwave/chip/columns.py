@@ -5,9 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
-from keras_qpsbgd.backends.dwave.chip.packing import PackedCall
-from keras_qpsbgd.backends.dwave.chip.packing import Slot
 from keras_qpsbgd.backends.dwave.chip.ranges import Limits
 from keras_qpsbgd.backends.errors import SolverError
 
@@ -315,43 +312,3 @@ def _default_strengths(qubo):
         return np.full(qubo.num_columns, strength)
     # Without couplings there is no torque to compensate.
     return np.abs(qubo.fields).max(axis=0)
-
-
-class OpenChip:
-    """A sampler and the embeddings on its graph."""
-
-    def __init__(self, sampler):
-        self.sampler = sampler
-        self.cliques = Cliques(sampler.to_networkx_graph())
-        self._structures = {}
-
-    def structure(self, num_variables, num_columns):
-        """Returns an `EmbeddedCall` for this many columns of one layer."""
-        key = (num_variables, num_columns)
-        if key not in self._structures:
-            copies = self.cliques.copies(num_variables, num_columns)
-            slots = tuple(
-                Slot(0, column, 0, tuple(copy[i] for i in range(len(copy))))
-                for column, copy in enumerate(copies)
-            )
-            self._structures[key] = EmbeddedCall(
-                PackedCall(slots), self.sampler
-            )
-        return self._structures[key]
-
-
-def embed(qubo, structure, chain_strength, properties):
-    """Embeds one layer. Returns a model on qubits."""
-    del properties
-    return structure.embed([qubo], chain_strength).bqm
-
-
-def unembed(found, structure):
-    """Returns spins and broken chains, (reads, columns * variables)."""
-    answer = structure.unembed(found)[0]
-    if isinstance(answer, SolverError):
-        raise answer
-    samples, broken = (
-        values.swapaxes(1, 2).reshape(len(values), -1) for values in answer
-    )
-    return samples, broken

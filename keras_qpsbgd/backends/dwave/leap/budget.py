@@ -23,6 +23,13 @@ class Budget:
         self._reserved = 0.0
         self._lock = threading.Lock()
 
+    def remaining(self):
+        """Returns the seconds that are not spent or reserved, or `None`."""
+        if self.seconds is None:
+            return None
+        with self._lock:
+            return self.seconds - self.charged - self._reserved
+
     def reserve(self, seconds):
         """Reserves seconds, or raises `BudgetExceeded`."""
         with self._lock:

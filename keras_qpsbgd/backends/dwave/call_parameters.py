@@ -1,0 +1,77 @@
+"""The solver parameters of a QPU call, and their limits."""
+
+import numpy as np
+
+from keras_qpsbgd.backends.dwave.chip import ranges
+from keras_qpsbgd.backends.dwave.chip import reverse
+from keras_qpsbgd.backends.dwave.leap import timing
+from keras_qpsbgd.backends.errors import BackendUnavailable
+
+
+def of_call(backend, is_reverse=False, initial_state=None):
+    """Returns the solver parameters of a call.
+
+    Args:
+        backend: A `DWaveBackend`.
+        is_reverse: Boolean. Whether the call anneals in reverse. Defaults to
+            `False`.
+        initial_state: Dictionary from qubits to -1 or 1 (optional). Start of a
+            reverse anneal. Not needed for estimates of the time.
+    """
+    sampler = backend.open().sampler
+    given = {"num_reads": backend.num_reads, **backend.parameters}
+    if backend.annealing_time is not None:
+        given["annealing_time"] = backend.annealing_time
+    if is_reverse:
+        given = reverse.with_state(given, sampler.properties, initial_state)
+    elif backend.warm_start:
+        given = reverse.without_state(given)
+    # Return every read, and show a label in Leap's list of problems.
+    defaults = {"answer_mode": "raw", **ranges.PARAMETERS}
+    if backend.problem_label is not None:
+        defaults["label"] = backend.problem_label
+    for name, value in defaults.items():
+        if name in sampler.parameters:
+            given.setdefault(name, value)
+    return given
+
+
+def check(backend):
+    """Raises a `BackendUnavailable` if the solver rejects the parameters."""
+    sampler = backend.open().sampler
+    unknown = sorted(set(backend.parameters) - set(sampler.parameters))
+    if unknown:
+        raise BackendUnavailable(
+            "`parameters` must be parameters of this solver: "
+            f"{sorted(sampler.parameters)}. Received: {unknown}"
+        )
+    ranges.check_fast_anneal(backend.parameters)
+    if backend.warm_start:
+        reverse.check(sampler, backend.parameters, backend.annealing_time)
+    limits = timing.parameter_ranges(sampler.properties, backend.parameters)
+    for name, value in of_call(backend).items():
+        low, high = limits.get(name, (-np.inf, np.inf))
+        if isinstance(value, (int, float)) and not low <= value <= high:
+            raise BackendUnavailable(
+                f"`{name}` must be between {low:g} and {high:g} on this "
+                f"solver. Received: {name}={value}"
+            )
+
+
+def check_duration(backend, packing):
+    """Raises a `BackendUnavailable` if a call takes longer than allowed."""
+    limits = backend.open().sampler.properties.get("problem_run_duration_range")
+    qubits = max(call.num_qubits for call in packing.calls)
+    is_reverse = backend.warm_start
+    try:  # without the programming time, which does not count
+        seconds = backend.call_seconds(qubits, is_reverse)
+        seconds -= backend.call_seconds(qubits, is_reverse, num_reads=0)
+    except BackendUnavailable:
+        return
+    if limits and seconds > 1e-6 * limits[1]:
+        raise BackendUnavailable(
+            f"A call would take {seconds:.3g} s, but this solver allows at "
+            f"most {1e-6 * limits[1]:g} s. Lower `num_reads` or "
+            f"`annealing_time`. Received: num_reads={backend.num_reads}, "
+            f"annealing_time={backend.annealing_time}"
+        )

@@ -1,0 +1,157 @@
+"""Solves the layers of a training step in as few QPU calls as possible.
+
+The columns of all layers that fit on the chip are packed side by side. A call
+that fails is a failure of each layer in it. A layer that is wider than the
+largest complete graph on the chip is solved in blocks, with its own calls.
+"""
+
+import concurrent.futures
+import threading
+
+from keras_qpsbgd.backends.dwave.leap.connection import ChipChanged
+from keras_qpsbgd.backends.dwave.shared_call import Layer
+from keras_qpsbgd.backends.dwave.shared_call import SharedCall
+from keras_qpsbgd.backends.host import blocks
+from keras_qpsbgd.backends.host import parallel
+from keras_qpsbgd.backends.host import progress
+
+# Chips to pack the layers for, if the chip changes during a step.
+MAX_CHIPS = 4
+
+
+def solve_layers(backend, qubos, seeds, stop_at_failure):
+    """Solves the layers of one training step, see `Backend.solve_layers`.
+
+    Args:
+        backend: A `DWaveBackend`.
+        qubos: List of `Qubo`, one per layer.
+        seeds: List of integers, one per layer.
+        stop_at_failure: Boolean. Whether to make no further call after one has
+            failed.
+
+    Returns:
+        A list with a `Solution` or an exception for each layer.
+    """
+    stop = threading.Event()
+
+    def solve(group):
+        if stop.is_set():
+            return [parallel.Stopped() for _ in group]
+        with parallel.stop_on(stop):
+            found = _solve_group(
+                backend,
+                [qubos[index] for index in group],
+                [int(seeds[index]) for index in group],
+                stop_at_failure,
+            )
+        if stop_at_failure and any(isinstance(f, Exception) for f in found):
+            stop.set()
+        return found
+
+    groups = _groups(backend, qubos)
+    if backend.executor is None or len(groups) == 1:
+        answers = [solve(group) for group in groups]
+    else:
+        # These threads only wait for the workers of the executor.
+        with concurrent.futures.ThreadPoolExecutor(len(groups)) as threads:
+            answers = list(threads.map(solve, groups))
+    found = {}
+    for group, results in zip(groups, answers):
+        found.update(zip(group, results))
+    return [found[index] for index in range(len(qubos))]
+
+
+def _groups(backend, qubos):
+    """Returns the indices of layers that share calls. Wide layers do not."""
+    wide = [
+        index
+        for index, qubo in enumerate(qubos)
+        if backend.block_size_for(qubo.num_variables) < qubo.num_variables
+    ]
+    packed = [index for index in range(len(qubos)) if index not in wide]
+    return [packed] * bool(packed) + [[index] for index in wide]
+
+
+def _solve_group(backend, qubos, seeds, stop_at_failure):
+    size = backend.block_size_for(qubos[0].num_variables)
+    if size == qubos[0].num_variables:
+        return _solve_packed(backend, qubos, seeds, stop_at_failure)
+
+    def solve_block(qubo, seed):
+        (found,) = _solve_packed(backend, [qubo], [seed], True)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    ((qubo,), (seed,)) = qubos, seeds
+    try:
+        states, info = blocks.solve(
+            qubo, seed, size, solve_block, backend.block_sweeps
+        )
+    except Exception as error:
+        return [error]
+    return [backend.best_solution(qubo, states[None], info)]
+
+
+def _solve_packed(backend, qubos, seeds, stop_at_failure):
+    """Solves layers that fit on the chip, with shared calls."""
+    layers = [Layer(qubo) for qubo in qubos]
+    for attempt in range(MAX_CHIPS):
+        try:
+            error = _run_calls(
+                backend, layers, [*seeds, attempt], stop_at_failure
+            )
+        except Exception as raised:  # the layers cannot be packed
+            error = raised
+        if not isinstance(error, ChipChanged):
+            break
+    for layer in layers:
+        if error is not None and layer.missing():
+            layer.fail(error)
+    return [layer.result(backend) for layer in layers]
+
+
+def _run_calls(backend, layers, seed, stop_at_failure):
+    """Makes the calls for all columns that have no answer yet.
+
+    Returns:
+        A `ChipChanged` error if the other columns have to be packed again, for
+        another chip. Otherwise `None`. Layers keep the errors of their calls.
+    """
+    chip = backend.open().cliques.chip
+    parts = [(k, k.missing()) for k in layers if k.error is None]
+    parts = [(layer, columns) for layer, columns in parts if columns]
+    packing = backend.pack(
+        tuple((layer.qubo.num_variables, len(c)) for layer, c in parts)
+    )
+    calls = [
+        SharedCall(backend, chip, packed, parts, [*seed, number])
+        for number, packed in enumerate(packing.calls)
+    ]
+    total = sum(layer.qubo.num_columns for layer in layers)
+    changed = None
+    try:
+        for call in calls:
+            call.start()
+            if stop_at_failure and call.error is not None:
+                break
+        for call in calls:
+            progress.set_columns(sum(len(k.columns) for k in layers), total)
+            failed = [layer.error is not None for layer in layers]
+            # Nobody needs the answer if all layers of a call have failed.
+            if (
+                changed is not None
+                or stop_at_failure
+                and any(failed)
+                or all(layer.error is not None for layer in call.layers)
+            ):
+                call.cancel()
+            else:
+                changed = call.finish()
+    except BaseException:  # an interrupt
+        for call in calls:
+            call.cancel()
+        raise
+    for call in calls:
+        call.count()
+    return changed

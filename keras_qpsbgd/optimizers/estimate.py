@@ -1,0 +1,123 @@
+"""Estimates the QPU time of a training run."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import textwrap
+from typing import Any
+from typing import Optional
+
+_logger = logging.getLogger("keras_qpsbgd")
+
+
+@dataclasses.dataclass
+class QpuEstimate:
+    """The estimated QPU time of a training run. `print` shows a table.
+
+    Attributes:
+        steps: Integer. Number of training steps.
+        updates: Integer. Number of steps that call the solver: all of them, or
+            one in `gradient_accumulation_steps`.
+        calls_per_update: Integer. Number of QPU calls of such a step.
+        seconds_per_update: Float. QPU access time of such a step.
+        seconds: Float. QPU access time of all steps.
+        budget_seconds: Float. What is left of `qpu_budget_seconds`, or `None`
+            without a budget.
+        fits: Boolean. Whether the budget is enough for all steps.
+        affordable_steps: Integer. Number of steps that the budget is enough
+            for, at most `steps`.
+        note: String. What the estimate rests on, or why it is zero.
+    """
+
+    steps: int
+    updates: int
+    calls_per_update: int
+    seconds_per_update: float
+    seconds: float
+    budget_seconds: Optional[float]
+    fits: bool
+    affordable_steps: int
+    note: str
+
+    def __str__(self):
+        budget = "none"
+        if self.budget_seconds is not None:
+            verdict = "enough"
+            if not self.fits:
+                verdict = f"used up after {self.affordable_steps:,} steps"
+            budget = f"{self.budget_seconds:,.2f} s left, {verdict}"
+        rows = [
+            ("steps", f"{self.steps:,}"),
+            ("QPU calls per step", f"{self.calls_per_update:,}"),
+            ("QPU time per step", f"{1e3 * self.seconds_per_update:,.1f} ms"),
+            ("QPU time", f"{self.seconds:,.2f} s"),
+            ("QPU budget", budget),
+        ]
+        if self.updates != self.steps:
+            rows.insert(1, ("steps with a solve", f"{self.updates:,}"))
+        lines = [f"{name:<20} {value}" for name, value in rows]
+        return "\n".join([*lines, *textwrap.wrap(self.note, 79)])
+
+    __repr__ = __str__
+
+
+def estimate(
+    backend: Any, sizes: list[tuple[int, int]], steps: int, accumulation: int
+) -> QpuEstimate:
+    """Estimates the QPU time of a number of training steps.
+
+    Args:
+        backend: A `Backend`.
+        sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
+        steps: Integer. Number of training steps.
+        accumulation: Integer. Number of steps per update.
+    """
+    cost = backend.step_cost(sizes)
+    updates = steps // accumulation
+    seconds = updates * cost.seconds
+    budget = backend.budget
+    left = None
+    if budget is not None and budget.seconds is not None:
+        left = max(0.0, budget.remaining())
+    affordable = updates
+    if left is not None and cost.seconds > 0:
+        # A tolerance for the rounding of a budget for exactly these steps.
+        affordable = min(updates, math.floor(left / cost.seconds + 1e-9))
+    fits = affordable == updates
+    return QpuEstimate(
+        steps,
+        updates,
+        cost.calls,
+        cost.seconds,
+        seconds,
+        left,
+        fits,
+        steps if fits else affordable * accumulation,
+        cost.note,
+    )
+
+
+def log_cost(backend: Any, sizes: list[tuple[int, int]]) -> None:
+    """Logs the QPU time of one update, before the first call.
+
+    Args:
+        backend: A `Backend`. Nothing is logged if it makes no QPU calls.
+        sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
+    """
+    cost = backend.step_cost(sizes)
+    if not cost.calls:
+        return
+    left = None if backend.budget is None else backend.budget.remaining()
+    lasts = ""
+    if left is not None and cost.seconds > 0:
+        updates = math.floor(left / cost.seconds + 1e-9)
+        lasts = f" The budget of {left:.4g} s lasts for {updates:,} updates."
+    _logger.info(
+        "An update takes %d QPU calls and about %.1f ms of QPU time.%s %s",
+        cost.calls,
+        1e3 * cost.seconds,
+        lasts,
+        cost.note,
+    )

@@ -1,0 +1,411 @@
+"""The layers of a training step share QPU calls. The chip is a mock."""
+
+import concurrent.futures
+
+import dimod
+import networkx as nx
+import numpy as np
+import offline
+import pytest
+import tools
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.backends.dwave import mock
+from keras_qpsbgd.backends.dwave.leap.connection import ChipChanged
+from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
+from keras_qpsbgd.backends.host import parallel
+from keras_qpsbgd.backends.host.parallel import Stopped
+
+pytestmark = pytest.mark.once
+
+SIZES = [(5, 3), (4, 4), (3, 2)]
+
+
+def qubos(sizes=SIZES):
+    return [
+        kq.Qubo.from_rows(*tools.rows_and_gradients(seed, 12, n, m))
+        for seed, (n, m) in enumerate(sizes)
+    ]
+
+
+class ExactChip(mock.MockQPU):
+    """A chip that always finds the optimum of every column.
+
+    A column is a connected component of the problem, because columns share no
+    couplers.
+
+    Attributes:
+        calls: List of tuples `(bqm, parameters)`.
+        plan: Dictionary from the number of a call to the exception it raises.
+    """
+
+    def __init__(self, plan=None, shape=(3,)):
+        super().__init__("pegasus", shape=list(shape))
+        self.calls = []
+        self.plan = plan or {}
+
+    def sample(self, bqm, **parameters):
+        number = len(self.calls)
+        self.calls.append((bqm, parameters))
+        if number in self.plan:
+            raise self.plan[number]
+        timing = self._timing(bqm.num_variables, parameters)
+        graph = nx.Graph(bqm.quadratic)
+        graph.add_nodes_from(bqm.variables)
+        state = {}
+        for qubits in nx.connected_components(graph):
+            part = dimod.BinaryQuadraticModel(
+                {q: bqm.linear[q] for q in qubits},
+                {(a, b): bqm.quadratic[a, b] for a, b in graph.edges(qubits)},
+                bqm.vartype,
+            )
+            state.update(dimod.ExactSolver().sample(part).first.sample)
+        return dimod.SampleSet.from_samples_bqm(
+            [state] * parameters["num_reads"],
+            bqm,
+            info={"timing": timing, "problem_id": f"id-{number}"},
+        )
+
+
+@pytest.fixture
+def chip():
+    return ExactChip()
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(parallel, "FIRST_WAIT", 0.0)
+
+
+def qpu(chip, **arguments):
+    return offline.qpu(chip, **{"num_reads": 2, **arguments})
+
+
+def exact(problems):
+    return [kq.backends.get("exact").solve(problem) for problem in problems]
+
+
+def assert_solved(found, problems):
+    for solution, best in zip(found, exact(problems)):
+        assert not isinstance(solution, Exception), solution
+        np.testing.assert_array_equal(solution.states, best.states)
+        np.testing.assert_allclose(solution.energies, best.energies)
+
+
+# Answers
+
+
+@pytest.mark.parametrize("gauge", [True, False])
+@pytest.mark.parametrize("replicas", [1, "fill"])
+def test_one_call_equals_separate_calls(chip, gauge, replicas):
+    problems = qubos()
+    backend = qpu(chip, gauge=gauge, replicas=replicas)
+    found = backend.solve_layers(problems, [1, 2, 3], True)
+    assert len(chip.calls) == 1
+    assert_solved(found, problems)
+    apart = [backend.solve(p, seed) for seed, p in enumerate(problems)]
+    assert len(chip.calls) == 4
+    assert_solved(apart, problems)
+    for solution, problem in zip(found, problems):
+        reads = solution.info["reads"]
+        assert reads == 2 if replicas == 1 else reads > 2 and reads % 2 == 0
+        assert solution.samples.shape == (reads, *problem.fields.shape)
+
+
+def test_more_columns_than_fit(chip, monkeypatch):
+    """The columns of one layer are in several calls, in any order."""
+    backend = qpu(chip)
+    offline.split_calls(monkeypatch, backend, 2)
+    problems = qubos()
+    found = backend.solve_layers(problems, [1, 2, 3], True)
+    assert_solved(found, problems)
+    assert len(chip.calls) == 5
+    calls = [f.info["calls"] for f in found]
+    shared = [f.info.get("shared_calls", 0) for f in found]
+    assert calls == [2, 3, 2]
+    assert sum(calls) - sum(shared) == 5
+    for solution, (_, m) in zip(found, SIZES):
+        assert solution.info["chain_break_fraction"].shape == (m,)
+        assert len(solution.info["problem_id"]) == solution.info["calls"]
+
+
+def test_wide_layer_beside_narrow_ones(chip):
+    backend = qpu(chip, block_size=5, block_sweeps=2)
+    problems = qubos([(4, 2), (9, 2), (3, 3)])
+    found = backend.solve_layers(problems, [1, 2, 3], True)
+    assert_solved([found[0], found[2]], [problems[0], problems[2]])
+    assert (
+        found[0].info["problem_id"] == found[2].info["problem_id"] == ["id-0"]
+    )
+    best = exact(problems[1:2])[0].energies
+    gap = (found[1].energies - best) / (problems[1].random_energy() - best)
+    assert (gap >= -1e-9).all() and gap.max() < 0.2
+    assert found[1].info["calls"] == len(chip.calls) - 1 >= 2
+    total = sum(f.info["qpu_access_time"] for f in found)
+    assert 1e-6 * total == pytest.approx(backend.budget.charged)
+
+
+def test_executor(chip, monkeypatch):
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        backend = qpu(chip, executor=threads, block_size=5)
+        offline.split_calls(monkeypatch, backend, 2)
+        problems = [*qubos(), *qubos([(9, 1)])]
+        found = backend.solve_layers(problems, [1, 2, 3, 4], True)
+    assert_solved(found[:3], problems[:3])
+    # Workers have copies of the chip, but the budget is here.
+    assert backend.budget.charged > 0
+    total = sum(f.info["qpu_access_time"] for f in found)
+    assert 1e-6 * total == pytest.approx(backend.budget.charged)
+
+
+def test_chip_that_changes_in_the_middle(chip, monkeypatch):
+    """Answers of the old chip are kept, and the rest is packed again."""
+    backend = qpu(chip)
+    offline.split_calls(monkeypatch, backend, 3)
+    connection = backend.connection()
+    original, sent = connection.sample, []
+
+    def sample(*args, **kwargs):
+        sent.append(args[1].num_variables)
+        if len(sent) == 2:
+            error = ChipChanged("offline")
+            error.info = {"qpu_access_time": 0.0}
+            raise error
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(connection, "sample", sample)
+    problems = qubos()
+    found = backend.solve_layers(problems, [1, 2, 3], True)
+    assert_solved(found, problems)
+    assert len(sent) == 4 and len(chip.calls) == 3
+    assert found[0].info["problem_id"] == ["id-0"]
+
+
+# Failures
+
+
+def failure():
+    return kq.backends.SolverError("broken")
+
+
+def test_no_further_call_after_a_failure(monkeypatch):
+    chip = ExactChip({0: failure()})
+    backend = qpu(chip)
+    offline.split_calls(monkeypatch, backend, 3)
+    first, second, third = backend.solve_layers(qubos(), [1, 2, 3], True)
+    assert len(chip.calls) == 1
+    assert str(first) == "broken" and first.info["calls"] == 1
+    for error in (second, third):
+        assert isinstance(error, Stopped) and error.info["calls"] == 0
+
+
+def test_other_layers_keep_their_answers(monkeypatch):
+    """Call 1 has three columns of the second layer. It is not sent again."""
+    chip = ExactChip({1: failure()})
+    backend = qpu(chip)
+    offline.split_calls(monkeypatch, backend, 3)
+    problems = qubos()
+    first, second, third = backend.solve_layers(problems, [1, 2, 3], False)
+    assert_solved([first, third], [problems[0], problems[2]])
+    assert len(chip.calls) == 3
+    assert str(second) == "broken"
+    assert second.info["calls"] == 2  # the last column shares a call
+    # The answered call of the failed layer is still reported.
+    seconds = 1e-6 * sum(
+        found.info["qpu_access_time"] for found in (first, second, third)
+    )
+    estimate = backend.call_seconds(chip.calls[1][0].num_variables)
+    assert seconds == pytest.approx(backend.budget.charged - estimate)
+
+
+def test_calls_of_failed_layers_are_not_made(monkeypatch):
+    chip = ExactChip({0: failure()})
+    backend = qpu(chip)
+    offline.split_calls(monkeypatch, backend, 1)
+    first, second = backend.solve_layers(qubos([(5, 3), (4, 1)]), [1, 2], False)
+    assert len(chip.calls) == 2
+    assert first.info["calls"] == 1
+    assert not isinstance(second, Exception)
+
+
+def test_each_layer_has_its_own_error():
+    backend = qpu(ExactChip({0: failure()}))
+    first, second, _ = backend.solve_layers(qubos(), [1, 2, 3], True)
+    assert type(first) is type(second) is kq.backends.SolverError
+    assert first.info.get("shared_calls") is None
+    assert second.info["shared_calls"] == 1
+
+
+def test_retries():
+    busy = kq.backends.TransientError("busy")
+    chip = ExactChip({0: busy})
+    problems = qubos()
+    found = qpu(chip).solve_layers(problems, [1, 2, 3], True)
+    assert_solved(found, problems)
+    assert len(chip.calls) == 2
+    assert [f.info["retries"] for f in found] == [1, 1, 1]
+    # The same problem is sent again.
+    assert chip.calls[0][0] == chip.calls[1][0]
+
+
+def test_budget_is_never_exceeded_by_threads(chip):
+    problems = qubos()
+    step = qpu(chip).step_cost(SIZES)
+    assert step.calls == 1
+    backend = qpu(chip, qpu_budget_seconds=4.5 * step.seconds)
+
+    def solve(seed):
+        found = backend.solve_layers(problems, [seed] * 3, seed % 2 == 0)
+        errors = [f for f in found if isinstance(f, Exception)]
+        assert len(errors) in (0, 3)
+        return not errors
+
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(solve, range(16))) == 4
+    assert len(chip.calls) == 4
+    assert backend.budget.charged == pytest.approx(4 * step.seconds)
+    assert backend.budget.remaining() == pytest.approx(0.5 * step.seconds)
+
+
+@pytest.mark.parametrize("policy", ["raise", "hold", "exact"])
+def test_failed_call_and_policy(policy, monkeypatch):
+    """Each layer has its own call, and the second call of step 2 fails."""
+    seed = tools.CLEAR_CUT["max"]
+    chip = ExactChip({5: failure()})
+    backend = qpu(chip)
+    offline.split_calls(monkeypatch, backend, 3)
+    opt = tools.optimizer(backend=backend, on_failure=policy)
+    model, (x, y) = tools.small_model(seed), tools.data(seed)
+    if policy == "raise":
+        with pytest.raises(Exception, match="SolverError.*broken"):
+            tools.fit(model, opt, x, y)
+        assert len(chip.calls) == 6
+        expected = tools.fit(
+            tools.small_model(seed),
+            tools.optimizer(backend="exact"),
+            x[: 2 * tools.BATCH],
+            y[: 2 * tools.BATCH],
+        )
+        tools.assert_equal(tools.kernels(model), expected)
+        return
+    with pytest.warns(UserWarning, match="A solve failed"):
+        tools.fit(model, opt, x, y)
+    assert len(chip.calls) == 8
+    rows = list(opt.solver_report().layers.values())
+    assert [row.failures for row in rows] == [0, 1]
+    assert [row.fallbacks for row in rows] == [0, policy == "exact"]
+    if policy == "exact":
+        tools.assert_equal(tools.kernels(model), tools.clear_cut_fit(seed))
+
+
+# Reports
+
+
+def test_report_counts_every_call_once(chip):
+    seed = tools.CLEAR_CUT["max"]
+    backend = qpu(chip)
+    opt = tools.optimizer(backend=backend)
+    recorder = kq.callbacks.QuboRecorder(every=1)
+    model = tools.small_model(seed)
+    model.compile(opt, tools.loss())
+    x, y = tools.data(seed)
+    model.fit(
+        x,
+        y,
+        batch_size=tools.BATCH,
+        shuffle=False,
+        verbose=0,
+        callbacks=[recorder],
+    )
+    tools.assert_equal(tools.kernels(model), tools.clear_cut_fit(seed))
+    report = opt.solver_report()
+    assert len(chip.calls) == tools.STEPS
+    assert [row.calls for row in report.layers.values()] == [tools.STEPS] * 2
+    assert report.total.calls == tools.STEPS
+    assert report.since(opt.solver_report()).total.calls == 0
+    charged = sum(row.qpu_seconds for row in report.layers.values())
+    assert charged == pytest.approx(backend.budget.charged)
+    # Divided by qubits: 5 variables against 3, three columns each.
+    packing = backend.pack([(5, 3), (3, 3)])
+    qubits = [0, 0]
+    for slot in packing.calls[0].slots:
+        qubits[slot.layer] += sum(map(len, slot.chains))
+    shares = [row.qpu_seconds / charged for row in report.layers.values()]
+    np.testing.assert_allclose(shares, np.divide(qubits, sum(qubits)))
+    ids = [f"id-{k}" for k in range(tools.STEPS)]
+    for row in report.layers.values():
+        assert list(row.problem_ids) == ids[-5:]
+    for update in recorder.run.updates:
+        assert update.info["problem_id"] == [ids[update.step]]
+    page = kq.report.html(recorder.run) if hasattr(kq, "report") else ""
+    assert not page or ids[-1] in page
+
+
+# Arguments
+
+
+def test_warm_start_anneals_in_reverse(chip):
+    seed = tools.CLEAR_CUT["max"]
+    backend = qpu(chip, warm_start=True, gauge=False, annealing_time=40.0)
+    opt = tools.optimizer(backend=backend)
+    tools.fit(tools.small_model(seed), opt, *tools.data(seed))
+    (_, first), *others = chip.calls
+    assert "initial_state" not in first and first["annealing_time"] == 40.0
+    slots = backend.pack([(5, 3), (3, 3)]).calls[0].slots
+    for _, parameters in others:
+        assert "annealing_time" not in parameters
+        schedule = parameters["anneal_schedule"]
+        assert schedule[0] == [0.0, 1.0] and schedule[-1] == [40.0, 1.0]
+        qubits = {q for slot in slots for chain in slot.chains for q in chain}
+        assert set(parameters["initial_state"]) == qubits
+    # The last start has the states of the step before.
+    states = list(opt._last_states)
+    assert [shape for _, shape in states] == [(5, 3), (3, 3)]
+
+
+def test_warm_start_requires_a_reverse_schedule(chip):
+    schedule = {"anneal_schedule": [[0.0, 0.0], [20.0, 1.0]]}
+    unavailable = kq.backends.BackendUnavailable
+    with pytest.raises(unavailable, match="start at 1.*Received"):
+        qpu(chip, warm_start=True, parameters=schedule).check(3, 2)
+    del chip.parameters["initial_state"]
+    with pytest.raises(unavailable, match="reverse"):
+        qpu(chip, warm_start=True).check(3, 2)
+
+
+def test_new_arguments_are_saved(tmp_path):
+    backend = {
+        "name": "dwave",
+        "mock": True,
+        "replicas": "fill",
+        "gauge": False,
+        "warm_start": True,
+        "problem_label": None,
+    }
+    model = tools.small_model()
+    model.compile(tools.optimizer(backend=backend), tools.loss())
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    saved = kq.backends.serialize(loaded.optimizer.backend)
+    assert backend.items() <= saved.items()
+    plain = kq.backends.serialize(kq.backends.get("dwave"))
+    assert not {"replicas", "gauge", "warm_start", "problem_label"} & set(plain)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"replicas": 2}, "`replicas` must be 1 or .fill.. Received"),
+        ({"problem_label": 3}, "`problem_label`.*Received: problem_label=3"),
+    ],
+)
+def test_invalid_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        DWaveBackend(**arguments)
+
+
+def test_problem_label(chip):
+    for label in ("mine", None):
+        qpu(chip, problem_label=label).solve(qubos()[2])
+    assert [p.get("label") for _, p in chip.calls] == ["mine", None]
