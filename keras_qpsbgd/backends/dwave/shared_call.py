@@ -168,7 +168,11 @@ class _CallTask:
         if chip.cliques.chip != self.chip:
             error = ChipChanged("The call was packed for another chip")
             error.info = NOT_RUN
-            raise error
+            # The connection of this worker may not know the new chip yet.
+            backend.connection().recover(chip, error)
+            chip = backend.open()
+            if chip.cliques.chip != self.chip:
+                raise error
         embedded = chip.embedded(self.packed)
         gauge = np.random.default_rng(self.seed) if backend.gauge else None
         problem = embedded.embed(self.qubos, backend.chain_strength, gauge)

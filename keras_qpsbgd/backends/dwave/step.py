@@ -118,14 +118,14 @@ def _run_calls(backend, layers, seed, stop_at_failure):
         A `ChipChanged` error if the other columns have to be packed again, for
         another chip. Otherwise `None`. Layers keep the errors of their calls.
     """
-    chip = backend.open().cliques.chip
+    chip = backend.open()
     parts = [(k, k.missing()) for k in layers if k.error is None]
     parts = [(layer, columns) for layer, columns in parts if columns]
     packing = backend.pack(
         tuple((layer.qubo.num_variables, len(c)) for layer, c in parts)
     )
     calls = [
-        SharedCall(backend, chip, packed, parts, [*seed, number])
+        SharedCall(backend, chip.cliques.chip, packed, parts, [*seed, number])
         for number, packed in enumerate(packing.calls)
     ]
     total = sum(layer.qubo.num_columns for layer in layers)
@@ -154,4 +154,7 @@ def _run_calls(backend, layers, seed, stop_at_failure):
         raise
     for call in calls:
         call.count()
+    if changed is not None:
+        # A worker has its own connection. This one may not know yet.
+        backend.connection().recover(chip, changed)
     return changed

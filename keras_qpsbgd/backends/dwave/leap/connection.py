@@ -312,6 +312,8 @@ def _may_be_chip(error):
 
     if isinstance(error, TransientError):
         return False
+    if isinstance(error, ChipChanged):  # in a worker
+        return True
     kinds = (
         exceptions.SolverError,
         exceptions.InvalidProblemError,
