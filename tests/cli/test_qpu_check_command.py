@@ -1,0 +1,233 @@
+"""`qpu-check`, with a simulated chip."""
+
+import json
+import re
+
+import dimod
+import leap_service
+import numpy as np
+import pytest
+
+from keras_qpsbgd import cli
+from keras_qpsbgd import qpu_check
+from keras_qpsbgd.backends.dwave import mock
+
+pytestmark = pytest.mark.once
+
+TOKEN = "TEST-0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Runs the command once. Returns its output and its folder."""
+    folder = tmp_path_factory.mktemp("qpu-check")
+    patch = pytest.MonkeyPatch()
+    patch.setenv("DWAVE_API_TOKEN", TOKEN)
+    lines = []
+    patch.setattr("builtins.print", lambda *a, **k: lines.append(a))
+    patch.setattr("builtins.input", lambda text: pytest.fail("asked"))
+    code = cli.main(["qpu-check", "--mock", "--out", str(folder)])
+    patch.undo()
+    assert code == 0, (folder / "report.md").read_text()
+    return "\n".join(" ".join(map(str, line)) for line in lines), folder
+
+
+def test_plan_is_printed_before_it_starts(written):
+    out, folder = written
+    plan, _, rest = out.partition("Estimated: ")
+    for check in qpu_check.CHECKS:
+        assert re.search(
+            rf"^{check.name} +\d+\.\d  {check.title[:20]}", plan, re.M
+        )
+        assert re.search(rf"^{check.name} +passed$", rest, re.M)
+    assert "Advantage_system4.1, August 2022" in rest
+    assert "Budget: 20 s" in rest
+    assert str(folder / "report.md") in rest
+
+
+def test_page(written):
+    _, folder = written
+    page = (folder / "report.md").read_text()
+    assert page.startswith("# QPU check on a simulated chip (mock)")
+    assert f"{len(qpu_check.CHECKS)} passed, 0 failed, 0 skipped" in page
+    assert "FAILED" not in page
+    for check in qpu_check.CHECKS:
+        (row,) = re.findall(rf"^\| `{check.name}` \|.*$", page, re.M)
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert len(cells) == 8 and cells[1] == "passed"
+    for name in ("dwave-system", "dimod", "numpy"):
+        assert re.search(rf"^\| {name} \| \d", page, re.M)
+
+
+def test_raw_reads(written):
+    """Gaps, chain breaks and energies follow from the raw reads."""
+    _, folder = written
+    summary = json.loads((folder / "summary.json").read_text())
+    by_name = {check["name"]: check for check in summary["checks"]}
+    with np.load(folder / "ranges.npz", allow_pickle=False) as file:
+        arrays = dict(file)
+    found = {key.split("_")[0] for key in arrays}
+    assert found == {"call0", "layer0"}
+    problem = dimod.BinaryQuadraticModel(
+        dict(zip(arrays["call0_qubits"].tolist(), arrays["call0_linear"])),
+        {
+            tuple(pair): bias
+            for pair, bias in zip(
+                arrays["call0_couplers"].tolist(), arrays["call0_couplings"]
+            )
+        },
+        "SPIN",
+    )
+    reads = arrays["call0_reads"]
+    assert reads.dtype == np.int8 and set(np.unique(reads)) == {-1, 1}
+    np.testing.assert_allclose(
+        problem.energies((reads, arrays["call0_qubits"].tolist())),
+        arrays["call0_read_energies"],
+        rtol=1e-6,
+        atol=1e-6,
+    )
+    # The best of all 256 states of each column, by hand.
+    couplings, fields = arrays["layer0_couplings"], arrays["layer0_fields"]
+    states = 2 * (np.arange(256)[:, None] >> np.arange(8) & 1) - 1
+    energies = np.einsum("si,ij,sj->s", states, couplings, states)
+    energies = energies[:, None] + states @ fields
+    g = arrays["layer0_states"]
+    own = np.einsum("im,ij,jm->m", g, couplings, g) + (g * fields).sum(axis=0)
+    spread = np.trace(couplings) - energies.min(axis=0)
+    np.testing.assert_allclose(
+        (own - energies.min(axis=0)) / spread,
+        by_name["ranges"]["gaps"],
+        atol=1e-5,
+    )
+    (timing,) = by_name["ranges"]["timings"]
+    assert by_name["ranges"]["charged_seconds"] == pytest.approx(
+        1e-6 * timing["qpu_access_time"]
+    )
+    assert len(by_name["together"]["problem_ids"]) == 5
+
+
+def test_token_is_in_no_file(written):
+    out, folder = written
+    assert TOKEN not in out
+    for path in folder.iterdir():
+        assert TOKEN.encode() not in path.read_bytes()
+
+
+def test_sum_of_the_charged_time(written):
+    out, folder = written
+    summary = json.loads((folder / "summary.json").read_text())
+    charged = sum(check["charged_seconds"] for check in summary["checks"])
+    assert f"{charged:.3f} s charged" in out
+    assert charged < 20
+
+
+def small(monkeypatch):
+    """Uses a small chip and two checks, for speed."""
+    checks = [c for c in qpu_check.CHECKS if c.name in ("label", "budget")]
+    monkeypatch.setattr(qpu_check, "CHECKS", checks)
+    service = leap_service.Service(
+        first={"topology": "pegasus", "shape": [3]},
+        second={"topology": "pegasus", "shape": [3]},
+    )
+    return service
+
+
+@pytest.mark.parametrize("answer", ["n", "", None, "y"])
+def test_asks_before_it_spends(monkeypatch, tmp_path, capsys, answer):
+    service = small(monkeypatch)
+
+    def reply(text):
+        assert "Run this on first?" in text
+        if answer is None:
+            raise EOFError
+        return answer
+
+    monkeypatch.setattr("builtins.input", reply)
+    arguments = ["qpu-check", "--solver", "first", "--out", str(tmp_path)]
+    with service.connected():
+        code = cli.main(arguments)
+    out = capsys.readouterr().out
+    assert "Estimated: 0.0" in out
+    if answer == "y":
+        assert code == 0 and service.calls == ["first"]
+        assert "`first`" in (tmp_path / "report.md").read_text()
+    else:
+        assert code == 1 and not service.calls
+        assert "Nothing was sent" in out
+        assert not list(tmp_path.iterdir())
+
+
+def test_second_solver_if_the_first_is_offline(monkeypatch, tmp_path):
+    service = small(monkeypatch)
+    service.offline.add("first")
+    solvers = ["--solver", "first", "--solver", "second"]
+    with service.connected():
+        arguments = ["qpu-check", *solvers, "--yes", "--out", str(tmp_path)]
+        assert cli.main(arguments) == 0
+    assert service.calls == ["second"]
+
+
+def test_plan_must_fit_the_budget(monkeypatch, tmp_path, capsys):
+    service = small(monkeypatch)
+    arguments = ["--budget-seconds", "0.01", "--yes", "--out", str(tmp_path)]
+    with service.connected():
+        assert cli.main(["qpu-check", *arguments]) == 1
+    assert "Received: --budget-seconds 0.01" in capsys.readouterr().err
+    assert not service.calls and not list(tmp_path.iterdir())
+
+
+def test_failed_checks_are_reported(monkeypatch, tmp_path, capsys):
+    service = small(monkeypatch)
+
+    def fail():
+        raise ValueError("broken | sampler\nof a test")
+
+    service.plan[0] = fail
+    with service.connected():
+        arguments = ["qpu-check", "--yes", "--out", str(tmp_path)]
+        assert cli.main(arguments) == 1
+    assert "1 of 2 checks failed" in capsys.readouterr().out
+    page = (tmp_path / "report.md").read_text()
+    assert "1 passed, 1 failed" in page
+    assert "broken \\| sampler of a test" in page
+
+
+def test_checks_that_a_solver_does_not_support_are_skipped():
+    chip = mock.MockQPU("pegasus", shape=[3])
+    del chip.parameters["initial_state"], chip.parameters["fast_anneal"]
+    runner = qpu_check.Runner(chip, 1.0)
+    checks = {check.name: check for check in qpu_check.CHECKS}
+    for name in ("reverse", "fast_anneal"):
+        assert runner.estimate(checks[name]) == 0
+        outcome = runner.run(checks[name])
+        assert outcome.status == "skipped" and "no parameter" in outcome.skipped
+        assert not outcome.calls
+
+
+def test_budget_holds_during_the_run():
+    """A chip that takes longer than estimated does not exceed the budget."""
+    chip = mock.MockQPU("pegasus", shape=[6])
+    checks = {check.name: check for check in qpu_check.CHECKS}
+    seconds = qpu_check.Runner(chip, 9.0).estimate(checks["together"])
+    original = chip._timing
+    chip._timing = lambda *a: {k: 2 * v for k, v in original(*a).items()}
+    runner = qpu_check.Runner(chip, seconds)
+    outcome = runner.run(checks["together"])
+    assert outcome.status == "failed" and "BudgetExceeded" in outcome.error
+    assert 0 < runner.charged <= 1.2 * seconds
+    assert outcome.num_calls == 3
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "x"])
+def test_invalid_budgets(value):
+    with pytest.raises(SystemExit):
+        cli.main(["qpu-check", "--budget-seconds", value])
+
+
+def test_no_token(monkeypatch, tmp_path, capsys):
+    monkeypatch.delenv("DWAVE_API_TOKEN", raising=False)
+    empty = tmp_path / "dwave.conf"
+    empty.write_text("[defaults]\n")
+    monkeypatch.setenv("DWAVE_CONFIG_FILE", str(empty))
+    assert cli.main(["qpu-check", "--yes"]) == 1
+    assert "token" in capsys.readouterr().err

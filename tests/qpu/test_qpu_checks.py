@@ -1,0 +1,46 @@
+"""The checks of `qpu-check` on a real QPU; about 1.5 s of QPU time.
+
+Skipped if no token is configured or `SKIP_INT_TESTS` is set.
+"""
+
+import os
+
+import pytest
+
+import keras_qpsbgd as kq
+
+pytestmark = pytest.mark.once
+
+pytest.importorskip("dwave.system")
+
+from keras_qpsbgd import qpu_check  # noqa: E402
+
+BUDGET_SECONDS = 5.0
+
+
+@pytest.fixture(scope="module")
+def runner():
+    if os.environ.get("SKIP_INT_TESTS"):
+        pytest.skip("SKIP_INT_TESTS is set")
+    row = {r.name: r for r in kq.backends.available()}["dwave"]
+    if not row.available:
+        pytest.skip(row.missing)
+    backend = kq.backends.get("dwave")
+    try:
+        sampler = backend.open().sampler
+    except kq.backends.BackendUnavailable as error:
+        pytest.skip(str(error))
+    yield qpu_check.Runner(sampler, BUDGET_SECONDS)
+    backend.close()
+
+
+@pytest.mark.parametrize("check", qpu_check.CHECKS, ids=lambda c: c.name)
+def test_check_passes(runner, check):
+    outcome = runner.run(check)
+    if outcome.skipped:
+        pytest.skip(outcome.skipped)
+    assert outcome.status == "passed", (outcome.error, outcome.findings)
+
+
+def test_budget_holds(runner):
+    assert runner.charged <= BUDGET_SECONDS
