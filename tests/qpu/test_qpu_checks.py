@@ -1,4 +1,4 @@
-"""The checks of `qpu-check` on a real QPU; about 1.5 s of QPU time.
+"""The checks of `qpu-check` on a real QPU; they use 1 to 2 s of QPU time.
 
 Skipped if no token is configured or `SKIP_INT_TESTS` is set.
 """

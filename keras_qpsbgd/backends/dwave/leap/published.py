@@ -13,7 +13,8 @@ class Published(NamedTuple):
 
     Attributes:
         solver: String. Name of the solver.
-        date: String. When the data were valid.
+        date: String. When the data were measured, or read from undated
+            documentation.
         origin: String. Where they were published.
         data: Dictionary, in the format of `problem_timing_data`.
     """
@@ -71,7 +72,7 @@ PUBLISHED = {
     ),
     "zephyr": Published(
         "Advantage2_system1.7",
-        "November 2026",
+        "read in November 2026",
         "D-Wave's documentation of its physical properties, with the longest "
         "readout time",
         _ADVANTAGE2,
