@@ -1,0 +1,117 @@
+"""`QPSBGD.estimate`, and how `SolverProgress` confirms the QPU time."""
+
+import logging
+
+import numpy as np
+import offline
+import pytest
+import tools
+
+import keras_qpsbgd as kq
+
+SIZES = [(5, 3), (3, 3)]
+
+
+def fit(backend, epochs=1, **arguments):
+    model = tools.small_model()
+    opt = tools.optimizer(backend=backend, **arguments)
+    model.compile(opt, tools.loss())
+    x, y = tools.data()
+    history = model.fit(
+        x,
+        y,
+        batch_size=tools.BATCH,
+        epochs=epochs,
+        shuffle=False,
+        verbose=0,
+        callbacks=[kq.callbacks.SolverProgress()],
+    )
+    return history.history, opt
+
+
+def test_estimate_equals_the_charged_time(caplog):
+    caplog.set_level(logging.INFO, "keras_qpsbgd")
+    backend = offline.qpu(offline.small_chip(), qpu_budget_seconds=1.0)
+    opt = tools.optimizer(backend=backend)
+    model = tools.small_model()
+    found = opt.estimate(model, 2 * tools.STEPS)
+    per_step = backend.step_cost(SIZES).seconds
+    assert found.calls_per_update == 1
+    assert found.seconds_per_update == pytest.approx(per_step)
+    assert found.seconds == pytest.approx(8 * per_step)
+    assert found.fits and found.affordable_steps == 8
+    assert found.budget_seconds == 1.0
+    history, opt = fit(backend, epochs=2)
+    assert backend.budget.charged == pytest.approx(found.seconds)
+    left = history["solver_budget_s"]
+    np.testing.assert_allclose(left, [1 - 4 * per_step, 1 - 8 * per_step])
+    assert "Estimate for this fit" in caplog.text
+    assert "An update takes 1 QPU calls" in caplog.text
+    assert f"{found.seconds:,.2f} s" in caplog.text
+
+
+def test_warns_if_the_budget_is_not_enough():
+    chip = offline.small_chip()
+    per_step = offline.qpu(chip).step_cost(SIZES).seconds
+    backend = offline.qpu(chip, qpu_budget_seconds=2.5 * per_step)
+    with pytest.warns(UserWarning, match="used up after 2 of 4 steps"):
+        _, opt = fit(backend, on_failure="hold")
+    report = opt.solver_report()
+    assert report.total.calls == 2 and report.total.failures == 4
+
+
+def test_table_fits_a_terminal():
+    chip = offline.small_chip()
+    backend = offline.qpu(chip, qpu_budget_seconds=0.1)
+    found = kq.QPSBGD(backend=backend).estimate(tools.small_model(), 10**6)
+    assert not found.fits
+    lines = str(found).splitlines()
+    assert max(map(len, lines)) < 80
+    assert "1,000,000" in lines[0]
+    assert f"used up after {found.affordable_steps:,} steps" in str(found)
+
+
+def test_accumulation_solves_fewer_steps():
+    pytest.importorskip("dwave.system")
+    opt = tools.optimizer(backend=offline.small_qpu())
+    if not hasattr(opt, "gradient_accumulation_steps"):
+        pytest.skip("legacy Keras does not accumulate gradients")
+    model = tools.small_model()
+    whole = opt.estimate(model, 100).seconds
+    opt = tools.optimizer(
+        backend=offline.small_qpu(), gradient_accumulation_steps=4
+    )
+    found = opt.estimate(model, 100)
+    assert (found.steps, found.updates) == (100, 25)
+    assert found.seconds == pytest.approx(whole / 4)
+
+
+@pytest.mark.parametrize("backend", ["native", "tabu", "leap_hybrid"])
+def test_backends_without_qpu_time(backend):
+    found = kq.QPSBGD(backend=backend).estimate(tools.small_model(), 10)
+    assert found.seconds == found.calls_per_update == 0 and found.fits
+    assert found.note.endswith(".") and found.note in " ".join(
+        str(found).split("\n")
+    )
+
+
+def test_invalid_arguments():
+    opt = kq.QPSBGD()
+    with pytest.raises(ValueError, match="`steps`.*Received: steps=0"):
+        opt.estimate(tools.small_model(), 0)
+    from tensorflow import keras
+
+    model = keras.Sequential([kq.layers.BinaryDense(1)])
+    with pytest.raises(ValueError, match="`model` must be built.*Received"):
+        opt.estimate(model, 5)
+
+
+def test_status_line_shows_the_budget(monkeypatch):
+    from keras_qpsbgd.callbacks import solver_progress
+
+    written = []
+    monkeypatch.setattr(solver_progress, "_write", written.append)
+    display = solver_progress._Notebook()
+    display.remaining = lambda: 1.25
+    display.show("Solving for 3 s: 2 layers together, 0 of 6 columns")
+    assert "3 s, 1.25 s of QPU budget left: 2 layers" in written[-1]
