@@ -58,7 +58,9 @@ class QpuEstimate:
         if self.updates != self.steps:
             rows.insert(1, ("steps with a solve", f"{self.updates:,}"))
         lines = [f"{name:<20} {value}" for name, value in rows]
-        return "\n".join([*lines, *textwrap.wrap(self.note, 79)])
+        return "\n".join(
+            [*lines, *textwrap.wrap(self.note, 79, break_on_hyphens=False)]
+        )
 
     __repr__ = __str__
 

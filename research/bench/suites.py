@@ -1,5 +1,6 @@
 """The suites by name."""
 
+from research.bench.annealer import shared_calls
 from research.bench.quantize import suite as quantize
 from research.bench.solvers import solver
 from research.bench.steps import recording
@@ -14,6 +15,7 @@ SUITES = {
     "scaling": scaling,
     "recording": recording,
     "quantize": quantize,
+    "shared-calls": shared_calls,
     "accuracy-per-second": accuracy,
     "quality": quality,
 }

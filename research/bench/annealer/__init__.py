@@ -1,0 +1,1 @@
+"""Benchmarks of calls to a quantum annealer."""
