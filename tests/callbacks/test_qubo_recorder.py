@@ -204,6 +204,9 @@ def test_file_and_memory_are_the_same(tmp_path, monkeypatch):
     assert_same_updates(one, two)
     for left, right in zip(one.updates, two.updates):
         np.testing.assert_array_equal(left.samples, right.samples)
+        # Each call has its own identifier.
+        ids = [update.info.pop("problem_id") for update in (left, right)]
+        assert len(ids[0]) == len(ids[1]) == 1 and ids[0] != ids[1]
         assert left.info == right.info
     assert one.complete and two.complete
     assert one.epochs == two.epochs
