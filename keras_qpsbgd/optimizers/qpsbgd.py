@@ -245,8 +245,9 @@ class QPSBGD(BinaryOptimizer):
                 "`steps` must be an integer of at least 1. Received: "
                 f"steps={steps!r}"
             )
-        marks = map(recording.mark_of, model.trainable_variables)
-        sizes = _sizes(filter(None, marks))
+        # Legacy Keras has no variables before the model is built.
+        variables = model.trainable_variables if model.built else []
+        sizes = _sizes(filter(None, map(recording.mark_of, variables)))
         if not sizes:
             raise ValueError(
                 "`model` must be built and have trainable binary layers. "
