@@ -11,6 +11,7 @@ from keras_qpsbgd import backends
 from keras_qpsbgd import recording
 from keras_qpsbgd.backends.dwave.cost import layer_cost
 from keras_qpsbgd.backends.dwave.leap import timing
+from keras_qpsbgd.backends.dwave.step_calls import step_calls
 from keras_qpsbgd.cli import console
 
 
@@ -69,7 +70,7 @@ def add(commands):
     parser.add_argument(
         "--plot",
         metavar="FILE",
-        help="write a plot of the layers on the chip to FILE",
+        help="write a plot of the calls to FILE, with one color per layer",
     )
     parser.set_defaults(run=_run)
 
@@ -92,24 +93,29 @@ def _run(arguments):
         for name, inputs, outputs in layers:
             console.show_status(f"embedding {name} ...")
             costs.append(layer_cost(backend, inputs, outputs))
+        console.show_status("packing all layers ...")
+        step = step_calls(backend, [size for _, *size in layers])
         console.show_status("")
     except (ValueError, OSError, backends.BackendUnavailable) as error:
         print(error, file=sys.stderr)
         return 1
     embedding = time.perf_counter() - start
-    seconds = sum(cost.seconds for cost in costs)
-    ratio = sum(cost.one_by_one_seconds for cost in costs) / seconds
+    names = [name for name, _, _ in layers]
     print(
         f"{arguments.topology.capitalize()} chip without dead qubits, "
         f"{arguments.num_reads} reads per call\n"
     )
-    print(_cost_table(layers, costs, arguments.steps))
-    total = arguments.steps * seconds
+    print(_layer_table(names, costs))
+    print("\n" + _call_table(names, step))
+    total = arguments.steps * step.seconds
     hours = f" ({total / 3600:,.1f} h)" if total > 3600 else ""
+    per_layer = sum(step.layer_seconds) / step.seconds
+    per_column = sum(cost.one_by_one_seconds for cost in costs) / step.seconds
     print(
         f"\n{arguments.steps:,} steps: {total:,.1f} s{hours} of QPU access "
-        f"time.\nOne call per column would take {ratio:.1f} times as "
-        f"long.\nThe embeddings took {embedding:.1f} s and are cached on disk."
+        f"time.\nSeparate calls would take {per_layer:.2f} times as long per "
+        f"layer, {per_column:.1f} times per column.\nThe embeddings took "
+        f"{embedding:.1f} s and are cached on disk."
     )
     data = timing.source(backend.open().sampler)
     text = f"Timing data: {data}."
@@ -120,15 +126,16 @@ def _run(arguments):
             "stop early."
         )
     if arguments.plot:
-        _draw_chip(backend, layers, arguments.plot)
+        _draw_chip(backend, names, step, arguments.plot)
     return 0
 
 
-def _draw_chip(backend, layers, path):
+def _draw_chip(backend, names, step, path):
     try:
         from keras_qpsbgd.backends.dwave.chip import drawing
 
-        drawing.draw(backend, layers, path)
+        graph = backend.open().sampler.to_networkx_graph()
+        drawing.draw(graph, names, step.calls, path)
     except ImportError:
         print(
             "The chip was not plotted, because Matplotlib is not installed.\n"
@@ -138,18 +145,39 @@ def _draw_chip(backend, layers, path):
         print(f"Plot written to {path}")
 
 
-def _cost_table(layers, costs, steps):
+def _layer_table(names, costs):
     head = (
-        f"{'layer':<16} {'inputs':>6} {'outputs':>7} {'chain':>5} "
-        f"{'copies':>6} {'calls/step':>10} {'ms/step':>10} {'QPU s':>11}"
+        f"{'layer':<24} {'inputs':>7} {'outputs':>7} {'block':>6} "
+        f"{'chain':>6} {'calls alone':>12} {'ms alone':>12}"
     )
     lines = [head, "-" * len(head)]
-    for (name, _, _), cost in zip(layers, costs):
+    for name, cost in zip(names, costs):
         lines.append(
-            f"{name[:16]:<16} {cost.num_variables:>6} {cost.num_columns:>7} "
-            f"{cost.longest_chain:>5} {cost.copies:>6} {cost.calls:>10} "
-            f"{1000 * cost.seconds:>10,.1f} {steps * cost.seconds:>11,.1f}"
+            f"{name[:24]:<24} {cost.num_variables:>7} {cost.num_columns:>7} "
+            f"{cost.block_size:>6} {cost.longest_chain:>6} {cost.calls:>12,} "
+            f"{1000 * cost.seconds:>12,.1f}"
         )
+    return "\n".join(lines)
+
+
+def _call_table(names, step):
+    head = (
+        f"{'calls/step':>10}  {'layers':<32} {'columns':>7} {'qubits':>6} "
+        f"{'ms/call':>8} {'ms/step':>11}"
+    )
+    lines = [head, "-" * len(head)]
+    for call in step.calls:
+        layers = ", ".join(names[k] for k in call.layers)
+        if len(layers) > 32:
+            layers = f"{len(call.layers)} layers from {names[call.layers[0]]}"
+        lines.append(
+            f"{call.repeats:>10,}  {layers[:32]:<32} "
+            f"{len(call.example.slots):>7} {call.example.num_qubits:>6} "
+            f"{1000 * call.seconds:>8.1f} "
+            f"{1000 * call.repeats * call.seconds:>11,.1f}"
+        )
+    total = f"{step.num_calls:>10,}  {'all':<32}"
+    lines.append(f"{total:<69}{1000 * step.seconds:>11,.1f}")
     return "\n".join(lines)
 
 
