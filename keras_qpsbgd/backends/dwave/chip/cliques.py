@@ -123,7 +123,9 @@ class Cliques:
         """Returns the stored packing, or `None` if missing or damaged."""
         try:
             content = disk.read_with_checksum(self._packing_path(key))
-            return content and stored.from_stored(
+            if content is None:
+                return None
+            return stored.from_stored(
                 json.loads(content), self.qubits, key[0], self.graph
             )
         except (ValueError, LookupError, RecursionError, TypeError):

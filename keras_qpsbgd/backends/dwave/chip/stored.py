@@ -64,7 +64,7 @@ def validate(packing, sizes, graph):
     for embedding in chains:
         search.validate([dict(enumerate(embedding))], graph)
     for used in {
-        frozenset(slot.chains for slot in call.slots) for call in packing.calls
+        tuple(slot.chains for slot in call.slots) for call in packing.calls
     }:
         if not search.is_disjoint([dict(enumerate(e)) for e in used]):
             raise ValueError(

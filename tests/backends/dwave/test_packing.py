@@ -1,0 +1,376 @@
+"""Packings of several layers: validity, number of calls, copies, and cache."""
+
+import collections
+import json
+import random
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from keras_qpsbgd import disk
+from keras_qpsbgd.backends.dwave.chip import packing
+from keras_qpsbgd.backends.dwave.chip import stored
+from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
+
+pytest.importorskip("dwave.system")
+lattices = pytest.importorskip("dwave.graphs")
+
+pytestmark = pytest.mark.once
+
+SMALL = ((16, 4), (4, 4), (4, 2))
+NOWHERE = "/dev/null/nowhere"
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_QPSBGD_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def chip(family, size, qubits=0, couplers=0, seed=0):
+    """Returns a lattice without some random qubits and couplers."""
+    graph = getattr(lattices, f"{family}_graph")(size)
+    rng = random.Random(seed)
+    graph.remove_nodes_from(rng.sample(sorted(graph), qubits))
+    graph.remove_edges_from(rng.sample(sorted(graph.edges), couplers))
+    return graph
+
+
+def check(packed, sizes, graph):
+    """Checks a packing independently of `stored.validate`."""
+    columns = collections.Counter()
+    seen = set()
+    for call in packed.calls:
+        used = [q for s in call.slots for chain in s.chains for q in chain]
+        assert len(used) == len(set(used)) == call.num_qubits
+        copies = collections.defaultdict(list)
+        for slot in call.slots:
+            assert len(slot.chains) == sizes[slot.layer][0]
+            copies[slot.layer, slot.column].append(slot.copy)
+            if slot.chains not in seen:
+                check_clique(slot.chains, graph)
+                seen.add(slot.chains)
+        # All columns of a layer have the same copies.
+        for layer in {layer for layer, _ in copies}:
+            found = [sorted(c) for (k, _), c in copies.items() if k == layer]
+            assert found == len(found) * [list(range(len(found[0])))]
+        order = [(s.layer, s.copy, s.column) for s in call.slots]
+        assert order == sorted(order)
+        assert call.layers == tuple(sorted({s.layer for s in call.slots}))
+        columns.update(copies.keys())
+    assert columns == collections.Counter(
+        (layer, column)
+        for layer, (_, m) in enumerate(sizes)
+        for column in range(m)
+    )
+
+
+def check_clique(chains, graph):
+    owner = {q: i for i, chain in enumerate(chains) for q in chain}
+    coupled = set()
+    for chain in chains:
+        reached = {chain[0]}
+        for _ in chain:
+            reached |= {q for q in chain if reached & set(graph[q])}
+        assert reached == set(chain)
+        for q in chain:
+            coupled |= {(owner[q], owner[r]) for r in graph[q] if r in owner}
+    n = len(chains)
+    assert {(i, j) for i in range(n) for j in range(n) if i != j} <= coupled
+
+
+def number_of_calls_per_layer(known, sizes):
+    return sum(-(-m // len(known.copies(n, m))) for n, m in sizes)
+
+
+CHIPS = {
+    "P16": ("pegasus", 16, 0, 0),
+    "P16 with defects": ("pegasus", 16, 28, 60),
+    "Z12": ("zephyr", 12, 0, 0),
+    "Z12 with defects": ("zephyr", 12, 223, 60),
+}
+NETWORKS = {
+    "16-4-4-2": SMALL,
+    "64-64-10": ((64, 64), (64, 10)),
+    "mixed": ((32, 12), (12, 5), (2, 30), (100, 2), (7, 9), (1, 3)),
+}
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        pytest.param(k, marks=[pytest.mark.slow] * (k == "mixed"))
+        for k in NETWORKS
+    ],
+)
+@pytest.mark.parametrize("name", CHIPS)
+def test_full_chips(name, network):
+    graph = chip(*CHIPS[name])
+    known = Cliques(graph)
+    sizes = NETWORKS[network]
+    packed = known.pack(sizes)
+    check(packed, sizes, graph)
+    if network == "16-4-4-2":
+        (call,) = packed.calls
+        assert call.num_qubits <= 200 and call.longest_chain == 3
+        assert call.layers == (0, 1, 2)
+    elif network == "mixed":
+        assert len(packed.calls) <= 2  # at least six with a call per layer
+    else:
+        assert len(packed.calls) <= number_of_calls_per_layer(known, sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHIPS)
+def test_ten_layers(name):
+    graph = chip(*CHIPS[name])
+    known = Cliques(graph)
+    width = min(128, known.largest())
+    sizes = ((width - 5, 128), *8 * [(width, 128)], (width, 1))
+    packed = known.pack(sizes)
+    check(packed, sizes, graph)
+    assert len(packed.calls) <= number_of_calls_per_layer(known, sizes)
+    # Calls share their qubits, so that the file stays small.
+    assert len({s.chains for c in packed.calls for s in c.slots}) < 10
+    assert Cliques(graph).pack(sizes) == packed
+
+
+@pytest.mark.parametrize("family", ["pegasus", "zephyr"])
+def test_fill(family):
+    graph = chip(family, 4, 5, 5)
+    known = Cliques(graph)
+    sizes = ((9, 2), (4, 3), (2, 1))
+    packed = known.pack(sizes, "fill")
+    check(packed, sizes, graph)
+    (call,) = packed.calls
+    copies = collections.Counter(slot.layer for slot in call.slots)
+    rounds = [copies[layer] // m for layer, (_, m) in enumerate(sizes)]
+    assert min(rounds) >= 3
+    # No round of the smallest layer fits any more: no two coupled qubits.
+    used = {q for s in call.slots for chain in s.chains for q in chain}
+    assert not graph.subgraph(set(graph) - used).edges
+    # The first copies are those without replicas.
+    first = {s for s in call.slots if s.copy == 0}
+    assert first == set(known.pack(sizes).calls[0].slots)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHIPS)
+def test_fill_full_chips(name):
+    graph = chip(*CHIPS[name])
+    packed = Cliques(graph).pack(SMALL, "fill")
+    check(packed, SMALL, graph)
+    (call,) = packed.calls
+    assert call.num_qubits > 0.8 * len(graph)
+    copies = collections.Counter(slot.layer for slot in call.slots)
+    assert min(copies[k] // SMALL[k][1] for k in range(3)) >= 10
+
+
+def test_fill_of_several_calls():
+    # One cell holds a K_3 twice, so the third column has room for its copy.
+    graph = chip("chimera", 1)
+    packed = Cliques(graph).pack([(3, 3)], "fill")
+    check(packed, [(3, 3)], graph)
+    assert [[s[:3] for s in call.slots] for call in packed.calls] == [
+        [(0, 0, 0), (0, 1, 0)],
+        [(0, 2, 0), (0, 2, 1)],
+    ]
+
+
+# A Chimera cell has 2 x 4 qubits, each coupled to the 4 of the other side. A
+# K_n with k chains of two qubits occupies n + k qubits, and two of its chains
+# have one qubit, so n + k = 2 n - 2.
+@pytest.mark.parametrize(
+    "sizes, calls",
+    [
+        ([(5, 1)], 1),
+        ([(4, 1), (2, 1)], 1),  # 6 + 2 qubits
+        ([(4, 1), (3, 1)], 2),  # 6 + 4
+        ([(3, 1), (3, 1)], 1),  # 4 + 4
+        ([(3, 2), (2, 1)], 2),  # 4 + 4 + 2
+        ([(2, 4)], 1),
+        ([(2, 5)], 2),
+        ([(2, 3), (2, 1)], 1),
+        ([(2, 2), (2, 2), (2, 4)], 2),
+        ([(1, 8)], 1),
+        ([(1, 5), (1, 4)], 2),
+        ([(3, 1), (2, 1), (1, 2)], 1),
+        ([(5, 2), (2, 4)], 3),
+    ],
+)
+def test_number_of_calls_is_minimal(sizes, calls):
+    graph = chip("chimera", 1)
+    packed = Cliques(graph).pack(sizes)
+    check(packed, sizes, graph)
+    assert len(packed.calls) == calls
+
+
+def test_one_column():
+    graph = chip("pegasus", 3)
+    packed = Cliques(graph).pack([(6, 1)])
+    check(packed, [(6, 1)], graph)
+    assert [slot[:3] for slot in packed.calls[0].slots] == [(0, 0, 0)]
+
+
+def test_more_columns_than_fit():
+    graph = chip("pegasus", 3, 5, 5)
+    known = Cliques(graph)
+    sizes = ((12, 7), (3, 200), (12, 2))
+    packed = known.pack(sizes)
+    check(packed, sizes, graph)
+    # Every call but the last is full: no K_3 fits beside the others.
+    assert 1 < len(packed.calls) < number_of_calls_per_layer(known, sizes)
+    waiting = [s for call in packed.calls[1:] for s in call.slots]
+    assert any(len(s.chains) == 3 for s in waiting)
+    used = {
+        q for s in packed.calls[0].slots for chain in s.chains for q in chain
+    }
+    left = graph.subgraph(set(graph) - used)
+    triangles = [
+        (p, q, r) for p, q in left.edges for r in set(left[p]) & set(left[q])
+    ]
+    assert not triangles
+
+
+def test_layers_stay_apart_if_sharing_saves_no_call():
+    graph = chip("chimera", 1)
+    packed = Cliques(graph).pack([(2, 4), (5, 1)])
+    assert [call.layers for call in packed.calls] == [(0,), (1,)]
+
+
+def test_result_is_deterministic(tmp_path):
+    graph = chip("zephyr", 3, 10, 10)
+    other = type(graph)(**graph.graph)
+    other.add_nodes_from(sorted(graph, reverse=True))
+    other.add_edges_from(sorted(graph.edges, reverse=True))
+    sizes = ((12, 3), (9, 2), (5, 4), (2, 9))
+    for replicas in (1, "fill"):
+        first = Cliques(graph, NOWHERE).pack(sizes, replicas)
+        # Other requests before do not change the result.
+        second = Cliques(other, NOWHERE)
+        second.copies(9)
+        second.copies(5, 2)
+        second.pack(sizes[:2])
+        assert second.pack(list(map(list, sizes)), replicas) == first
+
+
+def test_packings_are_cached(directory, monkeypatch):
+    graph = chip("zephyr", 2)
+    known = Cliques(graph)
+    sizes = ((9, 1), (2, 3))
+    found = {replicas: known.pack(sizes, replicas) for replicas in (1, "fill")}
+    assert found[1] != found["fill"]
+
+    def forbidden(*arguments):
+        raise AssertionError("searched")
+
+    monkeypatch.setattr(packing, "pack", forbidden)
+    for replicas in found:
+        assert known.pack(sizes, replicas) is found[replicas]
+        assert Cliques(graph).pack(sizes, replicas) == found[replicas]
+    with pytest.raises(AssertionError, match="searched"):
+        known.pack(sizes[::-1])
+    with pytest.raises(AssertionError, match="searched"):
+        Cliques(chip("zephyr", 2, couplers=1)).pack(sizes)
+
+
+def swap(text):
+    """Exchanges the qubits of two embeddings, which have different sizes."""
+    found = json.loads(text)
+    found["embeddings"][0], found["embeddings"][-1] = (
+        found["embeddings"][-1],
+        found["embeddings"][0],
+    )
+    return json.dumps(found)
+
+
+def change(text, function):
+    found = json.loads(text)
+    function(found)
+    return json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        swap,
+        lambda text: text[: len(text) // 2],
+        lambda text: "",
+        lambda text: "[]",
+        lambda text: "[" * 10**5,
+        lambda text: '{"embeddings": [], "calls": []}',
+        lambda text: change(text, lambda f: f["calls"].pop()),
+        lambda text: change(text, lambda f: f["calls"][0].pop()),
+        lambda text: change(text, lambda f: f["calls"].append(f["calls"][0])),
+        lambda text: change(text, lambda f: f["calls"][0].reverse()),
+        # a qubit twice, a cut chain, an unknown qubit, a column twice
+        lambda text: change(text, lambda f: f["calls"][0][1].__setitem__(3, 2)),
+        lambda text: change(text, lambda f: f["embeddings"][0][-1].pop()),
+        lambda text: change(text, lambda f: f["embeddings"][0][0].append(999)),
+        lambda text: change(text, lambda f: f["calls"][0][2].__setitem__(1, 0)),
+    ],
+)
+def test_damaged_files_are_replaced(damage, directory):
+    graph = chip("zephyr", 2)
+    sizes = ((9, 1), (2, 3))
+    packed = Cliques(graph).pack(sizes)
+    (path,) = directory.glob("*packing*")
+    content = path.read_bytes()
+    text = disk.read_with_checksum(path).decode()
+    for write in (disk.write_with_checksum, disk.write):
+        write(path, damage(text).encode())
+        assert Cliques(graph).pack(sizes) == packed
+        assert path.read_bytes() == content
+
+
+def test_file_with_a_wrong_checksum_is_replaced(directory):
+    """It has a valid packing, but not the result of the search."""
+    graph = chip("chimera", 1)
+    packed = Cliques(graph).pack([(2, 1)])
+    (path,) = directory.glob("*packing*")
+    content = path.read_bytes()
+    other = packing.Packing(
+        (packing.PackedCall((packing.Slot(0, 0, 0, ((3,), (7,))),)),)
+    )
+    stored.validate(other, [(2, 1)], graph)
+    checksum = content[: content.index(b"\n") + 1]
+    text = json.dumps(stored.to_stored(other, sorted(graph)))
+    path.write_bytes(checksum + text.encode())
+    assert Cliques(graph).pack([(2, 1)]) == packed != other
+
+
+@hypothesis.settings(max_examples=25, deadline=None, derandomize=True)
+@hypothesis.given(
+    st.sampled_from([("chimera", 2), ("pegasus", 2), ("zephyr", 1)]),
+    st.integers(0, 4),
+    st.integers(0, 4),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9)), max_size=4),
+    st.integers(0, 100),
+    st.sampled_from([1, "fill"]),
+)
+def test_every_packing_is_valid(lattice, qubits, couplers, sizes, seed, copies):
+    graph = chip(*lattice, qubits, couplers, seed)
+    known = Cliques(graph, NOWHERE)
+    sizes = [size for size in sizes if size[0] <= known.largest()]
+    hypothesis.assume(sizes)
+    packed = known.pack(sizes, copies)
+    check(packed, sizes, graph)
+    assert len(packed.calls) <= number_of_calls_per_layer(known, sizes)
+
+
+@pytest.mark.parametrize(
+    "sizes, replicas, message",
+    [
+        ([], 1, "`sizes`.*Received"),
+        ([(0, 2)], 1, "`sizes`.*Received"),
+        ([(2, 0)], 1, "`sizes`.*Received"),
+        ([(2, 1), (6, 1)], 1, "`sizes`.*at most 5 inputs.*Received: 6 inputs"),
+        ([(2, 1)], 2, '`replicas` must be 1 or "fill".*Received'),
+        ([(2, 1)], True, "`replicas`.*Received"),
+        ([(2, 1)], "all", "`replicas`.*Received"),
+    ],
+)
+def test_invalid_arguments(sizes, replicas, message):
+    with pytest.raises(ValueError, match=message):
+        Cliques(chip("chimera", 1)).pack(sizes, replicas)
