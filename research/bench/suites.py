@@ -1,5 +1,6 @@
 """The suites by name."""
 
+from research.bench.annealer import packing
 from research.bench.annealer import shared_calls
 from research.bench.quantize import suite as quantize
 from research.bench.solvers import solver
@@ -14,6 +15,7 @@ SUITES = {
     "solver": solver,
     "scaling": scaling,
     "recording": recording,
+    "packing": packing,
     "quantize": quantize,
     "shared-calls": shared_calls,
     "accuracy-per-second": accuracy,

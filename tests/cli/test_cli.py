@@ -86,28 +86,45 @@ def test_qpu_cost(capsys, monkeypatch, topology):
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 80 for line in lines)
     # 64 columns of 16 inputs: chains of 3, one call, 43 or 53 ms.
-    (row,) = [line.split() for line in lines if line.startswith("16 x 64")]
+    row, *calls = [line.split() for line in lines if "16 x 64" in line]
     ms = {"pegasus": "42.7", "zephyr": "52.8"}[topology]
-    assert row[3:] == ["16", "64", "3", "64", "1", ms, ms]
+    assert row[3:] == ["16", "64", "16", "3", "1", ms]
+    # Three layers share two calls, which together have all columns.
+    (last,) = [line.split() for line in lines if " all " in line]
+    assert last[0] == "2" and len(calls) == 2
+    assert sum(int(call[-4]) for call in calls) == 64 + 4 + 2
+    assert sum(float(call[-1]) for call in calls) == pytest.approx(
+        float(last[-1]), abs=0.11
+    )
     out = " ".join(lines)
     solver = {"pegasus": "_system4.1, August 2022", "zephyr": "2_system1.7"}
     assert f"Timing data: Advantage{solver[topology]}" in out
-    assert re.search(r"1,000 steps: 1\d\d\.\d s of QPU access time", out)
-    ratio = re.search(r"call per column would take ([\d.]+) times", out)[1]
-    assert float(ratio) > 15
+    total = re.search(r"1,000 steps: ([\d.]+) s of QPU access time", out)[1]
+    assert total == last[-1]
+    ratios = re.search(r"take ([\d.]+) times .* layer, ([\d.]+) times", out)
+    assert float(ratios[1]) > 1.2 and float(ratios[2]) > 20
 
 
 @pytest.mark.once
 def test_qpu_cost_of_a_saved_model(capsys, tmp_path):
+    from matplotlib import colors
+    from matplotlib import image
+
+    from keras_qpsbgd.backends.dwave.chip import drawing
+
     path = str(tmp_path / "model.keras")
     tools.small_model().save(path)
     plot = tmp_path / "chip.png"
     arguments = ["--block-size", "2", "--plot", str(plot)]
     assert cli.main(["qpu-cost", path, *arguments]) == 0
     assert plot.read_bytes().startswith(b"\x89PNG")
+    pixels = image.imread(plot)[..., :3].reshape(-1, 3)
+    for color in map(colors.to_rgb, drawing.COLORS[:2]):
+        assert (abs(pixels - color) < 0.02).all(axis=1).any()
     out = capsys.readouterr().out
     assert str(plot) in out
-    assert out.count("binary_dense") == 2
+    # Both tables have a row for each layer.
+    assert out.count("binary_dense") == 4
     assert "in blocks" in out
 
 
