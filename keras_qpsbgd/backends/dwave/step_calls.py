@@ -4,7 +4,7 @@ from typing import Any
 from typing import NamedTuple
 
 from keras_qpsbgd.backends.dwave.chip.packing import PackedCall
-from keras_qpsbgd.backends.host import blocks
+from keras_qpsbgd.backends.dwave.cost import packings
 
 
 class CallCost(NamedTuple):
@@ -60,48 +60,38 @@ def step_calls(backend: Any, sizes: Any) -> StepCalls:
     Raises:
         BackendUnavailable: If a layer does not fit on the chip.
     """
-    whole = [k for k, (n, _) in enumerate(sizes) if _is_whole(backend, n)]
-    calls = []
-    if whole:
-        calls += _calls(backend, [sizes[k] for k in whole], whole, 1)
-    for k, (n, m) in enumerate(sizes):
-        if k not in whole:
-            calls += _wide(backend, n, m, k)
+    wide = [
+        k for k, (n, _) in enumerate(sizes) if backend.block_size_for(n) < n
+    ]
+    whole = [k for k in range(len(sizes)) if k not in wide]
+    groups = [whole] * bool(whole) + [[k] for k in wide]
+    calls = [
+        call
+        for layers, packed in zip(groups, packings(backend, sizes))
+        for call in _calls(backend, layers, *packed)
+    ]
     return StepCalls(
-        tuple(calls), tuple(_alone(backend, *size) for size in sizes)
+        tuple(calls), tuple(_alone(backend, size) for size in sizes)
     )
 
 
-def _is_whole(backend, n):
-    return backend.block_size_for(n) >= n
-
-
-def _wide(backend, n, m, layer):
-    """Returns the calls of a layer that is solved in blocks."""
-    width = max(blocks.sizes(n, backend.block_size_for(n)))
-    rounds = -(-n // width) * backend.block_sweeps
-    return _calls(backend, [(width, m)], [layer], rounds)
-
-
-def _alone(backend, n, m):
+def _alone(backend, size):
     """Returns the seconds of a layer that shares no calls."""
-    if _is_whole(backend, n):
-        calls = _calls(backend, [(n, m)], [0], 1)
-    else:
-        calls = _wide(backend, n, m, 0)
+    ((packing, rounds),) = packings(backend, [size])
+    calls = _calls(backend, [0], packing, rounds)
     return sum(call.repeats * call.seconds for call in calls)
 
 
-def _calls(backend, sizes, layers, rounds):
+def _calls(backend, layers, packing, rounds):
     groups = {}
-    for call in backend.pack(sizes).calls:
-        key = call.layers, frozenset(slot.chains for slot in call.slots)
+    for call in packing.calls:
+        key = call.layers, tuple(slot.chains for slot in call.slots)
         groups.setdefault(key, []).append(call)
     return [
         CallCost(
             tuple(layers[k] for k in group[0].layers),
             rounds * len(group),
-            backend.call_seconds(group[0].num_qubits),
+            backend.call_seconds(group[0].num_qubits, backend.warm_start),
             _renumbered(group[0], layers),
         )
         for group in groups.values()

@@ -15,11 +15,13 @@ import random
 import tempfile
 import time
 
+import numpy as np
+
 from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
-from keras_qpsbgd.backends.dwave.cost import layer_cost
 from keras_qpsbgd.backends.dwave.mock import MockQPU
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
 from keras_qpsbgd.backends.dwave.step_calls import step_calls
+from keras_qpsbgd.backends.host import blocks
 from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.compare.report import canvas
 
@@ -85,14 +87,29 @@ def measure_network(sampler, sizes):
         start = time.process_time()
         step = step_calls(backend, sizes)
         cpu = time.process_time() - start
-        separate = [layer_cost(backend, *size) for size in sizes]
+        separate = [seconds_per_call(backend, *size) for size in sizes]
         return {
             "calls": step.num_calls,
-            "separate_calls": sum(cost.calls for cost in separate),
+            "separate_calls": sum(map(len, separate)),
             "seconds": step.seconds,
-            "separate_seconds": sum(cost.seconds for cost in separate),
+            "separate_seconds": sum(map(sum, separate)),
             "cpu": cpu,
         }
+
+
+def seconds_per_call(backend, n, m):
+    """Returns the QPU seconds of the calls of a layer that shares none.
+
+    The calls have about equal numbers of columns.
+    """
+    width = max(blocks.sizes(n, backend.block_size_for(n)))
+    rounds = 1 if width == n else -(-n // width) * backend.block_sweeps
+    copies = backend.open().cliques.copies(width, m)
+    per_call = -(-m // -(-m // len(copies)))
+    counts = [min(per_call, m - k) for k in range(0, m, per_call)]
+    qubits = np.cumsum([sum(map(len, copy.values())) for copy in copies])
+    seconds = [backend.call_seconds(int(qubits[k - 1])) for k in counts]
+    return rounds * seconds
 
 
 def _ratio(row):

@@ -5,13 +5,16 @@ import json
 import random
 
 import hypothesis
+import offline
 import pytest
 from hypothesis import strategies as st
 
 from keras_qpsbgd import disk
+from keras_qpsbgd.backends.dwave import cost
 from keras_qpsbgd.backends.dwave.chip import packing
 from keras_qpsbgd.backends.dwave.chip import stored
 from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
+from keras_qpsbgd.backends.dwave.step_calls import step_calls
 
 pytest.importorskip("dwave.system")
 lattices = pytest.importorskip("dwave.graphs")
@@ -338,6 +341,28 @@ def test_file_with_a_wrong_checksum_is_replaced(directory):
     text = json.dumps(stored.to_stored(other, sorted(graph)))
     path.write_bytes(checksum + text.encode())
     assert Cliques(graph).pack([(2, 1)]) == packed != other
+
+
+@pytest.mark.parametrize("replicas", [1, "fill"])
+def test_calls_of_a_step(replicas):
+    """A layer that is wider than the chip is between two that share a call."""
+    sizes = [(4, 3), (60, 2), (8, 2)]
+    backend = offline.qpu(
+        offline.small_chip(), replicas=replicas, block_size=20, block_sweeps=2
+    )
+    step = step_calls(backend, sizes)
+    shared, *wide = step.calls
+    assert shared.layers == (0, 2) and shared.repeats == 1
+    assert {slot.layer for slot in shared.example.slots} == {0, 2}
+    assert {call.layers for call in wide} == {(1,)}
+    # Two sweeps over three blocks, with at least one call each.
+    assert step.num_calls >= 7 and (step.num_calls - 1) % 6 == 0
+    total = cost.step_cost(backend, sizes)
+    assert step.num_calls == total.calls
+    assert step.seconds == pytest.approx(total.seconds)
+    alone = [cost.layer_cost(backend, *size).seconds for size in sizes]
+    assert step.layer_seconds == pytest.approx(alone)
+    assert step.seconds < sum(alone)
 
 
 @hypothesis.settings(max_examples=25, deadline=None, derandomize=True)
