@@ -11,6 +11,7 @@ import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave.chip import ranges
 from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 from keras_qpsbgd.backends.dwave.chip.columns import EmbeddedCall
+from keras_qpsbgd.backends.dwave.chip.layout import Layout
 
 pytestmark = pytest.mark.once
 
@@ -26,7 +27,7 @@ def chip(request):
 @pytest.fixture(scope="module")
 def embedded(chip):
     (call,) = Cliques(chip.to_networkx_graph()).pack(SIZES, "fill").calls
-    return EmbeddedCall(call, chip)
+    return EmbeddedCall(call, Layout(call.chains, chip))
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,9 @@ def test_energies_do_not_change(chip, embedded, qubos):
         per_qubit_coupling_range=None,
         per_group_coupling_range=None,
     )
-    embedded = EmbeddedCall(embedded.call, symmetric)
+    embedded = EmbeddedCall(
+        embedded.call, Layout(embedded.call.chains, symmetric)
+    )
     plain = embedded.embed(qubos)
     problem = embedded.embed(qubos, gauge=generator())
     np.testing.assert_allclose(problem.scales, plain.scales, rtol=1e-12)

@@ -16,8 +16,8 @@ import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave.chip import ranges
 from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 from keras_qpsbgd.backends.dwave.chip.columns import EmbeddedCall
+from keras_qpsbgd.backends.dwave.chip.layout import Layout
 from keras_qpsbgd.backends.dwave.chip.packing import PackedCall
-from keras_qpsbgd.backends.dwave.chip.packing import Slot
 from keras_qpsbgd.backends.dwave.mock import MockQPU
 
 pytestmark = pytest.mark.once
@@ -37,7 +37,7 @@ def packed(name, replicas=1):
     chip = MockQPU(topology, shape=shape)
     cliques = Cliques(chip.to_networkx_graph())
     (call,) = cliques.pack(sizes, replicas).calls
-    return chip, EmbeddedCall(call, chip), sizes
+    return chip, EmbeddedCall(call, Layout(call.chains, chip)), sizes
 
 
 def layers(sizes, scale=1.0):
@@ -233,15 +233,15 @@ def test_invalid_answers():
 def test_invalid_calls():
     chip, embedded, _ = packed("P4")
     slot = next(s for s in embedded.call.slots if s.layer == 2)
-    with pytest.raises(ValueError, match="`call`.*every qubit once"):
-        EmbeddedCall(PackedCall((slot, slot._replace(column=1))), chip)
-    apart = Slot(0, 0, 0, ((chip.nodelist[0],), (chip.nodelist[-1],)))
-    with pytest.raises(ValueError, match="`call`.*coupler between"):
-        EmbeddedCall(PackedCall((apart,)), chip)
+    with pytest.raises(ValueError, match="`slots`.*every qubit once"):
+        Layout((slot.chains, slot.chains), chip)
+    apart = ((chip.nodelist[0],), (chip.nodelist[-1],))
+    with pytest.raises(ValueError, match="`slots`.*coupler between"):
+        Layout((apart,), chip)
     others = [s for s in embedded.call.slots if s.layer in (1, 2)][:2]
-    uneven = (others[0], others[1]._replace(column=5, copy=1))
+    uneven = PackedCall((others[0], others[1]._replace(column=5, copy=1)))
     with pytest.raises(ValueError, match="`call`.*same columns"):
-        EmbeddedCall(PackedCall(uneven), chip)
+        EmbeddedCall(uneven, Layout(uneven.chains, chip))
 
 
 # The ranges
@@ -274,7 +274,8 @@ def test_limits_of_the_sum_of_couplings(name):
     chip = MockQPU(topology, shape=shape)
     kind = "qubit" if topology == "pegasus" else "group"
     chip.properties[f"per_{kind}_coupling_range"] = [-2.5, 1.5]
-    embedded = EmbeddedCall(packed(name)[1].call, chip)
+    call = packed(name)[1].call
+    embedded = EmbeddedCall(call, Layout(call.chains, chip))
     for strength in (None, 0.01):
         problem = embedded.embed(layers(sizes), strength)
         loose = packed(name)[1].embed(layers(sizes), strength)

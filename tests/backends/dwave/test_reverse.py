@@ -11,6 +11,7 @@ from keras_qpsbgd.backends.dwave.chip import ranges
 from keras_qpsbgd.backends.dwave.chip import reverse
 from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 from keras_qpsbgd.backends.dwave.chip.columns import EmbeddedCall
+from keras_qpsbgd.backends.dwave.chip.layout import Layout
 from keras_qpsbgd.backends.dwave.leap import timing
 from keras_qpsbgd.backends.dwave.mock import MockQPU
 
@@ -27,7 +28,7 @@ def chip():
 @pytest.fixture(scope="module")
 def embedded(chip):
     (call,) = Cliques(chip.to_networkx_graph()).pack(SIZES).calls
-    return EmbeddedCall(call, chip)
+    return EmbeddedCall(call, Layout(call.chains, chip))
 
 
 @pytest.fixture(scope="module")

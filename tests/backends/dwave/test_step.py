@@ -12,6 +12,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave import mock
+from keras_qpsbgd.backends.dwave.chip import open_chip
 from keras_qpsbgd.backends.dwave.leap.connection import ChipChanged
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
 from keras_qpsbgd.backends.host import parallel
@@ -182,6 +183,35 @@ def test_chip_that_changes_in_the_middle(chip, monkeypatch):
     assert_solved(found, problems)
     assert len(sent) == 4 and len(chip.calls) == 3
     assert found[0].info["problem_id"] == ["id-0"]
+
+
+def test_calls_on_the_same_qubits_share_their_layout(chip, monkeypatch):
+    """Layers and columns of a call do not matter, and few layouts are kept."""
+    built = []
+
+    class CountedLayout(open_chip.Layout):
+        def __init__(self, slots, sampler):
+            built.append(slots)
+            super().__init__(slots, sampler)
+
+    monkeypatch.setattr(open_chip, "Layout", CountedLayout)
+    # Nineteen columns with 20 inputs do not fit on the chip together.
+    sizes = [(20, 15), (20, 4), (3, 1)]
+    problems = qubos(sizes)
+    backend = qpu(mock.MockQPU("pegasus", shape=[3]))
+    calls = backend.pack(sizes).calls
+    layouts = {call.chains for call in calls}
+    assert len(calls) > 6 and len(layouts) <= 3
+    assert len({call.layers for call in calls}) > 1
+    for seed in range(2):
+        found = backend.solve_layers(problems, [seed] * 3, True)
+        assert not any(isinstance(f, Exception) for f in found)
+    assert len(built) == len(set(built)) and set(built) == layouts
+    monkeypatch.setattr(open_chip, "MAX_LAYOUTS", 1)
+    chip = backend.open()
+    for call in calls:
+        chip.embedded(call)
+    assert len(chip._layouts) == 1
 
 
 # Failures

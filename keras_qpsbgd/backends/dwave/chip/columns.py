@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_qpsbgd.backends.dwave.chip.ranges import Limits
 from keras_qpsbgd.backends.errors import SolverError
 
 
@@ -28,18 +27,16 @@ class _Layer(NamedTuple):
     """Index arrays of the slots of one layer."""
 
     columns: np.ndarray  # (slots,) columns of the layer
-    variables: np.ndarray  # (slots, n) variables of the call
+    variables: np.ndarray  # (slots, n) variables of the layout
     shape: tuple  # number of copies, number of columns
-    couplers: np.ndarray  # couplers between the chains of these slots
-    entries: np.ndarray  # their entries in the couplings, flat
-    weights: np.ndarray  # 2 / number of couplers of the same entry
+    couplers: np.ndarray  # positions of its couplers between chains
 
 
 class EmbeddedCall:
     """Embeds the columns of one call, and reads its answers.
 
-    All index arrays are built once. The object is immutable, so threads may
-    share it.
+    The object is immutable, so threads may share it. It is cheap to build: all
+    large arrays are in the layout.
 
     **Scale.** Every column is scaled to the ranges of the chip for itself, see
     `chip.ranges`.
@@ -56,97 +53,60 @@ class EmbeddedCall:
 
     Args:
         call: A `PackedCall`.
-        sampler: A structured sampler, such as `DWaveSampler`.
+        layout: The `Layout` of `call.chains`.
     """
 
-    def __init__(self, call, sampler):
-        from dwave.embedding import EmbeddedStructure
-
+    def __init__(self, call, layout):
         self.call = call
-        chains = [chain for slot in call.slots for chain in slot.chains]
-        sizes = [len(slot.chains) for slot in call.slots]
-        self._starts = np.concatenate([[0], np.cumsum(sizes)])
-        self._lengths = np.array([len(chain) for chain in chains])
-        self.qubits = [qubit for chain in chains for qubit in chain]
-        self._chain_starts = np.cumsum(self._lengths) - self._lengths
-        self._variable = np.repeat(np.arange(len(chains)), self._lengths)
-        slots = np.repeat(np.arange(len(sizes)), sizes)
-        self._slot = slots[self._variable]
-        self._position = {qubit: k for k, qubit in enumerate(self.qubits)}
-        if len(self._position) < len(self.qubits):
-            raise ValueError(
-                "`call` must use every qubit once. Received: "
-                f"{len(self.qubits) - len(self._position)} qubits used again"
-            )
-        structure = EmbeddedStructure(sampler.edgelist, dict(enumerate(chains)))
-        within = [pair for v in structure for pair in structure.chain_edges(v)]
-        self._num_within = len(within)
-        couplers = list(within)
+        self._layout = layout
+        places = {}
+        for place, slot in enumerate(call.slots):
+            places.setdefault(slot.layer, []).append(place)
         self._layers = {
-            layer: self._index(layer, structure, couplers)
-            for layer in dict.fromkeys(slot.layer for slot in call.slots)
+            layer: self._index(np.array(found))
+            for layer, found in places.items()
         }
-        ends = [[self._position[q] for q in coupler] for coupler in couplers]
-        ends = np.array(ends, dtype=np.intp).reshape(-1, 2)
-        self._first, self._second = ends.T.copy()
-        self._limits = Limits(
-            sampler.properties, self.qubits, self._first, self._second
-        )
 
-    def _index(self, layer, structure, couplers):
-        """Returns a `_Layer` and appends its couplers to `couplers`."""
-        places = [
-            k for k, slot in enumerate(self.call.slots) if slot.layer == layer
-        ]
-        slots = [self.call.slots[k] for k in places]
-        n = len(slots[0].chains)
-        copies = len({slot.copy for slot in slots})
-        columns = [slot.column for slot in slots]
+    def _index(self, places):
+        """Returns the `_Layer` of the slots at these places."""
+        slots = [self.call.slots[place] for place in places]
+        copies = np.array([slot.copy for slot in slots])
+        columns = np.array([slot.column for slot in slots])
+        num_copies = len(np.unique(copies))
         # Copies as the first axis, and columns in the order of the slots.
-        order = np.argsort([slot.copy for slot in slots], kind="stable")
-        table = np.array(columns)[order]
+        order = np.argsort(copies, kind="stable")
+        table = columns[order]
+        num_columns = len(slots) // num_copies
         if (
-            len(slots) % copies
-            or (
-                table.reshape(copies, -1) != table[: len(slots) // copies]
-            ).any()
+            len(slots) % num_copies
+            or (table.reshape(num_copies, -1) != table[:num_columns]).any()
         ):
             raise ValueError(
                 "`call` must have the same columns in every copy of a layer. "
-                f"Received: columns {columns} in {copies} copies"
+                f"Received: columns {columns.tolist()} in {num_copies} copies"
             )
-        starts = self._starts[np.array(places)[order]]
-        begin = len(couplers)
-        entries, weights = [], []
-        for start in starts.tolist():
-            for i in range(n):
-                for j in range(i + 1, n):
-                    pairs = structure.interaction_edges(start + i, start + j)
-                    before = len(couplers)
-                    couplers.extend(pairs)
-                    count = len(couplers) - before
-                    if not count:
-                        raise ValueError(
-                            "`call` must have a coupler between all chains of "
-                            "a slot. Received: none between variables "
-                            f"{i} and {j} of layer {layer}"
-                        )
-                    entries.extend(count * [i * n + j])
-                    # Each pair is in both halves of the symmetric matrix.
-                    weights.extend(count * [2.0 / count])
+        layout = self._layout
+        places = places[order]
+        n = layout.sizes[places[0]]
+        is_mine = np.zeros(len(layout.sizes), dtype=bool)
+        is_mine[places] = True
+        between = layout.coupler_slot[layout.num_within :]
         return _Layer(
             table,
-            starts[:, None] + np.arange(n),
-            (copies, len(slots) // copies),
-            np.arange(begin, len(couplers)),
-            np.array(entries, dtype=np.intp),
-            np.array(weights),
+            layout.starts[places][:, None] + np.arange(n),
+            (num_copies, num_columns),
+            np.flatnonzero(is_mine[between]),
         )
 
     @property
     def num_qubits(self):
         """Number of qubits of the call."""
-        return len(self.qubits)
+        return len(self._layout.qubits)
+
+    @property
+    def qubits(self):
+        """List of the qubits of the call, chain by chain."""
+        return self._layout.qubits
 
     def embed(self, qubos, chain_strength=None, gauge=None):
         """Embeds the columns, each scaled to the full ranges of the chip.
@@ -162,34 +122,38 @@ class EmbeddedCall:
         """
         import dimod
 
-        fields = np.empty(len(self._lengths))
-        pairs = np.empty(len(self._first))
-        strengths = np.empty(len(self.call.slots))
+        layout = self._layout
+        fields = np.empty(len(layout.lengths))
+        pairs = np.empty(len(layout.first))
+        within, between = np.split(pairs, [layout.num_within])
+        strengths = np.empty(len(layout.sizes))
         for index, layer in self._layers.items():
             qubo = qubos[index]
             fields[layer.variables] = np.asarray(qubo.fields).T[layer.columns]
             couplings = np.asarray(qubo.couplings, dtype=np.float64).ravel()
-            pairs[layer.couplers] = couplings[layer.entries] * layer.weights
+            between[layer.couplers] = couplings[layout.entries[layer.couplers]]
+        between *= layout.weights
         self._set_chain_strengths(strengths, qubos, chain_strength)
-        linear = (fields / self._lengths)[self._variable]
-        within = slice(self._num_within)
-        pairs[within] = -strengths[self._slot[self._first[within]]]
+        within[:] = -strengths[layout.coupler_slot[: layout.num_within]]
+        linear = (fields / layout.lengths)[layout.variable]
         signs = None
         if gauge is not None:
             signs = 1 - 2 * gauge.integers(0, 2, len(fields), dtype=np.int8)
-            flips = signs[self._variable]
+            flips = signs[layout.variable]
             linear *= flips
             # Both ends of a coupler within a chain flip together.
-            pairs *= flips[self._first] * flips[self._second]
-        scales = self._limits.scales(linear, pairs, self._slot, len(strengths))
-        linear *= scales[self._slot]
-        pairs *= scales[self._slot[self._first]]
+            pairs *= flips[layout.first] * flips[layout.second]
+        scales = layout.limits.scales(
+            linear, pairs, layout.slot, len(strengths)
+        )
+        linear *= scales[layout.slot]
+        pairs *= scales[layout.coupler_slot]
         bqm = dimod.BinaryQuadraticModel.from_numpy_vectors(
             linear,
-            (self._first, self._second, pairs),
+            (layout.first, layout.second, pairs),
             0.0,
             dimod.SPIN,
-            variable_order=self.qubits,
+            variable_order=layout.qubits,
         )
         return Problem(bqm, signs, scales)
 
@@ -229,9 +193,9 @@ class EmbeddedCall:
         """
         samples = self._read(found)
         sums = np.add.reduceat(
-            samples, self._chain_starts, axis=1, dtype=np.int32
+            samples, self._layout.chain_starts, axis=1, dtype=np.int32
         )
-        broken = np.abs(sums) != self._lengths
+        broken = np.abs(sums) != self._layout.lengths
         if gauge is not None:
             # Before the vote, so that ties do not depend on the gauge.
             sums *= gauge
@@ -266,7 +230,7 @@ class EmbeddedCall:
 
     def _answer(self, layer, spins, broken):
         chains = layer.variables.ravel()
-        breakable = chains[self._lengths[chains] > 1]
+        breakable = chains[self._layout.lengths[chains] > 1]
         if breakable.size and broken[:, breakable].all():
             return SolverError(
                 "All chains are broken in all reads, so the answer is "
@@ -294,12 +258,12 @@ class EmbeddedCall:
             A dictionary from qubits to -1 or 1, for the solver parameter
             `initial_state`. All qubits of a chain have the same state.
         """
-        spins = np.empty(len(self._lengths), dtype=np.int8)
+        spins = np.empty(len(self._layout.lengths), dtype=np.int8)
         for index, layer in self._layers.items():
             spins[layer.variables] = np.asarray(states[index]).T[layer.columns]
         if gauge is not None:
             spins *= gauge
-        return dict(zip(self.qubits, spins[self._variable].tolist()))
+        return dict(zip(self.qubits, spins[self._layout.variable].tolist()))
 
 
 def _default_strengths(qubo):

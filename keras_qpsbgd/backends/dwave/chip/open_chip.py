@@ -4,9 +4,11 @@ import threading
 
 from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 from keras_qpsbgd.backends.dwave.chip.columns import EmbeddedCall
+from keras_qpsbgd.backends.dwave.chip.layout import Layout
 
-# Calls whose index arrays are kept. A network needs one per distinct layout.
-MAX_CALLS = 64
+# Layouts that are kept. A network needs a few, because most of its calls use
+# the same qubits. One layout takes about 1 MB.
+MAX_LAYOUTS = 32
 
 
 class OpenChip:
@@ -19,17 +21,20 @@ class OpenChip:
     def __init__(self, sampler):
         self.sampler = sampler
         self.cliques = Cliques(sampler.to_networkx_graph())
-        self._embedded = {}
+        self._layouts = {}
         self._lock = threading.Lock()
 
     def embedded(self, packed):
         """Returns the `EmbeddedCall` of a `PackedCall`."""
+        return EmbeddedCall(packed, self._layout(packed.chains))
+
+    def _layout(self, chains):
         with self._lock:
-            found = self._embedded.pop(packed, None)
+            found = self._layouts.pop(chains, None)
             if found is None:
-                found = EmbeddedCall(packed, self.sampler)
+                found = Layout(chains, self.sampler)
             # The most recently used one is last.
-            self._embedded[packed] = found
-            if len(self._embedded) > MAX_CALLS:
-                del self._embedded[next(iter(self._embedded))]
+            self._layouts[chains] = found
+            if len(self._layouts) > MAX_LAYOUTS:
+                del self._layouts[next(iter(self._layouts))]
             return found

@@ -42,6 +42,11 @@ class PackedCall(NamedTuple):
     slots: tuple[Slot, ...]
 
     @property
+    def chains(self) -> tuple[tuple[tuple[Any, ...], ...], ...]:
+        """The chains of each slot. Calls with equal chains share a `Layout`."""
+        return tuple(slot.chains for slot in self.slots)
+
+    @property
     def num_qubits(self) -> int:
         """Number of qubits that the call occupies."""
         return sum(len(chain) for slot in self.slots for chain in slot.chains)
