@@ -14,6 +14,9 @@ import dimod
 import numpy as np
 from numpy.typing import ArrayLike
 
+# Numbers that `varying_energies` computes at once, 2 MB.
+_MAX_PRODUCTS = 2**18
+
 
 class Qubo:
     r"""The QUBOs of one layer, one for each column.
@@ -246,13 +249,16 @@ class Qubo:
         """
         couplings = _off_diagonal(self.couplings)
         fields = np.asarray(self.fields, dtype=np.float64)
-        # One read at a time, because all products at once may need too much
-        # memory.
-        return np.stack(
-            [
-                ((couplings @ states + fields) * states).sum(axis=0)
-                for states in np.asarray(samples)
-            ]
+        samples = np.asarray(samples)
+        # All products at once may need too much memory, and one read at a time
+        # is slow for small layers.
+        count = max(1, _MAX_PRODUCTS // max(1, fields.size))
+        parts = [
+            samples[start : start + count]
+            for start in range(0, max(1, len(samples)), count)
+        ]
+        return np.concatenate(
+            [((couplings @ p + fields) * p).sum(axis=1) for p in parts]
         )
 
     def random_energy(self) -> np.ndarray:

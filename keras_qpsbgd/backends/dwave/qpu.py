@@ -87,8 +87,7 @@ class DWaveBackend(Backend):
             saved model is loaded, because the states are not saved. The
             schedule takes `annealing_time`. It goes from s = 1 back to 0.45,
             pauses there and returns. `parameters={"anneal_schedule": ...}`
-            replaces it.
-            Defaults to `False`.
+            replaces it. Defaults to `False`.
         problem_label: String (optional). Label of the calls in Leap. `None`
             sets no label. Defaults to `"keras_qpsbgd"`.
         profile: String (optional). Section of D-Wave's configuration file.
@@ -328,15 +327,13 @@ class DWaveBackend(Backend):
         samples = found.samples
         return (found.states[None] if samples is None else samples), found.info
 
-    def warn_if_imprecise(self, problem: Any) -> None:
-        """Warns once if most fields are smaller than the chip's errors."""
+    def warn_if_imprecise(self, linear: np.ndarray) -> None:
+        """Warns once if most scaled fields are below the chip's errors."""
         if self._warned:
             return
-        linear = np.abs(problem.to_numpy_vectors().linear_biases)
+        linear = np.abs(linear)
         linear = linear[linear > 0]
-        properties = self.open().sampler.properties
-        scaled = linear * ranges.scale_factor(problem, properties)
-        share = (scaled < ranges.PRECISION).mean() if linear.size else 0.0
+        share = (linear < ranges.PRECISION).mean() if linear.size else 0.0
         if share > 0.5:
             self._warned = True
             warnings.warn(

@@ -176,7 +176,7 @@ class _CallTask:
         embedded = chip.embedded(self.packed)
         gauge = np.random.default_rng(self.seed) if backend.gauge else None
         problem = embedded.embed(self.qubos, backend.chain_strength, gauge)
-        backend.warn_if_imprecise(problem.bqm)
+        backend.warn_if_imprecise(problem.linear)
         is_reverse = self._is_reverse(backend)
         state = None
         if is_reverse:

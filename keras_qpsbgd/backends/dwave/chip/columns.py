@@ -16,11 +16,13 @@ class Problem(NamedTuple):
         gauge: Array of -1 and 1 with one entry per variable, or `None`. Pass it
             to `EmbeddedCall.unembed` and `EmbeddedCall.initial_state`.
         scales: Array with the scale of each slot.
+        linear: Array with the linear bias of each qubit.
     """
 
     bqm: Any
     gauge: np.ndarray | None
     scales: np.ndarray
+    linear: np.ndarray
 
 
 class _Layer(NamedTuple):
@@ -155,7 +157,7 @@ class EmbeddedCall:
             dimod.SPIN,
             variable_order=layout.qubits,
         )
-        return Problem(bqm, signs, scales)
+        return Problem(bqm, signs, scales, linear)
 
     def _set_chain_strengths(self, strengths, qubos, chain_strength):
         """Sets the chain strength of each slot, in units of its QUBO."""
