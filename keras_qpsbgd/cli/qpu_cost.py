@@ -10,8 +10,8 @@ from tensorflow import keras
 from keras_qpsbgd import backends
 from keras_qpsbgd import recording
 from keras_qpsbgd.backends.dwave.cost import layer_cost
+from keras_qpsbgd.backends.dwave.cost import step_calls
 from keras_qpsbgd.backends.dwave.leap import timing
-from keras_qpsbgd.backends.dwave.step_calls import step_calls
 from keras_qpsbgd.cli import console
 
 
@@ -109,7 +109,7 @@ def _run(arguments):
     print("\n" + _call_table(names, step))
     total = arguments.steps * step.seconds
     hours = f" ({total / 3600:,.1f} h)" if total > 3600 else ""
-    per_layer = sum(step.layer_seconds) / step.seconds
+    per_layer = sum(cost.seconds for cost in costs) / step.seconds
     per_column = sum(cost.one_by_one_seconds for cost in costs) / step.seconds
     print(
         f"\n{arguments.steps:,} steps: {total:,.1f} s{hours} of QPU access "

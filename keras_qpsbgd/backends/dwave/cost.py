@@ -1,10 +1,12 @@
 """Estimates the cost of training on a QPU, without a QPU or a token."""
 
+from typing import Any
 from typing import NamedTuple
 
+from keras_qpsbgd.backends.dwave import groups
+from keras_qpsbgd.backends.dwave.chip.packing import PackedCall
 from keras_qpsbgd.backends.dwave.leap import timing
 from keras_qpsbgd.backends.errors import BackendUnavailable
-from keras_qpsbgd.backends.host import blocks
 from keras_qpsbgd.backends.solution import StepCost
 
 
@@ -48,23 +50,77 @@ def layer_cost(backend, num_variables, num_columns):
         BackendUnavailable: If the layer does not fit on the chip.
     """
     backend.check(num_variables, num_columns)
-    ((packing, rounds),) = packings(backend, [(num_variables, num_columns)])
-    first = packing.calls[0]
-    width = len(first.slots[0].chains)
-    seconds = sum(backend.call_seconds(c.num_qubits) for c in packing.calls)
+    (group,) = groups.pack(backend, [(num_variables, num_columns)])
+    step = _step_calls(backend, [group])
+    calls = group.packing.calls
+    width = len(calls[0].slots[0].chains)
     return LayerCost(
         num_variables,
         num_columns,
         width,
-        max(call.longest_chain for call in packing.calls),
-        sum(slot.copy == 0 for slot in first.slots),
-        rounds * len(packing.calls),
-        rounds * seconds,
-        rounds * num_columns * backend.estimate(width, 1),
+        max(call.longest_chain for call in calls),
+        sum(slot.copy == 0 for slot in calls[0].slots),
+        step.num_calls,
+        step.seconds,
+        group.rounds * num_columns * backend.estimate(width, 1),
     )
 
 
-def step_cost(backend, sizes):
+class CallCost(NamedTuple):
+    """Calls with the same layers and the same qubits.
+
+    Attributes:
+        layers: Tuple of integers. Indices of the layers in these calls.
+        repeats: Integer. Number of these calls per step. For a layer that is
+            solved in blocks, the maximum number.
+        seconds: Float. QPU access time of one of them.
+        example: `PackedCall`. The first of them.
+    """
+
+    layers: tuple[int, ...]
+    repeats: int
+    seconds: float
+    example: PackedCall
+
+
+class StepCalls(NamedTuple):
+    """The calls of one training step.
+
+    Attributes:
+        calls: Tuple of `CallCost`.
+    """
+
+    calls: tuple[CallCost, ...]
+
+    @property
+    def num_calls(self) -> int:
+        """Number of calls per step."""
+        return sum(call.repeats for call in self.calls)
+
+    @property
+    def seconds(self) -> float:
+        """QPU access time of a step."""
+        return sum(call.repeats * call.seconds for call in self.calls)
+
+
+def step_calls(backend: Any, sizes: Any) -> StepCalls:
+    """Estimates the calls of one training step of a network.
+
+    Args:
+        backend: A `DWaveBackend`. With `mock=True`, nothing is sent to D-Wave.
+        sizes: Sequence of tuples `(num_inputs, num_outputs)`, one per layer.
+
+    Returns:
+        A `StepCalls`.
+
+    Raises:
+        BackendUnavailable: If a layer does not fit on the chip, or if there is
+            no cost model for the solver.
+    """
+    return _step_calls(backend, groups.pack(backend, sizes))
+
+
+def step_cost(backend: Any, sizes: Any) -> StepCost:
     """Estimates the cost of one training step of a network.
 
     Layers that are solved in blocks count with the maximum number of sweeps.
@@ -74,40 +130,43 @@ def step_cost(backend, sizes):
         sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
 
     Returns:
-        A `StepCost`.
+        A `StepCost`. Without a cost model for the solver, its time is zero and
+        its note has the reason.
+
+    Raises:
+        BackendUnavailable: If no solver can be reached, or if a layer does not
+            fit on the chip.
     """
-    seconds, calls = 0.0, 0
+    packed = groups.pack(backend, sizes)
     try:
-        for packing, rounds in packings(backend, sizes):
-            calls += rounds * len(packing.calls)
-            seconds += rounds * sum(
-                backend.call_seconds(call.num_qubits, backend.warm_start)
-                for call in packing.calls
-            )
+        step = _step_calls(backend, packed)
     except BackendUnavailable as error:  # the solver has no cost model
+        calls = sum(g.rounds * len(g.packing.calls) for g in packed)
         return StepCost(0.0, calls, str(error))
     note = f"Timing data: {timing.source(backend.open().sampler)}"
-    return StepCost(seconds, calls, note)
+    return StepCost(step.seconds, step.num_calls, note)
 
 
-def packings(backend, sizes):
-    """Returns how the layers of a network are packed into calls.
+def _step_calls(backend, packed):
+    """Returns the `StepCalls` of packed groups of layers."""
+    calls = []
+    for group in packed:
+        alike = {}
+        for call in group.packing.calls:
+            alike.setdefault((call.layers, call.chains), []).append(call)
+        calls += [
+            CallCost(
+                tuple(group.layers[k] for k in same[0].layers),
+                group.rounds * len(same),
+                backend.call_seconds(same[0].num_qubits, backend.warm_start),
+                _renumbered(same[0], group.layers),
+            )
+            for same in alike.values()
+        ]
+    return StepCalls(tuple(calls))
 
-    Args:
-        backend: A `DWaveBackend`.
-        sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
 
-    Returns:
-        A list of tuples `(packing, rounds)`. The calls of a `Packing` are made
-        at most `rounds` times per step.
-    """
-    whole, wide = [], []
-    for n, m in sizes:
-        block_size = backend.block_size_for(n)
-        if block_size == n:
-            whole.append((n, m))
-        else:
-            width = max(blocks.sizes(n, block_size))
-            rounds = -(-n // width) * backend.block_sweeps
-            wide.append((backend.pack([(width, m)]), rounds))
-    return ([(backend.pack(whole), 1)] if whole else []) + wide
+def _renumbered(call, layers):
+    return PackedCall(
+        tuple(slot._replace(layer=layers[slot.layer]) for slot in call.slots)
+    )

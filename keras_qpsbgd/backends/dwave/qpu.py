@@ -10,6 +10,7 @@ from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.dwave import arguments
 from keras_qpsbgd.backends.dwave import call_parameters
 from keras_qpsbgd.backends.dwave import cost
+from keras_qpsbgd.backends.dwave import groups
 from keras_qpsbgd.backends.dwave import step
 from keras_qpsbgd.backends.dwave.chip import ranges
 from keras_qpsbgd.backends.dwave.chip.open_chip import OpenChip
@@ -181,8 +182,8 @@ class DWaveBackend(Backend):
         for num_variables, num_columns in sizes:
             super().check(num_variables, num_columns)
         call_parameters.check(self)
-        for packing, _ in cost.packings(self, sizes):
-            call_parameters.check_duration(self, packing)
+        for group in groups.pack(self, sizes):
+            call_parameters.check_duration(self, group.packing)
         if self.qpu_budget_seconds is not None:
             self.call_seconds(num_qubits=1)
 

@@ -8,6 +8,7 @@ largest complete graph on the chip is solved in blocks, with its own calls.
 import concurrent.futures
 import threading
 
+from keras_qpsbgd.backends.dwave import groups
 from keras_qpsbgd.backends.dwave.leap.connection import ChipChanged
 from keras_qpsbgd.backends.dwave.shared_call import Layer
 from keras_qpsbgd.backends.dwave.shared_call import SharedCall
@@ -48,28 +49,17 @@ def solve_layers(backend, qubos, seeds, stop_at_failure):
             stop.set()
         return found
 
-    groups = _groups(backend, qubos)
-    if backend.executor is None or len(groups) == 1:
-        answers = [solve(group) for group in groups]
+    parts = groups.split(backend, [qubo.num_variables for qubo in qubos])
+    if backend.executor is None or len(parts) == 1:
+        answers = [solve(group) for group in parts]
     else:
         # These threads only wait for the workers of the executor.
-        with concurrent.futures.ThreadPoolExecutor(len(groups)) as threads:
-            answers = list(threads.map(solve, groups))
+        with concurrent.futures.ThreadPoolExecutor(len(parts)) as threads:
+            answers = list(threads.map(solve, parts))
     found = {}
-    for group, results in zip(groups, answers):
+    for group, results in zip(parts, answers):
         found.update(zip(group, results))
     return [found[index] for index in range(len(qubos))]
-
-
-def _groups(backend, qubos):
-    """Returns the indices of layers that share calls. Wide layers do not."""
-    wide = [
-        index
-        for index, qubo in enumerate(qubos)
-        if backend.block_size_for(qubo.num_variables) < qubo.num_variables
-    ]
-    packed = [index for index in range(len(qubos)) if index not in wide]
-    return [packed] * bool(packed) + [[index] for index in wide]
 
 
 def _solve_group(backend, qubos, seeds, stop_at_failure):

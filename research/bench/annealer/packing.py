@@ -18,9 +18,9 @@ import time
 import numpy as np
 
 from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
+from keras_qpsbgd.backends.dwave.cost import step_calls
 from keras_qpsbgd.backends.dwave.mock import MockQPU
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
-from keras_qpsbgd.backends.dwave.step_calls import step_calls
 from keras_qpsbgd.backends.host import blocks
 from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.compare.report import canvas
