@@ -12,6 +12,7 @@ from keras_qpsbgd.backends.dwave import groups
 from keras_qpsbgd.backends.dwave.leap.connection import ChipChanged
 from keras_qpsbgd.backends.dwave.shared_call import Layer
 from keras_qpsbgd.backends.dwave.shared_call import SharedCall
+from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.host import blocks
 from keras_qpsbgd.backends.host import parallel
 from keras_qpsbgd.backends.host import progress
@@ -64,7 +65,8 @@ def solve_layers(backend, qubos, seeds, stop_at_failure):
 
 def _solve_group(backend, qubos, seeds, stop_at_failure):
     size = backend.block_size_for(qubos[0].num_variables)
-    if size == qubos[0].num_variables:
+    # The chip may have changed since the layers were divided into groups.
+    if len(qubos) > 1 or size == qubos[0].num_variables:
         return _solve_packed(backend, qubos, seeds, stop_at_failure)
 
     def solve_block(qubo, seed):
@@ -109,8 +111,14 @@ def _run_calls(backend, layers, seed, stop_at_failure):
         another chip. Otherwise `None`. Layers keep the errors of their calls.
     """
     chip = backend.open()
+    for layer in layers:
+        _check_width(layer, chip.cliques.largest())
+    if stop_at_failure and any(layer.error is not None for layer in layers):
+        return None
     parts = [(k, k.missing()) for k in layers if k.error is None]
     parts = [(layer, columns) for layer, columns in parts if columns]
+    if not parts:
+        return None
     packing = backend.pack(
         tuple((layer.qubo.num_variables, len(c)) for layer, c in parts)
     )
@@ -148,3 +156,20 @@ def _run_calls(backend, layers, seed, stop_at_failure):
         # A worker has its own connection. This one may not know yet.
         backend.connection().recover(chip, changed)
     return changed
+
+
+def _check_width(layer, largest):
+    """Fails a layer that was to be solved whole but does not fit any more.
+
+    This happens if the step began on a larger chip. The next step divides the
+    layers again, and solves this one in blocks.
+    """
+    width = layer.qubo.num_variables
+    if layer.missing() and width > largest:
+        layer.fail(
+            SolverError(
+                f"The chip must hold {width} inputs. The solver may have "
+                "changed during this step, or `block_size` is too large. "
+                f"Received: a chip that holds at most {largest} inputs"
+            )
+        )

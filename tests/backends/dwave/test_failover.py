@@ -1,6 +1,7 @@
 """Solvers that go offline, and working graphs that change."""
 
 import concurrent.futures
+import re
 import types
 import warnings
 
@@ -10,6 +11,7 @@ import numpy as np
 import offline
 import pytest
 import tools
+from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave import mock
@@ -17,6 +19,7 @@ from keras_qpsbgd.backends.dwave.chip import search
 from keras_qpsbgd.backends.dwave.leap import connection
 from keras_qpsbgd.backends.dwave.leap import ocean
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
+from keras_qpsbgd.backends.host import parallel
 
 pytestmark = pytest.mark.once
 
@@ -142,6 +145,72 @@ def test_ocean_chooses_another_solver_with_the_same_features(service):
     with pytest.warns(UserWarning, match="first is not available.*third"):
         assert_exact(qpu.solve(qubo()), qubo())
     assert service.calls == ["first", "first", "third"]
+
+
+SMALL = {"topology": "pegasus", "shape": [2]}
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_next_solver_is_too_small_for_a_layer(service, stop):
+    """That layer fails in this step. The next step solves it in blocks."""
+    service.chips["small"] = mock.MockQPU(**SMALL)
+    service.plan[1] = go_offline(service, "first")
+    qpu = backend(["first", "small"])
+    problems = [qubo(4), qubo(16, 1)]
+    assert_exact(qpu.solve_layers(problems, [0, 1], stop)[1], problems[1])
+    with pytest.warns(UserWarning, match="first is not available.*small"):
+        narrow, wide = qpu.solve_layers(problems, [0, 1], stop)
+    largest = qpu.open().cliques.largest()
+    assert 4 < largest < 16
+    assert type(wide) is kq.backends.SolverError
+    assert re.search(f"hold 16 inputs.*at most {largest}", str(wide))
+    if stop:
+        assert isinstance(narrow, parallel.Stopped)
+        assert service.calls == ["first", "first"]
+    else:
+        assert_exact(narrow, problems[0])
+        assert service.calls == ["first", "first", "small"]
+    narrow, wide = qpu.solve_layers(problems, [0, 1], stop)
+    assert_exact(narrow, problems[0])
+    best = kq.backends.get("exact").solve(problems[1]).energies
+    gap = (wide.energies - best) / (problems[1].random_energy() - best)
+    assert wide.info["calls"] > 1 and gap.max() < 0.2
+    assert set(service.calls[2:]) == {"small"}
+
+
+def test_policy_if_the_next_solver_is_too_small(service):
+    service.chips["small"] = mock.MockQPU(**SMALL)
+    service.plan[1] = go_offline(service, "first")
+    x = np.random.default_rng(0).normal(size=(4 * tools.BATCH, 16))
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((16,)),
+            kq.layers.BinaryDense(2, activation="tanh", name="wide"),
+            kq.layers.BinaryDense(1, name="narrow"),
+        ]
+    )
+    opt = tools.optimizer(
+        backend=backend(["first", "small"]), on_failure="native"
+    )
+    model.compile(opt, "mse")
+    with pytest.warns(UserWarning, match="A solve failed.*hold 16 inputs"):
+        model.fit(x, x[:, :1], batch_size=tools.BATCH, verbose=0)
+    rows = opt.solver_report().layers
+    assert (rows["wide"].failures, rows["wide"].fallbacks) == (1, 1)
+    assert (rows["narrow"].failures, rows["narrow"].solves) == (0, 4)
+
+
+def test_layers_are_divided_again_if_the_chip_shrinks(monkeypatch):
+    """Another thread may change the chip after the groups were formed."""
+    chip = offline.small_chip()
+    qpu = offline.qpu(chip)
+    sizes = iter([16, 4, 10, 10])
+    monkeypatch.setattr(qpu, "block_size_for", lambda n: next(sizes))
+    problems = [qubo(16), qubo(4)]
+    for found, problem in zip(
+        qpu.solve_layers(problems, [0, 1], True), problems
+    ):
+        assert_exact(found, problem)
 
 
 def test_all_solvers_go_offline(service):

@@ -162,6 +162,31 @@ def test_executor(chip, monkeypatch):
     assert 1e-6 * total == pytest.approx(backend.budget.charged)
 
 
+@pytest.mark.slow  # `test_executor` does the same with threads
+def test_process_pool():
+    """Workers embed and sample. Answers and costs are those of one process."""
+    sampler = mock.MockQPU("pegasus", shape=[3], num_sweeps=10)
+    # The first two layers need several calls, and the last one has blocks.
+    problems = qubos([(20, 4), (20, 3), (4, 2), (40, 1)])
+    arguments = {"block_size": 20, "block_sweeps": 1}
+    serial = qpu(sampler, **arguments)
+    expected = serial.solve_layers(problems, [1, 2, 3, 4], True)
+    with kq.backends.process_pool(2) as pool:
+        backend = qpu(sampler, executor=pool, **arguments)
+        found = backend.solve_layers(problems, [1, 2, 3, 4], True)
+        # The errors of workers arrive too.
+        refused = qpu(sampler, executor=pool, num_reads=10**6)
+        (error,) = refused.solve_layers(problems[2:3], [1], True)
+    for mine, theirs in zip(found, expected):
+        np.testing.assert_array_equal(mine.samples, theirs.samples)
+        np.testing.assert_array_equal(mine.states, theirs.states)
+        assert mine.info["calls"] == theirs.info["calls"]
+    assert found[0].info["calls"] > 1
+    assert backend.budget.charged == pytest.approx(serial.budget.charged)
+    assert isinstance(error, kq.backends.SolverError)
+    assert "num_reads" in str(error)
+
+
 def test_chip_that_changes_in_the_middle(chip, monkeypatch):
     """Answers of the old chip are kept, and the rest is packed again."""
     backend = qpu(chip)
