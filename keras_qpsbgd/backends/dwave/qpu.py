@@ -77,8 +77,9 @@ class DWaveBackend(Backend):
             at zero when a saved optimizer is loaded. Defaults to `None`,
             which sets no limit.
         replicas: `1` or `"fill"`. `"fill"` anneals further copies of the
-            columns while qubits are left. Every copy adds `num_reads` reads for
-            little more QPU time. Defaults to `1`.
+            columns while qubits are left, up to 2^n copies of a column with n
+            inputs. Every copy adds `num_reads` reads for little more QPU time.
+            Defaults to `1`.
         gauge: Boolean. If `True`, each call reverses a random half of the spins
             and undoes it in the answer, so that errors of the chip do not favor
             the same states in every call. It costs no QPU time. The seed of the

@@ -139,7 +139,8 @@ def test_ten_layers(name):
 
 
 @pytest.mark.parametrize("family", ["pegasus", "zephyr"])
-def test_fill(family):
+def test_fill(family, monkeypatch):
+    monkeypatch.setattr(packing, "max_copies", lambda n: 1000)
     graph = chip(family, 4, 5, 5)
     known = Cliques(graph)
     sizes = ((9, 2), (4, 3), (2, 1))
@@ -164,9 +165,21 @@ def test_fill_full_chips(name):
     packed = Cliques(graph).pack(SMALL, "fill")
     check(packed, SMALL, graph)
     (call,) = packed.calls
-    assert call.num_qubits > 0.8 * len(graph)
     copies = collections.Counter(slot.layer for slot in call.slots)
-    assert min(copies[k] // SMALL[k][1] for k in range(3)) >= 10
+    rounds = [copies[layer] // m for layer, (_, m) in enumerate(SMALL)]
+    assert rounds[0] >= 10 and rounds[1:] == [16, 16]
+    # Nearly as many columns with 16 inputs as on a chip of their own.
+    assert copies[0] >= 0.8 * len(Cliques(graph).copies(16))
+
+
+def test_fill_adds_no_more_copies_than_states():
+    graph = chip("pegasus", 3)
+    sizes = ((1, 2), (3, 1), (2, 3))
+    packed = Cliques(graph).pack(sizes, "fill")
+    check(packed, sizes, graph)
+    (call,) = packed.calls
+    copies = collections.Counter(slot.layer for slot in call.slots)
+    assert copies == {0: 2 * 2, 1: 8 * 1, 2: 4 * 3}
 
 
 def test_fill_of_several_calls():

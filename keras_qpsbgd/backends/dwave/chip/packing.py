@@ -84,7 +84,7 @@ def pack(cliques: Any, sizes: Any, replicas: Any = 1) -> Packing:
         cliques: A `Cliques`.
         sizes: Sequence of tuples `(num_variables, num_columns)`, one per layer.
         replicas: `1`, or `"fill"` to add copies of all columns of a layer to a
-            call while qubits are left. Defaults to `1`.
+            call while qubits are left, up to `max_copies`. Defaults to `1`.
 
     Returns:
         A `Packing`. The same arguments always give the same result.
@@ -127,6 +127,15 @@ def check_replicas(replicas):
         raise ValueError(
             f'`replicas` must be 1 or "fill". Received: replicas={replicas!r}'
         )
+
+
+def max_copies(n):
+    """Returns the maximum number of copies of a column with n inputs.
+
+    It has 2^n states, so more copies than that find nothing new. They would
+    only cost time for the readout of their qubits, and for their votes.
+    """
+    return 2**n
 
 
 class _Packer:
@@ -207,20 +216,23 @@ class _Packer:
         )
         further = [[] for _ in layers]
         bounds = [self._bound(n) for n, _ in layers]
-        # A layer stays active until a round of it does not fit any more.
+        # A layer stays active until it has enough copies, or a round of it does
+        # not fit any more.
         active = list(range(len(layers)))
         while active:
             # Half of the qubits at a time, so that all layers get a share and
             # large cliques stay together.
             per_round = sum(_num_qubits(*layers[k], slots) for k in active)
-            rounds = max(1, len(free) // (2 * per_round))
+            share = max(1, len(free) // (2 * per_round))
             for k in list(active):
                 n, m = layers[k]
+                missing = max_copies(n) - 1 - len(further[k]) // m
+                rounds = min(share, missing)
                 found, _ = free.place(n, rounds * m, bounds[k])
                 whole = len(found) // m
                 free.release(found[whole * m :])
                 further[k] += _chains(found[: whole * m])
-                if whole < rounds:
+                if whole < rounds or rounds == missing:
                     active.remove(k)
         return further
 
