@@ -44,6 +44,8 @@ def _merge(parts, merge_arrays):
     merged = {}
     for name in dict.fromkeys(name for part in parts for name in part):
         values = [part[name] for part in parts if name in part]
+        if name == "problem_id":  # a backend may return just one
+            values = [[v] if isinstance(v, str) else list(v) for v in values]
         if isinstance(values[0], np.ndarray) and values[0].ndim:
             merged[name] = merge_arrays(values)
         elif name in SUMMED:

@@ -334,7 +334,7 @@ def test_info_of_a_sample_set():
         "calls": 4,
         "qpu_access_time": 60.0,
         "chain_break_fraction": [0.25, 0.25],
-        "problem_id": "p",
+        "problem_id": ["p", "p"],
         "reads": 2,
         "retries": 0,
         "seed": 0,
