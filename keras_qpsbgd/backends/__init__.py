@@ -14,6 +14,7 @@ from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.backends.host.dimod_sampler import as_sampler
 from keras_qpsbgd.backends.host.parallel import process_pool
+from keras_qpsbgd.backends.host.samplers import SamplerBackend
 from keras_qpsbgd.backends.registry import available
 from keras_qpsbgd.backends.registry import get
 from keras_qpsbgd.backends.registry import register
@@ -24,6 +25,7 @@ __all__ = [
     "BackendUnavailable",
     "BudgetExceeded",
     "GraphBackend",
+    "SamplerBackend",
     "Solution",
     "SolverError",
     "TransientError",

@@ -162,7 +162,8 @@ def get(identifier: BackendLike, executor: Any = None) -> Backend:
         identifier: The name of a backend, such as `"native"`; a configuration,
             such as `{"name": "native", "preset": "fast"}`; a `Backend`, which
             is returned unchanged; or any `dimod.Sampler`, which is called once
-            per column.
+            per column. To pass arguments with a sampler, wrap it in a
+            `SamplerBackend`.
         executor: `concurrent.futures.Executor` (optional). Solves columns and
             layers in parallel. A configuration may also contain an `executor`.
             Defaults to `None`.
@@ -186,6 +187,12 @@ def get(identifier: BackendLike, executor: Any = None) -> Backend:
         config = dict(identifier)
         identifier = config.pop("name", None)
         executor = config.pop("executor", executor)
+    if config and isinstance(identifier, (Backend, dimod.Sampler)):
+        raise ValueError(
+            "A configuration must have the name of a backend as its `name`. To "
+            "pass arguments with a sampler, use `SamplerBackend(sampler, "
+            f"...)`. Received: name={identifier!r}, {sorted(config)}"
+        )
     backend = _get(identifier, config)
     if executor is not None:
         check_executor(executor)

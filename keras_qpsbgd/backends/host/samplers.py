@@ -1,5 +1,6 @@
 """Wraps any `dimod.Sampler` as a backend that solves column by column."""
 
+import inspect
 import numbers
 from typing import Any
 
@@ -25,10 +26,18 @@ class SamplerBackend(Backend):
     Args:
         sampler: `dimod.Sampler`. Only one thread at a time calls it, unless a
             call has timed out: such a call cannot be stopped.
-        options: Dictionary (optional). Arguments of `Backend`. Defaults to
-            `None`.
-        **parameters: Arguments of `sampler.sample` for every column. A `seed`
-            is added if the sampler accepts one.
+        options: Dictionary (optional). Arguments of `Backend`, if the sampler
+            has parameters of the same name. Defaults to `None`.
+        **parameters: Arguments of `Backend`, such as `timeout_seconds` and
+            `retries`. All others are passed to `sampler.sample` for every
+            column. A `seed` is added if the sampler accepts one.
+
+    Example:
+        ```python
+        sampler = dimod.ExactSolver()
+        backend = kq.backends.SamplerBackend(sampler, timeout_seconds=60)
+        optimizer = kq.QPSBGD(backend=backend, on_failure="hold")
+        ```
     """
 
     def __init__(
@@ -38,7 +47,11 @@ class SamplerBackend(Backend):
         /,
         **parameters: Any,
     ) -> None:
-        super().__init__(**(options or {}))
+        if options is None:
+            known = inspect.signature(Backend).parameters
+            options = {k: v for k, v in parameters.items() if k in known}
+            parameters = {k: v for k, v in parameters.items() if k not in known}
+        super().__init__(**options)
         self.sampler = sampler
         self.parameters = parameters
         self.name = type(sampler).__name__

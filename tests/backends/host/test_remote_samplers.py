@@ -88,6 +88,22 @@ def test_hanging_samplers_time_out(late):
     assert len(sampler.models) == 2
 
 
+def test_arguments_of_the_backend_and_of_the_sampler():
+    backend = kq.backends.SamplerBackend(
+        Remote(), timeout_seconds=2, retries=1, num_reads=7
+    )
+    assert (backend.timeout_seconds, backend.retries) == (2, 1)
+    assert backend.parameters == {"num_reads": 7}
+    # All others belong to the sampler if `options` are given.
+    backend = kq.backends.SamplerBackend(Remote(), {"retries": 1}, retries=5)
+    assert backend.retries == 1 and backend.parameters == {"retries": 5}
+
+
+def test_configuration_with_a_sampler_instead_of_a_name():
+    with pytest.raises(ValueError, match="SamplerBackend.*timeout_seconds"):
+        kq.backends.get({"name": Remote(), "timeout_seconds": 2})
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_only_the_column_that_failed_is_repeated(late):
     lost = raises(ConnectionError("reset"))
