@@ -3,6 +3,7 @@
 import argparse
 import datetime
 import math
+import os
 import sys
 import textwrap
 
@@ -116,15 +117,25 @@ def _check(arguments, sampler):
     if not arguments.mock and not arguments.yes and not _confirmed(facts):
         print("Nothing was sent.")
         return 1
+    date = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = arguments.out or f"qpu-check-{date}"
+    try:  # before any QPU time is spent
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        print(
+            f"`--out` must be a folder that can be written. Nothing was sent. "
+            f"Received: --out {folder} ({error.strerror})",
+            file=sys.stderr,
+        )
+        return 1
     outcomes = []
     for check, _, _ in plan:
         console.show_status(f"running {check.name} ...")
         outcomes.append(runner.run(check))
         console.show_status("")
         print(f"{check.name:<14} {outcomes[-1].status}")
-    date = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    folder = arguments.out or f"qpu-check-{date}"
-    path = qpu_check.save(folder, outcomes, facts, arguments.mock)
+        # After every check, so that an interrupted run keeps what was paid for.
+        path = qpu_check.save(folder, outcomes, facts, arguments.mock)
     failed = [o for o in outcomes if o.status == "failed"]
     print(
         f"\nQPU access time: {runner.charged:.3f} s charged, {total:.3f} s "

@@ -68,6 +68,13 @@ def add(commands):
         "that do not fit on the chip; other layers are solved whole)",
     )
     parser.add_argument(
+        "--replicas",
+        choices=["1", "fill"],
+        default="1",
+        help="`fill` anneals further copies of the columns on the spare qubits "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
         "--plot",
         metavar="FILE",
         help="write a plot of the calls to FILE, with one color per layer",
@@ -86,6 +93,7 @@ def _run(arguments):
                 "num_reads": arguments.num_reads,
                 "annealing_time": arguments.annealing_time,
                 "block_size": arguments.block_size,
+                "replicas": 1 if arguments.replicas == "1" else "fill",
             }
         )
         start = time.perf_counter()

@@ -72,7 +72,7 @@ def _solved(outcome):
     )
     ids = outcome.problem_ids
     yield (
-        f"{len(ids)} problem ids for {outcome.num_calls} calls",
+        f"problem ids: {len(ids)}, calls: {outcome.num_calls}",
         len(ids) == outcome.num_calls and all(ids),
     )
 
@@ -82,7 +82,7 @@ def _calls(per_repeat):
         yield from _solved(outcome)
         wanted = per_repeat * outcome.check.repeats
         found = outcome.num_calls
-        yield f"{found} calls, expected {wanted}", found == wanted
+        yield f"calls: {found}, expected {wanted}", found == wanted
 
     return verify
 
@@ -90,7 +90,7 @@ def _calls(per_repeat):
 def _several_calls(outcome):
     yield from _solved(outcome)
     found = outcome.num_calls
-    yield f"{found} calls, expected at least 2", found >= 2
+    yield f"calls: {found}, expected at least 2", found >= 2
 
 
 def _more_reads(outcome):
@@ -105,7 +105,8 @@ def _more_reads(outcome):
 def _labeled(outcome):
     yield from _calls(1)(outcome)
     labels = {call.parameters.get("label") for call in outcome.calls}
-    yield f"label {labels}", labels == {"keras_qpsbgd qpu-check"}
+    text = ", ".join(sorted(map(str, labels)))
+    yield f"label: {text}", labels == {"keras_qpsbgd qpu-check"}
 
 
 def _gauged(outcome):
@@ -124,7 +125,8 @@ def _gauged(outcome):
     factors = np.unique(np.round(np.abs(second / first), 5))
     columns = outcome.check.sizes[0][1]
     yield (
-        f"{len(factors)} factors of the sizes in {columns} columns",
+        f"the sizes of the fields differ by {len(factors)} factors, at most "
+        f"{columns}, one per column",
         len(factors) <= columns,
     )
 
@@ -149,7 +151,7 @@ def _reversed(outcome):
 def _refused(word):
     def verify(outcome):
         yield f"refused: {outcome.refusal}", word in (outcome.refusal or "")
-        yield f"{outcome.num_calls} calls", outcome.num_calls == 0
+        yield f"calls: {outcome.num_calls}", outcome.num_calls == 0
 
     return verify
 
@@ -249,7 +251,7 @@ CHECKS = (
     ),
     _check(
         "fast_anneal",
-        "Fast anneal, which does not support linear biases",
+        "Fast anneal with linear biases, which must be refused",
         ((4, 2),),
         _refused("fast_anneal"),
         how="refused",
@@ -257,7 +259,7 @@ CHECKS = (
     ),
     _check(
         "budget",
-        "A call that exceeds the budget",
+        "A call beyond the budget, which must be refused",
         ((4, 2),),
         _refused("qpu_budget_seconds"),
         how="refused",

@@ -106,6 +106,18 @@ def test_qpu_cost(capsys, monkeypatch, topology):
 
 
 @pytest.mark.once
+def test_qpu_cost_of_replicas(capsys):
+    columns = []
+    for replicas in ("1", "fill"):
+        assert cli.main(["qpu-cost", "8-2", "--replicas", replicas]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        # The row of the first table ends with the time of the layer alone.
+        _, row = [line.split() for line in lines if " 8 x 2 " in f" {line}"]
+        columns.append(int(row[-4]))
+    assert columns[0] == 2 and columns[1] > 400 and columns[1] % 2 == 0
+
+
+@pytest.mark.once
 def test_qpu_cost_of_a_saved_model(capsys, tmp_path):
     from matplotlib import colors
     from matplotlib import image

@@ -176,6 +176,34 @@ def test_plan_must_fit_the_budget(monkeypatch, tmp_path, capsys):
     assert not service.calls and not list(tmp_path.iterdir())
 
 
+def test_folder_is_created_before_it_spends(monkeypatch, tmp_path, capsys):
+    service = small(monkeypatch)
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    with service.connected():
+        arguments = ["qpu-check", "--yes", "--out", str(taken)]
+        assert cli.main(arguments) == 1
+    message = capsys.readouterr().err
+    assert "`--out`" in message and f"Received: --out {taken}" in message
+    assert not service.calls
+
+
+def test_interrupted_run_keeps_what_was_paid_for(monkeypatch, tmp_path):
+    service = small(monkeypatch)
+    checks = [c for c in qpu_check.CHECKS if c.name == "label"]
+    monkeypatch.setattr(qpu_check, "CHECKS", 2 * checks)
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    service.plan[1] = interrupt
+    with service.connected(), pytest.raises(KeyboardInterrupt):
+        cli.main(["qpu-check", "--yes", "--out", str(tmp_path)])
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert [check["name"] for check in summary["checks"]] == ["label"]
+    assert (tmp_path / "label.npz").exists()
+
+
 def test_failed_checks_are_reported(monkeypatch, tmp_path, capsys):
     service = small(monkeypatch)
 
