@@ -38,7 +38,8 @@ class StepCost(NamedTuple):
     Attributes:
         seconds: Float. QPU access time of all layers.
         calls: Integer. Number of QPU calls.
-        note: String. What the estimate rests on, or why it is zero.
+        note: String. The source of the timing data, or why the estimate is
+            zero.
     """
 
     seconds: float

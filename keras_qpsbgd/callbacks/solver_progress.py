@@ -149,7 +149,8 @@ class SolverProgress(keras.callbacks.Callback):
     def _remaining(self):
         """Returns what is left of the QPU budget, `None` without one."""
         budget = self._optimizer.backend.budget
-        return None if budget is None else budget.remaining()
+        left = None if budget is None else budget.remaining()
+        return None if left is None else float(left)
 
     def _confirm_cost(self):
         """Logs the estimate for this `fit`, and warns if it is too much."""
@@ -170,7 +171,8 @@ class SolverProgress(keras.callbacks.Callback):
                 "`qpu_budget_seconds`. They will be used up after "
                 f"{found.affordable_steps:,} of {found.steps:,} steps. Then "
                 "`on_failure` decides. Received: "
-                f"qpu_budget_seconds={self._optimizer.backend.budget.seconds:g}",
+                f"qpu_budget_seconds={self._optimizer.backend.budget.seconds:g}"
+                f", on_failure={self._optimizer.on_failure!r}",
                 stacklevel=2,
             )
 

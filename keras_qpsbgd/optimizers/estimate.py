@@ -28,7 +28,8 @@ class QpuEstimate:
         fits: Boolean. Whether the budget is enough for all steps.
         affordable_steps: Integer. Number of steps that the budget is enough
             for, at most `steps`.
-        note: String. What the estimate rests on, or why it is zero.
+        note: String. The source of the timing data, or why the estimate is
+            zero.
     """
 
     steps: int
@@ -47,12 +48,16 @@ class QpuEstimate:
             verdict = "enough"
             if not self.fits:
                 verdict = f"used up after {self.affordable_steps:,} steps"
-            budget = f"{self.budget_seconds:,.2f} s left, {verdict}"
+            budget = f"{_in_seconds(self.budget_seconds)} left, {verdict}"
+        per_step = f"{1e3 * self.seconds_per_update:,.1f} ms"
+        whole = _in_seconds(self.seconds)
+        if self.calls_per_update and not self.seconds_per_update:
+            per_step = whole = "unknown"
         rows = [
             ("steps", f"{self.steps:,}"),
             ("QPU calls per step", f"{self.calls_per_update:,}"),
-            ("QPU time per step", f"{1e3 * self.seconds_per_update:,.1f} ms"),
-            ("QPU time", f"{self.seconds:,.2f} s"),
+            ("QPU time per step", per_step),
+            ("QPU time", whole),
             ("QPU budget", budget),
         ]
         if self.updates != self.steps:
@@ -63,6 +68,12 @@ class QpuEstimate:
         )
 
     __repr__ = __str__
+
+
+def _in_seconds(seconds):
+    # Budgets below a second need more digits.
+    text = f"{seconds:.3g}" if 0 < seconds < 1 else f"{seconds:,.2f}"
+    return f"{text} s"
 
 
 def estimate(
@@ -117,8 +128,9 @@ def log_cost(backend: Any, sizes: list[tuple[int, int]]) -> None:
         updates = math.floor(left / cost.seconds + 1e-9)
         lasts = f" The budget of {left:.4g} s lasts for {updates:,} updates."
     _logger.info(
-        "An update takes %d QPU calls and about %.1f ms of QPU time.%s %s",
+        "An update takes %d QPU call%s and about %.1f ms of QPU time.%s %s",
         cost.calls,
+        "" if cost.calls == 1 else "s",
         1e3 * cost.seconds,
         lasts,
         cost.note,

@@ -399,6 +399,11 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
             "`solver` cannot be combined.*Received: solver='x'",
         ),
         ({"name": "dwave", "solver": 7}, "`solver`.*Received: solver=7"),
+        ({"name": "dwave", "gauge": "no"}, "`gauge`.*Received: gauge='no'"),
+        (
+            {"name": "dwave", "warm_start": None},
+            "`warm_start`.*Received: warm_start=None",
+        ),
         (
             {"name": "dwave", "num_reads": 2.5},
             "`num_reads` must be an integer.*Received: num_reads=2.5",

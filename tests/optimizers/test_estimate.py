@@ -8,6 +8,8 @@ import pytest
 import tools
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.backends.dwave.leap import ocean
+from keras_qpsbgd.backends.dwave.leap import timing
 
 SIZES = [(5, 3), (3, 3)]
 
@@ -46,15 +48,16 @@ def test_estimate_equals_the_charged_time(caplog):
     left = history["solver_budget_s"]
     np.testing.assert_allclose(left, [1 - 4 * per_step, 1 - 8 * per_step])
     assert "Estimate for this fit" in caplog.text
-    assert "An update takes 1 QPU calls" in caplog.text
-    assert f"{found.seconds:,.2f} s" in caplog.text
+    assert "An update takes 1 QPU call and about" in caplog.text
+    assert f"{found.seconds:.3g} s" in caplog.text
 
 
 def test_warns_if_the_budget_is_not_enough():
     chip = offline.small_chip()
     per_step = offline.qpu(chip).step_cost(SIZES).seconds
     backend = offline.qpu(chip, qpu_budget_seconds=2.5 * per_step)
-    with pytest.warns(UserWarning, match="used up after 2 of 4 steps"):
+    message = "used up after 2 of 4 steps.*Received: .*on_failure='hold'"
+    with pytest.warns(UserWarning, match=message):
         _, opt = fit(backend, on_failure="hold")
     report = opt.solver_report()
     assert report.total.calls == 2 and report.total.failures == 4
@@ -69,6 +72,27 @@ def test_table_fits_a_terminal():
     assert max(map(len, lines)) < 80
     assert "1,000,000" in lines[0]
     assert f"used up after {found.affordable_steps:,} steps" in str(found)
+
+
+def test_time_is_unknown_without_a_cost_model(monkeypatch):
+    def access_time(*args, **parameters):
+        raise ValueError("no timing data")
+
+    monkeypatch.setattr(timing, "access_time", access_time)
+    opt = kq.QPSBGD(backend=offline.qpu(offline.small_chip()))
+    found = opt.estimate(tools.small_model(), 10)
+    assert found.calls_per_update == 1 and found.seconds == 0
+    assert "QPU time             unknown" in str(found)
+    assert "no timing data" in str(found)
+
+
+def test_solver_that_cannot_be_reached(monkeypatch):
+    def connect(*args, **options):
+        raise kq.backends.BackendUnavailable("offline")
+
+    monkeypatch.setattr(ocean, "connect", connect)
+    with pytest.raises(kq.backends.BackendUnavailable, match="offline"):
+        kq.QPSBGD(backend="dwave").estimate(tools.small_model(), 10)
 
 
 def test_accumulation_solves_fewer_steps():

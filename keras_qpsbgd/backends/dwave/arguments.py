@@ -1,5 +1,7 @@
 """Checks the arguments of the QPU backend."""
 
+import numpy as np
+
 from keras_qpsbgd.backends.dwave.chip import packing
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import reject_secrets
@@ -15,6 +17,8 @@ def check(
     parameters,
     qpu_budget_seconds,
     replicas,
+    gauge,
+    warm_start,
     problem_label,
 ):
     """Raises a `ValueError` if an argument of `DWaveBackend` is invalid."""
@@ -36,6 +40,11 @@ def check(
         "qpu_budget_seconds", qpu_budget_seconds, at_least=0, optional=True
     )
     packing.check_replicas(replicas)
+    for name, value in (("gauge", gauge), ("warm_start", warm_start)):
+        if not isinstance(value, (bool, np.bool_)):
+            raise ValueError(
+                f"`{name}` must be True or False. Received: {name}={value!r}"
+            )
     if not isinstance(problem_label, (str, type(None))):
         raise ValueError(
             "`problem_label` must be a string or None. Received: "
@@ -58,7 +67,8 @@ def _check_solver(solver, topology, mock):
         )
     if solver is not None and (topology is not None or mock):
         raise ValueError(
-            "`solver` cannot be combined with `topology` or `mock`. "
+            "`solver` cannot be combined with `topology` or `mock`, which "
+            "choose the chip themselves. Remove one of them. "
             f"Received: solver={solver!r}, topology={topology!r}, "
             f"mock={mock!r}"
         )

@@ -48,6 +48,13 @@ def check(backend):
     ranges.check_fast_anneal(backend.parameters)
     if backend.warm_start:
         reverse.check(sampler, backend.parameters, backend.annealing_time)
+    elif reverse.is_reverse(backend.parameters):
+        raise BackendUnavailable(
+            "`parameters` must not contain `initial_state` or an "
+            "`anneal_schedule` that starts at s = 1. Use `warm_start=True` for "
+            "reverse annealing, which knows the qubits of each variable. "
+            f"Received: parameters={backend.parameters!r}"
+        )
     limits = timing.parameter_ranges(sampler.properties, backend.parameters)
     for name, value in of_call(backend).items():
         low, high = limits.get(name, (-np.inf, np.inf))

@@ -147,6 +147,8 @@ class DWaveBackend(Backend):
             parameters=parameters,
             qpu_budget_seconds=qpu_budget_seconds,
             replicas=replicas,
+            gauge=gauge,
+            warm_start=warm_start,
             problem_label=problem_label,
         )
         self.solver = solver

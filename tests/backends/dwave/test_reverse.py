@@ -90,6 +90,24 @@ def test_parameters_that_exclude_reverse_annealing(parameters, message):
         reverse.check(offline.small_chip(), parameters)
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"initial_state": {1: 1}},
+        {"anneal_schedule": [[0, 1], [5, 0.4], [9, 1]]},
+    ],
+)
+def test_reverse_annealing_requires_a_warm_start(parameters):
+    backend = offline.qpu(offline.small_chip(), parameters=parameters)
+    with pytest.raises(
+        kq.backends.BackendUnavailable,
+        match="`warm_start=True`.*Received: parameters=",
+    ):
+        backend.check(3, 2)
+    schedule = {"anneal_schedule": [[0, 0], [20, 1]]}
+    offline.qpu(offline.small_chip(), parameters=schedule).check(3, 2)
+
+
 def test_solver_without_reverse_annealing():
     chip = MockQPU("pegasus", shape=[2])
     del chip.parameters["initial_state"]

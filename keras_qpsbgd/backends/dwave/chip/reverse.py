@@ -89,6 +89,16 @@ def with_state(parameters, properties, initial_state=None):
     return reverse
 
 
+def is_reverse(parameters):
+    """Returns whether parameters ask for a reverse anneal."""
+    if "initial_state" in parameters:
+        return True
+    try:
+        return parameters["anneal_schedule"][0][1] == 1
+    except (KeyError, IndexError, TypeError):  # no schedule, or not a valid one
+        return False
+
+
 def without_state(parameters):
     """Returns the parameters of a forward anneal, where no state is known."""
     return {k: v for k, v in parameters.items() if k not in PARAMETERS}
