@@ -5,9 +5,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+import numbers
 import textwrap
+from collections.abc import Iterable
 from typing import Any
 from typing import Optional
+
+from keras_qpsbgd import recording
+from keras_qpsbgd.backends import GraphBackend
 
 _logger = logging.getLogger("keras_qpsbgd")
 
@@ -76,6 +81,41 @@ def _in_seconds(seconds):
     return f"{text} s"
 
 
+def estimate_model(
+    backend: Any, model: Any, steps: int, accumulation: int
+) -> QpuEstimate:
+    """Estimates the QPU time of training a model, see `QPSBGD.estimate`.
+
+    Args:
+        backend: A `Backend`.
+        model: A built `keras.Model` with binary layers.
+        steps: Integer. Number of training steps.
+        accumulation: Integer. Number of steps per update.
+
+    Raises:
+        ValueError: If an argument is invalid.
+    """
+    if not isinstance(steps, numbers.Integral) or steps < 1:
+        raise ValueError(
+            "`steps` must be an integer of at least 1. Received: "
+            f"steps={steps!r}"
+        )
+    # Legacy Keras has no variables before the model is built.
+    variables = model.trainable_variables if model.built else []
+    sizes = sizes_of(filter(None, map(recording.mark_of, variables)))
+    if not sizes:
+        raise ValueError(
+            "`model` must be built and have trainable binary layers. "
+            f"Received: model={model.name}"
+        )
+    return estimate(backend, sizes, int(steps), accumulation)
+
+
+def sizes_of(marks: Iterable[Any]) -> list[tuple[int, int]]:
+    """Returns the numbers of inputs and outputs of binary kernels."""
+    return [(mark.num_variables, mark.num_columns) for mark in marks]
+
+
 def estimate(
     backend: Any, sizes: list[tuple[int, int]], steps: int, accumulation: int
 ) -> QpuEstimate:
@@ -112,13 +152,20 @@ def estimate(
     )
 
 
-def log_cost(backend: Any, sizes: list[tuple[int, int]]) -> None:
-    """Logs the QPU time of one update, before the first call.
+def log_start(backend: Any, sizes: list[tuple[int, int]]) -> None:
+    """Logs what to expect of the first update, before it starts.
 
     Args:
-        backend: A `Backend`. Nothing is logged if it makes no QPU calls.
+        backend: A `Backend`.
         sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
     """
+    if isinstance(backend, GraphBackend):
+        _logger.info(
+            "The search of `%s` is compiled in the first training step, once "
+            "for each layer shape. This can take several seconds.",
+            backend.name,
+        )
+        return
     cost = backend.step_cost(sizes)
     if not cost.calls:
         return

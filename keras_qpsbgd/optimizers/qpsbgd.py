@@ -1,6 +1,5 @@
 """QP-SBGD as a Keras optimizer."""
 
-import logging
 import numbers
 import random
 import warnings
@@ -24,11 +23,10 @@ from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from keras_qpsbgd.optimizers.binary_optimizer import LearningRate
 from keras_qpsbgd.optimizers.binary_optimizer import OptimizerLike
 from keras_qpsbgd.optimizers.estimate import QpuEstimate
-from keras_qpsbgd.optimizers.estimate import estimate
-from keras_qpsbgd.optimizers.estimate import log_cost
+from keras_qpsbgd.optimizers.estimate import estimate_model
+from keras_qpsbgd.optimizers.estimate import log_start
+from keras_qpsbgd.optimizers.estimate import sizes_of
 from keras_qpsbgd.optimizers.gradient_scale import GradientScale
-
-_logger = logging.getLogger("keras_qpsbgd")
 
 
 @_keras.register
@@ -202,16 +200,10 @@ class QPSBGD(BinaryOptimizer):
         """
         if self._checked:
             return
-        sizes = _sizes(self._binary.values())
+        sizes = sizes_of(self._binary.values())
         for backend in filter(None, (self.backend, self._fallback)):
             backend.check_layers(sizes)
-        log_cost(self.backend, sizes)
-        if not self._on_host:
-            _logger.info(
-                "The search of `%s` is compiled in the first training step, "
-                "once for each layer shape. This can take several seconds.",
-                self.backend.name,
-            )
+        log_start(self.backend, sizes)
         self._checked = True
 
     def estimate(self, model: Any, steps: int) -> QpuEstimate:
@@ -240,21 +232,8 @@ class QPSBGD(BinaryOptimizer):
             print(optimizer.estimate(model, steps=1000))
             ```
         """
-        if not isinstance(steps, numbers.Integral) or steps < 1:
-            raise ValueError(
-                "`steps` must be an integer of at least 1. Received: "
-                f"steps={steps!r}"
-            )
-        # Legacy Keras has no variables before the model is built.
-        variables = model.trainable_variables if model.built else []
-        sizes = _sizes(filter(None, map(recording.mark_of, variables)))
-        if not sizes:
-            raise ValueError(
-                "`model` must be built and have trainable binary layers. "
-                f"Received: model={model.name}"
-            )
-        return estimate(
-            self.backend, sizes, int(steps), self._accumulates() or 1
+        return estimate_model(
+            self.backend, model, steps, self._accumulates() or 1
         )
 
     def _check_xla(self):
@@ -571,8 +550,3 @@ class QPSBGD(BinaryOptimizer):
             on_failure=on_failure,
         )
         return config
-
-
-def _sizes(marks):
-    """Returns the numbers of inputs and outputs of binary kernels."""
-    return [(mark.num_variables, mark.num_columns) for mark in marks]
