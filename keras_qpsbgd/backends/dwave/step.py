@@ -12,7 +12,7 @@ from keras_qpsbgd.backends.dwave import groups
 from keras_qpsbgd.backends.dwave.leap.connection import ChipChanged
 from keras_qpsbgd.backends.dwave.shared_call import Layer
 from keras_qpsbgd.backends.dwave.shared_call import SharedCall
-from keras_qpsbgd.backends.errors import SolverError
+from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.host import blocks
 from keras_qpsbgd.backends.host import parallel
 from keras_qpsbgd.backends.host import progress
@@ -167,9 +167,9 @@ def _check_width(layer, largest):
     width = layer.qubo.num_variables
     if layer.missing() and width > largest:
         layer.fail(
-            SolverError(
-                f"The chip must hold {width} inputs. The solver may have "
-                "changed during this step, or `block_size` is too large. "
+            BackendUnavailable(
+                f"The chip cannot hold a layer of {width} inputs. The solver "
+                "has changed during this step, or `block_size` is too large. "
                 f"Received: a chip that holds at most {largest} inputs"
             )
         )

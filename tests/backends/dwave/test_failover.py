@@ -162,8 +162,8 @@ def test_next_solver_is_too_small_for_a_layer(service, stop):
         narrow, wide = qpu.solve_layers(problems, [0, 1], stop)
     largest = qpu.open().cliques.largest()
     assert 4 < largest < 16
-    assert type(wide) is kq.backends.SolverError
-    assert re.search(f"hold 16 inputs.*at most {largest}", str(wide))
+    assert type(wide) is kq.backends.BackendUnavailable
+    assert re.search(f"layer of 16 inputs.*at most {largest}", str(wide))
     if stop:
         assert isinstance(narrow, parallel.Stopped)
         assert service.calls == ["first", "first"]
@@ -193,7 +193,7 @@ def test_policy_if_the_next_solver_is_too_small(service):
         backend=backend(["first", "small"]), on_failure="native"
     )
     model.compile(opt, "mse")
-    with pytest.warns(UserWarning, match="A solve failed.*hold 16 inputs"):
+    with pytest.warns(UserWarning, match="A solve failed.*layer of 16 inputs"):
         model.fit(x, x[:, :1], batch_size=tools.BATCH, verbose=0)
     rows = opt.solver_report().layers
     assert (rows["wide"].failures, rows["wide"].fallbacks) == (1, 1)
