@@ -25,7 +25,7 @@ from keras_qpsbgd.backends.host import blocks
 from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.compare.report import canvas
 
-HELP = "QPU time of a step with shared calls, by the cost model (3 minutes)"
+HELP = "QPU time of a step with shared calls (3 minutes)"
 THREADS = (1,)
 
 NETWORKS = {

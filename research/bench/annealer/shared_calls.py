@@ -32,7 +32,7 @@ from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.compare.report import canvas
 from research.bench.annealer import call_cpu
 
-HELP = "gap, broken chains and CPU time of shared calls (6 minutes)"
+HELP = "answers and CPU time of shared calls (6 minutes)"
 THREADS = (1,)
 
 UNITS = (16, 4, 4, 2)
