@@ -87,7 +87,7 @@ _entries = {
     ),
     "dwave": _Entry(
         _builtin("dwave.qpu", "DWaveBackend"),
-        "D-Wave quantum annealer, all columns of a layer in one call",
+        "D-Wave quantum annealer, all layers of a step in shared calls",
         ("dwave.system",),
         "keras_qpsbgd[dwave]",
     ),
