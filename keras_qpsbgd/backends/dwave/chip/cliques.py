@@ -13,7 +13,7 @@ from keras_qpsbgd.backends.dwave.chip import stored
 # Variables of the largest K_n on chips without defects (`Cliques.largest`).
 LARGEST = {"Pegasus P16": 180, "Zephyr Z12": 184, "Zephyr Z15": 232}
 # Part of the key in every file name. Increment it when the searches change.
-VERSION = 1
+VERSION = 2
 
 
 class Cliques:
