@@ -100,6 +100,10 @@ def estimate_model(
             "`steps` must be an integer of at least 1. Received: "
             f"steps={steps!r}"
         )
+    if not hasattr(model, "built"):
+        raise ValueError(
+            f"`model` must be a Keras model. Received: model={model!r}"
+        )
     # Legacy Keras has no variables before the model is built.
     variables = model.trainable_variables if model.built else []
     sizes = sizes_of(filter(None, map(recording.mark_of, variables)))

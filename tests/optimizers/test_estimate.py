@@ -128,6 +128,8 @@ def test_invalid_arguments():
     model = keras.Sequential([kq.layers.BinaryDense(1)])
     with pytest.raises(ValueError, match="`model` must be built.*Received"):
         opt.estimate(model, 5)
+    with pytest.raises(ValueError, match="`model`.*Received: model=None"):
+        opt.estimate(None, 5)
 
 
 def test_status_line_shows_the_budget(monkeypatch):
