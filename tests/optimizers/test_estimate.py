@@ -31,8 +31,11 @@ def fit(backend, epochs=1, **arguments):
     return history.history, opt
 
 
-def test_estimate_equals_the_charged_time(caplog):
+def test_estimate_equals_the_charged_time(caplog, monkeypatch):
     caplog.set_level(logging.INFO, "keras_qpsbgd")
+    # Packages that configure logging may disable all existing loggers.
+    logger = logging.getLogger("keras_qpsbgd")
+    monkeypatch.setattr(logger, "disabled", False)
     backend = offline.qpu(offline.small_chip(), qpu_budget_seconds=1.0)
     opt = tools.optimizer(backend=backend)
     model = tools.small_model()
