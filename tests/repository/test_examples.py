@@ -87,7 +87,7 @@ def test_annealer(run, monkeypatch):
     output = run("annealer.py")
     assert "mock QPU" in output
     assert number("test accuracy:", output) > 0.85
-    assert number("\ntotal", output) == 2 * 90  # one call per layer and step
+    assert number("\ntotal", output) == 90  # one call per step
 
 
 def test_custom_loop(run, recwarn):
