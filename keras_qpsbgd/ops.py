@@ -41,6 +41,8 @@ from typing import Optional
 
 import tensorflow as tf
 
+from keras_qpsbgd import products
+
 # Maximum number of bits of a weight.
 MAX_BITS = 4
 # A field summed in float32 that is smaller than this share of its terms is a
@@ -288,7 +290,9 @@ def statistics(call):
 
 def fields(normalized_rows, row_gradients):
     r"""Returns the fields \(s_j = -2 \sum_b v_{bj} z_b\), shape (n, m)."""
-    return -2.0 * tf.matmul(normalized_rows, row_gradients, transpose_a=True)
+    return -2.0 * products.product(
+        normalized_rows, row_gradients, transpose_a=True
+    )
 
 
 def gram_problem(normalized_rows, row_gradients):
@@ -298,7 +302,9 @@ def gram_problem(normalized_rows, row_gradients):
     \(\mathrm{offset}_j = \sum_b v_{bj}^2\).
     """
     return Problem(
-        couplings=tf.matmul(normalized_rows, normalized_rows, transpose_a=True),
+        couplings=products.product(
+            normalized_rows, normalized_rows, transpose_a=True
+        ),
         fields=fields(normalized_rows, row_gradients),
         offset=tf.reduce_sum(tf.square(row_gradients), axis=0),
     )
@@ -316,10 +322,14 @@ def rows_problem(normalized_rows, row_gradients):
 
 
 def coupling_diagonal(problem):
-    r"""Returns the diagonal of \(Q\), shape (n,), in either form."""
+    r"""Returns the diagonal of \(Q\), shape (n,), in either form.
+
+    This function, `never_ascend` and `has_information` also accept a stack of
+    problems, whose tensors have one more axis in front.
+    """
     if problem.couplings is not None:
         return tf.linalg.diag_part(problem.couplings)
-    return tf.reduce_sum(tf.square(problem.normalized_rows), axis=0)
+    return tf.reduce_sum(tf.square(problem.normalized_rows), axis=-2)
 
 
 def scale_problem(problem, factor):
@@ -350,7 +360,7 @@ def never_ascend(states, problem_fields):
     The quadratic part of the energy is the same for both signs, so the energy
     of \(-g\) is lower.
     """
-    ascent = tf.reduce_sum(problem_fields * states, axis=0, keepdims=True) > 0
+    ascent = tf.reduce_sum(problem_fields * states, axis=-2, keepdims=True) > 0
     return states * tf.where(ascent, -1.0, 1.0)
 
 
@@ -370,15 +380,15 @@ def has_information(problem):
     Returns:
         Boolean tensor of shape (n, m).
     """
-    diagonal = coupling_diagonal(problem)[:, None]
+    diagonal = coupling_diagonal(problem)[..., None]
     # By Cauchy-Schwarz, this bounds the sum of the absolute terms of a field.
-    terms = 2.0 * tf.sqrt(diagonal) * tf.sqrt(problem.offset)
+    terms = 2.0 * tf.sqrt(diagonal) * tf.sqrt(problem.offset)[..., None, :]
     has_field = tf.abs(problem.fields) > FIELD_ROUNDING * terms
-    column_has_field = tf.reduce_any(has_field, axis=0, keepdims=True)
+    column_has_field = tf.reduce_any(has_field, axis=-2, keepdims=True)
     if problem.couplings is None:
         return (diagonal > 0) & column_has_field
     # An input that was never active has neither couplings nor fields.
-    total = tf.reduce_sum(tf.abs(problem.couplings), axis=1, keepdims=True)
+    total = tf.reduce_sum(tf.abs(problem.couplings), axis=-1, keepdims=True)
     return ((total > diagonal) | has_field) & column_has_field
 
 

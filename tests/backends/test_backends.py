@@ -24,7 +24,9 @@ NATIVE = [
     {"name": "native", "preset": preset}
     for preset in ("fast", "balanced", "accurate")
 ]
-GRAPH = [*NATIVE, "exact", "ridge", "sign"]
+NATIVE.append({"name": "native", "preset": "fast", "search": "parallel"})
+PARALLEL_RIDGE = {"name": "ridge", "search": "parallel"}
+GRAPH = [*NATIVE, PARALLEL_RIDGE, "exact", "ridge", "sign"]
 HOST = ["simulated_annealing", "tabu", "gurobi", "dwave", "leap_hybrid"]
 ALL = [*GRAPH, *HOST]
 # Backends that find the optimum for certain, and those that also find it
@@ -429,6 +431,10 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
             "`work_limit`.*Received: work_limit=0",
         ),
         (
+            {"name": "native", "search": "fast"},
+            "`search`.*Received: search='fast'",
+        ),
+        (
             {"name": "native", "speed": 1},
             "does not accept.*Received: {'speed': 1}",
         ),
@@ -539,6 +545,7 @@ GRAPH_BACKENDS = ["exact", "ridge", "sign"] + [
     {"name": "native", "preset": preset}
     for preset in ("fast", "balanced", "accurate", "once")
 ]
+GRAPH_BACKENDS += [NATIVE[-1], PARALLEL_RIDGE]
 
 
 @pytest.mark.parametrize("backend", GRAPH_BACKENDS, ids=str)

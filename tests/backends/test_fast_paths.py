@@ -171,12 +171,16 @@ def test_descent_from_ridge_is_no_worse_than_from_field_signs():
 
 
 @pytest.mark.parametrize(
-    ("preset", "shape"),
-    [(preset, GRAM) for preset in sorted(native.PRESETS)]
-    + [("balanced", ROWS)],  # other presets only change the number of sweeps
+    ("preset", "search", "shape"),
+    [(preset, "sequential", GRAM) for preset in sorted(native.PRESETS)]
+    # Other presets only change the number of sweeps, rounds or kicks.
+    + [("balanced", "sequential", ROWS)]
+    + [("balanced", "parallel", shape) for shape in (GRAM, ROWS)],
 )
-def test_states_are_seeded_and_never_ascend(preset, shape):
-    backend = kq.backends.get({"name": "native", "preset": preset})
+def test_states_are_seeded_and_never_ascend(preset, search, shape):
+    backend = kq.backends.get(
+        {"name": "native", "preset": preset, "search": search}
+    )
     for cell in CELLS:
         problem = layer(cell, shape)
         (states,) = backend.step_in_graph([problem], [SEED], [2.0])
@@ -234,8 +238,11 @@ def test_step_negates_ascending_states_and_scales(compiled):
     assert np.any(found[0.1] != found[100.0])
 
 
-def test_layers_solved_together_equal_layers_solved_separately():
-    backend = kq.backends.get({"name": "native", "preset": "balanced"})
+@pytest.mark.parametrize("search", ["sequential", "parallel"])
+def test_layers_solved_together_equal_layers_solved_separately(search):
+    backend = kq.backends.get(
+        {"name": "native", "preset": "balanced", "search": search}
+    )
     shapes = ((5, 4), (20, 4), (20, 4))
     problems = [layer(CELLS[1], shape) for shape in shapes]
     sizes = [problem.fields.shape.num_elements() for problem in problems]
@@ -313,19 +320,20 @@ def test_kernel_gradient_is_not_computed():
     assert not needed & set(gradients)  # ... but TensorFlow prunes it
 
 
+@pytest.mark.parametrize("search", ["sequential", "parallel"])
 def test_ragged_last_batch_does_not_compile_a_search(
-    monkeypatch, nothing_compiled
+    monkeypatch, nothing_compiled, search
 ):
     """Only the search of a wide layer depends on the number of rows."""
     seen = []
-    search = native.NativeBackend.search
+    search_all = native.NativeBackend._search_all
 
-    def spy(self, problem, seed):
-        seen.append(problem)
-        return search(self, problem, seed)
+    def spy(self, problems, seeds, finish):
+        seen.extend(problems)
+        return search_all(self, problems, seeds, finish)
 
-    monkeypatch.setattr(native.NativeBackend, "search", spy)
-    backend = kq.backends.get("native")
+    monkeypatch.setattr(native.NativeBackend, "_search_all", spy)
+    backend = kq.backends.get({"name": "native", "search": search})
     for cell in (CELLS[0], CELLS[1]):  # 6 and 30 rows
         backend.step_in_graph([layer(cell, (18, 2))], [SEED], [1.0])
     assert len(seen) == 1

@@ -129,7 +129,7 @@ class GraphBackend(Backend):
             step moves along, 0 for weights that it holds.
         """
         states = [None] * len(problems)
-        for group in _groups(problems):
+        for group in self._groups(problems):
             found = self._solve(
                 [problems[i] for i in group],
                 [seeds[i] for i in group],
@@ -158,15 +158,31 @@ class GraphBackend(Backend):
 
         def solve(problems, seeds, factors):
             if backend.scale_matters:
-                problems = map(ops.scale_problem, problems, factors)
-            return [
-                finish(backend._checked_search(problem, seed), problem)
-                for problem, seed in zip(problems, seeds)
-            ]
+                problems = list(map(ops.scale_problem, problems, factors))
+            return backend._search_all(problems, seeds, finish)
 
         key = (config, finish, *map(_shape, problems))
         solve = _compiled_function(type(self), key, solve)
         return solve(problems, seeds, factors)
+
+    def _groups(self, problems):
+        """Groups the layers that are solved in one call, as lists of indices.
+
+        Small layers share one call because a call costs more than solving them.
+        Each of the others has its own call. Layers of the same shape then share
+        a compiled function, and run in parallel if there are several cores.
+        """
+        sizes = [math.prod(problem.fields.shape) for problem in problems]
+        small = [i for i, size in enumerate(sizes) if size <= SMALL]
+        groups = [[i] for i, size in enumerate(sizes) if size > SMALL]
+        return groups + [small] if small else groups
+
+    def _search_all(self, problems, seeds, finish):
+        """Searches and finishes the states of several layers."""
+        return [
+            finish(self._checked_search(problem, seed), problem)
+            for problem, seed in zip(problems, seeds)
+        ]
 
     def _checked_search(self, problem, seed):
         """Calls `search` and checks the type and shape of the result."""
@@ -272,19 +288,6 @@ def _compiled_function(owner, key, function):
         while len(functions) > COMPILED:
             functions.popitem(last=False)
         return functions[key]
-
-
-def _groups(problems):
-    """Groups the layers that are solved in one call, as lists of indices.
-
-    Small layers share one call because a call costs more than solving them.
-    Each of the others has its own call. Layers of the same shape then share a
-    compiled function, and run in parallel if there are several cores.
-    """
-    sizes = [math.prod(problem.fields.shape) for problem in problems]
-    small = [i for i, size in enumerate(sizes) if size <= SMALL]
-    groups = [[i] for i, size in enumerate(sizes) if size > SMALL]
-    return groups + [small] if small else groups
 
 
 def _without_rows(problem):

@@ -16,6 +16,8 @@ from keras_qpsbgd.backends.graph import local_search
 from keras_qpsbgd.backends.graph import relaxed
 from keras_qpsbgd.backends.graph import sweeps
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
+from keras_qpsbgd.backends.graph.parallel import search as parallel_search
+from keras_qpsbgd.backends.graph.parallel import stacks
 from keras_qpsbgd.qubo import Qubo
 
 ENUMERATE_UP_TO = 16
@@ -39,6 +41,28 @@ PRESETS = {
     "accurate": _Preset(steps=10, restarts=3, sweeps=8),
     "once": _Preset(steps=10, restarts=3, sweeps=8),
 }
+# The same for the parallel search. Small layers hardly use a GPU, so they get
+# more restarts.
+PARALLEL_PRESETS = {
+    "fast": parallel_search.Effort(
+        rounds=4, rounds_of_rows=7, restarts=((32, 4), (64, 2))
+    ),
+    "balanced": parallel_search.Effort(
+        rounds=6,
+        rounds_of_rows=8,
+        restarts=((32, 8), (64, 4)),
+        kicks=3,
+        kick_rounds=2,
+    ),
+    "accurate": parallel_search.Effort(
+        rounds=6,
+        rounds_of_rows=8,
+        restarts=((32, 64), (64, 16), (256, 2)),
+        kicks=10,
+        kick_rounds=3,
+    ),
+}
+PARALLEL_PRESETS["once"] = PARALLEL_PRESETS["accurate"]
 # Steps are cheap for small layers, so `accurate` takes more of them there:
 # (maximum number of inputs, steps in units of n, restarts).
 ACCURATE_UP_TO = ((32, 20, 64), (64, 20, 8))
@@ -67,6 +91,13 @@ class NativeBackend(GraphBackend):
             `solve` uses a beam search and simulated annealing in sweeps, which
             are also fast for wide layers. In training it is the same as
             `"accurate"`. Defaults to `"fast"`.
+        search: String. One of `"sequential"` (the methods above),
+            `"parallel"` (above 16 inputs, flips many variables at once, in all
+            layers together) and `"auto"`, which means `"parallel"` if
+            TensorFlow uses a GPU, else `"sequential"`. The energies are about
+            the same. On a GPU, sequential searches are slow, because they
+            consist of thousands of small operations. On a CPU, the parallel
+            search is the slower one. Defaults to `"auto"`.
 
     Example:
         ```python
@@ -76,7 +107,7 @@ class NativeBackend(GraphBackend):
 
     name = "native"
 
-    def __init__(self, preset: str = "fast") -> None:
+    def __init__(self, preset: str = "fast", search: str = "auto") -> None:
         if preset not in PRESETS:
             raise ValueError(
                 f"`preset` must be one of {sorted(PRESETS)}. "
@@ -84,9 +115,12 @@ class NativeBackend(GraphBackend):
             )
         super().__init__()
         self.preset = preset
+        self.search_kind = stacks.check_kind(search)
 
     def start(self, problem: ops.Problem) -> tf.Tensor | None:
         n = problem.fields.shape[0]
+        if self._is_parallel():
+            return None
         if n <= ENUMERATE_UP_TO or self._is_wide(problem):
             return None
         return ops.sign(relaxed.ridge_solution(problem))
@@ -106,6 +140,34 @@ class NativeBackend(GraphBackend):
             if more:
                 _, steps, restarts = more[0]
         return local_search.tabu(problem, seed, int(steps * n), restarts)
+
+    def _groups(self, problems):
+        if self._is_parallel():
+            return [list(range(len(problems)))]
+        return super()._groups(problems)
+
+    def _search_all(self, problems, seeds, finish):
+        if not self._is_parallel():
+            return super()._search_all(problems, seeds, finish)
+        states = [None] * len(problems)
+        large = []
+        for i, problem in enumerate(problems):
+            if problem.fields.shape[0] <= ENUMERATE_UP_TO:
+                states[i] = finish(exact.enumerate_states(problem), problem)
+            else:
+                large.append(i)
+        found = parallel_search.search(
+            [problems[i] for i in large],
+            [seeds[i] for i in large],
+            PARALLEL_PRESETS[self.preset],
+            finish,
+        )
+        for i, layer in zip(large, found):
+            states[i] = layer
+        return states
+
+    def _is_parallel(self):
+        return stacks.is_parallel(self.search_kind)
 
     def sample(
         self, qubo: Qubo, seed: int
@@ -145,4 +207,7 @@ class NativeBackend(GraphBackend):
         return problem.couplings is None or weights > largest
 
     def get_config(self) -> dict[str, Any]:
-        return {"preset": self.preset}
+        config: dict[str, Any] = {"preset": self.preset}
+        if self.search_kind != "auto":
+            config["search"] = self.search_kind
+        return config

@@ -6,10 +6,16 @@ import tensorflow as tf
 
 from keras_qpsbgd import ops
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
+from keras_qpsbgd.backends.graph.parallel import ridge as iterated_ridge
+from keras_qpsbgd.backends.graph.parallel import stacks
 
-RHO = 0.1
-# Added to the ridge, so that it is positive even if Q is zero.
-MIN_RIDGE = 1e-30
+RHO = iterated_ridge.RHO
+MIN_RIDGE = iterated_ridge.MIN_RIDGE
+# Iterations of conjugate gradients in place of a factorization. On problems
+# recorded in training, 90-100 % of the signs are those of the exact solution,
+# and the energies are the same or lower. On random problems they are higher by
+# at most 3 % of the gap to a random state.
+ITERATIONS = 8
 # With at most this many inputs, the choice between the two formulas at run time
 # costs more than it saves.
 ALWAYS_BY_INPUTS = 32
@@ -70,24 +76,50 @@ class RidgeBackend(GraphBackend):
     Args:
         rho: Float. Ridge, relative to the mean diagonal of Q. Defaults to
             `0.1`.
+        search: String. One of `"sequential"` (factorizations),
+            `"parallel"` (conjugate gradient iterations, for all layers
+            together) and `"auto"`, which means `"parallel"` if TensorFlow uses
+            a GPU, else `"sequential"`. Defaults to `"auto"`.
     """
 
     name = "ridge"
-    compiled = False
     scale_matters = False
 
-    def __init__(self, rho: float = RHO) -> None:
+    def __init__(self, rho: float = RHO, search: str = "auto") -> None:
         super().__init__()
         if not rho > 0:
             raise ValueError(f"`rho` must be positive. Received: rho={rho}")
         self.rho = rho
+        self.search_kind = stacks.check_kind(search)
+
+    @property
+    def compiled(self) -> bool:  # type: ignore[override]
+        # XLA factorizes a matrix slowly on a CPU.
+        return stacks.is_parallel(self.search_kind)
 
     def search(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
         del seed
         return ops.sign(ridge_solution(problem, self.rho))
 
+    def _groups(self, problems):
+        if self.compiled:
+            return [list(range(len(problems)))]
+        return super()._groups(problems)
+
+    def _search_all(self, problems, seeds, finish):
+        def solve(stack, sizes, seeds):
+            del seeds
+            return ops.sign(
+                iterated_ridge.solution(stack, sizes, ITERATIONS, self.rho)
+            )
+
+        return stacks.in_batches(problems, seeds, solve, finish)
+
     def get_config(self) -> dict[str, Any]:
-        return {"rho": self.rho}
+        config: dict[str, Any] = {"rho": self.rho}
+        if self.search_kind != "auto":
+            config["search"] = self.search_kind
+        return config
 
 
 class SignBackend(GraphBackend):

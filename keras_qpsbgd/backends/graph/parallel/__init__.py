@@ -1,0 +1,1 @@
+"""The search for GPUs. `search.py` describes it."""

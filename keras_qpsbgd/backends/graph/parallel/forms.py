@@ -1,0 +1,153 @@
+r"""The two forms of a QUBO, for searches that change many variables at once.
+
+The tensors are stacks with one entry per layer. The states g have the shape
+(layers, lanes, n), where the lanes are columns and restarts. The variables form
+`BLOCKS` blocks. Beside the states, a search holds a memory, which gives the
+gains of all flips and is cheap to update. Energies are in units of 4 and leave
+out constants.
+
+A move is a set of flips within a block: c = -g where a variable is flipped, 0
+elsewhere. Its response is a product with c. If the moves k with \(a_k = 1\) are
+made, the energy changes by
+
+$$\sum_k a_k l_k + \sum_{kl} a_k a_l C_{kl} .$$
+
+The factors of all products are rounded first (see `products.rounded`), so that
+TensorFloat-32 gives the same results as float32.
+"""
+
+import tensorflow as tf
+
+from keras_qpsbgd import products
+
+# Number of blocks. The number of variables must be a multiple of it.
+BLOCKS = 16
+
+
+class Couplings:
+    """Problems with couplings. The memory is the field h = Qg + s/2.
+
+    Q is the matrix of the couplings without its diagonal.
+
+    Args:
+        problem: A stack of `ops.Problem`.
+        restarts: Integer. Number of lanes per column.
+    """
+
+    def __init__(self, problem, restarts):
+        couplings = problem.couplings
+        zeros = tf.zeros_like(couplings[..., 0])
+        couplings = tf.linalg.set_diag(couplings, zeros)
+        self._couplings = products.rounded(couplings)
+        # The matrix is symmetric.
+        reach = tf.reduce_sum(tf.abs(couplings), axis=-2)[:, None, :]
+        self.is_coupled = reach > 0
+        half_fields = lanes_first(problem.fields) / 2.0
+        self._half_fields = tf.tile(half_fields, (1, restarts, 1))
+
+    def memory(self, g):
+        """Returns the field of states (layers, lanes, n)."""
+        return tf.matmul(g, self._couplings) + self._half_fields
+
+    def energy(self, g, h):
+        """Returns g'Qg + s'g in units of 4."""
+        return tf.reduce_sum(g * (h + self._half_fields), axis=-1) / 4.0
+
+    def gains(self, g, h):
+        """Returns how much each flip alone lowers the energy."""
+        return g * h
+
+    def evaluate(self, moves, h):
+        """Returns the responses Qc, l and C of moves.
+
+        Args:
+            moves: Tensor of shape `(layers, BLOCKS, lanes, n / BLOCKS)`.
+            h: The memory.
+
+        Returns:
+            Three tensors of shape `(layers, BLOCKS, lanes, n)`, `(layers,
+            BLOCKS, lanes)` and `(layers, BLOCKS, BLOCKS, lanes)`.
+        """
+        layers, _, lanes, width = moves.shape
+        n = BLOCKS * width
+        matrix = tf.reshape(self._couplings, (layers, BLOCKS, width, n))
+        responses = tf.matmul(moves, matrix)
+        linear = tf.reduce_sum(moves * in_blocks(h), axis=-1)
+        # The response of one move to the flips of another.
+        pairs = tf.reshape(responses, (layers, BLOCKS, lanes, BLOCKS, width))
+        pairs *= tf.transpose(moves, (0, 2, 1, 3))[:, None]
+        pairs = tf.reduce_sum(pairs, axis=-1)
+        return responses, linear, tf.transpose(pairs, (0, 1, 3, 2))
+
+    def update(self, h, response):
+        """Returns the memory after moves with this total response."""
+        return h + 2.0 * response
+
+
+class Rows:
+    """Problems with rows. The memory is the residual r = v - Zg.
+
+    Args:
+        problem: A stack of `ops.Problem`.
+        restarts: Integer. Number of lanes per column.
+    """
+
+    def __init__(self, problem, restarts):
+        self._rows = products.rounded(problem.normalized_rows)
+        gradients = lanes_first(problem.row_gradients)
+        self._gradients = tf.tile(gradients, (1, restarts, 1))
+        diagonal = tf.reduce_sum(tf.square(self._rows), axis=1)
+        self._diagonal = diagonal[:, None, :]
+        self.is_coupled = self._diagonal > 0
+        layers, n = self._rows.shape[0], self._rows.shape[2]
+        blocks = tf.transpose(self._rows, (0, 2, 1))
+        blocks = tf.reshape(blocks, (layers, BLOCKS, n // BLOCKS, -1))
+        self._blocks = blocks
+
+    def memory(self, g):
+        """Returns the residual of states (layers, lanes, n)."""
+        response = tf.matmul(g, self._rows, transpose_b=True)
+        return self._gradients - response
+
+    def energy(self, g, r):
+        """Returns the square of the residual in units of 4."""
+        del g
+        return tf.reduce_sum(tf.square(r), axis=-1) / 4.0
+
+    def gains(self, g, r):
+        """Returns how much each flip alone lowers the energy."""
+        slope = tf.matmul(products.rounded(r), self._rows)
+        return -g * slope - self._diagonal
+
+    def evaluate(self, moves, r):
+        """Returns the responses Zc, l and C of moves, see `Couplings`.
+
+        The last axis of the responses has the size of the rows.
+        """
+        responses = tf.matmul(moves, self._blocks)
+        linear = -tf.reduce_sum(responses * r[:, None], axis=-1)
+        factor = tf.transpose(products.rounded(responses), (0, 2, 1, 3))
+        pairs = tf.matmul(factor, factor, transpose_b=True)
+        return responses, linear, tf.transpose(pairs, (0, 2, 3, 1))
+
+    def update(self, r, response):
+        """Returns the memory after moves with this total response."""
+        return r - 2.0 * response
+
+
+def of(problem, restarts):
+    """Returns the form of a stack of problems."""
+    form = Rows if problem.couplings is None else Couplings
+    return form(problem, restarts)
+
+
+def lanes_first(x):
+    """Swaps the last two axes."""
+    return tf.linalg.matrix_transpose(x)
+
+
+def in_blocks(x):
+    """Reshapes (layers, lanes, n) to (layers, BLOCKS, lanes, n / BLOCKS)."""
+    layers, lanes, n = x.shape
+    x = tf.reshape(x, (layers, lanes, BLOCKS, n // BLOCKS))
+    return tf.transpose(x, (0, 2, 1, 3))

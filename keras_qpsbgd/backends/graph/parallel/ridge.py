@@ -1,0 +1,90 @@
+"""The ridge solution by conjugate gradients, for GPUs."""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_qpsbgd import ops
+from keras_qpsbgd import products
+from keras_qpsbgd.backends.graph.parallel import forms
+
+RHO = 0.1
+# Added to the ridge, so that it is positive even if Q is zero.
+MIN_RIDGE = 1e-30
+
+
+def solution(problem, sizes, iterations, rho=RHO):
+    """Approximates the ridge solution without a factorization.
+
+    Runs a fixed number of conjugate gradient iterations for all columns of all
+    layers at once. See `relaxed.ridge_solution` for the formula.
+
+    Args:
+        problem: A stack of `ops.Problem`, padded with zeros.
+        sizes: List of integers. Number of inputs of each layer.
+        iterations: Integer.
+        rho: Float. Ridge, relative to the mean diagonal of Q. Defaults to
+            `0.1`.
+
+    Returns:
+        Tensor of shape `(layers, m, n)`, up to a positive factor per column.
+    """
+    trace = tf.reduce_sum(ops.coupling_diagonal(problem), axis=-1)
+    ridge = trace * (rho / np.float32(sizes)) + MIN_RIDGE
+    ridge = ridge[:, None, None]
+    if problem.couplings is not None:
+        matrix, target = problem.couplings, -problem.fields
+    else:
+        z = problem.normalized_rows
+        target = problem.row_gradients
+        matrix = products.product(z, z, transpose_b=True)
+    matrix = products.rounded(matrix)
+    target = forms.lanes_first(target)
+    # The squares of small numbers would underflow.
+    largest = tf.reduce_max(tf.abs(target), axis=-1, keepdims=True)
+    target = tf.math.divide_no_nan(target, largest)
+    found = _conjugate_gradients(
+        lambda x: tf.matmul(products.rounded(x), matrix),
+        ridge,
+        target,
+        iterations,
+        is_weighted=problem.couplings is None,
+    )
+    if problem.couplings is None:
+        found = tf.matmul(products.rounded(found), products.rounded(z))
+    return found
+
+
+def _conjugate_gradients(multiply, ridge, target, iterations, is_weighted):
+    """Solves for each row of `target`, starting from zero.
+
+    Args:
+        multiply: Function that multiplies rows by a symmetric matrix G.
+        ridge: Tensor. The matrix of the equations is G + ridge.
+        target: Tensor of shape `(layers, lanes, size)`.
+        iterations: Integer.
+        is_weighted: Boolean. Whether to use x'Gy as the inner product. If
+            G = ZZ', the iterates times Z are those for Z'Z without weights.
+    """
+    found = tf.zeros_like(target)
+    residual = direction = target
+    image_of_residual = image = multiply(target)
+    square = _dot(residual, image if is_weighted else residual)
+    for step in range(iterations):
+        change = image + ridge * direction
+        curvature = _dot(change, image if is_weighted else direction)
+        size = tf.math.divide_no_nan(square, curvature)
+        found += size * direction
+        if step == iterations - 1:
+            break
+        residual -= size * change
+        image_of_residual = multiply(residual)
+        before = square
+        square = _dot(residual, image_of_residual if is_weighted else residual)
+        ratio = tf.math.divide_no_nan(square, before)
+        direction = residual + ratio * direction
+        image = image_of_residual + ratio * image
+    return found
+
+
+def _dot(a, b):
+    return tf.reduce_sum(a * b, axis=-1, keepdims=True)

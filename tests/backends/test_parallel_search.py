@@ -1,0 +1,339 @@
+"""Tests of the search for GPUs, on a CPU."""
+
+import collections
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import ops
+from keras_qpsbgd import products
+from keras_qpsbgd.backends.graph import graph_backend
+from keras_qpsbgd.backends.graph import native
+from keras_qpsbgd.backends.graph import relaxed
+from keras_qpsbgd.backends.graph.parallel import search as parallel_search
+from keras_qpsbgd.backends.graph.parallel import stacks
+from research.bench.solvers import instances
+
+pytestmark = pytest.mark.once
+
+SEED = tf.constant([3, 5])
+CELL = instances.Cell(30, "htanh", 0.1)
+SHORT = parallel_search.Effort(3, ((64, 2),), kicks=2, kick_rounds=2)
+
+
+def instance(n, m, seed=0, cell=CELL):
+    # `bench solver` uses smaller seeds.
+    return instances.Instance.of_cell(cell, n, m, 50_000 + seed)
+
+
+def parallel(preset="fast"):
+    return kq.backends.get(
+        {"name": "native", "preset": preset, "search": "parallel"}
+    )
+
+
+def search(problems, effort=SHORT, compiled=False):
+    seeds = [SEED + i for i in range(len(problems))]
+
+    @tf.function(jit_compile=compiled, autograph=False)
+    def run(problems):
+        return parallel_search.search(
+            problems, seeds, effort, lambda states, problem: states
+        )
+
+    return [states.numpy() for states in run(problems)]
+
+
+def gram(problem):
+    return problem._replace(normalized_rows=None, row_gradients=None)
+
+
+@pytest.fixture
+def nothing_compiled(monkeypatch):
+    for owner in (
+        native.NativeBackend,
+        relaxed.RidgeBackend,
+        graph_backend.GraphBackend,
+    ):
+        monkeypatch.setattr(
+            owner, "_compiled", collections.OrderedDict(), raising=False
+        )
+
+
+@pytest.fixture
+def gpu(monkeypatch, nothing_compiled):
+    """Takes the paths for a GPU with TensorFloat-32 products."""
+    monkeypatch.setattr(products, "on_gpu", lambda: True)
+    monkeypatch.setattr(products, "_matmul", rounded_matmul)
+
+
+def rounded_matmul(a, b, transpose_a=False, transpose_b=False):
+    """Rounds the factors to 10 explicit bits, as a GPU does."""
+    assert a.dtype == b.dtype == tf.float32
+    a, b = (products._split(x)[0] for x in (a, b))
+    return tf.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+
+
+# Quality
+
+
+@pytest.mark.parametrize("form", ["couplings", "rows"])
+def test_energies_are_close_to_those_of_the_sequential_search(form):
+    excess = []
+    for seed, kind in enumerate(instances.KINDS):
+        cell = instances.Cell(30, kind, 0.1)
+        n = 96 if form == "couplings" else 300
+        layer = instance(n, 16, seed, cell)
+        problem = (
+            gram(layer.problem) if form == "couplings" else (layer.rows_problem)
+        )
+        found = [
+            layer.qubo.energy(backend.solve_in_graph(problem, SEED).numpy())
+            for backend in (parallel(), kq.backends.get("native"))
+        ]
+        excess.append(instances.gaps(*found, layer.qubo).mean())
+    assert np.mean(excess) < 0.02, excess
+
+
+def test_more_effort_finds_lower_energies():
+    layer = instance(64, 32, cell=instances.Cell(64, "sparse", 0.1))
+    energies = [
+        layer.qubo.energy(
+            parallel(preset).solve_in_graph(gram(layer.problem), SEED).numpy()
+        ).mean()
+        for preset in ("fast", "balanced")
+    ]
+    assert energies[1] < energies[0]
+
+
+@pytest.mark.parametrize("form", ["couplings", "rows"])
+def test_energy_is_never_above_the_start(form):
+    layer = instance(40, 8)
+    problem = layer.rows_problem if form == "rows" else gram(layer.problem)
+    good = parallel("balanced").solve_in_graph(problem, SEED).numpy()
+    random = np.random.default_rng(0).choice([-1.0, 1.0], good.shape)
+    for start in (good, random.astype("float32")):
+        (found,) = search([problem._replace(start=tf.constant(start))])
+        before, after = layer.qubo.energy(start), layer.qubo.energy(found)
+        assert np.all(after <= before + 1e-5 * layer.qubo.random_energy())
+    assert np.all(after < before)  # from a random state
+
+
+def test_ridge_by_iterations_serves_as_well_as_the_factorization():
+    layer = instance(96, 16)
+    exact, iterated = (
+        kq.backends.get({"name": "ridge", "search": kind})
+        .solve_in_graph(layer.problem, SEED)
+        .numpy()
+        for kind in ("sequential", "parallel")
+    )
+    assert np.mean(exact == iterated) > 0.95
+    gaps = instances.gaps(
+        layer.qubo.energy(iterated), layer.qubo.energy(exact), layer.qubo
+    )
+    assert gaps.mean() < 0.02
+
+
+# Equalities
+
+
+@pytest.mark.parametrize("form", ["couplings", "rows"])
+def test_compiled_equals_plain(form):
+    layers = [instance(n, 12, n) for n in (48, 40)]
+    problems = [
+        layer.rows_problem if form == "rows" else gram(layer.problem)
+        for layer in layers
+    ]
+    plain, compiled = search(problems), search(problems, compiled=True)
+    for a, b in zip(plain, compiled):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("native", marks=pytest.mark.slow), "ridge"]
+)
+def test_layers_of_any_shape_together_equal_layers_alone(name):
+    backend = kq.backends.get({"name": name, "search": "parallel"})
+    shapes = ((40, 7), (33, 1), (1, 3), (17, 5), (64, 2))
+    problems = [gram(instance(n, m, n).problem) for n, m in shapes]
+    held = problems[0]._replace(fields=tf.zeros((40, 7)), offset=tf.zeros((7,)))
+    wide = [instance(n, 3, n).rows_problem for n in (50, 40)]
+    problems += [held, *wide]
+    seeds = [tf.constant([i, 1]) for i in range(len(problems))]
+    factors = [tf.constant(1.0 + i) for i in range(len(problems))]
+    together = backend.step_in_graph(problems, seeds, factors)
+    for i, found in enumerate(together):
+        (alone,) = backend.step_in_graph(
+            [problems[i]], [seeds[i]], [factors[i]]
+        )
+        np.testing.assert_array_equal(found, alone)
+        assert found.shape == problems[i].fields.shape
+    assert not together[5].numpy().any()
+    assert np.all(abs(together[0].numpy()) == 1)
+
+
+def test_unknown_number_of_rows():
+    layers = [instance(40, 3), instance(36, 3, cell=CELL._replace(batch=20))]
+    problems = [layer.rows_problem for layer in layers]
+    expected = search(problems)
+    run = tf.function(
+        lambda problems: parallel_search.search(
+            problems, [SEED, SEED + 1], SHORT, lambda states, problem: states
+        )
+    )
+    specs = tf.nest.map_structure(
+        lambda x: None if x is None else tf.TensorSpec(x.shape), problems
+    )
+    specs = [
+        spec._replace(
+            normalized_rows=tf.TensorSpec((None, n)),
+            row_gradients=tf.TensorSpec((None, 3)),
+        )
+        for spec, n in zip(specs, (40, 36))
+    ]
+    unknown = run.get_concrete_function(specs)
+    for a, b in zip(unknown(problems), expected):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_ten_equal_layers_are_one_batch():
+    shapes = [(123, 128)] + [(128, 128)] * 8 + [(128, 1)]
+    problems = [
+        ops.Problem(tf.zeros((n, n)), tf.zeros((n, m)), tf.zeros((m,)))
+        for n, m in shapes
+    ]
+    (batch,) = stacks._batches(problems, lambda problem: None)
+    assert sorted(batch) == list(range(10))
+
+
+# Precision
+
+
+def test_products_do_not_depend_on_rounded_factors(gpu):
+    rng = np.random.default_rng(0)
+    a = tf.constant(rng.normal(size=(30, 50)), tf.float32)
+    b = tf.constant(rng.normal(size=(30, 20)), tf.float32)
+    expected = np.float64(a).T @ np.float64(b)
+    split = products.product(a, b, transpose_a=True).numpy()
+    rounded = rounded_matmul(a, b, transpose_a=True).numpy()
+    assert abs(split - expected).max() < 1e-5
+    assert abs(rounded - expected).max() > 1e-4
+
+    signs = rng.integers(-1, 2, (7, 300)).astype("float32")
+    integers = rng.integers(-(2**14), 2**14, (300, 9)).astype("float32")
+    found = products.IntegerMatrix(tf.constant(integers)).left_product(signs)
+    np.testing.assert_array_equal(found, np.float64(signs) @ integers)
+
+
+@pytest.mark.parametrize("form", ["couplings", "rows"])
+def test_states_are_the_same_with_rounded_products(form, request):
+    def problem():
+        layer = instance(48, 24)
+        return layer.rows_problem if form == "rows" else gram(layer.problem)
+
+    (expected,) = search([problem()])
+    request.getfixturevalue("gpu")
+    (found,) = search([problem()])
+    # A start or a gain that is zero up to rounding may differ.
+    equal = np.all(found == expected, axis=0)
+    assert equal.mean() > 0.9
+
+
+def test_rounded_products_change_states_without_the_split(gpu, monkeypatch):
+    (expected,) = search([gram(instance(48, 24).problem)])
+    monkeypatch.setattr(products, "rounds_factors", lambda: False)
+    (found,) = search([gram(instance(48, 24).problem)])
+    assert np.any(found != expected)
+
+
+# The program
+
+
+def step_hlo(backend, sizes=(20, 24, 24, 24, 1), batch=8):
+    """Returns the optimized HLO of a whole training step."""
+    model = keras.Sequential(
+        [keras.layers.InputLayer((sizes[0],))]
+        + [kq.layers.BinaryDense(size, "hard_tanh") for size in sizes[1:]]
+    )
+    model.compile(kq.QPSBGD(backend=backend, seed=0), "mse", jit_compile=True)
+    model.optimizer.build(model.trainable_variables)
+    step = tf.function(
+        lambda x, y: model.train_step((x, y)), jit_compile=True, autograph=False
+    )
+    data = tf.ones((batch, sizes[0])), tf.ones((batch, sizes[-1]))
+    return step.experimental_get_compiler_ir(*data)(stage="optimized_hlo")
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "native",
+        pytest.param(
+            {"name": "native", "preset": "balanced"}, marks=pytest.mark.slow
+        ),
+        "ridge",
+    ],
+)
+def test_step_has_no_unknown_loops_and_no_factorization(gpu, backend):
+    hlo = step_hlo(backend)
+    for name in ("cholesky", "triangular-solve", " sort(", "potrf", "trsm"):
+        assert name not in hlo.lower()
+    loops = [line for line in hlo.splitlines() if " while(" in line]
+    assert all("known_trip_count" in line for line in loops)
+    kicks = isinstance(backend, dict)
+    assert len(loops) == (2 if kicks else 0)  # batches with and without kicks
+
+
+@pytest.mark.slow
+def test_number_of_kernels_does_not_grow_with_the_layers(gpu):
+    """Compares steps with and without a search, as compiled for a CPU."""
+    extra = []
+    for layers in (1, 3):
+        sizes = (20, *[24] * layers, 1)
+        with_search, without = (
+            [
+                len(re.findall(rf" {kind}\(", step_hlo(backend, sizes)))
+                for kind in ("fusion", "dot")
+            ]
+            for backend in ("native", "sign")
+        )
+        extra.append(np.subtract(with_search, without))
+    # One product per iteration and round, and two for the start.
+    rounds = native.PARALLEL_PRESETS["fast"].rounds
+    products_of_search = parallel_search.START_ITERATIONS + rounds + 2
+    assert [dots for _, dots in extra] == [products_of_search] * 2
+    assert all(fusions < 130 for fusions, _ in extra), extra
+
+
+# The choice
+
+
+def test_search_is_chosen_by_device(monkeypatch):
+    for name in ("native", "ridge"):
+        backend = kq.backends.get(name)
+        assert "search" not in kq.backends.serialize(backend)
+        assert not stacks.is_parallel(backend.search_kind)
+        saved = {"name": name, "search": "parallel"}
+        again = kq.backends.serialize(kq.backends.get(saved))
+        assert again["search"] == "parallel"
+    monkeypatch.setattr(products, "on_gpu", lambda: True)
+    assert stacks.is_parallel("auto")
+    assert not stacks.is_parallel("sequential")
+
+
+@pytest.mark.slow
+def test_training_with_the_parallel_search_learns():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(128, 20)).astype("float32")
+    y = x @ rng.choice([-1.0, 1.0], (20, 1))
+    model = keras.Sequential(
+        [keras.layers.InputLayer((20,)), kq.layers.BinaryDense(1)]
+    )
+    backend = {"name": "native", "search": "parallel"}
+    model.compile(kq.QPSBGD(0.02, backend, seed=0), "mse")
+    history = model.fit(x, y, epochs=12, verbose=0).history["loss"]
+    assert history[-1] < 0.9 * history[0]
