@@ -179,7 +179,7 @@ class QPSBGD(BinaryOptimizer):
         self.recorder: Any = None
         # States of the previous step, for backends with `warm_start`.
         self._last_states: dict = {}
-        self._skipped = None  # `add_state` creates this variable
+        self._skipped: Any = None  # `add_state` creates this variable
         self._sums: dict = {}
         self._checked = False
 
@@ -318,13 +318,33 @@ class QPSBGD(BinaryOptimizer):
                 [variable for _, variable in held],
             )
 
-        replica_cond.update_or_skip(
-            finite,
-            update,
-            ([grad for grad, _, _ in real], problems),
-            self._skip,
-        )
+        arguments = ([grad for grad, _, _ in real], problems)
+        if self._has_no_branches():
+            replica_cond.update_and_undo(
+                finite, update, arguments, self._changed_variables()
+            )
+            self._skipped.assign_add(tf.cast(~finite, tf.int32))
+        else:
+            replica_cond.update_or_skip(finite, update, arguments, self._skip)
         _memory.free_with(self)
+
+    def _has_no_branches(self):
+        """Returns whether the step consists of one compiled program."""
+        return (
+            _keras.inside_xla()
+            and not tf.distribute.has_strategy()
+            and not self._accumulates()
+        )
+
+    def _changed_variables(self):
+        """Returns the variables that an update may change."""
+        constant = (self._seed, self._skipped, self._learning_rate)
+        constant += (self.real_optimizer._learning_rate,)
+        return [
+            variable
+            for variable in [*self._trainable_variables, *self.variables]
+            if not any(variable is other for other in constant)
+        ]
 
     def _gather(self, binary):
         """Collects the problems of the binary kernels.

@@ -54,5 +54,25 @@ def update_or_skip(condition, update, arguments, skip):
     context.merge_call(merged, args=(condition, *arguments))
 
 
+def update_and_undo(condition, update, arguments, variables):
+    """Calls `update(*arguments)`, and undoes it unless `condition` is true.
+
+    In compiled programs this is faster than a branch, which copies its
+    condition to the host and all of its operands on the device. The choice
+    between two values is part of the operation that computes the new one.
+
+    Args:
+        condition: Scalar Boolean tensor.
+        update: Function that changes some of the variables.
+        arguments: Arguments of `update`.
+        variables: List of all variables that `update` may change.
+    """
+    before = [tf.convert_to_tensor(variable) for variable in variables]
+    update(*arguments)
+    for variable, value in zip(variables, before):
+        changed = tf.convert_to_tensor(variable)
+        variable.assign(tf.where(condition, changed, value))
+
+
 def _none(_):
     """Returns `None`, because branches of `tf.cond` must return the same."""
