@@ -39,6 +39,7 @@ import math
 from typing import NamedTuple
 from typing import Optional
 
+import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import products
@@ -52,8 +53,8 @@ FIELD_ROUNDING = 2.0**-22
 # share and four units in the last place. It is this large because the
 # difference between 1 and a probability close to 1 has lost most of its digits.
 SUM_ROUNDING = 2.0**-7
-# Tensors with at most this many entries are summed together.
-SMALL_SUM = 4096
+# Tensors with at most this many entries are checked together.
+SMALL_CHECK = 4096
 # Machine epsilon: the distance from 1 to the next larger number.
 EPSILON = {
     tf.float64: 2.0**-52,
@@ -78,6 +79,8 @@ class Problem(NamedTuple):
     normalized_rows: Optional[tf.Tensor] = None  # B x n
     row_gradients: Optional[tf.Tensor] = None  # B x m
     start: Optional[tf.Tensor] = None  # n x m, initial states of a search
+    diagonal: Optional[tf.Tensor] = None  # n, of the couplings, if known
+    informative: Optional[tf.Tensor] = None  # n x m, `has_information` if known
 
 
 class Statistics(NamedTuple):
@@ -202,7 +205,7 @@ def row_weights(rows):
     Returns:
         Tensor of shape (B, 1).
     """
-    squares = tf.reduce_sum(tf.square(rows), axis=1, keepdims=True)
+    squares = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
     weights = tf.math.divide_no_nan(1.0, squares)
     return tf.where(tf.math.is_inf(squares), math.nan, weights)
 
@@ -239,7 +242,7 @@ def kept_rows(row_gradients, kept=None):
         Float32 tensor of shape (B, 1).
     """
     if kept is None:
-        kept = tf.reduce_any(row_gradients != 0, axis=1, keepdims=True)
+        kept = tf.reduce_any(row_gradients != 0, axis=-1, keepdims=True)
     return tf.cast(kept, tf.float32)
 
 
@@ -250,6 +253,7 @@ class CallRows(NamedTuple):
     row_gradients: tf.Tensor  # B x m
     kept: tf.Tensor  # B x 1, 1 or 0
     batch: tf.Tensor  # scalar
+    weights: tf.Tensor  # B x 1, the factors of the rows
 
 
 def normalize(rows, row_gradients, kept=None, *, batch):
@@ -272,20 +276,17 @@ def normalize(rows, row_gradients, kept=None, *, batch):
     rows = tf.cast(rows, tf.float32)
     row_gradients = tf.cast(row_gradients, tf.float32)
     kept = kept_rows(row_gradients, kept)
-    return CallRows(
-        rows * (row_weights(rows) * kept),
-        row_gradients,
-        kept,
-        tf.cast(batch, tf.float32),
-    )
+    weights = row_weights(rows) * kept
+    batch = tf.cast(batch, tf.float32)
+    return CallRows(rows * weights, row_gradients, kept, batch, weights)
 
 
 def statistics(call):
     """Returns the `Statistics` of one call."""
     return Statistics(
-        max_gradient=tf.reduce_max(tf.abs(call.row_gradients)),
-        kept_rows=tf.reduce_sum(call.kept),
-        row_norms=tf.reduce_sum(tf.abs(call.normalized_rows)),
+        max_gradient=tf.reduce_max(tf.abs(call.row_gradients), axis=(-2, -1)),
+        kept_rows=tf.reduce_sum(call.kept, axis=(-2, -1)),
+        row_norms=tf.reduce_sum(tf.abs(call.normalized_rows), axis=(-2, -1)),
         batch=call.batch,
     )
 
@@ -308,7 +309,7 @@ def gram_problem(normalized_rows, row_gradients):
             normalized_rows, normalized_rows, transpose_a=True
         ),
         fields=fields(normalized_rows, row_gradients),
-        offset=tf.reduce_sum(tf.square(row_gradients), axis=0),
+        offset=tf.reduce_sum(tf.square(row_gradients), axis=-2),
     )
 
 
@@ -317,7 +318,7 @@ def rows_problem(normalized_rows, row_gradients):
     return Problem(
         couplings=None,
         fields=fields(normalized_rows, row_gradients),
-        offset=tf.reduce_sum(tf.square(row_gradients), axis=0),
+        offset=tf.reduce_sum(tf.square(row_gradients), axis=-2),
         normalized_rows=normalized_rows,
         row_gradients=row_gradients,
     )
@@ -329,6 +330,8 @@ def coupling_diagonal(problem):
     This function, `never_ascend` and `has_information` also accept a stack of
     problems, whose tensors have one more axis in front.
     """
+    if problem.diagonal is not None:
+        return problem.diagonal
     if problem.couplings is not None:
         return tf.linalg.diag_part(problem.couplings)
     return tf.reduce_sum(tf.square(problem.normalized_rows), axis=-2)
@@ -366,7 +369,7 @@ def never_ascend(states, problem_fields):
     return states * tf.where(ascent, -1.0, 1.0)
 
 
-def has_information(problem):
+def has_information(problem, coupled=None):
     r"""Returns a mask of the entries for which the problem has information.
 
     The optimizer does not change the other entries. The mask is false for
@@ -375,23 +378,62 @@ def has_information(problem):
     - an input whose row of couplings is zero, because it was never active in
       the update,
     - an entry with neither a field nor couplings to other entries, because both
-      signs have the same energy.
+      signs have the same energy. In the `rows` form, only if `coupled` is
+      given.
 
     A field that is only the rounding error of its sum counts as zero.
+
+    Args:
+        problem: A `Problem`. If it has `informative`, this is returned.
+        coupled: Boolean tensor of shape (n,) (optional). The result of
+            `has_couplings`, for a problem in the `rows` form.
 
     Returns:
         Boolean tensor of shape (n, m).
     """
-    diagonal = coupling_diagonal(problem)[..., None]
+    if problem.informative is not None:
+        return problem.informative
+    diagonal = coupling_diagonal(problem)
     # By Cauchy-Schwarz, this bounds the sum of the absolute terms of a field.
-    terms = 2.0 * tf.sqrt(diagonal) * tf.sqrt(problem.offset)[..., None, :]
+    terms = 2.0 * tf.sqrt(diagonal)[..., None]
+    terms *= tf.sqrt(problem.offset)[..., None, :]
     has_field = tf.abs(problem.fields) > FIELD_ROUNDING * terms
     column_has_field = tf.reduce_any(has_field, axis=-2, keepdims=True)
-    if problem.couplings is None:
-        return (diagonal > 0) & column_has_field
     # An input that was never active has neither couplings nor fields.
-    total = tf.reduce_sum(tf.abs(problem.couplings), axis=-1, keepdims=True)
-    return ((total > diagonal) | has_field) & column_has_field
+    if problem.couplings is not None:
+        coupled = tf.reduce_sum(tf.abs(problem.couplings), axis=-1) > diagonal
+    elif coupled is None:
+        coupled = diagonal > 0
+    return (coupled[..., None] | has_field) & column_has_field
+
+
+def has_couplings(rows, weights=1.0):
+    r"""Returns which inputs have couplings to others, without an n x n matrix.
+
+    Multiplies the couplings without their diagonal by a vector of positive
+    numbers \(r\). An entry of the product is zero only if all of its terms
+    are, because the numbers are random. A product that is only a rounding error
+    counts as zero.
+
+    Args:
+        rows: Tensor of shape (B, n).
+        weights: Tensor of shape (B, 1) (optional). The normalized rows are
+            `rows * weights`. Defaults to `1.0`.
+
+    Returns:
+        Boolean tensor of shape (n,).
+    """
+    random = np.random.default_rng(0).uniform(0.5, 1.5, rows.shape[-1])
+    parts = rows * tf.constant(random, tf.float32)
+    total = tf.reduce_sum(parts, axis=-1, keepdims=True)
+    sizes = tf.reduce_sum(tf.abs(parts), axis=-1, keepdims=True)
+    # Squares of the weights could overflow.
+    normalized_rows = rows * weights
+    product = normalized_rows * (weights * (total - parts))
+    product = tf.reduce_sum(product, axis=-2)
+    terms = tf.abs(normalized_rows) * (weights * sizes)
+    terms = tf.reduce_sum(terms, axis=-2)
+    return tf.abs(product) > FIELD_ROUNDING * terms
 
 
 def bounds(problem):
@@ -407,19 +449,19 @@ def bounds(problem):
 def is_finite(tensors):
     """Returns a scalar that is true if all entries are finite.
 
-    Checks only the sum of all entries. A sum of finite numbers that overflows
-    counts as infinite. Small tensors are summed together, because an operation
-    takes longer to start than to add a few numbers.
+    Small tensors are checked together, because an operation takes longer to
+    start than to check a few numbers. Of others, only the sum is checked. A sum
+    of finite numbers that overflows counts as infinite.
     """
     parts = []
     for tensor in tensors:
         tensor = tf.cast(tensor, tf.float32)
         size = tensor.shape.num_elements()
-        if size is None or size > SMALL_SUM:
+        if size is None or size > SMALL_CHECK:
             tensor = tf.reduce_sum(tensor)
         if tensor.shape.rank != 1:
             tensor = tf.reshape(tensor, (-1,))
         parts.append(tensor)
     if not parts:
         return tf.constant(True)
-    return tf.math.is_finite(tf.reduce_sum(tf.concat(parts, 0)))
+    return tf.reduce_all(tf.math.is_finite(tf.concat(parts, 0)))

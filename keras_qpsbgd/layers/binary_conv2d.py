@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd.layers import patches
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
 
@@ -124,14 +125,14 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
         return outputs
 
     def rows(self, inputs: Any) -> Any:
-        patches = tf.image.extract_patches(
+        found = patches.extract(
             self._channels_last(inputs),
-            sizes=(1, *self.kernel_size, 1),
-            strides=(1, *self.strides, 1),
-            rates=(1, *self.dilation_rate, 1),
-            padding=self.padding.upper(),
+            self.kernel_size,
+            self.strides,
+            self.dilation_rate,
+            self.padding.upper(),
         )
-        return tf.reshape(patches, (-1, self._mark.num_variables))
+        return tf.reshape(found, (-1, self._mark.num_variables))
 
     def row_gradients(self, upstream: tf.Tensor) -> Any:
         return super().row_gradients(self._channels_last(upstream))

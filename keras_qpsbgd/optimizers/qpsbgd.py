@@ -354,7 +354,7 @@ class QPSBGD(BinaryOptimizer):
             kernels to update, and `(gradient, variable)` of the kernels to
             leave unchanged.
         """
-        kernels, problems, held = [], [], []
+        kernels, layers, held = [], [], []
         reasons = {}
         for grad, variable, mark in binary:
             try:
@@ -369,11 +369,7 @@ class QPSBGD(BinaryOptimizer):
             finally:
                 mark.latest.clear()
             kernels.append((variable, mark))
-            if self._accumulates():
-                self._sums[mark].add(calls)
-                problems.append(self._sums[mark].gather())
-            else:
-                problems.append(recording.gather(calls, mark))
+            layers.append((calls, mark))
         for (reason, advice), names in reasons.items():
             names = ", ".join(names)
             self._warn_once(
@@ -382,6 +378,17 @@ class QPSBGD(BinaryOptimizer):
                 "backward passes of the gradient are unknown, because it "
                 f"{reason}. {advice}",
             )
+        if not self._accumulates():
+            # Without XLA, an n x n matrix costs less than the operations that
+            # do without it.
+            couplings = self._on_host or self.backend.uses_couplings
+            couplings = couplings or not _keras.inside_xla()
+            problems = recording.gather_all(layers, couplings)
+            return kernels, problems, held
+        problems = []
+        for calls, mark in layers:
+            self._sums[mark].add(calls)
+            problems.append(self._sums[mark].gather())
         return kernels, problems, held
 
     def _update(self, real_grads, real_variables, kernels, problems, held):

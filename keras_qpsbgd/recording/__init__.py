@@ -31,6 +31,7 @@ from keras_qpsbgd.recording.passes import recorded_product as recorded_product
 from keras_qpsbgd.recording.problems import WIDE as WIDE
 from keras_qpsbgd.recording.problems import Sums as Sums
 from keras_qpsbgd.recording.problems import gather as gather
+from keras_qpsbgd.recording.problems import gather_all as gather_all
 from keras_qpsbgd.recording.recorded_gradient import (
     RecordedGradient as RecordedGradient,
 )

@@ -13,11 +13,41 @@ advance.
 import tensorflow as tf
 
 from keras_qpsbgd import ops
+from keras_qpsbgd import products
+from keras_qpsbgd.recording import stacked
 
 WIDE = 256
 
 
-def gather(calls, mark):
+def gather_all(layers, couplings=True):
+    """Combines the calls of several layers into one problem for each.
+
+    Must be called in replica context.
+
+    Args:
+        layers: List of pairs `(calls, mark)`, see `gather`.
+        couplings: Boolean, see `gather`. Defaults to `True`.
+
+    Returns:
+        List of tuples `(Problem, Statistics)`.
+    """
+    if _num_replicas() > 1 or not products.on_gpu():
+        return [gather(calls, mark, couplings) for calls, mark in layers]
+    problems = [None] * len(layers)
+    for group in stacked.groups(layers):
+        marks = [layers[i][1] for i in group]
+        widths = [mark.num_variables > WIDE for mark in marks]
+        if len(group) == 1 or (couplings and any(widths)):
+            found = [gather(*layers[i], couplings) for i in group]
+        else:
+            calls = [layers[i][0][0] for i in group]
+            found = stacked.gather(calls, marks, couplings, WIDE)
+        for i, problem in zip(group, found):
+            problems[i] = problem
+    return problems
+
+
+def gather(calls, mark, couplings=True):
     """Combines the calls of all replicas into the problem of one update.
 
     Must be called in replica context.
@@ -25,6 +55,8 @@ def gather(calls, mark):
     Args:
         calls: List of at least one `ops.LayerCall`.
         mark: The `BinaryKernel`.
+        couplings: Boolean. If `False`, the problem has the `rows` form where
+            possible. Defaults to `True`.
 
     Returns:
         Tuple `(Problem, Statistics)`.
@@ -32,6 +64,12 @@ def gather(calls, mark):
     calls = [_normalized(call) for call in calls]
     if mark.num_variables > WIDE:
         return _reduce_rows(calls)
+    if not couplings and _num_replicas() == 1:
+        problem, statistics = _reduce_rows(calls)
+        # The same entries as in the `gram` form.
+        coupled = ops.has_couplings(problem.normalized_rows)
+        informative = ops.has_information(problem, coupled)
+        return problem._replace(informative=informative), statistics
     problem, statistics = _reduce_gram([_gram(call) for call in calls])
     if _num_replicas() == 1:
         rows, gradients = _concatenated(calls)

@@ -64,7 +64,7 @@ def test_searches_end_if_the_problem_is_not_finite(preset):
 @pytest.mark.once
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_finite_check(bad):
-    large = np.ones(2 * ops.SMALL_SUM, np.float32)
+    large = np.ones(2 * ops.SMALL_CHECK, np.float32)
     small = np.ones((2, 3), np.float16)
     assert ops.is_finite([large, small, 1.0])
     assert ops.is_finite([])

@@ -32,7 +32,8 @@ class GraphBackend(Backend):
     Subclasses define `search`. It must compile with XLA and draw its random
     numbers from `seed` with TensorFlow's stateless functions and
     `alg="philox"`, because other generators differ between compiled and plain
-    graphs.
+    graphs. It must also end if the problem is not finite. A model compiled with
+    XLA discards the result in this case.
 
     Backends of one class share compiled functions if their attributes are
     equal. Attributes that are not plain values (numbers, strings, and lists and
@@ -46,6 +47,11 @@ class GraphBackend(Backend):
         scale_matters: Boolean. Whether the states depend on the scale of the
             gradients. If `False`, the problems are not scaled. Defaults to
             `True`.
+        uses_couplings: Boolean. Whether the states depend on the couplings. If
+            `False`, problems may have the rows form for layers of any size.
+            Defaults to `True`.
+        can_ascend: Boolean. Whether `search` may return states in an ascent
+            direction, which are then negated. Defaults to `True`.
 
     Example:
         ```python
@@ -60,6 +66,8 @@ class GraphBackend(Backend):
 
     compiled = True
     scale_matters = True
+    uses_couplings = True
+    can_ascend = True
     # `search` receives tensors. A copy would double the memory of wide layers.
     modifies_problem = False
 
@@ -141,6 +149,8 @@ class GraphBackend(Backend):
         return states
 
     def _solve(self, problems, seeds, factors, finish):
+        if not self.can_ascend:
+            finish = _unchanged if finish is _finished else _held
         problems = [
             problem._replace(start=self.start(problem))
             if problem.start is None
@@ -305,9 +315,17 @@ def _finished(states, problem):
     return ops.never_ascend(states, problem.fields)
 
 
-def _finished_and_held(states, problem):
-    states = ops.never_ascend(states, problem.fields)
+def _held(states, problem):
     return tf.where(ops.has_information(problem), states, 0.0)
+
+
+def _finished_and_held(states, problem):
+    return _held(_finished(states, problem), problem)
+
+
+def _unchanged(states, problem):
+    del problem
+    return states
 
 
 def _float32(array):

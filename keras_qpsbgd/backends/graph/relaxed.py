@@ -128,6 +128,8 @@ class SignBackend(GraphBackend):
     name = "sign"
     compiled = False
     scale_matters = False
+    uses_couplings = False
+    can_ascend = False
 
     def search(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
         del seed

@@ -1,0 +1,68 @@
+"""Patches of images, the rows of a convolution."""
+
+import tensorflow as tf
+
+from keras_qpsbgd import products
+
+# Larger kernels would need too many slices.
+MAX_SLICES = 49
+
+
+def extract(images, kernel_size, strides, dilations, padding):
+    """Returns the patch at each output position of a convolution.
+
+    On a GPU, compiled programs extract patches with a convolution, which is
+    slower than slices and rounds the inputs to 11 bits.
+
+    Args:
+        images: Tensor of shape `(batch, height, width, channels)`.
+        kernel_size: Pair of integers.
+        strides: Pair of integers.
+        dilations: Pair of integers.
+        padding: `"VALID"` or `"SAME"`.
+
+    Returns:
+        Tensor whose last axis has the inputs of a patch, in the order of the
+        kernel.
+    """
+    slices = kernel_size[0] * kernel_size[1]
+    is_known = None not in images.shape[1:3]
+    if not products.on_gpu() or slices > MAX_SLICES or not is_known:
+        return tf.image.extract_patches(
+            images,
+            sizes=(1, *kernel_size, 1),
+            strides=(1, *strides, 1),
+            rates=(1, *dilations, 1),
+            padding=padding,
+        )
+    return _slices(images, kernel_size, strides, dilations, padding)
+
+
+def _slices(images, kernel_size, strides, dilations, padding):
+    margins, starts = [(0, 0)], []
+    axes = zip(images.shape[1:3], kernel_size, strides, dilations)
+    for size, kernel, stride, dilation in axes:
+        reach = (kernel - 1) * dilation + 1
+        if padding == "SAME":
+            count = -(-size // stride)
+            missing = max((count - 1) * stride + reach - size, 0)
+        else:
+            count = (size - reach) // stride + 1
+            missing = 0
+        margins.append((missing // 2, missing - missing // 2))
+        length = (count - 1) * stride + 1
+        starts.append(
+            [
+                slice(begin, begin + length, stride)
+                for begin in range(0, reach, dilation)
+            ]
+        )
+    images = tf.pad(images, [*margins, (0, 0)])
+    return tf.concat(
+        [
+            images[:, rows, columns]
+            for rows in starts[0]
+            for columns in starts[1]
+        ],
+        axis=-1,
+    )
