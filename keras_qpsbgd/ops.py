@@ -191,7 +191,7 @@ def may_cancel(outgoing):
     return 1 < outgoing <= 32
 
 
-def row_weights(rows):
+def row_weights(rows, kept=1.0):
     r"""Returns the weight of each row, \(w_b = 1 / \lVert x_b \rVert^2\).
 
     This is the normalization \(z_b = w_b x_b\) of the paper: the couplings are
@@ -201,12 +201,14 @@ def row_weights(rows):
 
     Args:
         rows: Tensor of shape (B, n).
+        kept: Tensor of shape (B, 1) (optional). 1 for each row that is kept and
+            0 for the others, whose weight is zero. Defaults to `1.0`.
 
     Returns:
         Tensor of shape (B, 1).
     """
     squares = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
-    weights = tf.math.divide_no_nan(1.0, squares)
+    weights = tf.math.divide_no_nan(kept, squares)
     return tf.where(tf.math.is_inf(squares), math.nan, weights)
 
 
@@ -276,7 +278,7 @@ def normalize(rows, row_gradients, kept=None, *, batch):
     rows = tf.cast(rows, tf.float32)
     row_gradients = tf.cast(row_gradients, tf.float32)
     kept = kept_rows(row_gradients, kept)
-    weights = row_weights(rows) * kept
+    weights = row_weights(rows, kept)
     batch = tf.cast(batch, tf.float32)
     return CallRows(rows * weights, row_gradients, kept, batch, weights)
 
@@ -321,6 +323,7 @@ def rows_problem(normalized_rows, row_gradients):
         offset=tf.reduce_sum(tf.square(row_gradients), axis=-2),
         normalized_rows=normalized_rows,
         row_gradients=row_gradients,
+        diagonal=tf.reduce_sum(tf.square(normalized_rows), axis=-2),
     )
 
 

@@ -453,10 +453,9 @@ class QPSBGD(BinaryOptimizer):
         problems = [problem for problem, _ in problems]
         step = tf.cast(self.iterations, tf.int32)
         first = tf.convert_to_tensor(self._seed)
-        seeds = [
-            tf.stack([first + 7919 * index, step])
-            for index in range(len(problems))
-        ]
+        differences = [(7919 * index, 0) for index in range(len(problems))]
+        differences = tf.reshape(tf.constant(differences, tf.int32), (-1, 2))
+        seeds = tf.unstack(tf.stack([first, step]) + differences)
         names = [mark.name for _, mark in kernels]
         recorder = record_step.reference_if_wanted(self.recorder, step, names)
         if self._on_host and kernels:
@@ -470,7 +469,9 @@ class QPSBGD(BinaryOptimizer):
                     recorder, step, names, problems, factors, states
                 )
         return [
-            tf.reshape(found, mark.kernel.shape)
+            found
+            if found.shape == tuple(mark.kernel.shape)
+            else tf.reshape(found, mark.kernel.shape)
             for found, (_, mark) in zip(states, kernels)
         ]
 
@@ -526,8 +527,20 @@ class QPSBGD(BinaryOptimizer):
         if not self.is_updated(gradient, variable):
             return
         rate = tf.cast(learning_rate, variable.dtype)
-        step = tf.sign(tf.cast(gradient, variable.dtype))
+        step = tf.cast(gradient, variable.dtype)
+        if self._are_states_scaled():
+            step = tf.sign(step)
         variable.assign_sub(rate * step)
+
+    def _are_states_scaled(self):
+        """Returns whether Keras may have scaled the states of this update."""
+        strategy = tf.distribute.get_strategy()
+        scale = getattr(self, "loss_scale_factor", None)
+        return (
+            strategy.num_replicas_in_sync > 1
+            or bool(self._accumulates())
+            or scale is not None
+        )
 
     def _skip(self):
         """Counts a skipped update and discards partial sums."""

@@ -338,3 +338,16 @@ def test_ragged_last_batch_does_not_compile_a_search(
         backend.step_in_graph([layer(cell, (18, 2))], [SEED], [1.0])
     assert len(seen) == 1
     assert seen[0].normalized_rows is None and seen[0].row_gradients is None
+
+
+def test_numbers_of_rows_do_not_compile_again(monkeypatch):
+    compiled = collections.OrderedDict()
+    monkeypatch.setattr(
+        graph_backend.GraphBackend, "_compiled", compiled, raising=False
+    )
+    for batch in (20, 7):
+        cell = instances.Cell(batch, "htanh", 0.1)
+        problem = instances.Instance.of_cell(cell, 40, 8, 0).rows_problem
+        kq.backends.get("ridge").step_in_graph([problem], [SEED], [1.0])
+    (function,) = compiled.values()
+    assert function.experimental_get_tracing_count() == 1

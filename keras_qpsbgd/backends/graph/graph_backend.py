@@ -235,15 +235,28 @@ class GraphBackend(Backend):
         return backend, tuple(key)
 
     def _solve_uncompiled(self, problem, seed, factor, finish):
-        """Solves without compiling `search`; large layers compile `finish`."""
+        """Solves without compiling `search`; large layers compile the rest."""
         if self.scale_matters:
             problem = ops.scale_problem(problem, factor)
-        states = self._checked_search(problem, seed)
-        problem = _without_rows(problem)
+        values = self._unrounded(problem, seed)
+        problem = _for_finish(problem)
+
+        def round_and_finish(values, problem):
+            return finish(ops.sign(values), problem)
+
         if math.prod(problem.fields.shape) > SMALL:
             key = (finish, _shape(problem))
-            finish = _compiled_function(GraphBackend, key, finish)
-        return finish(states, problem)
+            round_and_finish = _compiled_function(
+                GraphBackend, key, round_and_finish
+            )
+        return round_and_finish(values, problem)
+
+    def _unrounded(self, problem, seed):
+        """Returns numbers whose signs are the states, if not compiled.
+
+        The sign of many numbers is faster in a compiled function.
+        """
+        return self._checked_search(problem, seed)
 
     def sample(
         self, qubo: Qubo, seed: int
@@ -308,6 +321,14 @@ def _without_rows(problem):
     """
     if problem.couplings is None:
         return problem
+    return problem._replace(normalized_rows=None, row_gradients=None)
+
+
+def _for_finish(problem):
+    """Drops the rows of a problem that is already solved."""
+    if problem.couplings is None and problem.diagonal is None:
+        diagonal = ops.coupling_diagonal(problem)
+        problem = problem._replace(diagonal=diagonal)
     return problem._replace(normalized_rows=None, row_gradients=None)
 
 

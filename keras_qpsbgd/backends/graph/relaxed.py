@@ -101,6 +101,10 @@ class RidgeBackend(GraphBackend):
         del seed
         return ops.sign(ridge_solution(problem, self.rho))
 
+    def _unrounded(self, problem, seed):
+        del seed
+        return ridge_solution(problem, self.rho)
+
     def _groups(self, problems):
         if self.compiled:
             return [list(range(len(problems)))]
@@ -134,3 +138,7 @@ class SignBackend(GraphBackend):
     def search(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
         del seed
         return ops.sign(-problem.fields)
+
+    def _unrounded(self, problem, seed):
+        del seed
+        return -problem.fields

@@ -47,8 +47,8 @@ SOLVERS = {
 # Maximum CPU ratios, with two threads (one thread for the layer).
 STEP_TARGETS = {
     "16-4-4-2": {DEFAULT: 1.5, "ridge": 1.3},
-    "123-128x9-1": {DEFAULT: 4.0, "ridge": 2.0},
-    "784-256-10": {DEFAULT: 2.5, "ridge": 3.0},
+    "123-128x9-1": {DEFAULT: 3.2, "ridge": 2.0},
+    "784-256-10": {DEFAULT: 2.2, "ridge": 3.0},
 }
 LAYER_TARGET = 1.05
 SOLVE_TARGETS = {DEFAULT: 3.0, "ridge": 1.0}
