@@ -3,11 +3,15 @@
 import argparse
 import textwrap
 
+import tensorflow as tf
+
 from keras_qpsbgd.cli.console import WIDTH
 from keras_qpsbgd.cli.console import positive
 from research.bench.options import Options
 from research.bench.run import run
+from research.bench.suites import GPU_SUITES
 from research.bench.suites import SUITES
+from research.bench.suites import on_device
 
 
 def add(commands):
@@ -39,6 +43,13 @@ def add(commands):
         action="store_true",
         help="run about ten times faster, with results that are too rough to "
         "report",
+    )
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "gpu"),
+        default="cpu",
+        help="device to measure on; gpu is for these suites and writes "
+        f"bench-SUITE-gpu.json: {', '.join(GPU_SUITES)} (default: %(default)s)",
     )
     parser.add_argument(
         "--threads",
@@ -78,14 +89,16 @@ def add(commands):
 
 
 def _run(arguments):
-    names = arguments.suites or list(SUITES)
-    unknown = [name for name in names if name not in SUITES]
+    suites = on_device(arguments.device)
+    names = arguments.suites or list(suites)
+    unknown = [name for name in names if name not in suites]
     if unknown:
+        where = " with `--device gpu`" if arguments.device == "gpu" else ""
         raise argparse.ArgumentTypeError(
-            f"`SUITE` must be one of {', '.join(SUITES)}. "
+            f"`SUITE` must be one of {', '.join(suites)}{where}. "
             f"Received: {' '.join(unknown)}"
         )
-    known = [name for suite in names for name in SUITES[suite].names()]
+    known = [name for suite in names for name in suites[suite].names()]
     unknown = [name for name in arguments.only if name not in known]
     if unknown:
         allowed = ", ".join(dict.fromkeys(known))
@@ -93,10 +106,16 @@ def _run(arguments):
             f"`--only` must be one or more of {allowed}. "
             f"Received: {' '.join(unknown)}"
         )
+    if arguments.device == "gpu" and not tf.config.list_physical_devices("GPU"):
+        raise argparse.ArgumentTypeError(
+            "`--device gpu` requires a GPU, and TensorFlow finds none. "
+            "Received: device=gpu"
+        )
     options = Options(
         quick=arguments.quick,
         seeds=arguments.seeds,
         data_dir=arguments.data_dir,
         only=tuple(arguments.only),
+        device=arguments.device,
     )
     return run(names, options, arguments.threads, arguments.output)

@@ -15,6 +15,7 @@ class Options:
         data_dir: Path (optional). Folder of the datasets, see `datasets.files`.
         only: Names of the rows and columns to measure. If it contains no row,
             all rows are measured, and if it contains no column, all columns.
+        device: String. `"cpu"` or `"gpu"`.
         output: Folder of the results, for suites that can be resumed.
     """
 
@@ -22,6 +23,7 @@ class Options:
     seeds: int | None = None
     data_dir: str | None = None
     only: tuple = ()
+    device: str = "cpu"
     output: str = "."
 
     def wanted(self, names):

@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras_qpsbgd import disk
 from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.compare.threads import environment
-from research.bench.suites import SUITES
+from research.bench.suites import on_device
 
 # The target was met, was missed, or could not be checked.
 OUTCOMES = {True: "PASS", False: "FAIL", None: "SKIP"}
@@ -31,7 +31,8 @@ def run(names, options, threads=None, output="."):
         options: `Options`.
         threads: List of integers (optional). Thread counts. Defaults to the
             thread counts of each suite.
-        output: Folder for `bench-SUITE.json` and `bench-SUITE.png`.
+        output: Folder for `bench-SUITE.json` and `bench-SUITE.png`, or
+            `bench-SUITE-gpu.json` and `bench-SUITE-gpu.png`.
 
     Returns:
         The exit code: 1 if a target was missed or a suite failed, else 0.
@@ -45,7 +46,7 @@ def run(names, options, threads=None, output="."):
 
 def _run_suite(name, options, threads, output):
     """Returns whether no target of the suite was missed."""
-    suite = SUITES[name]
+    suite = on_device(options.device)[name]
     start = time.perf_counter()
     print(f"\n{name}: {suite.HELP}", flush=True)
     results = {}
@@ -66,7 +67,8 @@ def _run_suite(name, options, threads, output):
         print()
     for passed, text in verdicts:
         print(f"{OUTCOMES[passed]}  {text}")
-    path = output / f"bench-{name}.json"
+    suffix = "-gpu" if options.device == "gpu" else ""
+    path = output / f"bench-{name}{suffix}.json"
     disk.write(path, json.dumps(_record(name, options, results, verdicts)))
     print(f"\nResults written to {path}")
     _draw(suite, results, path.with_suffix(".png"))
@@ -93,7 +95,9 @@ def measure(name, options, threads):
         ]
         # Log messages of TensorFlow would break the status line.
         with open(path.with_suffix(".log"), "w+") as log:
-            done = subprocess.run(command, env=environment(threads), stderr=log)
+            done = subprocess.run(
+                command, env=_environment(threads, options.device), stderr=log
+            )
             show_status("")
             if done.returncode:
                 log.seek(0)
@@ -101,6 +105,18 @@ def measure(name, options, threads):
                     done.returncode, command, stderr=log.read()
                 )
         return json.loads(path.read_text())
+
+
+def _environment(threads, device):
+    """Returns the environment of a process that measures on a device."""
+    values = environment(threads)
+    if device == "gpu":
+        # `environment` hides all GPUs.
+        del values["CUDA_VISIBLE_DEVICES"]
+        if "CUDA_VISIBLE_DEVICES" in os.environ:
+            chosen = os.environ["CUDA_VISIBLE_DEVICES"]
+            values["CUDA_VISIBLE_DEVICES"] = chosen
+    return values
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from research.bench.annealer import packing
 from research.bench.annealer import shared_calls
 from research.bench.quantize import suite as quantize
 from research.bench.solvers import solver
+from research.bench.steps import gpu_step
 from research.bench.steps import recording
 from research.bench.steps import scaling
 from research.bench.steps import step
@@ -21,3 +22,10 @@ SUITES = {
     "accuracy-per-second": accuracy,
     "quality": quality,
 }
+# The same for `--device gpu`.
+GPU_SUITES = {"step": gpu_step}
+
+
+def on_device(device):
+    """Returns the suites that measure on a device, `"cpu"` or `"gpu"`."""
+    return GPU_SUITES if device == "gpu" else SUITES

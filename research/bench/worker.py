@@ -13,15 +13,16 @@ import sys
 from tensorflow import keras
 
 from research.bench.options import Options
-from research.bench.suites import SUITES
+from research.bench.suites import on_device
 
 
 def main(name, options, path):
     options = json.loads(options)
     options["only"] = tuple(options["only"])  # JSON has no tuples
+    options = Options(**options)
     # Only once, because TensorFlow rebuilds all graphs after a new seed.
     keras.utils.set_random_seed(0)
-    result = SUITES[name].measure(Options(**options))
+    result = on_device(options.device)[name].measure(options)
     pathlib.Path(path).write_text(json.dumps(result))
 
 
