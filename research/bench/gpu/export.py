@@ -1,0 +1,156 @@
+"""Writes training steps as programs of XLA, with initial states and batches.
+
+    python -m research.bench.gpu.export FOLDER [--only NAME ...] [--check]
+
+The steps are those of Keras, `model.train_step`, compiled with XLA as on a GPU
+and with the search that `native` and `ridge` use on a GPU. The data is random.
+`--only` selects networks and optimizers. `--check` also takes the first step
+here and stores the signs of its updates, to which `runner.py` compares those of
+the other device.
+"""
+
+import argparse
+import gzip
+import hashlib
+import io
+import json
+import pathlib
+import sys
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd import disk
+from keras_qpsbgd import products
+from keras_qpsbgd.cli.console import WIDTH
+from keras_qpsbgd.optimizers import QPSBGD
+from research.bench.options import Options
+from research.bench.steps import fit_steps
+from research.bench.steps import gpu_step
+from research.bench.steps import step_networks
+
+NETWORKS = step_networks.GPU_NETWORKS
+OPTIMIZERS = ("adam", *gpu_step.SOLVERS)
+BATCHES = 8
+
+
+def main(arguments=None):
+    """Exports the steps of the command line."""
+    names = [*NETWORKS, *OPTIMIZERS]
+    parser = argparse.ArgumentParser(
+        prog="python -m research.bench.gpu.export",
+        description="Write training steps as programs of XLA.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, width=WIDTH),
+    )
+    parser.add_argument("folder", metavar="FOLDER", type=pathlib.Path)
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=(),
+        choices=names,
+        metavar="NAME",
+        help=f"networks and optimizers: {', '.join(names)} (default: all)",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="store the signs of the updates of the first step",
+    )
+    arguments = parser.parse_args(arguments)
+    products.on_gpu = lambda: True
+    options = Options(only=tuple(arguments.only))
+    for network in options.wanted(NETWORKS):
+        for optimizer in options.wanted(OPTIMIZERS):
+            size = export(arguments.folder, network, optimizer, arguments.check)
+            print(f"{network}, {optimizer}: {size:,} bytes", flush=True)
+            keras.backend.clear_session()
+
+
+def export(folder, network, optimizer, check=False):
+    """Exports one step.
+
+    Args:
+        folder: `pathlib.Path`.
+        network: String. Name of a network.
+        optimizer: String. `"adam"` or the name of a solver.
+        check: Boolean. Whether to store the signs of the updates.
+
+    Returns:
+        The size of the program in bytes.
+    """
+    model, x, y = _compiled_model(network, optimizer)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def train_step(x, y):
+        return model.train_step((x, y))
+
+    batch = tf.constant(x[0]), tf.constant(y[0])
+    program = train_step.experimental_get_compiler_ir(*batch)(
+        stage="hlo_serialized"
+    )
+    function = train_step.get_concrete_function(*batch)
+    # The parameters of the program are the batch, then the captured inputs.
+    state = _values(function)
+    record = {
+        "network": network,
+        "optimizer": optimizer,
+        "batch": int(x.shape[1]),
+        "inputs": _store(folder, x),
+        "targets": _store(folder, y),
+        "state": [_store(folder, array) for array in state],
+        "results": len(tf.nest.flatten(function.structured_outputs)),
+    }
+    if check:
+        train_step(*batch)
+        record["signs"] = {
+            index: _store(folder, np.sign(after - before).astype("int8"))
+            for index, (before, after) in enumerate(
+                zip(state, _values(function))
+            )
+            if before.ndim > 1  # kernels
+        }
+    path = folder / network / f"{optimizer}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_suffix(".hlo.gz").write_bytes(gzip.compress(program, mtime=0))
+    disk.write(path, json.dumps(record))
+    return len(program)
+
+
+def _compiled_model(name, optimizer):
+    """Returns a model that is ready to train, and its batches."""
+    network = NETWORKS[name]
+    keras.utils.set_random_seed(0)  # the same weights for all optimizers
+    if optimizer != "adam":
+        solver = fit_steps.SOLVERS[optimizer]
+        optimizer = QPSBGD(network.rate, solver, seed=0)
+    training = step_networks.Training(network, optimizer)
+    model = training.model
+    model.optimizer.build(model.trainable_variables)
+    return model, *training.arrays(BATCHES)
+
+
+def _values(function):
+    """Returns the values of the variables and constants that a graph uses."""
+    by_handle = {id(v.handle): v for v in function.graph.variables}
+    return [
+        by_handle.get(id(tensor), tensor).numpy()
+        for tensor in function.captured_inputs
+    ]
+
+
+def _store(folder, array):
+    """Writes an array, unless it exists, and returns its name."""
+    file = io.BytesIO()
+    np.save(file, array)
+    content = file.getvalue()
+    name = hashlib.sha256(content).hexdigest()[:16]
+    path = folder / "arrays" / f"{name}.npy.gz"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(content, mtime=0))
+    return name
+
+
+if __name__ == "__main__":
+    sys.exit(main())
