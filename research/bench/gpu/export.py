@@ -31,7 +31,12 @@ from research.bench.steps import gpu_step
 from research.bench.steps import step_networks
 
 NETWORKS = step_networks.GPU_NETWORKS
-OPTIMIZERS = ("adam", *gpu_step.SOLVERS)
+# Backends of QP-SBGD by name, and Adam. `sequential` is the search of the CPU.
+OPTIMIZERS = {
+    "adam": None,
+    **{name: fit_steps.SOLVERS[name] for name in gpu_step.SOLVERS},
+    "sequential": {"name": "native", "search": "sequential"},
+}
 BATCHES = 8
 
 
@@ -73,7 +78,7 @@ def export(folder, network, optimizer, check=False):
     Args:
         folder: `pathlib.Path`.
         network: String. Name of a network.
-        optimizer: String. `"adam"` or the name of a solver.
+        optimizer: String. One of `OPTIMIZERS`.
         check: Boolean. Whether to store the signs of the updates.
 
     Returns:
@@ -121,9 +126,8 @@ def _compiled_model(name, optimizer):
     """Returns a model that is ready to train, and its batches."""
     network = NETWORKS[name]
     keras.utils.set_random_seed(0)  # the same weights for all optimizers
-    if optimizer != "adam":
-        solver = fit_steps.SOLVERS[optimizer]
-        optimizer = QPSBGD(network.rate, solver, seed=0)
+    if OPTIMIZERS[optimizer]:
+        optimizer = QPSBGD(network.rate, OPTIMIZERS[optimizer], seed=0)
     training = step_networks.Training(network, optimizer)
     model = training.model
     model.optimizer.build(model.trainable_variables)

@@ -136,14 +136,14 @@ def table(result):
     """Returns times and ratios by optimizer, as text."""
     lines = [
         f"{result['network']}, {result['device']}, JAX {result['jax']}",
-        f"{'':<9}"
+        f"{'':<10}"
         + "".join(f"{title:>18}" for title in COLUMNS.values())
-        + f"{'launches':>9}{'signs':>8}",
-        f"{'':<9}" + f"{'us':>10}{'ratio':>8}" * len(COLUMNS),
+        + f"{'launches':>9}{'signs':>7}",
+        f"{'':<10}" + f"{'us':>10}{'ratio':>8}" * len(COLUMNS),
     ]
     rows = result["optimizers"]
     for name, row in rows.items():
-        line = f"{name:<9}"
+        line = f"{name:<10}"
         if "error" in row:
             error = " ".join(row["error"].split())
             lines.append(f"{line}failed: {error}"[:WIDTH])
@@ -154,7 +154,7 @@ def table(result):
         launches = row["profile"]["launches"] if row["profile"] else math.nan
         signs = row["wrong_signs"]
         signs = math.nan if signs is None else signs
-        lines.append(line + f"{launches:>9,.0f}{signs:>8.4f}")
+        lines.append(line + f"{launches:>9,.0f}{signs:>7.4f}")
     return "\n".join(lines).replace("nan", "  -")
 
 
