@@ -186,6 +186,7 @@ GUIDES = (
     "guides/custom-backends",
     "guides/custom-loops",
     "guides/failures",
+    "guides/gpu",
     "guides/gurobi",
     "guides/solvers",
     "guides/tuning",
