@@ -22,7 +22,7 @@ pytestmark = pytest.mark.once
 
 SEED = tf.constant([3, 5])
 CELL = instances.Cell(30, "htanh", 0.1)
-SHORT = parallel_search.Effort(3, ((64, 2),), kicks=2, kick_rounds=2)
+SHORT = parallel_search.Effort(3, 3, ((64, 2),), kicks=2, kick_rounds=2)
 
 
 def instance(n, m, seed=0, cell=CELL):

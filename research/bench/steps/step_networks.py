@@ -106,15 +106,22 @@ def normalized_mlp(*sizes):
     return networks.mlp(sizes, "binary", batch_normalization=0.99)
 
 
-def convolutional():
-    """Builds two convolutions and a dense layer for 28x28 images."""
+def convolutional(clip=None):
+    """Builds two convolutions and a dense layer for 28x28 images.
+
+    Args:
+        clip: Float (optional). Limit of the latent weights.
+    """
+    constraint = None if clip is None else WeightClip(clip)
+    settings = {"kernel_constraint": constraint}
+    tanh = {"activation": "hard_tanh", **settings}
     return keras.Sequential(
         [
             keras.layers.InputLayer((28, 28, 1)),
-            BinaryConv2D(16, 3, strides=2, activation="hard_tanh"),
-            BinaryConv2D(32, 3, strides=2, activation="hard_tanh"),
+            BinaryConv2D(16, 3, strides=2, **tanh),
+            BinaryConv2D(32, 3, strides=2, **tanh),
             keras.layers.Flatten(),
-            BinaryDense(10),
+            BinaryDense(10, **settings),
         ]
     )
 
