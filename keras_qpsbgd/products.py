@@ -4,8 +4,9 @@ On recent GPUs, TensorFlow rounds the factors of a float32 product to 11
 significant bits (TensorFloat-32). There are two ways to get the same results
 as elsewhere. `product` splits the factors into parts of 11 bits, so that
 nothing is lost. QUBOs are built with it. `rounded` rounds the factors on all
-devices, so that TensorFloat-32 does not change them. Searches use it, because
-they need many products and no accurate ones.
+devices, so that TensorFloat-32 does not change them, and `matmul` multiplies
+them. Searches use these two, because they need many products and no accurate
+ones.
 """
 
 import tensorflow as tf
@@ -35,6 +36,11 @@ def product(a, b, transpose_a=False, transpose_b=False):
         (a_high, a_low), (b_high, b_low) = _split(a), _split(b)
         a = tf.concat([a_high, a_high, a_low], -2 if transpose_a else -1)
         b = tf.concat([b_high, b_low, b_high], -1 if transpose_b else -2)
+    return matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+
+
+def matmul(a, b, transpose_a=False, transpose_b=False):
+    """Returns the product of factors with at most 11 significant bits."""
     return tf.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
 
 

@@ -2,7 +2,7 @@ r"""The two forms of a QUBO, for searches that change many variables at once.
 
 The tensors are stacks with one entry per layer. The states g have the shape
 (layers, lanes, n), where the lanes are columns and restarts. The variables form
-`BLOCKS` blocks. Beside the states, a search holds a memory, which gives the
+blocks. Beside the states, a search holds a memory, which gives the
 gains of all flips and is cheap to update. Energies are in units of 4 and leave
 out constants.
 
@@ -19,9 +19,9 @@ TensorFloat-32 gives the same results as float32.
 import tensorflow as tf
 
 from keras_qpsbgd import products
+from keras_qpsbgd.backends.graph.parallel import blocks
 
-# Number of blocks. The number of variables must be a multiple of it.
-BLOCKS = 16
+BLOCKS = blocks.COUNT
 
 
 class Couplings:
@@ -39,15 +39,12 @@ class Couplings:
         zeros = tf.zeros_like(couplings[..., 0])
         couplings = tf.linalg.set_diag(couplings, zeros)
         self._couplings = products.rounded(couplings)
-        # The matrix is symmetric.
-        reach = tf.reduce_sum(tf.abs(couplings), axis=-2)[:, None, :]
-        self.is_coupled = reach > 0
         half_fields = lanes_first(problem.fields) / 2.0
         self._half_fields = tf.tile(half_fields, (1, restarts, 1))
 
     def memory(self, g):
         """Returns the field of states (layers, lanes, n)."""
-        return tf.matmul(g, self._couplings) + self._half_fields
+        return products.matmul(g, self._couplings) + self._half_fields
 
     def energy(self, g, h):
         """Returns g'Qg + s'g in units of 4."""
@@ -71,8 +68,8 @@ class Couplings:
         layers, _, lanes, width = moves.shape
         n = BLOCKS * width
         matrix = tf.reshape(self._couplings, (layers, BLOCKS, width, n))
-        responses = tf.matmul(moves, matrix)
-        linear = tf.reduce_sum(moves * in_blocks(h), axis=-1)
+        responses = products.matmul(moves, matrix)
+        linear = tf.reduce_sum(moves * blocks.first(h), axis=-1)
         # The response of one move to the flips of another.
         pairs = tf.reshape(responses, (layers, BLOCKS, lanes, BLOCKS, width))
         pairs *= tf.transpose(moves, (0, 2, 1, 3))[:, None]
@@ -98,15 +95,13 @@ class Rows:
         self._gradients = tf.tile(gradients, (1, restarts, 1))
         diagonal = tf.reduce_sum(tf.square(self._rows), axis=1)
         self._diagonal = diagonal[:, None, :]
-        self.is_coupled = self._diagonal > 0
         layers, n = self._rows.shape[0], self._rows.shape[2]
-        blocks = tf.transpose(self._rows, (0, 2, 1))
-        blocks = tf.reshape(blocks, (layers, BLOCKS, n // BLOCKS, -1))
-        self._blocks = blocks
+        by_inputs = tf.transpose(self._rows, (0, 2, 1))
+        self._blocks = tf.reshape(by_inputs, (layers, BLOCKS, n // BLOCKS, -1))
 
     def memory(self, g):
         """Returns the residual of states (layers, lanes, n)."""
-        response = tf.matmul(g, self._rows, transpose_b=True)
+        response = products.matmul(g, self._rows, transpose_b=True)
         return self._gradients - response
 
     def energy(self, g, r):
@@ -116,7 +111,7 @@ class Rows:
 
     def gains(self, g, r):
         """Returns how much each flip alone lowers the energy."""
-        slope = tf.matmul(products.rounded(r), self._rows)
+        slope = products.matmul(products.rounded(r), self._rows)
         return -g * slope - self._diagonal
 
     def evaluate(self, moves, r):
@@ -124,10 +119,10 @@ class Rows:
 
         The last axis of the responses has the size of the rows.
         """
-        responses = tf.matmul(moves, self._blocks)
+        responses = products.matmul(moves, self._blocks)
         linear = -tf.reduce_sum(responses * r[:, None], axis=-1)
         factor = tf.transpose(products.rounded(responses), (0, 2, 1, 3))
-        pairs = tf.matmul(factor, factor, transpose_b=True)
+        pairs = products.matmul(factor, factor, transpose_b=True)
         return responses, linear, tf.transpose(pairs, (0, 2, 3, 1))
 
     def update(self, r, response):
@@ -144,10 +139,3 @@ def of(problem, restarts):
 def lanes_first(x):
     """Swaps the last two axes."""
     return tf.linalg.matrix_transpose(x)
-
-
-def in_blocks(x):
-    """Reshapes (layers, lanes, n) to (layers, BLOCKS, lanes, n / BLOCKS)."""
-    layers, lanes, n = x.shape
-    x = tf.reshape(x, (layers, lanes, BLOCKS, n // BLOCKS))
-    return tf.transpose(x, (0, 2, 1, 3))

@@ -11,14 +11,17 @@ class Random:
 
     Args:
         seeds: Int32 tensor of shape `(layers, 2)`.
+        positions: Integer array of shape `(layers, n)`. Variables at the same
+            position have the same numbers in all stacks.
     """
 
-    def __init__(self, seeds):
+    def __init__(self, seeds, positions):
         seeds = tf.cast(seeds, tf.uint32)
         self._key = _hash(seeds[:, 1] + _hash(seeds[:, 0]))
+        self._positions = tf.constant(positions, tf.uint32)
 
     def uniform(self, draw, *shape):
-        """Returns numbers from 0 to 1, of shape `(layers, *shape)`.
+        """Returns numbers from 0 to 1, of shape `(layers, *shape, n)`.
 
         Args:
             draw: Integer or int32 scalar. Different draws are independent.
@@ -28,6 +31,9 @@ class Random:
         for size in shape:
             position = tf.cast(tf.range(size), tf.uint32)
             numbers = _hash(numbers[..., None] + position)
+        layers, n = self._positions.shape
+        position = tf.reshape(self._positions, (layers, *[1] * len(shape), n))
+        numbers = _hash(numbers[..., None] + position)
         # The upper 24 bits, which float32 represents exactly.
         numbers = tf.bitwise.right_shift(numbers, tf.constant(8, tf.uint32))
         return tf.cast(numbers, tf.float32) * 2.0**-24

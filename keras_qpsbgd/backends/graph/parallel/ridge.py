@@ -43,14 +43,14 @@ def solution(problem, sizes, iterations, rho=RHO):
     largest = tf.reduce_max(tf.abs(target), axis=-1, keepdims=True)
     target = tf.math.divide_no_nan(target, largest)
     found = _conjugate_gradients(
-        lambda x: tf.matmul(products.rounded(x), matrix),
+        lambda x: products.matmul(products.rounded(x), matrix),
         ridge,
         target,
         iterations,
         is_weighted=problem.couplings is None,
     )
     if problem.couplings is None:
-        found = tf.matmul(products.rounded(found), products.rounded(z))
+        found = products.matmul(products.rounded(found), products.rounded(z))
     return found
 
 

@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
+from keras_qpsbgd.backends.graph.parallel import blocks
 from keras_qpsbgd.backends.graph.parallel import forms
 from keras_qpsbgd.backends.graph.parallel import ridge
 from keras_qpsbgd.backends.graph.parallel import stacks
@@ -101,10 +102,10 @@ def _search(problem, sizes, seeds, effort):
     """Searches a stack of problems, and returns states (layers, m, n)."""
     restarts = effort.lanes(sizes[0])  # the same for all layers
     form = forms.of(problem, restarts)
-    random = Random(seeds)
+    n, columns = problem.fields.shape[1:]
+    random = Random(seeds, blocks.positions(sizes, n // blocks.COUNT))
     g = _start(problem, form, sizes, random, restarts)
     memory = form.memory(g)
-    n, columns = problem.fields.shape[1:]
     rounds = effort.rounds
     if problem.couplings is None:
         rounds = effort.rounds_of_rows
@@ -127,10 +128,11 @@ def _search(problem, sizes, seeds, effort):
         costs = -form.gains(g, memory)
         size = tf.reduce_sum(tf.abs(costs), axis=-1, keepdims=True)
         # By column, because the number of lanes depends on the padding.
-        chance = random.uniform(1 + index, restarts, columns, n)
+        chance = random.uniform(1 + index, restarts, columns)
         chance = tf.reshape(chance, g.shape)
-        is_flipped = (chance < KICK) & form.is_coupled
-        is_flipped &= costs < size / n_of_layers * reach * chance
+        is_flipped = (chance < KICK) & (
+            costs < size / n_of_layers * reach * chance
+        )
         kicked = tf.where(is_flipped, -g, g)
         kicked, new = descend(kicked, form.memory(kicked), effort.kick_rounds)
         new_energy = form.energy(kicked, new)
@@ -148,24 +150,21 @@ def _search(problem, sizes, seeds, effort):
 
 def _start(problem, form, sizes, random, restarts):
     """Returns the initial states of all lanes."""
-    signs = ops.sign(-forms.lanes_first(problem.fields))
     if problem.start is not None:
         g = forms.lanes_first(problem.start)
-        g = tf.where(form.is_coupled, g, signs)
         return tf.tile(g, (1, restarts, 1))
     is_rows = problem.couplings is None
     iterations = ITERATIONS_OF_ROWS if is_rows else ITERATIONS
     x = ridge.solution(problem, sizes, iterations)
     if restarts == 1 and not is_rows:
-        return tf.where(form.is_coupled, ops.sign(x), signs)
+        return ops.sign(x)
     layers, m, n = x.shape
     sizes = np.float32(sizes)[:, None, None]
     size = tf.sqrt(tf.reduce_sum(tf.square(x), axis=-1, keepdims=True) / sizes)
     # Layers x noise x restarts x columns x variables.
-    chance = random.uniform(0, len(NOISE), restarts, n)[:, :, :, None, :]
+    chance = random.uniform(0, len(NOISE), restarts)[:, :, :, None, :]
     noise = np.float32(NOISE)[None, :, None, None, None] * (2.0 * chance - 1.0)
     g = ops.sign(x[:, None, None] + noise * size[:, None, None])
-    g = tf.where(form.is_coupled[:, None, None], g, signs[:, None, None])
     candidates = tf.unstack(
         tf.reshape(g, (layers, len(NOISE), restarts * m, n)), axis=1
     )
@@ -196,10 +195,10 @@ def _best(form, g, memory, count):
 
 def _round(form, g, memory, share):
     """Makes the moves of one round, and returns the new states and memory."""
-    gains = forms.in_blocks(form.gains(g, memory))
+    gains = blocks.first(form.gains(g, memory))
     largest = tf.reduce_max(gains, axis=-1, keepdims=True)
     is_chosen = (gains > 0.0) & (gains >= share * largest)
-    moves = tf.where(is_chosen, -forms.in_blocks(g), 0.0)
+    moves = tf.where(is_chosen, -blocks.first(g), 0.0)
     responses, linear, pairs = form.evaluate(moves, memory)
     is_made = [made[..., None] for made in _made_moves(linear, pairs)]
     # Sums and not reductions, so that a GPU does not copy the decisions.

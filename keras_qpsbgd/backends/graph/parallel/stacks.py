@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_qpsbgd import ops
 from keras_qpsbgd import products
-from keras_qpsbgd.backends.graph.parallel import forms
+from keras_qpsbgd.backends.graph.parallel import blocks
 
 # Values of the argument `search`.
 KINDS = ("auto", "sequential", "parallel")
@@ -18,6 +18,8 @@ KINDS = ("auto", "sequential", "parallel")
 # doubles the work, or if the work (n * n * m) is small anyway.
 PADDING = 2.0
 SMALL_WORK = 2**25
+# Stands for the size of an axis of variables.
+VARIABLES = object()
 # Rows of a layer without couplings, to estimate the work.
 TYPICAL_ROWS = 128
 
@@ -59,7 +61,7 @@ def in_batches(problems, seeds, solve, finish, kind=lambda problem: None):
         found = finish(tf.linalg.matrix_transpose(found), stack)
         for place, i in enumerate(batch):
             n, m = problems[i].fields.shape
-            states[i] = found[place, :n, :m]
+            states[i] = blocks.gather(found[place, :, :m], n)
     return states
 
 
@@ -100,17 +102,26 @@ def _largest_shape(problems):
 def _stack(problems):
     """Pads problems with zeros to the same shape and stacks them."""
     n, m = _largest_shape(problems)
-    n = -(-n // forms.BLOCKS) * forms.BLOCKS
-    shapes = {"fields": (n, m), "offset": (m,)}
-    if problems[0].start is not None:
-        shapes["start"] = (n, m)
+    width = blocks.width(n)
+    shapes = {"fields": (VARIABLES, m), "offset": (m,)}
+    optional = {
+        "start": (VARIABLES, m),
+        "diagonal": (VARIABLES,),
+        "informative": (VARIABLES, m),
+    }
+    for name, shape in optional.items():
+        if all(getattr(problem, name) is not None for problem in problems):
+            shapes[name] = shape
     if problems[0].couplings is not None:
-        shapes["couplings"] = (n, n)
+        shapes["couplings"] = (VARIABLES, VARIABLES)
     else:
         rows = _most_rows(problems)
-        shapes |= {"normalized_rows": (rows, n), "row_gradients": (rows, m)}
+        shapes |= {
+            "normalized_rows": (rows, VARIABLES),
+            "row_gradients": (rows, m),
+        }
     stacked = {
-        name: tf.stack([_pad(getattr(p, name), shape) for p in problems])
+        name: tf.stack([_pad(getattr(p, name), shape, width) for p in problems])
         for name, shape in shapes.items()
     }
     return ops.Problem(**{"couplings": None, **stacked})
@@ -124,10 +135,17 @@ def _most_rows(problems):
     return functools.reduce(tf.maximum, [tf.shape(z)[0] for z in rows])
 
 
-def _pad(tensor, shape):
-    """Pads with zeros to `shape`, where `None` keeps a size."""
+def _pad(tensor, shape, width):
+    """Pads with zeros to `shape`.
+
+    `None` keeps a size. `VARIABLES` divides an axis into blocks of `width`
+    variables.
+    """
     padding = []
     for axis, size in enumerate(shape):
+        if size is VARIABLES:
+            tensor = blocks.spread(tensor, axis, width)
+            size = None
         known = tensor.shape[axis]
         before = tf.shape(tensor)[axis] if known is None else known
         padding.append((0, 0 if size is None else size - before))
