@@ -14,6 +14,7 @@ from keras_qpsbgd import products
 from keras_qpsbgd.backends.graph import graph_backend
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.backends.graph import relaxed
+from keras_qpsbgd.backends.graph.parallel import blocks
 from keras_qpsbgd.backends.graph.parallel import search as parallel_search
 from keras_qpsbgd.backends.graph.parallel import stacks
 from research.bench.solvers import instances
@@ -65,6 +66,12 @@ def nothing_compiled(monkeypatch):
 
 
 @pytest.fixture
+def few_blocks(monkeypatch, nothing_compiled):
+    """Compiles faster. The number of blocks matters only for the energies."""
+    monkeypatch.setattr(blocks, "COUNT", 3)
+
+
+@pytest.fixture
 def gpu(monkeypatch, nothing_compiled):
     """Takes the paths for a GPU with TensorFloat-32 products."""
     monkeypatch.setattr(products, "on_gpu", lambda: True)
@@ -113,6 +120,7 @@ def test_more_effort_finds_lower_energies():
     assert energies[1] < energies[0]
 
 
+@pytest.mark.usefixtures("few_blocks")
 @pytest.mark.parametrize("form", ["couplings", "rows"])
 def test_energy_is_never_above_the_start(form):
     layer = instance(40, 8)
@@ -144,6 +152,7 @@ def test_ridge_by_iterations_serves_as_well_as_the_factorization():
 # Equalities
 
 
+@pytest.mark.usefixtures("few_blocks")
 @pytest.mark.parametrize("form", ["couplings", "rows"])
 def test_compiled_equals_plain(form):
     layers = [instance(n, 12, n) for n in (48, 40)]
@@ -156,6 +165,7 @@ def test_compiled_equals_plain(form):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.usefixtures("few_blocks")
 @pytest.mark.parametrize(
     "name", [pytest.param("native", marks=pytest.mark.slow), "ridge"]
 )
@@ -179,6 +189,7 @@ def test_layers_of_any_shape_together_equal_layers_alone(name):
     assert np.all(abs(together[0].numpy()) == 1)
 
 
+@pytest.mark.usefixtures("few_blocks")
 def test_unknown_number_of_rows():
     layers = [instance(40, 3), instance(36, 3, cell=CELL._replace(batch=20))]
     problems = [layer.rows_problem for layer in layers]
@@ -227,6 +238,7 @@ def test_products_do_not_depend_on_rounded_factors(gpu):
     assert abs(rounded - expected).max() > 1e-4
 
 
+@pytest.mark.usefixtures("few_blocks")
 @pytest.mark.parametrize("form", ["couplings", "rows"])
 def test_states_are_the_same_with_rounded_products(form, request):
     def problem():
@@ -242,6 +254,7 @@ def test_states_are_the_same_with_rounded_products(form, request):
     assert equal.mean() > 0.9
 
 
+@pytest.mark.usefixtures("few_blocks")
 @pytest.mark.parametrize("form", ["couplings", "rows"])
 @pytest.mark.parametrize("preset", ["fast", "balanced"])
 def test_search_does_not_depend_on_rounded_products(preset, form, request):
@@ -284,6 +297,7 @@ def step_hlo(backend, sizes=(20, 24, 24, 24, 1), batch=8):
     return step.experimental_get_compiler_ir(*data)(stage="optimized_hlo")
 
 
+@pytest.mark.usefixtures("few_blocks")
 @pytest.mark.parametrize(
     "backend",
     [
@@ -305,6 +319,7 @@ def test_step_has_no_unknown_loops_and_no_factorization(gpu, backend):
     assert len(loops) == count
 
 
+@pytest.mark.usefixtures("few_blocks")
 @pytest.mark.slow
 def test_number_of_kernels_does_not_grow_with_the_layers(gpu):
     """Compares steps with and without a search, as compiled for a CPU."""

@@ -400,16 +400,17 @@ def test_quality_table_and_verdicts(tmp_path):
     assert fits(text)
     assert "97.50 +- 0.50" in text and "-0.40 +- 0.71" in text
     verdicts = quality.verdicts(results)
-    assert len(verdicts) == 3 and all(passed for passed, _ in verdicts)
+    assert len(verdicts) == 6 and all(passed for passed, _ in verdicts)
     assert all(len(line) <= 74 for _, line in verdicts)
     quality.draw(results, tmp_path / "quality.png")
     assert (tmp_path / "quality.png").stat().st_size > 15_000
+    # The default is compared with `accurate`, and `parallel` with the default.
     lower = quality.verdicts(quality_result((96.4, 97.4)))
-    assert [passed for passed, _ in lower] == [False] * 3
+    assert [passed for passed, _ in lower] == [False, True] * 3
     higher = quality.verdicts(quality_result((99, 99)))
-    assert all(passed for passed, _ in higher)
+    assert [passed for passed, _ in higher] == [True, False] * 3
     one_seed = quality.verdicts(quality_result((99,)))
-    assert [passed for passed, _ in one_seed] == [None] * 3
+    assert [passed for passed, _ in one_seed] == [None] * 6
 
 
 @pytest.mark.slow

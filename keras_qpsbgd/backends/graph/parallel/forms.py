@@ -21,8 +21,6 @@ import tensorflow as tf
 from keras_qpsbgd import products
 from keras_qpsbgd.backends.graph.parallel import blocks
 
-BLOCKS = blocks.COUNT
-
 
 class Couplings:
     """Problems with couplings. The memory is the field h = Qg + s/2.
@@ -58,20 +56,22 @@ class Couplings:
         """Returns the responses Qc, l and C of moves.
 
         Args:
-            moves: Tensor of shape `(layers, BLOCKS, lanes, n / BLOCKS)`.
+            moves: Tensor of shape `(layers, COUNT, lanes, n / COUNT)`.
             h: The memory.
 
         Returns:
-            Three tensors of shape `(layers, BLOCKS, lanes, n)`, `(layers,
-            BLOCKS, lanes)` and `(layers, BLOCKS, BLOCKS, lanes)`.
+            Three tensors of shape `(layers, COUNT, lanes, n)`, `(layers, COUNT,
+            lanes)` and `(layers, COUNT, COUNT, lanes)`. `COUNT` is the number
+            of blocks.
         """
-        layers, _, lanes, width = moves.shape
-        n = BLOCKS * width
-        matrix = tf.reshape(self._couplings, (layers, BLOCKS, width, n))
+        layers, count, lanes, width = moves.shape
+        matrix = tf.reshape(
+            self._couplings, (layers, count, width, count * width)
+        )
         responses = products.matmul(moves, matrix)
         linear = tf.reduce_sum(moves * blocks.first(h), axis=-1)
         # The response of one move to the flips of another.
-        pairs = tf.reshape(responses, (layers, BLOCKS, lanes, BLOCKS, width))
+        pairs = tf.reshape(responses, (layers, count, lanes, count, width))
         pairs *= tf.transpose(moves, (0, 2, 1, 3))[:, None]
         pairs = tf.reduce_sum(pairs, axis=-1)
         return responses, linear, tf.transpose(pairs, (0, 1, 3, 2))
@@ -97,7 +97,8 @@ class Rows:
         self._diagonal = diagonal[:, None, :]
         layers, n = self._rows.shape[0], self._rows.shape[2]
         by_inputs = tf.transpose(self._rows, (0, 2, 1))
-        self._blocks = tf.reshape(by_inputs, (layers, BLOCKS, n // BLOCKS, -1))
+        count = blocks.COUNT
+        self._blocks = tf.reshape(by_inputs, (layers, count, n // count, -1))
 
     def memory(self, g):
         """Returns the residual of states (layers, lanes, n)."""
