@@ -2,9 +2,9 @@ r"""The two forms of a QUBO, for searches that change many variables at once.
 
 The tensors are stacks with one entry per layer. The states g have the shape
 (layers, lanes, n), where the lanes are columns and restarts. The variables form
-blocks. Beside the states, a search holds a memory, which gives the
-gains of all flips and is cheap to update. Energies are in units of 4 and leave
-out constants.
+blocks (see `blocks.py`). Besides the states, a search holds a memory, which
+gives the gains of all flips and is cheap to update. Energies are in units of 4
+and leave out constants.
 
 A move is a set of flips within a block: c = -g where a variable is flipped, 0
 elsewhere. Its response is a product with c. If the moves k with \(a_k = 1\) are

@@ -67,7 +67,7 @@ def _conjugate_gradients(multiply, ridge, target, iterations, is_weighted):
     """
     found = tf.zeros_like(target)
     residual = direction = target
-    image_of_residual = image = multiply(target)
+    image = multiply(target)
     square = _dot(residual, image if is_weighted else residual)
     for step in range(iterations):
         change = image + ridge * direction

@@ -63,6 +63,7 @@ PASSES = 2
 # A move must lower the energy by this share of its linear part. Otherwise the
 # order of a sum could decide about moves that do not change the energy.
 MARGIN = 1e-5
+# Conjugate gradient iterations of the start.
 ITERATIONS = 4
 # The same for layers without couplings, and the size of the noise of their
 # start, relative to the ridge solution.
