@@ -257,17 +257,6 @@ def test_layers_solved_together_equal_layers_solved_separately(search):
         np.testing.assert_array_equal(found, separate)
 
 
-@pytest.fixture
-def nothing_compiled(monkeypatch):
-    """Hides what other tests have compiled, as in a new process."""
-    monkeypatch.setattr(
-        native.NativeBackend,
-        "_compiled",
-        collections.OrderedDict(),
-        raising=False,
-    )
-
-
 def test_changing_a_backend_does_not_change_shared_functions(nothing_compiled):
     first = kq.backends.get("native")
     narrow, wide = layer(CELLS[0], ROWS), layer(CELLS[1], ROWS)

@@ -1,6 +1,5 @@
 """Tests of the search for GPUs, on a CPU."""
 
-import collections
 import re
 
 import numpy as np
@@ -11,10 +10,7 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd import ops
 from keras_qpsbgd import products
-from keras_qpsbgd.backends.graph import graph_backend
 from keras_qpsbgd.backends.graph import native
-from keras_qpsbgd.backends.graph import relaxed
-from keras_qpsbgd.backends.graph.parallel import blocks
 from keras_qpsbgd.backends.graph.parallel import search as parallel_search
 from keras_qpsbgd.backends.graph.parallel import stacks
 from research.bench.solvers import instances
@@ -51,24 +47,6 @@ def search(problems, effort=SHORT, compiled=False):
 
 def gram(problem):
     return problem._replace(normalized_rows=None, row_gradients=None)
-
-
-@pytest.fixture
-def nothing_compiled(monkeypatch):
-    for owner in (
-        native.NativeBackend,
-        relaxed.RidgeBackend,
-        graph_backend.GraphBackend,
-    ):
-        monkeypatch.setattr(
-            owner, "_compiled", collections.OrderedDict(), raising=False
-        )
-
-
-@pytest.fixture
-def few_blocks(monkeypatch, nothing_compiled):
-    """Compiles faster. The number of blocks matters only for the energies."""
-    monkeypatch.setattr(blocks, "COUNT", 3)
 
 
 @pytest.fixture
@@ -109,6 +87,7 @@ def test_energies_are_close_to_those_of_the_sequential_search(form):
     assert np.mean(excess) < 0.02, excess
 
 
+@pytest.mark.slow  # compiles two searches of 16 blocks
 def test_more_effort_finds_lower_energies():
     layer = instance(64, 32, cell=instances.Cell(64, "sparse", 0.1))
     energies = [

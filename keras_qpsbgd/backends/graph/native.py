@@ -94,7 +94,7 @@ class NativeBackend(GraphBackend):
         search: String. One of `"sequential"` (the methods above),
             `"parallel"` (above 16 inputs, flips many variables at once, in all
             layers together) and `"auto"`, which means `"parallel"` if
-            TensorFlow uses a GPU, else `"sequential"`. The energies are about
+            TensorFlow finds a GPU, else `"sequential"`. The energies are about
             the same. On a GPU, sequential searches are slow, because they
             consist of thousands of small operations. On a CPU, the parallel
             search is the slower one. Defaults to `"auto"`.

@@ -1,0 +1,37 @@
+"""Fixtures for the tests of the backends."""
+
+import collections
+
+import pytest
+
+from keras_qpsbgd.backends.graph import graph_backend
+from keras_qpsbgd.backends.graph import native
+from keras_qpsbgd.backends.graph import relaxed
+from keras_qpsbgd.backends.graph.parallel import blocks
+
+
+@pytest.fixture
+def nothing_compiled(monkeypatch):
+    """Hides what other tests have compiled, as in a new process."""
+    for owner in (
+        native.NativeBackend,
+        relaxed.RidgeBackend,
+        graph_backend.GraphBackend,
+    ):
+        monkeypatch.setattr(
+            owner, "_compiled", collections.OrderedDict(), raising=False
+        )
+
+
+@pytest.fixture
+def few_blocks(monkeypatch, nothing_compiled):
+    """Compiles faster. The number of blocks matters only for the energies."""
+    monkeypatch.setattr(blocks, "COUNT", 3)
+
+
+@pytest.fixture(autouse=True)
+def few_blocks_in_variants(request):
+    """Uses few blocks in variants of tests with `search="parallel"`."""
+    _, _, variant = request.node.name.partition("[")
+    if "parallel" in variant:
+        request.getfixturevalue("few_blocks")
