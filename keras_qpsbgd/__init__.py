@@ -13,6 +13,7 @@ from keras_qpsbgd import metrics
 from keras_qpsbgd import optimizers
 from keras_qpsbgd import spektral
 from keras_qpsbgd._version import __version__ as __version__
+from keras_qpsbgd.columns import fit_columns
 from keras_qpsbgd.compare import compare
 from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.projection import binary_map
@@ -31,6 +32,7 @@ __all__ = [
     "compare",
     "constraints",
     "datasets",
+    "fit_columns",
     "layers",
     "metrics",
     "optimizers",

@@ -89,19 +89,22 @@ class Optimizer(keras.optimizers.Optimizer):
             self._trainable_variables = list(variables)
             self._built = True
 
-    def add_scalar(self, value, dtype, name):
-        """Adds a scalar optimizer variable, which is saved with the model."""
+    def add_array(self, shape, dtype, name, value=0):
+        """Adds an optimizer variable, which is saved with the model.
+
+        An update must assign the same value on all replicas.
+        """
         initializer = keras.initializers.Constant(value)
         if KERAS_3:
             return self.add_variable(
-                shape=(),
+                shape=shape,
                 initializer=initializer,
                 dtype=dtype,
                 aggregation="only_first_replica",
                 name=name,
             )
         variable = tf.Variable(
-            tf.cast(value, dtype),
+            tf.fill(shape, tf.cast(value, dtype)),
             name=name,
             trainable=False,
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,

@@ -29,13 +29,15 @@ and the step is \(\Omega_j \leftarrow \Omega_j - \alpha g_j\) with the solution
 | The entries of \(\Omega\) that the step may change    | `has_information`   |
 
 The factor \(c\) is in `optimizers/gradient_scale.py`, and the update of
-\(\Omega\) in `optimizers/qpsbgd.py`. `Qubo` is the same problem in NumPy.
+\(\Omega\) in `optimizers/rules/gradient.py`. The formulas of a binary Newton
+step are in `recording/newton.py`. `Qubo` is the same problem in NumPy.
 
 Reference: Krahn et al., "Projected Stochastic Gradient Descent with Quantum
 Annealed Binary Gradients", BMVC 2024, https://arxiv.org/abs/2310.15128
 """
 
 import math
+from typing import Any
 from typing import NamedTuple
 from typing import Optional
 
@@ -219,6 +221,7 @@ class LayerCall(NamedTuple):
     row_gradients: tf.Tensor  # B x m
     kept: Optional[tf.Tensor]  # B x 1; `None` keeps all rows with a gradient
     batch: tf.Tensor  # scalar, the leading dimension of the layer's input
+    output_factor: Any = 1.0  # scalar or (m,), what the layer scales R by
 
 
 def scale_call(call, factor):

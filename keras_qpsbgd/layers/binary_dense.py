@@ -106,9 +106,18 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
         if isinstance(inputs, tf.SparseTensor):
             inputs = ops.to_dense(inputs)
         inputs = tf.cast(inputs, self.compute_dtype)
-        outputs = self.binary_product(inputs, training)
+        return self._finished(self.binary_product(inputs, training))
+
+    def outputs_of(self, product: tf.Tensor) -> tf.Tensor:
+        """Returns the outputs of the layer for a given product.
+
+        Args:
+            product: Tensor of shape `(..., units)`. The product of the inputs
+                and the weights, without `output_scale`.
+        """
+        return self._finished(self._scaled(product))
+
+    def _finished(self, outputs):
         if self.use_bias:
             outputs += tf.cast(self.bias, outputs.dtype)
-        if self.activation is not None:
-            outputs = self.activation(outputs)
-        return outputs
+        return outputs if self.activation is None else self.activation(outputs)

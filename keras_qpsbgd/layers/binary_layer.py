@@ -310,6 +310,14 @@ class BinaryLayer(NoAdapters, _keras.keras.layers.Layer):
             return product
         return product * tf.cast(factor, product.dtype)
 
+    def _output_factor(self):
+        """Returns what the product is scaled by, a scalar or one per output."""
+        if self.output_scale == "fan_in":
+            return 1.0 / math.sqrt(self._fan_in())
+        if self.output_scale == "channel":
+            return tf.cast(tf.convert_to_tensor(self.scale), tf.float32)
+        return 1.0
+
     def _fan_in(self):
         shape = self._mark.kernel.shape
         return math.prod(shape) // math.prod(self._outputs)
@@ -341,11 +349,18 @@ class BinaryLayer(NoAdapters, _keras.keras.layers.Layer):
         batch = tf.shape(tf.nest.flatten(inputs)[0])[0]
         if self._has_rows():
             rows, gradients = self.rows(inputs), self.row_gradients(upstream)
-            return ops.LayerCall(rows, gradients, None, batch)
+            factor = self._output_factor()
+            return ops.LayerCall(rows, gradients, None, batch, factor)
         rows, gradients, kept = jacobian_rows(
             self._multiply, inputs, weights, upstream
         )
-        return ops.LayerCall(rows, gradients, kept, batch)
+        # Every entry of the product is a row, so there is one factor per row.
+        factor = tf.broadcast_to(self._output_factor(), self._outputs)
+        factor = tf.tile(
+            tf.reshape(factor, (-1, 1)),
+            (tf.shape(rows)[0] // math.prod(self._outputs), 1),
+        )
+        return ops.LayerCall(rows, gradients, kept, batch, factor)
 
     def _has_rows(self):
         return type(self).rows is not BinaryLayer.rows

@@ -91,7 +91,7 @@ class BinaryOptimizer(_keras.Optimizer):
         binary, real = {}, []
         for variable in variables:
             mark = recording.mark_of(variable)
-            if mark is None:
+            if mark is None or not self.is_binary(mark):
                 real.append(variable)
             else:
                 self._check_weights(mark)
@@ -112,6 +112,14 @@ class BinaryOptimizer(_keras.Optimizer):
                 f"`{mark.name}` with "
                 f"training_weights={mark.training_weights!r}"
             )
+
+    def is_binary(self, mark):
+        """Returns whether the update rule applies to a binary kernel.
+
+        `real_optimizer` updates the others with their gradients.
+        """
+        del mark
+        return True
 
     def add_state(self, marks):
         """Creates the state of the update rule. Called by `build`.
@@ -195,7 +203,14 @@ class BinaryOptimizer(_keras.Optimizer):
                 )
                 continue
             mark = self._binary.get(key)
-            (real if mark is None else binary).append((grad, variable, mark))
+            if mark is not None:
+                binary.append((grad, variable, mark))
+                continue
+            unused = recording.mark_of(variable)
+            if unused is not None:
+                unused.latest.clear()
+                grad = _without_rows(grad)
+            real.append((grad, variable, mark))
         return binary, real
 
     def _check_variables(self, grads, variables):

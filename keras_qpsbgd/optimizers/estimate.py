@@ -7,6 +7,7 @@ import logging
 import math
 import numbers
 import textwrap
+from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
 from typing import Optional
@@ -82,7 +83,11 @@ def _in_seconds(seconds):
 
 
 def estimate_model(
-    backend: Any, model: Any, steps: int, accumulation: int
+    backend: Any,
+    model: Any,
+    steps: int,
+    accumulation: int,
+    is_binary: Callable[[Any], bool],
 ) -> QpuEstimate:
     """Estimates the QPU time of training a model, see `QPSBGD.estimate`.
 
@@ -91,6 +96,8 @@ def estimate_model(
         model: A built `keras.Model` with binary layers.
         steps: Integer. Number of training steps.
         accumulation: Integer. Number of steps per update.
+        is_binary: Function of a `BinaryKernel`. Returns whether it is trained
+            with QUBOs.
 
     Raises:
         ValueError: If an argument is invalid.
@@ -106,7 +113,8 @@ def estimate_model(
         )
     # Legacy Keras has no variables before the model is built.
     variables = model.trainable_variables if model.built else []
-    sizes = sizes_of(filter(None, map(recording.mark_of, variables)))
+    marks = filter(None, map(recording.mark_of, variables))
+    sizes = sizes_of(filter(is_binary, marks))
     if not sizes:
         raise ValueError(
             "`model` must be built and have trainable binary layers. "

@@ -3,7 +3,7 @@
 import numbers
 import random
 import warnings
-import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,10 +14,8 @@ from keras_qpsbgd import backends
 from keras_qpsbgd import ops
 from keras_qpsbgd import recording
 from keras_qpsbgd.backends.base import BackendLike
-from keras_qpsbgd.backends.host.call import HostCall
-from keras_qpsbgd.backends.host.progress import HostProgress
+from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.host.report import SolverReport
-from keras_qpsbgd.optimizers import record_step
 from keras_qpsbgd.optimizers import replica_cond
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from keras_qpsbgd.optimizers.binary_optimizer import LearningRate
@@ -26,7 +24,23 @@ from keras_qpsbgd.optimizers.estimate import QpuEstimate
 from keras_qpsbgd.optimizers.estimate import estimate_model
 from keras_qpsbgd.optimizers.estimate import log_start
 from keras_qpsbgd.optimizers.estimate import sizes_of
-from keras_qpsbgd.optimizers.gradient_scale import GradientScale
+from keras_qpsbgd.optimizers.rules import choice
+from keras_qpsbgd.optimizers.rules.hold import hold_uncertain
+from keras_qpsbgd.optimizers.rules.momentum import Momentum
+from keras_qpsbgd.optimizers.step_solver import StepSolver
+
+# Arguments that are saved as they are.
+SAVED = (
+    "update",
+    *choice.OF_GRADIENT,
+    *choice.OF_NEWTON,
+    "reads",
+    "read_temperature",
+    "momentum",
+    "hold",
+    "max_variables",
+    "real_layers",
+)
 
 
 @_keras.register
@@ -102,6 +116,60 @@ class QPSBGD(BinaryOptimizer):
               fails, training ends as with `"raise"`.
         name: String (optional). The name of the optimizer. Defaults to
             `"qpsbgd"`.
+        update: String. What the solution of a QUBO is. Defaults to
+            `"gradient"`.
+
+            - `"gradient"`: a binary gradient, as above. For many updates with
+              small batches.
+            - `"newton"`: the new weights \(w'\) of a column. They minimize
+              \(g^T (w' - w) + \frac{\lambda}{2} (w' - w)^T Q (w' - w)\),
+              where \(g\) is the gradient of the loss and \(Q\) its
+              curvature. For few updates with large batches, when solves are
+              expensive. Requires `bits=1`.
+        latent: String. What `update="newton"` does with the solution. With
+            `"average"`, the latent weights become
+            \(\Omega \leftarrow (1 - \alpha) \Omega + \alpha w'\), where
+            \(\alpha\) is the learning rate. Use it for networks with hidden
+            layers, with a rate of about `0.3`. With `"none"`, the kernel
+            becomes \(w'\), and the learning rate is not used.
+            Use it for a single layer. Defaults to `"average"`.
+        damping: Float. The factor \(\lambda\) of the curvature. The columns
+            of a layer, and all layers, change at once, but each solution
+            assumes that the others stay as they are. Start with `1.0` for a
+            single output, with `8.0` to `16.0` for a network with one or two
+            hidden layers and with `128.0` for ten layers. Larger values change
+            fewer weights. Defaults to `1.0`.
+        curvature: String, or dictionary from names of layers to strings. How
+            `update="newton"` computes the curvature from the gradients.
+            `"fisher"` is the empirical Fisher matrix, which works for all
+            layers and losses. `"categorical_crossentropy"` (also for sparse
+            labels), `"binary_crossentropy"` and `"mean_squared_error"` are
+            exact for the layer that computes the outputs, if this is the loss,
+            with its default reduction and without sample weights. In a network
+            with several binary layers, pass the name of this layer, for example
+            `{"dense_2": "categorical_crossentropy"}`. Layers that are not named
+            use `"fisher"`. Defaults to `"fisher"`.
+        mean_curvature: Boolean. Whether all rows of a batch have the same
+            curvature, the mean of those above. Defaults to `False`.
+        reads: String. Which of the reads of a solver to use. `"best"` is the
+            one with the lowest energy in each column. `"mean"` is their mean,
+            with entries between -1 and 1, for annealers and `native`. Defaults
+            to `"best"`.
+        read_temperature: Float (optional). Weights the reads of a mean by
+            \(\exp(-(E - E_\mathrm{min}) / (T \bar e))\), where \(T\) is this
+            number and \(\bar e\) is the mean of \(E - E_\mathrm{min}\).
+            `None` weights them equally. Defaults to `None`.
+        momentum: Float of at least 0 and below 1. Replaces the fields of the
+            QUBO (with `update="newton"`, the gradient) by their moving average
+            over the updates. Defaults to `0.0`.
+        hold: Float from 0 to 1. The share of the entries of each column that
+            the update leaves unchanged: those whose flip would cost the least
+            energy. Defaults to `0.0`.
+        max_variables: Integer (optional). Layers with more inputs than this are
+            trained by `real_optimizer`, with their straight-through gradients.
+            Defaults to `None`, which trains all binary layers with QUBOs.
+        real_layers: List of strings. Names of further binary layers that
+            `real_optimizer` trains. Defaults to no layers.
         **kwargs: Arguments of `keras.optimizers.Optimizer`, such as `use_ema`.
             `weight_decay` and the arguments for gradient clipping are passed on
             to `real_optimizer`, so they apply to real variables only.
@@ -138,6 +206,18 @@ class QPSBGD(BinaryOptimizer):
         seed: int | None = None,
         on_failure: BackendLike = "raise",
         name: str | None = "qpsbgd",
+        *,
+        update: str = "gradient",
+        latent: str = "average",
+        damping: float = 1.0,
+        curvature: str | dict[str, str] = "fisher",
+        mean_curvature: bool = False,
+        reads: str = "best",
+        read_temperature: float | None = None,
+        momentum: float = 0.0,
+        hold: float = 0.0,
+        max_variables: int | None = None,
+        real_layers: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
         backend = backends.get(backend)
@@ -149,48 +229,128 @@ class QPSBGD(BinaryOptimizer):
                 )
             seed = int(seed)  # a NumPy integer cannot be saved
         self.seed = seed
+        choice.check_share("momentum", momentum, below_one=True)
+        choice.check_share("hold", hold, below_one=False)
+        check_number(
+            "max_variables",
+            max_variables,
+            at_least=1,
+            whole=True,
+            optional=True,
+        )
+        self.update = update
+        self.latent = latent
+        self.damping = damping
+        self.curvature = curvature
+        self.mean_curvature = mean_curvature
         self.gradient_scale = gradient_scale
-        self._scale = GradientScale(gradient_scale, kappa)
+        self.kappa = kappa
+        self.max_variables = max_variables
+        self.real_layers = list(real_layers)
+        rule_arguments = {
+            name: getattr(self, name)
+            for name in (*choice.OF_GRADIENT, *choice.OF_NEWTON)
+        }
+        self._rule: Any = choice.create(update, momentum, rule_arguments)
+        # NumPy numbers cannot be saved.
         self.kappa = None if kappa is None else float(kappa)
-        if gradient_scale == "raw":
+        self.damping, self.momentum = float(damping), float(momentum)
+        self.hold = float(hold)
+        self._momentum = Momentum(self.momentum)
+        if update == "gradient" and gradient_scale == "raw":
             warnings.warn(
                 'gradient_scale="raw" is the rule as printed in the paper. It '
                 "hardly learns if the loss is a mean over the batch. The other "
                 "scales do.",
                 stacklevel=2,
             )
-        self.backend = backend
-        self._on_host = not isinstance(backend, backends.GraphBackend)
-        self.on_failure = on_failure
-        self._fallback = None
-        if on_failure not in ("raise", "hold"):
-            try:
-                self._fallback = backends.get(on_failure)
-            except ValueError as error:
-                raise ValueError(
-                    '`on_failure` must be "raise", "hold" or a backend '
-                    f"({error}). Received: on_failure={on_failure!r}"
-                ) from error
-        self.last_error = None
-        self._report = SolverReport()
-        self.host_progress = HostProgress()
+        self._solver = StepSolver(
+            backend, on_failure, self._warn_once, reads, read_temperature
+        )
         # Records updates, see `record_step`. `callbacks.QuboRecorder` sets it
         # during `fit`. It is not saved.
         self.recorder: Any = None
-        # States of the previous step, for backends with `warm_start`.
-        self._last_states: dict = {}
         self._skipped: Any = None  # `add_state` creates this variable
         self._sums: dict = {}
         self._checked = False
 
+    @property
+    def backend(self) -> backends.Backend:
+        """The solver of the QUBOs."""
+        return self._solver.backend
+
+    @property
+    def on_failure(self) -> BackendLike:
+        """What to do if a solve fails."""
+        return self._solver.on_failure
+
+    @property
+    def last_error(self) -> Exception | None:
+        """The latest exception of the solver, or `None`."""
+        return self._solver.last_error
+
+    @property
+    def host_progress(self) -> Any:
+        """The progress of the current solve on the host."""
+        return self._solver.progress
+
+    @property
+    def reads(self) -> str:
+        """How the reads of a solver are combined."""
+        return self._solver.reads
+
+    @property
+    def read_temperature(self) -> float | None:
+        """The temperature of the weights of the reads, or `None`."""
+        return self._solver.read_temperature
+
     # Setup
+
+    def is_binary(self, mark: Any) -> bool:
+        """Returns whether a kernel is trained with QUBOs.
+
+        `real_optimizer` trains the others, with their straight-through
+        gradients.
+        """
+        is_wide = (
+            self.max_variables is not None
+            and mark.num_variables > self.max_variables
+        )
+        return not is_wide and mark.name not in self.real_layers
+
+    def _build(self, variables):
+        marks = [recording.mark_of(variable) for variable in variables]
+        marks = [mark for mark in marks if mark is not None]
+        names = [mark.name for mark in marks]
+        missing = sorted(set(self.real_layers) - set(names))
+        if missing:
+            raise ValueError(
+                f"`real_layers` names layers that do not exist: {missing}. The "
+                f"binary layers are {names}. "
+                f"Received: real_layers={self.real_layers}"
+            )
+        if marks and not any(map(self.is_binary, marks)):
+            raise ValueError(
+                "No binary layer is left for the QUBO solver. Increase "
+                "`max_variables` or shorten `real_layers`, or use "
+                "`real_optimizer` itself. Received: "
+                f"max_variables={self.max_variables}, "
+                f"real_layers={self.real_layers}, and layers with "
+                f"{[mark.num_variables for mark in marks]} inputs"
+            )
+        super()._build(variables)
 
     def add_state(self, marks: Any) -> Any:
         seed = random.randrange(2**31) if self.seed is None else self.seed
-        self._seed = self.add_scalar(seed % 2**31, "int32", "seed")
-        self._skipped = self.add_scalar(0, "int32", "skipped_updates")
-        if self._accumulates():
-            self._sums = {mark: recording.Sums(mark) for mark in marks}
+        self._seed = self.add_array((), "int32", "seed", seed % 2**31)
+        self._skipped = self.add_array((), "int32", "skipped_updates")
+        self._rule.check(list(marks))
+        self._momentum.add_state(self, marks)
+        steps = self._accumulates()
+        if steps:
+            self._sums = {
+                mark: self._rule.sum_variables(mark, steps) for mark in marks
+            }
 
     def _check_backend(self):
         """Checks the backends once, when training starts.
@@ -201,7 +361,7 @@ class QPSBGD(BinaryOptimizer):
         if self._checked:
             return
         sizes = sizes_of(self._binary.values())
-        for backend in filter(None, (self.backend, self._fallback)):
+        for backend in self._solver.all_backends:
             backend.check_layers(sizes)
         log_start(self.backend, sizes)
         self._checked = True
@@ -233,11 +393,11 @@ class QPSBGD(BinaryOptimizer):
             ```
         """
         return estimate_model(
-            self.backend, model, steps, self._accumulates() or 1
+            self.backend, model, steps, self._accumulates() or 1, self.is_binary
         )
 
     def _check_xla(self):
-        if self._on_host and _keras.inside_xla():
+        if self._solver.on_host and _keras.inside_xla():
             raise ValueError(
                 f"The backend `{self.backend.name}` solves on the host, and "
                 "XLA cannot call the host. Pass `jit_compile=False` to "
@@ -268,7 +428,7 @@ class QPSBGD(BinaryOptimizer):
             print(model.optimizer.solver_report())
             ```
         """
-        return self._report.copy()
+        return self._solver.report.copy()
 
     # One update
 
@@ -296,29 +456,29 @@ class QPSBGD(BinaryOptimizer):
         binary, real = self.split(grads, trainable_variables)
         self._check_backend()
         self._check_xla()
-        kernels, problems, held = self._gather(binary)
+        kernels, sums, held = self._gather(binary)
         # The gradient of a kernel is a product of rows and row gradients.
-        # Checking the problem instead of the gradient lets TensorFlow skip
-        # this product.
+        # Checking the sums instead of the gradient lets TensorFlow skip this
+        # product.
         checked = [
             grad.values if isinstance(grad, tf.IndexedSlices) else grad
             for grad in [entry[0] for entry in real + held]
         ]
-        for problem, _ in problems:
-            checked += ops.bounds(problem)
+        for layer in sums:
+            checked += self._rule.bounds(layer)
         checked.append(self.learning_rate)
         finite = replica_cond.true_on_all_replicas(ops.is_finite(checked))
 
-        def update(real_grads, problems):
+        def update(real_grads, sums):
             self._update(
                 real_grads,
                 [variable for _, variable, _ in real],
                 kernels,
-                problems,
+                sums,
                 [variable for _, variable in held],
             )
 
-        arguments = ([grad for grad, _, _ in real], problems)
+        arguments = ([grad for grad, _, _ in real], sums)
         if self._has_no_branches():
             replica_cond.update_and_undo(
                 finite, update, arguments, self._changed_variables()
@@ -347,10 +507,10 @@ class QPSBGD(BinaryOptimizer):
         ]
 
     def _gather(self, binary):
-        """Collects the problems of the binary kernels.
+        """Collects what the update rule needs to know about each kernel.
 
         Returns:
-            Three lists: `(variable, mark)` and `(Problem, Statistics)` of the
+            Three lists: `(variable, mark)` and the sums over rows of the
             kernels to update, and `(gradient, variable)` of the kernels to
             leave unchanged.
         """
@@ -381,32 +541,37 @@ class QPSBGD(BinaryOptimizer):
         if not self._accumulates():
             # Without XLA, an n x n matrix costs less than the operations that
             # do without it.
-            couplings = self._on_host or self.backend.uses_couplings
+            couplings = self._solver.on_host or self.backend.uses_couplings
             couplings = couplings or not _keras.inside_xla()
-            problems = recording.gather_all(layers, couplings)
-            return kernels, problems, held
-        problems = []
+            sums = self._rule.gather(layers, couplings, self._loss_scale())
+            return kernels, sums, held
+        sums = []
         for calls, mark in layers:
-            self._sums[mark].add(calls)
-            problems.append(self._sums[mark].gather())
-        return kernels, problems, held
+            self._sums[mark].add(calls, self._loss_scale())
+            sums.append(self._sums[mark].gather())
+        return kernels, sums, held
 
-    def _update(self, real_grads, real_variables, kernels, problems, held):
+    def _update(self, real_grads, real_variables, kernels, sums, held):
         """Applies an update with finite gradients, in replica context."""
+        marks = [mark for _, mark in kernels]
+        sums, averages = self._momentum.average(self._rule, sums, marks)
+        is_update = True
         if self._accumulates():
             steps = self.gradient_accumulation_steps
+            is_update = (self._iterations + 1) % steps == 0
             states = tf.cond(
-                (self._iterations + 1) % steps == 0,
-                lambda: self._solve_and_clear(kernels, problems),
-                lambda: [tf.zeros(mark.kernel.shape) for _, mark in kernels],
+                is_update,
+                lambda: self._solve_and_clear(marks, sums),
+                lambda: [tf.zeros(mark.kernel.shape) for mark in marks],
             )
         else:
-            states = self._solve(kernels, problems)
+            states = self._solve(marks, sums)
         # With `on_failure="raise"`, a failed solve stops the step here, before
         # any variable has changed.
-        ordered = states if self._on_host else []
+        ordered = states if self._solver.on_host else []
         with tf.control_dependencies(ordered):
             self.apply_real(real_grads, real_variables)
+            self._momentum.store(averages, is_update)
             # With a state of zero, Keras counts the update but does not change
             # the kernel.
             states = states + [tf.zeros(variable.shape) for variable in held]
@@ -416,13 +581,13 @@ class QPSBGD(BinaryOptimizer):
             self.apply_binary(states, variables, real_variables)
         _memory.free_with(self)  # the branch has its own graph
 
-    def _solve_and_clear(self, kernels, problems):
-        states = self._solve(kernels, problems)
-        for sums in self._sums.values():
-            sums.clear()
+    def _solve_and_clear(self, marks, sums):
+        states = self._solve(marks, sums)
+        for variables in self._sums.values():
+            variables.clear()
         return states
 
-    def _solve(self, kernels, problems):
+    def _solve(self, marks, sums):
         """Returns the states of all kernels, zero for unchanged entries.
 
         Only the first replica solves. The others return zeros, and the
@@ -431,10 +596,10 @@ class QPSBGD(BinaryOptimizer):
         solver is called only once.
         """
         context = tf.distribute.get_replica_context()
-        shapes = [mark.kernel.shape for _, mark in kernels]
+        shapes = [mark.kernel.shape for mark in marks]
 
         def solve():
-            return self._solve_all(kernels, problems)
+            return self._solve_all(marks, sums)
 
         if context.num_replicas_in_sync == 1:
             return solve()
@@ -444,93 +609,51 @@ class QPSBGD(BinaryOptimizer):
             lambda: [tf.zeros(shape) for shape in shapes],
         )
 
-    def _solve_all(self, kernels, problems):
-        loss_scale = self._loss_scale()
-        factors = [
-            self._scale.factor(problem, statistics, loss_scale)
-            for problem, statistics in problems
-        ]
-        problems = [problem for problem, _ in problems]
+    def _solve_all(self, marks, sums):
+        loss_scale = self._total_loss_scale()
+        problems, factors = [], []
+        for layer, mark in zip(sums, marks):
+            problem, factor = self._rule.problem(layer, mark, loss_scale)
+            problems.append(problem)
+            factors.append(factor)
         step = tf.cast(self.iterations, tf.int32)
         first = tf.convert_to_tensor(self._seed)
         differences = [(7919 * index, 0) for index in range(len(problems))]
         differences = tf.reshape(tf.constant(differences, tf.int32), (-1, 2))
         seeds = tf.unstack(tf.stack([first, step]) + differences)
-        names = [mark.name for _, mark in kernels]
-        recorder = record_step.reference_if_wanted(self.recorder, step, names)
-        if self._on_host and kernels:
-            states = self._solve_on_host(
-                names, problems, factors, seeds, step, recorder
-            )
-        else:
-            states = self.backend.step_in_graph(problems, seeds, factors)
-            if recorder is not None:
-                record_step.record_states(
-                    recorder, step, names, problems, factors, states
-                )
-        return [
-            found
-            if found.shape == tuple(mark.kernel.shape)
-            else tf.reshape(found, mark.kernel.shape)
-            for found, (_, mark) in zip(states, kernels)
-        ]
-
-    def _solve_on_host(self, names, problems, factors, seeds, step, recorder):
-        scaled = [
-            ops.scale_problem(problem, factor)
-            for problem, factor in zip(problems, factors)
-        ]
-        applied = [ops.has_information(problem) for problem in scaled]
-        call = self._host_call(recorder)
-        solved, messages = call(scaled, seeds, names, step, applied)
-        if self.on_failure != "hold":
-            # A message also remains if the backend of `on_failure` failed.
-            solved = replica_cond.states_or_error(solved, messages)
-        return [
-            tf.where(mask, states, 0.0) for mask, states in zip(applied, solved)
-        ]
-
-    def _host_call(self, recorder):
-        # TensorFlow keeps callbacks alive, and a strong reference would keep
-        # the optimizer alive with them.
-        on_error = weakref.WeakMethod(self._on_error)
-        return HostCall(
-            self.backend,
-            self._fallback,
-            self._report,
-            on_error,
-            self.host_progress,
-            stop_at_failure=self.on_failure != "hold",
-            recorder=recorder,
-            last_states=self._last_states,
+        names = [mark.name for mark in marks]
+        states = self._solver.solve(
+            names, problems, factors, seeds, step, self.recorder
         )
-
-    def _on_error(self, error, layer, message):
-        self.last_error = error
-        if self.on_failure != "raise":
-            spent = isinstance(error, backends.BudgetExceeded)
-            event = "The QPU budget is spent." if spent else "A solve failed."
-            self._warn_once(
-                ("failed", layer, type(error)),
-                f"{event} Using on_failure={self.on_failure!r}. {message}",
-            )
+        found = []
+        for layer, problem, factor, mark in zip(
+            states, problems, factors, marks
+        ):
+            layer = self._rule.finish(layer, problem)
+            if self.hold:
+                scaled = ops.scale_problem(problem, factor)
+                layer = hold_uncertain(layer, scaled, self.hold)
+            if layer.shape != tuple(mark.kernel.shape):
+                layer = tf.reshape(layer, mark.kernel.shape)
+            found.append(layer)
+        return found
 
     def update_step(
         self, gradient: Any, variable: Any, learning_rate: Any = None
     ) -> Any:
-        """Moves one kernel against its binary gradient.
+        """Applies the update rule to one kernel.
 
-        Keras calls this method with a `gradient` that is summed over replicas
-        and may be clipped and averaged. Each of these scales the states by a
-        positive factor, which the sign removes.
+        Keras calls this method with states in place of a `gradient`, which are
+        summed over replicas and may be clipped and averaged. Each of these
+        scales the states by a positive factor, which is removed.
         """
         if not self.is_updated(gradient, variable):
             return
         rate = tf.cast(learning_rate, variable.dtype)
-        step = tf.cast(gradient, variable.dtype)
+        states = tf.cast(gradient, variable.dtype)
         if self._are_states_scaled():
-            step = tf.sign(step)
-        variable.assign_sub(rate * step)
+            states = self._unscaled(states)
+        self._rule.update(variable, states, rate)
 
     def _are_states_scaled(self):
         """Returns whether Keras may have scaled the states of this update."""
@@ -542,6 +665,11 @@ class QPSBGD(BinaryOptimizer):
             or scale is not None
         )
 
+    def _unscaled(self, states):
+        if self.reads == "best":
+            return tf.sign(states)
+        return states * self._total_loss_scale()
+
     def _skip(self):
         """Counts a skipped update and discards partial sums."""
         self._skipped.assign_add(1)
@@ -552,9 +680,12 @@ class QPSBGD(BinaryOptimizer):
             self._warn_if_skipped()
 
     def _loss_scale(self):
+        """Returns the factor of mixed precision that gradients contain."""
+        return float(getattr(self, "loss_scale_factor", None) or 1.0)
+
+    def _total_loss_scale(self):
         """Returns the loss scale times the number of accumulated batches."""
-        scale = getattr(self, "loss_scale_factor", None) or 1.0
-        return float(scale * (self._accumulates() or 1))
+        return self._loss_scale() * float(self._accumulates() or 1)
 
     # Warnings
 
@@ -580,13 +711,12 @@ class QPSBGD(BinaryOptimizer):
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         on_failure = self.on_failure
-        if self._fallback is not None:
-            on_failure = backends.serialize(self._fallback)
+        if self._solver.fallback is not None:
+            on_failure = backends.serialize(self._solver.fallback)
         config.update(
             backend=backends.serialize(self.backend),
-            gradient_scale=self.gradient_scale,
-            kappa=self.kappa,
             seed=self.seed,
             on_failure=on_failure,
+            **{name: getattr(self, name) for name in SAVED},
         )
         return config

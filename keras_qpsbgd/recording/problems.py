@@ -14,12 +14,13 @@ import tensorflow as tf
 
 from keras_qpsbgd import ops
 from keras_qpsbgd import products
+from keras_qpsbgd.recording import reduction
 from keras_qpsbgd.recording import stacked
 
 WIDE = 256
 
 
-def gather_all(layers, couplings=True):
+def gather_all(layers, couplings=True, wide=WIDE):
     """Combines the calls of several layers into one problem for each.
 
     Must be called in replica context.
@@ -27,27 +28,28 @@ def gather_all(layers, couplings=True):
     Args:
         layers: List of pairs `(calls, mark)`, see `gather`.
         couplings: Boolean, see `gather`. Defaults to `True`.
+        wide: Number, see `gather`. Defaults to `WIDE`.
 
     Returns:
         List of tuples `(Problem, Statistics)`.
     """
-    if _num_replicas() > 1 or not products.on_gpu():
-        return [gather(calls, mark, couplings) for calls, mark in layers]
+    if reduction.num_replicas() > 1 or not products.on_gpu():
+        return [gather(*layer, couplings, wide) for layer in layers]
     problems = [None] * len(layers)
     for group in stacked.groups(layers):
         marks = [layers[i][1] for i in group]
-        widths = [mark.num_variables > WIDE for mark in marks]
+        widths = [mark.num_variables > wide for mark in marks]
         if len(group) == 1 or (couplings and any(widths)):
-            found = [gather(*layers[i], couplings) for i in group]
+            found = [gather(*layers[i], couplings, wide) for i in group]
         else:
             calls = [layers[i][0][0] for i in group]
-            found = stacked.gather(calls, marks, couplings, WIDE)
+            found = stacked.gather(calls, marks, couplings, wide)
         for i, problem in zip(group, found):
             problems[i] = problem
     return problems
 
 
-def gather(calls, mark, couplings=True):
+def gather(calls, mark, couplings=True, wide=WIDE):
     """Combines the calls of all replicas into the problem of one update.
 
     Must be called in replica context.
@@ -57,21 +59,23 @@ def gather(calls, mark, couplings=True):
         mark: The `BinaryKernel`.
         couplings: Boolean. If `False`, the problem has the `rows` form where
             possible. Defaults to `True`.
+        wide: Number. Layers with more inputs have the `rows` form. Defaults to
+            `WIDE`.
 
     Returns:
         Tuple `(Problem, Statistics)`.
     """
     calls = [_normalized(call) for call in calls]
-    if mark.num_variables > WIDE:
+    if mark.num_variables > wide:
         return _reduce_rows(calls)
-    if not couplings and _num_replicas() == 1:
+    if not couplings and reduction.num_replicas() == 1:
         problem, statistics = _reduce_rows(calls)
         # The same entries as in the `gram` form.
         coupled = ops.has_couplings(problem.normalized_rows)
         informative = ops.has_information(problem, coupled)
         return problem._replace(informative=informative), statistics
     problem, statistics = _reduce_gram([_gram(call) for call in calls])
-    if _num_replicas() == 1:
+    if reduction.num_replicas() == 1:
         rows, gradients = _concatenated(calls)
         problem = problem._replace(
             normalized_rows=rows, row_gradients=gradients
@@ -99,12 +103,8 @@ def _gram(call):
     return problem, ops.statistics(call)
 
 
-class Sums:
-    """Variables that sum over all batches of a gradient accumulation.
-
-    Each replica adds to its own copy, and the copies are summed when they are
-    read. No Keras object tracks the variables, so they are not saved, and
-    loading an optimizer drops a partial update.
+class Sums(reduction.SumVariables):
+    """Variables that sum the problems of all batches of an accumulation.
 
     Args:
         mark: The `BinaryKernel`.
@@ -112,61 +112,44 @@ class Sums:
 
     def __init__(self, mark):
         n, m = mark.num_variables, mark.num_columns
-        shapes = {
-            "couplings": (n, n),
-            "fields": (n, m),
-            "offset": (m,),
-            "max_gradient": (),
-            "counts": (3,),
-            "incomplete": (),
-        }
-        with tf.init_scope():
-            for name, shape in shapes.items():
-                variable = tf.Variable(
-                    tf.zeros(shape),
-                    trainable=False,
-                    synchronization=tf.VariableSynchronization.ON_READ,
-                    aggregation=tf.VariableAggregation.SUM,
-                    name=f"qubo_{name}",
-                )
-                setattr(self, name, variable)
+        super().__init__(
+            {
+                "couplings": (n, n),
+                "fields": (n, m),
+                "offset": (m,),
+                "max_gradient": (),
+                "counts": (3,),
+            }
+        )
 
-    def add(self, calls):
-        """Adds the calls of one batch."""
+    def add(self, calls, loss_scale=1.0):
+        """Adds the calls of one batch. The scale of the loss is kept."""
+        del loss_scale
         for call in calls:
             problem, statistics = _gram(_normalized(call))
-            self.couplings.assign_add(problem.couplings)
-            self.fields.assign_add(problem.fields)
-            self.offset.assign_add(problem.offset)
-            self.counts.assign_add(tf.stack(statistics[1:]))
-            self.max_gradient.assign(
-                tf.maximum(
-                    self.max_gradient.read_value(), statistics.max_gradient
-                )
+            self.add_values(
+                {
+                    "couplings": problem.couplings,
+                    "fields": problem.fields,
+                    "offset": problem.offset,
+                    "counts": tf.stack(statistics[1:]),
+                }
             )
-
-    def mark_incomplete(self):
-        """Holds the kernel in this update. The rows of a batch are unknown."""
-        self.incomplete.assign(1.0)
+            self.raise_to("max_gradient", statistics.max_gradient)
 
     def gather(self):
         """Returns the problem of the update and its statistics."""
-        known = tf.cast(self.incomplete.read_value() == 0, tf.float32)
+        known = self.is_complete()
+        values = self.values()
         problem = ops.Problem(
-            self.couplings.read_value(),
-            self.fields.read_value() * known,
-            self.offset.read_value() * known,
+            values["couplings"],
+            values["fields"] * known,
+            values["offset"] * known,
         )
         statistics = ops.Statistics(
-            self.max_gradient.read_value(),
-            *tf.unstack(self.counts.read_value(), num=3),
+            values["max_gradient"], *tf.unstack(values["counts"], num=3)
         )
         return _reduce_gram([(problem, statistics)])
-
-    def clear(self):
-        """Resets the sums for the next update."""
-        for variable in vars(self).values():
-            variable.assign(tf.zeros(variable.shape))
 
 
 def _reduce_gram(parts):
@@ -177,17 +160,17 @@ def _reduce_gram(parts):
             *(tf.add_n([p[i] for p in problems]) for i in range(3))
         )
     statistics = _total(statistics)
-    if _num_replicas() > 1:
-        sums = _all_reduce(list(problem[:3]) + list(statistics[1:]))
+    if reduction.num_replicas() > 1:
+        sums = reduction.all_reduce(list(problem[:3]) + list(statistics[1:]))
         problem = ops.Problem(*sums[:3])
-        statistics = ops.Statistics(_maximum(statistics[0]), *sums[3:])
+        statistics = ops.Statistics(reduction.maximum(statistics[0]), *sums[3:])
     return problem, statistics
 
 
 def _reduce_rows(calls):
     rows, gradients = _concatenated(calls)
     statistics = _total([ops.statistics(call) for call in calls])
-    if _num_replicas() > 1:
+    if reduction.num_replicas() > 1:
         context = tf.distribute.get_replica_context()
         widths = rows.shape[1], gradients.shape[1]
         rows = context.all_gather(rows, axis=0)
@@ -196,7 +179,8 @@ def _reduce_rows(calls):
         rows.set_shape((None, widths[0]))
         gradients.set_shape((None, widths[1]))
         statistics = ops.Statistics(
-            _maximum(statistics[0]), *_all_reduce(list(statistics[1:]))
+            reduction.maximum(statistics[0]),
+            *reduction.all_reduce(list(statistics[1:])),
         )
     return ops.rows_problem(rows, gradients), statistics
 
@@ -208,21 +192,3 @@ def _total(statistics):
         tf.reduce_max([s.max_gradient for s in statistics]),
         *(tf.add_n([s[i] for s in statistics]) for i in range(1, 4)),
     )
-
-
-def _num_replicas():
-    return tf.distribute.get_strategy().num_replicas_in_sync
-
-
-def _all_reduce(tensors):
-    return tf.distribute.get_replica_context().all_reduce(
-        tf.distribute.ReduceOp.SUM, tensors
-    )
-
-
-def _maximum(scalar):
-    # `ReduceOp` has no maximum.
-    gathered = tf.distribute.get_replica_context().all_gather(
-        tf.reshape(scalar, (1,)), axis=0
-    )
-    return tf.reduce_max(gathered)

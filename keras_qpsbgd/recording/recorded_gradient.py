@@ -12,6 +12,7 @@ class RecordedCall(tf.experimental.ExtensionType):
     row_gradients: tf.Tensor
     kept: tf.Tensor
     batch: tf.Tensor
+    output_factor: tf.Tensor
 
 
 class RecordedGradient(tf.experimental.ExtensionType):
@@ -28,7 +29,13 @@ class RecordedGradient(tf.experimental.ExtensionType):
     def layer_calls(self):
         """Returns the calls as a list of `ops.LayerCall`."""
         return [
-            ops.LayerCall(call.rows, call.row_gradients, call.kept, call.batch)
+            ops.LayerCall(
+                call.rows,
+                call.row_gradients,
+                call.kept,
+                call.batch,
+                call.output_factor,
+            )
             for call in self.calls
         ]
 
@@ -85,6 +92,7 @@ def from_calls(gradient, calls):
                 gradients,
                 ops.kept_rows(gradients, call.kept),
                 tf.cast(call.batch, tf.float32),
+                tf.convert_to_tensor(call.output_factor, tf.float32),
             )
         )
     return RecordedGradient(gradient, tuple(recorded_calls))

@@ -51,6 +51,7 @@ class LeapHybridBackend(Backend):
     """
 
     name = "leap_hybrid"
+    has_reads = False
     reports = ("qpu_access_time",)
 
     def __init__(

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
+from keras_qpsbgd.backends import reads
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.qubo import Qubo
 
@@ -68,6 +69,7 @@ class GraphBackend(Backend):
     scale_matters = True
     uses_couplings = True
     can_ascend = True
+    has_reads = False
     # `search` receives tensors. A copy would double the memory of wide layers.
     modifies_problem = False
 
@@ -147,6 +149,52 @@ class GraphBackend(Backend):
             for i, layer in zip(group, found):
                 states[i] = layer
         return states
+
+    def mean_reads_in_graph(
+        self,
+        problems: list[ops.Problem],
+        seeds: list,
+        factors: list,
+        temperature: float | None,
+    ) -> list:
+        """Returns the mean of several reads instead of the best one.
+
+        Args:
+            problems: List of `ops.Problem`, one per layer.
+            seeds: List of int32 tensors of shape `(2,)`.
+            factors: List of scalars, see `step_in_graph`.
+            temperature: Float (optional), see `backends/reads.py`.
+
+        Returns:
+            A list of float32 tensors of shape `(n, m)`, 0 for weights to hold.
+        """
+        backend, config = self._snapshot()
+
+        def solve(problem, seed, factor):
+            problem = ops.scale_problem(problem, factor)
+            samples = backend.reads_in_graph(problem, seed)
+            energies = tf.stack(
+                [_varying_energy(problem, one) for one in tf.unstack(samples)]
+            )
+            mean = reads.mean_in_graph(samples, energies, temperature)
+            return _held(mean, problem)
+
+        states = []
+        for problem, seed, factor in zip(problems, seeds, factors):
+            problem = _without_rows(problem)
+            key = ("reads", config, temperature, _shape(problem))
+            compiled = _compiled_function(type(self), key, solve)
+            states.append(compiled(problem, seed, tf.convert_to_tensor(factor)))
+        return states
+
+    def reads_in_graph(
+        self, problem: ops.Problem, seed: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns several states, of shape `(reads, n, m)`.
+
+        Backends with `has_reads` define this method.
+        """
+        raise NotImplementedError
 
     def _solve(self, problems, seeds, factors, finish):
         if not self.can_ascend:
@@ -334,6 +382,17 @@ def _for_finish(problem):
 
 def _finished(states, problem):
     return ops.never_ascend(states, problem.fields)
+
+
+def _varying_energy(problem, states):
+    """Returns the energy of each column without its constant part."""
+    if problem.couplings is None:
+        product = tf.matmul(problem.normalized_rows, states)
+        quadratic = tf.reduce_sum(tf.square(product), axis=0)
+    else:
+        product = tf.matmul(problem.couplings, states)
+        quadratic = tf.reduce_sum(states * product, axis=0)
+    return quadratic + tf.reduce_sum(problem.fields * states, axis=0)
 
 
 def _held(states, problem):

@@ -8,12 +8,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
+from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.graph import annealing
 from keras_qpsbgd.backends.graph import beam
 from keras_qpsbgd.backends.graph import descent
 from keras_qpsbgd.backends.graph import exact
 from keras_qpsbgd.backends.graph import local_search
 from keras_qpsbgd.backends.graph import relaxed
+from keras_qpsbgd.backends.graph import restarts
 from keras_qpsbgd.backends.graph import sweeps
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.backends.graph.parallel import search as parallel_search
@@ -25,6 +27,7 @@ ENUMERATE_UP_TO = 16
 # `accurate` has a higher limit.
 SWEEP_FROM = 50_000
 ACCURATE_SWEEP_FROM = 200_000
+NUM_READS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +81,8 @@ class NativeBackend(GraphBackend):
     - More inputs: 1-opt descent or tabu search from the rounded ridge solution,
       which is closer to the optimum than sign(-s) and costs one factorization.
     - Wide layers (problems with rows instead of couplings, or more than 50,000
-      weights, 200,000 with `"accurate"`): sweeps from zero.
+      weights, 200,000 with `"accurate"`): sweeps from zero, or from the start
+      that the problem has.
 
     Args:
         preset: String. One of `"fast"` (descent; 1 sweep), `"balanced"` (tabu
@@ -98,6 +102,9 @@ class NativeBackend(GraphBackend):
             the same. On a GPU, sequential searches are slow, because they
             consist of thousands of small operations. On a CPU, the parallel
             search is the slower one. Defaults to `"auto"`.
+        num_reads: Integer. Number of states that `QPSBGD(reads="mean")` takes
+            the mean of. Each of them is a local optimum, found from a random
+            state. Not used otherwise. Defaults to `8`.
 
     Example:
         ```python
@@ -106,8 +113,14 @@ class NativeBackend(GraphBackend):
     """
 
     name = "native"
+    has_reads = True
 
-    def __init__(self, preset: str = "fast", search: str = "auto") -> None:
+    def __init__(
+        self,
+        preset: str = "fast",
+        search: str = "auto",
+        num_reads: int = NUM_READS,
+    ) -> None:
         if preset not in PRESETS:
             raise ValueError(
                 f"`preset` must be one of {sorted(PRESETS)}. "
@@ -116,6 +129,8 @@ class NativeBackend(GraphBackend):
         super().__init__()
         self.preset = preset
         self.search_kind = stacks.check_kind(search)
+        check_number("num_reads", num_reads, at_least=1, whole=True)
+        self.num_reads = num_reads
 
     def start(self, problem: ops.Problem) -> tf.Tensor | None:
         n = problem.fields.shape[0]
@@ -134,12 +149,18 @@ class NativeBackend(GraphBackend):
             return sweeps.cyclic_sweeps(problem, seed, preset.sweeps)
         if preset.steps == 0:
             return local_search.greedy(problem, seed)
-        steps, restarts = preset.steps, preset.restarts
+        steps, lanes = preset.steps, preset.restarts
         if self.preset in ("accurate", "once"):
             more = [row for row in ACCURATE_UP_TO if n <= row[0]]
             if more:
-                _, steps, restarts = more[0]
-        return local_search.tabu(problem, seed, int(steps * n), restarts)
+                _, steps, lanes = more[0]
+        return local_search.tabu(problem, seed, int(steps * n), lanes)
+
+    def reads_in_graph(
+        self, problem: ops.Problem, seed: tf.Tensor
+    ) -> tf.Tensor:
+        is_wide = self._is_wide(problem)
+        return restarts.sample(problem, seed, self.num_reads, is_wide)
 
     def _groups(self, problems):
         if self._is_parallel():
@@ -210,4 +231,6 @@ class NativeBackend(GraphBackend):
         config: dict[str, Any] = {"preset": self.preset}
         if self.search_kind != "auto":
             config["search"] = self.search_kind
+        if self.num_reads != NUM_READS:
+            config["num_reads"] = self.num_reads
         return config

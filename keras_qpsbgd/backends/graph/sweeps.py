@@ -4,7 +4,7 @@ Each update sets variable i to the sign of t_i = z_i'r, where r = v - Z g is the
 residual without i. This is the better of its two values, given the others. All
 columns are updated together, and the order of the variables is random. The
 sweeps start from g = 0, so the first sweep rounds the variables one by one, and
-later sweeps are 1-opt.
+later sweeps are 1-opt. If the problem has start states, all sweeps are 1-opt.
 
 Between blocks of 16 variables, t and r are computed by matrix products. Within
 a block, the variables are updated one by one, in groups of 4. Groups are small
@@ -24,7 +24,13 @@ GROUP = 4
 
 
 def cyclic_sweeps(problem, seed, sweeps):
-    """Returns the states (n, m) after `sweeps` sweeps from zero."""
+    """Returns the states (n, m) after `sweeps` sweeps.
+
+    Args:
+        problem: An `ops.Problem`.
+        seed: Int32 tensor of shape `(2,)`.
+        sweeps: Integer.
+    """
     n, m = problem.fields.shape
     blocks = -(-n // BLOCK)
     padding = blocks * BLOCK - n
@@ -34,11 +40,18 @@ def cyclic_sweeps(problem, seed, sweeps):
         (n,), seed, minval=None, maxval=None, dtype=tf.int32, alg="philox"
     )
     order = tf.argsort(random, stable=True)
+    first = tf.zeros((blocks, BLOCK, m))
+    if problem.start is not None:
+        first = tf.gather(problem.start, order)
+        first = tf.pad(first, [[0, padding], [0, 0]])
+        first = tf.reshape(first, (blocks, BLOCK, m))
     if problem.couplings is None:
         z = tf.gather(problem.normalized_rows, order, axis=1)
         z = tf.pad(z, [[0, 0], [0, padding]])
         step = _ResidualStep(tf.reshape(z, (-1, blocks, BLOCK)))
         state = problem.row_gradients
+        if problem.start is not None:
+            state -= tf.matmul(problem.normalized_rows, problem.start)
     else:
         q = tf.gather(tf.gather(problem.couplings, order), order, axis=1)
         fields = tf.gather(problem.fields, order)
@@ -58,11 +71,11 @@ def cyclic_sweeps(problem, seed, sweeps):
 
     # XLA turns writes to a tensor array into copies of one block, but writes to
     # a tensor into a scatter.
-    zeros = tf.TensorArray(
+    start = tf.TensorArray(
         tf.float32, blocks, element_shape=(BLOCK, m), clear_after_read=False
-    ).unstack(tf.zeros((blocks, BLOCK, m)))
+    ).unstack(first)
     _, g, _ = tf.while_loop(
-        lambda index, *_: index < sweeps * blocks, body, (0, zeros, state)
+        lambda index, *_: index < sweeps * blocks, body, (0, start, state)
     )
     return tf.gather(_stack_blocks(g)[:n], tf.argsort(order, stable=True))
 

@@ -59,6 +59,9 @@ class HostCall:
             `QPSBGD.recorder`), or `None`.
         last_states: Dictionary (optional). Keeps the states of each layer from
             one step to the next, for backends with `warm_start`.
+        combine: Function (optional) of samples and their energies, see
+            `reads.mean`. Returns the states of a layer. By default, the best
+            sample is used.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class HostCall:
         stop_at_failure,
         recorder=None,
         last_states=None,
+        combine=None,
     ):
         self.backend = backend
         self.fallback = fallback
@@ -80,6 +84,7 @@ class HostCall:
         self.stop_at_failure = stop_at_failure
         self.recorder = recorder
         self.last_states = {} if last_states is None else last_states
+        self.combine = combine
 
     def __call__(self, problems, seeds, names, step, applied):
         """Solves one problem per layer.
@@ -132,7 +137,9 @@ class HostCall:
     def _solve_all(self, qubos, seeds, names):
         if self.backend.warm_start:
             for name, qubo in zip(names, qubos):
-                qubo.start = self.last_states.get((name, qubo.fields.shape))
+                if qubo.start is None:
+                    key = name, qubo.fields.shape
+                    qubo.start = self.last_states.get(key)
         tasks = list(zip(qubos, seeds, names))
         if self.backend.shares_calls:
             answers = self._solve_together(tasks)
@@ -230,15 +237,21 @@ class HostCall:
             "energies": None if solution is None else solution.energies,
         }
         return _Answer(
-            _zero_states(qubo)
-            if solution is None
-            else solution.states.astype(np.float32),
+            self._states(qubo, solution),
             # An error message may contain text that UTF-8 cannot encode.
             message.encode(errors="backslashreplace"),
             count,
             solution,
             {**(info if solution is None else solution.info), **extra},
         )
+
+    def _states(self, qubo, solution):
+        """Returns the states of a layer, zero if there is no solution."""
+        if solution is None:
+            return _zero_states(qubo)
+        if self.combine is None or solution.samples is None:
+            return solution.states.astype(np.float32)
+        return self.combine(solution.samples, solution.sample_energies)
 
     def _record(self, names, qubos, answers, step, *applied):
         recorder = self.recorder()

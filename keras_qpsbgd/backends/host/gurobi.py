@@ -51,6 +51,7 @@ class GurobiBackend(Backend):
     """
 
     name = "gurobi"
+    has_reads = False
 
     def __init__(
         self,

@@ -1,5 +1,7 @@
 """Passes problems from TensorFlow to NumPy."""
 
+import numpy as np
+
 from keras_qpsbgd.qubo import Qubo
 
 
@@ -24,7 +26,10 @@ def pack(problems):
         qubos = []
         for layer in names:
             values = {name: next(arrays) for name in layer}
-            qubos.append(Qubo(values.pop("couplings", None), **values))
+            start = values.pop("start", None)
+            qubo = Qubo(values.pop("couplings", None), **values)
+            qubo.start = None if start is None else start.astype(np.int8)
+            qubos.append(qubo)
         return qubos
 
     return tensors, unpack
@@ -32,5 +37,7 @@ def pack(problems):
 
 def _field_names(problem):
     if problem.couplings is None:
-        return ("normalized_rows", "row_gradients", "fields", "offset")
-    return ("couplings", "fields", "offset")
+        names = ("normalized_rows", "row_gradients", "fields", "offset")
+    else:
+        names = ("couplings", "fields", "offset")
+    return names if problem.start is None else (*names, "start")

@@ -1,0 +1,8 @@
+"""Trains a network column by column, on one large batch.
+
+`fit` contains the function, and `tail` computes the loss as a function of the
+product of one layer.
+"""
+
+from keras_qpsbgd.columns.fit import ColumnHistory as ColumnHistory
+from keras_qpsbgd.columns.fit import fit_columns as fit_columns
