@@ -1,0 +1,1 @@
+"""Training with few solver calls: `python -m research few-solves`."""

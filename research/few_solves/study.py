@@ -1,0 +1,164 @@
+"""Runs all methods on all tasks and stores the records.
+
+A network is built and traced once for each method and configuration. Each seed
+then sets its weights and the state of its optimizer. A run makes 100 updates,
+and its state is evaluated after 1, 2, 5, 10, 20, 50 and 100 of them.
+"""
+
+import json
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import disk
+from research.few_solves.methods import METHODS
+from research.few_solves.tasks import ENUMERATED
+from research.few_solves.tasks import TASKS
+from research.few_solves.tasks import enumerated_loss
+
+UPDATES = (1, 2, 5, 10, 20, 50, 100)
+# Seeds of the choice of a configuration. Those of the results start at zero.
+FIRST_TUNING_SEED = 1000
+
+
+def run(names, out, data_dir, quick=False):
+    """Runs the tasks, and skips records that exist.
+
+    Args:
+        names: List of the names of tasks.
+        out: Folder of the records.
+        data_dir: Folder of the data, or `None`.
+        quick: Boolean. Whether to use few seeds and updates.
+    """
+    out = pathlib.Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        task = TASKS[name]
+        seeds = _seeds(task, quick)
+        data = {}
+        bar = keras.utils.Progbar(
+            sum(len(method.grid) for method in METHODS.values()),
+            unit_name=name,
+        )
+        for method_name, method in METHODS.items():
+            for configuration in method.grid:
+                path = record_path(out, name, method_name, configuration)
+                if not path.exists():
+                    if not data:
+                        data = {s: task.data(data_dir, s) for s in seeds}
+                    record = _records(task, method, configuration, data, quick)
+                    text = json.dumps(record)
+                    disk.write(path, text.encode())
+                bar.add(1)
+        optimum = out / name / "optimum.json"
+        if task.is_single and task.layers[0] <= ENUMERATED:
+            if not optimum.exists():
+                data = data or {s: task.data(data_dir, s) for s in seeds}
+                found = {s: enumerated_loss(*data[s].train) for s in seeds}
+                disk.write(optimum, json.dumps(found).encode())
+
+
+def record_path(out, task, method, configuration):
+    """Returns the file of the runs of one configuration."""
+    text = "-".join(f"{number:g}" for number in configuration)
+    folder = pathlib.Path(out) / task
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{method}_{text}.json"
+
+
+def _seeds(task, quick):
+    tuning, fresh = (1, 2) if quick else (task.tuning, task.fresh)
+    first = FIRST_TUNING_SEED
+    return [*range(first, first + tuning), *range(fresh)]
+
+
+def _records(task, method, configuration, data, quick):
+    """Returns a list of the results of all seeds."""
+    model = task.network()
+    model.compile(
+        None if method.is_columns else method.optimizer(task, configuration),
+        task.loss(),
+        jit_compile=False,
+    )
+    start = None
+    records = []
+    for seed, parts in data.items():
+        weights = _initial_weights(model, seed)
+        if not method.is_columns:
+            if start is None:
+                _build_optimizer(model)
+                start = [np.array(v) for v in model.optimizer.variables]
+            for variable, value in zip(model.optimizer.variables, start):
+                variable.assign(value)
+        model.set_weights(weights)
+        train = _columns if method.is_columns else _updates
+        results = train(model, configuration, parts, quick)
+        records.append({"seed": seed, "results": results})
+    return records
+
+
+def _build_optimizer(model):
+    model.optimizer.build(model.trainable_variables)
+
+
+def _initial_weights(model, seed):
+    """Returns random kernels and biases of zero."""
+    rng = np.random.default_rng([seed, 23])
+    return [
+        rng.uniform(-1.0, 1.0, array.shape)
+        if array.ndim == 2
+        else np.zeros(array.shape)
+        for array in model.get_weights()
+    ]
+
+
+def _updates(model, configuration, parts, quick):
+    """Makes updates with all training samples."""
+    del configuration
+    x, y = (tf.constant(part) for part in parts.train)
+    results = {}
+    last = 5 if quick else UPDATES[-1]
+    for update in range(1, last + 1):
+        model.train_on_batch(x, y)
+        if update in UPDATES:
+            results[update] = _evaluated(model, parts)
+    return results
+
+
+def _columns(model, configuration, parts, quick):
+    """Makes sweeps with one damping, one solve per column and sweep."""
+    results = {}
+    done = 0
+    for update in UPDATES[: 3 if quick else 5]:
+        kq.fit_columns(
+            model,
+            *parts.train,
+            sweeps=update - done,
+            dampings=configuration,
+            backend={"name": "native", "preset": "accurate"},
+            seed=update,
+            verbose=0,
+        )
+        done = update
+        results[update] = _evaluated(model, parts)
+    return results
+
+
+def _evaluated(model, parts):
+    """Returns loss and accuracy of all parts."""
+    found = {}
+    for name in ("train", "validation", "test"):
+        x, y = getattr(parts, name)
+        outputs = model(x, training=False)
+        if outputs.shape[1] == 1:
+            predicted = outputs.numpy()[:, 0] > 0
+            loss = model.loss(y.reshape(-1, 1).astype("float32"), outputs)
+        else:
+            predicted = outputs.numpy().argmax(axis=1)
+            loss = model.loss(y, outputs)
+        found[f"{name}_loss"] = round(float(loss), 6)
+        found[f"{name}_accuracy"] = round(float((predicted == y).mean()), 6)
+    return found

@@ -1,0 +1,158 @@
+"""Tests `kq.fit_columns`."""
+
+import numpy as np
+import pytest
+from tensorflow import keras
+from tools import all_states
+
+import keras_qpsbgd as kq
+
+
+def make(seed=0, hidden=5, activation="relu", classes=3, inputs=6):
+    keras.utils.set_random_seed(seed)
+    model = keras.Sequential(
+        [
+            keras.Input((inputs,)),
+            kq.layers.BinaryDense(hidden, activation=activation),
+            kq.layers.BinaryDense(classes),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    return model
+
+
+def data(seed=0, count=60, inputs=6):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(count, inputs)).astype("float32")
+    return x, (x[:, 0] > 0).astype(int) + (x[:, 1] > 0)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "hard_tanh"])
+@pytest.mark.parametrize("backend", ["native", "sign"])
+def test_loss_never_rises(activation, backend):
+    model = make(activation=activation)
+    x, y = data()
+    before = model.evaluate(x, y, verbose=0)
+    history = kq.fit_columns(model, x, y, sweeps=3, backend=backend, verbose=0)
+    assert history.loss[0] == pytest.approx(before, rel=1e-5)
+    assert (np.diff(history.loss) <= 0).all()
+    assert model.evaluate(x, y, verbose=0) == pytest.approx(
+        history.loss[-1], rel=1e-5
+    )
+    if backend == "native":
+        assert history.loss[-1] < before
+    assert history.solves == 3 * 8 * len(history.changed)
+
+
+class Random(kq.backends.Backend):
+    """Returns random states."""
+
+    def sample(self, qubo, seed):
+        rng = np.random.default_rng(seed)
+        shape = (4, qubo.num_variables, qubo.num_columns)
+        return rng.choice([-1.0, 1.0], shape), {}
+
+
+def test_loss_never_rises_with_random_answers():
+    model = make()
+    x, y = data()
+    history = kq.fit_columns(
+        model, x, y, backend=Random(), max_reads=4, verbose=0
+    )
+    assert (np.diff(history.loss) <= 0).all()
+    assert model.evaluate(x, y, verbose=0) == pytest.approx(
+        history.loss[-1], rel=1e-5
+    )
+
+
+def test_one_layer_reaches_the_enumerated_optimum():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(150, 8)).astype("float32")
+    y = (x @ rng.normal(size=(8, 1)) > 0).astype("float32")
+    logits = x @ all_states(8) / np.sqrt(8)
+    losses = (np.logaddexp(0, logits) - y * logits).mean(axis=0)
+    model = keras.Sequential(
+        [keras.Input((8,)), kq.layers.BinaryDense(1, use_bias=False)]
+    )
+    model.compile(loss=keras.losses.BinaryCrossentropy(from_logits=True))
+    history = kq.fit_columns(model, x, y, sweeps=3, verbose=0)
+    assert history.loss[-1] == pytest.approx(losses.min(), rel=1e-5)
+
+
+def test_same_seed_same_weights():
+    x, y = data()
+    found = []
+    for seed in (1, 1, 2):
+        model = make()
+        kq.fit_columns(model, x, y, seed=seed, verbose=0)
+        found.append(model.get_weights())
+    for a, b in zip(*found[:2]):
+        np.testing.assert_array_equal(a, b)
+
+
+class FailsOnce(kq.backends.Backend):
+    """Solves twice, then fails."""
+
+    def __init__(self):
+        super().__init__()
+        self.left = 2
+
+    def sample(self, qubo, seed):
+        self.left -= 1
+        if self.left < 0:
+            raise ValueError("no connection")
+        return Random().sample(qubo, seed)
+
+
+def test_a_failing_solver_loses_nothing():
+    model = make()
+    x, y = data()
+    before = model.evaluate(x, y, verbose=0)
+    with pytest.raises(kq.backends.SolverError, match="no connection"):
+        kq.fit_columns(model, x, y, backend=FailsOnce(), verbose=0)
+    assert model.evaluate(x, y, verbose=0) <= before + 1e-6
+
+
+def test_functional_models_and_other_layers_stay():
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((6,))
+    hidden = keras.layers.Dense(4, activation="tanh")(inputs)
+    hidden = kq.layers.BinaryDense(5, activation="relu")(hidden)
+    hidden = keras.layers.Dropout(0.5)(hidden)
+    model = keras.Model(inputs, keras.layers.Dense(3)(hidden))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    x, y = data()
+    before = model.get_weights()
+    history = kq.fit_columns(model, x, y, verbose=0)
+    assert history.loss[-1] < history.loss[0]
+    for index, (a, b) in enumerate(zip(before, model.get_weights())):
+        assert (index == 2) == (a != b).any()
+
+
+def test_errors(capsys):
+    x, y = data()
+    with pytest.raises(ValueError, match="`sweeps` must be"):
+        kq.fit_columns(make(), x, y, sweeps=0)
+    with pytest.raises(ValueError, match="`dampings` must contain"):
+        kq.fit_columns(make(), x, y, dampings=[])
+    with pytest.raises(ValueError, match="`dampings` must be"):
+        kq.fit_columns(make(), x, y, dampings=[0.0])
+    plain = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
+    plain.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="trainable `BinaryDense` layer"):
+        kq.fit_columns(plain, x, y)
+    with pytest.raises(ValueError, match="built Sequential or functional"):
+        kq.fit_columns(keras.Sequential([kq.layers.BinaryDense(3)]), x, y)
+    kq.fit_columns(make(), x, y, sweeps=1)
+    assert "loss" in capsys.readouterr().out
+
+
+def test_skip_connections_raise():
+    inputs = keras.Input((6,))
+    outputs = kq.layers.BinaryDense(6)(inputs)
+    model = keras.Model(inputs, keras.layers.Add()([inputs, outputs]))
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="only through the layer"):
+        kq.fit_columns(model, np.ones((4, 6)), np.ones((4, 6)), verbose=0)
