@@ -89,25 +89,32 @@ class Optimizer(keras.optimizers.Optimizer):
             self._trainable_variables = list(variables)
             self._built = True
 
-    def add_array(self, shape, dtype, name, value=0):
+    def add_array(self, shape, dtype, name, value=0, per_replica=False):
         """Adds an optimizer variable, which is saved with the model.
 
-        An update must assign the same value on all replicas.
+        Args:
+            shape: Tuple of integers.
+            dtype: String.
+            name: String.
+            value: Number. The initial value. Defaults to `0`.
+            per_replica: Boolean. Whether each replica assigns to its own copy.
+                All of them must assign the same value. Otherwise the value of
+                the first replica is copied to the others. Defaults to `False`.
         """
-        initializer = keras.initializers.Constant(value)
+        aggregation = "none" if per_replica else "only_first_replica"
         if KERAS_3:
             return self.add_variable(
                 shape=shape,
-                initializer=initializer,
+                initializer=keras.initializers.Constant(value),
                 dtype=dtype,
-                aggregation="only_first_replica",
+                aggregation=aggregation,
                 name=name,
             )
         variable = tf.Variable(
             tf.fill(shape, tf.cast(value, dtype)),
             name=name,
             trainable=False,
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            aggregation=getattr(tf.VariableAggregation, aggregation.upper()),
         )
         self._variables.append(variable)
         return variable

@@ -159,7 +159,7 @@ class _ColumnSearch:
 
     def sweep(self, layer, tail, history):
         """Visits all columns of a layer, and returns how many changed."""
-        kernel = np.array(layer.kernel)
+        kernel = tf.convert_to_tensor(layer.kernel).numpy()
         weights = np.where(kernel >= 0, 1.0, -1.0).astype(np.float32)
         product = tail.rows @ weights
         gram = tail.rows.T @ tail.rows

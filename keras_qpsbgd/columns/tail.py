@@ -27,7 +27,10 @@ class Tail:
     """
 
     def __init__(self, model, layer, x, y):
-        self.rows = np.asarray(_sub_model(model, layer, before=True)(x), "f4")
+        self.rows = np.asarray(
+            _sub_model(model, layer, before=True)(tf.convert_to_tensor(x)),
+            "float32",
+        )
         self._rest = _sub_model(model, layer, before=False)
         self._model = model
         self._layer = layer
@@ -123,14 +126,17 @@ def binary_layers(model):
 
 
 def _sub_model(model, layer, before):
-    """Returns the part of a model before or after a layer."""
+    """Returns the part of a model before or after a layer, as a function."""
+    begin, end = model.inputs[0], layer.input
+    if not before:
+        begin, end = layer.output, model.outputs[0]
+    if begin is end:
+        return lambda tensor, training=False: tensor
     try:
-        if before:
-            return keras.Model(model.inputs, layer.input)
-        return keras.Model(layer.output, model.outputs[0])
+        return keras.Model(begin, end)
     except ValueError as error:
         raise ValueError(
-            f"The outputs of `model` must depend on its inputs only through "
+            "The outputs of `model` must depend on its inputs only through "
             f"the layer `{layer.name}`, and it must be called once. "
             f"Received: model={model.name}"
         ) from error

@@ -26,12 +26,15 @@ class Momentum:
         """Creates the variables, which are saved with the optimizer."""
         if self._mu == 0:
             return
-        self._count = optimizer.add_array((), "float32", "momentum_updates")
+        self._count = optimizer.add_array(
+            (), "float32", "momentum_updates", per_replica=True
+        )
         for index, mark in enumerate(marks):
             self._means[mark] = optimizer.add_array(
                 (mark.num_variables, mark.num_columns),
                 "float32",
                 f"momentum_{index}",
+                per_replica=True,
             )
 
     def average(self, rule, sums, marks):
