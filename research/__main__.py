@@ -6,6 +6,7 @@ from keras_qpsbgd import cli
 from research.analysis import command as analysis
 from research.bench import command as bench
 from research.experiments import command as experiments
+from research.few_solves import command as few_solves
 from research.quantization import command as quantization
 
 
@@ -18,6 +19,7 @@ def main(argv=None):
             experiments.add,
             bench.add,
             quantization.add,
+            few_solves.add,
             analysis.add_gaps,
             analysis.add_appendix,
             analysis.add_pictures,

@@ -1,0 +1,81 @@
+"""`python -m research few-solves`."""
+
+import argparse
+
+from keras_qpsbgd.datasets import DamagedFile
+from keras_qpsbgd.datasets import MissingFile
+
+NAMES = ("logistic", "layer-16", "layer-49", "pairs")
+
+
+def add(commands):
+    parser = commands.add_parser(
+        "few-solves",
+        help="train with 1 to 100 solver calls per column",
+        description=(
+            "Train single layers and small networks with few updates, by the "
+            "binary Newton rule, column by column, and by methods without a "
+            "QUBO. Writes records, figures and RESULTS.md. If it is "
+            "interrupted, run the same command again to resume."
+        ),
+    )
+    parser.add_argument(
+        "--tasks",
+        type=_tasks,
+        default=NAMES,
+        metavar="NAME,...",
+        help=f"tasks, separated by commas (default: {','.join(NAMES)})",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="short runs that only show that it works",
+    )
+    parser.add_argument(
+        "--out",
+        default="results/few-solves",
+        metavar="DIR",
+        help="folder of the results (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="only write the page and the figures again, from the records",
+    )
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="folder of the data sets (default: KERAS_QPSBGD_DATA, else the "
+        "cache, where they are downloaded to)",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _tasks(text):
+    names = text.split(",")
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"must be one or more of {', '.join(NAMES)}. "
+            f"Received: {', '.join(unknown)}"
+        )
+    return names
+
+
+def _run(arguments):
+    from research.few_solves import page
+    from research.few_solves import study
+
+    try:
+        if not arguments.page:
+            study.run(
+                arguments.tasks,
+                arguments.out,
+                arguments.data_dir,
+                arguments.quick,
+            )
+        written = page.write(arguments.out)
+    except (DamagedFile, ImportError, MissingFile, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    print(f"The page is {written}")
+    return 0
