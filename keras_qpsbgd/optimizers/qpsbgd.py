@@ -238,6 +238,11 @@ class QPSBGD(BinaryOptimizer):
             whole=True,
             optional=True,
         )
+        if isinstance(real_layers, str):
+            raise ValueError(
+                "`real_layers` must be a list of names. "
+                f"Received: real_layers={real_layers!r}"
+            )
         self.update = update
         self.latent = latent
         self.damping = damping

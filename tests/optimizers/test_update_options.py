@@ -290,5 +290,7 @@ def test_routing_errors():
         model.compile(optimizer, "mse")
         with pytest.raises(ValueError, match=message):
             model.train_on_batch(x, y)
+    with pytest.raises(ValueError, match="`real_layers` must be a list"):
+        kq.QPSBGD(real_layers="first")
     with pytest.raises(ValueError, match="`max_variables` must be"):
         kq.QPSBGD(max_variables=0)
