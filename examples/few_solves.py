@@ -37,10 +37,10 @@ access = available["dwave"]
 print("QPU" if access else "mock QPU: no access is configured")
 backend = {"name": "dwave", "num_reads": 50, "mock": not access}
 newton = kq.QPSBGD(
-    0.5,
+    0.2,
     backend={**backend, "qpu_budget_seconds": 10},
     update="newton",
-    damping=4.0,
+    curvature={"output": "categorical_crossentropy"},
     mean_curvature=True,
     real_optimizer=keras.optimizers.Adam(0.05),
     seed=0,
@@ -54,7 +54,7 @@ for name, optimizer in (
         [
             keras.layers.InputLayer((16,)),
             kq.layers.BinaryDense(4, activation="hard_tanh"),
-            kq.layers.BinaryDense(2),
+            kq.layers.BinaryDense(2, name="output"),
         ]
     )
     model.compile(

@@ -130,15 +130,16 @@ class QPSBGD(BinaryOptimizer):
             `"average"`, the latent weights become
             \(\Omega \leftarrow (1 - \alpha) \Omega + \alpha w'\), where
             \(\alpha\) is the learning rate. Use it for networks with hidden
-            layers, with a rate of about `0.3`. With `"none"`, the kernel
+            layers, with a rate of about `0.2`. With `"none"`, the kernel
             becomes \(w'\), and the learning rate is not used.
             Use it for a single layer. Defaults to `"average"`.
         damping: Float. The factor \(\lambda\) of the curvature. The columns
             of a layer, and all layers, change at once, but each solution
-            assumes that the others stay as they are. Start with `1.0` for a
-            single output, with `8.0` to `16.0` for a network with one or two
-            hidden layers and with `128.0` for ten layers. Larger values change
-            fewer weights. Defaults to `1.0`.
+            assumes that the others stay as they are. The damping and the
+            learning rate limit the change. Start with `1.0`, and a rate of
+            about `0.2` in networks with hidden layers. If the loss rises, use
+            a larger damping or a lower rate. With a damping that is too large,
+            the weights do not change. Defaults to `1.0`.
         curvature: String, or dictionary from names of layers to strings. How
             `update="newton"` computes the curvature from the gradients.
             `"fisher"` is the empirical Fisher matrix, which works for all

@@ -82,8 +82,8 @@ def _plain(kind):
 
 
 FREE = [[0.5], [1.0], [2.0], [4.0]]
-AVERAGE = [[2.0, 0.3], [8.0, 0.3], [2.0, 0.7], [8.0, 0.7]]
-RATES = [[0.03], [0.1], [0.3], [1.0]]
+AVERAGE = [[1.0, 0.1], [1.0, 0.2], [2.0, 0.3], [4.0, 0.5]]
+RATES = [[0.03], [0.1], [0.2], [0.4]]
 EXACT = {"name": "native", "preset": "accurate"}
 
 METHODS = {
@@ -125,7 +125,7 @@ METHODS = {
     "whitened": Method(
         "whitened step",
         lambda task, c: rivals.whitened(*c, task.curvature()),
-        [[0.1, 0.1], [0.1, 1.0], [0.5, 0.1], [0.5, 1.0]],
+        [[0.05, 1.0], [0.2, 1.0], [0.2, 0.1], [0.5, 1.0]],
     ),
     "top": Method(
         "top-k flips",
@@ -133,6 +133,6 @@ METHODS = {
         [[0.02], [0.06], [0.12], [0.25]],
     ),
     "adam": Method("Adam", _plain("Adam"), RATES),
-    "sgd": Method("SGD", _plain("SGD"), [[0.3], [1.0], [3.0], [10.0]]),
+    "sgd": Method("SGD", _plain("SGD"), [[0.3], [1.0], [2.0], [4.0]]),
     "signsgd": Method("signSGD", _plain("signsgd"), RATES),
 }

@@ -22,6 +22,8 @@ from research.few_solves.tasks import enumerated_loss
 UPDATES = (1, 2, 5, 10, 20, 50, 100)
 # Seeds of the choice of a configuration. Those of the results start at zero.
 FIRST_TUNING_SEED = 1000
+# Later sweeps of `fit_columns` change nothing.
+MOST_SWEEPS = 20
 
 
 def run(names, out, data_dir, quick=False):
@@ -95,7 +97,8 @@ def _records(task, method, configuration, data, quick):
                 variable.assign(value)
         model.set_weights(weights)
         train = _columns if method.is_columns else _updates
-        results = train(model, configuration, parts, quick)
+        last = 5 if quick else task.updates
+        results = train(model, configuration, parts, last)
         records.append({"seed": seed, "results": results})
     return records
 
@@ -115,12 +118,11 @@ def _initial_weights(model, seed):
     ]
 
 
-def _updates(model, configuration, parts, quick):
+def _updates(model, configuration, parts, last):
     """Makes updates with all training samples."""
     del configuration
     x, y = (tf.constant(part) for part in parts.train)
     results = {}
-    last = 5 if quick else UPDATES[-1]
     for update in range(1, last + 1):
         model.train_on_batch(x, y)
         if update in UPDATES:
@@ -128,11 +130,13 @@ def _updates(model, configuration, parts, quick):
     return results
 
 
-def _columns(model, configuration, parts, quick):
+def _columns(model, configuration, parts, last):
     """Makes sweeps with one damping, one solve per column and sweep."""
     results = {}
     done = 0
-    for update in UPDATES[: 3 if quick else 5]:
+    for update in UPDATES:
+        if update > min(last, MOST_SWEEPS):
+            break
         kq.fit_columns(
             model,
             *parts.train,

@@ -42,7 +42,7 @@ class Task:
         title: String.
         data: Function of the folder of the data and a seed. Returns `Data`.
         layers: Tuple of integers, the sizes of the network.
-        batch: Integer, or `None` for all training samples.
+        updates: Integer. Number of updates of a run.
         tuning: Integer. Number of seeds for the choice of a configuration.
         fresh: Integer. Number of other seeds, whose results are reported.
     """
@@ -51,7 +51,7 @@ class Task:
     title: str
     data: Callable[[Any, int], Data]
     layers: tuple[int, ...]
-    batch: int | None = None
+    updates: int = 100
     tuning: int = 4
     fresh: int = 20
 
@@ -144,6 +144,7 @@ TASKS = {
             f"Random logistic regression, {INPUTS} inputs",
             random_problem,
             (INPUTS, 1),
+            updates=20,
             fresh=100,
         ),
         Task(
