@@ -19,6 +19,7 @@ PAGES = (
     "results/paper/RESULTS.md",
     "results/gaps/RESULTS.md",
     "results/quantize/RESULTS.md",
+    "results/few-solves/RESULTS.md",
     "results/appendix/RESULTS.md",
 )
 FORMULA = re.compile(

@@ -1,15 +1,12 @@
 """Reads the records, chooses configurations and compares methods."""
 
-import json
-import pathlib
-
 import numpy as np
 
 from keras_qpsbgd.compare.report.statistics import mean_and_error
 from keras_qpsbgd.compare.report.statistics import paired_test
+from research.few_solves import records
 from research.few_solves.methods import METHODS
 from research.few_solves.study import FIRST_TUNING_SEED
-from research.few_solves.study import record_path
 from research.few_solves.tasks import TASKS
 
 # Training losses this close to the best one count as equal.
@@ -29,12 +26,12 @@ class Numbers:
 
     def __init__(self, out, name):
         self.task = TASKS[name]
+        found = records.read(out, name)
         self._runs = {}
         for method, settings in METHODS.items():
             for configuration in settings.grid:
-                path = record_path(out, name, method, configuration)
-                if path.exists():
-                    runs = json.loads(path.read_text())
+                runs = found.get(records.key(method, configuration))
+                if runs is not None:
                     place = self._runs.setdefault(method, [])
                     place.append((configuration, runs))
         # A method counts only if all of its configurations are complete.
@@ -43,11 +40,10 @@ class Numbers:
             for method, runs in self._runs.items()
             if len(runs) == len(METHODS[method].grid)
         }
-        path = pathlib.Path(out) / name / "optimum.json"
         self._optimum = None
-        if path.exists():
-            found = json.loads(path.read_text())
-            self._optimum = {int(seed): loss for seed, loss in found.items()}
+        if records.OPTIMUM in found:
+            losses = found[records.OPTIMUM]
+            self._optimum = {int(seed): loss for seed, loss in losses.items()}
 
     @property
     def methods(self):

@@ -5,7 +5,6 @@ then sets its weights and the state of its optimizer. A run makes 100 updates,
 and its state is evaluated after 1, 2, 5, 10, 20, 50 and 100 of them.
 """
 
-import json
 import pathlib
 
 import numpy as np
@@ -13,7 +12,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import disk
+from research.few_solves import records
 from research.few_solves.methods import METHODS
 from research.few_solves.tasks import ENUMERATED
 from research.few_solves.tasks import TASKS
@@ -41,34 +40,26 @@ def run(names, out, data_dir, quick=False):
         task = TASKS[name]
         seeds = _seeds(task, quick)
         data = {}
+        done = records.read(out, name)
         bar = keras.utils.Progbar(
             sum(len(method.grid) for method in METHODS.values()),
             unit_name=name,
         )
         for method_name, method in METHODS.items():
             for configuration in method.grid:
-                path = record_path(out, name, method_name, configuration)
-                if not path.exists():
+                key = records.key(method_name, configuration)
+                if key not in done:
                     if not data:
                         data = {s: task.data(data_dir, s) for s in seeds}
-                    record = _records(task, method, configuration, data, quick)
-                    text = json.dumps(record)
-                    disk.write(path, text.encode())
+                    runs = _runs(task, method, configuration, data, quick)
+                    records.write(out, name, key, runs)
                 bar.add(1)
-        optimum = out / name / "optimum.json"
         if task.is_single and task.layers[0] <= ENUMERATED:
-            if not optimum.exists():
+            if records.OPTIMUM not in done:
                 data = data or {s: task.data(data_dir, s) for s in seeds}
                 found = {s: enumerated_loss(*data[s].train) for s in seeds}
-                disk.write(optimum, json.dumps(found).encode())
-
-
-def record_path(out, task, method, configuration):
-    """Returns the file of the runs of one configuration."""
-    text = "-".join(f"{number:g}" for number in configuration)
-    folder = pathlib.Path(out) / task
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{method}_{text}.json"
+                records.write(out, name, records.OPTIMUM, found)
+        records.pack(out, name)
 
 
 def _seeds(task, quick):
@@ -77,7 +68,7 @@ def _seeds(task, quick):
     return [*range(first, first + tuning), *range(fresh)]
 
 
-def _records(task, method, configuration, data, quick):
+def _runs(task, method, configuration, data, quick):
     """Returns a list of the results of all seeds."""
     model = task.network()
     model.compile(
@@ -86,7 +77,7 @@ def _records(task, method, configuration, data, quick):
         jit_compile=False,
     )
     start = None
-    records = []
+    runs = []
     for seed, parts in data.items():
         weights = _initial_weights(model, seed)
         if not method.is_columns:
@@ -99,8 +90,8 @@ def _records(task, method, configuration, data, quick):
         train = _columns if method.is_columns else _updates
         last = 5 if quick else task.updates
         results = train(model, configuration, parts, last)
-        records.append({"seed": seed, "results": results})
-    return records
+        runs.append({"seed": seed, "results": results})
+    return runs
 
 
 def _build_optimizer(model):

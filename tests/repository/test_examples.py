@@ -90,6 +90,17 @@ def test_annealer(run, monkeypatch):
     assert number("\ntotal", output) == 90  # one call per step
 
 
+def test_few_solves(run, monkeypatch):
+    pytest.importorskip("sklearn")
+    # Tests must not use QPU time.
+    monkeypatch.setenv("DWAVE_CONFIG_FILE", os.devnull)
+    monkeypatch.delenv("DWAVE_API_TOKEN", raising=False)
+    output = run("few_solves.py")
+    assert "mock QPU" in output
+    losses = re.findall(r"training loss ([\d.]+)", output)
+    assert float(losses[0]) < float(losses[1])
+
+
 def test_custom_loop(run, recwarn):
     assert number("new points:", run("custom_loop.py")) > 0.9
     assert not [w for w in recwarn if "not updated" in str(w.message)]

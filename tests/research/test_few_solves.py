@@ -1,6 +1,6 @@
 """Tests the study of few solver calls."""
 
-import json
+import dataclasses
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ from research import __main__ as research
 from research.few_solves import methods
 from research.few_solves import numbers
 from research.few_solves import page
+from research.few_solves import records
 from research.few_solves import study
 from research.few_solves import tasks
 
@@ -19,8 +20,6 @@ FEW = ("newton", "columns", "top", "whitened", "adam")
 @pytest.fixture
 def few_methods(monkeypatch):
     """Keeps a few methods with two configurations each."""
-    import dataclasses
-
     chosen = {
         name: dataclasses.replace(
             methods.METHODS[name], grid=methods.METHODS[name].grid[:2]
@@ -31,7 +30,9 @@ def few_methods(monkeypatch):
         monkeypatch.setattr(module, "METHODS", chosen)
 
 
-def test_command_writes_a_page_and_resumes(tmp_path, few_methods, capsys):
+def test_command_writes_a_page_and_resumes(
+    tmp_path, few_methods, monkeypatch, capsys
+):
     arguments = ["few-solves", "--quick", "--tasks", "logistic"]
     arguments += ["--out", str(tmp_path)]
     assert research.main(arguments) == 0
@@ -40,13 +41,13 @@ def test_command_writes_a_page_and_resumes(tmp_path, few_methods, capsys):
         assert methods.METHODS[name].title in text
     assert "found by enumeration" in text
     assert (tmp_path / "logistic.png").stat().st_size > 0
-    records = {
-        path: path.stat().st_mtime_ns
-        for path in (tmp_path / "logistic").glob("*.json")
-    }
-    assert len(records) == 2 * len(FEW) + 1
+    found = records.read(tmp_path, "logistic")
+    assert len(found) == 2 * len(FEW) + 1
+    assert not (tmp_path / "logistic").exists()  # packed into one file
+    packed = (tmp_path / "logistic.json.gz").read_bytes()
+    monkeypatch.setattr(study, "_runs", None)
     assert research.main(arguments) == 0  # computes nothing again
-    assert all(path.stat().st_mtime_ns == t for path, t in records.items())
+    assert (tmp_path / "logistic.json.gz").read_bytes() == packed
     assert "The page is" in capsys.readouterr().out
 
 
@@ -77,8 +78,8 @@ def write(folder, method, configuration, losses):
         }
         for seed, loss in losses.items()
     ]
-    path = study.record_path(folder, "logistic", method, configuration)
-    path.write_text(json.dumps(runs))
+    key = records.key(method, configuration)
+    records.write(folder, "logistic", key, runs)
 
 
 def test_configuration_is_chosen_on_tuning_seeds(tmp_path, few_methods):

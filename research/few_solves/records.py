@@ -1,0 +1,48 @@
+"""Stores the runs of a task, in one file once it is complete."""
+
+import gzip
+import json
+import pathlib
+
+from keras_qpsbgd import disk
+
+# The key of the smallest losses, found by enumeration.
+OPTIMUM = "optimum"
+
+
+def key(method, configuration):
+    """Returns the key of the runs of one configuration."""
+    return f"{method}_" + "-".join(f"{number:g}" for number in configuration)
+
+
+def write(out, task, name, value):
+    """Writes the runs of one configuration, before the task is complete."""
+    path = pathlib.Path(out) / task / f"{name}.json"
+    disk.write(path, json.dumps(value))
+
+
+def read(out, task):
+    """Returns a dictionary of all runs of a task, by their keys."""
+    found = {}
+    packed = _packed(out, task)
+    if packed.exists():
+        found = json.loads(gzip.decompress(packed.read_bytes()))
+    for path in sorted((pathlib.Path(out) / task).glob("*.json")):
+        found[path.stem] = json.loads(path.read_text())
+    return found
+
+
+def pack(out, task):
+    """Moves all runs of a task into one compressed file."""
+    text = json.dumps(read(out, task), sort_keys=True)
+    # Without the time, equal runs give equal files.
+    disk.write(_packed(out, task), gzip.compress(text.encode(), 9, mtime=0))
+    folder = pathlib.Path(out) / task
+    for path in folder.glob("*.json"):
+        path.unlink()
+    if folder.exists():
+        folder.rmdir()
+
+
+def _packed(out, task):
+    return pathlib.Path(out) / f"{task}.json.gz"
