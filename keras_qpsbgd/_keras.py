@@ -287,6 +287,11 @@ def add_metric_state(metric, name, initializer, shape, dtype):
     )
 
 
+def is_compiled(model):
+    """Returns whether `model.compile` was called."""
+    return bool(getattr(model, "compiled" if KERAS_3 else "_is_compiled"))
+
+
 def constant_rate(optimizer):
     """Returns the learning rate as a float, or `None` if it is a schedule."""
     rate = optimizer._learning_rate

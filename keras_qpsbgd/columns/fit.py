@@ -1,7 +1,9 @@
 """Trains the columns of binary kernels one after the other."""
 
 import dataclasses
+import numbers
 import time
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,10 +43,11 @@ def fit_columns(
     y: Any,
     *,
     sweeps: int = 3,
-    dampings: Sequence[float] = (1.0, 4.0, 16.0),
+    dampings: float | Sequence[float] = (1.0, 4.0, 16.0),
     backend: BackendLike = "native",
     max_reads: int = 1,
     seed: int = 0,
+    on_sweep: Callable[[int, float], Any] | None = None,
     verbose: int = 1,
 ) -> ColumnHistory:
     r"""Trains binary layers column by column, on one large batch.
@@ -61,21 +64,25 @@ def fit_columns(
     is, so the loss never rises. After a change, the next column sees the new
     gradient.
 
-    This needs few solves of a high quality: one QUBO with `len(dampings)`
-    columns for each column and sweep. Use it with at least 5,000 samples for a
-    network of a common size, because it minimizes the loss on the batch alone.
-    Only kernels of `BinaryDense` layers change. Train other variables before,
-    or between two calls, with `fit`. The kernels contain +1 and -1 afterwards.
+    Each visit of a column makes one call of the solver, with a QUBO for each
+    damping. Columns do not share calls, because each of them needs the result
+    of the one before.
+
+    All samples are used at once. Use many more samples than weights, because
+    the function minimizes the loss on these samples and nothing else. Only
+    kernels of `BinaryDense` layers change, and they contain +1 and -1
+    afterwards. Dropout and batch normalization behave as in inference, and
+    penalties of regularizers are not part of the loss.
 
     Args:
         model: A built and compiled Sequential or functional `keras.Model` with
             one input and one output.
-        x: Array. The inputs of the batch.
-        y: Array. The labels of the batch.
+        x: Array. The inputs of all samples.
+        y: Array. Their labels.
         sweeps: Integer. Number of times that each column is visited. Ends
             earlier if a sweep changes nothing. Defaults to `3`.
-        dampings: List of positive floats, the values of \(\lambda\). Defaults
-            to `(1.0, 4.0, 16.0)`.
+        dampings: Positive float or list of them, the values of \(\lambda\).
+            `1.0` is enough for a single layer. Defaults to `(1.0, 4.0, 16.0)`.
         backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
             `dimod.Sampler`. The solver, as in `QPSBGD`. Defaults to
             `"native"`.
@@ -84,6 +91,9 @@ def fit_columns(
             return many. Defaults to `1`.
         seed: Integer. The order of the columns and the seed of the backend.
             Defaults to `0`.
+        on_sweep: Function (optional) of the number of the sweep and the loss.
+            Called after each sweep. Training ends if it returns `True`.
+            Defaults to `None`.
         verbose: Integer. `1` shows a progress bar and `0` shows nothing.
             Defaults to `1`.
 
@@ -93,16 +103,20 @@ def fit_columns(
     Raises:
         ValueError: If an argument is invalid.
         BackendUnavailable: If the backend cannot solve a layer.
+        SolverError: If the solver fails, and `BudgetExceeded` if its budget is
+            spent. The columns found so far are kept.
 
     Example:
         ```python
         model.compile(loss="sparse_categorical_crossentropy")
-        history = kq.fit_columns(model, x, y, sweeps=2)
+        history = kq.fit_columns(model, x, y, sweeps=2, dampings=1.0)
         print(history.loss)
         ```
     """
     check_number("sweeps", sweeps, at_least=1, whole=True)
     check_number("max_reads", max_reads, at_least=1, whole=True)
+    if isinstance(dampings, numbers.Real):
+        dampings = [float(dampings)]
     dampings = list(dampings)
     if not dampings:
         raise ValueError(
@@ -110,6 +124,16 @@ def fit_columns(
         )
     for damping in dampings:
         check_number("dampings", damping, above=0)
+    if not hasattr(x, "shape") or not hasattr(y, "shape"):
+        raise ValueError(
+            "`x` and `y` must be arrays. Received: "
+            f"{type(x).__name__} and {type(y).__name__}"
+        )
+    if len(x) != len(y):
+        raise ValueError(
+            "`x` and `y` must have the same number of samples. "
+            f"Received: {len(x)} and {len(y)}"
+        )
     backend = backends.get(backend)
     layers = binary_layers(model)
     for layer in layers:
@@ -121,14 +145,13 @@ def fit_columns(
         bar = keras.utils.Progbar(sweeps * columns, unit_name="column")
     search = _ColumnSearch(backend, dampings, max_reads, seed, bar)
     history = ColumnHistory([])
-    for _ in range(sweeps):
-        changed = 0
-        for layer in layers:
-            tail = Tail(model, layer, x, y)
-            changed += search.sweep(layer, tail, history)
+    tails = [Tail(model, layer, x, y) for layer in layers]
+    for sweep in range(1, sweeps + 1):
+        changed = sum(search.sweep(tail, history) for tail in tails)
         history.changed.append(changed)
         history.loss.append(search.loss)
-        if not changed:
+        is_done = on_sweep is not None and on_sweep(sweep, search.loss) is True
+        if is_done or not changed:
             break
     history.solves = search.solves
     history.seconds = time.perf_counter() - start
@@ -157,19 +180,20 @@ class _ColumnSearch:
         self.solves = 0
         self.loss = None
 
-    def sweep(self, layer, tail, history):
+    def sweep(self, tail, history):
         """Visits all columns of a layer, and returns how many changed."""
-        kernel = tf.convert_to_tensor(layer.kernel).numpy()
+        kernel = tf.convert_to_tensor(tail.layer.kernel).numpy()
         weights = np.where(kernel >= 0, 1.0, -1.0).astype(np.float32)
-        product = tail.rows @ weights
-        gram = tail.rows.T @ tail.rows
+        rows = tail.rows()
+        product = rows @ weights
+        gram = rows.T @ rows
         self.loss = float(tail.loss(product))
         if not history.loss:
             history.loss.append(self.loss)
         changed = 0
         try:
             for column in self._random.permutation(weights.shape[1]):
-                found = self._visit(tail, product, gram, weights, column)
+                found = self._visit(tail, rows, product, gram, weights, column)
                 if found is not None:
                     weights[:, column], product[:, column] = found
                     changed += 1
@@ -178,10 +202,10 @@ class _ColumnSearch:
         finally:
             # Also after an error, so that nothing is lost.
             if changed:
-                layer.kernel.assign(weights)
+                tail.layer.kernel.assign(weights)
         return changed
 
-    def _visit(self, tail, product, gram, weights, column):
+    def _visit(self, tail, rows, product, gram, weights, column):
         """Returns a better column and its product, or `None`."""
         before = weights[:, column]
         index = tf.constant(column, tf.int32)
@@ -190,11 +214,11 @@ class _ColumnSearch:
         if not np.isfinite(slopes).all() or not slopes.any():
             return None
         candidates = self._candidates(
-            tail.rows.T @ slopes, gram, max(curvature, 0.0), before
+            rows.T @ slopes, gram, max(curvature, 0.0), before
         )
         if not len(candidates):
             return None
-        products = tail.rows @ candidates.T
+        products = rows @ candidates.T
         losses = tail.losses_with(product, index, products).numpy()
         losses = np.where(np.isfinite(losses), losses, np.inf)
         best = int(losses.argmin())

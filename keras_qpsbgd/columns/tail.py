@@ -17,6 +17,7 @@ class Tail:
     again, and neither is the product of the layer.
 
     Dropout and other layers that depend on `training` behave as in inference.
+    Penalties of regularizers are left out.
 
     Args:
         model: A compiled Sequential or functional `keras.Model` with one input
@@ -27,24 +28,29 @@ class Tail:
     """
 
     def __init__(self, model, layer, x, y):
-        self.rows = np.asarray(
-            _sub_model(model, layer, before=True)(tf.convert_to_tensor(x)),
-            "float32",
-        )
+        self.layer = layer
+        self._x = tf.convert_to_tensor(x)
+        self._y = tf.convert_to_tensor(y)
+        self._before = _sub_model(model, layer, before=True)
         self._rest = _sub_model(model, layer, before=False)
         self._model = model
-        self._layer = layer
-        self._y = tf.convert_to_tensor(y)
-        self.loss = tf.function(self._loss, reduce_retracing=True)
-        self.derivatives = tf.function(self._derivatives, reduce_retracing=True)
+        self.loss = tf.function(self._loss)
+        self.derivatives = tf.function(self._derivatives)
+        # The number of candidates varies.
         self.losses_with = tf.function(self._losses_with, reduce_retracing=True)
+
+    def rows(self):
+        """Returns the inputs of the layer, with the current weights."""
+        return np.asarray(self._before(self._x, training=False), "float32")
 
     def _loss(self, product):
         """Returns the loss of the network, a scalar."""
-        outputs = self._rest(self._layer.outputs_of(product), training=False)
-        return self._model.compute_loss(
+        outputs = self._rest(self.layer.outputs_of(product), training=False)
+        loss = self._model.compute_loss(
             x=None, y=self._y, y_pred=outputs, sample_weight=None
         )
+        penalties = self._model.losses
+        return loss - tf.add_n(penalties) if penalties else loss
 
     def _derivatives(self, product, column):
         """Returns the derivatives of the loss with respect to one column.
@@ -64,7 +70,10 @@ class Tail:
                 tape.watch(product)
                 loss = self._loss(product)
             gradient = tape.gradient(loss, product)
-        second = forward.jvp(gradient)
+        # The gradient of a loss that is linear does not depend on the product.
+        second = forward.jvp(
+            gradient, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
         return gradient[:, column], tf.reduce_mean(second[:, column])
 
     def _losses_with(self, product, column, candidates):
@@ -91,7 +100,7 @@ def binary_layers(model):
 
     Raises:
         ValueError: If the model is not Sequential or functional with one input
-            and one output, or has no such layer.
+            and one output, is not compiled, or has no such layer.
     """
     inputs = getattr(model, "inputs", None) if model.built else None
     if (
@@ -102,7 +111,13 @@ def binary_layers(model):
     ):
         raise ValueError(
             "`model` must be a built Sequential or functional model with one "
-            f"input and one output. Received: model={model.name}"
+            "input and one output. Add a `keras.Input` to a Sequential model. "
+            f"Received: model={model.name}"
+        )
+    if not _keras.is_compiled(model):
+        raise ValueError(
+            "`model` must be compiled with a loss. Call `model.compile` first. "
+            f"Received: model={model.name}"
         )
     layers = [
         layer

@@ -76,7 +76,8 @@ class QPSBGD(BinaryOptimizer):
             callable that takes no arguments and returns the value to use. The
             step size of the latent weights. Use about `0.02` for layers with
             tens of inputs and about `0.002` for layers with hundreds of inputs,
-            with a schedule that decays to zero. Set the rate of the other
+            with a schedule that decays to zero. With `update="newton"`, use
+            about `0.2`. Set the rate of the other
             variables with `optimizer.real_optimizer.learning_rate`. Defaults to
             `0.01`.
         backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
@@ -144,9 +145,10 @@ class QPSBGD(BinaryOptimizer):
             `update="newton"` computes the curvature from the gradients.
             `"fisher"` is the empirical Fisher matrix, which works for all
             layers and losses. `"categorical_crossentropy"` (also for sparse
-            labels), `"binary_crossentropy"` and `"mean_squared_error"` are
-            exact for the layer that computes the outputs, if this is the loss,
-            with its default reduction and without sample weights. In a network
+            labels), `"binary_crossentropy"` and `"mean_squared_error"` are the
+            second derivatives of the loss, for the layer that computes the
+            outputs. The loss must have its default reduction and no sample
+            weights. (Whether it is your loss is not checked.) In a network
             with several binary layers, pass the name of this layer, for example
             `{"dense_2": "categorical_crossentropy"}`. Layers that are not named
             use `"fisher"`. Defaults to `"fisher"`.

@@ -124,21 +124,26 @@ def _updates(model, configuration, parts, last):
 def _columns(model, configuration, parts, last):
     """Makes sweeps with one damping, one solve per column and sweep."""
     results = {}
-    done = 0
+    last = min(last, MOST_SWEEPS)
+
+    def evaluate(sweep, loss):
+        del loss
+        if sweep in UPDATES:
+            results[sweep] = _evaluated(model, parts)
+
+    kq.fit_columns(
+        model,
+        *parts.train,
+        sweeps=last,
+        dampings=configuration,
+        backend={"name": "native", "preset": "accurate"},
+        on_sweep=evaluate,
+        verbose=0,
+    )
+    # It ends when a sweep changes nothing.
     for update in UPDATES:
-        if update > min(last, MOST_SWEEPS):
-            break
-        kq.fit_columns(
-            model,
-            *parts.train,
-            sweeps=update - done,
-            dampings=configuration,
-            backend={"name": "native", "preset": "accurate"},
-            seed=update,
-            verbose=0,
-        )
-        done = update
-        results[update] = _evaluated(model, parts)
+        if update <= last and update not in results:
+            results[update] = _evaluated(model, parts)
     return results
 
 

@@ -131,8 +131,57 @@ def test_functional_models_and_other_layers_stay():
         assert (index == 2) == (a != b).any()
 
 
+def test_penalties_are_left_out():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((6,)),
+            kq.layers.BinaryDense(
+                3, kernel_regularizer=keras.regularizers.L2(0.1)
+            ),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    x, y = data()
+    history = kq.fit_columns(model, x, y, verbose=0)
+    assert (np.diff(history.loss) <= 0).all()
+    expected = float(loss(y, model(x, training=False)))
+    assert history.loss[-1] == pytest.approx(expected, rel=1e-4)
+
+
+def test_loss_without_curvature():
+    model = keras.Sequential([keras.Input((6,)), kq.layers.BinaryDense(1)])
+    model.compile("sgd", "mae")
+    x, _ = data()
+    history = kq.fit_columns(model, x, x[:, :1], dampings=1.0, verbose=0)
+    assert (np.diff(history.loss) <= 0).all()
+
+
+def test_function_after_each_sweep():
+    seen = []
+
+    def stop(sweep, loss):
+        seen.append((sweep, loss))
+        return sweep == 2
+
+    x, y = data()
+    history = kq.fit_columns(
+        make(), x, y, sweeps=5, backend=Random(), on_sweep=stop, verbose=0
+    )
+    assert [sweep for sweep, _ in seen] == [1, 2]
+    assert [loss for _, loss in seen] == history.loss[1:]
+
+
 def test_errors(capsys):
     x, y = data()
+    uncompiled = keras.Sequential([keras.Input((6,)), kq.layers.BinaryDense(3)])
+    with pytest.raises(ValueError, match="must be compiled with a loss"):
+        kq.fit_columns(uncompiled, x, y)
+    with pytest.raises(ValueError, match="same number of samples"):
+        kq.fit_columns(make(), x, y[1:])
+    with pytest.raises(ValueError, match="`x` and `y` must be arrays"):
+        kq.fit_columns(make(), [x], y)
     with pytest.raises(ValueError, match="`sweeps` must be"):
         kq.fit_columns(make(), x, y, sweeps=0)
     with pytest.raises(ValueError, match="`dampings` must contain"):
