@@ -61,9 +61,10 @@ MIN_SHARE = 1e-6
 class Terms(NamedTuple):
     """The sums of a binary Newton step over the rows of one layer."""
 
-    couplings: tf.Tensor  # n x n, sum of a_b x_b x_b'
+    couplings: tf.Tensor  # n x n, sum of a_b x_b x_b', see `Curvature.is_mean`
     gradient: tf.Tensor  # n x m, sum of v_bj x_b
     curvature: tf.Tensor  # m, sum of c_bj over the rows
+    count: tf.Tensor  # scalar, number of rows with a gradient
 
 
 class Curvature(NamedTuple):
@@ -72,7 +73,8 @@ class Curvature(NamedTuple):
     Attributes:
         kind: String. One of `CURVATURES`.
         is_mean: Boolean. Whether to replace the weights of the rows by their
-            mean over the rows with a gradient.
+            mean over all rows with a gradient. The mean is known only when all
+            rows are summed, so `Terms.couplings` does not contain it.
     """
 
     kind: str = "fisher"
@@ -113,16 +115,18 @@ def terms_of(call, curvature, loss_scale):
     # Every replica divides its loss by the number of replicas.
     samples = tf.cast(call.batch, tf.float32) * reduction.num_replicas()
     c = curvature.weights(v, call.output_factor, samples)
-    of_rows = tf.reduce_mean(c, axis=1, keepdims=True)
+    kept = ops.kept_rows(v, call.kept)
     if curvature.is_mean:
-        kept = ops.kept_rows(v, call.kept)
-        total = tf.reduce_sum(of_rows * kept)
-        of_rows = kept * tf.math.divide_no_nan(total, tf.reduce_sum(kept))
+        c *= kept
+        of_rows = kept
+    else:
+        of_rows = tf.reduce_mean(c, axis=1, keepdims=True)
     weighted = rows * tf.sqrt(of_rows)
     return Terms(
         couplings=products.product(weighted, weighted, transpose_a=True),
         gradient=products.product(rows, v, transpose_a=True),
         curvature=tf.reduce_sum(c, axis=0),
+        count=tf.reduce_sum(kept),
     )
 
 
@@ -152,7 +156,12 @@ class NewtonSums(reduction.SumVariables):
     def __init__(self, mark, curvature, steps):
         n, m = mark.num_variables, mark.num_columns
         super().__init__(
-            {"couplings": (n, n), "gradient": (n, m), "curvature": (m,)}
+            {
+                "couplings": (n, n),
+                "gradient": (n, m),
+                "curvature": (m,),
+                "count": (),
+            }
         )
         self._curvature = curvature
         self._steps = steps
@@ -172,7 +181,7 @@ class NewtonSums(reduction.SumVariables):
         return reduction.total([terms])
 
 
-def problem(terms, weights, damping):
+def problem(terms, weights, damping, is_mean):
     """Returns the `ops.Problem` of a binary Newton step.
 
     Its energy is zero at the current weights, which are the start.
@@ -181,9 +190,12 @@ def problem(terms, weights, damping):
         terms: The `Terms` of the layer.
         weights: Tensor of shape `(n, m)`. The current weights, +1 and -1.
         damping: Float.
+        is_mean: Boolean, see `Curvature`.
     """
-    couplings = terms.couplings * (damping / 2.0)
     mean = tf.reduce_mean(terms.curvature)
+    couplings = terms.couplings * (damping / 2.0)
+    if is_mean:
+        couplings *= tf.math.divide_no_nan(mean, terms.count)
     share = tf.math.divide_no_nan(terms.curvature, mean)
     share = tf.maximum(share, MIN_SHARE)
     slope = terms.gradient / share

@@ -125,7 +125,8 @@ class NewtonRule:
         kernel = tf.cast(tf.convert_to_tensor(mark.kernel), tf.float32)
         shape = mark.num_variables, mark.num_columns
         weights = tf.reshape(ops.sign(kernel), shape)
-        return newton.problem(sums, weights, self._damping), tf.ones(())
+        problem = newton.problem(sums, weights, self._damping, self._is_mean)
+        return problem, tf.ones(())
 
     def finish(self, states, problem):
         """Replaces columns that do not lower the energy with the weights."""
