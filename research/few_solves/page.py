@@ -26,8 +26,11 @@ PROTOCOL = (
     "data and initial weights, and all methods share them. p-values are those "
     "of paired t-tests and not corrected for the number of comparisons. All "
     "updates use all training samples. A sweep of `fit_columns` has one "
-    "damping, so it makes one solve per column."
+    "damping, so it makes one solve per column. It computes the gradient again "
+    "for each column, so it takes more time than an update of the others."
 )
+# Conclusions, written by hand after reading the tables.
+NOTE = "note.md"
 # The reference and the numbers of updates that are tested.
 REFERENCES = {True: "newton", False: "average"}
 TESTED = {True: 2, False: 20}
@@ -44,6 +47,9 @@ def write(out):
     tuning = max(task.tuning for task in TASKS.values())
     parts.append(paragraph(PROTOCOL.format(tuning=tuning)))
     parts.append("Command: `python -m research few-solves`")
+    note = out / NOTE
+    if note.exists():
+        parts += ["## Findings", note.read_text().strip()]
     for name, task in TASKS.items():
         numbers = Numbers(out, name)
         if numbers.methods:
@@ -93,7 +99,7 @@ def _table(numbers, measure, shown, factor):
 
 
 def _optima(numbers):
-    counts = [updates for updates in UPDATES if updates <= 10]
+    counts = UPDATES
     rows = [["", *map(str, counts)], ["---"] * (len(counts) + 1)]
     for method in numbers.methods:
         rows.append(
@@ -139,7 +145,7 @@ def _p(value):
 
 
 def _figure(numbers):
-    figure = canvas.figure(6.5, 3.6)
+    figure = canvas.figure(8.5, 3.6)
     axes = figure.subplots()
     shown = [method for method in SHOWN if method in numbers.methods]
     for color, method in zip(COLORS, shown):
@@ -163,6 +169,8 @@ def _figure(numbers):
     axes.minorticks_off()
     axes.set_xlabel("updates (solver calls per column)")
     axes.set_ylabel("training loss")
-    axes.legend(fontsize=8, frameon=False)
+    axes.legend(
+        fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5)
+    )
     axes.spines[["top", "right"]].set_visible(False)
     return figure
