@@ -1,7 +1,6 @@
 """Trains the columns of binary kernels one after the other."""
 
 import dataclasses
-import numbers
 import time
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -115,8 +114,8 @@ def fit_columns(
     """
     check_number("sweeps", sweeps, at_least=1, whole=True)
     check_number("max_reads", max_reads, at_least=1, whole=True)
-    if isinstance(dampings, numbers.Real):
-        dampings = [float(dampings)]
+    if isinstance(dampings, (int, float)):
+        dampings = [dampings]
     dampings = list(dampings)
     if not dampings:
         raise ValueError(
