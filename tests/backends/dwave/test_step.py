@@ -419,7 +419,7 @@ def test_warm_start_anneals_in_reverse(chip):
         qubits = {q for slot in slots for chain in slot.chains for q in chain}
         assert set(parameters["initial_state"]) == qubits
     # The last start has the states of the step before.
-    states = list(opt._last_states)
+    states = list(opt._solver._last_states)
     assert [shape for _, shape in states] == [(5, 3), (3, 3)]
 
 
