@@ -305,12 +305,10 @@ def test_number_of_kernels_does_not_grow_with_the_layers(gpu):
     extra = []
     for layers in (1, 3):
         sizes = (20, *[24] * layers, 1)
+        programs = [step_hlo(backend, sizes) for backend in ("native", "sign")]
         with_search, without = (
-            [
-                len(re.findall(rf" {kind}\(", step_hlo(backend, sizes)))
-                for kind in ("fusion", "dot")
-            ]
-            for backend in ("native", "sign")
+            [len(re.findall(rf" {k}\(", program)) for k in ("fusion", "dot")]
+            for program in programs
         )
         extra.append(np.subtract(with_search, without))
     # `sign` has no product for the couplings. The others are one per iteration
@@ -336,6 +334,7 @@ def test_search_is_chosen_by_device(monkeypatch):
     assert not stacks.is_parallel("sequential")
 
 
+@pytest.mark.usefixtures("few_blocks")
 @pytest.mark.slow
 def test_training_with_the_parallel_search_learns():
     rng = np.random.default_rng(0)
