@@ -77,9 +77,8 @@ class QPSBGD(BinaryOptimizer):
             step size of the latent weights. Use about `0.02` for layers with
             tens of inputs and about `0.002` for layers with hundreds of inputs,
             with a schedule that decays to zero. With `update="newton"`, use
-            about `0.2`. Set the rate of the other
-            variables with `optimizer.real_optimizer.learning_rate`. Defaults to
-            `0.01`.
+            about `0.2`. Set the rate of the other variables with
+            `optimizer.real_optimizer.learning_rate`. Defaults to `0.01`.
         backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
             `dimod.Sampler`. The solver of the QUBOs. A string is the name of a
             backend (see `keras_qpsbgd.backends.available()`). A dictionary is a
@@ -132,8 +131,8 @@ class QPSBGD(BinaryOptimizer):
             \(\Omega \leftarrow (1 - \alpha) \Omega + \alpha w'\), where
             \(\alpha\) is the learning rate. Use it for networks with hidden
             layers, with a rate of about `0.2`. With `"none"`, the kernel
-            becomes \(w'\), and the learning rate is not used.
-            Use it for a single layer. Defaults to `"average"`.
+            becomes \(w'\), and the learning rate is not used. This is for
+            single layers. Defaults to `"average"`.
         damping: Float. The factor \(\lambda\) of the curvature. The columns
             of a layer, and all layers, change at once, but each solution
             assumes that the others stay as they are. The damping and the

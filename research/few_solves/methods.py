@@ -23,14 +23,12 @@ class Method:
         grid: List of configurations, which are lists of numbers.
         is_columns: Boolean. Whether `kq.fit_columns` trains. The configuration
             then is the list of dampings of successive sweeps.
-        single_only: Boolean. Whether it is for single layers.
     """
 
     title: str
     optimizer: Callable[[Any, list], Any]
     grid: list
     is_columns: bool = False
-    single_only: bool = False
 
 
 def _newton(backend, latent, **arguments):

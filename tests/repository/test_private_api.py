@@ -249,3 +249,10 @@ def test_copies_of_functional_models_are_not_compiled():
     assert model.optimizer is not None
     spec = copied.inputs[0]
     assert getattr(spec, "sparse", None) or "Sparse" in str(spec)
+
+
+def test_compiled_models_are_recognized():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    assert not _keras.is_compiled(model)
+    model.compile("sgd", "mse")
+    assert _keras.is_compiled(model)
