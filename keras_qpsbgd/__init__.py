@@ -3,6 +3,7 @@
 See the README for a first example. The optimizer is `keras_qpsbgd.QPSBGD`.
 """
 
+from keras_qpsbgd import activations
 from keras_qpsbgd import analysis
 from keras_qpsbgd import backends
 from keras_qpsbgd import callbacks
@@ -25,6 +26,7 @@ from keras_qpsbgd.summary import summary
 __all__ = [
     "QPSBGD",
     "Qubo",
+    "activations",
     "analysis",
     "backends",
     "binary_map",

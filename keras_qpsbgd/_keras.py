@@ -12,6 +12,7 @@ import copy
 import functools
 import importlib.metadata
 import re
+import sys
 
 import tensorflow as tf
 from tensorflow import keras
@@ -50,6 +51,26 @@ if not KERAS_3:
 AUTOCAST = "autocast" if KERAS_3 else "experimental_autocast"
 
 register = keras.utils.register_keras_serializable("keras_qpsbgd")
+
+
+def register_activation(function):
+    """Makes a function available as an activation by its name.
+
+    Models with it can be saved. A function that Keras already has under this
+    name has priority.
+    """
+    name = function.__name__
+    module = sys.modules[keras.activations.get.__module__]
+    if KERAS_3:
+        # Keras 3 does not look for activations in the custom objects.
+        vars(module).get("ALL_OBJECTS_DICT", {}).setdefault(name, function)
+        return register(function)
+    # A custom object with a short name would replace all equal strings in the
+    # configurations of HDF5 files, such as `training_weights="binary"`. Legacy
+    # Keras also finds the functions of its own module.
+    if vars(module).setdefault(name, function) is function:
+        function.__module__ = module.__name__
+    return function
 
 
 class Optimizer(keras.optimizers.Optimizer):

@@ -256,3 +256,15 @@ def test_compiled_models_are_recognized():
     assert not _keras.is_compiled(model)
     model.compile("sgd", "mse")
     assert _keras.is_compiled(model)
+
+
+def test_activations_can_be_added():
+    """A new name is found, and a name that Keras has is kept."""
+    assert keras.activations.get("binary") is kq.activations.binary
+
+    def tanh(x):
+        return x
+
+    before = keras.activations.get("tanh")
+    _keras.register_activation(tanh)
+    assert keras.activations.get("tanh") is before
