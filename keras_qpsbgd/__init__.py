@@ -9,6 +9,7 @@ from keras_qpsbgd import backends
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import constraints
 from keras_qpsbgd import datasets
+from keras_qpsbgd import export
 from keras_qpsbgd import layers
 from keras_qpsbgd import metrics
 from keras_qpsbgd import optimizers
@@ -34,6 +35,7 @@ __all__ = [
     "compare",
     "constraints",
     "datasets",
+    "export",
     "fit_columns",
     "layers",
     "metrics",

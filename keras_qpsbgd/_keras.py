@@ -355,6 +355,11 @@ def all_layers(model):
     return list(model._flatten_layers(include_self=False))
 
 
+def inner_layers(layer):
+    """Returns the layers directly inside a model or layer, each once."""
+    return list(layer._flatten_layers(include_self=False, recursive=False))
+
+
 def is_graph_of_layers(model):
     """Returns whether a layer is a Sequential or functional model."""
     return isinstance(model, (keras.Sequential, _functional_class()))
