@@ -10,6 +10,7 @@ from keras_qpsbgd import callbacks
 from keras_qpsbgd import constraints
 from keras_qpsbgd import datasets
 from keras_qpsbgd import export
+from keras_qpsbgd import inference
 from keras_qpsbgd import layers
 from keras_qpsbgd import metrics
 from keras_qpsbgd import optimizers
@@ -37,6 +38,7 @@ __all__ = [
     "datasets",
     "export",
     "fit_columns",
+    "inference",
     "layers",
     "metrics",
     "optimizers",

@@ -365,6 +365,38 @@ def is_graph_of_layers(model):
     return isinstance(model, (keras.Sequential, _functional_class()))
 
 
+def layer_chain(model):
+    """Returns the layers of a model in which each has one input and output.
+
+    Returns:
+        A list of layers, without input layers, in the order of the calls.
+        Operations that are not layers, such as `x + 1`, are also in the list.
+        `None` if a tensor has several consumers, or a layer several inputs.
+    """
+    if isinstance(model, keras.Sequential):
+        layers = model.layers
+        return [v for v in layers if not isinstance(v, keras.layers.InputLayer)]
+    # Keras has no public list of the calls of a functional model.
+    names = ("operation", "input_tensors", "output_tensors")
+    if not KERAS_3:
+        names = ("layer", "keras_inputs", "outputs")
+    chain, last = [], None
+    for _, nodes in sorted(model._nodes_by_depth.items(), reverse=True):
+        if len(nodes) != 1:
+            return None
+        layer, inputs, outputs = (getattr(nodes[0], name) for name in names)
+        inputs, outputs = tf.nest.flatten(inputs), tf.nest.flatten(outputs)
+        if not isinstance(layer, keras.layers.InputLayer):
+            if len(inputs) != 1 or inputs[0] is not last:
+                return None
+            chain.append(layer)
+        if len(outputs) != 1:
+            return None
+        (last,) = outputs
+    ends = tf.nest.flatten(model.outputs)
+    return chain if len(ends) == 1 and ends[0] is last else None
+
+
 @functools.cache
 def _functional_class():
     # Keras has no public name for the class of functional models. With a name,
