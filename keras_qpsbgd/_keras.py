@@ -59,16 +59,15 @@ def register_activation(function):
     Models with it can be saved. A function that Keras already has under this
     name has priority.
     """
+    # A custom object with a short name would replace all equal strings in the
+    # configurations of HDF5 files, such as `training_weights="binary"`. Both
+    # versions of Keras also use the functions of their own module.
     name = function.__name__
     module = sys.modules[keras.activations.get.__module__]
+    is_new = vars(module).setdefault(name, function) is function
     if KERAS_3:
-        # Keras 3 does not look for activations in the custom objects.
         vars(module).get("ALL_OBJECTS_DICT", {}).setdefault(name, function)
-        return register(function)
-    # A custom object with a short name would replace all equal strings in the
-    # configurations of HDF5 files, such as `training_weights="binary"`. Legacy
-    # Keras also finds the functions of its own module.
-    if vars(module).setdefault(name, function) is function:
+    elif is_new:
         function.__module__ = module.__name__
     return function
 
