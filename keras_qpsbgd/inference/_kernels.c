@@ -29,18 +29,21 @@ typedef float float4 __attribute__((vector_size(16)));
 
 #define VECTOR float4
 #define SAMPLES 4
+#define SHIFT 4
 #define NAME(x) x##_4
 #define PUT(v, s, x) (v)[s] = (x)
 #define GET(v, s) (v)[s]
 #include "_sign_product.h"
 #undef VECTOR
 #undef SAMPLES
+#undef SHIFT
 #undef NAME
 #undef PUT
 #undef GET
 
 #define VECTOR float
 #define SAMPLES 1
+#define SHIFT 2
 #define NAME(x) x##_1
 #define PUT(v, s, x) (v) = (x)
 #define GET(v, s) (v)

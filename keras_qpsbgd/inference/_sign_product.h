@@ -3,6 +3,7 @@
    Included once per type, with
      VECTOR      the type: a vector with one entry per sample, or float
      SAMPLES     its number of entries
+     SHIFT       the binary logarithm of its size in bytes
      NAME(x)     a name of a function for this type
      PUT(v,s,x)  sets entry s of v
      GET(v,s)    returns entry s of v
@@ -37,25 +38,39 @@ static void NAME(block)(const float *const *rows, ptrdiff_t first, ptrdiff_t n,
 /* Adds the products of one block of inputs, with tables of 256 values. */
 static void NAME(add_wide)(VECTOR low[GROUPS][16], VECTOR high[GROUPS][16],
                            const uint64_t *kernel, VECTOR *sums,
-                           ptrdiff_t outputs)
+                           ptrdiff_t outputs, ptrdiff_t inputs)
 {
     VECTOR table[GROUPS][256];
-    for (int g = 0; g < GROUPS; g++)
+    for (int g = 0; g < GROUPS && (g < 2 || inputs > 16); g++)
         for (int h = 0; h < 16; h++)
             for (int l = 0; l < 16; l++)
                 table[g][16 * h + l] = high[g][h] + low[g][l];
-    /* Keep a pointer to each table, in place of an addition per entry. */
-    const VECTOR *tables[GROUPS];
+    /* Hidden from the compiler, which would compute the address of an entry
+       with more instructions: one for the mask with a shift is enough. */
+    const char *tables[GROUPS];
+    uint64_t mask = 255 * sizeof(VECTOR);
+    __asm__("" : "+r"(mask));
     for (int g = 0; g < GROUPS; g++) {
-        tables[g] = table[g];
+        tables[g] = (const char *)table[g];
         __asm__("" : "+r"(tables[g]));
     }
-#define ENTRY(g) tables[g][(bits >> (8 * (g))) & 255]
-    for (ptrdiff_t o = 0; o < outputs; o++) {
-        uint64_t bits = kernel[o];
-        sums[o] += ((ENTRY(0) + ENTRY(1)) + (ENTRY(2) + ENTRY(3)))
-                 + ((ENTRY(4) + ENTRY(5)) + (ENTRY(6) + ENTRY(7)));
-    }
+#define OFFSET(g) (mask & (bits >> (8 * (g) - SHIFT)))
+#define ENTRY(g) (*(const VECTOR *)(tables[g] + OFFSET(g)))
+#define FIRST (*(const VECTOR *)(tables[0] + (mask & (bits << SHIFT))))
+    /* The last block may have few inputs. The others would add zeros. */
+    if (inputs <= 16)
+        for (ptrdiff_t o = 0; o < outputs; o++) {
+            uint64_t bits = kernel[o];
+            sums[o] += FIRST + ENTRY(1);
+        }
+    else
+        for (ptrdiff_t o = 0; o < outputs; o++) {
+            uint64_t bits = kernel[o];
+            sums[o] += ((FIRST + ENTRY(1)) + (ENTRY(2) + ENTRY(3)))
+                     + ((ENTRY(4) + ENTRY(5)) + (ENTRY(6) + ENTRY(7)));
+        }
+#undef FIRST
+#undef OFFSET
 #undef ENTRY
 }
 
@@ -86,7 +101,7 @@ static void NAME(rows)(const float *const *rows, const uint64_t *kernel,
         if (outputs < WIDE)
             NAME(add_narrow)(low, high, kernel, sums, outputs);
         else
-            NAME(add_wide)(low, high, kernel, sums, outputs);
+            NAME(add_wide)(low, high, kernel, sums, outputs, n - first);
         kernel += outputs;
     }
     for (int s = 0; s < SAMPLES; s++)

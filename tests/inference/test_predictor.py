@@ -84,7 +84,7 @@ def test_random_networks(seed, sizes, name, bits, scale, norm, batch):
     assert_equal(model, x)
 
 
-@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 127, 128, 129, 500, 4100])
+@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 80, 81, 128, 129, 500, 4100])
 @pytest.mark.parametrize("outputs", [1, 3, 4, 230])
 def test_products_are_exact(n, outputs):
     """Integers are equal in all kernels, whatever the sizes."""
