@@ -114,7 +114,7 @@ tile(const uint8_t *a, const uint8_t *w, ptrdiff_t bytes, int count,
 #define MAX_TILE_BYTES (128 * 31 * 16)
 #else
 #define MAX_TILE_BYTES 0
-#define tile(a, w, bytes, count, out, outputs, n)
+#define tile(a, w, bytes, count, out, outputs, n) ((void)0)
 #endif
 
 CLONES static void
@@ -166,8 +166,8 @@ static void release(Arguments *a)
     PyBuffer_Release(&a->out);
 }
 
-/* Reads (x, kernel, out, rows, n, outputs) and checks the sizes in bytes:
-   `row` of a row of x, `kernel` of the kernel. */
+/* Reads (x, kernel, out, rows, n, outputs) and checks the sizes in bytes. A
+   row of bits may have spare words at its end. */
 static int parse(PyObject *args, Arguments *a, int is_binary)
 {
     if (!PyArg_ParseTuple(args, "y*y*w*nnn", &a->x, &a->kernel, &a->out,

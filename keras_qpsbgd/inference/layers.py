@@ -237,10 +237,7 @@ def _flatten(layer, rank):
 
 
 def _reshape(layer, rank):
-    shape = tuple(layer.target_shape)
-    if -1 in shape:
-        raise Unsupported(f"`target_shape` is {shape}")
-    return [steps.Reshape(shape)]
+    return [steps.Reshape(tuple(layer.target_shape))]
 
 
 def _padding(layer):

@@ -137,8 +137,8 @@ class Predictor:
         """Returns the predictions for a batch.
 
         Args:
-            x: Array of shape `input_shape`, with numbers. It is converted to
-                float32.
+            x: Array of shape `input_shape`, with finite numbers. It is
+                converted to float32.
 
         Returns:
             A float32 array.

@@ -168,7 +168,10 @@ ACTIVATIONS = {
 
 
 class Reshape(Step):
-    """Reshapes samples. `shape` is `None` to flatten them."""
+    """Reshapes samples. `shape` is `None` to flatten them.
+
+    One size in `shape` may be -1, because a batch is never empty here.
+    """
 
     def __init__(self, shape=None):
         self.shape = shape

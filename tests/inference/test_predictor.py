@@ -228,7 +228,7 @@ def test_real_layers_and_layers_without_effect():
         layers.SpatialDropout2D(0.5),
         layers.BatchNormalization(scale=False),
         layers.GaussianNoise(1.0),
-        layers.Reshape((8, 48)),
+        layers.Reshape((-1, 48)),
         BinaryDense(5),  # along the last axis
         layers.BatchNormalization(center=False),
         layers.ReLU(),

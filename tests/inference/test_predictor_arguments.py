@@ -84,7 +84,6 @@ class Doubled(layers.Dense):
         (Doubled(3), "Doubled"),
         (layers.ReLU(max_value=6.0), "`max_value`"),
         (layers.Lambda(lambda x: x), "Lambda"),
-        (layers.Reshape((-1, 2)), "`target_shape`"),
         (kq.layers.BinaryEinsumDense("ab,bc->ac", 3), "BinaryEinsumDense"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
