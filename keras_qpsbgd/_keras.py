@@ -379,17 +379,51 @@ def copy_functional(model, clone_function):
 
 def copy_input(tensor, name=None, keep_batch_size=True):
     """Returns a new symbolic input with the shape and name of another."""
-    if KERAS_3:
-        sparse = tensor.sparse
-    else:
-        sparse = isinstance(tensor.type_spec, tf.SparseTensorSpec)
     return keras.Input(
         shape=tuple(tensor.shape)[1:],
         batch_size=tensor.shape[0] if keep_batch_size else None,
         dtype=tensor.dtype,
-        sparse=sparse,
+        sparse=is_sparse(tensor),
         name=name or tensor.name,
     )
+
+
+def is_sparse(tensor):
+    """Returns whether a symbolic tensor is sparse."""
+    if KERAS_3:
+        return bool(tensor.sparse)
+    return isinstance(tensor.type_spec, tf.SparseTensorSpec)
+
+
+def has_mask(tensor):
+    """Returns whether a symbolic tensor has a mask."""
+    return getattr(tensor, "_keras_mask", None) is not None
+
+
+def input_tensors(layer):
+    """Returns the symbolic inputs of the first call of a layer."""
+    return layer.input if KERAS_3 else layer.get_input_at(0)
+
+
+def symbolic_matmul(left, right):
+    """Multiplies symbolic tensors with operations that Keras can save."""
+    if KERAS_3:
+        return keras.ops.matmul(left, right)
+    if is_sparse(left):
+        return tf.sparse.sparse_dense_matmul(left, right)
+    return tf.matmul(left, right)
+
+
+def symbolic_cast(tensor, dtype):
+    """Casts a symbolic tensor with an operation that Keras can save."""
+    return keras.ops.cast(tensor, dtype) if KERAS_3 else tf.cast(tensor, dtype)
+
+
+def symbolic_clip(tensor, low, high):
+    """Clips a symbolic tensor with an operation that Keras can save."""
+    if KERAS_3:
+        return keras.ops.clip(tensor, low, high)
+    return tf.clip_by_value(tensor, low, high)
 
 
 def attention_parts(layer):

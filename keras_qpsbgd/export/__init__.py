@@ -2,5 +2,6 @@
 
 from keras_qpsbgd.export.saving import load_packed
 from keras_qpsbgd.export.saving import packed
+from keras_qpsbgd.export.stock import inference_model
 
-__all__ = ["load_packed", "packed"]
+__all__ = ["inference_model", "load_packed", "packed"]
