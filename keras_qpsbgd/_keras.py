@@ -377,6 +377,31 @@ def copy_functional(model, clone_function):
     )
 
 
+def hide_inputs(model):
+    """Lets a functional model replace a layer in a copy of a legacy model.
+
+    When legacy Keras copies a model, it does not count the first node of a
+    functional model, which it recognizes by its first layer. A layer that is
+    replaced by a model has no such node, and Keras would wait for it forever.
+
+    Args:
+        model: Functional model.
+
+    Returns:
+        Function that restores the order of the layers. Call it after copying.
+    """
+    if KERAS_3:
+        return lambda: None
+    tracked = model._self_tracked_trackables
+    order = list(tracked)
+    tracked.sort(key=lambda layer: isinstance(layer, keras.layers.InputLayer))
+
+    def restore():
+        tracked[:] = order
+
+    return restore
+
+
 def copy_input(tensor, name=None, keep_batch_size=True):
     """Returns a new symbolic input with the shape and name of another."""
     return keras.Input(
@@ -386,6 +411,17 @@ def copy_input(tensor, name=None, keep_batch_size=True):
         sparse=is_sparse(tensor),
         name=name or tensor.name,
     )
+
+
+def mark_called(model):
+    """Calls a functional model on symbolic inputs, as Keras requires to export.
+
+    Keras 3 exports only models that have been called. Legacy Keras exports all.
+    """
+    if KERAS_3:
+        is_sequential = isinstance(model, keras.Sequential)
+        inputs = model.inputs[0] if is_sequential else model.input
+        model(tf.nest.map_structure(copy_input, inputs))
 
 
 def is_sparse(tensor):
@@ -409,9 +445,8 @@ def symbolic_matmul(left, right):
     """Multiplies symbolic tensors with operations that Keras can save."""
     if KERAS_3:
         return keras.ops.matmul(left, right)
-    if is_sparse(left):
-        return tf.sparse.sparse_dense_matmul(left, right)
-    return tf.matmul(left, right)
+    # Only this function also accepts a sparse symbolic tensor.
+    return keras.backend.dot(left, right) if is_sparse(left) else left @ right
 
 
 def symbolic_cast(tensor, dtype):

@@ -56,18 +56,25 @@ def inference_model(model: Any) -> Any:
         ```
     """
     check(model)
-    replaced: dict[int, tuple[Any, Any]] = {}
+    replaced: list[tuple[Any, Any]] = []
+    restore = []
 
     def replace(layer):
         found = _replacement(layer)
-        if found is not None:
-            replaced[id(layer)] = (layer, found[1])
-            return found[0]
-        return None
+        if found is None:
+            return None
+        new, part = found
+        replaced.append((layer, part))
+        if isinstance(new, keras.Model):
+            restore.append(_keras.hide_inputs(new))
+        return new
 
     copied, _ = network.copy_model(model, None, replace)
-    for layer, part in replaced.values():
+    for function in restore:
+        function()
+    for layer, part in replaced:
         _set_weights(layer, part)
+    _keras.mark_called(copied)
     return copied
 
 

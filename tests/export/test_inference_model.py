@@ -153,8 +153,11 @@ assert not any(name.startswith("keras_qpsbgd") for name in sys.modules)
 NAMES = ("dense", "channels_first", "attention", "graph", "twice")
 
 
-def test_loads_where_this_package_cannot_be_imported(tmp_path):
-    for name in NAMES:
+@pytest.mark.parametrize(
+    "names", [NAMES[:1], pytest.param(NAMES, marks=pytest.mark.slow)]
+)
+def test_loads_where_this_package_cannot_be_imported(names, tmp_path):
+    for name in names:
         model = exporting.randomize(exporting.MODELS[name](bits=2))
         stock = kq.export.inference_model(model)
         inputs = exporting.batch(model)
@@ -169,7 +172,7 @@ def test_loads_where_this_package_cannot_be_imported(tmp_path):
         stock.export(str(tmp_path / name))
     environment = {**os.environ, "PYTHONPATH": ""}
     subprocess.run(
-        [sys.executable, "-c", LOAD, str(tmp_path), *NAMES],
+        [sys.executable, "-c", LOAD, str(tmp_path), *names],
         check=True,
         env=environment,
         cwd=tmp_path,
