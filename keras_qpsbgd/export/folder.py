@@ -37,6 +37,7 @@ def saved_model(model: Any, path: Any) -> None:
         tf.saved_model.load("digits").serve(x)
         ```
     """
+    stock.check(model)
     path = pathlib.Path(path)
     if os.path.lexists(path) and not (path / MAIN_FILE).is_file():
         raise ValueError(
