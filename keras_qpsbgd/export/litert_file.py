@@ -37,9 +37,9 @@ def litert(model: Any, path: Any) -> None:
     LiteRT was called TensorFlow Lite. Kernels of layers with 1 or 2 bits are
     stored with 2 bits per weight, and with 3 or 4 bits with 4 bits per weight.
     The runtime converts them to float32 and computes with them, so the outputs
-    are the same up to rounding. It must know 2-bit integers (ai-edge-litert
-    2.0 or later). For older ones, pass `inference_model(model)`, which has
-    float kernels.
+    are the same up to rounding. It must know 2-bit integers, as ai-edge-litert
+    2.3 and TensorFlow 2.21 do. For older ones, pass `inference_model(model)`,
+    which has float kernels.
 
     Args:
         model: Keras model, as for `inference_model`.

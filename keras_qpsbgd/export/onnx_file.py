@@ -26,7 +26,7 @@ from keras_qpsbgd.export import matching
 from keras_qpsbgd.export import stock
 from keras_qpsbgd.ops import max_level
 
-# Weights that share a scale. The largest that ONNX Runtime has on a CPU.
+# Number of weights that share a scale. Longer blocks have fewer scales.
 BLOCK = 256
 DOMAIN = "com.microsoft"
 # Smaller matrices would grow, because a block is never shorter.
