@@ -2,7 +2,7 @@
 
 Converters rename, transpose and reshape kernels, and may multiply them by the
 scales of a batch normalization. The levels identify them: an array is the
-kernel if it is the levels times one number per output.
+kernel if it is the levels times one number per output, or one per input.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ class Match:
         bits: Integer. Number of bits of a weight.
         levels: Int8 array of odd integers, in the shape of the array.
         scales: Float32 array of shape `(m,)`, not negative.
-        axis: Integer. The axis of the outputs.
+        axis: Integer. The axis of the scales.
     """
 
     bits: int
@@ -60,11 +60,12 @@ def find(array: np.ndarray, kernels: list[Kernel]) -> Match | None:
 
 
 def _layouts(kernel: Kernel) -> Iterator[tuple[np.ndarray, int]]:
-    """Yields the levels in possible layouts, and the axis of the outputs."""
+    """Yields the levels in possible layouts, and the axis of the scales."""
     levels = kernel.levels
     if levels.ndim == 4 and kernel.scales.ndim == 1:
         for layout in CONV_LAYOUTS:
             yield levels.transpose(layout), layout.index(3)
     matrix = levels.reshape(-1, math.prod(kernel.scales.shape))
-    yield matrix, 1
-    yield matrix.T, 0
+    for axis in (1, 0):  # outputs, inputs
+        yield matrix, axis
+        yield matrix.T, 1 - axis

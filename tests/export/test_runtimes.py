@@ -102,6 +102,25 @@ def test_litert_stores_few_bits(bits, tmp_path):
     assert os.path.getsize(path) < stored + 16_000
 
 
+@pytest.mark.parametrize("bits", [1, 2])
+def test_litert_with_batch_normalization_before_a_layer(bits, tmp_path):
+    """The converter multiplies it into the kernel: one scale per input."""
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((WIDE[0],)),
+            keras.layers.ReLU(),
+            keras.layers.BatchNormalization(),
+            kq.layers.BinaryDense(WIDE[1], bits=bits),
+        ]
+    )
+    exporting.randomize(model)
+    path = tmp_path / "model.tflite"
+    kq.export.litert(model, path)
+    inputs = exporting.batch(model)
+    assert_close(run_litert(path, inputs), exporting.predict(model, inputs))
+    assert os.path.getsize(path) < WIDE[0] * WIDE[1] * 2 / 8 + 8_000
+
+
 @pytest.mark.parametrize("name", ["conv", "graph", "attention", "twice"])
 def test_litert_of_every_layer(name, tmp_path):
     model = exporting.randomize(exporting.MODELS[name]())
