@@ -214,7 +214,9 @@ def _set_weights(layer, new):
 
 
 def _is_own(found):
-    module = getattr(found, "__module__", None)
+    # Keras lists some functions as its own, but not their global variables.
+    names = getattr(found, "__globals__", {})
+    module = names.get("__name__", getattr(found, "__module__", None))
     return isinstance(module, str) and module.startswith("keras_qpsbgd.")
 
 
