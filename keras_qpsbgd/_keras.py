@@ -429,19 +429,88 @@ def copy_functional(model, clone_function):
     )
 
 
+def hide_inputs(model):
+    """Lets a functional model replace a layer in a copy of a legacy model.
+
+    When legacy Keras copies a model, it does not count the first node of a
+    functional model, which it recognizes by its first layer. A layer that is
+    replaced by a model has no such node, and Keras would wait for it forever.
+
+    Args:
+        model: Functional model.
+
+    Returns:
+        Function that restores the order of the layers. Call it after copying.
+    """
+    if KERAS_3:
+        return lambda: None
+    tracked = model._self_tracked_trackables
+    order = list(tracked)
+    tracked.sort(key=lambda layer: isinstance(layer, keras.layers.InputLayer))
+
+    def restore():
+        tracked[:] = order
+
+    return restore
+
+
 def copy_input(tensor, name=None, keep_batch_size=True):
     """Returns a new symbolic input with the shape and name of another."""
-    if KERAS_3:
-        sparse = tensor.sparse
-    else:
-        sparse = isinstance(tensor.type_spec, tf.SparseTensorSpec)
     return keras.Input(
         shape=tuple(tensor.shape)[1:],
         batch_size=tensor.shape[0] if keep_batch_size else None,
         dtype=tensor.dtype,
-        sparse=sparse,
+        sparse=is_sparse(tensor),
         name=name or tensor.name,
     )
+
+
+def mark_called(model):
+    """Calls a functional model on symbolic inputs, as Keras requires to export.
+
+    Keras 3 exports only models that have been called. Legacy Keras exports all.
+    """
+    if KERAS_3:
+        is_sequential = isinstance(model, keras.Sequential)
+        inputs = model.inputs[0] if is_sequential else model.input
+        model(tf.nest.map_structure(copy_input, inputs))
+
+
+def is_sparse(tensor):
+    """Returns whether a symbolic tensor is sparse."""
+    if KERAS_3:
+        return bool(tensor.sparse)
+    return isinstance(tensor.type_spec, tf.SparseTensorSpec)
+
+
+def has_mask(tensor):
+    """Returns whether a symbolic tensor has a mask."""
+    return getattr(tensor, "_keras_mask", None) is not None
+
+
+def input_tensors(layer):
+    """Returns the symbolic inputs of the first call of a layer."""
+    return layer.input if KERAS_3 else layer.get_input_at(0)
+
+
+def symbolic_matmul(left, right):
+    """Multiplies symbolic tensors with operations that Keras can save."""
+    if KERAS_3:
+        return keras.ops.matmul(left, right)
+    # Only this function also accepts a sparse symbolic tensor.
+    return keras.backend.dot(left, right) if is_sparse(left) else left @ right
+
+
+def symbolic_cast(tensor, dtype):
+    """Casts a symbolic tensor with an operation that Keras can save."""
+    return keras.ops.cast(tensor, dtype) if KERAS_3 else tf.cast(tensor, dtype)
+
+
+def symbolic_clip(tensor, low, high):
+    """Clips a symbolic tensor with an operation that Keras can save."""
+    if KERAS_3:
+        return keras.ops.clip(tensor, low, high)
+    return tf.clip_by_value(tensor, low, high)
 
 
 def attention_parts(layer):

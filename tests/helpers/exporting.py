@@ -84,8 +84,20 @@ def graphs(**arguments):
     return keras.Model([x, a], outputs)
 
 
+def twice(**arguments):
+    """A nested model that is called twice, and a layer that is called twice."""
+    layer = kq.layers.BinaryDense(6, activation="tanh", **arguments)
+    inner = keras.Input((6,))
+    block = keras.Model(inner, layer(layer(inner)), name="block")
+    inputs = keras.Input((6,))
+    return keras.Model(inputs, block(block(inputs)))
+
+
 def nested(**arguments):
-    """A nested model that is called twice, and a shared layer."""
+    """A layer and a model that are each part of two models.
+
+    Keras itself cannot load such a model from a `.keras` file.
+    """
     shared = kq.layers.BinaryDense(6, activation="tanh", **arguments)
     one = keras.Sequential([keras.layers.InputLayer((6,)), shared], name="one")
     inner = keras.Input((6,))
@@ -100,7 +112,7 @@ MODELS = {
     each.__name__: each
     for each in (
         *(dense, conv, channels_first, einsum, attention),
-        *(graph, sparse_graph, graphs, nested),
+        *(graph, sparse_graph, graphs, twice, nested),
     )
 }
 

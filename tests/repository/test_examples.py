@@ -54,6 +54,13 @@ def test_quantize_is_short_and_runs(run):
     assert number("fine-tuned: accuracy", output) > 0.9
 
 
+def test_deploy_is_short_and_runs(run):
+    assert num_lines("deploy.py") < 55
+    output = run("deploy.py").replace(",", "")
+    assert "predicts exactly the same: True" in output
+    assert number("model.kq", output) * 5 < number("model.keras", output)
+
+
 def test_compare_is_short_and_runs(run, monkeypatch, tmp_path):
     """With fewer methods, configurations, seeds and epochs."""
     pytest.importorskip("sklearn")
