@@ -1,7 +1,8 @@
 """Trains a network column by column, on one large batch.
 
-`fit` contains the function, and `tail` computes the loss as a function of the
-product of one layer.
+`fit` contains the function, and `search` visits the columns. `tail` computes
+the loss as a function of the product of one layer, and `narrow` does so faster
+if a dense layer follows.
 """
 
 from keras_qpsbgd.columns.fit import ColumnHistory as ColumnHistory
