@@ -5,7 +5,18 @@ import argparse
 from keras_qpsbgd.datasets import DamagedFile
 from keras_qpsbgd.datasets import MissingFile
 
-NAMES = ("logistic", "layer-16", "layer-49", "pairs")
+NAMES = (
+    "logistic",
+    "layer-16",
+    "layer-49",
+    "pairs",
+    "adult",
+    "cora",
+    "mnist-5000",
+    "mnist-20000",
+    "mnist-bn-5000",
+    "mnist-bn-20000",
+)
 
 
 def add(commands):
@@ -13,10 +24,10 @@ def add(commands):
         "few-solves",
         help="train with 1 to 100 solver calls per column",
         description=(
-            "Train single layers and small networks with few updates, by the "
-            "binary Newton rule, column by column, and by methods without a "
-            "QUBO. Writes records, figures and RESULTS.md. If it is "
-            "interrupted, run the same command again to resume."
+            "Train single layers and networks with few updates, by the binary "
+            "Newton rule, column by column, and by methods without a QUBO. "
+            "Writes records, figures and RESULTS.md. If it is interrupted, run "
+            "the same command again to resume. The tasks on MNIST take hours."
         ),
     )
     parser.add_argument(

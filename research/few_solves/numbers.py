@@ -5,9 +5,7 @@ import numpy as np
 from keras_qpsbgd.compare.report.statistics import mean_and_error
 from keras_qpsbgd.compare.report.statistics import paired_test
 from research.few_solves import records
-from research.few_solves.methods import METHODS
-from research.few_solves.study import FIRST_TUNING_SEED
-from research.few_solves.tasks import TASKS
+from research.few_solves.records import FIRST_TUNING_SEED
 
 # Training losses this close to the best one count as equal.
 TOLERANCE = 1e-5
@@ -21,25 +19,20 @@ class Numbers:
 
     Args:
         out: Folder of the records.
-        name: String. Name of the task.
+        task: A `Task`.
     """
 
-    def __init__(self, out, name):
-        self.task = TASKS[name]
-        found = records.read(out, name)
+    def __init__(self, out, task):
+        self.task = task
+        found = records.read(out, task.name)
         self._runs = {}
-        for method, settings in METHODS.items():
-            for configuration in settings.grid:
-                runs = found.get(records.key(method, configuration))
-                if runs is not None:
-                    place = self._runs.setdefault(method, [])
-                    place.append((configuration, runs))
-        # A method counts only if all of its configurations are complete.
-        self._runs = {
-            method: runs
-            for method, runs in self._runs.items()
-            if len(runs) == len(METHODS[method].grid)
-        }
+        for method, settings in task.methods.items():
+            keys = [records.key(method, c) for c in settings.grid]
+            # A method counts only if all of its runs exist.
+            if all(key in found for key in keys):
+                runs = [found[key] for key in keys]
+                if _is_complete(runs):
+                    self._runs[method] = runs
         self._optimum = None
         if records.OPTIMUM in found:
             losses = found[records.OPTIMUM]
@@ -53,25 +46,25 @@ class Numbers:
     def has(self, method, updates):
         """Returns whether a method was evaluated after so many updates."""
         runs = self._runs.get(method)
-        return runs and str(updates) in runs[0][1][0]["results"]
+        return bool(runs) and all(
+            str(updates) in one["results"] for part in runs for one in part
+        )
 
     def chosen(self, method, updates):
-        """Returns the chosen configuration and its runs."""
+        """Returns the chosen configuration."""
+        return self.task.methods[method].grid[self._chosen(method, updates)]
 
-        def loss(choice):
-            losses = [
-                run["results"][str(updates)]["validation_loss"]
-                for run in choice[1]
-                if run["seed"] >= FIRST_TUNING_SEED
-            ]
-            mean = np.mean(losses)
-            return mean if np.isfinite(mean) else np.inf
+    def is_at_end(self, method, updates):
+        """Returns whether the chosen configuration is the first or last one."""
+        last = len(self._runs[method]) - 1
+        return self._chosen(method, updates) in (0, last)
 
-        return min(self._runs[method], key=loss)
+    def _chosen(self, method, updates):
+        return records.best_position(self._runs[method], updates)
 
     def values(self, method, updates, measure):
         """Returns the values of the fresh seeds, by seed."""
-        _, runs = self.chosen(method, updates)
+        runs = self._runs[method][self._chosen(method, updates)]
         return {
             run["seed"]: run["results"][str(updates)][measure]
             for run in runs
@@ -106,3 +99,11 @@ class Numbers:
             for seed, loss in losses.items()
         ]
         return float(np.mean(reached))
+
+
+def _is_complete(runs):
+    """Returns whether all chosen configurations have fresh seeds."""
+    return all(
+        any(run["seed"] < FIRST_TUNING_SEED for run in runs[position])
+        for position in records.best_positions(runs)
+    )

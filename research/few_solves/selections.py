@@ -1,0 +1,126 @@
+"""The methods of the larger tasks, with their own configurations."""
+
+import dataclasses
+
+from research.few_solves import rivals
+from research.few_solves.methods import METHODS
+from research.few_solves.methods import Method
+from research.few_solves.methods import columns
+from research.few_solves.methods import gradient
+from research.few_solves.methods import newton
+
+
+def _with_grids(**grids):
+    """Returns methods with other configurations."""
+    return {
+        name: dataclasses.replace(METHODS[name], grid=grid)
+        for name, grid in grids.items()
+    }
+
+
+# A column has a solve for each of three dampings.
+TRIPLES = [[4.0, 16.0, 64.0], [2.0, 8.0, 32.0], [1.0, 4.0, 16.0], [0.5, 2, 8]]
+SHARES = [
+    [0.002, 0.01, 0.05],
+    [0.005, 0.02, 0.08],
+    [0.01, 0.04, 0.16],
+    [0.02, 0.08, 0.32],
+]
+WIDE_AVERAGE = [[8.0, 0.1], [8.0, 0.2], [16.0, 0.3], [16.0, 0.5]]
+MNIST = {
+    "columns-wide": Method(
+        "column by column, `native`", TRIPLES, columns=columns("native")
+    ),
+    "columns-descent": Method(
+        "column by column, descent", TRIPLES, columns=columns(rivals.Descent)
+    ),
+    "columns-ridge": Method(
+        "column by column, `ridge`", TRIPLES, columns=columns(rivals.Ridge)
+    ),
+    "columns-top": Method(
+        "column by column, top-k flips",
+        SHARES,
+        columns=lambda shares: ([1.0] * len(shares), rivals.TopFlips(shares)),
+    ),
+    "average-wide": Method(
+        "Newton, `native`, averaged", WIDE_AVERAGE, newton("native", "average")
+    ),
+    "gradient-wide": Method(
+        "QP-SBGD, `native`", METHODS["gradient"].grid, gradient("native")
+    ),
+    **_with_grids(
+        whitened=[[0.05, 1.0], [0.2, 1.0], [0.2, 0.1], [0.5, 1.0]],
+        top=[[0.002], [0.01], [0.03], [0.1]],
+        adam=METHODS["adam"].grid,
+        sgd=[[10.0], [30.0], [100.0], [300.0]],
+        signsgd=METHODS["signsgd"].grid,
+    ),
+}
+MNIST_SHOWN = (
+    "columns-wide",
+    "columns-ridge",
+    "columns-top",
+    "average-wide",
+    "gradient-wide",
+    "whitened",
+    "signsgd",
+    "adam",
+)
+
+FAST = {"name": "native", "preset": "fast"}
+
+
+def _few(average, rates, **grids):
+    """Returns the methods of networks with many or with graph layers."""
+    return {
+        "average": Method(
+            "Newton, `native`, averaged", average, newton(FAST, "average")
+        ),
+        "average-mean": dataclasses.replace(
+            METHODS["average-mean"], grid=average
+        ),
+        "average-momentum": Method(
+            "Newton, `native`, averaged, momentum 0.5",
+            average,
+            newton(FAST, "average", momentum=0.5),
+        ),
+        "gradient": Method("QP-SBGD, `native`", rates, gradient(FAST)),
+        **_with_grids(ridge=rates, sign=rates, adam=rates, signsgd=rates),
+        **_with_grids(**grids),
+    }
+
+
+ADULT = _few(
+    average=[[16.0, 0.1], [64.0, 0.2], [128.0, 0.3], [256.0, 0.5]],
+    rates=[[0.01], [0.03], [0.1], [0.2]],
+    whitened=[[0.005, 1.0], [0.02, 1.0], [0.1, 1.0], [0.1, 0.1]],
+    top=[[0.002], [0.01], [0.03], [0.1]],
+    sgd=[[1.0], [3.0], [10.0], [30.0]],
+)
+ADULT_SHOWN = (
+    "average",
+    "gradient",
+    "ridge",
+    "whitened",
+    "adam",
+    "sgd",
+    "signsgd",
+)
+CORA = _few(
+    average=[
+        [1.0, 0.2, 0.03],
+        [1.0, 0.2, 0.1],
+        [4.0, 0.2, 0.03],
+        [4.0, 0.2, 0.1],
+    ],
+    rates=[[0.03, 0.03], [0.03, 0.1], [0.1, 0.03], [0.1, 0.1]],
+    whitened=[
+        [0.05, 1.0, 0.03],
+        [0.05, 1.0, 0.1],
+        [0.2, 1.0, 0.03],
+        [0.2, 1.0, 0.1],
+    ],
+    top=[[0.02, 0.03], [0.02, 0.1], [0.1, 0.03], [0.1, 0.1]],
+    sgd=[[1.0, 0.03], [1.0, 0.1], [10.0, 0.03], [10.0, 0.1]],
+)
+CORA_SHOWN = ADULT_SHOWN
