@@ -34,7 +34,7 @@ class Tail:
         self._model = model
         self._loss_in_graph = in_graph(self._loss)
         self._derivatives_in_graph = in_graph(self._derivatives)
-        self._losses_in_graph = in_graph(self._losses)
+        self._loss_with_in_graph = in_graph(self._loss_with)
 
     def begin(self, samples):
         """Computes the product of the layer for a batch.
@@ -83,9 +83,15 @@ class Tail:
         Returns:
             Array of shape `(k,)`.
         """
-        return self._losses_in_graph(
-            self._state, *self._at(column), products, *self._labels
-        ).numpy()
+        place = self._at(column)
+        return np.array(
+            [
+                self._loss_with_in_graph(
+                    self._state, *place, product, *self._labels
+                )
+                for product in np.ascontiguousarray(products.T)
+            ]
+        )
 
     def change(self, column, product):
         """Sets one column of the product, an array of shape `(B,)`."""
@@ -137,18 +143,13 @@ class Tail:
         )
         return gradient, tf.reduce_mean(second)
 
-    def _losses(self, state, column, old, candidates, *labels):
-        return tf.map_fn(
-            lambda new: self._loss(
-                self._changed(state, column, old, new), *labels
-            ),
-            tf.transpose(candidates),
-        )
+    def _loss_with(self, state, column, old, new, *labels):
+        return self._loss(self._changed(state, column, old, new), *labels)
 
 
 def in_graph(function):
     """Compiles a function of tensors."""
-    # The number of candidates varies, and so may the number of samples.
+    # The number of samples may change.
     return tf.function(function, reduce_retracing=True, autograph=False)
 
 

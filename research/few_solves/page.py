@@ -89,10 +89,16 @@ def _seeds(numbers):
     task = numbers.task
     grids = [len(task.methods[method].grid) for method in numbers.methods]
     seeds = "seed" if task.tuning == 1 else "seeds"
-    return (
+    text = (
         f"{max(grids)} configurations, {task.tuning} tuning {seeds}, "
         f"{task.fresh} other seeds."
     )
+    if task.chosen_at:
+        text += f" Configurations are chosen after {task.chosen_at} updates"
+        if task.tuned_on:
+            text += f" of the task `{task.tuned_on}`, and not tuned again"
+        text += "."
+    return text
 
 
 def _table(numbers, measure, shown, factor):

@@ -62,6 +62,9 @@ class _Study:
         if quick:
             self._counts = [c for c in task.counts if c <= QUICK_UPDATES]
         self._found = records.read(out, task.name)
+        self._tuned = self._found
+        if task.tuned_on:
+            self._tuned = records.read(out, task.tuned_on)
         self._data = {}
 
     def run(self, name, bar):
@@ -69,10 +72,19 @@ class _Study:
         grid = self.task.methods[name].grid
         trainers = {}
         for configuration in grid:
-            self._complete(name, configuration, self._tuning, trainers)
+            if not self.task.tuned_on:
+                self._complete(name, configuration, self._tuning, trainers)
             bar.add(1)
-        runs = [self._runs(name, configuration) for configuration in grid]
-        wanted = records.best_positions(runs)
+        keys = [records.key(name, configuration) for configuration in grid]
+        missing = [key for key in keys if key not in self._tuned]
+        if missing:
+            raise ValueError(
+                f"Run the task {self.task.tuned_on} first, which chooses the "
+                f"configurations of {self.task.name}. Missing: {missing}"
+            )
+        wanted = records.best_positions(
+            [self._tuned[key] for key in keys], self.task.chosen_at
+        )
         for position, configuration in enumerate(grid):
             if position in wanted:
                 self._complete(name, configuration, self._fresh, trainers)

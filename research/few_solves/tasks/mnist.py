@@ -65,6 +65,8 @@ def _network(normalized):
 def _task(batch, normalized):
     kind = "mnist-bn" if normalized else "mnist"
     about = ABOUT.format(batch=batch)
+    # The others take more time.
+    is_first = batch == BATCHES[0] and not normalized
     with_or_without = "with" if normalized else "without"
     return Task(
         f"{kind}-{batch}",
@@ -77,8 +79,10 @@ def _task(batch, normalized):
         batch=batch,
         # Batch normalization follows the last layer.
         curvature="fisher" if normalized else "categorical_crossentropy",
-        methods=selections.MNIST,
+        methods=selections.MNIST if is_first else selections.MNIST_OTHERS,
         tuning=1,
+        tuned_on=f"{kind}-{BATCHES[0]}" if batch > BATCHES[0] else None,
+        chosen_at=COUNTS[-1],
         fresh=5,
         reference="columns-wide",
         tested=24,
