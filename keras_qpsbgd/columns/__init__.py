@@ -4,5 +4,7 @@
 product of one layer.
 """
 
+from keras_qpsbgd.columns.fit import DAMPINGS as DAMPINGS
 from keras_qpsbgd.columns.fit import ColumnHistory as ColumnHistory
 from keras_qpsbgd.columns.fit import fit_columns as fit_columns
+from keras_qpsbgd.columns.tail import dense_layers as dense_layers

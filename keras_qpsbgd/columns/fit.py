@@ -17,6 +17,8 @@ from keras_qpsbgd.columns.tail import Tail
 from keras_qpsbgd.columns.tail import binary_layers
 from keras_qpsbgd.qubo import Qubo
 
+DAMPINGS = (1.0, 4.0, 16.0)
+
 
 @dataclasses.dataclass
 class ColumnHistory:
@@ -27,12 +29,18 @@ class ColumnHistory:
             each sweep.
         changed: List of integers. Number of columns that changed in each sweep.
         solves: Integer. Number of QUBOs that were solved.
+        calls: Integer. Number of calls of the solver. A call of an annealer
+            has one QUBO for each damping.
+        qpu_seconds: Float. QPU time that the calls reported. Zero for solvers
+            without a QPU.
         seconds: Float. Time that the training took.
     """
 
     loss: list[float]
     changed: list[int] = dataclasses.field(default_factory=list)
     solves: int = 0
+    calls: int = 0
+    qpu_seconds: float = 0.0
     seconds: float = 0.0
 
 
@@ -42,7 +50,7 @@ def fit_columns(
     y: Any,
     *,
     sweeps: int = 3,
-    dampings: float | Sequence[float] = (1.0, 4.0, 16.0),
+    dampings: float | Sequence[float] = DAMPINGS,
     backend: BackendLike = "native",
     max_reads: int = 1,
     seed: int = 0,
@@ -142,17 +150,16 @@ def fit_columns(
     if verbose:
         columns = sum(layer.kernel.shape[1] for layer in layers)
         bar = keras.utils.Progbar(sweeps * columns, unit_name="column")
-    search = _ColumnSearch(backend, dampings, max_reads, seed, bar)
     history = ColumnHistory([])
+    search = _ColumnSearch(backend, dampings, max_reads, seed, bar, history)
     tails = [Tail(model, layer, x, y) for layer in layers]
     for sweep in range(1, sweeps + 1):
-        changed = sum(search.sweep(tail, history) for tail in tails)
+        changed = sum(search.sweep(tail) for tail in tails)
         history.changed.append(changed)
         history.loss.append(search.loss)
         is_done = on_sweep is not None and on_sweep(sweep, search.loss) is True
         if is_done or not changed:
             break
-    history.solves = search.solves
     history.seconds = time.perf_counter() - start
     if bar is not None:
         bar.update(bar.target)
@@ -168,18 +175,19 @@ class _ColumnSearch:
         max_reads: Integer.
         seed: Integer.
         bar: `keras.utils.Progbar`, or `None`.
+        history: The `ColumnHistory`, in which solves are counted.
     """
 
-    def __init__(self, backend, dampings, max_reads, seed, bar):
+    def __init__(self, backend, dampings, max_reads, seed, bar, history):
         self._backend = backend
         self._dampings = np.array(dampings)
         self._max_reads = max_reads
         self._random = np.random.default_rng(seed)
         self._bar = bar
-        self.solves = 0
+        self._history = history
         self.loss = None
 
-    def sweep(self, tail, history):
+    def sweep(self, tail):
         """Visits all columns of a layer, and returns how many changed."""
         kernel = tf.convert_to_tensor(tail.layer.kernel).numpy()
         weights = np.where(kernel >= 0, 1.0, -1.0).astype(np.float32)
@@ -187,8 +195,8 @@ class _ColumnSearch:
         product = rows @ weights
         gram = rows.T @ rows
         self.loss = float(tail.loss(product))
-        if not history.loss:
-            history.loss.append(self.loss)
+        if not self._history.loss:
+            self._history.loss.append(self.loss)
         changed = 0
         try:
             for column in self._random.permutation(weights.shape[1]):
@@ -237,7 +245,10 @@ class _ColumnSearch:
         qubo.start = start.astype(np.int8)
         seed = int(self._random.integers(2**31))
         solution = self._backend.solve(qubo, seed)
-        self.solves += len(self._dampings)
+        self._history.solves += len(self._dampings)
+        self._history.calls += solution.info.get("calls", 1)
+        microseconds = solution.info.get("qpu_access_time", 0.0)
+        self._history.qpu_seconds += 1e-6 * microseconds
         found = [solution.states.T]
         if solution.samples is not None and self._max_reads > 1:
             order = np.argsort(solution.sample_energies, axis=0, kind="stable")
