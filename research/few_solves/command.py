@@ -27,6 +27,12 @@ def add(commands):
         help=f"tasks, separated by commas (default: {','.join(NAMES)})",
     )
     parser.add_argument(
+        "--annealer",
+        action="store_true",
+        help="train the small tasks with native, Gurobi and the mock QPU, "
+        "instead of the others",
+    )
+    parser.add_argument(
         "--quick",
         action="store_true",
         help="short runs that only show that it works",
@@ -63,11 +69,14 @@ def _tasks(text):
 
 
 def _run(arguments):
+    from research.few_solves import annealer
     from research.few_solves import page
     from research.few_solves import study
 
     try:
-        if not arguments.page:
+        if arguments.annealer and not arguments.page:
+            annealer.run(arguments.out, arguments.data_dir, arguments.quick)
+        elif not arguments.page:
             study.run(
                 arguments.tasks,
                 arguments.out,
