@@ -2,6 +2,7 @@
 
 import argparse
 
+from keras_qpsbgd.backends import BackendUnavailable
 from keras_qpsbgd.datasets import DamagedFile
 from keras_qpsbgd.datasets import MissingFile
 
@@ -84,7 +85,13 @@ def _run(arguments):
                 arguments.quick,
             )
         written = page.write(arguments.out)
-    except (DamagedFile, ImportError, MissingFile, ValueError) as error:
+    except (
+        BackendUnavailable,
+        DamagedFile,
+        ImportError,
+        MissingFile,
+        ValueError,
+    ) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     print(f"The page is {written}")
     return 0
