@@ -120,7 +120,8 @@ def run(out, data_dir, quick=False):
                     seeds = range(2 if quick else count)
                     data = {s: TASKS[task].data(data_dir, s) for s in seeds}
                 last = QUICK_UPDATES if quick else max(UPDATES)
-                found = _Trainer(TASKS[task], settings).runs(data, last)
+                trainer = _Trainer(TASKS[task].network(), settings)
+                found = trainer.runs(data, last)
                 records.write(out, NAME, key(task, name), found)
             bar.add(1)
     records.pack(out, NAME)
@@ -130,20 +131,25 @@ class _Trainer:
     """Trains a network that is built and traced once, for all seeds.
 
     Args:
-        task: A `Task`.
+        model: The network.
         settings: A `Variant`.
     """
 
-    def __init__(self, task, settings):
+    def __init__(self, model, settings):
         self._settings = settings
         self._backend = settings.backend()
-        self._model = model = task.network()
+        self._model = model
         last = model.layers[-1]
-        kind = "binary" if last.units == 1 else "categorical"
+        if last.units == 1:
+            kind = "binary_crossentropy"
+            loss = keras.losses.BinaryCrossentropy(from_logits=True)
+        else:
+            kind = "categorical_crossentropy"
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         optimizer = None
         if not settings.max_reads:
             # One layer with the best read needs no average, see the guide.
-            is_free = len(task.layers) == 2 and settings.reads == "best"
+            is_free = len(model.layers) == 1 and settings.reads == "best"
             optimizer = kq.QPSBGD(
                 1.0 if is_free else RATE,
                 backend=self._backend,
@@ -151,12 +157,12 @@ class _Trainer:
                 update="newton",
                 latent="none" if is_free else "average",
                 damping=DAMPING,
-                curvature={last.name: f"{kind}_crossentropy"},
+                curvature={last.name: kind},
                 mean_curvature=True,
                 reads=settings.reads,
                 seed=0,
             )
-        model.compile(optimizer, task.loss(), jit_compile=False)
+        model.compile(optimizer, loss, jit_compile=False)
         self._state = []
         if optimizer is not None:
             optimizer.build(model.trainable_variables)
