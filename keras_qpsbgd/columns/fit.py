@@ -16,6 +16,7 @@ from keras_qpsbgd.columns.narrow import tail_of
 from keras_qpsbgd.columns.search import ColumnSearch
 from keras_qpsbgd.columns.tail import binary_layers
 
+DAMPINGS = (1.0, 4.0, 16.0)
 # Ends after this many sweeps without a change.
 UNCHANGED = 3
 
@@ -31,6 +32,10 @@ class ColumnHistory:
             this sweep.
         changed: List of integers. Number of columns that changed in each sweep.
         solves: Integer. Number of QUBOs that were solved.
+        calls: Integer. Number of calls of the solver. A call of an annealer
+            has one QUBO for each damping.
+        qpu_seconds: Float. QPU time that the calls reported. Zero for solvers
+            without a QPU.
         seconds: Float. Time that the training took.
     """
 
@@ -38,6 +43,8 @@ class ColumnHistory:
     before: list[float] = dataclasses.field(default_factory=list)
     changed: list[int] = dataclasses.field(default_factory=list)
     solves: int = 0
+    calls: int = 0
+    qpu_seconds: float = 0.0
     seconds: float = 0.0
 
 
@@ -47,7 +54,7 @@ def fit_columns(
     y: Any,
     *,
     sweeps: int = 3,
-    dampings: float | Sequence[float] = (1.0, 4.0, 16.0),
+    dampings: float | Sequence[float] = DAMPINGS,
     backend: BackendLike = "native",
     batch_size: int | None = None,
     sample_weight: Any = None,
@@ -153,10 +160,10 @@ def fit_columns(
     if verbose:
         columns = sum(layer.kernel.shape[1] for layer in layers)
         bar = keras.utils.Progbar(sweeps * columns, unit_name="column")
-    search = ColumnSearch(backend, dampings, max_reads, seed, bar)
+    history = ColumnHistory()
+    search = ColumnSearch(backend, dampings, max_reads, seed, bar, history)
     tails = [tail_of(model, layer) for layer in layers]
     random = np.random.default_rng([seed, 1])
-    history = ColumnHistory()
     for sweep in range(1, sweeps + 1):
         batch = _batch(samples, batch_size, random)
         counts = [search.sweep(tail, batch) for tail in tails]
@@ -169,7 +176,6 @@ def fit_columns(
             break
         if sweep >= UNCHANGED and not any(history.changed[-UNCHANGED:]):
             break
-    history.solves = search.solves
     history.seconds = time.perf_counter() - start
     if bar is not None:
         bar.update(bar.target)

@@ -24,16 +24,17 @@ class ColumnSearch:
         max_reads: Integer.
         seed: Integer.
         bar: `keras.utils.Progbar`, or `None`.
+        history: The `ColumnHistory`, in which solves are counted.
     """
 
-    def __init__(self, backend, dampings, max_reads, seed, bar):
+    def __init__(self, backend, dampings, max_reads, seed, bar, history):
         self._backend = backend
         self._dampings = np.array(dampings, "float64")
         self._max_reads = max_reads
         self._random = np.random.default_rng(seed)
         self._bar = bar
+        self._history = history
         self._factors = {}
-        self.solves = 0
         self.loss = None
 
     def sweep(self, tail, samples):
@@ -99,7 +100,7 @@ class ColumnSearch:
         """Returns different columns to try, of shape `(k, n)`."""
         seed = int(self._random.integers(2**31))
         start = np.repeat(before[:, None], fields.shape[1], axis=1)
-        self.solves += fields.shape[1]
+        self._history.solves += fields.shape[1]
         if shared is not None:
             problem = ops.Problem(
                 couplings=shared,
@@ -109,6 +110,7 @@ class ColumnSearch:
             )
             seed = tf.constant([seed, 0], tf.int32)
             found = self._backend.solve_in_graph(problem, seed).numpy().T
+            self._history.calls += 1
         else:
             qubo = Qubo(gram, fields)
             qubo.start = start.astype(np.int8)
@@ -123,7 +125,10 @@ class ColumnSearch:
         return isinstance(self._backend, GraphBackend) and self._max_reads == 1
 
     def _reads(self, solution):
-        """Returns the best states and reads, of shape `(k, n)`."""
+        """Counts a call, and returns its best states and reads."""
+        self._history.calls += solution.info.get("calls", 1)
+        microseconds = solution.info.get("qpu_access_time", 0.0)
+        self._history.qpu_seconds += 1e-6 * microseconds
         found = [solution.states.T]
         if solution.samples is not None and self._max_reads > 1:
             order = np.argsort(solution.sample_energies, axis=0, kind="stable")

@@ -177,6 +177,15 @@ def binary_layers(model):
             "`model` must be compiled with a loss. Call `model.compile` first. "
             f"Received: model={model.name}"
         )
+    return dense_layers(model)
+
+
+def dense_layers(model):
+    """Returns the same layers, also of a model that is not compiled.
+
+    Raises:
+        ValueError: If the model has no such layer.
+    """
     layers = [
         layer
         for layer in model.layers

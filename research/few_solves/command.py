@@ -2,6 +2,7 @@
 
 import argparse
 
+from keras_qpsbgd.backends import BackendUnavailable
 from keras_qpsbgd.datasets import DamagedFile
 from keras_qpsbgd.datasets import MissingFile
 
@@ -36,6 +37,12 @@ def add(commands):
         default=NAMES,
         metavar="NAME,...",
         help=f"tasks, separated by commas (default: {','.join(NAMES)})",
+    )
+    parser.add_argument(
+        "--annealer",
+        action="store_true",
+        help="train the small tasks with native, Gurobi and the mock QPU, "
+        "instead of the others",
     )
     parser.add_argument(
         "--quick",
@@ -74,11 +81,14 @@ def _tasks(text):
 
 
 def _run(arguments):
+    from research.few_solves import annealer
     from research.few_solves import page
     from research.few_solves import study
 
     try:
-        if not arguments.page:
+        if arguments.annealer and not arguments.page:
+            annealer.run(arguments.out, arguments.data_dir, arguments.quick)
+        elif not arguments.page:
             study.run(
                 arguments.tasks,
                 arguments.out,
@@ -86,7 +96,13 @@ def _run(arguments):
                 arguments.quick,
             )
         written = page.write(arguments.out)
-    except (DamagedFile, ImportError, MissingFile, ValueError) as error:
+    except (
+        BackendUnavailable,
+        DamagedFile,
+        ImportError,
+        MissingFile,
+        ValueError,
+    ) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     print(f"The page is {written}")
     return 0

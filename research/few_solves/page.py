@@ -6,6 +6,7 @@ from keras_qpsbgd import disk
 from keras_qpsbgd.compare.report import canvas
 from research.experiments.pages.markdown import item
 from research.experiments.pages.markdown import paragraph
+from research.few_solves import annealer_page
 from research.few_solves.numbers import TOLERANCE
 from research.few_solves.numbers import Numbers
 from research.few_solves.tasks.catalogue import TASKS
@@ -55,6 +56,7 @@ def write(out):
         numbers = Numbers(out, task)
         if numbers.methods:
             parts += _section(numbers, out)
+    parts += annealer_page.section(out)
     path = out / "RESULTS.md"
     disk.write(path, "\n\n".join(parts) + "\n")
     return path

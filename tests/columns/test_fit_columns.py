@@ -80,6 +80,19 @@ def test_one_layer_reaches_the_enumerated_optimum():
     assert history.loss[-1] == pytest.approx(losses.min(), rel=1e-5)
 
 
+def test_calls_are_counted():
+    x, y = data()
+    kwargs = {"sweeps": 1, "dampings": (1.0, 4.0), "verbose": 0}
+    history = kq.fit_columns(make(), x, y, **kwargs)
+    assert (history.calls, history.solves) == (8, 16)
+    assert history.qpu_seconds == 0
+    backend = kq.backends.get({"name": "dwave", "mock": True, "num_reads": 5})
+    history = kq.fit_columns(make(), x, y, backend=backend, **kwargs)
+    assert (history.calls, history.solves) == (8, 16)
+    assert history.qpu_seconds == pytest.approx(backend.budget.charged)
+    assert history.qpu_seconds > 0
+
+
 def test_same_seed_same_weights():
     x, y = data()
     found = []

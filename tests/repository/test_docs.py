@@ -97,6 +97,29 @@ def test_commands_exist(path, monkeypatch):
                 assert error.code == 0, command
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["annealer", "few-solves"])
+def test_output_of_qpu_cost_is_current(name, capsys):
+    from keras_qpsbgd import cli
+
+    def without_time(text):
+        return re.sub(r"took [\d.]+ s and", "", text)
+
+    start = "$ python -m keras_qpsbgd "
+    text = (DOCS / "guides" / f"{name}.md").read_text()
+    shown = [
+        code
+        for _, _, code in FENCE.findall(text)
+        if code.startswith(f"{start}qpu-cost")
+    ]
+    assert shown
+    for code in shown:
+        command, expected = code.split("\n", 1)
+        assert cli.main(shlex.split(command[len(start) :])) == 0
+        output = capsys.readouterr().out
+        assert without_time(output) == without_time(expected)
+
+
 # Numbers
 
 RESULT = re.compile(r"\d (?:%|ms\b)|\d \+- \d")
@@ -186,6 +209,7 @@ GUIDES = (
     "guides/custom-backends",
     "guides/custom-loops",
     "guides/failures",
+    "guides/few-solves",
     "guides/gpu",
     "guides/gurobi",
     "guides/solvers",
@@ -199,6 +223,7 @@ GUIDES = (
 def test_blocks_of_a_guide_run(name, tmp_path, monkeypatch):
     pytest.importorskip("dwave.samplers")
     pytest.importorskip("gurobipy")
+    pytest.importorskip("sklearn")
     monkeypatch.chdir(tmp_path)
     namespace = {}
     exec(PRELUDE, namespace)

@@ -67,6 +67,7 @@ def _task(batch, normalized):
     about = ABOUT.format(batch=batch)
     # The others take more time.
     is_first = batch == BATCHES[0] and not normalized
+    methods = selections.MNIST if is_first else selections.MNIST_OTHERS
     with_or_without = "with" if normalized else "without"
     return Task(
         f"{kind}-{batch}",
@@ -79,14 +80,14 @@ def _task(batch, normalized):
         batch=batch,
         # Batch normalization follows the last layer.
         curvature="fisher" if normalized else "categorical_crossentropy",
-        methods=selections.MNIST if is_first else selections.MNIST_OTHERS,
+        methods=methods,
         tuning=1,
         tuned_on=f"{kind}-{BATCHES[0]}" if batch > BATCHES[0] else None,
         chosen_at=COUNTS[-1],
-        fresh=5,
+        fresh=3 if batch == BATCHES[0] else 5,
         reference="columns-wide",
         tested=24,
-        shown=selections.MNIST_SHOWN,
+        shown=tuple(m for m in selections.MNIST_SHOWN if m in methods),
         probe=PROBE,
         real_rate=0.01,
     )
