@@ -24,7 +24,7 @@ PROTOCOL = (
     "number of updates, the one with the lowest mean validation loss on the "
     "tuning seeds is chosen, and other seeds are reported. Seeds differ in "
     "data, batches and initial weights, and all methods share them. Tables "
-    "show means, and in the last column the largest standard error of the row. "
+    "show means, and in the column SE the largest standard error of the row. "
     f"{END} marks a chosen configuration that is the first or last one of its "
     "grid: one beyond it might be better. p-values are those of paired t-tests "
     "and not corrected for the number of comparisons. Updates that were not "
@@ -106,7 +106,7 @@ def _seeds(numbers):
 def _table(numbers, measure, shown, factor):
     """Returns a table with a row for each method."""
     counts = _counts(numbers)
-    rows = [["", *map(str, counts), "+-"]]
+    rows = [["", *map(str, counts), "SE"]]
     for method in numbers.methods:
         cells, errors = [numbers.task.methods[method].title], []
         for count in counts:
@@ -199,7 +199,7 @@ def _figure(numbers):
     if optimum is not None:
         axes.axhline(optimum, color="#555555", linewidth=0.8, linestyle="--")
     axes.set_xscale("log")
-    axes.set_xticks(task.counts, task.counts)
+    axes.set_xticks(_counts(numbers), _counts(numbers))
     axes.minorticks_off()
     axes.set_xlabel("updates (solver calls per column)")
     axes.set_ylabel("training loss")

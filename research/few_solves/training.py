@@ -31,10 +31,7 @@ class Trainer:
     def __init__(self, task, method, configuration, splits):
         self._task = task
         self._method = method
-        self._configuration = list(configuration)
-        real_rate = task.real_rate or REAL_RATE
-        if task.tunes_real_rate:
-            real_rate = self._configuration.pop()
+        self._configuration = configuration
         self.model = task.network(splits)
         self._loss = _loss(self.model)
         self._first = self.model.get_weights()
@@ -45,7 +42,7 @@ class Trainer:
             isinstance(layer, keras.layers.BatchNormalization)
             for layer in self.model.layers
         )
-        setup = Setup(self._curvature(), real_rate)
+        setup = Setup(self._curvature(), task.real_rate or REAL_RATE)
         self._parts = self._optimizers(setup)
         for optimizer, variables in self._parts:
             optimizer.build(variables)

@@ -8,6 +8,10 @@ from research.experiments.tasks import networks
 from research.few_solves import selections
 from research.few_solves.tasks.task import Task
 
+# With 0.03, four of five methods had higher validation losses after 100 updates
+# on a seed that is not used otherwise.
+ENCODER_RATE = 0.1
+
 
 def load(data_dir, seeds, quick):
     """Returns the public split for all seeds."""
@@ -38,9 +42,9 @@ TASKS = (
         network,
         "Public split of Planetoid: 140 nodes to train on, all of them in each "
         "update, 500 to validate and 1,000 to test. An encoder with real "
-        "weights, features-32-10, which Adam trains in all methods, then "
-        "binary graph convolutions 10-16-7. The rate of the encoder is part of "
-        "the configurations. Seeds differ in initial weights and dropout. "
+        "weights, features-32-10, which Adam with the rate "
+        f"{ENCODER_RATE} trains in all methods, then binary graph convolutions "
+        "10-16-7. Seeds differ in initial weights and dropout. "
         "`fit_columns` was left out: it only trains `BinaryDense` layers.",
         curvature="fisher",
         methods=selections.CORA,
@@ -48,8 +52,7 @@ TASKS = (
         fresh=10,
         tested=100,
         shown=selections.CORA_SHOWN,
-        tunes_real_rate=True,
-        real_rate=0.01,
+        real_rate=ENCODER_RATE,
         weight_decay=citation.WEIGHT_DECAY,
         is_graph=True,
     ),

@@ -49,8 +49,6 @@ class Task:
             not binary kernels, for all methods. `None` means that Adam and SGD
             train them with their own rate, and that the others use Adam with
             the rate 0.01.
-        tunes_real_rate: Boolean. Whether the last number of a configuration is
-            the `real_rate`.
         weight_decay: Float. Weight decay of the layer named `encoder`.
         is_graph: Boolean. Whether the inputs are the features and the
             adjacency of a graph.
@@ -77,7 +75,6 @@ class Task:
     shown: tuple[str, ...] = SHOWN
     probe: int | None = None
     real_rate: float | None = None
-    tunes_real_rate: bool = False
     weight_decay: float = 0.0
     is_graph: bool = False
     is_enumerated: bool = False
