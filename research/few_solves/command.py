@@ -17,6 +17,7 @@ NAMES = (
     "mnist-20000",
     "mnist-bn-5000",
     "mnist-bn-20000",
+    "mnist-bn-epochs",
 )
 
 

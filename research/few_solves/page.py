@@ -54,7 +54,7 @@ def write(out):
         parts += ["## Findings", note.read_text().strip()]
     for task in TASKS.values():
         numbers = Numbers(out, task)
-        if numbers.methods:
+        if numbers.methods and _counts(numbers):
             parts += _section(numbers, out)
     parts += annealer_page.section(out)
     path = out / "RESULTS.md"

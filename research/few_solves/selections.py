@@ -8,6 +8,7 @@ from research.few_solves.methods import Method
 from research.few_solves.methods import columns
 from research.few_solves.methods import gradient
 from research.few_solves.methods import newton
+from research.few_solves.methods import plain
 
 
 def _with_grids(**grids):
@@ -67,6 +68,27 @@ MNIST_SHOWN = (
 )
 
 FAST = {"name": "native", "preset": "fast"}
+
+
+def epochs(steps):
+    """Returns the methods of ten epochs.
+
+    Args:
+        steps: Integer. Number of updates, in which rates fall to zero.
+    """
+    qp = [[0.001], [0.002], [0.004], [0.008]]
+    adam = [[0.001], [0.0025], [0.005], [0.01]]
+    return {
+        "gradient": Method("QP-SBGD", qp, gradient(FAST)),
+        "gradient-decay": Method("QP-SBGD, decay", qp, gradient(FAST, steps)),
+        "gradient-momentum": Method(
+            "QP-SBGD, decay, momentum 0.9",
+            qp,
+            gradient(FAST, steps, momentum=0.9),
+        ),
+        "adam": Method("Adam", adam, plain("Adam")),
+        "adam-decay": Method("Adam, decay", adam, plain("Adam", steps)),
+    }
 
 
 def _few(average, rates, **grids):

@@ -60,7 +60,8 @@ class _Study:
         self._fresh = list(range(fresh))
         self._counts = task.counts
         if quick:
-            self._counts = [c for c in task.counts if c <= QUICK_UPDATES]
+            counts = [c for c in task.counts if c <= QUICK_UPDATES]
+            self._counts = counts or [QUICK_UPDATES]
         self._found = records.read(out, task.name)
         self._tuned = self._found
         if task.tuned_on:

@@ -137,6 +137,23 @@ def test_mnist(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_epochs(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets, "mnist", small_mnist)
+    kept = ("gradient-decay", "gradient-momentum", "adam-decay")
+    shorten(
+        monkeypatch,
+        "mnist-bn-epochs",
+        kept,
+        network=lambda splits: networks.mlp(
+            (784, 6, 10), "binary", batch_normalization=0.0
+        ),
+    )
+    found = quick_runs(tmp_path, "mnist-bn-epochs")
+    assert set(found) == set(kept)
+    assert list(found["adam-decay"][0][0]["results"]) == ["5"]
+
+
+@pytest.mark.slow
 def test_adult(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     x = (rng.random((1_605 + 5_000, 123)) < 0.5).astype("float32")

@@ -49,8 +49,10 @@ def load(data_dir, seeds, quick):
     return dict.fromkeys(seeds, splits)
 
 
-def _network(normalized):
-    def network(splits):
+def network(normalized):
+    """Returns a function that returns a new network."""
+
+    def make(splits):
         del splits
         keras.backend.clear_session()
         # Without momentum, the statistics are those of the last batch.
@@ -59,7 +61,7 @@ def _network(normalized):
             SIZES, "binary", batch_normalization=momentum, clip=1.0
         )
 
-    return network
+    return make
 
 
 def _task(batch, normalized):
@@ -74,7 +76,7 @@ def _task(batch, normalized):
         f"MNIST 784-256-10 {with_or_without} batch normalization, batches of "
         f"{batch:,}",
         load,
-        _network(normalized),
+        network(normalized),
         f"{about} {NORMALIZED}" if normalized else about,
         counts=COUNTS,
         batch=batch,
