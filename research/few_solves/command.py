@@ -40,6 +40,12 @@ def add(commands):
         help=f"tasks, separated by commas (default: {','.join(NAMES)})",
     )
     parser.add_argument(
+        "--methods",
+        type=lambda text: text.split(","),
+        metavar="NAME,...",
+        help="methods of the tasks, separated by commas (default: all)",
+    )
+    parser.add_argument(
         "--annealer",
         action="store_true",
         help="train the small tasks with native, Gurobi and the mock QPU, "
@@ -95,6 +101,7 @@ def _run(arguments):
                 arguments.out,
                 arguments.data_dir,
                 arguments.quick,
+                arguments.methods,
             )
         written = page.write(arguments.out)
     except (

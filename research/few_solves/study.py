@@ -17,7 +17,7 @@ from research.few_solves.training import Trainer
 QUICK_UPDATES = 5
 
 
-def run(names, out, data_dir, quick=False):
+def run(names, out, data_dir, quick=False, only=None):
     """Runs the tasks, and skips runs whose records exist.
 
     Args:
@@ -25,12 +25,24 @@ def run(names, out, data_dir, quick=False):
         out: Folder of the records.
         data_dir: Folder of the data, or `None`.
         quick: Boolean. Whether to use few seeds, samples and updates.
+        only: List of the names of methods (optional). Others are skipped.
+
+    Raises:
+        ValueError: If a task has none of these methods, or needs another task
+            that was not run.
     """
     out = pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
     for name in names:
         study = _Study(TASKS[name], out, data_dir, quick)
         methods = study.task.methods
+        if only:
+            methods = {k: v for k, v in methods.items() if k in only}
+        if not methods:
+            raise ValueError(
+                f"`--methods` must name methods of the task {name}: "
+                f"{', '.join(study.task.methods)}. Received: {', '.join(only)}"
+            )
         configurations = sum(len(method.grid) for method in methods.values())
         bar = keras.utils.Progbar(2 * configurations, unit_name=name)
         for method in methods:

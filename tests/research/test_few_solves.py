@@ -79,8 +79,13 @@ def test_command_writes_a_page_and_resumes(tmp_path, monkeypatch, capsys):
     packed = (tmp_path / "logistic.json.gz").read_bytes()
     monkeypatch.setattr(study, "Trainer", None)
     quick_runs(tmp_path, "logistic")  # computes nothing again
+    arguments = ["few-solves", "--quick", "--tasks", "logistic"]
+    arguments += ["--methods", "nothing", "--out", str(tmp_path)]
+    assert research.main(arguments) == 1
+    printed = capsys.readouterr()
+    assert "must name methods of the task" in printed.out + printed.err
+    assert "The page is" in printed.out
     assert (tmp_path / "logistic.json.gz").read_bytes() == packed
-    assert "The page is" in capsys.readouterr().out
 
 
 def test_missing_seeds_are_added(tmp_path, monkeypatch):
