@@ -13,35 +13,59 @@ REAL_RATE = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
+class Setup:
+    """What an optimizer needs to know about a task.
+
+    Attributes:
+        curvature: The argument `curvature` of `QPSBGD`.
+        real_rate: Float. Rate of Adam for variables that are not binary
+            kernels.
+    """
+
+    curvature: Any
+    real_rate: float = REAL_RATE
+
+    def real_optimizer(self):
+        """Returns the optimizer of variables that are not binary kernels."""
+        return keras.optimizers.Adam(self.real_rate)
+
+
+@dataclasses.dataclass(frozen=True)
 class Method:
     """A method.
 
+    Either `optimizer` or `columns` is a function.
+
     Attributes:
         title: String.
-        optimizer: Function of a `Task` and a configuration. Returns a Keras
+        grid: List of configurations, which are lists of numbers. The first and
+            the last one make the smallest and the largest changes.
+        optimizer: Function of a `Setup` and a configuration. Returns a Keras
             optimizer.
-        grid: List of configurations, which are lists of numbers.
-        is_columns: Boolean. Whether `kq.fit_columns` trains. The configuration
-            then is the list of dampings of successive sweeps.
+        columns: Function of a configuration, for `kq.fit_columns`. Returns its
+            arguments `dampings`, a list with a number for each solve of a
+            column, and `backend`.
     """
 
     title: str
-    optimizer: Callable[[Any, list], Any]
     grid: list
-    is_columns: bool = False
+    optimizer: Callable[[Setup, list], Any] | None = None
+    columns: Callable[[list], tuple] | None = None
 
 
-def _newton(backend, latent, **arguments):
-    def make(task, configuration):
+def newton(backend, latent, **arguments):
+    """Returns the function `optimizer` of a binary Newton method."""
+
+    def make(setup, configuration):
         damping, *rate = configuration
         return kq.QPSBGD(
             rate[0] if rate else 1.0,
             backend=backend() if callable(backend) else backend,
-            real_optimizer=keras.optimizers.Adam(REAL_RATE),
+            real_optimizer=setup.real_optimizer(),
             update="newton",
             latent=latent,
             damping=damping,
-            curvature=task.curvature(),
+            curvature=setup.curvature,
             mean_curvature=True,
             seed=0,
             **arguments,
@@ -50,33 +74,56 @@ def _newton(backend, latent, **arguments):
     return make
 
 
-def _gradient(backend):
-    def make(task, configuration):
-        del task
-        (rate,) = configuration
+def gradient(backend, steps=None, **arguments):
+    """Returns the function `optimizer` of the rule of the paper.
+
+    Args:
+        backend: The solver.
+        steps: Integer (optional). The rate falls to zero in this many updates.
+        **arguments: Arguments of `QPSBGD`.
+    """
+
+    def make(setup, configuration):
         return kq.QPSBGD(
-            rate,
+            _rate(configuration, steps),
             backend=backend,
-            real_optimizer=keras.optimizers.Adam(REAL_RATE),
+            real_optimizer=setup.real_optimizer(),
             seed=0,
+            **arguments,
         )
 
     return make
 
 
-def _plain(kind):
-    def make(task, configuration):
-        del task
-        (rate,) = configuration
-        if kind == "signsgd":
-            return kq.optimizers.SignSGD(
-                rate, real_optimizer=keras.optimizers.Adam(REAL_RATE)
-            )
-        return keras.optimizers.get(
-            {"class_name": kind, "config": {"learning_rate": rate}}
-        )
+def columns(backend):
+    """Returns the function `columns` of a solver."""
+    return lambda dampings: (
+        dampings,
+        backend() if callable(backend) else backend,
+    )
+
+
+def plain(kind, steps=None):
+    """Returns the function `optimizer` of an optimizer of Keras.
+
+    Args:
+        kind: String. `"Adam"`, for example.
+        steps: Integer (optional). The rate falls to zero in this many updates.
+    """
+
+    def make(setup, configuration):
+        del setup
+        return getattr(keras.optimizers, kind)(_rate(configuration, steps))
 
     return make
+
+
+def _rate(configuration, steps):
+    """Returns the only number of a configuration, or its cosine decay."""
+    (rate,) = configuration
+    if steps is None:
+        return float(rate)
+    return keras.optimizers.schedules.CosineDecay(float(rate), steps)
 
 
 FREE = [[0.5], [1.0], [2.0], [4.0]]
@@ -85,52 +132,50 @@ RATES = [[0.03], [0.1], [0.2], [0.4]]
 EXACT = {"name": "native", "preset": "accurate"}
 
 METHODS = {
-    "newton": Method("Newton, exact", _newton(EXACT, "none"), FREE),
+    "newton": Method("Newton, exact", FREE, newton(EXACT, "none")),
     "newton-descent": Method(
-        "Newton, descent", _newton(rivals.Descent, "none"), FREE
+        "Newton, descent", FREE, newton(rivals.Descent, "none")
     ),
-    "newton-ridge": Method("Newton, `ridge`", _newton("ridge", "none"), FREE),
-    "newton-sign": Method(
-        "Newton, no couplings", _newton("sign", "none"), FREE
-    ),
+    "newton-ridge": Method("Newton, `ridge`", FREE, newton("ridge", "none")),
+    "newton-sign": Method("Newton, no couplings", FREE, newton("sign", "none")),
     "average": Method(
-        "Newton, exact, averaged", _newton(EXACT, "average"), AVERAGE
+        "Newton, exact, averaged", AVERAGE, newton(EXACT, "average")
     ),
     "average-descent": Method(
-        "Newton, descent, averaged",
-        _newton(rivals.Descent, "average"),
-        AVERAGE,
+        "Newton, descent, averaged", AVERAGE, newton(rivals.Descent, "average")
     ),
     "average-mean": Method(
         "Newton, mean of 8 reads, averaged",
-        _newton("native", "average", reads="mean"),
         AVERAGE,
+        newton("native", "average", reads="mean"),
     ),
     "average-hold": Method(
         "Newton, exact, averaged, a quarter held",
-        _newton(EXACT, "average", hold=0.25),
         AVERAGE,
+        newton(EXACT, "average", hold=0.25),
     ),
     "average-momentum": Method(
         "Newton, exact, averaged, momentum 0.5",
-        _newton(EXACT, "average", momentum=0.5),
         AVERAGE,
+        newton(EXACT, "average", momentum=0.5),
     ),
-    "columns": Method("column by column, exact", None, FREE, is_columns=True),
-    "gradient": Method("QP-SBGD", _gradient(EXACT), RATES),
-    "ridge": Method("QP-SBGD, `ridge`", _gradient("ridge"), RATES),
-    "sign": Method("QP-SBGD, `sign`", _gradient("sign"), RATES),
+    "columns": Method("column by column, exact", FREE, columns=columns(EXACT)),
+    "gradient": Method("QP-SBGD", RATES, gradient(EXACT)),
+    "ridge": Method("QP-SBGD, `ridge`", RATES, gradient("ridge")),
+    "sign": Method("QP-SBGD, `sign`", RATES, gradient("sign")),
     "whitened": Method(
         "whitened step",
-        lambda task, c: rivals.whitened(*c, task.curvature()),
         [[0.05, 1.0], [0.2, 1.0], [0.2, 0.1], [0.5, 1.0]],
+        rivals.whitened,
     ),
-    "top": Method(
-        "top-k flips",
-        lambda task, c: rivals.top(*c, task.curvature()),
-        [[0.02], [0.06], [0.12], [0.25]],
+    "top": Method("top-k flips", [[0.02], [0.06], [0.12], [0.25]], rivals.top),
+    "adam": Method("Adam", RATES, plain("Adam")),
+    "sgd": Method("SGD", [[0.3], [1.0], [2.0], [4.0]], plain("SGD")),
+    "signsgd": Method(
+        "signSGD",
+        RATES,
+        lambda setup, rate: kq.optimizers.SignSGD(
+            *rate, real_optimizer=setup.real_optimizer()
+        ),
     ),
-    "adam": Method("Adam", _plain("Adam"), RATES),
-    "sgd": Method("SGD", _plain("SGD"), [[0.3], [1.0], [2.0], [4.0]]),
-    "signsgd": Method("signSGD", _plain("signsgd"), RATES),
 }

@@ -5,9 +5,7 @@ import numpy as np
 from keras_qpsbgd.compare.report.statistics import mean_and_error
 from keras_qpsbgd.compare.report.statistics import paired_test
 from research.few_solves import records
-from research.few_solves.methods import METHODS
-from research.few_solves.study import FIRST_TUNING_SEED
-from research.few_solves.tasks import TASKS
+from research.few_solves.records import FIRST_TUNING_SEED
 
 # Training losses this close to the best one count as equal.
 TOLERANCE = 1e-5
@@ -21,25 +19,22 @@ class Numbers:
 
     Args:
         out: Folder of the records.
-        name: String. Name of the task.
+        task: A `Task`.
     """
 
-    def __init__(self, out, name):
-        self.task = TASKS[name]
-        found = records.read(out, name)
-        self._runs = {}
-        for method, settings in METHODS.items():
-            for configuration in settings.grid:
-                runs = found.get(records.key(method, configuration))
-                if runs is not None:
-                    place = self._runs.setdefault(method, [])
-                    place.append((configuration, runs))
-        # A method counts only if all of its configurations are complete.
-        self._runs = {
-            method: runs
-            for method, runs in self._runs.items()
-            if len(runs) == len(METHODS[method].grid)
-        }
+    def __init__(self, out, task):
+        self.task = task
+        found = records.read(out, task.name)
+        tuned = records.read(out, task.tuned_on) if task.tuned_on else found
+        self._runs, self._tuned = {}, {}
+        for method, settings in task.methods.items():
+            keys = [records.key(method, c) for c in settings.grid]
+            # A method counts only if all of its runs exist.
+            if all(key in tuned for key in keys):
+                runs = [found.get(key, []) for key in keys]
+                self._tuned[method] = [tuned[key] for key in keys]
+                if self._is_complete(runs, self._tuned[method]):
+                    self._runs[method] = runs
         self._optimum = None
         if records.OPTIMUM in found:
             losses = found[records.OPTIMUM]
@@ -52,26 +47,39 @@ class Numbers:
 
     def has(self, method, updates):
         """Returns whether a method was evaluated after so many updates."""
-        runs = self._runs.get(method)
-        return runs and str(updates) in runs[0][1][0]["results"]
+        if method not in self._runs:
+            return False
+        count = str(self._decisive(method, updates))
+        tuned = self._tuned[method]
+        if any(count not in run["results"] for part in tuned for run in part):
+            return False
+        runs = self._runs[method][self._chosen(method, updates)]
+        return all(str(updates) in run["results"] for run in runs)
 
     def chosen(self, method, updates):
-        """Returns the chosen configuration and its runs."""
+        """Returns the chosen configuration."""
+        return self.task.methods[method].grid[self._chosen(method, updates)]
 
-        def loss(choice):
-            losses = [
-                run["results"][str(updates)]["validation_loss"]
-                for run in choice[1]
-                if run["seed"] >= FIRST_TUNING_SEED
-            ]
-            mean = np.mean(losses)
-            return mean if np.isfinite(mean) else np.inf
+    def is_at_end(self, method, updates):
+        """Returns whether the chosen configuration is the first or last one."""
+        last = len(self._runs[method]) - 1
+        return self._chosen(method, updates) in (0, last)
 
-        return min(self._runs[method], key=loss)
+    def _chosen(self, method, updates):
+        return records.best_position(
+            self._tuned[method], self._decisive(method, updates)
+        )
+
+    def _decisive(self, method, updates):
+        """Returns the number of updates after which a choice is made."""
+        # Quick runs are shorter.
+        has_run = self._tuned[method][0][0]["results"]
+        chosen_at = self.task.chosen_at
+        return chosen_at if str(chosen_at) in has_run else updates
 
     def values(self, method, updates, measure):
         """Returns the values of the fresh seeds, by seed."""
-        _, runs = self.chosen(method, updates)
+        runs = self._runs[method][self._chosen(method, updates)]
         return {
             run["seed"]: run["results"][str(updates)][measure]
             for run in runs
@@ -106,3 +114,10 @@ class Numbers:
             for seed, loss in losses.items()
         ]
         return float(np.mean(reached))
+
+    def _is_complete(self, runs, tuned):
+        """Returns whether all chosen configurations have fresh seeds."""
+        return all(
+            any(run["seed"] < FIRST_TUNING_SEED for run in runs[position])
+            for position in records.best_positions(tuned, self.task.chosen_at)
+        )

@@ -6,11 +6,10 @@ from keras_qpsbgd import disk
 from keras_qpsbgd.compare.report import canvas
 from research.experiments.pages.markdown import item
 from research.experiments.pages.markdown import paragraph
-from research.few_solves.methods import METHODS
+from research.few_solves import annealer_page
 from research.few_solves.numbers import TOLERANCE
 from research.few_solves.numbers import Numbers
-from research.few_solves.study import UPDATES
-from research.few_solves.tasks import TASKS
+from research.few_solves.tasks.catalogue import TASKS
 
 TITLE = "# Few solver calls"
 QUESTION = (
@@ -19,51 +18,57 @@ QUESTION = (
     'the binary Newton rule (`update="newton"`) with several solvers and '
     "options, `kq.fit_columns`, or a rule without a QUBO."
 )
+END = "\N{DAGGER}"
 PROTOCOL = (
-    "Every method has four configurations. For each number of updates, the one "
-    "with the lowest mean validation loss on {tuning} tuning seeds is chosen, "
-    "and other seeds are reported: means +- standard errors. Seeds differ in "
-    "data and initial weights, and all methods share them. p-values are those "
-    "of paired t-tests and not corrected for the number of comparisons. All "
-    "updates use all training samples. A sweep of `fit_columns` has one "
-    "damping, so it makes one solve per column. It computes the gradient again "
-    "for each column, so it takes more time than an update of the others."
+    "All methods of a task have the same number of configurations. For each "
+    "number of updates, the one with the lowest mean validation loss on the "
+    "tuning seeds is chosen, and other seeds are reported. Seeds differ in "
+    "data, batches and initial weights, and all methods share them. Tables "
+    "show means, and in the column SE the largest standard error of the row. "
+    f"{END} marks a chosen configuration that is the first or last one of its "
+    "grid: one beyond it might be better. p-values are those of paired t-tests "
+    "and not corrected for the number of comparisons. Updates that were not "
+    "evaluated have a dash."
+)
+COLUMNS = (
+    "The numbers of updates of `fit_columns` are solves per column: a sweep "
+    "makes one solve for each damping. It computes the gradient again for each "
+    "column, so it takes more time than an update of the others."
 )
 # Conclusions, written by hand after reading the tables.
 NOTE = "note.md"
-# The reference and the numbers of updates that are tested.
-REFERENCES = {True: "newton", False: "average"}
-TESTED = {True: 2, False: 20}
 COLORS = (
-    "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
+    "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
+    "#000000", "#999999",
 )  # fmt: skip
-SHOWN = ("newton", "average", "columns", "gradient", "whitened", "top", "adam")
 
 
 def write(out):
     """Writes RESULTS.md and the figures, and returns the path of the page."""
     out = pathlib.Path(out)
     parts = [TITLE, paragraph(QUESTION), "## Protocol"]
-    tuning = max(task.tuning for task in TASKS.values())
-    parts.append(paragraph(PROTOCOL.format(tuning=tuning)))
+    parts += [paragraph(PROTOCOL), paragraph(COLUMNS)]
     parts.append("Command: `python -m research few-solves`")
     note = out / NOTE
     if note.exists():
         parts += ["## Findings", note.read_text().strip()]
-    for name, task in TASKS.items():
-        numbers = Numbers(out, name)
-        if numbers.methods:
-            parts += _section(numbers, task, out)
+    for task in TASKS.values():
+        numbers = Numbers(out, task)
+        if numbers.methods and _counts(numbers):
+            parts += _section(numbers, out)
+    parts += annealer_page.section(out)
     path = out / "RESULTS.md"
     disk.write(path, "\n\n".join(parts) + "\n")
     return path
 
 
-def _section(numbers, task, out):
+def _section(numbers, out):
     """Returns the paragraphs of one task."""
+    task = numbers.task
     figure = f"{task.name}.png"
     canvas.save(_figure(numbers), out / figure)
-    parts = [f"## {task.title}", f"![Training loss by updates]({figure})"]
+    parts = [f"## {task.title}", paragraph(f"{task.about} {_seeds(numbers)}")]
+    parts.append(f"![Training loss by updates]({figure})")
     parts.append("Training loss:")
     parts.append(_table(numbers, "train_loss", "{:.4f}", 1.0))
     parts.append("Test accuracy, percent:")
@@ -79,50 +84,78 @@ def _section(numbers, task, out):
         )
         parts.append(_optima(numbers))
     parts.append(_tests(numbers))
-    return parts
+    return [part for part in parts if part]
+
+
+def _seeds(numbers):
+    task = numbers.task
+    grids = [len(task.methods[method].grid) for method in numbers.methods]
+    seeds = "seed" if task.tuning == 1 else "seeds"
+    text = (
+        f"{max(grids)} configurations, {task.tuning} tuning {seeds}, "
+        f"{task.fresh} other seeds."
+    )
+    if task.chosen_at:
+        text += f" Configurations are chosen after {task.chosen_at} updates"
+        if task.tuned_on:
+            text += f" of the task `{task.tuned_on}`, and not tuned again"
+        text += "."
+    return text
 
 
 def _table(numbers, measure, shown, factor):
-    head = ["", *map(str, UPDATES)]
-    rows = [head, ["---"] * len(head)]
+    """Returns a table with a row for each method."""
+    counts = _counts(numbers)
+    rows = [["", *map(str, counts), "SE"]]
     for method in numbers.methods:
-        cells = [METHODS[method].title]
-        for updates in UPDATES:
-            if not numbers.has(method, updates):
+        cells, errors = [numbers.task.methods[method].title], []
+        for count in counts:
+            if not numbers.has(method, count):
                 cells.append("-")
                 continue
-            mean, error = numbers.mean(method, updates, measure)
-            mean, error = shown.format(factor * mean), factor * error
-            cells.append(f"{mean} +- {shown.format(error)}")
-        rows.append(cells)
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+            mean, error = numbers.mean(method, count, measure)
+            mark = END if numbers.is_at_end(method, count) else ""
+            cells.append(shown.format(factor * mean) + mark)
+            errors.append(error)
+        rows.append([*cells, shown.format(factor * max(errors))])
+    return _markdown(rows)
+
+
+def _counts(numbers):
+    """Returns the numbers of updates that at least one method has."""
+    return [
+        count
+        for count in numbers.task.counts
+        if any(numbers.has(method, count) for method in numbers.methods)
+    ]
 
 
 def _optima(numbers):
-    counts = UPDATES
-    rows = [["", *map(str, counts)], ["---"] * (len(counts) + 1)]
+    counts = _counts(numbers)
+    rows = [["", *map(str, counts)]]
     for method in numbers.methods:
-        rows.append(
-            [
-                METHODS[method].title,
-                *(
-                    f"{numbers.share_of_optima(method, updates):.0%}"
-                    if numbers.has(method, updates)
-                    else "-"
-                    for updates in counts
-                ),
-            ]
-        )
+        shares = [
+            f"{numbers.share_of_optima(method, count):.0%}"
+            if numbers.has(method, count)
+            else "-"
+            for count in counts
+        ]
+        rows.append([numbers.task.methods[method].title, *shares])
+    return _markdown(rows)
+
+
+def _markdown(rows):
+    rows = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def _tests(numbers):
     """Returns a list of comparisons with the reference."""
-    reference = REFERENCES[numbers.task.is_single]
-    updates = TESTED[numbers.task.is_single]
+    task = numbers.task
+    reference, updates = task.reference, task.tested
     if not numbers.has(reference, updates):
         return ""
-    title = METHODS[reference].title
+    title = task.methods[reference].title
     lines = [f"After {updates} updates, {title} minus the others:\n"]
     for method in numbers.methods:
         if method == reference or not numbers.has(method, updates):
@@ -131,7 +164,7 @@ def _tests(numbers):
         accuracy = numbers.test(reference, method, updates, "test_accuracy")
         lines.append(
             item(
-                f"{METHODS[method].title}: training loss "
+                f"{task.methods[method].title}: training loss "
                 f"{loss.difference:+.4f} (p = {_p(loss.p)}), test accuracy "
                 f"{100 * accuracy.difference:+.1f} points "
                 f"(p = {_p(accuracy.p)})"
@@ -145,11 +178,12 @@ def _p(value):
 
 
 def _figure(numbers):
+    task = numbers.task
     figure = canvas.figure(8.5, 3.6)
     axes = figure.subplots()
-    shown = [method for method in SHOWN if method in numbers.methods]
+    shown = [method for method in task.shown if method in numbers.methods]
     for color, method in zip(COLORS, shown):
-        counts = [u for u in UPDATES if numbers.has(method, u)]
+        counts = [u for u in task.counts if numbers.has(method, u)]
         means = [numbers.mean(method, u, "train_loss") for u in counts]
         axes.errorbar(
             counts,
@@ -159,13 +193,13 @@ def _figure(numbers):
             marker="o",
             markersize=3,
             linewidth=1.2,
-            label=METHODS[method].title.replace("`", ""),
+            label=task.methods[method].title.replace("`", ""),
         )
     optimum = numbers.optimum()
     if optimum is not None:
         axes.axhline(optimum, color="#555555", linewidth=0.8, linestyle="--")
     axes.set_xscale("log")
-    axes.set_xticks(UPDATES, UPDATES)
+    axes.set_xticks(_counts(numbers), _counts(numbers))
     axes.minorticks_off()
     axes.set_xlabel("updates (solver calls per column)")
     axes.set_ylabel("training loss")

@@ -4,7 +4,12 @@ import gzip
 import json
 import pathlib
 
+import numpy as np
+
 from keras_qpsbgd import disk
+
+# Seeds of the choice of a configuration. Those of the results start at zero.
+FIRST_TUNING_SEED = 1000
 
 # The key of the smallest losses, found by enumeration.
 OPTIMUM = "optimum"
@@ -13,6 +18,41 @@ OPTIMUM = "optimum"
 def key(method, configuration):
     """Returns the key of the runs of one configuration."""
     return f"{method}_" + "-".join(f"{number:g}" for number in configuration)
+
+
+def best_position(runs, count):
+    """Returns the position of the configuration with the best tuning runs.
+
+    It has the lowest mean validation loss.
+
+    Args:
+        runs: List of the runs of each configuration.
+        count: Integer. Number of updates.
+    """
+
+    def loss(position):
+        losses = [
+            run["results"][str(count)]["validation_loss"]
+            for run in runs[position]
+            if run["seed"] >= FIRST_TUNING_SEED
+        ]
+        mean = np.mean(losses)
+        return mean if np.isfinite(mean) else np.inf
+
+    return min(range(len(runs)), key=loss)
+
+
+def best_positions(runs, chosen_at=None):
+    """Returns a set of the best positions for all numbers of updates.
+
+    Args:
+        runs: List of the runs of each configuration.
+        chosen_at: Integer (optional). The only number of updates that counts.
+    """
+    counts = runs[0][0]["results"]
+    if str(chosen_at) in counts:
+        counts = [chosen_at]
+    return {best_position(runs, count) for count in counts}
 
 
 def write(out, task, name, value):

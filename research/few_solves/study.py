@@ -1,164 +1,155 @@
 """Runs all methods on all tasks and stores the records.
 
-A network is built and traced once for each method and configuration. Each seed
-then sets its weights and the state of its optimizer. A run makes 100 updates,
-and its state is evaluated after 1, 2, 5, 10, 20, 50 and 100 of them.
+First, all configurations of a method run with the tuning seeds. Then those that
+are the best after one of the numbers of updates run with the other seeds.
 """
 
 import pathlib
 
-import numpy as np
-import tensorflow as tf
 from tensorflow import keras
 
-import keras_qpsbgd as kq
 from research.few_solves import records
-from research.few_solves.methods import METHODS
-from research.few_solves.tasks import ENUMERATED
-from research.few_solves.tasks import TASKS
-from research.few_solves.tasks import enumerated_loss
+from research.few_solves.tasks.catalogue import TASKS
+from research.few_solves.tasks.small import enumerated_loss
+from research.few_solves.training import Trainer
 
-UPDATES = (1, 2, 5, 10, 20, 50, 100)
-# Seeds of the choice of a configuration. Those of the results start at zero.
-FIRST_TUNING_SEED = 1000
-# Later sweeps of `fit_columns` change nothing.
-MOST_SWEEPS = 20
+# Updates of quick runs.
+QUICK_UPDATES = 5
 
 
-def run(names, out, data_dir, quick=False):
-    """Runs the tasks, and skips records that exist.
+def run(names, out, data_dir, quick=False, only=None):
+    """Runs the tasks, and skips runs whose records exist.
 
     Args:
         names: List of the names of tasks.
         out: Folder of the records.
         data_dir: Folder of the data, or `None`.
-        quick: Boolean. Whether to use few seeds and updates.
+        quick: Boolean. Whether to use few seeds, samples and updates.
+        only: List of the names of methods (optional). Others are skipped.
+
+    Raises:
+        ValueError: If a task has none of these methods, or needs another task
+            that was not run.
     """
     out = pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
     for name in names:
-        task = TASKS[name]
-        seeds = _seeds(task, quick)
-        data = {}
-        done = records.read(out, name)
-        bar = keras.utils.Progbar(
-            sum(len(method.grid) for method in METHODS.values()),
-            unit_name=name,
-        )
-        for method_name, method in METHODS.items():
-            for configuration in method.grid:
-                key = records.key(method_name, configuration)
-                if key not in done:
-                    if not data:
-                        data = {s: task.data(data_dir, s) for s in seeds}
-                    runs = _runs(task, method, configuration, data, quick)
-                    records.write(out, name, key, runs)
-                bar.add(1)
-        if task.is_single and task.layers[0] <= ENUMERATED:
-            if records.OPTIMUM not in done:
-                data = data or {s: task.data(data_dir, s) for s in seeds}
-                found = {s: enumerated_loss(*data[s].train) for s in seeds}
-                records.write(out, name, records.OPTIMUM, found)
+        study = _Study(TASKS[name], out, data_dir, quick)
+        methods = study.task.methods
+        if only:
+            methods = {k: v for k, v in methods.items() if k in only}
+        if not methods:
+            raise ValueError(
+                f"`--methods` must name methods of the task {name}: "
+                f"{', '.join(study.task.methods)}. Received: {', '.join(only)}"
+            )
+        configurations = sum(len(method.grid) for method in methods.values())
+        bar = keras.utils.Progbar(2 * configurations, unit_name=name)
+        for method in methods:
+            study.run(method, bar)
+        study.enumerate()
         records.pack(out, name)
 
 
-def _seeds(task, quick):
-    tuning, fresh = (1, 2) if quick else (task.tuning, task.fresh)
-    first = FIRST_TUNING_SEED
-    return [*range(first, first + tuning), *range(fresh)]
+class _Study:
+    """The study of one task.
+
+    Args:
+        task: A `Task`.
+        out: Folder of the records.
+        data_dir: Folder of the data, or `None`.
+        quick: Boolean.
+    """
+
+    def __init__(self, task, out, data_dir, quick):
+        self.task = task
+        self._out = out
+        self._data_dir = data_dir
+        self._quick = quick
+        first = records.FIRST_TUNING_SEED
+        tuning, fresh = (1, 2) if quick else (task.tuning, task.fresh)
+        self._tuning = list(range(first, first + tuning))
+        self._fresh = list(range(fresh))
+        self._counts = task.counts
+        if quick:
+            counts = [c for c in task.counts if c <= QUICK_UPDATES]
+            self._counts = counts or [QUICK_UPDATES]
+        self._found = records.read(out, task.name)
+        self._tuned = self._found
+        if task.tuned_on:
+            self._tuned = records.read(out, task.tuned_on)
+        self._data = {}
+
+    def run(self, name, bar):
+        """Performs all runs of a method."""
+        grid = self.task.methods[name].grid
+        trainers = {}
+        for configuration in grid:
+            if not self.task.tuned_on:
+                self._complete(name, configuration, self._tuning, trainers)
+            bar.add(1)
+        keys = [records.key(name, configuration) for configuration in grid]
+        missing = [key for key in keys if key not in self._tuned]
+        if missing:
+            raise ValueError(
+                f"Run the task {self.task.tuned_on} first, which chooses the "
+                f"configurations of {self.task.name}. Missing: {missing}"
+            )
+        wanted = records.best_positions(
+            [self._tuned[key] for key in keys], self.task.chosen_at
+        )
+        for position, configuration in enumerate(grid):
+            if position in wanted:
+                self._complete(name, configuration, self._fresh, trainers)
+            bar.add(1)
+
+    def enumerate(self):
+        """Computes the smallest loss of all networks."""
+        if self.task.is_enumerated and records.OPTIMUM not in self._found:
+            losses = {
+                seed: enumerated_loss(self._splits(seed)["train"])
+                for seed in (*self._tuning, *self._fresh)
+            }
+            records.write(self._out, self.task.name, records.OPTIMUM, losses)
+
+    def _runs(self, name, configuration):
+        return self._found.get(records.key(name, configuration), [])
+
+    def _complete(self, name, configuration, seeds, trainers):
+        """Performs the runs of one configuration that do not exist."""
+        runs = self._runs(name, configuration)
+        known = {run["seed"] for run in runs}
+        missing = [seed for seed in seeds if seed not in known]
+        if not missing:
+            return
+        key = records.key(name, configuration)
+        if key not in trainers:
+            trainers[key] = Trainer(
+                self.task,
+                self.task.methods[name],
+                configuration,
+                self._splits(missing[0]),
+            )
+        new = [
+            {
+                "seed": seed,
+                "results": _by_text(
+                    trainers[key].run(seed, self._splits(seed), self._counts)
+                ),
+            }
+            for seed in missing
+        ]
+        self._found[key] = runs + new
+        records.write(self._out, self.task.name, key, self._found[key])
+
+    def _splits(self, seed):
+        if not self._data:
+            self._data = self.task.load(
+                self._data_dir, [*self._tuning, *self._fresh], self._quick
+            )
+        return self._data[seed]
 
 
-def _runs(task, method, configuration, data, quick):
-    """Returns a list of the results of all seeds."""
-    model = task.network()
-    model.compile(
-        None if method.is_columns else method.optimizer(task, configuration),
-        task.loss(),
-        jit_compile=False,
-    )
-    start = None
-    runs = []
-    for seed, parts in data.items():
-        weights = _initial_weights(model, seed)
-        if not method.is_columns:
-            if start is None:
-                _build_optimizer(model)
-                start = [np.array(v) for v in model.optimizer.variables]
-            for variable, value in zip(model.optimizer.variables, start):
-                variable.assign(value)
-        model.set_weights(weights)
-        train = _columns if method.is_columns else _updates
-        last = 5 if quick else task.updates
-        results = train(model, configuration, parts, last)
-        runs.append({"seed": seed, "results": results})
-    return runs
-
-
-def _build_optimizer(model):
-    model.optimizer.build(model.trainable_variables)
-
-
-def _initial_weights(model, seed):
-    """Returns random kernels and biases of zero."""
-    rng = np.random.default_rng([seed, 23])
-    return [
-        rng.uniform(-1.0, 1.0, array.shape)
-        if array.ndim == 2
-        else np.zeros(array.shape)
-        for array in model.get_weights()
-    ]
-
-
-def _updates(model, configuration, parts, last):
-    """Makes updates with all training samples."""
-    del configuration
-    x, y = (tf.constant(part) for part in parts.train)
-    results = {}
-    for update in range(1, last + 1):
-        model.train_on_batch(x, y)
-        if update in UPDATES:
-            results[update] = _evaluated(model, parts)
-    return results
-
-
-def _columns(model, configuration, parts, last):
-    """Makes sweeps with one damping, one solve per column and sweep."""
-    results = {}
-    last = min(last, MOST_SWEEPS)
-
-    def evaluate(sweep, loss):
-        del loss
-        if sweep in UPDATES:
-            results[sweep] = _evaluated(model, parts)
-
-    kq.fit_columns(
-        model,
-        *parts.train,
-        sweeps=last,
-        dampings=configuration,
-        backend={"name": "native", "preset": "accurate"},
-        on_sweep=evaluate,
-        verbose=0,
-    )
-    # It ends when a sweep changes nothing.
-    for update in UPDATES:
-        if update <= last and update not in results:
-            results[update] = _evaluated(model, parts)
-    return results
-
-
-def _evaluated(model, parts):
-    """Returns loss and accuracy of all parts."""
-    found = {}
-    for name in ("train", "validation", "test"):
-        x, y = getattr(parts, name)
-        outputs = model(x, training=False)
-        if outputs.shape[1] == 1:
-            predicted = outputs.numpy()[:, 0] > 0
-            loss = model.loss(y.reshape(-1, 1).astype("float32"), outputs)
-        else:
-            predicted = outputs.numpy().argmax(axis=1)
-            loss = model.loss(y, outputs)
-        found[f"{name}_loss"] = round(float(loss), 6)
-        found[f"{name}_accuracy"] = round(float((predicted == y).mean()), 6)
-    return found
+def _by_text(results):
+    """Returns results as they are read from a file, with text as keys."""
+    return {str(count): result for count, result in results.items()}

@@ -4,51 +4,258 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy import sparse
 
+import keras_qpsbgd as kq
+from keras_qpsbgd import datasets
+from keras_qpsbgd.compare.task import Split
 from research import __main__ as research
+from research.experiments.tasks import networks
 from research.few_solves import methods
 from research.few_solves import numbers
-from research.few_solves import page
 from research.few_solves import records
+from research.few_solves import rivals
 from research.few_solves import study
-from research.few_solves import tasks
+from research.few_solves import training
+from research.few_solves.command import NAMES
+from research.few_solves.tasks import small
+from research.few_solves.tasks.catalogue import TASKS
 
 pytestmark = pytest.mark.once
 FEW = ("newton", "columns", "top", "whitened", "adam")
 
 
-@pytest.fixture
-def few_methods(monkeypatch):
-    """Keeps a few methods with two configurations each."""
+def shorten(monkeypatch, name, kept, **changes):
+    """Keeps a few methods of a task, with two configurations each."""
+    task = TASKS[name]
     chosen = {
-        name: dataclasses.replace(
-            methods.METHODS[name], grid=methods.METHODS[name].grid[:2]
+        method: dataclasses.replace(
+            task.methods[method], grid=task.methods[method].grid[:2]
         )
-        for name in FEW
+        for method in kept
     }
-    for module in (methods, study, numbers, page):
-        monkeypatch.setattr(module, "METHODS", chosen)
+    task = dataclasses.replace(task, methods=chosen, **changes)
+    monkeypatch.setitem(TASKS, name, task)
+    return task
 
 
-def test_command_writes_a_page_and_resumes(
-    tmp_path, few_methods, monkeypatch, capsys
-):
-    arguments = ["few-solves", "--quick", "--tasks", "logistic"]
-    arguments += ["--out", str(tmp_path)]
-    assert research.main(arguments) == 0
+def quick_runs(folder, name):
+    """Runs the command, and returns the records by method."""
+    arguments = ["few-solves", "--quick", "--tasks", name]
+    assert research.main([*arguments, "--out", str(folder)]) == 0
+    found = {}
+    for key, runs in records.read(folder, name).items():
+        found.setdefault(key.split("_")[0], []).append(runs)
+    return found
+
+
+def test_names_of_the_command():
+    assert list(NAMES) == list(TASKS)
+
+
+def test_tuning_is_equal():
+    for task in TASKS.values():
+        counts = {len(method.grid) for method in task.methods.values()}
+        assert len(counts) == 1, task.name
+        assert task.reference in task.methods
+        assert set(task.shown) <= set(task.methods)
+        assert task.tested in task.counts
+
+
+def test_command_writes_a_page_and_resumes(tmp_path, monkeypatch, capsys):
+    task = shorten(monkeypatch, "logistic", FEW)
+    found = quick_runs(tmp_path, "logistic")
     text = (tmp_path / "RESULTS.md").read_text()
-    for name in FEW:
-        assert methods.METHODS[name].title in text
+    for method in task.methods.values():
+        assert method.title in text
     assert "found by enumeration" in text
     assert (tmp_path / "logistic.png").stat().st_size > 0
-    found = records.read(tmp_path, "logistic")
-    assert len(found) == 2 * len(FEW) + 1
+    assert set(found) == {*FEW, records.OPTIMUM}
+    for name in FEW:
+        seeds = [len(runs) for runs in found[name]]
+        # Those that were not chosen only have the tuning seed.
+        assert max(seeds) == 3 and set(seeds) <= {1, 3}
     assert not (tmp_path / "logistic").exists()  # packed into one file
     packed = (tmp_path / "logistic.json.gz").read_bytes()
-    monkeypatch.setattr(study, "_runs", None)
-    assert research.main(arguments) == 0  # computes nothing again
+    monkeypatch.setattr(study, "Trainer", None)
+    quick_runs(tmp_path, "logistic")  # computes nothing again
+    arguments = ["few-solves", "--quick", "--tasks", "logistic"]
+    arguments += ["--methods", "nothing", "--out", str(tmp_path)]
+    assert research.main(arguments) == 1
+    printed = capsys.readouterr()
+    assert "must name methods of the task" in printed.out + printed.err
+    assert "The page is" in printed.out
     assert (tmp_path / "logistic.json.gz").read_bytes() == packed
-    assert "The page is" in capsys.readouterr().out
+
+
+def test_missing_seeds_are_added(tmp_path, monkeypatch):
+    shorten(monkeypatch, "logistic", ["adam"])
+    first = quick_runs(tmp_path, "logistic")["adam"]
+    key = records.key("adam", TASKS["logistic"].methods["adam"].grid[0])
+    runs = records.read(tmp_path, "logistic")[key]
+    records.write(tmp_path, "logistic", key, runs[:1])
+    assert quick_runs(tmp_path, "logistic")["adam"] == first
+
+
+def small_mnist(data_dir, download):
+    rng = np.random.default_rng(0)
+    y = np.arange(360) % 10
+    x = rng.integers(100, size=(360, 28, 28)) + 15 * y[:, None, None]
+    x, y = x.astype("uint8"), y.astype("uint8")
+    return (x[:300], y[:300]), (x[300:], y[300:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mnist-5000", "mnist-bn-5000"])
+def test_mnist(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets, "mnist", small_mnist)
+    normalized = 0.0 if "bn" in name else None
+    kept = ("columns-wide", "columns-top", "average-wide", "whitened", "adam")
+    task = shorten(
+        monkeypatch,
+        name,
+        kept,
+        network=lambda splits: networks.mlp(
+            (784, 6, 10), "binary", batch_normalization=normalized
+        ),
+    )
+    found = quick_runs(tmp_path, name)
+    assert set(found) == set(kept)
+    for method, configurations in found.items():
+        for run in configurations[0]:
+            # A sweep has three solves per column.
+            counts = ["3"] if "columns" in method else ["1", "2", "3"]
+            assert list(run["results"]) == counts
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "| column by column, `native` | - | - | " in text
+    larger = name.replace("5000", "20000")
+    arguments = ["few-solves", "--quick", "--tasks", larger]
+    # Nothing was tuned in this folder.
+    assert research.main([*arguments, "--out", str(tmp_path / "other")]) == 1
+    task = shorten(monkeypatch, larger, ("adam",), network=task.network)
+    quick_runs(tmp_path, larger)
+    # Only the chosen configurations run, and without the tuning seeds.
+    runs = records.read(tmp_path, larger).values()
+    assert 1 <= len(runs) <= 3
+    assert all(run["seed"] < 1000 for part in runs for run in part)
+    assert numbers.Numbers(tmp_path, task).methods == ["adam"]
+
+
+@pytest.mark.slow
+def test_epochs(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets, "mnist", small_mnist)
+    kept = ("gradient-decay", "gradient-momentum", "adam-decay")
+    shorten(
+        monkeypatch,
+        "mnist-bn-epochs",
+        kept,
+        network=lambda splits: networks.mlp(
+            (784, 6, 10), "binary", batch_normalization=0.0
+        ),
+    )
+    found = quick_runs(tmp_path, "mnist-bn-epochs")
+    assert set(found) == set(kept)
+    assert list(found["adam-decay"][0][0]["results"]) == ["5"]
+
+
+@pytest.mark.slow
+def test_adult(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    x = (rng.random((1_605 + 5_000, 123)) < 0.5).astype("float32")
+    y = x[:, 0].astype("int32")
+    data = (x[:1_605], y[:1_605]), (x[1_605:], y[1_605:])
+    monkeypatch.setattr(datasets, "adult", lambda *a, **k: data)
+    kept = ("average", "whitened", "adam")
+    shorten(
+        monkeypatch,
+        "adult",
+        kept,
+        network=lambda splits: networks.mlp((123, 4, 4, 1), "binary"),
+    )
+    assert set(quick_runs(tmp_path, "adult")) == set(kept)
+
+
+@pytest.mark.slow
+def test_cora(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets, "citation", lambda *a, **k: small_graph())
+    kept = ("average", "top", "adam")
+    task = shorten(monkeypatch, "cora", kept)
+    assert set(quick_runs(tmp_path, "cora")) == set(kept)
+    splits = task.load(None, [0], True)[0]
+    method = task.methods["adam"]
+    trainer = training.Trainer(task, method, method.grid[0], splits)
+    kernel = trainer.model.get_layer("encoder").kernel
+    results = trainer.run(0, splits, [1])
+    after = kernel.numpy()
+    assert results == trainer.run(0, splits, [1])  # with the same dropout
+    trainer.run(1, splits, [1])
+    assert (kernel.numpy() != after).any()
+
+
+def small_graph():
+    rng = np.random.default_rng(0)
+    x = np.eye(40, dtype="float32")
+    edges = rng.random((40, 40)) < 0.05
+    part = np.arange(40) % 4
+    return datasets.GraphData(
+        name="cora",
+        x=sparse.csr_matrix(x),
+        a=sparse.csr_matrix((edges | edges.T).astype("float32")),
+        y=np.arange(40) % 3,
+        train_mask=part < 2,
+        val_mask=part == 2,
+        test_mask=part == 3,
+    )
+
+
+def test_methods_share_batches_and_initial_weights():
+    """Training on a batch of all but one row depends on the seed alone."""
+    task = dataclasses.replace(TASKS["logistic"], batch=100)
+    splits = task.load(None, [0], True)[0]
+    rows = splits["train"].rows
+    first = [next(training._batches(100, 3, rows)) for _ in range(2)]
+    assert (first[0] == first[1]).all() and len(set(first[0])) == 100
+    batches = training._batches(100, 3, rows)
+    drawn = [next(batches) for _ in range(2)]
+    assert (drawn[0] == first[0]).all() and (drawn[1] != first[0]).any()
+    kernels = []
+    for name in ("adam", "newton"):
+        method = task.methods[name]
+        trainer = training.Trainer(task, method, method.grid[0], splits)
+        kernels.append(trainer._initial_weights(3)[0])
+    assert (kernels[0] == kernels[1]).all()
+
+
+def test_other_variables_have_their_own_optimizer():
+    task = dataclasses.replace(TASKS["pairs"], real_rate=0.01)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 16)).astype("float32"), np.arange(20) % 2
+    split = Split((x,), np.arange(20), y.astype("int32"))
+    splits = dict.fromkeys(training.PARTS, split)
+    trainer = training.Trainer(task, task.methods["sgd"], [0.0], splits)
+    trainer.run(0, splits, [1])
+    before, after = trainer._initial_weights(0), trainer.model.get_weights()
+    assert (after[0] == before[0].astype("float32")).all()  # a rate of zero
+    # The first step of Adam is its rate.
+    assert np.abs(after[-1]) == pytest.approx(0.01, rel=1e-2)
+
+
+def test_top_flips():
+    """Each column flips its share of the weights with the largest gain."""
+    couplings = np.array([[2.0, 0.5, 0.0, 0.0]] * 4)
+    couplings = (couplings + couplings.T).astype("float32")
+    start = np.array([1, -1, 1, -1], "float32")
+    gradient = np.array([3.0, -2.0, 1.0, 1.0])
+    # Gains 3, 2, 1 and -1: the last weight is never flipped.
+    fields = gradient - 2 * couplings @ start
+    qubo = kq.Qubo(couplings, np.repeat(fields[:, None], 3, 1))
+    qubo.start = np.repeat(start[:, None], 3, 1).astype("int8")
+    states = rivals.TopFlips([0.25, 0.5, 1.0]).solve(qubo, seed=0).states
+    assert states.T.tolist() == [
+        [-1, -1, 1, -1],
+        [-1, 1, 1, -1],
+        [-1, 1, -1, -1],
+    ]
 
 
 def test_enumerated_loss():
@@ -56,11 +263,12 @@ def test_enumerated_loss():
     x = rng.normal(size=(20, 3)).astype("float32")
     y = rng.integers(2, size=20)
     best = min(
-        np.mean(np.logaddexp(0, z) - y * z)
+        np.mean(np.logaddexp(0, z) - y[:15] * z)
         for w in np.array(np.meshgrid(*[[-1, 1]] * 3)).T.reshape(-1, 3)
-        for z in [x @ w / 3**0.5]
+        for z in [x[:15] @ w / 3**0.5]
     )
-    assert tasks.enumerated_loss(x, y) == pytest.approx(best, rel=1e-5)
+    split = Split((x,), np.arange(15), y)
+    assert small.enumerated_loss(split) == pytest.approx(best, rel=1e-5)
 
 
 def write(folder, method, configuration, losses):
@@ -82,16 +290,26 @@ def write(folder, method, configuration, losses):
     records.write(folder, "logistic", key, runs)
 
 
-def test_configuration_is_chosen_on_tuning_seeds(tmp_path, few_methods):
-    first = study.FIRST_TUNING_SEED
-    good, other = methods.METHODS["newton"].grid[:2]
+def test_configuration_is_chosen_on_tuning_seeds(tmp_path, monkeypatch):
+    task = TASKS["logistic"]
+    first = records.FIRST_TUNING_SEED
+    a, b, c, d = task.methods["newton"].grid
     # Better on the tuning seed, although worse on the others.
-    write(tmp_path, "newton", good, {first: 0.1, 0: 0.9, 1: 0.7})
-    write(tmp_path, "newton", other, {first: 0.2, 0: 0.1, 1: 0.1})
+    write(tmp_path, "newton", a, {first: 0.3, 0: 0.2})
+    write(tmp_path, "newton", b, {first: 0.1, 0: 0.9, 1: 0.7})
+    write(tmp_path, "newton", c, {first: 0.2, 0: 0.1, 1: 0.1})
+    write(tmp_path, "newton", d, {first: 0.3})
+    # Not complete: some configurations, and the chosen one on fresh seeds.
     write(tmp_path, "adam", methods.METHODS["adam"].grid[0], {first: 0.1})
-    found = numbers.Numbers(tmp_path, "logistic")
-    assert found.methods == ["newton"]  # that of adam is not complete
-    assert found.chosen("newton", 2)[0] == good
+    for configuration in methods.METHODS["sgd"].grid:
+        write(tmp_path, "sgd", configuration, {first: 0.1})
+    found = numbers.Numbers(tmp_path, task)
+    assert found.methods == ["newton"]
+    assert found.chosen("newton", 2) == b
+    assert not found.is_at_end("newton", 2)
     assert found.values("newton", 2, "test_loss") == {0: 0.9, 1: 0.7}
     mean, error = found.mean("newton", 2, "test_loss")
     assert (mean, error) == (pytest.approx(0.8), pytest.approx(0.1))
+    assert found.has("newton", 2) and not found.has("newton", 3)
+    write(tmp_path, "newton", d, {first: 0.0, 0: 0.5})
+    assert numbers.Numbers(tmp_path, task).is_at_end("newton", 2)

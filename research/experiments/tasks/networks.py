@@ -87,7 +87,7 @@ def mlp(
             batch normalization.
         clip: Float (optional). Bound of the latent weights.
     """
-    model = keras.Sequential([keras.layers.InputLayer((sizes[0],))])
+    parts = [keras.layers.InputLayer((sizes[0],))]
     for position, units in enumerate(sizes[1:], start=2):
         if weights == "real":
             layer = RealDense(units, use_bias=False)
@@ -99,14 +99,14 @@ def mlp(
                 training_weights=weights,
                 kernel_constraint=clip and constraints.WeightClip(clip),
             )
-        model.add(layer)
+        parts.append(layer)
         if batch_normalization is not None:
-            model.add(
+            parts.append(
                 keras.layers.BatchNormalization(momentum=batch_normalization)
             )
         if position < len(sizes):
-            model.add(keras.layers.Activation("hard_tanh"))
-    return model
+            parts.append(keras.layers.Activation("hard_tanh"))
+    return keras.Sequential(parts)
 
 
 def graph_network(

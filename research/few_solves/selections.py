@@ -1,0 +1,137 @@
+"""The methods of the larger tasks, with their own configurations."""
+
+import dataclasses
+
+from research.few_solves import rivals
+from research.few_solves.methods import METHODS
+from research.few_solves.methods import Method
+from research.few_solves.methods import columns
+from research.few_solves.methods import gradient
+from research.few_solves.methods import newton
+from research.few_solves.methods import plain
+
+
+def _with_grids(**grids):
+    """Returns methods with other configurations."""
+    return {
+        name: dataclasses.replace(METHODS[name], grid=grid)
+        for name, grid in grids.items()
+    }
+
+
+# A column has a solve for each of three dampings.
+TRIPLES = [[4.0, 16.0, 64.0], [2.0, 8.0, 32.0], [1.0, 4.0, 16.0], [0.5, 2, 8]]
+SHARES = [
+    [0.002, 0.01, 0.05],
+    [0.005, 0.02, 0.08],
+    [0.01, 0.04, 0.16],
+    [0.02, 0.08, 0.32],
+]
+WIDE_AVERAGE = [[8.0, 0.1], [8.0, 0.2], [16.0, 0.3], [16.0, 0.5]]
+MNIST = {
+    "columns-wide": Method(
+        "column by column, `native`", TRIPLES, columns=columns("native")
+    ),
+    "columns-ridge": Method(
+        "column by column, `ridge`", TRIPLES, columns=columns(rivals.Ridge)
+    ),
+    "columns-top": Method(
+        "column by column, top-k flips",
+        SHARES,
+        columns=lambda shares: ([1.0] * len(shares), rivals.TopFlips(shares)),
+    ),
+    "average-wide": Method(
+        "Newton, `native`, averaged", WIDE_AVERAGE, newton("native", "average")
+    ),
+    "gradient-wide": Method(
+        "QP-SBGD, `native`", METHODS["gradient"].grid, gradient("native")
+    ),
+    **_with_grids(
+        whitened=[[0.05, 1.0], [0.2, 1.0], [0.2, 0.1], [0.5, 1.0]],
+        top=[[0.002], [0.01], [0.03], [0.1]],
+        adam=METHODS["adam"].grid,
+        sgd=[[10.0], [30.0], [100.0], [300.0]],
+        signsgd=METHODS["signsgd"].grid,
+    ),
+}
+# Without the slowest rival.
+MNIST_OTHERS = {k: v for k, v in MNIST.items() if k != "columns-ridge"}
+MNIST_SHOWN = (
+    "columns-wide",
+    "columns-ridge",
+    "columns-top",
+    "average-wide",
+    "gradient-wide",
+    "whitened",
+    "signsgd",
+    "adam",
+)
+
+FAST = {"name": "native", "preset": "fast"}
+
+
+def epochs(steps):
+    """Returns the methods of ten epochs.
+
+    Args:
+        steps: Integer. Number of updates, in which rates fall to zero.
+    """
+    qp = [[0.001], [0.002], [0.004], [0.008]]
+    adam = [[0.001], [0.0025], [0.005], [0.01]]
+    return {
+        "gradient": Method("QP-SBGD", qp, gradient(FAST)),
+        "gradient-decay": Method("QP-SBGD, decay", qp, gradient(FAST, steps)),
+        "gradient-momentum": Method(
+            "QP-SBGD, decay, momentum 0.9",
+            qp,
+            gradient(FAST, steps, momentum=0.9),
+        ),
+        "adam": Method("Adam", adam, plain("Adam")),
+        "adam-decay": Method("Adam, decay", adam, plain("Adam", steps)),
+    }
+
+
+def _few(average, rates, **grids):
+    """Returns the methods of networks with many or with graph layers."""
+    return {
+        "average": Method(
+            "Newton, `native`, averaged", average, newton(FAST, "average")
+        ),
+        "average-mean": dataclasses.replace(
+            METHODS["average-mean"], grid=average
+        ),
+        "average-momentum": Method(
+            "Newton, `native`, averaged, momentum 0.5",
+            average,
+            newton(FAST, "average", momentum=0.5),
+        ),
+        "gradient": Method("QP-SBGD, `native`", rates, gradient(FAST)),
+        **_with_grids(ridge=rates, sign=rates, adam=rates, signsgd=rates),
+        **_with_grids(**grids),
+    }
+
+
+ADULT = _few(
+    average=[[32.0, 0.1], [64.0, 0.2], [128.0, 0.5], [256.0, 1.0]],
+    rates=[[0.003], [0.01], [0.03], [0.1]],
+    whitened=[[0.0005, 1.0], [0.002, 1.0], [0.005, 1.0], [0.02, 1.0]],
+    top=[[0.008], [0.016], [0.03], [0.06]],
+    sgd=[[0.3], [1.0], [3.0], [10.0]],
+)
+ADULT_SHOWN = (
+    "average",
+    "gradient",
+    "ridge",
+    "whitened",
+    "adam",
+    "sgd",
+    "signsgd",
+)
+CORA = _few(
+    average=[[1.0, 0.05], [1.0, 0.2], [4.0, 0.2], [4.0, 0.5]],
+    rates=[[0.01], [0.03], [0.1], [0.3]],
+    whitened=[[0.01, 1.0], [0.05, 1.0], [0.2, 1.0], [0.5, 1.0]],
+    top=[[0.1], [0.2], [0.3], [0.5]],
+    sgd=[[3.0], [10.0], [30.0], [100.0]],
+)
+CORA_SHOWN = ADULT_SHOWN

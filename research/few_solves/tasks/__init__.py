@@ -1,0 +1,1 @@
+"""The tasks: `catalogue.TASKS` contains all of them."""

@@ -1,0 +1,102 @@
+"""MNIST with ten classes, 784-256-10, on large batches."""
+
+import numpy as np
+from tensorflow import keras
+
+from keras_qpsbgd.compare.task import Split
+from keras_qpsbgd.compare.task import random
+from research.experiments.tasks import mnist
+from research.experiments.tasks import networks
+from research.few_solves import selections
+from research.few_solves.tasks.task import Task
+
+SIZES = (784, 256, 10)
+BATCHES = (5_000, 20_000)
+VALIDATION = 10_000
+PROBE = 10_000
+# Samples of each part of a quick run.
+QUICK = 400
+# Column by column, a sweep has three solves per column.
+COUNTS = (1, 2, 3, 6, 9, 15, 24)
+ABOUT = (
+    f"50,000 images to train on, {VALIDATION:,} to validate and 10,000 to "
+    "test; pixels in [-1, 1]. Every update, and every sweep of `fit_columns`, "
+    "draws {batch:,} training images. Seeds differ in initial weights and "
+    f"batches. The training loss is computed on {PROBE:,} training images. A "
+    "sweep of `fit_columns` has three dampings (or three shares k), so three "
+    "solves per column."
+)
+NORMALIZED = (
+    "Batch normalization follows each layer. Its statistics are computed anew "
+    f"before each evaluation, with {PROBE:,} training images. Adam trains its "
+    "scales and offsets, one step for each update. `fit_columns` uses fixed "
+    "statistics within a sweep, and after it makes as many of these steps as "
+    "it had solves per column."
+)
+
+
+def load(data_dir, seeds, quick):
+    """Returns the same images for all seeds."""
+    (x, y), (x_test, y_test) = mnist.images(data_dir, random(0, 2))
+    rows = np.arange(len(x))
+    held = len(rows) // 6
+    most = QUICK if quick else None
+    splits = {
+        "train": Split((x,), rows[held:][:most], y),
+        "validation": Split((x,), rows[:held][:most], y),
+        "test": Split((x_test,), np.arange(len(x_test))[:most], y_test),
+    }
+    return dict.fromkeys(seeds, splits)
+
+
+def network(normalized):
+    """Returns a function that returns a new network."""
+
+    def make(splits):
+        del splits
+        keras.backend.clear_session()
+        # Without momentum, the statistics are those of the last batch.
+        momentum = 0.0 if normalized else None
+        return networks.mlp(
+            SIZES, "binary", batch_normalization=momentum, clip=1.0
+        )
+
+    return make
+
+
+def _task(batch, normalized):
+    kind = "mnist-bn" if normalized else "mnist"
+    about = ABOUT.format(batch=batch)
+    # The others take more time.
+    is_first = batch == BATCHES[0] and not normalized
+    methods = selections.MNIST if is_first else selections.MNIST_OTHERS
+    with_or_without = "with" if normalized else "without"
+    return Task(
+        f"{kind}-{batch}",
+        f"MNIST 784-256-10 {with_or_without} batch normalization, batches of "
+        f"{batch:,}",
+        load,
+        network(normalized),
+        f"{about} {NORMALIZED}" if normalized else about,
+        counts=COUNTS,
+        batch=batch,
+        # Batch normalization follows the last layer.
+        curvature="fisher" if normalized else "categorical_crossentropy",
+        methods=methods,
+        tuning=1,
+        tuned_on=f"{kind}-{BATCHES[0]}" if batch > BATCHES[0] else None,
+        chosen_at=COUNTS[-1],
+        fresh=3 if batch == BATCHES[0] else 5,
+        reference="columns-wide",
+        tested=24,
+        shown=tuple(m for m in selections.MNIST_SHOWN if m in methods),
+        probe=PROBE,
+        real_rate=0.01,
+    )
+
+
+TASKS = tuple(
+    _task(batch, normalized)
+    for normalized in (False, True)
+    for batch in BATCHES
+)
