@@ -230,7 +230,7 @@ def _print_sweeps(arguments, layers, costs):
     sweeps = arguments.sweeps
     print(_total(sweeps, "sweep", f"{sweeps * calls:,} calls, ", seconds))
     _print_affordable(arguments, "sweep", seconds)
-    print("`fit_columns` ends earlier if a sweep changes nothing.")
+    print("`fit_columns` ends earlier if three sweeps in a row change nothing.")
 
 
 def _total(count, unit, calls, seconds):
