@@ -73,7 +73,7 @@ class ColumnSearch:
         dampings = factors[column] * self._dampings
         fields = _fields(rows.T @ slopes, gram, curvature, before, dampings)
         candidates = self._candidates(gram, shared, fields, before)
-        found = self._best(tail, rows, column, candidates)
+        found = self._best(tail, rows, before, column, candidates)
         if found is not None:
             weights[:, column] = found
         elif len(candidates):
@@ -82,11 +82,17 @@ class ColumnSearch:
             factors[column] *= DAMPING_FACTOR
         return found is not None
 
-    def _best(self, tail, rows, column, candidates):
+    def _best(self, tail, rows, before, column, candidates):
         """Returns the best candidate if it lowers the loss, or `None`."""
         if not len(candidates):
             return None
-        products = rows @ candidates.T
+        products = np.stack(
+            [
+                tail.product(column) + _difference(rows, before, candidate)
+                for candidate in candidates
+            ],
+            axis=1,
+        )
         losses = tail.losses(column, products)
         losses = np.where(np.isfinite(losses), losses, np.inf)
         best = int(losses.argmin())
@@ -135,6 +141,13 @@ class ColumnSearch:
             for column, reads in enumerate(order[: self._max_reads].T):
                 found.append(solution.samples[reads, :, column])
         return np.concatenate(found)
+
+
+def _difference(rows, before, after):
+    """Returns how the product with `rows` changes, of shape `(B,)`."""
+    # Few weights change.
+    flips = np.flatnonzero(before != after)
+    return rows[:, flips] @ (after - before)[flips]
 
 
 def _fields(gradient, gram, curvature, before, dampings):

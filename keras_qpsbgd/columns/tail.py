@@ -53,10 +53,16 @@ class Tail:
             for part in rest
         ]
         rows = np.asarray(self._before(x, training=False), "float32")
+        # Column by column in memory, because single columns are read often.
+        rows = np.asfortranarray(rows)
         weights = self.layer.binary_kernel.numpy().astype("float32")
-        self._product = rows @ weights
+        self._product = np.asfortranarray(rows @ weights)
         loss = self._loss_in_graph(self._start(), *self._labels)
         return rows, weights, float(loss)
+
+    def product(self, column):
+        """Returns one column of the product, of shape `(B,)`."""
+        return self._product[:, column]
 
     def derivatives(self, column):
         """Returns derivatives with respect to one column of the product.
