@@ -26,36 +26,58 @@ SHARES = [
     [0.01, 0.04, 0.16],
     [0.02, 0.08, 0.32],
 ]
-WIDE_AVERAGE = [[8.0, 0.1], [8.0, 0.2], [16.0, 0.3], [16.0, 0.5]]
-MNIST = {
-    "columns-wide": Method(
-        "column by column, `native`", TRIPLES, columns=columns("native")
-    ),
-    "columns-descent": Method(
-        "column by column, descent", TRIPLES, columns=columns(rivals.Descent)
-    ),
-    "columns-ridge": Method(
-        "column by column, `ridge`", TRIPLES, columns=columns(rivals.Ridge)
-    ),
-    "columns-top": Method(
-        "column by column, top-k flips",
-        SHARES,
-        columns=lambda shares: ([1.0] * len(shares), rivals.TopFlips(shares)),
-    ),
-    "average-wide": Method(
-        "Newton, `native`, averaged", WIDE_AVERAGE, newton("native", "average")
-    ),
-    "gradient-wide": Method(
-        "QP-SBGD, `native`", METHODS["gradient"].grid, gradient("native")
-    ),
-    **_with_grids(
-        whitened=[[0.05, 1.0], [0.2, 1.0], [0.2, 0.1], [0.5, 1.0]],
-        top=[[0.002], [0.01], [0.03], [0.1]],
-        adam=METHODS["adam"].grid,
-        sgd=[[10.0], [30.0], [100.0], [300.0]],
-        signsgd=METHODS["signsgd"].grid,
-    ),
-}
+
+
+def _mnist(average, rates, **grids):
+    """Returns the methods of MNIST."""
+    return {
+        "columns-wide": Method(
+            "column by column, `native`", TRIPLES, columns=columns("native")
+        ),
+        "columns-descent": Method(
+            "column by column, descent",
+            TRIPLES,
+            columns=columns(rivals.Descent),
+        ),
+        "columns-ridge": Method(
+            "column by column, `ridge`", TRIPLES, columns=columns(rivals.Ridge)
+        ),
+        "columns-top": Method(
+            "column by column, top-k flips",
+            SHARES,
+            columns=lambda shares: (
+                [1.0] * len(shares),
+                rivals.TopFlips(shares),
+            ),
+        ),
+        "average-wide": Method(
+            "Newton, `native`, averaged", average, newton("native", "average")
+        ),
+        "gradient-wide": Method("QP-SBGD, `native`", rates, gradient("native")),
+        **_with_grids(
+            whitened=[[0.005, 1.0], [0.01, 1.0], [0.02, 1.0], [0.05, 1.0]],
+            top=[[0.001], [0.0025], [0.005], [0.01]],
+            **grids,
+        ),
+    }
+
+
+# Set after single runs with batches of 5,000 and a seed that is not used
+# otherwise.
+MNIST = _mnist(
+    average=[[16.0, 0.1], [16.0, 0.2], [16.0, 0.3], [16.0, 0.5]],
+    rates=[[0.02], [0.05], [0.1], [0.2]],
+    adam=[[0.01], [0.03], [0.06], [0.1]],
+    sgd=[[5.0], [10.0], [30.0], [60.0]],
+    signsgd=[[0.01], [0.02], [0.04], [0.1]],
+)
+MNIST_NORMALIZED = _mnist(
+    average=[[16.0, 0.05], [16.0, 0.1], [16.0, 0.2], [16.0, 0.3]],
+    rates=[[0.02], [0.05], [0.1], [0.2]],
+    adam=[[0.03], [0.1], [0.2], [0.4]],
+    sgd=[[10.0], [30.0], [100.0], [300.0]],
+    signsgd=[[0.03], [0.1], [0.2], [0.4]],
+)
 MNIST_SHOWN = (
     "columns-wide",
     "columns-ridge",
