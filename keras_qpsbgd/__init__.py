@@ -3,11 +3,14 @@
 See the README for a first example. The optimizer is `keras_qpsbgd.QPSBGD`.
 """
 
+from keras_qpsbgd import activations
 from keras_qpsbgd import analysis
 from keras_qpsbgd import backends
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import constraints
 from keras_qpsbgd import datasets
+from keras_qpsbgd import export
+from keras_qpsbgd import inference
 from keras_qpsbgd import layers
 from keras_qpsbgd import metrics
 from keras_qpsbgd import optimizers
@@ -25,6 +28,7 @@ from keras_qpsbgd.summary import summary
 __all__ = [
     "QPSBGD",
     "Qubo",
+    "activations",
     "analysis",
     "backends",
     "binary_map",
@@ -32,7 +36,9 @@ __all__ = [
     "compare",
     "constraints",
     "datasets",
+    "export",
     "fit_columns",
+    "inference",
     "layers",
     "metrics",
     "optimizers",

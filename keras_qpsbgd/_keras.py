@@ -12,6 +12,7 @@ import copy
 import functools
 import importlib.metadata
 import re
+import sys
 
 import tensorflow as tf
 from tensorflow import keras
@@ -50,6 +51,25 @@ if not KERAS_3:
 AUTOCAST = "autocast" if KERAS_3 else "experimental_autocast"
 
 register = keras.utils.register_keras_serializable("keras_qpsbgd")
+
+
+def register_activation(function):
+    """Makes a function available as an activation by its name.
+
+    Models with it can be saved. A function that Keras already has under this
+    name has priority.
+    """
+    # A custom object with a short name would replace all equal strings in the
+    # configurations of HDF5 files, such as `training_weights="binary"`. Both
+    # versions of Keras also use the functions of their own module.
+    name = function.__name__
+    module = sys.modules[keras.activations.get.__module__]
+    is_new = vars(module).setdefault(name, function) is function
+    if KERAS_3:
+        vars(module).get("ALL_OBJECTS_DICT", {}).setdefault(name, function)
+    elif is_new:
+        function.__module__ = module.__name__
+    return function
 
 
 class Optimizer(keras.optimizers.Optimizer):
@@ -334,9 +354,46 @@ def all_layers(model):
     return list(model._flatten_layers(include_self=False))
 
 
+def inner_layers(layer):
+    """Returns the layers directly inside a model or layer, each once."""
+    return list(layer._flatten_layers(include_self=False, recursive=False))
+
+
 def is_graph_of_layers(model):
     """Returns whether a layer is a Sequential or functional model."""
     return isinstance(model, (keras.Sequential, _functional_class()))
+
+
+def layer_chain(model):
+    """Returns the layers of a model in which each has one input and output.
+
+    Returns:
+        A list of layers, without input layers, in the order of the calls.
+        Operations that are not layers, such as `x + 1`, are also in the list.
+        `None` if a tensor has several consumers, or a layer several inputs.
+    """
+    if isinstance(model, keras.Sequential):
+        layers = model.layers
+        return [v for v in layers if not isinstance(v, keras.layers.InputLayer)]
+    # Keras has no public list of the calls of a functional model.
+    names = ("operation", "input_tensors", "output_tensors")
+    if not KERAS_3:
+        names = ("layer", "keras_inputs", "outputs")
+    chain, last = [], None
+    for _, nodes in sorted(model._nodes_by_depth.items(), reverse=True):
+        if len(nodes) != 1:
+            return None
+        layer, inputs, outputs = (getattr(nodes[0], name) for name in names)
+        inputs, outputs = tf.nest.flatten(inputs), tf.nest.flatten(outputs)
+        if not isinstance(layer, keras.layers.InputLayer):
+            if len(inputs) != 1 or inputs[0] is not last:
+                return None
+            chain.append(layer)
+        if len(outputs) != 1:
+            return None
+        (last,) = outputs
+    ends = tf.nest.flatten(model.outputs)
+    return chain if len(ends) == 1 and ends[0] is last else None
 
 
 @functools.cache
@@ -372,19 +429,88 @@ def copy_functional(model, clone_function):
     )
 
 
+def hide_inputs(model):
+    """Lets a functional model replace a layer in a copy of a legacy model.
+
+    When legacy Keras copies a model, it does not count the first node of a
+    functional model, which it recognizes by its first layer. A layer that is
+    replaced by a model has no such node, and Keras would wait for it forever.
+
+    Args:
+        model: Functional model.
+
+    Returns:
+        Function that restores the order of the layers. Call it after copying.
+    """
+    if KERAS_3:
+        return lambda: None
+    tracked = model._self_tracked_trackables
+    order = list(tracked)
+    tracked.sort(key=lambda layer: isinstance(layer, keras.layers.InputLayer))
+
+    def restore():
+        tracked[:] = order
+
+    return restore
+
+
 def copy_input(tensor, name=None, keep_batch_size=True):
     """Returns a new symbolic input with the shape and name of another."""
-    if KERAS_3:
-        sparse = tensor.sparse
-    else:
-        sparse = isinstance(tensor.type_spec, tf.SparseTensorSpec)
     return keras.Input(
         shape=tuple(tensor.shape)[1:],
         batch_size=tensor.shape[0] if keep_batch_size else None,
         dtype=tensor.dtype,
-        sparse=sparse,
+        sparse=is_sparse(tensor),
         name=name or tensor.name,
     )
+
+
+def mark_called(model):
+    """Calls a functional model on symbolic inputs, as Keras requires to export.
+
+    Keras 3 exports only models that have been called. Legacy Keras exports all.
+    """
+    if KERAS_3:
+        is_sequential = isinstance(model, keras.Sequential)
+        inputs = model.inputs[0] if is_sequential else model.input
+        model(tf.nest.map_structure(copy_input, inputs))
+
+
+def is_sparse(tensor):
+    """Returns whether a symbolic tensor is sparse."""
+    if KERAS_3:
+        return bool(tensor.sparse)
+    return isinstance(tensor.type_spec, tf.SparseTensorSpec)
+
+
+def has_mask(tensor):
+    """Returns whether a symbolic tensor has a mask."""
+    return getattr(tensor, "_keras_mask", None) is not None
+
+
+def input_tensors(layer):
+    """Returns the symbolic inputs of the first call of a layer."""
+    return layer.input if KERAS_3 else layer.get_input_at(0)
+
+
+def symbolic_matmul(left, right):
+    """Multiplies symbolic tensors with operations that Keras can save."""
+    if KERAS_3:
+        return keras.ops.matmul(left, right)
+    # Only this function also accepts a sparse symbolic tensor.
+    return keras.backend.dot(left, right) if is_sparse(left) else left @ right
+
+
+def symbolic_cast(tensor, dtype):
+    """Casts a symbolic tensor with an operation that Keras can save."""
+    return keras.ops.cast(tensor, dtype) if KERAS_3 else tf.cast(tensor, dtype)
+
+
+def symbolic_clip(tensor, low, high):
+    """Clips a symbolic tensor with an operation that Keras can save."""
+    if KERAS_3:
+        return keras.ops.clip(tensor, low, high)
+    return tf.clip_by_value(tensor, low, high)
 
 
 def attention_parts(layer):

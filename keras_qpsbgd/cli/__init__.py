@@ -8,6 +8,7 @@ import sys
 
 from keras_qpsbgd.cli import backends
 from keras_qpsbgd.cli import demo
+from keras_qpsbgd.cli import export
 from keras_qpsbgd.cli import qpu_check
 from keras_qpsbgd.cli import qpu_cost
 from keras_qpsbgd.cli import report
@@ -27,7 +28,14 @@ def main(argv=None):
         "python -m keras_qpsbgd",
         "Train binary neural networks (weights of +1 and -1) with QUBO solvers "
         "and quantum annealers.",
-        (demo.add, backends.add, qpu_cost.add, qpu_check.add, report.add),
+        (
+            demo.add,
+            backends.add,
+            qpu_cost.add,
+            qpu_check.add,
+            report.add,
+            export.add,
+        ),
         argv,
     )
 

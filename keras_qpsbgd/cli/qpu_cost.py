@@ -1,5 +1,7 @@
 """`qpu-cost`: estimates the cost of training a network on a QPU."""
 
+import argparse
+import math
 import re
 import sys
 import textwrap
@@ -13,6 +15,8 @@ from keras_qpsbgd.backends.dwave.cost import layer_cost
 from keras_qpsbgd.backends.dwave.cost import step_calls
 from keras_qpsbgd.backends.dwave.leap import timing
 from keras_qpsbgd.cli import console
+from keras_qpsbgd.columns import DAMPINGS
+from keras_qpsbgd.columns import dense_layers
 
 
 def add(commands):
@@ -22,7 +26,8 @@ def add(commands):
         help="estimate the cost of training a network on a D-Wave QPU",
         description=(
             "Embed the layers of a network on a D-Wave chip and estimate the "
-            "QPU time of training it. No API token is needed, and no QPU is "
+            "QPU time of training it, with `QPSBGD` (`--steps`) or with "
+            "`fit_columns` (`--sweeps`). No API token is needed, and no QPU is "
             "called. Times are estimated with Ocean's cost model and timing "
             "data that D-Wave has published. The output names the solver and "
             "the date of these data."
@@ -33,12 +38,34 @@ def add(commands):
         help="layer sizes such as 16-4-4-2, or the file of a saved model "
         "(.keras, .h5)",
     )
-    parser.add_argument(
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument(
         "--steps",
         type=console.positive,
         default=1000,
         metavar="N",
-        help="number of training steps (default: %(default)s)",
+        help="number of training steps, which are the updates of `QPSBGD` with "
+        "any `update` (default: %(default)s)",
+    )
+    length.add_argument(
+        "--sweeps",
+        type=console.positive,
+        metavar="N",
+        help="number of sweeps of `fit_columns`, instead of training steps",
+    )
+    parser.add_argument(
+        "--dampings",
+        type=console.positive,
+        metavar="N",
+        help="number of dampings of `fit_columns`, which share a call (default "
+        f"with `--sweeps`: {len(DAMPINGS)})",
+    )
+    parser.add_argument(
+        "--budget-seconds",
+        type=_seconds,
+        metavar="S",
+        help="also show how many steps or sweeps S seconds of QPU time are "
+        "enough for",
     )
     parser.add_argument(
         "--num-reads",
@@ -82,9 +109,20 @@ def add(commands):
     parser.set_defaults(run=_run)
 
 
+def _seconds(text):
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"must be positive and finite. Received: {text}"
+        )
+    return seconds
+
+
 def _run(arguments):
+    is_columns = arguments.sweeps is not None
     try:
-        layers = _layers(arguments.network)
+        _check(arguments)
+        layers = _layers(arguments.network, is_columns)
         backend = backends.get(
             {
                 "name": "dwave",
@@ -100,42 +138,120 @@ def _run(arguments):
         costs = []
         for name, inputs, outputs in layers:
             console.show_status(f"embedding {name} ...")
-            costs.append(layer_cost(backend, inputs, outputs))
-        console.show_status("packing all layers ...")
-        step = step_calls(backend, [size for _, *size in layers])
+            # A visit of a column is a call with a QUBO for each damping.
+            together = _num_dampings(arguments) if is_columns else outputs
+            costs.append(layer_cost(backend, inputs, together))
+        step = None
+        if not is_columns:
+            console.show_status("packing all layers ...")
+            step = step_calls(backend, [size for _, *size in layers])
         console.show_status("")
     except (ValueError, OSError, backends.BackendUnavailable) as error:
         print(error, file=sys.stderr)
         return 1
     embedding = time.perf_counter() - start
-    names = [name for name, _, _ in layers]
     print(
         f"{arguments.topology.capitalize()} chip without dead qubits, "
         f"{arguments.num_reads} reads per call\n"
     )
-    print(_layer_table(names, costs))
-    print("\n" + _call_table(names, step))
-    total = arguments.steps * step.seconds
-    hours = f" ({total / 3600:,.1f} h)" if total > 3600 else ""
-    per_layer = sum(cost.seconds for cost in costs) / step.seconds
-    per_column = sum(cost.one_by_one_seconds for cost in costs) / step.seconds
-    print(
-        f"\n{arguments.steps:,} steps: {total:,.1f} s{hours} of QPU access "
-        f"time.\nSeparate calls would take {per_layer:.2f} times as long per "
-        f"layer, {per_column:.1f} times per column.\nThe embeddings took "
-        f"{embedding:.1f} s and are cached on disk."
-    )
+    if step is None:
+        _print_sweeps(arguments, layers, costs)
+    else:
+        _print_steps(arguments, layers, costs, step)
+    print(f"The embeddings took {embedding:.1f} s and are cached on disk.")
     data = timing.source(backend.open().sampler)
     text = f"Timing data: {data}."
     print(textwrap.fill(text, console.WIDTH, break_on_hyphens=False))
     if any(cost.block_size < cost.num_variables for cost in costs):
         print(
-            "Layers solved in blocks may need fewer calls, because sweeps can "
-            "stop early."
+            "Layers solved in blocks may need fewer calls, because sweeps over "
+            "the blocks can\nstop early."
         )
     if arguments.plot:
-        _draw_chip(backend, names, step, arguments.plot)
+        _draw_chip(
+            backend, [layer[0] for layer in layers], step, arguments.plot
+        )
     return 0
+
+
+def _check(arguments):
+    if arguments.sweeps is None and arguments.dampings is not None:
+        raise ValueError(
+            "`--dampings` requires `--sweeps`. Received: --dampings "
+            f"{arguments.dampings}"
+        )
+    if arguments.sweeps is not None and arguments.plot:
+        raise ValueError(
+            "`--plot` draws the calls of training steps and cannot be used "
+            f"with `--sweeps`. Received: --plot {arguments.plot}"
+        )
+
+
+def _num_dampings(arguments):
+    return arguments.dampings or len(DAMPINGS)
+
+
+def _print_steps(arguments, layers, costs, step):
+    names = [name for name, _, _ in layers]
+    print(_layer_table(names, costs))
+    print("\n" + _call_table(names, step))
+    print("\n" + _total(arguments.steps, "step", "", step.seconds))
+    per_layer = sum(cost.seconds for cost in costs) / step.seconds
+    per_column = sum(cost.one_by_one_seconds for cost in costs) / step.seconds
+    _print_affordable(arguments, "step", step.seconds)
+    print(
+        f"Separate calls would take {per_layer:.2f} times as long per layer, "
+        f"{per_column:.1f} times per column."
+    )
+
+
+def _print_sweeps(arguments, layers, costs):
+    count = _num_dampings(arguments)
+    print(
+        "Column by column (`fit_columns`), "
+        f"{count} QUBO{'s' if count > 1 else ''} per column and sweep\n"
+    )
+    head = (
+        f"{'layer':<24} {'inputs':>7} {'outputs':>7} {'block':>6} "
+        f"{'chain':>6} {'calls':>6} {'ms/call':>8} {'ms/sweep':>9}"
+    )
+    print(f"{head}\n{'-' * len(head)}")
+    calls, seconds = 0, 0.0
+    for (name, inputs, outputs), cost in zip(layers, costs):
+        print(
+            f"{name[:24]:<24} {inputs:>7} {outputs:>7} {cost.block_size:>6} "
+            f"{cost.longest_chain:>6} {outputs * cost.calls:>6,} "
+            f"{1000 * cost.seconds / cost.calls:>8.1f} "
+            f"{1000 * outputs * cost.seconds:>9,.1f}"
+        )
+        calls += outputs * cost.calls
+        seconds += outputs * cost.seconds
+    print(f"{'all':<53} {calls:>6,} {'':>8} {1000 * seconds:>9,.1f}\n")
+    sweeps = arguments.sweeps
+    print(_total(sweeps, "sweep", f"{sweeps * calls:,} calls, ", seconds))
+    _print_affordable(arguments, "sweep", seconds)
+    print("`fit_columns` ends earlier if three sweeps in a row change nothing.")
+
+
+def _total(count, unit, calls, seconds):
+    total = count * seconds
+    # Short runs need more digits.
+    shown = f"{total:.3g} s" if total < 1 else f"{total:,.1f} s"
+    if total > 3600:
+        shown += f" ({total / 3600:,.1f} h)"
+    plural = "s" if count > 1 else ""
+    return f"{count:,} {unit}{plural}: {calls}{shown} of QPU access time."
+
+
+def _print_affordable(arguments, unit, seconds):
+    budget = arguments.budget_seconds
+    if budget is not None:
+        # A tolerance for the rounding of a budget for exactly these steps.
+        count = math.floor(budget / seconds + 1e-9)
+        plural = "" if count == 1 else "s"
+        print(
+            f"A budget of {budget:g} s is enough for {count:,} {unit}{plural}."
+        )
 
 
 def _draw_chip(backend, names, step, path):
@@ -189,7 +305,7 @@ def _call_table(names, step):
     return "\n".join(lines)
 
 
-def _layers(network):
+def _layers(network, is_columns):
     """Returns the name, inputs and outputs of each binary layer."""
     if re.fullmatch(r"\d+(-\d+)+", network):
         sizes = [int(size) for size in network.split("-")]
@@ -206,6 +322,10 @@ def _layers(network):
             f"saved model (.keras, .h5). Received: {network}"
         )
     model = keras.models.load_model(network, compile=False)
+    if is_columns:
+        return [
+            (layer.name, *layer.kernel.shape) for layer in dense_layers(model)
+        ]
     marks = map(recording.mark_of, model.trainable_variables)
     layers = [
         (mark.name, mark.num_variables, mark.num_columns)

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.errors import check_number
-from keras_qpsbgd.columns.tail import Tail
+from keras_qpsbgd.columns.narrow import tail_of
+from keras_qpsbgd.columns.search import ColumnSearch
 from keras_qpsbgd.columns.tail import binary_layers
-from keras_qpsbgd.qubo import Qubo
+
+DAMPINGS = (1.0, 4.0, 16.0)
+# Ends after this many sweeps without a change.
+UNCHANGED = 3
 
 
 @dataclasses.dataclass
@@ -23,16 +26,25 @@ class ColumnHistory:
     """What `fit_columns` did.
 
     Attributes:
-        loss: List of floats. The loss on the batch before training and after
-            each sweep.
+        loss: List of floats. The loss before training and after each sweep. If
+            `batch_size` is given, each on the samples of its sweep.
+        before: List of floats. The loss before each sweep, on the samples of
+            this sweep.
         changed: List of integers. Number of columns that changed in each sweep.
         solves: Integer. Number of QUBOs that were solved.
+        calls: Integer. Number of calls of the solver. A call of an annealer
+            has one QUBO for each damping.
+        qpu_seconds: Float. QPU time that the calls reported. Zero for solvers
+            without a QPU.
         seconds: Float. Time that the training took.
     """
 
-    loss: list[float]
+    loss: list[float] = dataclasses.field(default_factory=list)
+    before: list[float] = dataclasses.field(default_factory=list)
     changed: list[int] = dataclasses.field(default_factory=list)
     solves: int = 0
+    calls: int = 0
+    qpu_seconds: float = 0.0
     seconds: float = 0.0
 
 
@@ -42,8 +54,10 @@ def fit_columns(
     y: Any,
     *,
     sweeps: int = 3,
-    dampings: float | Sequence[float] = (1.0, 4.0, 16.0),
+    dampings: float | Sequence[float] = DAMPINGS,
     backend: BackendLike = "native",
+    batch_size: int | None = None,
+    sample_weight: Any = None,
     max_reads: int = 1,
     seed: int = 0,
     on_sweep: Callable[[int, float], Any] | None = None,
@@ -63,15 +77,20 @@ def fit_columns(
     is, so the loss never rises. After a change, the next column sees the new
     gradient.
 
+    If the solutions are the column itself, its next visit uses smaller
+    dampings, and if they do not lower the loss, larger ones (by a factor of
+    0.7).
+
     Each visit of a column makes one call of the solver, with a QUBO for each
     damping. Columns do not share calls, because each of them needs the result
     of the one before.
 
-    All samples are used at once. Use many more samples than weights, because
-    the function minimizes the loss on these samples and nothing else. Only
-    kernels of `BinaryDense` layers change, and they contain +1 and -1
-    afterwards. Dropout and batch normalization behave as in inference, and
-    penalties of regularizers are not part of the loss.
+    Each sweep uses all samples at once, or `batch_size` of them. Use many more
+    samples than a column has weights, because a sweep minimizes the loss on
+    these samples and nothing else. Only kernels of `BinaryDense` layers change,
+    and they contain +1 and -1 afterwards. Dropout and batch normalization
+    behave as in inference, and penalties of regularizers are not part of the
+    loss.
 
     Args:
         model: A built and compiled Sequential or functional `keras.Model` with
@@ -79,12 +98,18 @@ def fit_columns(
         x: Array. The inputs of all samples.
         y: Array. Their labels.
         sweeps: Integer. Number of times that each column is visited. Ends
-            earlier if a sweep changes nothing. Defaults to `3`.
+            earlier if three sweeps in a row change nothing. Defaults to `3`.
         dampings: Positive float or list of them, the values of \(\lambda\).
             `1.0` is enough for a single layer. Defaults to `(1.0, 4.0, 16.0)`.
         backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
             `dimod.Sampler`. The solver, as in `QPSBGD`. Defaults to
             `"native"`.
+        batch_size: Integer (optional). Number of samples of a sweep. Each sweep
+            draws other samples. Within a sweep, the loss on its samples never
+            rises, but it may differ between sweeps. Defaults to `None`, which
+            uses all samples.
+        sample_weight: Array (optional). The weights of the samples in the loss.
+            Defaults to `None`.
         max_reads: Integer. Number of reads per damping of which the loss is
             computed, those with the lowest energies. For annealers, which
             return many. Defaults to `1`.
@@ -123,6 +148,42 @@ def fit_columns(
         )
     for damping in dampings:
         check_number("dampings", damping, above=0)
+    samples = _checked_samples(x, y, sample_weight)
+    if batch_size is not None:
+        check_number("batch_size", batch_size, at_least=1, whole=True)
+    backend = backends.get(backend)
+    layers = binary_layers(model)
+    for layer in layers:
+        backend.check(layer.kernel.shape[0], len(dampings))
+    start = time.perf_counter()
+    bar = None
+    if verbose:
+        columns = sum(layer.kernel.shape[1] for layer in layers)
+        bar = keras.utils.Progbar(sweeps * columns, unit_name="column")
+    history = ColumnHistory()
+    search = ColumnSearch(backend, dampings, max_reads, seed, bar, history)
+    tails = [tail_of(model, layer) for layer in layers]
+    random = np.random.default_rng([seed, 1])
+    for sweep in range(1, sweeps + 1):
+        batch = _batch(samples, batch_size, random)
+        counts = [search.sweep(tail, batch) for tail in tails]
+        history.changed.append(sum(changed for _, changed in counts))
+        history.before.append(counts[0][0])
+        history.loss += (
+            [search.loss] if sweep > 1 else [counts[0][0], search.loss]
+        )
+        if on_sweep is not None and on_sweep(sweep, search.loss) is True:
+            break
+        if sweep >= UNCHANGED and not any(history.changed[-UNCHANGED:]):
+            break
+    history.seconds = time.perf_counter() - start
+    if bar is not None:
+        bar.update(bar.target)
+    return history
+
+
+def _checked_samples(x, y, sample_weight):
+    """Returns a tuple of inputs, labels and weights."""
     if not hasattr(x, "shape") or not hasattr(y, "shape"):
         raise ValueError(
             "`x` and `y` must be arrays. Received: "
@@ -133,116 +194,23 @@ def fit_columns(
             "`x` and `y` must have the same number of samples. "
             f"Received: {len(x)} and {len(y)}"
         )
-    backend = backends.get(backend)
-    layers = binary_layers(model)
-    for layer in layers:
-        backend.check(layer.kernel.shape[0], len(dampings))
-    start = time.perf_counter()
-    bar = None
-    if verbose:
-        columns = sum(layer.kernel.shape[1] for layer in layers)
-        bar = keras.utils.Progbar(sweeps * columns, unit_name="column")
-    search = _ColumnSearch(backend, dampings, max_reads, seed, bar)
-    history = ColumnHistory([])
-    tails = [Tail(model, layer, x, y) for layer in layers]
-    for sweep in range(1, sweeps + 1):
-        changed = sum(search.sweep(tail, history) for tail in tails)
-        history.changed.append(changed)
-        history.loss.append(search.loss)
-        is_done = on_sweep is not None and on_sweep(sweep, search.loss) is True
-        if is_done or not changed:
-            break
-    history.solves = search.solves
-    history.seconds = time.perf_counter() - start
-    if bar is not None:
-        bar.update(bar.target)
-    return history
-
-
-class _ColumnSearch:
-    """Visits the columns of layers.
-
-    Args:
-        backend: A `Backend`.
-        dampings: List of floats.
-        max_reads: Integer.
-        seed: Integer.
-        bar: `keras.utils.Progbar`, or `None`.
-    """
-
-    def __init__(self, backend, dampings, max_reads, seed, bar):
-        self._backend = backend
-        self._dampings = np.array(dampings)
-        self._max_reads = max_reads
-        self._random = np.random.default_rng(seed)
-        self._bar = bar
-        self.solves = 0
-        self.loss = None
-
-    def sweep(self, tail, history):
-        """Visits all columns of a layer, and returns how many changed."""
-        kernel = tf.convert_to_tensor(tail.layer.kernel).numpy()
-        weights = np.where(kernel >= 0, 1.0, -1.0).astype(np.float32)
-        rows = tail.rows()
-        product = rows @ weights
-        gram = rows.T @ rows
-        self.loss = float(tail.loss(product))
-        if not history.loss:
-            history.loss.append(self.loss)
-        changed = 0
-        try:
-            for column in self._random.permutation(weights.shape[1]):
-                found = self._visit(tail, rows, product, gram, weights, column)
-                if found is not None:
-                    weights[:, column], product[:, column] = found
-                    changed += 1
-                if self._bar is not None:
-                    self._bar.add(1, [("loss", self.loss)])
-        finally:
-            # Also after an error, so that nothing is lost.
-            if changed:
-                tail.layer.kernel.assign(weights)
-        return changed
-
-    def _visit(self, tail, rows, product, gram, weights, column):
-        """Returns a better column and its product, or `None`."""
-        before = weights[:, column]
-        index = tf.constant(column, tf.int32)
-        slopes, curvature = tail.derivatives(product, index)
-        slopes, curvature = slopes.numpy(), float(curvature)
-        if not np.isfinite(slopes).all() or not slopes.any():
-            return None
-        candidates = self._candidates(
-            rows.T @ slopes, gram, max(curvature, 0.0), before
+    if sample_weight is None:
+        return x, y, None
+    sample_weight = np.asarray(sample_weight, "float32")
+    if sample_weight.shape != (len(x),):
+        raise ValueError(
+            f"`sample_weight` must have shape {(len(x),)}. "
+            f"Received: sample_weight.shape={sample_weight.shape}"
         )
-        if not len(candidates):
-            return None
-        products = rows @ candidates.T
-        losses = tail.losses_with(product, index, products).numpy()
-        losses = np.where(np.isfinite(losses), losses, np.inf)
-        best = int(losses.argmin())
-        if not losses[best] < self.loss:
-            return None
-        self.loss = float(losses[best])
-        return candidates[best], products[:, best]
+    return x, y, sample_weight
 
-    def _candidates(self, gradient, gram, curvature, before):
-        """Returns different columns to try, of shape `(k, n)`."""
-        # Divided by the damping, all dampings share their couplings.
-        couplings = gram * (curvature / 2.0)
-        fields = gradient[:, None] / self._dampings
-        fields -= 2.0 * (couplings @ before)[:, None]
-        qubo = Qubo(couplings, fields.astype(np.float32))
-        start = np.repeat(before[:, None], len(self._dampings), axis=1)
-        qubo.start = start.astype(np.int8)
-        seed = int(self._random.integers(2**31))
-        solution = self._backend.solve(qubo, seed)
-        self.solves += len(self._dampings)
-        found = [solution.states.T]
-        if solution.samples is not None and self._max_reads > 1:
-            order = np.argsort(solution.sample_energies, axis=0, kind="stable")
-            for column, reads in enumerate(order[: self._max_reads].T):
-                found.append(solution.samples[reads, :, column])
-        found = np.unique(np.concatenate(found), axis=0)
-        found = found[(found != before).any(axis=1)]
-        return found.astype(np.float32)
+
+def _batch(samples, batch_size, random):
+    """Returns some of the samples, or all of them."""
+    count = len(samples[0])
+    if batch_size is None or batch_size >= count:
+        return samples
+    chosen = np.sort(random.choice(count, batch_size, replace=False))
+    return tuple(
+        None if part is None else np.asarray(part)[chosen] for part in samples
+    )

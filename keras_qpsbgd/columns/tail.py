@@ -19,80 +19,144 @@ class Tail:
     Dropout and other layers that depend on `training` behave as in inference.
     Penalties of regularizers are left out.
 
+    Call `begin` before the other methods.
+
     Args:
         model: A compiled Sequential or functional `keras.Model` with one input
             and one output.
         layer: A `BinaryDense` of the model.
-        x: Array. The inputs of the network.
-        y: Array. The labels.
     """
 
-    def __init__(self, model, layer, x, y):
+    def __init__(self, model, layer):
         self.layer = layer
-        self._x = tf.convert_to_tensor(x)
-        self._y = tf.convert_to_tensor(y)
-        self._before = _sub_model(model, layer, before=True)
-        self._rest = _sub_model(model, layer, before=False)
+        self._before = sub_model(model, model.inputs[0], layer.input, layer)
+        self._after = self._rest(model)
         self._model = model
-        self.loss = tf.function(self._loss)
-        self.derivatives = tf.function(self._derivatives)
-        # The number of candidates varies.
-        self.losses_with = tf.function(self._losses_with, reduce_retracing=True)
+        self._loss_in_graph = in_graph(self._loss)
+        self._derivatives_in_graph = in_graph(self._derivatives)
+        self._loss_with_in_graph = in_graph(self._loss_with)
 
-    def rows(self):
-        """Returns the inputs of the layer, with the current weights."""
-        return np.asarray(self._before(self._x, training=False), "float32")
+    def begin(self, samples):
+        """Computes the product of the layer for a batch.
 
-    def _loss(self, product):
-        """Returns the loss of the network, a scalar."""
-        outputs = self._rest(self.layer.outputs_of(product), training=False)
+        Args:
+            samples: Tuple of inputs, labels and weights of samples, as arrays.
+                The weights may be `None`.
+
+        Returns:
+            The inputs of the layer as an array of shape `(B, n)`, its weights
+            of +1 and -1, and the loss.
+        """
+        x, *rest = samples
+        self._labels = [
+            None if part is None else tf.convert_to_tensor(part)
+            for part in rest
+        ]
+        rows = np.asarray(self._before(x, training=False), "float32")
+        # Column by column in memory, because single columns are read often.
+        rows = np.asfortranarray(rows)
+        weights = self.layer.binary_kernel.numpy().astype("float32")
+        self._product = np.asfortranarray(rows @ weights)
+        loss = self._loss_in_graph(self._start(), *self._labels)
+        return rows, weights, float(loss)
+
+    def product(self, column):
+        """Returns one column of the product, of shape `(B,)`."""
+        return self._product[:, column]
+
+    def derivatives(self, column):
+        """Returns derivatives with respect to one column of the product.
+
+        Args:
+            column: Integer.
+
+        Returns:
+            Array of shape `(B,)` with the first derivatives of the loss, and a
+            float, the mean of its second derivatives.
+        """
+        slopes, curvature = self._derivatives_in_graph(
+            self._state, *self._at(column), *self._labels
+        )
+        return slopes.numpy(), float(curvature)
+
+    def losses(self, column, products):
+        """Returns the losses with other values of one column of the product.
+
+        Args:
+            column: Integer.
+            products: Array of shape `(B, k)`.
+
+        Returns:
+            Array of shape `(k,)`.
+        """
+        place = self._at(column)
+        return np.array(
+            [
+                self._loss_with_in_graph(
+                    self._state, *place, product, *self._labels
+                )
+                for product in np.ascontiguousarray(products.T)
+            ]
+        )
+
+    def change(self, column, product):
+        """Sets one column of the product, an array of shape `(B,)`."""
+        self._product[:, column] = product
+        self._state = tf.convert_to_tensor(self._product)
+
+    def _at(self, column):
+        return tf.constant(column, tf.int32), self._product[:, column]
+
+    def _start(self):
+        """Sets and returns what the loss is a function of."""
+        self._state = tf.convert_to_tensor(self._product)
+        return self._state
+
+    def _rest(self, model):
+        """Returns the layers after this one, as a function."""
+        return sub_model(model, self.layer.output, model.outputs[0], self.layer)
+
+    def _outputs(self, state):
+        """Returns the outputs of the network."""
+        return self._after(self.layer.outputs_of(state), training=False)
+
+    def _changed(self, state, column, old, new):
+        """Returns the state with a column `new` in place of `old`."""
+        place = tf.one_hot(column, state.shape[1])
+        return state + (new - old)[:, None] * place
+
+    def _loss(self, state, y, sample_weight):
         loss = self._model.compute_loss(
-            x=None, y=self._y, y_pred=outputs, sample_weight=None
+            x=None,
+            y=y,
+            y_pred=self._outputs(state),
+            sample_weight=sample_weight,
         )
         penalties = self._model.losses
         return loss - tf.add_n(penalties) if penalties else loss
 
-    def _derivatives(self, product, column):
-        """Returns the derivatives of the loss with respect to one column.
-
-        Args:
-            product: Tensor of shape `(B, m)`.
-            column: Scalar int tensor.
-
-        Returns:
-            Tensor of shape `(B,)` with the first derivatives, and a scalar with
-            the mean of the second derivatives.
-        """
-        tangent = tf.one_hot(column, product.shape[1])
-        tangent = tf.broadcast_to(tangent, tf.shape(product))
-        with tf.autodiff.ForwardAccumulator(product, tangent) as forward:
+    def _derivatives(self, state, column, old, *labels):
+        with tf.autodiff.ForwardAccumulator(old, tf.ones_like(old)) as forward:
             with tf.GradientTape() as tape:
-                tape.watch(product)
-                loss = self._loss(product)
-            gradient = tape.gradient(loss, product)
+                tape.watch(old)
+                fixed = tf.stop_gradient(old)
+                changed = self._changed(state, column, fixed, old)
+                loss = self._loss(changed, *labels)
+            gradient = tape.gradient(loss, old)
         # The gradient of a loss that is linear does not depend on the product.
         second = forward.jvp(
             gradient, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
-        return gradient[:, column], tf.reduce_mean(second[:, column])
+        return gradient, tf.reduce_mean(second)
 
-    def _losses_with(self, product, column, candidates):
-        """Returns the losses with other values of one column.
+    def _loss_with(self, state, column, old, new, *labels):
+        return self._loss(self._changed(state, column, old, new), *labels)
 
-        Args:
-            product: Tensor of shape `(B, m)`.
-            column: Scalar int tensor.
-            candidates: Tensor of shape `(B, k)`.
 
-        Returns:
-            Tensor of shape `(k,)`.
-        """
-        place = tf.one_hot(column, product.shape[1])
-        others = product * (1.0 - place)
-        return tf.map_fn(
-            lambda one: self._loss(others + one[:, None] * place),
-            tf.transpose(candidates),
-        )
+def in_graph(function):
+    """Compiles a function of tensors."""
+    # The number of samples may change.
+    return tf.function(function, reduce_retracing=True, autograph=False)
 
 
 def binary_layers(model):
@@ -119,6 +183,15 @@ def binary_layers(model):
             "`model` must be compiled with a loss. Call `model.compile` first. "
             f"Received: model={model.name}"
         )
+    return dense_layers(model)
+
+
+def dense_layers(model):
+    """Returns the same layers, also of a model that is not compiled.
+
+    Raises:
+        ValueError: If the model has no such layer.
+    """
     layers = [
         layer
         for layer in model.layers
@@ -140,11 +213,13 @@ def binary_layers(model):
     return layers
 
 
-def _sub_model(model, layer, before):
-    """Returns the part of a model before or after a layer, as a function."""
-    begin, end = model.inputs[0], layer.input
-    if not before:
-        begin, end = layer.output, model.outputs[0]
+def sub_model(model, begin, end, layer):
+    """Returns the part of a model between two of its tensors, as a function.
+
+    Raises:
+        ValueError: If `end` also depends on other tensors than `begin`. The
+            message names `layer`.
+    """
     if begin is end:
         return lambda tensor, training=False: tensor
     try:

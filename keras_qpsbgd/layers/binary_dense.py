@@ -108,14 +108,27 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
         inputs = tf.cast(inputs, self.compute_dtype)
         return self._finished(self.binary_product(inputs, training))
 
-    def outputs_of(self, product: tf.Tensor) -> tf.Tensor:
+    def outputs_of(
+        self, product: tf.Tensor, column: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Returns the outputs of the layer for a given product.
 
         Args:
             product: Tensor of shape `(..., units)`. The product of the inputs
                 and the weights, without `output_scale`.
+            column: Scalar integer tensor (optional). If it is given, `product`
+                contains this column only and has the shape `(...)`. The
+                activation must compute each number on its own. Defaults to
+                `None`.
         """
-        return self._finished(self._scaled(product))
+        if column is None:
+            return self._finished(self._scaled(product))
+        factors = tf.broadcast_to(self._output_factor(), self._outputs)
+        outputs = product * tf.cast(factors[column], product.dtype)
+        if self.use_bias:
+            bias = tf.convert_to_tensor(self.bias)[column]
+            outputs += tf.cast(bias, outputs.dtype)
+        return outputs if self.activation is None else self.activation(outputs)
 
     def _finished(self, outputs):
         if self.use_bias:

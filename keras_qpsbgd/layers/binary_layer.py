@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd import activations
 from keras_qpsbgd import ops
 from keras_qpsbgd import recording
 from keras_qpsbgd.layers.jacobian import jacobian_rows
@@ -398,8 +399,9 @@ class BinaryLayer(NoAdapters, _keras.keras.layers.Layer):
         config["bits"] = self.bits
         config["output_scale"] = self.output_scale
         config["training_weights"] = self.training_weights
-        if getattr(self, "activation", None) is ops.hard_tanh:
-            # Under legacy Keras, this function comes from this package. Legacy
+        activation = getattr(self, "activation", None)
+        if activation in (ops.hard_tanh, activations.binary):
+            # Under legacy Keras, `hard_tanh` comes from this package. Legacy
             # Keras identifies functions in HDF5 files by name only.
-            config["activation"] = "hard_tanh"
+            config["activation"] = activation.__name__
         return config

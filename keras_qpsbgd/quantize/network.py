@@ -112,7 +112,8 @@ def copy_model(
 
     Args:
         model: Sequential or functional model.
-        batch: Inputs on which the copy is called, to build it.
+        batch: Inputs on which the copy is called, to build it. `None` if the
+            shapes of the inputs of the model are known.
         replace: Function that receives a layer and returns the layer of the
             copy, or `None` to copy the layer. The weights of replaced layers
             are not set. Defaults to copying all layers.
@@ -137,7 +138,8 @@ def copy_model(
         return copies[id(layer)]
 
     copied = copy_layer(model)
-    copied(batch, training=False)
+    if batch is not None:
+        copied(batch, training=False)
     _copy_state(model, copies, replaced)
     return copied, copies
 

@@ -2,6 +2,8 @@
 
 from research.bench.annealer import packing
 from research.bench.annealer import shared_calls
+from research.bench.export import suite as export
+from research.bench.inference import suite as inference
 from research.bench.quantize import suite as quantize
 from research.bench.solvers import solver
 from research.bench.steps import gpu_step
@@ -18,6 +20,8 @@ SUITES = {
     "recording": recording,
     "packing": packing,
     "quantize": quantize,
+    "export": export,
+    "inference": inference,
     "shared-calls": shared_calls,
     "accuracy-per-second": accuracy,
     "quality": quality,

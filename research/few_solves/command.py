@@ -2,6 +2,7 @@
 
 import argparse
 
+from keras_qpsbgd.backends import BackendUnavailable
 from keras_qpsbgd.datasets import DamagedFile
 from keras_qpsbgd.datasets import MissingFile
 
@@ -16,6 +17,7 @@ NAMES = (
     "mnist-20000",
     "mnist-bn-5000",
     "mnist-bn-20000",
+    "mnist-bn-epochs",
 )
 
 
@@ -36,6 +38,18 @@ def add(commands):
         default=NAMES,
         metavar="NAME,...",
         help=f"tasks, separated by commas (default: {','.join(NAMES)})",
+    )
+    parser.add_argument(
+        "--methods",
+        type=lambda text: text.split(","),
+        metavar="NAME,...",
+        help="methods of the tasks, separated by commas (default: all)",
+    )
+    parser.add_argument(
+        "--annealer",
+        action="store_true",
+        help="train the small tasks with native, Gurobi and the mock QPU, "
+        "instead of the others",
     )
     parser.add_argument(
         "--quick",
@@ -74,19 +88,29 @@ def _tasks(text):
 
 
 def _run(arguments):
+    from research.few_solves import annealer
     from research.few_solves import page
     from research.few_solves import study
 
     try:
-        if not arguments.page:
+        if arguments.annealer and not arguments.page:
+            annealer.run(arguments.out, arguments.data_dir, arguments.quick)
+        elif not arguments.page:
             study.run(
                 arguments.tasks,
                 arguments.out,
                 arguments.data_dir,
                 arguments.quick,
+                arguments.methods,
             )
         written = page.write(arguments.out)
-    except (DamagedFile, ImportError, MissingFile, ValueError) as error:
+    except (
+        BackendUnavailable,
+        DamagedFile,
+        ImportError,
+        MissingFile,
+        ValueError,
+    ) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     print(f"The page is {written}")
     return 0

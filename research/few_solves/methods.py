@@ -74,16 +74,22 @@ def newton(backend, latent, **arguments):
     return make
 
 
-def gradient(backend):
-    """Returns the function `optimizer` of the rule of the paper."""
+def gradient(backend, steps=None, **arguments):
+    """Returns the function `optimizer` of the rule of the paper.
+
+    Args:
+        backend: The solver.
+        steps: Integer (optional). The rate falls to zero in this many updates.
+        **arguments: Arguments of `QPSBGD`.
+    """
 
     def make(setup, configuration):
-        (rate,) = configuration
         return kq.QPSBGD(
-            rate,
+            _rate(configuration, steps),
             backend=backend,
             real_optimizer=setup.real_optimizer(),
             seed=0,
+            **arguments,
         )
 
     return make
@@ -97,10 +103,27 @@ def columns(backend):
     )
 
 
-def _plain(kind):
-    return lambda setup, rate: keras.optimizers.get(
-        {"class_name": kind, "config": {"learning_rate": float(rate[0])}}
-    )
+def plain(kind, steps=None):
+    """Returns the function `optimizer` of an optimizer of Keras.
+
+    Args:
+        kind: String. `"Adam"`, for example.
+        steps: Integer (optional). The rate falls to zero in this many updates.
+    """
+
+    def make(setup, configuration):
+        del setup
+        return getattr(keras.optimizers, kind)(_rate(configuration, steps))
+
+    return make
+
+
+def _rate(configuration, steps):
+    """Returns the only number of a configuration, or its cosine decay."""
+    (rate,) = configuration
+    if steps is None:
+        return float(rate)
+    return keras.optimizers.schedules.CosineDecay(float(rate), steps)
 
 
 FREE = [[0.5], [1.0], [2.0], [4.0]]
@@ -146,8 +169,8 @@ METHODS = {
         rivals.whitened,
     ),
     "top": Method("top-k flips", [[0.02], [0.06], [0.12], [0.25]], rivals.top),
-    "adam": Method("Adam", RATES, _plain("Adam")),
-    "sgd": Method("SGD", [[0.3], [1.0], [2.0], [4.0]], _plain("SGD")),
+    "adam": Method("Adam", RATES, plain("Adam")),
+    "sgd": Method("SGD", [[0.3], [1.0], [2.0], [4.0]], plain("SGD")),
     "signsgd": Method(
         "signSGD",
         RATES,

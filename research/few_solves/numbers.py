@@ -25,13 +25,15 @@ class Numbers:
     def __init__(self, out, task):
         self.task = task
         found = records.read(out, task.name)
-        self._runs = {}
+        tuned = records.read(out, task.tuned_on) if task.tuned_on else found
+        self._runs, self._tuned = {}, {}
         for method, settings in task.methods.items():
             keys = [records.key(method, c) for c in settings.grid]
             # A method counts only if all of its runs exist.
-            if all(key in found for key in keys):
-                runs = [found[key] for key in keys]
-                if _is_complete(runs):
+            if all(key in tuned for key in keys):
+                runs = [found.get(key, []) for key in keys]
+                self._tuned[method] = [tuned[key] for key in keys]
+                if self._is_complete(runs, self._tuned[method]):
                     self._runs[method] = runs
         self._optimum = None
         if records.OPTIMUM in found:
@@ -45,10 +47,14 @@ class Numbers:
 
     def has(self, method, updates):
         """Returns whether a method was evaluated after so many updates."""
-        runs = self._runs.get(method)
-        return bool(runs) and all(
-            str(updates) in one["results"] for part in runs for one in part
-        )
+        if method not in self._runs:
+            return False
+        count = str(self._decisive(method, updates))
+        tuned = self._tuned[method]
+        if any(count not in run["results"] for part in tuned for run in part):
+            return False
+        runs = self._runs[method][self._chosen(method, updates)]
+        return all(str(updates) in run["results"] for run in runs)
 
     def chosen(self, method, updates):
         """Returns the chosen configuration."""
@@ -60,7 +66,16 @@ class Numbers:
         return self._chosen(method, updates) in (0, last)
 
     def _chosen(self, method, updates):
-        return records.best_position(self._runs[method], updates)
+        return records.best_position(
+            self._tuned[method], self._decisive(method, updates)
+        )
+
+    def _decisive(self, method, updates):
+        """Returns the number of updates after which a choice is made."""
+        # Quick runs are shorter.
+        has_run = self._tuned[method][0][0]["results"]
+        chosen_at = self.task.chosen_at
+        return chosen_at if str(chosen_at) in has_run else updates
 
     def values(self, method, updates, measure):
         """Returns the values of the fresh seeds, by seed."""
@@ -100,10 +115,9 @@ class Numbers:
         ]
         return float(np.mean(reached))
 
-
-def _is_complete(runs):
-    """Returns whether all chosen configurations have fresh seeds."""
-    return all(
-        any(run["seed"] < FIRST_TUNING_SEED for run in runs[position])
-        for position in records.best_positions(runs)
-    )
+    def _is_complete(self, runs, tuned):
+        """Returns whether all chosen configurations have fresh seeds."""
+        return all(
+            any(run["seed"] < FIRST_TUNING_SEED for run in runs[position])
+            for position in records.best_positions(tuned, self.task.chosen_at)
+        )

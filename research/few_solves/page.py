@@ -6,6 +6,7 @@ from keras_qpsbgd import disk
 from keras_qpsbgd.compare.report import canvas
 from research.experiments.pages.markdown import item
 from research.experiments.pages.markdown import paragraph
+from research.few_solves import annealer_page
 from research.few_solves.numbers import TOLERANCE
 from research.few_solves.numbers import Numbers
 from research.few_solves.tasks.catalogue import TASKS
@@ -53,8 +54,9 @@ def write(out):
         parts += ["## Findings", note.read_text().strip()]
     for task in TASKS.values():
         numbers = Numbers(out, task)
-        if numbers.methods:
+        if numbers.methods and _counts(numbers):
             parts += _section(numbers, out)
+    parts += annealer_page.section(out)
     path = out / "RESULTS.md"
     disk.write(path, "\n\n".join(parts) + "\n")
     return path
@@ -89,10 +91,16 @@ def _seeds(numbers):
     task = numbers.task
     grids = [len(task.methods[method].grid) for method in numbers.methods]
     seeds = "seed" if task.tuning == 1 else "seeds"
-    return (
+    text = (
         f"{max(grids)} configurations, {task.tuning} tuning {seeds}, "
         f"{task.fresh} other seeds."
     )
+    if task.chosen_at:
+        text += f" Configurations are chosen after {task.chosen_at} updates"
+        if task.tuned_on:
+            text += f" of the task `{task.tuned_on}`, and not tuned again"
+        text += "."
+    return text
 
 
 def _table(numbers, measure, shown, factor):

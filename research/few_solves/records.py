@@ -42,9 +42,16 @@ def best_position(runs, count):
     return min(range(len(runs)), key=loss)
 
 
-def best_positions(runs):
-    """Returns a set of the best positions for all numbers of updates."""
+def best_positions(runs, chosen_at=None):
+    """Returns a set of the best positions for all numbers of updates.
+
+    Args:
+        runs: List of the runs of each configuration.
+        chosen_at: Integer (optional). The only number of updates that counts.
+    """
     counts = runs[0][0]["results"]
+    if str(chosen_at) in counts:
+        counts = [chosen_at]
     return {best_position(runs, count) for count in counts}
 
 

@@ -17,7 +17,7 @@ from research.few_solves.training import Trainer
 QUICK_UPDATES = 5
 
 
-def run(names, out, data_dir, quick=False):
+def run(names, out, data_dir, quick=False, only=None):
     """Runs the tasks, and skips runs whose records exist.
 
     Args:
@@ -25,12 +25,24 @@ def run(names, out, data_dir, quick=False):
         out: Folder of the records.
         data_dir: Folder of the data, or `None`.
         quick: Boolean. Whether to use few seeds, samples and updates.
+        only: List of the names of methods (optional). Others are skipped.
+
+    Raises:
+        ValueError: If a task has none of these methods, or needs another task
+            that was not run.
     """
     out = pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
     for name in names:
         study = _Study(TASKS[name], out, data_dir, quick)
         methods = study.task.methods
+        if only:
+            methods = {k: v for k, v in methods.items() if k in only}
+        if not methods:
+            raise ValueError(
+                f"`--methods` must name methods of the task {name}: "
+                f"{', '.join(study.task.methods)}. Received: {', '.join(only)}"
+            )
         configurations = sum(len(method.grid) for method in methods.values())
         bar = keras.utils.Progbar(2 * configurations, unit_name=name)
         for method in methods:
@@ -60,8 +72,12 @@ class _Study:
         self._fresh = list(range(fresh))
         self._counts = task.counts
         if quick:
-            self._counts = [c for c in task.counts if c <= QUICK_UPDATES]
+            counts = [c for c in task.counts if c <= QUICK_UPDATES]
+            self._counts = counts or [QUICK_UPDATES]
         self._found = records.read(out, task.name)
+        self._tuned = self._found
+        if task.tuned_on:
+            self._tuned = records.read(out, task.tuned_on)
         self._data = {}
 
     def run(self, name, bar):
@@ -69,10 +85,19 @@ class _Study:
         grid = self.task.methods[name].grid
         trainers = {}
         for configuration in grid:
-            self._complete(name, configuration, self._tuning, trainers)
+            if not self.task.tuned_on:
+                self._complete(name, configuration, self._tuning, trainers)
             bar.add(1)
-        runs = [self._runs(name, configuration) for configuration in grid]
-        wanted = records.best_positions(runs)
+        keys = [records.key(name, configuration) for configuration in grid]
+        missing = [key for key in keys if key not in self._tuned]
+        if missing:
+            raise ValueError(
+                f"Run the task {self.task.tuned_on} first, which chooses the "
+                f"configurations of {self.task.name}. Missing: {missing}"
+            )
+        wanted = records.best_positions(
+            [self._tuned[key] for key in keys], self.task.chosen_at
+        )
         for position, configuration in enumerate(grid):
             if position in wanted:
                 self._complete(name, configuration, self._fresh, trainers)

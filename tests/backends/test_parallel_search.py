@@ -87,7 +87,8 @@ def test_energies_are_close_to_those_of_the_sequential_search(form):
     assert np.mean(excess) < 0.02, excess
 
 
-@pytest.mark.slow  # compiles two searches of 16 blocks
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_blocks")
 def test_more_effort_finds_lower_energies():
     layer = instance(64, 32, cell=instances.Cell(64, "sparse", 0.1))
     energies = [
@@ -150,7 +151,8 @@ def test_compiled_equals_plain(form):
 )
 def test_layers_of_any_shape_together_equal_layers_alone(name):
     backend = kq.backends.get({"name": name, "search": "parallel"})
-    shapes = ((40, 7), (33, 1), (1, 3), (17, 5), (64, 2))
+    # The layer with 17 inputs has a different number of lanes.
+    shapes = ((40, 7), (33, 1), (1, 3), (17, 5))
     problems = [gram(instance(n, m, n).problem) for n, m in shapes]
     held = problems[0]._replace(fields=tf.zeros((40, 7)), offset=tf.zeros((7,)))
     wide = [instance(n, 3, n).rows_problem for n in (50, 40)]
@@ -158,13 +160,16 @@ def test_layers_of_any_shape_together_equal_layers_alone(name):
     seeds = [tf.constant([i, 1]) for i in range(len(problems))]
     factors = [tf.constant(1.0 + i) for i in range(len(problems))]
     together = backend.step_in_graph(problems, seeds, factors)
-    for i, found in enumerate(together):
+    for found, problem in zip(together, problems):
+        assert found.shape == problem.fields.shape
+    # Each shape takes seconds to compile, so leave out (17, 5) and (50, 3),
+    # which are not padded by `native`.
+    for i in (0, 1, 2, 4, 6):
         (alone,) = backend.step_in_graph(
             [problems[i]], [seeds[i]], [factors[i]]
         )
-        np.testing.assert_array_equal(found, alone)
-        assert found.shape == problems[i].fields.shape
-    assert not together[5].numpy().any()
+        np.testing.assert_array_equal(together[i], alone)
+    assert not together[4].numpy().any()
     assert np.all(abs(together[0].numpy()) == 1)
 
 

@@ -1,11 +1,15 @@
 """The command line interface."""
 
+import math
 import re
 import sys
 
+import numpy as np
 import pytest
 import tools
+from tensorflow import keras
 
+import keras_qpsbgd as kq
 from keras_qpsbgd import backends
 from keras_qpsbgd import cli
 from keras_qpsbgd.cli import digits
@@ -138,6 +142,102 @@ def test_qpu_cost_of_a_saved_model(capsys, tmp_path):
     # Both tables have a row for each layer.
     assert out.count("binary_dense") == 4
     assert "in blocks" in out
+
+
+def dense_network():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((6,)),
+            kq.layers.BinaryDense(3, activation="tanh"),
+            kq.layers.BinaryDense(2),
+        ]
+    )
+    model.compile(
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("dampings", [(1.0,), (1.0, 4.0)])
+def test_qpu_cost_of_sweeps_is_what_they_take(dampings, capsys, tmp_path):
+    """The estimate equals the QPU time of `fit_columns` on the mock QPU."""
+    model = dense_network()
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    arguments = ["--sweeps", "1", "--dampings", str(len(dampings))]
+    arguments += ["--num-reads", "20", "--budget-seconds", "60"]
+    assert cli.main(["qpu-cost", path, *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    x = np.random.default_rng(0).normal(size=(40, 6)).astype("float32")
+    history = kq.fit_columns(
+        model,
+        x,
+        (x[:, 0] > 0).astype(int),
+        sweeps=1,
+        dampings=dampings,
+        backend={"name": "dwave", "mock": True, "num_reads": 20},
+        verbose=0,
+    )
+    (last,) = [line.split() for line in lines if line.startswith("all ")]
+    assert int(last[1]) == history.calls == 5
+    assert float(last[2]) == pytest.approx(1e3 * history.qpu_seconds, abs=0.051)
+    found = re.search(
+        r"1 sweep: 5 calls, ([\d.]+) s .* enough for (\d+) sweeps",
+        " ".join(lines),
+    )
+    assert float(found[1]) == pytest.approx(history.qpu_seconds, rel=0.01)
+    assert int(found[2]) == math.floor(60 / history.qpu_seconds)
+
+
+@pytest.mark.once
+def test_qpu_cost_of_sweeps_counts_dense_layers_only(capsys, tmp_path):
+    path = str(tmp_path / "model.keras")
+    keras.Sequential(
+        [
+            keras.Input((6, 6, 1)),
+            kq.layers.BinaryConv2D(2, 3),
+            keras.layers.Flatten(),
+            kq.layers.BinaryDense(2, name="last"),
+        ]
+    ).save(path)
+    assert cli.main(["qpu-cost", path, "--sweeps", "2"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^last +32 +2 .*\nall +2 ", out, re.M)
+    assert "3 QUBOs per column" in out and "2 sweeps: 4 calls" in out
+
+
+@pytest.mark.once
+def test_qpu_cost_of_a_budget(capsys):
+    arguments = ["--steps", "20", "--budget-seconds", "60"]
+    assert cli.main(["qpu-cost", "8-2", *arguments]) == 0
+    out = capsys.readouterr().out
+    ms = float(re.search(r" all +([\d.]+)\n", out)[1])
+    steps = int(
+        re.search(r"60 s is enough for ([\d,]+) steps", out)[1].replace(",", "")
+    )
+    assert steps == pytest.approx(60e3 / ms, rel=0.01)
+    total = float(re.search(r"20 steps: ([\d.]+) s", out)[1])
+    assert total == pytest.approx(20e-3 * ms, rel=0.01)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--dampings", "2"], "requires `--sweeps`.*--dampings 2"),
+        (["--sweeps", "2", "--plot", "a.png"], "--plot a.png"),
+    ],
+)
+def test_qpu_cost_of_conflicting_arguments(arguments, message, capsys):
+    assert cli.main(["qpu-cost", "8-2", *arguments]) == 1
+    assert re.search(message, capsys.readouterr().err)
+    for budget in ("0", "inf"):
+        with pytest.raises(SystemExit):
+            cli.main(["qpu-cost", "8-2", "--budget-seconds", budget])
+        assert f"Received: {budget}" in capsys.readouterr().err
 
 
 @pytest.mark.once

@@ -80,6 +80,19 @@ def test_one_layer_reaches_the_enumerated_optimum():
     assert history.loss[-1] == pytest.approx(losses.min(), rel=1e-5)
 
 
+def test_calls_are_counted():
+    x, y = data()
+    kwargs = {"sweeps": 1, "dampings": (1.0, 4.0), "verbose": 0}
+    history = kq.fit_columns(make(), x, y, **kwargs)
+    assert (history.calls, history.solves) == (8, 16)
+    assert history.qpu_seconds == 0
+    backend = kq.backends.get({"name": "dwave", "mock": True, "num_reads": 5})
+    history = kq.fit_columns(make(), x, y, backend=backend, **kwargs)
+    assert (history.calls, history.solves) == (8, 16)
+    assert history.qpu_seconds == pytest.approx(backend.budget.charged)
+    assert history.qpu_seconds > 0
+
+
 def test_same_seed_same_weights():
     x, y = data()
     found = []
@@ -173,6 +186,104 @@ def test_function_after_each_sweep():
     assert [loss for _, loss in seen] == history.loss[1:]
 
 
+class Recording(kq.backends.Backend):
+    """Keeps the fields and returns given states."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+        self.fields = []
+
+    def sample(self, qubo, seed):
+        self.fields.append(qubo.fields)
+        return np.stack([self.answer(qubo)] * 2), {}
+
+
+@pytest.mark.parametrize(
+    "answer,factor",
+    [
+        (lambda qubo: qubo.start, 0.7),
+        (lambda qubo: qubo.start * [[-1], [1], [1]], 1 / 0.7),
+    ],
+)
+def test_dampings_after_a_visit_without_a_change(answer, factor):
+    model = keras.Sequential(
+        [keras.Input((3,)), kq.layers.BinaryDense(1, use_bias=False)]
+    )
+    model.compile("sgd", "mse")
+    # The layer already is the best one, so no other column is better.
+    model.set_weights([np.array([[1.0], [-1.0], [1.0]])])
+    x = np.random.default_rng(0).normal(size=(50, 3)).astype("float32")
+    y = model.predict(x, verbose=0) + 0.1 * x[:, :1]
+    backend = Recording(answer)
+    kq.fit_columns(
+        model,
+        x,
+        y,
+        sweeps=2,
+        dampings=2.0,
+        backend=backend,
+        max_reads=2,
+        verbose=0,
+    )
+    first, second = backend.fields
+    product = 2.0 * x.T @ x @ model.get_weights()[0]
+    # Without the part of the current column, the gradient over the damping.
+    np.testing.assert_allclose(
+        (first + product) / (second + product), factor, rtol=1e-3
+    )
+
+
+def test_three_sweeps_without_a_change_end_it():
+    x, y = data()
+    history = kq.fit_columns(
+        make(),
+        x,
+        y,
+        sweeps=9,
+        backend=Recording(lambda qubo: qubo.start),
+        verbose=0,
+    )
+    assert history.changed == [0, 0, 0]
+
+
+def test_batches():
+    x, y = data(count=400)
+    seen = []
+    model = make()
+    history = kq.fit_columns(
+        model,
+        x,
+        y,
+        sweeps=3,
+        batch_size=100,
+        on_sweep=lambda sweep, loss: seen.append(model.get_weights()),
+        verbose=0,
+    )
+    assert len(set(history.before)) == 3
+    assert (np.array(history.loss[1:]) <= history.before).all()
+    assert model.evaluate(x, y, verbose=0) < 0.9 * history.loss[0]
+    again = make()
+    kq.fit_columns(again, x, y, sweeps=1, batch_size=100, verbose=0)
+    for a, b in zip(again.get_weights(), seen[0]):
+        np.testing.assert_array_equal(a, b)
+    # As many samples as there are, and more, are all samples.
+    assert kq.fit_columns(
+        make(), x, y, sweeps=1, batch_size=500, verbose=0
+    ).loss[0] == pytest.approx(make().evaluate(x, y, verbose=0), rel=1e-5)
+
+
+def test_weights_of_samples():
+    x, y = data()
+    weights = np.where(y == 0, 1.0, 0.0)
+    model = make()
+    history = kq.fit_columns(
+        model, x, y, sample_weight=weights, sweeps=1, verbose=0
+    )
+    expected = model.evaluate(x, y, sample_weight=weights, verbose=0)
+    assert history.loss[-1] == pytest.approx(expected, rel=1e-5)
+
+
 def test_errors(capsys):
     x, y = data()
     uncompiled = keras.Sequential([keras.Input((6,)), kq.layers.BinaryDense(3)])
@@ -188,6 +299,10 @@ def test_errors(capsys):
         kq.fit_columns(make(), x, y, dampings=[])
     with pytest.raises(ValueError, match="`dampings` must be"):
         kq.fit_columns(make(), x, y, dampings=[0.0])
+    with pytest.raises(ValueError, match="`batch_size` must be"):
+        kq.fit_columns(make(), x, y, batch_size=0)
+    with pytest.raises(ValueError, match="`sample_weight` must have shape"):
+        kq.fit_columns(make(), x, y, sample_weight=np.ones((3, 1)))
     plain = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
     plain.compile("sgd", "mse")
     with pytest.raises(ValueError, match="trainable `BinaryDense` layer"):

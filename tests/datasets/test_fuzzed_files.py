@@ -33,7 +33,7 @@ pytestmark = pytest.mark.once
 
 sparse = pytest.importorskip("scipy.sparse")
 
-COUNTS = [40, pytest.param(2000, marks=pytest.mark.slow)]
+COUNTS = [40, pytest.param(500, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(

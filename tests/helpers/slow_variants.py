@@ -53,7 +53,6 @@ PATTERNS = (
     r"test_callbacks\.py::test_backup_and_restore\[(?!keras_qpsbgd)",
     r"test_experiments\.py::test_experiment_runs\[direction",
     r"test_experiments\.py::test_runs_depend_.*\[mnist",
-    r"test_properties\.py::test_loaded_model_takes_the_same_steps",
     r"test_convergence\.py::test_training_is_not_affected\[2",
     r"test_convergence\.py::test_fit\[graph",
     r"test_convergence\.py::test_finds_exactly.*\[exact",

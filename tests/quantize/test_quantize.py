@@ -498,35 +498,39 @@ def test_saved_file_gives_the_same_predictions(make, tmp_path):
 
 
 @pytest.mark.slow  # the same in a new process
-@pytest.mark.parametrize(
-    "make", [quantizing.conv_net, quantizing.nested, quantizing.attention]
-)
-def test_saved_file_loads_in_a_new_process(make, tmp_path):
-    model = make()
-    x = quantizing.data(10, *model.inputs[0].shape[1:])
-    quantized, _ = quantize(model, x)
-    quantized.save(tmp_path / "model.keras")
-    np.savez(tmp_path / "data.npz", x, *quantizing.outputs(quantized, x))
+def test_saved_files_load_in_a_new_process(tmp_path):
+    makes = (quantizing.conv_net, quantizing.nested, quantizing.attention)
+    for make in makes:
+        model = make()
+        x = quantizing.data(10, *model.inputs[0].shape[1:])
+        quantized, _ = quantize(model, x)
+        path = tmp_path / make.__name__
+        quantized.save(path.with_suffix(".keras"))
+        outputs = quantizing.outputs(quantized, x)
+        np.savez(path.with_suffix(".npz"), x, *outputs)
     code = (
-        "import numpy as np, keras_qpsbgd\n"
+        "import sys, numpy as np, keras_qpsbgd\n"
         "from tensorflow import keras\n"
-        "x, *wanted = np.load('data.npz').values()\n"
-        "model = keras.models.load_model('model.keras')\n"
-        "found = model.predict(x, verbose=0)\n"
-        "found = found if isinstance(found, list) else [found]\n"
-        "for a, b in zip(found, wanted):\n"
-        "    np.testing.assert_allclose(a, b, atol=1e-5)\n"
-        "print('equal', len(found))\n"
+        "for name in sys.argv[1:]:\n"
+        "    x, *wanted = np.load(f'{name}.npz').values()\n"
+        "    model = keras.models.load_model(f'{name}.keras')\n"
+        "    found = model.predict(x, verbose=0)\n"
+        "    found = found if isinstance(found, list) else [found]\n"
+        "    for a, b in zip(found, wanted, strict=True):\n"
+        "        np.testing.assert_allclose(a, b, atol=1e-5)\n"
+        "    print('equal', name)\n"
     )
+    names = [make.__name__ for make in makes]
     root = str(pathlib.Path(kq.__file__).parents[1])
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *names],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": root},
         capture_output=True,
         text=True,
     )
-    assert "equal" in done.stdout, done.stderr
+    for name in names:
+        assert f"equal {name}" in done.stdout, done.stderr
 
 
 def test_constraints_and_regularizers_of_float_kernels_are_dropped():

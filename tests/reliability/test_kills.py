@@ -31,7 +31,7 @@ from research.experiments.tasks import mnist_pairs
 
 ROOT = pathlib.Path(__file__).parents[2]
 RANDOM = random.Random(0)
-KILLS = 5  # of each training
+KILLS = 3  # of each training
 
 
 @pytest.fixture(scope="module")
@@ -195,8 +195,10 @@ def test_backup_of_keras_3_is_not_atomic(start, tmp_path, double_checkpoint):
         callback="keras",
         double_checkpoint=double_checkpoint,
     )
-    found = [runs.kill_and_resume(str(k), 0.0, True) for k in range(5)]
-    assert "error" in found
+    # `any` ends with the first error.
+    assert any(
+        runs.kill_and_resume(str(k), 0.0, True) == "error" for k in range(5)
+    )
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tools
@@ -256,3 +257,55 @@ def test_compiled_models_are_recognized():
     assert not _keras.is_compiled(model)
     model.compile("sgd", "mse")
     assert _keras.is_compiled(model)
+
+
+def test_activations_can_be_added():
+    """A new name is found, and a name that Keras has is kept."""
+    assert keras.activations.get("binary") is kq.activations.binary
+
+    def tanh(x):
+        return x
+
+    before = keras.activations.get("tanh")
+    _keras.register_activation(tanh)
+    assert keras.activations.get("tanh") is before
+
+
+def test_inner_layers_masks_and_inputs_of_layers():
+    inner = keras.Sequential(
+        [keras.layers.InputLayer((4, 3)), keras.layers.Dense(3)]
+    )
+    inputs = keras.Input((4, 3))
+    masked = keras.layers.Masking()(inputs)
+    dense = keras.layers.Dense(2)
+    model = keras.Model(inputs, dense(inner(masked)))
+    found = _keras.inner_layers(model)
+    assert inner in found and dense in found
+    assert inner.layers[-1] not in found
+    assert not _keras.has_mask(inputs)
+    assert _keras.has_mask(masked)
+    assert tuple(_keras.input_tensors(dense).shape) == (None, 4, 3)
+
+
+def test_layers_can_be_replaced_by_models_in_copies():
+    """Legacy Keras would not return, see `_keras.hide_inputs`."""
+    inputs = keras.Input((3,))
+    layer = keras.layers.Dense(3)
+    model = keras.Model(inputs, keras.layers.Dense(2)(layer(inputs)))
+    restore = []
+
+    def replace(found):
+        if found is not layer:
+            return type(found).from_config(found.get_config())
+        start = keras.Input((3,))
+        new = keras.Model(start, keras.layers.Dense(3)(start), name=layer.name)
+        order = list(new.layers)
+        restore.append((_keras.hide_inputs(new), new, order))
+        return new
+
+    copied = _keras.copy_functional(model, replace)
+    for function, new, order in restore:
+        function()
+        assert new.layers == order
+    assert copied(np.ones((5, 3), "float32")).shape == (5, 2)
+    assert isinstance(copied.layers[1], keras.Model)

@@ -79,8 +79,13 @@ def test_command_writes_a_page_and_resumes(tmp_path, monkeypatch, capsys):
     packed = (tmp_path / "logistic.json.gz").read_bytes()
     monkeypatch.setattr(study, "Trainer", None)
     quick_runs(tmp_path, "logistic")  # computes nothing again
+    arguments = ["few-solves", "--quick", "--tasks", "logistic"]
+    arguments += ["--methods", "nothing", "--out", str(tmp_path)]
+    assert research.main(arguments) == 1
+    printed = capsys.readouterr()
+    assert "must name methods of the task" in printed.out + printed.err
+    assert "The page is" in printed.out
     assert (tmp_path / "logistic.json.gz").read_bytes() == packed
-    assert "The page is" in capsys.readouterr().out
 
 
 def test_missing_seeds_are_added(tmp_path, monkeypatch):
@@ -101,12 +106,12 @@ def small_mnist(data_dir, download):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mnist-5000", "mnist-bn-20000"])
+@pytest.mark.parametrize("name", ["mnist-5000", "mnist-bn-5000"])
 def test_mnist(name, tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "mnist", small_mnist)
     normalized = 0.0 if "bn" in name else None
     kept = ("columns-wide", "columns-top", "average-wide", "whitened", "adam")
-    shorten(
+    task = shorten(
         monkeypatch,
         name,
         kept,
@@ -123,6 +128,34 @@ def test_mnist(name, tmp_path, monkeypatch):
             assert list(run["results"]) == counts
     text = (tmp_path / "RESULTS.md").read_text()
     assert "| column by column, `native` | - | - | " in text
+    larger = name.replace("5000", "20000")
+    arguments = ["few-solves", "--quick", "--tasks", larger]
+    # Nothing was tuned in this folder.
+    assert research.main([*arguments, "--out", str(tmp_path / "other")]) == 1
+    task = shorten(monkeypatch, larger, ("adam",), network=task.network)
+    quick_runs(tmp_path, larger)
+    # Only the chosen configurations run, and without the tuning seeds.
+    runs = records.read(tmp_path, larger).values()
+    assert 1 <= len(runs) <= 3
+    assert all(run["seed"] < 1000 for part in runs for run in part)
+    assert numbers.Numbers(tmp_path, task).methods == ["adam"]
+
+
+@pytest.mark.slow
+def test_epochs(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets, "mnist", small_mnist)
+    kept = ("gradient-decay", "gradient-momentum", "adam-decay")
+    shorten(
+        monkeypatch,
+        "mnist-bn-epochs",
+        kept,
+        network=lambda splits: networks.mlp(
+            (784, 6, 10), "binary", batch_normalization=0.0
+        ),
+    )
+    found = quick_runs(tmp_path, "mnist-bn-epochs")
+    assert set(found) == set(kept)
+    assert list(found["adam-decay"][0][0]["results"]) == ["5"]
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from keras_qpsbgd.compare.report import statistics
 from keras_qpsbgd.compare.report import tables
 from keras_qpsbgd.compare.report.protocol import TEST_LOSS
 from keras_qpsbgd.compare.report.protocol import TRAIN_LOSS
+from research.bench.export import formats_table
 from research.experiments.pages.findings import BINARY_CONNECT
 from research.experiments.pages.findings import FROZEN
 from research.experiments.pages.findings import OURS
@@ -78,6 +79,11 @@ class Summary:
         root = docs if pathlib.Path(folder).is_relative_to(docs) else self._root
         link = pathlib.Path(os.path.relpath(root, folder)).as_posix()
         return BLOCKS[name](self, "" if link == "." else f"{link}/")
+
+    def export_table(self, link):
+        """The sizes of exported files."""
+        del link
+        return formats_table.block(self._root)
 
     def table(self, link):
         """A row for each task."""
@@ -336,6 +342,7 @@ BLOCKS = {
     "summary-table": Summary.table,
     "summary-sentences": Summary.sentences,
     "cora": Summary.cora,
+    "export-table": Summary.export_table,
 }
 
 

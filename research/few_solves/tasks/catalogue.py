@@ -3,9 +3,16 @@
 from research.few_solves.tasks import adult
 from research.few_solves.tasks import cora
 from research.few_solves.tasks import mnist
+from research.few_solves.tasks import mnist_epochs
 from research.few_solves.tasks import small
 
 TASKS = {
     task.name: task
-    for task in (*small.TASKS, *adult.TASKS, *cora.TASKS, *mnist.TASKS)
+    for task in (
+        *small.TASKS,
+        *adult.TASKS,
+        *cora.TASKS,
+        *mnist.TASKS,
+        *mnist_epochs.TASKS,
+    )
 }

@@ -54,8 +54,10 @@ def load(data_dir, seeds, quick):
     return dict.fromkeys(seeds, splits)
 
 
-def _network(normalized):
-    def network(splits):
+def network(normalized):
+    """Returns a function that returns a new network."""
+
+    def make(splits):
         del splits
         keras.backend.clear_session()
         # Without momentum, the statistics are those of the last batch.
@@ -64,32 +66,37 @@ def _network(normalized):
             SIZES, "binary", batch_normalization=momentum, clip=1.0
         )
 
-    return network
+    return make
 
 
 def _task(batch, normalized):
     kind = "mnist-bn" if normalized else "mnist"
     about = ABOUT.format(batch=batch)
+    methods = selections.MNIST
+    if normalized:
+        methods = selections.MNIST_NORMALIZED
+    elif batch > BATCHES[0]:
+        methods = selections.MNIST_OTHERS  # takes more time
     with_or_without = "with" if normalized else "without"
     return Task(
         f"{kind}-{batch}",
         f"MNIST 784-256-10 {with_or_without} batch normalization, batches of "
         f"{batch:,}",
         load,
-        _network(normalized),
+        network(normalized),
         f"{about} {NORMALIZED}" if normalized else about,
         counts=COUNTS,
         batch=batch,
         # Batch normalization follows the last layer.
         curvature="fisher" if normalized else "categorical_crossentropy",
-        methods=(
-            selections.MNIST_NORMALIZED if normalized else selections.MNIST
-        ),
+        methods=methods,
         tuning=1,
-        fresh=5,
+        tuned_on=f"{kind}-{BATCHES[0]}" if batch > BATCHES[0] else None,
+        chosen_at=COUNTS[-1],
+        fresh=3 if batch == BATCHES[0] else 5,
         reference="columns-wide",
         tested=24,
-        shown=selections.MNIST_SHOWN,
+        shown=tuple(m for m in selections.MNIST_SHOWN if m in methods),
         probe=PROBE,
         real_rate=NORMALIZATION_RATE,
     )

@@ -35,6 +35,10 @@ class Task:
             `QPSBGD`. All others use `"fisher"`.
         methods: Dictionary of the methods by name.
         tuning: Integer. Number of seeds for the choice of a configuration.
+        tuned_on: String (optional). The name of the task whose tuning seeds
+            choose the configurations. `None` is this task.
+        chosen_at: Integer (optional). The number of updates after which a
+            configuration is chosen. `None` chooses one for each number.
         fresh: Integer. Number of other seeds, whose results are reported.
         reference: String. The method that others are compared with.
         tested: Integer. The number of updates of these comparisons.
@@ -63,6 +67,8 @@ class Task:
         default_factory=lambda: METHODS
     )
     tuning: int = 4
+    tuned_on: str | None = None
+    chosen_at: int | None = None
     fresh: int = 20
     reference: str = "average"
     tested: int = 20

@@ -1,0 +1,46 @@
+"""Trains a small binary network and writes it for deployment.
+
+The packed file has one bit per weight. The second file is a Keras model that
+does not need this package. Takes a few seconds:
+
+    python examples/deploy.py
+"""
+
+import pathlib
+import tempfile
+
+import numpy as np
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+
+keras.utils.set_random_seed(0)
+rng = np.random.default_rng(0)
+x = rng.normal(size=(512, 64)).astype("float32")
+y = (x @ rng.choice([-1.0, 1.0], size=(64, 4))).argmax(axis=1)
+
+model = keras.Sequential(
+    [
+        keras.layers.InputLayer((64,)),
+        kq.layers.BinaryDense(256, activation="hard_tanh"),
+        kq.layers.BinaryDense(4),
+    ]
+)
+model.compile(
+    optimizer=kq.QPSBGD(learning_rate=0.01, backend="ridge"),
+    loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    metrics=["accuracy"],
+)
+model.fit(x, y, epochs=3, verbose=2)
+
+with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder)
+    model.save(path / "model.keras")
+    kq.export.packed(model, path / "model.kq")
+    kq.export.inference_model(model).save(path / "stock.keras")
+    for file in sorted(path.iterdir()):
+        print(f"{file.name:<12}{file.stat().st_size:>8,} bytes")
+
+    loaded = kq.export.load_packed(path / "model.kq")
+    same = np.array_equal(loaded.predict_on_batch(x), model.predict_on_batch(x))
+    print(f"The packed model predicts exactly the same: {same}")

@@ -1,0 +1,110 @@
+"""`export`: writes a saved model in a format for deployment."""
+
+import pathlib
+import sys
+
+import numpy as np
+from tensorflow import keras
+
+from keras_qpsbgd import export
+from keras_qpsbgd.export import container
+from keras_qpsbgd.summary import memory_text
+
+# Functions and suffixes by format. A SavedModel is a folder.
+FORMATS = {
+    "packed": (export.packed, ".kq"),
+    "onnx": (export.onnx, ".onnx"),
+    "litert": (export.litert, ".tflite"),
+    "savedmodel": (export.saved_model, ""),
+}
+
+
+def add(commands):
+    """Adds the command `export`."""
+    parser = commands.add_parser(
+        "export",
+        help="write a saved model as a small file or for another runtime",
+        description=(
+            "Write a saved model in a format for deployment. packed: a file "
+            "with 1 to 4 bits per binary weight, for this package. onnx, "
+            "litert: 2 or 4 bits per binary weight, for ONNX Runtime and "
+            "LiteRT. savedmodel: a folder for TensorFlow. Only packed needs "
+            "this package to run."
+        ),
+    )
+    parser.add_argument(
+        "model", metavar="MODEL", help="a .keras, .h5 or packed file"
+    )
+    parser.add_argument(
+        "--to",
+        required=True,
+        choices=FORMATS,
+        help="the format to write",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="PATH",
+        help="write to PATH (default: MODEL with the suffix .kq, .onnx or "
+        ".tflite, or without suffix)",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments):
+    path = pathlib.Path(arguments.model)
+    write, suffix = FORMATS[arguments.to]
+    out = pathlib.Path(arguments.out or path.with_suffix(suffix))
+    if out.exists() and out.resolve() == path.resolve():
+        return _fail(f"`--out` must not be `MODEL`. Received: {out}")
+    try:
+        model = _load(path)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        return _fail(
+            f"`MODEL` must be a saved Keras model. Received: {path} ({error})"
+        )
+    try:
+        write(model, out)
+    except (ValueError, ImportError) as error:
+        return _fail(f"Nothing was written. {error}")
+    except OSError as error:
+        return _fail(
+            f"Nothing was written to {out} ({error.strerror or error})."
+        )
+    print(_sizes(model, path, out))
+    return 0
+
+
+def _fail(text):
+    print(text, file=sys.stderr)
+    return 1
+
+
+def _load(path):
+    with open(path, "rb") as file:
+        is_packed = file.read(len(container.MAGIC)) == container.MAGIC
+    if is_packed:
+        return export.load_packed(path)
+    return keras.models.load_model(path, compile=False)
+
+
+def _sizes(model, path, out):
+    """Returns a table of the sizes, relative to the weights as floats."""
+    floats = sum(4 * int(np.prod(each.shape)) for each in model.weights)
+    rows = [
+        ("weights as float32", floats),
+        (path.name, _size(path)),
+        (out.name, _size(out)),
+    ]
+    width = max(len(name) for name, _ in rows)
+    lines = [
+        f"{name:<{width}}  {memory_text(size):>10}  "
+        f"{size / max(floats, 1):>7.1%}"
+        for name, size in rows
+    ]
+    return "\n".join([*lines, f"Written to {out}"])
+
+
+def _size(path):
+    if path.is_dir():
+        return sum(each.stat().st_size for each in path.rglob("*"))
+    return path.stat().st_size

@@ -1,0 +1,219 @@
+"""The file format of packed models: a header, arrays, and a checksum.
+
+    bytes    content
+    8        magic number, `MAGIC`
+    4        version of the format, unsigned integer
+    4        size of the header in bytes, unsigned integer
+    ...      header, JSON in UTF-8, filled up with spaces
+    ...      arrays, each at a multiple of 8 bytes
+    32       SHA-256 of everything before
+
+All numbers are little-endian. `docs/guides/packed-format.md` describes the
+header.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+import struct
+from typing import Any
+from typing import Optional
+
+import numpy as np
+
+from keras_qpsbgd.export import bits as bit_stream
+from keras_qpsbgd.ops import MAX_BITS
+from keras_qpsbgd.ops import max_level
+
+MAGIC = b"\x93KQPACK\n"
+VERSION = 1
+START = struct.Struct("<8sII")
+CHECKSUM = hashlib.sha256().digest_size
+ALIGNMENT = 8
+# NumPy has no bfloat16. Its values are stored as the upper halves of float32.
+BFLOAT16 = "bfloat16"
+DTYPES = (
+    *("float16", "float32", "float64", BFLOAT16, "bool"),
+    *("int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64"),
+)
+
+
+class InvalidFile(ValueError):
+    """Raised if bytes are not a valid packed model. The message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """The description of an array in the header.
+
+    Attributes:
+        name: String. Name for readers.
+        layer: String. Where the layer is in the model, see `weights`.
+        index: Integer. Which of the layer's own weights it is.
+        dtype: String. The dtype of the variable.
+        shape: Tuple of integers.
+        bits: Integer from 1 to 4 for a binary kernel, else `None`.
+    """
+
+    name: str
+    layer: str
+    index: int
+    dtype: str
+    shape: tuple[int, ...]
+    bits: Optional[int] = None
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of the data."""
+        count = math.prod(self.shape)
+        if self.bits is not None:
+            return bit_stream.num_bytes(count, self.bits)
+        size = 2 if self.dtype == BFLOAT16 else np.dtype(self.dtype).itemsize
+        return count * size
+
+
+def array_bytes(array: np.ndarray, entry: Entry) -> bytes:
+    """Returns the data of an array. A binary kernel is given by its levels."""
+    if entry.bits is not None:
+        return bit_stream.pack(array, entry.bits)
+    array = np.ascontiguousarray(array)
+    if entry.dtype == BFLOAT16:
+        array = array.view(np.uint16)
+    return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def array_from(data: bytes, entry: Entry) -> np.ndarray:
+    """Returns an array from its data, weights for a binary kernel.
+
+    A bfloat16 array is returned as float32.
+    """
+    if entry.bits is not None:
+        count = math.prod(entry.shape)
+        array = bit_stream.unpack(data, count, entry.bits).astype(np.float32)
+        array *= np.float32(1 / max_level(entry.bits))
+    elif entry.dtype == BFLOAT16:
+        halves = np.frombuffer(data, "<u2").astype(np.uint32)
+        array = (halves << 16).view(np.float32)
+    else:
+        dtype = np.dtype(entry.dtype).newbyteorder("<")
+        array = np.frombuffer(data, dtype).astype(entry.dtype)
+    return array.reshape(entry.shape)
+
+
+def encode(
+    fields: dict[str, Any], arrays: list[tuple[Entry, int, np.ndarray]]
+) -> bytes:
+    """Returns the content of a file.
+
+    Args:
+        fields: Dictionary. The header, without the key `"arrays"`.
+        arrays: List of tuples `(entry, identity, array)`. Entries with the same
+            identity share their data.
+    """
+    places: dict[int, int] = {}
+    data, described = bytearray(), []
+    for entry, identity, array in arrays:
+        if not entry.num_bytes:
+            places[identity] = 0
+        if identity not in places:
+            data.extend(bytes(-len(data) % ALIGNMENT))
+            places[identity] = len(data)
+            data.extend(array_bytes(array, entry))
+        found = dataclasses.asdict(entry)
+        if entry.bits is None:
+            del found["bits"]
+        described.append({**found, "offset": places[identity]})
+    text = json.dumps({**fields, "arrays": described}, separators=(",", ":"))
+    header = text.encode()
+    header += b" " * (-(START.size + len(header)) % ALIGNMENT)
+    content = START.pack(MAGIC, VERSION, len(header)) + header + bytes(data)
+    return content + hashlib.sha256(content).digest()
+
+
+def decode(content: bytes) -> tuple[dict[str, Any], list[tuple[Entry, bytes]]]:
+    """Checks the content of a file and returns its header and arrays.
+
+    Returns:
+        A tuple `(header, arrays)`. `arrays` has tuples `(entry, data)`.
+
+    Raises:
+        InvalidFile: If the content is not a valid file.
+    """
+    if content[: len(MAGIC)] != MAGIC[: len(content)] or not content:
+        raise InvalidFile("it is another kind of file")
+    if len(content) < START.size + CHECKSUM:
+        raise InvalidFile("it is truncated")
+    _, version, size = START.unpack_from(content)
+    if version > VERSION:
+        raise InvalidFile(
+            f"it has version {version} of the format, and this version of "
+            f"keras_qpsbgd reads versions up to {VERSION}. Update keras_qpsbgd"
+        )
+    body, checksum = content[:-CHECKSUM], content[-CHECKSUM:]
+    if hashlib.sha256(body).digest() != checksum:
+        raise InvalidFile("its checksum is wrong. It is truncated or altered")
+    if version < 1 or START.size + size > len(body):
+        raise InvalidFile("its version or the size of its header is wrong")
+    try:
+        header = json.loads(body[START.size : START.size + size].decode())
+    except (ValueError, RecursionError) as error:
+        raise InvalidFile("its header is not JSON") from error
+    if not isinstance(header, dict) or not isinstance(
+        header.get("arrays"), list
+    ):
+        raise InvalidFile("its header has no list of arrays")
+    return header, _arrays(header["arrays"], body[START.size + size :])
+
+
+def _arrays(described, data):
+    """Returns the arrays, which must fill the data without gaps."""
+    arrays, end, known = [], 0, {}
+    for found in described:
+        entry, offset = _entry(found)
+        size = entry.num_bytes
+        if (
+            size
+            and known.get(offset, size) != size
+            or offset + size > len(data)
+        ):
+            raise InvalidFile(f"the place of its array {entry.name!r} is wrong")
+        if size and offset not in known:
+            if offset != end + -end % ALIGNMENT:
+                raise InvalidFile(
+                    f"the place of its array {entry.name!r} is wrong"
+                )
+            known[offset], end = size, offset + size
+        arrays.append((entry, data[offset : offset + size]))
+    if end != len(data):
+        raise InvalidFile("the size of its arrays is wrong")
+    return arrays
+
+
+def _entry(found):
+    fields = {field.name for field in dataclasses.fields(Entry)}
+    if not isinstance(found, dict) or not (
+        fields - {"bits"} <= found.keys() - {"offset"} <= fields
+        and all(isinstance(found[key], str) for key in ("name", "layer"))
+        and found["dtype"] in DTYPES
+        and isinstance(found["shape"], list)
+        and all(_is_size(n) for n in found["shape"])
+        and _is_size(found["index"])
+        and _is_size(found.get("offset"))
+    ):
+        raise InvalidFile("the description of an array is wrong")
+    if "bits" in found and not (
+        _is_size(found["bits"])
+        and 1 <= found["bits"] <= MAX_BITS
+        and found["dtype"].endswith(("float16", "float32", "float64"))
+    ):
+        raise InvalidFile("the number of bits of an array is wrong")
+    values = {**found, "shape": tuple(found["shape"])}
+    offset = values.pop("offset")
+    return Entry(**values), offset
+
+
+def _is_size(value):
+    # `True` is an integer in Python, but not in JSON.
+    return type(value) is int and 0 <= value < 2**63

@@ -1,0 +1,199 @@
+"""LiteRT files with 2 or 4 bits per binary weight.
+
+A kernel of binary weights, `levels * scales`, is stored as integers with one
+scale per output. An operator `DEQUANTIZE` turns them into floats, so the
+products are those of float32:
+
+    bits of the layer   stored type   integer       scale        added
+    1                   INT2          level         scales       -
+    2                   INT2          (level-1)/2   2 * scales   scales
+    3                   INT4          level         scales       -
+    4                   INT4          (level-1)/2   2 * scales   scales
+"""
+
+import pathlib
+import tempfile
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_qpsbgd import disk
+from keras_qpsbgd.export import folder
+from keras_qpsbgd.export import matching
+from keras_qpsbgd.export import stock
+
+# Numbers of the LiteRT schema. Older versions of TensorFlow lack the names.
+INT4, INT2 = 17, 19
+DEQUANTIZE_VERSION = 6
+IDENTIFIER = b"TFL3"
+# Smaller kernels would not shrink.
+MIN_WEIGHTS = 256
+
+
+def litert(model: Any, path: Any) -> None:
+    """Writes a model as a LiteRT file, with 2 or 4 bits per binary weight.
+
+    LiteRT was called TensorFlow Lite. Kernels of layers with 1 or 2 bits are
+    stored with 2 bits per weight, and with 3 or 4 bits with 4 bits per weight.
+    The runtime converts them to float32 and computes with them, so the outputs
+    are the same up to rounding. It must know 2-bit integers, as ai-edge-litert
+    2.3 and TensorFlow 2.21 do. For older ones, pass `inference_model(model)`,
+    which has float kernels.
+
+    Args:
+        model: Keras model, as for `inference_model`.
+        path: Path of the file, usually with the suffix `.tflite`.
+
+    Raises:
+        ValueError: If a layer is not supported.
+
+    Example:
+        ```python
+        from ai_edge_litert.interpreter import Interpreter
+
+        kq.export.litert(model, "digits.tflite")
+        interpreter = Interpreter("digits.tflite")
+        ```
+    """
+    stock.check(model)
+    with tempfile.TemporaryDirectory() as temporary:
+        floats = str(pathlib.Path(temporary, "model"))
+        folder.export(stock.inference_model(model), floats)
+        content = tf.lite.TFLiteConverter.from_saved_model(floats).convert()
+    disk.write(path, _compressed(content, stock.binary_kernels(model)))
+
+
+def _compressed(content, kernels):
+    import flatbuffers
+    from tensorflow.lite.python import schema_py_generated as schema
+
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    changed = False
+    for graph in model.subgraphs:
+        for index, tensor in enumerate(list(graph.tensors)):
+            found = _match(model, schema, tensor, kernels)
+            if found is not None:
+                _replace(model, schema, graph, index, found)
+                changed = True
+    if not changed:
+        return content
+    used = {
+        tensor.buffer for graph in model.subgraphs for tensor in graph.tensors
+    }
+    for number, buffer in enumerate(model.buffers):
+        if number not in used and number not in _metadata(model):
+            buffer.data = None
+    builder = flatbuffers.Builder(len(content))
+    builder.Finish(model.Pack(builder), IDENTIFIER)
+    return bytes(builder.Output())
+
+
+def _metadata(model):
+    return {each.buffer for each in model.metadata or ()}
+
+
+def _match(model, schema, tensor, kernels):
+    data = model.buffers[tensor.buffer].data
+    if tensor.type != schema.TensorType.FLOAT32 or data is None:
+        return None
+    array = np.asarray(data, np.uint8).view("<f4")
+    if array.size < MIN_WEIGHTS or array.size != np.prod(tensor.shape):
+        return None
+    return matching.find(array.reshape(tuple(tensor.shape)), kernels)
+
+
+def _replace(model, schema, graph, index, found):
+    """Computes a constant tensor from integers, at the start of a graph."""
+    tensor = graph.tensors[index]
+    halved = found.bits in (2, 4)  # all numbers of these bits are used
+    stored = 2 if found.bits <= 2 else 4
+    numbers = (found.levels - 1) // 2 if halved else found.levels
+    scales = found.scales * (2 if halved else 1)
+    tensor.buffer = 0
+    integers = _tensor(schema, tensor, _pack(numbers, stored), model)
+    integers.name = tensor.name + b"_bits"
+    integers.type = INT2 if stored == 2 else INT4
+    integers.quantization = schema.QuantizationParametersT()
+    # A scale of 0 is not allowed. Its outputs are tiny in any case.
+    tiny = np.finfo(np.float32).tiny
+    integers.quantization.scale = np.maximum(scales, tiny)
+    integers.quantization.zeroPoint = np.zeros(len(scales), np.int64)
+    integers.quantization.quantizedDimension = found.axis
+    graph.tensors.append(integers)
+    result = index
+    operators = []
+    if halved:
+        shape = [1] * len(tensor.shape)
+        shape[found.axis] = len(found.scales)
+        added = _tensor(schema, tensor, found.scales.view(np.uint8), model)
+        added.name = tensor.name + b"_added"
+        added.shape = np.array(shape, np.int32)
+        levels = _tensor(schema, tensor, None, model)
+        levels.name = tensor.name + b"_levels"
+        graph.tensors += [added, levels]
+        result = len(graph.tensors) - 1
+        operators.append(
+            _operator(
+                model,
+                schema,
+                schema.BuiltinOperator.ADD,
+                1,
+                [result, result - 1],
+                index,
+            )
+        )
+        operators[0].builtinOptionsType = schema.BuiltinOptions.AddOptions
+        operators[0].builtinOptions = schema.AddOptionsT()
+    operators.insert(
+        0,
+        _operator(
+            model,
+            schema,
+            schema.BuiltinOperator.DEQUANTIZE,
+            DEQUANTIZE_VERSION,
+            [graph.tensors.index(integers)],
+            result,
+        ),
+    )
+    graph.operators[:0] = operators
+
+
+def _tensor(schema, like, data, model):
+    new = schema.TensorT()
+    new.shape, new.type, new.hasRank = like.shape, like.type, True
+    new.buffer = 0
+    if data is not None:
+        buffer = schema.BufferT()
+        buffer.data = data
+        model.buffers.append(buffer)
+        new.buffer = len(model.buffers) - 1
+    return new
+
+
+def _operator(model, schema, code, version, inputs, output):
+    known = [each.builtinCode for each in model.operatorCodes]
+    if code not in known:
+        new = schema.OperatorCodeT()
+        new.builtinCode = new.deprecatedBuiltinCode = code
+        new.version = version
+        model.operatorCodes.append(new)
+        known.append(code)
+    number = known.index(code)
+    # The version is the lowest that all operators of the code need.
+    entry = model.operatorCodes[number]
+    entry.version = max(entry.version, version)
+    operator = schema.OperatorT()
+    operator.opcodeIndex = number
+    operator.inputs = np.array(inputs, np.int32)
+    operator.outputs = np.array([output], np.int32)
+    return operator
+
+
+def _pack(numbers, bits):
+    """Returns signed integers of 2 or 4 bits, the first in the lowest bits."""
+    per_byte = 8 // bits
+    digits = numbers.ravel().view(np.uint8) & np.uint8(2**bits - 1)
+    digits = np.pad(digits, (0, -len(digits) % per_byte)).reshape(-1, per_byte)
+    shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(bits)
+    return np.bitwise_or.reduce(digits << shifts, axis=1)

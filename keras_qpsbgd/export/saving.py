@@ -1,0 +1,310 @@
+"""Small files: the kernels of binary layers as bits."""
+
+import copy
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd import disk
+from keras_qpsbgd import ops
+from keras_qpsbgd._version import __version__
+from keras_qpsbgd.export import container
+from keras_qpsbgd.export import safety
+from keras_qpsbgd.export import weights
+from keras_qpsbgd.layers import BinaryLayer
+
+PathLike = str | os.PathLike[str]
+
+
+def packed(
+    model: Any, path: PathLike, custom_objects: Mapping[str, Any] | None = None
+) -> None:
+    """Writes a model to a small file, with 1 to 4 bits per binary weight.
+
+    The kernels of all binary layers are stored as bits, and all other weights
+    as they are. `load_packed` returns a model with exactly the same
+    predictions. The file also contains the configuration of the model. It
+    contains no Python code, and [NumPy is enough to read it](
+    ../guides/packed-format.md).
+
+    The latent weights of binary layers, the optimizer and the losses are not
+    stored. To continue training later, save the model with `model.save`.
+
+    The file is written in one step. If the function raises or the process is
+    killed, an existing file stays as it is.
+
+    Args:
+        model: Keras model that has been built. Sequential and functional
+            models, also nested ones, and subclassed models that define
+            `get_config`, such as those of Spektral.
+        path: Path of the file.
+        custom_objects: Dictionary (optional). Your own layer classes and
+            functions by name. Pass the same to `load_packed`. Defaults to
+            `None`.
+
+    Raises:
+        ValueError: If a layer cannot be stored. The message names all of them,
+            and nothing is written.
+
+    Example:
+        ```python
+        import keras_qpsbgd as kq
+
+        kq.export.packed(model, "digits.kq")
+        model = kq.export.load_packed("digits.kq")
+        ```
+    """
+    disk.write(path, content_of(model, custom_objects))
+
+
+def load_packed(
+    path: PathLike, custom_objects: Mapping[str, Any] | None = None
+) -> Any:
+    """Loads a model from a file of `packed`.
+
+    The file is checked first: version, checksum, sizes and shapes. The model is
+    built from its configuration. The configuration may only name layers of
+    Keras that compute with tensors, layers of this package and of Spektral, and
+    `custom_objects`. Nothing in a file can run code.
+
+    Args:
+        path: Path of the file.
+        custom_objects: Dictionary (optional). Your own layer classes and
+            functions by name. Defaults to `None`.
+
+    Returns:
+        A Keras model, not compiled. Its predictions are those of the model that
+        was stored. The kernels of its binary layers are their weights, not the
+        latent weights from training.
+
+    Raises:
+        ValueError: If the file is not a valid packed model. The message says
+            why.
+        OSError: If the file cannot be read.
+
+    Example:
+        ```python
+        model = kq.export.load_packed("digits.kq")
+        model.predict(x)
+        ```
+    """
+    content = pathlib.Path(path).read_bytes()
+    try:
+        return _model_from(content, dict(custom_objects or {}))
+    except container.InvalidFile as error:
+        raise ValueError(
+            f"`path` must be a file of `export.packed`, but {error}. "
+            f"Received: path={os.fspath(path)}"
+        ) from error
+
+
+def content_of(
+    model: Any, custom_objects: Mapping[str, Any] | None = None
+) -> bytes:
+    """Returns the content of the file that `packed` writes.
+
+    Raises:
+        ValueError: If the model is not built or a layer cannot be stored.
+    """
+    if not isinstance(model, keras.Model) or not model.built:
+        raise ValueError(
+            "`model` must be a Keras model that has been built. Call it on a "
+            f"batch first. Received: model={model}"
+        )
+    custom_objects = dict(custom_objects or {})
+    found = weights.find(model)
+    _check_weights(model, found)
+    config = _config_of(model)
+    names = safety.refused(config, custom_objects)
+    if names:
+        raise ValueError(
+            "`model` must consist of layers of Keras that only compute, of "
+            "keras_qpsbgd and of Spektral. Pass your own classes in "
+            f"`custom_objects`. Received: a model with {', '.join(names)}"
+        )
+    arrays = [_array(weight) for weight in found]
+    content = container.encode(
+        {
+            "format": "keras_qpsbgd packed model",
+            "written_by": f"keras_qpsbgd {__version__}",
+            "keras": _keras_name(),
+            "model": config,
+        },
+        arrays,
+    )
+    try:
+        _abstract_model(config, custom_objects, [entry for entry, *_ in arrays])
+    except container.InvalidFile as error:
+        raise ValueError(
+            "`model` must be a model that Keras can build again from its "
+            "configuration. Define `get_config` and `from_config` of your "
+            f"classes. Received: model={model}, but {error}"
+        ) from error
+    return content
+
+
+def _check_weights(model, found):
+    real = [
+        layer.name
+        for layer in _keras.all_layers(model)
+        if isinstance(layer, BinaryLayer) and layer.has_real_kernel
+    ]
+    if real:
+        raise ValueError(
+            "`model` must have binary kernels in its binary layers. "
+            "`use_real_kernel` was called on some. Received: real kernels in "
+            f"{', '.join(real)}"
+        )
+    for weight in found:
+        dtype = _dtype(weight.variable)
+        if dtype not in container.DTYPES:
+            raise ValueError(
+                "`model` must have weights of numbers. Received: the weight "
+                f"{weight.name} of type {dtype}"
+            )
+        if weight.bits is not None:
+            levels = _levels(weight)
+            if not np.isfinite(levels).all():
+                raise ValueError(
+                    "`model` must have finite weights. Received: NaN in the "
+                    f"binary kernel {weight.name}"
+                )
+
+
+def _array(weight):
+    entry = container.Entry(
+        weight.name,
+        weight.layer,
+        weight.index,
+        _dtype(weight.variable),
+        tuple(weight.variable.shape),
+        weight.bits,
+    )
+    if weight.bits is not None:
+        array = _levels(weight)
+    else:
+        array = weight.variable.numpy()
+    return entry, id(weight.variable), array
+
+
+def _levels(weight):
+    kernel = tf.convert_to_tensor(weight.variable)
+    return ops.levels(kernel, weight.bits).numpy()
+
+
+def _dtype(variable):
+    return tf.as_dtype(variable.dtype).name
+
+
+def _keras_name():
+    return "keras 3" if _keras.KERAS_3 else "legacy keras"
+
+
+def _config_of(model):
+    try:
+        config = keras.utils.serialize_keras_object(model)
+        # A file has the same types, for example lists in place of tuples.
+        config = json.loads(json.dumps(config))
+    except Exception as error:  # `get_config` of users may raise anything
+        raise ValueError(
+            "`model` must have a configuration. A subclassed model must define "
+            f"`get_config`. Received: model={model}, which raised: {error}"
+        ) from error
+    return _without_training(config)
+
+
+def _without_training(config):
+    """Returns a configuration without losses and optimizers."""
+    if isinstance(config, dict):
+        return {
+            key: _without_training(value)
+            for key, value in config.items()
+            if key != "compile_config"
+        }
+    if isinstance(config, list):
+        return [_without_training(value) for value in config]
+    return config
+
+
+def _model_from(content, custom_objects):
+    header, arrays = container.decode(content)
+    if header.get("keras") != _keras_name():
+        raise container.InvalidFile(
+            f"it was written under {header.get('keras')!r}, and this process "
+            f"uses {_keras_name()!r}. Set the environment variable "
+            "`TF_USE_LEGACY_KERAS`"
+        )
+    config = header.get("model")
+    names = safety.refused(config, custom_objects)
+    if names:
+        raise container.InvalidFile(
+            f"its model contains {', '.join(names)}. Pass your own classes in "
+            "`custom_objects`"
+        )
+    config = _without_training(config)
+    _abstract_model(config, custom_objects, [entry for entry, _ in arrays])
+    model = _built(config, custom_objects)
+    variables = _variables(model)
+    for entry, data in arrays:
+        variables[entry.layer, entry.index].variable.assign(
+            container.array_from(data, entry)
+        )
+    for layer in _keras.all_layers(model):
+        if isinstance(layer, keras.layers.Normalization):
+            layer.finalize_state()  # computes constants from its weights
+    return model
+
+
+def _abstract_model(config, custom_objects, entries):
+    """Builds a model without memory, and compares its weights with a file.
+
+    A wrong configuration could have more weights than fit into memory. The
+    variables of a graph have a shape and no value.
+    """
+    with tf.Graph().as_default():
+        model = _built(config, custom_objects)
+        variables = _variables(model)
+        places = [(entry.layer, entry.index) for entry in entries]
+        if len(set(places)) < len(places) or set(places) != variables.keys():
+            raise container.InvalidFile("its arrays are not those of its model")
+        for entry in entries:
+            weight = variables[entry.layer, entry.index]
+            expected = (
+                tuple(weight.variable.shape),
+                _dtype(weight.variable),
+                weight.bits,
+            )
+            received = (entry.shape, entry.dtype, entry.bits)
+            if expected != received:
+                raise container.InvalidFile(
+                    f"its array {entry.name!r} has the shape, dtype and bits "
+                    f"{received}, and its model needs {expected}"
+                )
+
+
+def _variables(model):
+    return {(each.layer, each.index): each for each in weights.find(model)}
+
+
+def _built(config, custom_objects):
+    objects = {**safety.spektral_classes(config), **custom_objects}
+    try:
+        # Keras changes the configuration that it receives.
+        model = keras.utils.deserialize_keras_object(
+            copy.deepcopy(config), custom_objects=objects, safe_mode=True
+        )
+        is_built = isinstance(model, keras.Model) and model.built
+    except Exception as error:  # a wrong configuration may raise anything
+        raise container.InvalidFile(
+            f"Keras cannot build its model ({error})"
+        ) from error
+    if not is_built:
+        raise container.InvalidFile("its model cannot be built")
+    return model

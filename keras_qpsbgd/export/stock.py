@@ -1,0 +1,237 @@
+"""Replaces the layers of this package by layers of Keras."""
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd import layers
+from keras_qpsbgd.export import kernels
+from keras_qpsbgd.quantize import network
+from keras_qpsbgd.quantize.attention import FrozenMultiHeadAttention
+
+# Arguments of binary layers that stock layers do not have.
+OWN_ARGUMENTS = ("bits", "output_scale", "training_weights", "check_adjacency")
+STOCK = {
+    layers.BinaryDense: keras.layers.Dense,
+    layers.BinaryConv2D: keras.layers.Conv2D,
+    layers.BinaryEinsumDense: keras.layers.EinsumDense,
+    layers.BinaryMultiHeadAttention: keras.layers.MultiHeadAttention,
+    FrozenMultiHeadAttention: keras.layers.MultiHeadAttention,
+}
+
+
+def inference_model(model: Any) -> Any:
+    """Returns the same network made of layers of Keras only.
+
+    Every binary layer is replaced by the layer of Keras that it is derived
+    from, with a float kernel of the binary weights times their scale. A graph
+    convolution becomes a matrix product and a `Dense` layer. The model can be
+    saved and exported with Keras, and the result runs where this package is not
+    installed. Layers of Spektral stay as they are.
+
+    The outputs are the same up to rounding, because the scale is part of the
+    kernel. The result is meant for inference: training would change the float
+    kernels.
+
+    Args:
+        model: Sequential or functional Keras model that has been built, also
+            with nested models.
+
+    Returns:
+        A Keras model, not compiled.
+
+    Raises:
+        ValueError: If a layer cannot be replaced. The message names all such
+            layers.
+
+    Example:
+        ```python
+        import keras_qpsbgd as kq
+
+        stock = kq.export.inference_model(model)
+        stock.save("digits.keras")  # loads without keras_qpsbgd
+        stock.export("digits.onnx", format="onnx")
+        ```
+    """
+    check(model)
+    replaced: list[tuple[Any, Any]] = []
+    restore = []
+
+    def replace(layer):
+        found = _replacement(layer)
+        if found is None:
+            return None
+        new, part = found
+        replaced.append((layer, part))
+        if isinstance(new, keras.Model):
+            restore.append(_keras.hide_inputs(new))
+        return new
+
+    copied, _ = network.copy_model(model, None, replace)
+    for function in restore:
+        function()
+    for layer, part in replaced:
+        _set_weights(layer, part)
+    _keras.mark_called(copied)
+    return copied
+
+
+def check(model: Any) -> None:
+    """Raises if a layer of a model cannot be replaced, and names all of them.
+
+    Raises:
+        ValueError: If the model is not supported.
+    """
+    is_model = isinstance(model, keras.Model) and _keras.is_graph_of_layers(
+        model
+    )
+    # A Sequential model that has not been built has no attribute `inputs`.
+    if not is_model or not getattr(model, "inputs", None):
+        raise ValueError(
+            "`model` must be a Sequential or functional Keras model that has "
+            "been built. A subclassed model has no layers that could be "
+            "replaced one by one. Build a functional model from its layers. "
+            f"Received: model={model}"
+        )
+    problems = [
+        f"{name} ({type(layer).__name__}: {reason})"
+        for name, layer in network.walk(model)
+        if (reason := _problem(layer)) is not None
+    ]
+    if problems:
+        raise ValueError(
+            "`model` must have layers that can be replaced by layers of Keras. "
+            f"Received: {', '.join(problems)}"
+        )
+
+
+def binary_kernels(model: Any) -> list[kernels.Kernel]:
+    """Returns the kernels of all binary layers of a model."""
+    return [
+        kernels.kernel_of(layer)
+        for layer in _keras.all_layers(model)
+        if isinstance(layer, layers.BinaryLayer) and not layer.has_real_kernel
+    ]
+
+
+def _problem(layer):
+    """Returns why a layer cannot be replaced, or `None`."""
+    if isinstance(layer, keras.Model):
+        return "subclassed model"
+    if isinstance(layer, layers.BinaryGraphConv):
+        return _graph_problem(layer)
+    if type(layer) in STOCK:
+        return None
+    if isinstance(layer, layers.BinaryLayer):
+        return "custom binary layer"
+    if any(_is_own(type(inner)) for inner in _keras.all_layers(layer)):
+        return "binary layer inside another layer"
+    function = getattr(layer, "activation", None)
+    if _is_own(function) and function.__name__ not in ACTIVATIONS:
+        return f"activation {function.__name__}"
+    return "unknown layer" if _is_own(type(layer)) else None
+
+
+def _graph_problem(layer):
+    x, a = tf.nest.flatten(_keras.input_tensors(layer))[:2]
+    if _keras.has_mask(x):
+        return "node mask"
+    if _keras.is_sparse(x):
+        return "sparse node features"
+    if _keras.is_sparse(a) and len(x.shape) == 3:
+        return "sparse adjacency matrix in mixed or batch mode"
+    return None
+
+
+def _replacement(layer):
+    """Returns a new layer and the part of it that has the weights.
+
+    Returns:
+        A tuple, or `None` if the layer can stay as it is.
+    """
+    config = layer.get_config()
+    function = getattr(layer, "activation", None)
+    own_function = function if _is_own(function) else None
+    if isinstance(layer, layers.BinaryGraphConv):
+        return _graph_layers(layer, config, own_function)
+    stock = STOCK.get(type(layer), type(layer))
+    stripped = {
+        key: None if key.endswith(("_constraint", "_regularizer")) else value
+        for key, value in config.items()
+        if key not in OWN_ARGUMENTS or stock is type(layer)
+    }
+    if stock is type(layer) and stripped == config and not own_function:
+        return None
+    if own_function:
+        stripped["activation"] = "linear"
+    first = stripped.get("data_format") == "channels_first"
+    if isinstance(layer, layers.BinaryConv2D) and first:
+        # On a CPU, TensorFlow has no other convolution.
+        stripped["data_format"] = "channels_last"
+    else:
+        first = False
+    new = stock.from_config(stripped)
+    if not first and not own_function:
+        return new, new
+    inputs = _keras.copy_input(_keras.input_tensors(layer))
+    outputs = keras.layers.Permute((2, 3, 1))(inputs) if first else inputs
+    outputs = new(outputs)
+    outputs = keras.layers.Permute((3, 1, 2))(outputs) if first else outputs
+    outputs = _activated(outputs, own_function)
+    return keras.Model(inputs, outputs, name=layer.name), new
+
+
+def _graph_layers(layer, config, own_function):
+    tensors = tf.nest.flatten(_keras.input_tensors(layer))
+    inputs = [
+        _keras.copy_input(tensor, f"{layer.name}_{letter}")
+        for letter, tensor in zip("xae", tensors)
+    ]
+    dense = keras.layers.Dense(
+        layer.channels,
+        activation=None if own_function else config["activation"],
+        use_bias=layer.use_bias,
+        dtype=config["dtype"],
+    )
+    product = _keras.symbolic_matmul(inputs[1], inputs[0])
+    outputs = _activated(dense(product), own_function)
+    return keras.Model(inputs, outputs, name=layer.name), dense
+
+
+def _set_weights(layer, new):
+    if isinstance(new, keras.layers.MultiHeadAttention):
+        parts = _keras.attention_parts(new)
+        for name, part in _keras.attention_parts(layer).items():
+            _set_weights(part, parts[name])
+    elif isinstance(layer, layers.BinaryLayer):
+        new.kernel.assign(kernels.values_of(layer))
+        if getattr(layer, "bias", None) is not None:
+            new.bias.assign(layer.bias.numpy())
+    else:
+        new.set_weights(layer.get_weights())
+
+
+def _is_own(found):
+    # Keras lists some functions as its own, but not their global variables.
+    names = getattr(found, "__globals__", {})
+    module = names.get("__name__", getattr(found, "__module__", None))
+    return isinstance(module, str) and module.startswith("keras_qpsbgd.")
+
+
+def _activated(tensor, function):
+    return (
+        tensor if function is None else ACTIVATIONS[function.__name__](tensor)
+    )
+
+
+def _sign(tensor):
+    return _keras.symbolic_cast(tensor >= 0, tensor.dtype) * 2.0 - 1.0
+
+
+# Activations of this package, as operations on symbolic tensors.
+ACTIVATIONS = {
+    "hard_tanh": lambda tensor: _keras.symbolic_clip(tensor, -1.0, 1.0),
+    "binary": _sign,
+}

@@ -1,0 +1,5 @@
+"""Fast predictions of binary networks on a CPU."""
+
+from keras_qpsbgd.inference.predictor import Predictor
+
+__all__ = ["Predictor"]

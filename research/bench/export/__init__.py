@@ -1,0 +1,1 @@
+"""Sizes and outputs of exported files."""

@@ -1,0 +1,230 @@
+"""Time of a prediction with `kq.inference.Predictor`.
+
+The network 784-1024-1024-10 with random weights of 1 bit predicts batches of 1
+and 256 samples, with binary and with real activations (`hard_tanh`), on one
+thread. The times of the others are divided by that of `Predictor`, with which
+they take turns (see `timing.py`):
+
+- `keras`: `model.predict_on_batch` of the same model, compiled,
+- `keras-xla`: the same with `jit_compile=True`,
+- `onnxruntime`: the same network with float32 weights in ONNX Runtime,
+- `numpy`: `Predictor(kernels="numpy")`.
+
+All of them must give the same predictions.
+"""
+
+import dataclasses
+import time
+
+import numpy as np
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.cli.console import show_status
+from keras_qpsbgd.compare.report import canvas
+from research.bench import timing
+from research.bench.inference import onnx_network
+
+HELP = "time of predictions on a CPU (3 minutes)"
+THREADS = (1,)
+
+ACTIVATIONS = ("binary", "hard_tanh")
+SIDES = ("keras", "keras-xla", "onnxruntime", "numpy")
+BATCHES = (1, 256)
+SIZES = (784, 1024, 1024, 10)
+SECONDS, BLOCKS, QUICK_BLOCKS = 0.02, 60, 6
+# Least ratios of the times, for both batch sizes.
+TARGETS = {
+    ("binary", "keras"): 5.0,
+    ("binary", "onnxruntime"): 2.0,
+    ("hard_tanh", "onnxruntime"): 1.0,
+}
+MEMORY_TARGET = 16.0
+
+
+def names():
+    """Returns the names that `--only` accepts."""
+    return [*ACTIVATIONS, *SIDES]
+
+
+def measure(options):
+    """Measures all networks."""
+    return {
+        activation: _network(activation, options)
+        for activation in options.wanted(ACTIVATIONS)
+    }
+
+
+def _network(activation, options):
+    model = keras.Sequential([keras.layers.InputLayer(SIZES[:1])])
+    for units in SIZES[1:]:
+        is_last = units == SIZES[-1]
+        model.add(
+            kq.layers.BinaryDense(
+                units,
+                activation=None if is_last else activation,
+                # No sum is then exactly zero.
+                bias_initializer=keras.initializers.RandomNormal(stddev=0.1),
+            )
+        )
+    predictor = kq.inference.Predictor(model)
+    floats = sum(weight.nbytes for weight in model.get_weights())
+    found = {
+        "kernels": predictor.kernels,
+        "memory": floats / predictor.weight_bytes,
+        "batches": {},
+    }
+    wanted = options.wanted(SIDES)
+    functions = {name: _function(name, model) for name in wanted}
+    functions = {name: f for name, f in functions.items() if f is not None}
+    # Integers, so that rounding errors do not change signs.
+    rng = np.random.default_rng(0)
+    for batch in BATCHES:
+        x = rng.integers(0, 256, (batch, SIZES[0])).astype("float32")
+        expected = predictor(x)
+        for function in functions.values():
+            np.testing.assert_allclose(
+                function(x), expected, rtol=1e-4, atol=1e-3
+            )
+        blocks = QUICK_BLOCKS if options.quick else BLOCKS
+        base, sides = timing.compare(
+            _side(predictor, x, blocks),
+            {name: _side(f, x, blocks) for name, f in functions.items()},
+            show=lambda text: show_status(f"{activation}: {text}"),
+        )
+        found["batches"][batch] = {
+            "yardstick": dataclasses.asdict(base),
+            "sides": {k: dataclasses.asdict(t) for k, t in sides.items()},
+        }
+    return found
+
+
+def _function(name, model):
+    """Returns the predictions of a side, or `None` if it is not installed."""
+    if name == "numpy":
+        return kq.inference.Predictor(model, kernels="numpy")
+    if name == "onnxruntime":
+        try:
+            return onnx_network.runner(
+                _float_weights(model), _activation(model)
+            )
+        except ImportError:
+            return None
+    copied = keras.models.clone_model(model)
+    copied.set_weights(model.get_weights())
+    copied.compile(jit_compile=name == "keras-xla")
+    return copied.predict_on_batch
+
+
+def _activation(model):
+    return model.layers[0].activation.__name__
+
+
+def _float_weights(model):
+    found = []
+    for layer in model.layers:
+        kernel = layer.binary_kernel.numpy()
+        scale = np.float32(1 / np.sqrt(len(kernel)))
+        found.append((kernel * scale, layer.bias.numpy()))
+    return found
+
+
+def _side(function, x, blocks):
+    """Returns blocks of about `SECONDS` each."""
+    function(x)
+    start = time.perf_counter()
+    function(x)
+    steps = max(1, round(SECONDS / (time.perf_counter() - start)))
+
+    def block():
+        for _ in range(steps):
+            function(x)
+
+    return timing.Side(block, steps=steps, blocks=blocks)
+
+
+def table(results):
+    """Returns the times of `Predictor`, and the ratios."""
+    lines = [
+        "Predictions of 784-1024-1024-10, 1 bit, one thread. Ratios of CPU",
+        "times: the other / Predictor.",
+        f"{'activation':<12}{'batch':>6}{'CPU us':>10}"
+        + "".join(f"{name:>13}" for name in SIDES),
+        "-" * 80,
+    ]
+    memory = []
+    for result in results.values():
+        for activation, network in result.items():
+            for batch, found in network["batches"].items():
+                micros = 1e6 * found["yardstick"]["cpu"]
+                line = f"{activation:<12}{batch:>6}{micros:>10.0f}"
+                for name in SIDES:
+                    side = found["sides"].get(name)
+                    text = "-" if side is None else f"{side['cpu_ratio']:.2f}"
+                    line += f"{text:>13}"
+                lines.append(line)
+            memory.append(
+                f"{activation}: kernels {network['kernels']}, float weights / "
+                f"packed weights in memory: {network['memory']:.1f}"
+            )
+    return "\n".join([*lines, "", *memory])
+
+
+def verdicts(results):
+    """Checks the targets."""
+    found = []
+    for result in results.values():
+        for (activation, name), target in TARGETS.items():
+            batches = result.get(activation, {}).get("batches", {})
+            for batch, times in batches.items():
+                side = times["sides"].get(name)
+                ratio = None if side is None else side["cpu_ratio"]
+                text = "not installed" if ratio is None else f"{ratio:.2f}"
+                found.append(
+                    (
+                        None if ratio is None else ratio >= target,
+                        f"{activation}, batch {batch}: CPU time of {name} / "
+                        f"Predictor: {text} (>= {target:g})",
+                    )
+                )
+        for activation, network in result.items():
+            found.append(
+                (
+                    network["memory"] >= MEMORY_TARGET,
+                    f"{activation}: float weights / packed weights in memory: "
+                    f"{network['memory']:.1f} (>= {MEMORY_TARGET:g})",
+                )
+            )
+    return found
+
+
+def draw(results, path):
+    """Draws the ratios as bars.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+    """
+    figure = canvas.figure(6.5, 3.0)
+    axes = figure.subplots()
+    labels, bars = [], []
+    for result in results.values():
+        for activation, network in result.items():
+            for batch, found in network["batches"].items():
+                labels.append(f"{activation}\nbatch {batch}")
+                bars.append(
+                    [
+                        found["sides"].get(name, {}).get("cpu_ratio", np.nan)
+                        for name in SIDES
+                    ]
+                )
+    places = np.arange(len(labels))
+    for index, name in enumerate(SIDES):
+        heights = [bar[index] for bar in bars]
+        axes.bar(places + 0.2 * (index - 1.5), heights, 0.2, label=name)
+    axes.set_yscale("log")
+    axes.axhline(1, color="black", linewidth=1)
+    axes.set_xticks(places, labels)
+    axes.set_ylabel("CPU time / Predictor")
+    axes.legend(frameon=False, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    canvas.save(figure, path)

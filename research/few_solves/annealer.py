@@ -1,0 +1,257 @@
+"""Trains the small tasks with `native`, Gurobi and the mock QPU.
+
+Nothing is tuned: all solvers use the damping and the learning rate that the
+guide recommends to start with.
+"""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.backends.dwave.mock import MockQPU
+from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
+from research.few_solves import records
+from research.few_solves.tasks.catalogue import TASKS
+
+NAME = "annealer"
+UPDATES = (1, 2, 3, 5, 10, 20)
+QUICK_UPDATES = 2
+# Number of seeds of each task. They are the first ones of the main study.
+SEEDS = {"logistic": 10, "layer-16": 6, "pairs": 6}
+DAMPING, RATE = 1.0, 0.2
+NUM_READS = 100
+# Reads of which `fit_columns` computes the loss.
+MAX_READS = 10
+REAL_RATE = 0.01
+
+
+class _CountedChip(MockQPU):
+    """Counts the calls of the mock QPU."""
+
+    calls = 0
+
+    def sample(self, bqm, **parameters):
+        self.calls += 1
+        return super().sample(bqm, **parameters)
+
+
+def _native():
+    return kq.backends.get({"name": "native", "preset": "accurate"})
+
+
+def _native_reads():
+    return kq.backends.get("native")
+
+
+def _gurobi():
+    return kq.backends.get("gurobi")
+
+
+def _qpu():
+    return DWaveBackend(sampler=_CountedChip(), num_reads=NUM_READS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A way to train.
+
+    Attributes:
+        title: String. Its name on the page.
+        reference: String. Key of the variant that it is compared with, or
+            `""`.
+        backend: Function that returns a new backend.
+        reads: String. The argument of `QPSBGD`.
+        max_reads: Integer. The argument of `fit_columns`, or zero to train
+            with `QPSBGD`.
+    """
+
+    title: str
+    reference: str
+    backend: object
+    reads: str = "best"
+    max_reads: int = 0
+
+
+VARIANTS = {
+    "newton-native": Variant("Newton, native", "", _native),
+    "newton-gurobi": Variant("Newton, Gurobi", "newton-native", _gurobi),
+    "newton-qpu": Variant("Newton, QPU", "newton-native", _qpu),
+    "mean-native": Variant("Newton, mean, native", "", _native_reads, "mean"),
+    "mean-qpu": Variant("Newton, mean, QPU", "mean-native", _qpu, "mean"),
+    "columns-native": Variant("columns, native", "", _native, max_reads=1),
+    "columns-gurobi": Variant(
+        "columns, Gurobi", "columns-native", _gurobi, max_reads=1
+    ),
+    "columns-qpu": Variant("columns, QPU", "columns-native", _qpu, max_reads=1),
+    "columns-reads-qpu": Variant(
+        f"columns, {MAX_READS} reads, QPU",
+        "columns-native",
+        _qpu,
+        max_reads=MAX_READS,
+    ),
+}
+
+
+def key(task, variant):
+    """Returns the key of the records of one task and variant."""
+    return f"{task}_{variant}"
+
+
+def run(out, data_dir, quick=False):
+    """Performs all runs, and skips those whose records exist.
+
+    Args:
+        out: Folder of the records.
+        data_dir: Folder of the data, or `None`.
+        quick: Boolean. Whether to use few seeds and updates.
+    """
+    out = pathlib.Path(out)
+    done = records.read(out, NAME)
+    bar = keras.utils.Progbar(len(SEEDS) * len(VARIANTS), unit_name=NAME)
+    for task, count in SEEDS.items():
+        data = None
+        for name, settings in VARIANTS.items():
+            if key(task, name) not in done:
+                if data is None:
+                    seeds = range(2 if quick else count)
+                    data = TASKS[task].load(data_dir, list(seeds), quick)
+                last = QUICK_UPDATES if quick else max(UPDATES)
+                trainer = _Trainer(TASKS[task].network(None), settings)
+                found = trainer.runs(data, last)
+                records.write(out, NAME, key(task, name), found)
+            bar.add(1)
+    records.pack(out, NAME)
+
+
+class _Trainer:
+    """Trains a network that is built and traced once, for all seeds.
+
+    Args:
+        model: The network.
+        settings: A `Variant`.
+    """
+
+    def __init__(self, model, settings):
+        self._settings = settings
+        self._backend = settings.backend()
+        self._model = model
+        last = model.layers[-1]
+        if last.units == 1:
+            kind = "binary_crossentropy"
+            loss = keras.losses.BinaryCrossentropy(from_logits=True)
+        else:
+            kind = "categorical_crossentropy"
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        optimizer = None
+        if not settings.max_reads:
+            # One layer with the best read needs no average, see the guide.
+            is_free = len(model.layers) == 1 and settings.reads == "best"
+            optimizer = kq.QPSBGD(
+                1.0 if is_free else RATE,
+                backend=self._backend,
+                real_optimizer=keras.optimizers.Adam(REAL_RATE),
+                update="newton",
+                latent="none" if is_free else "average",
+                damping=DAMPING,
+                curvature={last.name: kind},
+                mean_curvature=True,
+                reads=settings.reads,
+                seed=0,
+            )
+        model.compile(optimizer, loss, jit_compile=False)
+        self._state = []
+        if optimizer is not None:
+            optimizer.build(model.trainable_variables)
+            self._state = [(v, np.array(v)) for v in optimizer.variables]
+
+    def runs(self, data, last):
+        """Returns a list of the results of all seeds."""
+        found = []
+        train = self._sweeps if self._settings.max_reads else self._updates
+        for seed, splits in data.items():
+            for variable, value in self._state:
+                variable.assign(value)
+            self._model.set_weights(self._initial_weights(seed))
+            self._calls, self._seconds = self._spent()
+            results = train(splits, last)
+            found.append({"seed": seed, "results": results})
+        return found
+
+    def _initial_weights(self, seed):
+        """Returns the same random kernels as the main study."""
+        rng = np.random.default_rng([seed, 23])
+        return [
+            rng.uniform(-1.0, 1.0, array.shape)
+            if array.ndim == 2
+            else np.zeros(array.shape)
+            for array in self._model.get_weights()
+        ]
+
+    def _updates(self, splits, last):
+        x, y = map(tf.constant, _samples(splits["train"]))
+        results = {}
+        for update in range(1, last + 1):
+            self._model.train_on_batch(x, y)
+            if update in UPDATES:
+                results[update] = self._evaluated(splits)
+        return results
+
+    def _sweeps(self, splits, last):
+        results = {}
+
+        def evaluate(sweep, loss):
+            del loss
+            if sweep in UPDATES:
+                results[sweep] = self._evaluated(splits)
+
+        kq.fit_columns(
+            self._model,
+            *_samples(splits["train"]),
+            sweeps=last,
+            dampings=DAMPING,
+            backend=self._backend,
+            max_reads=self._settings.max_reads,
+            on_sweep=evaluate,
+            verbose=0,
+        )
+        # It ends when three sweeps change nothing.
+        for sweep in UPDATES:
+            if sweep <= last and sweep not in results:
+                results[sweep] = self._evaluated(splits)
+        return results
+
+    def _spent(self):
+        """Returns calls and seconds of the mock QPU so far."""
+        if not isinstance(self._backend, DWaveBackend):
+            return 0, 0.0
+        return self._backend.sampler.calls, self._backend.budget.charged
+
+    def _evaluated(self, splits):
+        """Returns loss and accuracy, and the use of the mock QPU."""
+        calls, seconds = self._spent()
+        found = {
+            "calls": calls - self._calls,
+            "qpu_seconds": round(seconds - self._seconds, 6),
+        }
+        for name in ("train", "test"):
+            x, y = _samples(splits[name])
+            outputs = self._model(x, training=False)
+            if outputs.shape[1] == 1:
+                predicted = outputs.numpy()[:, 0] > 0
+                loss = self._model.loss(
+                    y.reshape(-1, 1).astype("float32"), outputs
+                )
+            else:
+                predicted = outputs.numpy().argmax(axis=1)
+                loss = self._model.loss(y, outputs)
+            found[f"{name}_loss"] = round(float(loss), 6)
+            found[f"{name}_accuracy"] = round(float((predicted == y).mean()), 6)
+        return found
+
+
+def _samples(split):
+    return split.inputs[0][split.rows], split.y[split.rows]

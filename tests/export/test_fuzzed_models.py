@@ -1,0 +1,361 @@
+"""Damaged and hostile files: the same model or a clear error, no code runs.
+
+Random mutations of the bytes are found by the checksum. Mutations of the header
+with a correct checksum are found by the other checks, or give another valid
+model with the weights of the file.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import struct
+import warnings
+
+import exporting
+import numpy as np
+import pytest
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import _keras
+from keras_qpsbgd.export import container
+from keras_qpsbgd.export import saving
+
+START = 16
+
+
+@pytest.fixture(scope="module")
+def content():
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((6,)),
+            kq.layers.BinaryDense(4, activation="relu", bits=2),
+            kq.layers.BinaryDense(3, output_scale="channel"),
+        ]
+    )
+    return saving.content_of(exporting.randomize(model))
+
+
+def load(content, path, **arguments):
+    path.write_bytes(content)
+    return kq.export.load_packed(path, **arguments)
+
+
+def parts(content):
+    """Returns the header and the data."""
+    size = struct.unpack_from("<I", content, 12)[0]
+    end = START + size
+    return json.loads(content[START:end]), content[end:-32]
+
+
+def joined(header, data, version=container.VERSION):
+    """Returns a file with a correct checksum."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    body = container.START.pack(container.MAGIC, version, len(text))
+    body += text + data
+    return body + hashlib.sha256(body).digest()
+
+
+def mutate_bytes(content, rng):
+    """Changes a few random bytes."""
+    content = bytearray(content)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        start = rng.randrange(len(content) + 1)
+        stop = min(len(content), start + rng.choice((1, 2, 8, 64)))
+        kind = rng.randrange(6)
+        if kind == 0 and start < stop:
+            content[start] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            del content[start:]
+        elif kind == 2:
+            content[start:start] = rng.randbytes(rng.choice((1, 4, 100)))
+        elif kind == 3:
+            del content[start:stop]
+        elif kind == 4:
+            content[start:stop] = rng.choice((b"\0", b"\xff")) * (stop - start)
+        else:
+            number = rng.choice((0, 1, 2**31 - 1, 2**32 - 1))
+            content[start : start + 4] = struct.pack("<I", number)
+    return bytes(content)
+
+
+def test_mutated_bytes(content, tmp_path):
+    rng = random.Random(0)
+    for _ in range(2000):
+        mutated = mutate_bytes(content, rng)
+        if mutated == content:
+            continue
+        with pytest.raises(ValueError, match="must be a file of") as caught:
+            load(mutated, tmp_path / "model.kq")
+        assert str(caught.value).endswith("model.kq")
+
+
+JUNK = (
+    *(None, True, 0, -1, 1, 2, 7, 2**31, 2**62, 2**70, 1e300, "", "x"),
+    *([], {}, [[]], [1] * 50, {"class_name": "Lambda"}, "binary", "float16"),
+    {"module": "builtins", "class_name": "function", "config": "eval"},
+    {"class_name": "__lambda__", "config": {"value": "4wEAAAA="}},
+)
+
+
+def mutate_header(header, rng):
+    """Changes a random value of the header, deep inside."""
+    header = json.loads(json.dumps(header))
+    for _ in range(rng.choice((1, 1, 2))):
+        places = []
+        stack = [header]
+        while stack:
+            value = stack.pop()
+            if isinstance(value, dict):
+                places += [(value, key) for key in value]
+                stack += value.values()
+            elif isinstance(value, list):
+                places += [(value, key) for key in range(len(value))]
+                stack += value
+        if not places:
+            return header
+        owner, key = rng.choice(places)
+        kind = rng.randrange(4)
+        if kind == 0:
+            del owner[key]
+        elif kind == 1:
+            other, place = rng.choice(places)
+            owner[key] = json.loads(json.dumps(other[place]))
+        else:
+            owner[key] = rng.choice(JUNK)
+    return header
+
+
+@pytest.mark.parametrize(
+    "count", [80, pytest.param(2000, marks=pytest.mark.slow)]
+)
+def test_mutated_header_with_correct_checksum(content, count, tmp_path):
+    header, data = parts(content)
+    rng = random.Random(1)
+    loaded = 0
+    for _ in range(count):
+        mutated = mutate_header(header, rng)
+        path = tmp_path / "model.kq"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                model = load(joined(mutated, data), path)
+            except ValueError as error:
+                assert "must be a file of" in str(error)
+                continue
+            loaded += 1
+            # A valid file: the model has the weights of the file.
+            again = container.decode(saving.content_of(model))[1]
+        places = {(each.layer, each.index): data for each, data in again}
+        for entry, stored in container.decode(path.read_bytes())[1]:
+            assert places[entry.layer, entry.index] == stored
+    assert 0 < loaded < count
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: b"", "another kind of file"),
+        (lambda c: b"PK\x03\x04" + c[4:], "another kind of file"),
+        (lambda c: c[:5], "truncated"),
+        (lambda c: c[:40], "truncated"),
+        (lambda c: c[:-1], "checksum"),
+        (lambda c: c + b"\0", "checksum"),
+        (lambda c: joined(*parts(c), version=2), "version 2 .*Update"),
+        (lambda c: joined(*parts(c), version=0), "version"),
+        (lambda c: joined(b"{", parts(c)[1]), "not JSON"),
+        (lambda c: joined(b"\xff", parts(c)[1]), "not JSON"),
+        (lambda c: joined(b"[" * 100_000, b""), "not JSON"),
+        (lambda c: joined([], parts(c)[1]), "no list of arrays"),
+        (lambda c: joined(parts(c)[0], b""), "place of its array"),
+        (lambda c: joined(parts(c)[0], parts(c)[1] + b"\0"), "size of its"),
+    ],
+)
+def test_messages(content, change, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        load(change(content), tmp_path / "model.kq")
+
+
+def changed(content, change):
+    header, data = parts(content)
+    change(header)
+    return joined(header, data)
+
+
+def layer(header, number=1):
+    return header["model"]["config"]["layers"][number]
+
+
+ARRAY_CHANGES = {
+    "shape": lambda h: h["arrays"][0].update(shape=[4, 6]),
+    "bits": lambda h: h["arrays"][0].update(bits=1),
+    "no bits": lambda h: h["arrays"][0].pop("bits"),
+    "bits of bias": lambda h: h["arrays"][1].update(bits=1),
+    "dtype": lambda h: h["arrays"][1].update(dtype="int32"),
+    "object": lambda h: h["arrays"][1].update(dtype="object"),
+    "huge": lambda h: h["arrays"][0].update(shape=[2**62, 2**62]),
+    "negative": lambda h: h["arrays"][0].update(offset=-8),
+    "overlap": lambda h: h["arrays"][1].update(offset=0),
+    "missing": lambda h: h["arrays"].pop(),
+    "twice": lambda h: h["arrays"].append(h["arrays"][-1]),
+    "layer": lambda h: h["arrays"][0].update(layer="other"),
+    "other Keras": lambda h: h.update(keras="keras 4"),
+    "other bits in layer": lambda h: layer(h)["config"].update(bits=1),
+    "wider layer": lambda h: layer(h)["config"].update(units=5),
+    # A kernel of two terabytes, which must not be allocated.
+    "large layer": lambda h: layer(h)["config"].update(units=10**11),
+}
+
+
+@pytest.mark.parametrize("name", ARRAY_CHANGES)
+def test_arrays_must_fit_the_model(content, name, tmp_path):
+    with pytest.raises(ValueError, match="must be a file of"):
+        load(changed(content, ARRAY_CHANGES[name]), tmp_path / "model.kq")
+
+
+def hostile_objects(folder):
+    """Objects that Keras would build, and that must not be built."""
+    target = str(folder / "written")
+    yield {
+        "module": "keras.layers",
+        "class_name": "Lambda",
+        "config": {"name": "x", "function": {"class_name": "__lambda__"}},
+        "registered_name": None,
+    }
+    yield {
+        "module": "keras.layers",
+        "class_name": "TFSMLayer",
+        "config": {"name": "x", "filepath": target},
+        "registered_name": None,
+    }
+    yield {
+        "module": "keras.layers",
+        "class_name": "StringLookup",
+        "config": {"name": "x", "vocabulary": "/etc/passwd"},
+        "registered_name": None,
+    }
+    yield {
+        "module": "os",
+        "class_name": "system",
+        "config": {"command": f"touch {target}"},
+        "registered_name": None,
+    }
+    yield {
+        "module": "keras.layers",
+        "class_name": "Dense",
+        "config": {"units": 3},
+        "registered_name": "other>Evil",
+    }
+    for module, function in (
+        ("builtins", "eval"),
+        ("builtins", "exec"),
+        ("os", "system"),
+        ("keras.utils", "get_file"),
+        ("keras.config", "enable_unsafe_deserialization"),
+        ("keras_qpsbgd.disk", "write"),
+        ("keras_qpsbgd.datasets", "load_mnist"),
+    ):
+        yield {
+            "module": "keras.layers",
+            "class_name": "Activation",
+            "config": {
+                "activation": {
+                    "module": module,
+                    "class_name": "function",
+                    "config": function,
+                    "registered_name": function,
+                }
+            },
+            "registered_name": None,
+        }
+    yield {
+        "module": "keras.layers",
+        "class_name": "TFOpLambda",
+        "config": {"name": "x", "function": "io.write_file"},
+        "registered_name": None,
+    }
+    yield {
+        "module": "keras_qpsbgd.optimizers.qpsbgd",
+        "class_name": "QPSBGD",
+        "config": {},
+        "registered_name": "keras_qpsbgd>QPSBGD",
+    }
+
+
+def test_nothing_runs(content, tmp_path, monkeypatch):
+    (tmp_path / "files").mkdir()
+    for found in hostile_objects(tmp_path):
+
+        def insert(header, found=found):
+            header["model"]["config"]["layers"].append(found)
+
+        with pytest.raises(ValueError, match="its model contains"):
+            load(changed(content, insert), tmp_path / "files" / "model.kq")
+        # The same object in place of the model, and as a part of a layer.
+        for place in ("model", "part"):
+
+            def replace(header, found=found, place=place):
+                if place == "model":
+                    header["model"] = found
+                else:
+                    layer(header)["config"]["kernel_initializer"] = found
+
+            with pytest.raises(ValueError, match="its model contains"):
+                load(changed(content, replace), tmp_path / "files" / "model.kq")
+    assert [each.name for each in tmp_path.iterdir()] == ["files"]
+
+
+def test_loading_neither_writes_nor_starts_anything(content, tmp_path):
+    """The same model loads while an audit hook watches."""
+    import sys
+
+    path = tmp_path / "model.kq"
+    load(content, path)  # imports everything
+    seen = []
+    watching = True
+
+    def hook(event, arguments):
+        if not watching:
+            return
+        if event.startswith(("subprocess.", "os.system", "socket.", "pickle.")):
+            seen.append(event)
+        elif event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            seen.append(arguments)
+
+    sys.addaudithook(hook)
+    try:
+        model = kq.export.load_packed(path)
+    finally:
+        watching = False
+    assert not seen
+    assert _keras.inner_layers(model)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        kq.export.load_packed(tmp_path / "missing.kq")
+
+
+def test_killed_write_keeps_the_file(content, tmp_path, monkeypatch):
+    """A write that fails after half of the bytes leaves the old file."""
+    path = tmp_path / "model.kq"
+    path.write_bytes(content)
+    model = kq.export.load_packed(path)
+    exporting.randomize(model, 5)
+
+    def fail(descriptor):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with contextlib.suppress(OSError):
+        kq.export.packed(model, path)
+    monkeypatch.undo()
+    assert path.read_bytes() == content
+    assert [each.name for each in tmp_path.iterdir()] == ["model.kq"]
+    kq.export.packed(model, path)
+    inputs = np.ones((2, 6), "float32")
+    np.testing.assert_array_equal(
+        kq.export.load_packed(path)(inputs), model(inputs)
+    )

@@ -1,0 +1,311 @@
+"""`export.packed` and `load_packed`: round trips, sizes, refused models."""
+
+import math
+import pathlib
+import re
+import subprocess
+import sys
+
+import exporting
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import _keras
+from keras_qpsbgd.export import bits as bit_stream
+from keras_qpsbgd.export import container
+from keras_qpsbgd.export import saving
+
+DOCS = pathlib.Path(__file__).parents[2] / "docs" / "guides"
+
+
+def round_trip(model, path, **arguments):
+    kq.export.packed(model, path, **arguments)
+    return kq.export.load_packed(path, **arguments)
+
+
+@pytest.mark.parametrize("bits", range(1, 5))
+@pytest.mark.parametrize("name", exporting.MODELS)
+def test_round_trip_predicts_bitwise_the_same(name, bits, tmp_path):
+    scale = exporting.SCALES[bits % len(exporting.SCALES)]
+    model = exporting.MODELS[name](bits=bits, output_scale=scale)
+    exporting.randomize(model)
+    inputs = exporting.batch(model)
+    loaded = round_trip(model, tmp_path / "model.kq")
+    np.testing.assert_array_equal(
+        exporting.predict(loaded, inputs), exporting.predict(model, inputs)
+    )
+    # The kernels of the loaded model are weights of +1, -1 and between.
+    for layer in _keras.all_layers(loaded):
+        if isinstance(layer, kq.layers.BinaryLayer):
+            levels = layer.kernel.numpy() * (2**bits - 1)
+            np.testing.assert_allclose(
+                levels, layer.binary_kernel, rtol=0, atol=1e-5
+            )
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision(policy, tmp_path):
+    keras.mixed_precision.set_global_policy(policy)
+    try:
+        model = exporting.randomize(exporting.dense(output_scale="channel"))
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    inputs = exporting.batch(model)
+    loaded = round_trip(model, tmp_path / "model.kq")
+    np.testing.assert_array_equal(
+        exporting.predict(loaded, inputs), exporting.predict(model, inputs)
+    )
+
+
+def test_bfloat16_weights(tmp_path):
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((4,)),
+            keras.layers.Dense(3, dtype="bfloat16"),
+        ]
+    )
+    exporting.randomize(model)
+    loaded = round_trip(model, tmp_path / "model.kq")
+    before, after = model.weights[0], loaded.weights[0]
+    assert after.dtype == before.dtype
+    np.testing.assert_array_equal(
+        tf.cast(before, "float32"), tf.cast(after, "float32")
+    )
+
+
+def test_trained_frozen_and_compiled_model(tmp_path):
+    model = exporting.dense()
+    model.layers[0].trainable = False
+    model.compile(kq.QPSBGD(0.1, "sign"), "mse")
+    inputs = exporting.batch(model, 32)
+    model.fit(inputs, np.ones((32, 3)), epochs=2, verbose=0)
+    loaded = round_trip(model, tmp_path / "model.kq")
+    assert not _keras.is_compiled(loaded)
+    np.testing.assert_array_equal(
+        loaded.predict(inputs, verbose=0), model.predict(inputs, verbose=0)
+    )
+
+
+@pytest.mark.parametrize("first", ["normalization", "batch"])
+def test_normalization_and_model_built_by_its_first_batch(first, tmp_path):
+    layers = [kq.layers.BinaryDense(3)]
+    if first == "normalization":
+        scaling = keras.layers.Normalization()
+        scaling.adapt(np.random.default_rng(0).normal(3, 2, size=(50, 4)))
+        layers = [keras.layers.InputLayer((4,)), scaling, *layers]
+    model = keras.Sequential(layers)
+    inputs = np.random.default_rng(1).normal(size=(6, 4)).astype("float32")
+    expected = model(inputs)
+    loaded = round_trip(model, tmp_path / "model.kq")
+    np.testing.assert_array_equal(loaded(inputs), expected)
+
+
+@pytest.mark.skipif(not _keras.KERAS_3, reason="legacy Keras calls TensorFlow")
+def test_operations_of_functional_models(tmp_path):
+    inputs = keras.Input((4,))
+    outputs = kq.layers.BinaryDense(4)(inputs) * 2.0 + inputs
+    model = keras.Model(inputs, outputs[:, 1:])
+    batch = exporting.batch(model)
+    loaded = round_trip(model, tmp_path / "model.kq")
+    np.testing.assert_array_equal(loaded(batch), model(batch))
+
+
+def test_spektral_models(tmp_path):
+    pytest.importorskip("spektral")
+    import spektral.models
+
+    with kq.spektral.enable_keras3():
+        x = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")
+        a = kq.layers.BinaryGraphConv.preprocess(np.eye(6, dtype="float32"))
+        a = tf.sparse.from_dense(a[::-1])
+        model = spektral.models.GCN(n_labels=3, channels=5)
+        expected = model([tf.constant(x), a])
+        loaded = round_trip(model, tmp_path / "model.kq")
+        np.testing.assert_array_equal(loaded([tf.constant(x), a]), expected)
+
+        nodes, matrix = keras.Input((4,)), keras.Input((None,), sparse=True)
+        hidden = spektral.layers.GCNConv(5, "relu")([nodes, matrix])
+        outputs = kq.layers.BinaryGraphConv(3)([hidden, matrix])
+        model = keras.Model([nodes, matrix], outputs)
+        expected = model([tf.constant(x), a])
+        loaded = round_trip(model, tmp_path / "model.kq")
+        np.testing.assert_array_equal(loaded([tf.constant(x), a]), expected)
+
+
+class OwnLayer(kq.layers.BinaryLayer):
+    def build(self, input_shape):
+        self.kernel = self.add_weight(name="kernel", shape=(input_shape[-1],))
+        # The same shape and value as the kernel.
+        self.offset = self.add_weight(name="offset", shape=(input_shape[-1],))
+        self.mark_binary(self.kernel)
+
+    def binary_call(self, inputs, binary_kernel):
+        return inputs * binary_kernel + self.offset
+
+    def call(self, inputs, training=None):
+        return self.binary_product(inputs, training)
+
+
+def test_own_layers(tmp_path):
+    model = keras.Sequential([keras.layers.InputLayer((4,)), OwnLayer(bits=2)])
+    with pytest.raises(ValueError, match="OwnLayer"):
+        kq.export.packed(model, tmp_path / "model.kq")
+    assert not list(tmp_path.iterdir())
+    model.layers[0].offset.assign(model.layers[0].kernel)
+    own = {"OwnLayer": OwnLayer}
+    loaded = round_trip(model, tmp_path / "model.kq", custom_objects=own)
+    inputs = exporting.batch(model)
+    np.testing.assert_array_equal(loaded(inputs), model(inputs))
+    with pytest.raises(ValueError, match="contains .*OwnLayer"):
+        kq.export.load_packed(tmp_path / "model.kq")
+
+
+def test_quantized_model(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(64, 4, 6)).astype("float32")
+    inputs = keras.Input((4, 6))
+    hidden = keras.layers.MultiHeadAttention(2, 3)(inputs, inputs)
+    model = keras.Model(inputs, keras.layers.Dense(3)(hidden))
+    quantized, _ = kq.quantize(model, x, bits=2, method="nearest", verbose=0)
+    loaded = round_trip(quantized, tmp_path / "model.kq")
+    np.testing.assert_array_equal(
+        exporting.predict(loaded, x), exporting.predict(quantized, x)
+    )
+
+
+class WithoutConfig(keras.Model):
+    def __init__(self, units):
+        super().__init__()
+        self.layer = kq.layers.BinaryDense(units)
+
+    def call(self, inputs):
+        return self.layer(inputs)
+
+
+def refused_models():
+    inputs = np.ones((2, 4), "float32")
+    subclassed = WithoutConfig(3)
+    subclassed(inputs)
+    real = keras.Sequential(
+        [keras.layers.InputLayer((4,)), kq.layers.BinaryDense(3, name="real")]
+    )
+    real.layers[0].use_real_kernel()
+    broken = keras.Sequential(
+        [keras.layers.InputLayer((4,)), kq.layers.BinaryDense(3, bits=2)]
+    )
+    broken.layers[0].kernel.assign(np.full((4, 3), np.nan))
+    yield subclassed, "WithoutConfig|get_config"
+    yield real, "real kernels in real"
+    yield broken, "NaN"
+    yield keras.Sequential([kq.layers.BinaryDense(3)]), "has been built"
+    yield (
+        keras.Sequential(
+            [
+                keras.layers.InputLayer((4,)),
+                keras.layers.Lambda(lambda x: x),
+            ]
+        ),
+        "Lambda",
+    )
+
+
+def test_refused_models_leave_the_file_as_it_is(tmp_path):
+    path = tmp_path / "model.kq"
+    path.write_text("before")
+    for model, message in refused_models():
+        with pytest.raises(ValueError, match=message):
+            kq.export.packed(model, path)
+        assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.once
+def test_size_of_the_file():
+    model = keras.Sequential([keras.layers.InputLayer((784,))])
+    for units in (1024, 1024):
+        model.add(kq.layers.BinaryDense(units))
+        model.add(keras.layers.BatchNormalization())
+    model.add(kq.layers.BinaryDense(10))
+    content = saving.content_of(model)
+    kernels = [784 * 1024, 1024 * 1024, 1024 * 10]
+    stored = sum(
+        len(data)
+        for entry, data in container.decode(content)[1]
+        if entry.bits is not None
+    )
+    assert stored * 31 <= 4 * sum(kernels)
+    assert len(content) * 25 <= 4 * model.count_params()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("bits", range(1, 5))
+@pytest.mark.parametrize("count", [0, 1, 7, 64, 1001])
+def test_bit_stream(bits, count):
+    limit = 2**bits - 1
+    rng = np.random.default_rng(count)
+    levels = 2 * rng.integers(limit + 1, size=count) - limit
+    packed = bit_stream.pack(levels.astype("float32"), bits)
+    assert len(packed) == math.ceil(count * bits / 8)
+    # An integer whose digits in base 2**bits are the weights.
+    number = sum(
+        int(level + limit) // 2 << bits * i for i, level in enumerate(levels)
+    )
+    assert int.from_bytes(packed, "little") == number
+    np.testing.assert_array_equal(
+        bit_stream.unpack(packed, count, bits), levels
+    )
+
+
+@pytest.mark.once
+def test_bit_stream_refuses_other_numbers():
+    for wrong in ([0], [2], [5], [np.nan], [1.5]):
+        with pytest.raises(ValueError, match="odd integers from -3 to 3"):
+            bit_stream.pack(np.array(wrong), 2)
+
+
+def reader():
+    """Returns the code of the reader in the documentation."""
+    page = (DOCS / "packed-format.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    return code
+
+
+@pytest.mark.parametrize("bits", range(1, 5))
+def test_reader_of_the_documentation(bits, tmp_path):
+    """The code of the page reads a file with NumPy alone."""
+    model = exporting.randomize(exporting.nested(bits=bits))
+    path = tmp_path / "model.kq"
+    kq.export.packed(model, path)
+    code = reader()
+    assert len(code.splitlines()) <= 40
+    script = (
+        "import sys\n"
+        f"{code}\n"
+        "header, arrays = read_packed(sys.argv[1])\n"
+        "loaded = {name.split('.')[0] for name in sys.modules}\n"
+        "assert not loaded & {'keras_qpsbgd', 'tensorflow', 'keras'}\n"
+        "numpy.savez(sys.argv[2], **arrays)\n"
+    )
+    out = tmp_path / "arrays.npz"
+    subprocess.run(
+        [sys.executable, "-c", script, str(path), str(out)],
+        check=True,
+        env={},
+    )
+    with np.load(out) as arrays:
+        assert len(arrays) == len(container.decode(path.read_bytes())[1])
+        layer = model.layers[-1]
+        found = arrays[f"{layer.name}/kernel"]
+        np.testing.assert_allclose(
+            found * (2**bits - 1), layer.binary_kernel, rtol=1e-6
+        )
+        np.testing.assert_array_equal(arrays[f"{layer.name}/bias"], layer.bias)
+        shared = model.get_layer("one").layers[-1].name
+        for inner in ("one", "two/one"):
+            np.testing.assert_array_equal(
+                arrays[f"{inner}/{shared}/kernel"],
+                arrays[f"two/{shared}/kernel"],
+            )

@@ -1,0 +1,185 @@
+"""Exported files in their runtimes, with 2 or 4 bits per binary weight."""
+
+import os
+
+import exporting
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import _keras
+from keras_qpsbgd.export import kernels
+from keras_qpsbgd.export import matching
+
+WIDE = (200, 96)
+
+
+def wide(**arguments):
+    return exporting.randomize(
+        keras.Sequential(
+            [
+                keras.layers.InputLayer((WIDE[0],)),
+                kq.layers.BinaryDense(WIDE[1], **arguments),
+                keras.layers.BatchNormalization(),
+                keras.layers.ReLU(),
+                kq.layers.BinaryDense(70, **arguments),
+            ]
+        )
+    )
+
+
+def assert_close(actual, expected):
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5 * scale)
+
+
+def run_onnx(path, inputs):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(path, options)
+    arrays = inputs if isinstance(inputs, list) else [inputs]
+    names = [each.name for each in session.get_inputs()]
+    feeds = {name: np.asarray(each) for name, each in zip(names, arrays)}
+    return session.run(None, feeds)[0]
+
+
+def run_litert(path, inputs):
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError:
+        Interpreter = tf.lite.Interpreter  # an older version of the same
+    interpreter = Interpreter(str(path), num_threads=1)
+    arrays = inputs if isinstance(inputs, list) else [inputs]
+    arrays = [np.asarray(each) for each in arrays]
+    runner = interpreter.get_signature_runner()
+    names = list(runner.get_input_details())
+    by_size = {tuple(each.shape[1:]): each for each in arrays}
+    details = runner.get_input_details()
+    feeds = {name: by_size[tuple(details[name]["shape"][1:])] for name in names}
+    (output,) = runner(**feeds).values()
+    return output
+
+
+@pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 3 exports ONNX files")
+@pytest.mark.parametrize("bits", range(1, 5))
+def test_onnx_stores_few_bits(bits, tmp_path):
+    pytest.importorskip("tf2onnx")
+    onnx = pytest.importorskip("onnx")
+    path = tmp_path / "model.onnx"
+    model = wide(bits=bits, output_scale="channel")
+    kq.export.onnx(model, path)
+    inputs = exporting.batch(model)
+    assert_close(run_onnx(path, inputs), exporting.predict(model, inputs))
+    nodes = [node.op_type for node in onnx.load(path).graph.node]
+    assert nodes.count("MatMulNBits") == 2 and "MatMul" not in nodes
+
+
+@pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 3 exports ONNX files")
+@pytest.mark.parametrize("name", ["conv", "graph", "attention", "twice"])
+def test_onnx_of_every_layer(name, tmp_path):
+    pytest.importorskip("tf2onnx")
+    model = exporting.randomize(exporting.MODELS[name]())
+    kq.export.onnx(model, tmp_path / "model.onnx")
+    inputs = exporting.batch(model)
+    assert_close(
+        run_onnx(tmp_path / "model.onnx", inputs),
+        exporting.predict(model, inputs),
+    )
+
+
+@pytest.mark.parametrize("bits", range(1, 5))
+def test_litert_stores_few_bits(bits, tmp_path):
+    model = wide(bits=bits, output_scale="channel")
+    path = tmp_path / "model.tflite"
+    kq.export.litert(model, path)
+    inputs = exporting.batch(model)
+    assert_close(run_litert(path, inputs), exporting.predict(model, inputs))
+    weights = WIDE[0] * WIDE[1] + WIDE[1] * 70
+    stored = weights * (2 if bits <= 2 else 4) / 8
+    assert os.path.getsize(path) < stored + 16_000
+
+
+@pytest.mark.parametrize("bits", [1, 2])
+def test_litert_with_batch_normalization_before_a_layer(bits, tmp_path):
+    """The converter multiplies it into the kernel: one scale per input."""
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((WIDE[0],)),
+            keras.layers.ReLU(),
+            keras.layers.BatchNormalization(),
+            kq.layers.BinaryDense(WIDE[1], bits=bits),
+        ]
+    )
+    exporting.randomize(model)
+    path = tmp_path / "model.tflite"
+    kq.export.litert(model, path)
+    inputs = exporting.batch(model)
+    assert_close(run_litert(path, inputs), exporting.predict(model, inputs))
+    assert os.path.getsize(path) < WIDE[0] * WIDE[1] * 2 / 8 + 8_000
+
+
+@pytest.mark.parametrize("name", ["conv", "graph", "attention", "twice"])
+def test_litert_of_every_layer(name, tmp_path):
+    model = exporting.randomize(exporting.MODELS[name]())
+    kq.export.litert(model, tmp_path / "model.tflite")
+    inputs = exporting.batch(model)
+    assert_close(
+        run_litert(tmp_path / "model.tflite", inputs),
+        exporting.predict(model, inputs),
+    )
+
+
+@pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 3 exports OpenVINO")
+def test_openvino(tmp_path):
+    openvino = pytest.importorskip("openvino")
+    model = wide()
+    path = str(tmp_path / "model.xml")
+    stock = kq.export.inference_model(model)
+    stock.export(path, format="openvino", verbose=False)
+    inputs = exporting.batch(model)
+    compiled = openvino.compile_model(
+        path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+    )
+    assert_close(compiled(inputs)[0], exporting.predict(model, inputs))
+
+
+def test_saved_model_replaces_only_saved_models(tmp_path):
+    model = exporting.randomize(exporting.dense())
+    inputs = exporting.batch(model)
+    path = tmp_path / "model"
+    kq.export.saved_model(model, path)
+    exporting.randomize(model, 3)
+    kq.export.saved_model(model, path)
+    loaded = tf.saved_model.load(str(path))
+    found = loaded.serve(inputs)
+    assert_close(found, exporting.predict(model, inputs))
+    assert [each.name for each in tmp_path.iterdir()] == ["model"]
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "letter.txt").write_text("keep")
+    with pytest.raises(ValueError, match="new folder or a SavedModel"):
+        kq.export.saved_model(model, other)
+    assert (other / "letter.txt").read_text() == "keep"
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("layout", matching.CONV_LAYOUTS)
+def test_matching_finds_scaled_and_transposed_kernels(layout):
+    rng = np.random.default_rng(0)
+    levels = (2 * rng.integers(4, size=(3, 3, 5, 6)) - 3).astype(np.int8)
+    kernel = kernels.Kernel("x", 2, levels, np.ones(6, np.float32))
+    scales = rng.normal(size=6).astype(np.float32)
+    array = (levels * scales).transpose(layout)
+    found = matching.find(array, [kernel])
+    shape = [1] * 4
+    shape[found.axis] = -1
+    np.testing.assert_allclose(
+        found.levels * found.scales.reshape(shape), array, rtol=1e-6
+    )
+    assert (found.scales >= 0).all()
+    array = array.copy()
+    array[0, 0, 0, 0] *= 1.001
+    assert matching.find(array, [kernel]) is None

@@ -1,0 +1,355 @@
+"""Compares `Predictor` with the predictions of Keras."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.inference import Predictor
+from keras_qpsbgd.inference import products
+
+KERNELS = products.available()
+layers = keras.layers
+BinaryDense = kq.layers.BinaryDense
+BinaryConv2D = kq.layers.BinaryConv2D
+
+
+def randomize(model, seed=0):
+    """Sets random weights, also those of batch normalization.
+
+    Biases and shifts are not integers, so that no sum is zero.
+    """
+    rng = np.random.default_rng(seed)
+    for layer in model.layers:
+        if hasattr(layer, "moving_variance"):
+            size = layer.moving_variance.shape[0]
+            gamma, beta, mean = rng.normal(size=(3, size))
+            gamma[::5] = 0.0
+            weights = [gamma] * layer.scale + [beta] * layer.center
+            layer.set_weights([*weights, mean, rng.uniform(0.1, 2, size)])
+        elif layer.weights:
+            layer.set_weights([rng.normal(size=w.shape) for w in layer.weights])
+
+
+def sequential(shape, *chain, seed=0):
+    model = keras.Sequential([layers.InputLayer(shape), *chain])
+    randomize(model, seed)
+    return model
+
+
+def integers(shape, seed=0):
+    """Small integers, whose sums are exact."""
+    rng = np.random.default_rng(seed)
+    return rng.integers(-3, 4, shape).astype("float32")
+
+
+def assert_equal(model, x, exact=False, **arguments):
+    expected = model.predict_on_batch(x)
+    for kernels in KERNELS:
+        found = Predictor(model, kernels=kernels, **arguments).predict(x)
+        assert found.dtype == np.float32
+        assert found.shape == expected.shape
+        if exact:
+            np.testing.assert_array_equal(found, expected)
+        else:
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    st.integers(0, 2**16),
+    st.lists(st.integers(1, 150), min_size=2, max_size=4),
+    st.sampled_from([None, "relu", "hard_tanh", "tanh", "sigmoid", "binary"]),
+    st.integers(1, 4),
+    st.sampled_from(["fan_in", "channel", None]),
+    st.booleans(),
+    st.integers(1, 9),
+)
+def test_random_networks(seed, sizes, name, bits, scale, norm, batch):
+    chain = []
+    for size in sizes[1:]:
+        chain.append(BinaryDense(size, bits=bits, output_scale=scale))
+        if norm:
+            chain.append(layers.BatchNormalization())
+        if name is not None:
+            chain.append(layers.Activation(name))
+        if bits > 1 and name == "binary":
+            # Sums of several bits are rounded, so zero has no exact sign.
+            chain.append(layers.Dense(size))
+    model = sequential((sizes[0],), *chain, seed=seed)
+    x = integers((batch, sizes[0]), seed)
+    assert_equal(model, x)
+
+
+@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 80, 81, 128, 129, 500, 4100])
+@pytest.mark.parametrize("outputs", [1, 3, 4, 230])
+def test_products_are_exact(n, outputs):
+    """Integers are equal in all kernels, whatever the sizes."""
+    rng = np.random.default_rng(n)
+    model = sequential(
+        (n,), BinaryDense(outputs, use_bias=False, output_scale=None)
+    )
+    kernel = np.sign(model.layers[-1].get_weights()[0])
+    x = rng.integers(-50, 50, (5, n)).astype("float32")
+    for kernels in KERNELS:
+        found = Predictor(model, kernels=kernels)(x)
+        np.testing.assert_array_equal(found, x @ kernel)
+    both = sequential(
+        (n,),
+        layers.Activation("binary"),
+        BinaryDense(outputs, use_bias=False, output_scale=None),
+    )
+    kernel = np.sign(both.layers[-1].get_weights()[0])
+    for kernels in KERNELS:
+        found = Predictor(both, kernels=kernels)(x)
+        np.testing.assert_array_equal(found, np.where(x < 0, -1, 1) @ kernel)
+
+
+def test_long_rows_do_not_overflow():
+    """The counts of a byte and of 16 bits have to be widened in time."""
+    n = 70_000
+    for sign in (1.0, -1.0):
+        model = sequential(
+            (n,),
+            layers.Activation("binary"),
+            BinaryDense(5, use_bias=False, output_scale=None),
+        )
+        model.set_weights([np.full((n, 5), sign)])
+        for kernels in KERNELS:
+            found = Predictor(model, kernels=kernels)(np.ones((2, n)))
+            np.testing.assert_array_equal(found, np.full((2, 5), sign * n))
+
+
+@pytest.mark.parametrize("outer", ["binary", "real"])
+@pytest.mark.parametrize("center", [-3.0, 0.0, 0.1, 1.0, 4.0])
+def test_ties_in_thresholds(outer, center):
+    """The sum is exactly zero for some inputs, on either side of the sign."""
+    n = 8
+    chain = [layers.Activation("binary")] if outer == "binary" else []
+    model = sequential(
+        (n,),
+        *chain,
+        BinaryDense(4, use_bias=True, output_scale=None),
+        layers.BatchNormalization(),
+        layers.Activation("binary"),
+    )
+    size = np.ones(4)
+    dense, norm = model.layers[-3:-1]
+    dense.set_weights([np.ones((n, 4)), np.array([0.0, 1.0, -1.0, 0.5])])
+    gamma = np.array([1.0, -1.0, 0.0, -0.25])
+    norm.set_weights([gamma, 0 * size, center * size, 3 * size])
+    signs = np.array(np.meshgrid(*[[-1, 1]] * n)).reshape(n, -1).T
+    assert_equal(model, signs.astype("float32"), exact=True)
+
+
+def test_threshold_after_other_activations():
+    for name in ("relu", "hard_tanh", "tanh", "sigmoid"):
+        model = sequential(
+            (20,),
+            layers.Activation("binary"),
+            BinaryDense(30, activation=name),
+            layers.BatchNormalization(),
+            layers.Activation("binary"),
+            BinaryDense(7, activation="binary"),
+        )
+        assert_equal(model, integers((40, 20)), exact=True)
+
+
+def test_threshold_without_a_product():
+    model = sequential(
+        (6, 6, 3),
+        BinaryConv2D(5, 3),
+        layers.MaxPooling2D(),
+        layers.BatchNormalization(),
+        layers.Activation("binary"),
+        layers.Flatten(),
+        layers.Dense(4),
+    )
+    assert_equal(model, integers((3, 6, 6, 3)))
+
+
+@pytest.mark.parametrize("padding", ["valid", "same"])
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"strides": 2}, {"dilation_rate": 2}, {"bits": 2}],
+    ids=str,
+)
+def test_convolutions(padding, arguments):
+    """Outside of an image, inputs are 0 and not -1."""
+    model = sequential(
+        (9, 8, 3),
+        BinaryConv2D(6, (3, 2), padding=padding, activation="binary"),
+        BinaryConv2D(5, 3, padding=padding, **arguments),
+        layers.Activation("relu"),
+        BinaryConv2D(70, 1, activation="binary"),
+        BinaryConv2D(3, 2, padding=padding, output_scale="channel"),
+    )
+    assert_equal(model, integers((3, 9, 8, 3)))
+
+
+@pytest.mark.parametrize("padding", ["valid", "same"])
+@pytest.mark.parametrize("name", ["binary", "tanh"])
+def test_pooling(padding, name):
+    for pool in (
+        layers.MaxPooling2D(3, strides=2, padding=padding),
+        layers.AveragePooling2D(3, strides=2, padding=padding),
+    ):
+        model = sequential(
+            (7, 8, 2),
+            BinaryConv2D(6, 2, activation=name),
+            pool,
+            layers.Flatten(),
+            BinaryDense(4),
+        )
+        assert_equal(model, integers((2, 7, 8, 2)))
+
+
+@pytest.mark.parametrize(
+    "pool", [layers.GlobalMaxPooling2D, layers.GlobalAveragePooling2D]
+)
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_global_pooling(pool, keepdims):
+    model = sequential(
+        (5, 5, 2),
+        BinaryConv2D(70, 2, activation="binary"),
+        pool(keepdims=keepdims),
+        BinaryDense(4),
+    )
+    assert_equal(model, integers((2, 5, 5, 2)))
+
+
+def test_real_layers_and_layers_without_effect():
+    model = sequential(
+        (8, 8, 2),
+        layers.Conv2D(6, 3, padding="same", activation="relu"),
+        layers.SpatialDropout2D(0.5),
+        layers.BatchNormalization(scale=False),
+        layers.GaussianNoise(1.0),
+        layers.Reshape((-1, 48)),
+        BinaryDense(5),  # along the last axis
+        layers.BatchNormalization(center=False),
+        layers.ReLU(),
+        layers.Dropout(0.5),
+        layers.Flatten(),
+        layers.Dense(9, activation="binary"),
+        layers.Dense(4),
+        layers.Softmax(),
+    )
+    assert_equal(model, integers((3, 8, 8, 2)))
+
+
+def test_real_kernels_of_binary_layers():
+    for scale in ("fan_in", "channel"):
+        layer = BinaryDense(5, output_scale=scale)
+        layer.use_real_kernel()
+        model = sequential((7,), layer)
+        assert_equal(model, integers((3, 7)))
+
+
+def test_functional_and_nested_models():
+    inner = keras.Sequential(
+        [layers.InputLayer((12,)), BinaryDense(9, activation="binary")]
+    )
+    shared = BinaryDense(9, activation="binary")
+    x = keras.Input((4, 3))
+    y = layers.Flatten()(x)
+    y = shared(shared(inner(y)))
+    model = keras.Model(x, BinaryDense(2)(y))
+    assert_equal(model, integers((5, 4, 3)))
+
+
+def test_mixed_precision_is_computed_in_float32():
+    chain = [
+        BinaryDense(16, activation="relu", dtype="mixed_bfloat16"),
+        layers.BatchNormalization(dtype="mixed_bfloat16"),
+        BinaryDense(3, dtype="mixed_bfloat16"),
+    ]
+    model = sequential((5,), *chain)
+    x = integers((4, 5))
+    expected = np.asarray(model.predict_on_batch(x)).astype("float32")
+    np.testing.assert_allclose(
+        Predictor(model)(x), expected, rtol=0.1, atol=0.1
+    )
+
+
+def test_empty_batch_and_dtypes():
+    model = sequential(
+        (70,), BinaryDense(9, activation="binary"), BinaryDense(3)
+    )
+    predictor = Predictor(model)
+    assert predictor(np.zeros((0, 70))).shape == (0, 3)
+    x = integers((3, 70))
+    expected = predictor(x)
+    for dtype in ("float64", "float16", "int8", "int64"):
+        np.testing.assert_array_equal(predictor(x.astype(dtype)), expected)
+    np.testing.assert_array_equal(predictor(x.tolist()), expected)
+    np.testing.assert_array_equal(predictor(x[:, ::-1][:, ::-1]), expected)
+    np.testing.assert_array_equal(predictor(np.asfortranarray(x)), expected)
+    mask = x > 0
+    np.testing.assert_array_equal(predictor(mask), predictor(mask * 1.0))
+
+
+def test_inputs_stay_as_they_are():
+    x = integers((3, 4))
+    kept = x.copy()
+    for chain in ([layers.Dropout(0.5)], [layers.BatchNormalization()]):
+        found = Predictor(sequential((4,), *chain))(x)
+        found += 1
+        np.testing.assert_array_equal(x, kept)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 5, 8, 33])
+def test_threads_and_batches_give_the_same_bits(batch):
+    rng = np.random.default_rng(0)
+    model = sequential(
+        (100,), BinaryDense(300, activation="tanh"), BinaryDense(20, bits=2)
+    )
+    x = rng.normal(size=(batch, 100))
+    for kernels in KERNELS:
+        expected = Predictor(model, kernels=kernels)(x)
+        for threads in (2, 3):
+            found = Predictor(model, threads, kernels=kernels)(x)
+            if kernels == "c":
+                np.testing.assert_array_equal(found, expected)
+            else:  # the order of the sums of NumPy depends on the shape
+                np.testing.assert_allclose(found, expected, atol=1e-5)
+    if "c" in KERNELS:
+        predictor = Predictor(model, kernels="c")
+        alone = [predictor(row[None])[0] for row in x]
+        np.testing.assert_array_equal(alone, predictor(x))
+
+
+def test_large_batches_are_divided(monkeypatch):
+    from keras_qpsbgd.inference import predictor as module
+    from keras_qpsbgd.inference import steps
+
+    model = sequential(
+        (5, 5, 2), BinaryConv2D(4, 2, activation="binary"), layers.Flatten()
+    )
+    x = integers((11, 5, 5, 2))
+    expected = Predictor(model)(x)
+    monkeypatch.setattr(module, "MAX_SAMPLES", 4)
+    monkeypatch.setattr(steps, "MAX_PATCHES", 300)
+    np.testing.assert_array_equal(Predictor(model)(x), expected)
+
+
+def test_later_changes_of_the_model_have_no_effect():
+    model = sequential((5,), BinaryDense(3, activation="relu"))
+    predictor = Predictor(model)
+    x = integers((4, 5))
+    expected = predictor(x)
+    model.set_weights([-w for w in model.get_weights()])
+    np.testing.assert_array_equal(predictor(x), expected)
+
+
+def test_memory_of_the_weights():
+    model = sequential((784,), BinaryDense(1024), BinaryDense(10))
+    floats = sum(w.nbytes for w in model.get_weights())
+    predictor = Predictor(model)
+    assert predictor.weight_bytes < floats / 16
+    text = repr(predictor)
+    assert "Dense 784 x 1024: sums of signed inputs" in text
+    assert predictor.input_shape == (None, 784)

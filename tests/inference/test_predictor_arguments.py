@@ -1,0 +1,239 @@
+"""Tests files, errors and the C module of `Predictor`."""
+
+import numpy as np
+import pytest
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.inference import Predictor
+from keras_qpsbgd.inference import products
+from keras_qpsbgd.inference import thresholds
+
+layers = keras.layers
+
+
+def small(*chain):
+    return keras.Sequential([layers.InputLayer((6,)), *chain])
+
+
+def binary_model():
+    return small(
+        kq.layers.BinaryDense(9, activation="binary"),
+        layers.BatchNormalization(),
+        layers.Activation("binary"),
+        kq.layers.BinaryDense(3, bits=2),
+    )
+
+
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
+@pytest.mark.parametrize("suffix", ["keras", "h5"])
+def test_keras_files(tmp_path, suffix):
+    model = binary_model()
+    model.save(str(tmp_path / f"model.{suffix}"))
+    x = np.random.default_rng(0).normal(size=(5, 6))
+    for path in (tmp_path / f"model.{suffix}",):
+        np.testing.assert_array_equal(
+            Predictor(str(path))(x), Predictor(model)(x)
+        )
+        np.testing.assert_array_equal(Predictor(path)(x), Predictor(model)(x))
+
+
+def test_packed_files(tmp_path):
+    model = binary_model()
+    path = tmp_path / "model.kqp"
+    kq.export.packed(model, path)
+    x = np.random.default_rng(0).normal(size=(5, 6))
+    np.testing.assert_array_equal(Predictor(path)(x), Predictor(model)(x))
+
+
+def test_files_that_are_no_models(tmp_path):
+    with pytest.raises(FileNotFoundError, match="Received: path_or_model='no"):
+        Predictor("no.keras")
+    path = tmp_path / "model.kqp"
+    path.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="Received"):
+        Predictor(path)
+
+
+def test_all_unsupported_layers_are_named():
+    model = keras.Sequential(
+        [
+            layers.InputLayer((6, 4)),
+            layers.LSTM(3, name="memory"),
+            kq.layers.BinaryDense(3, activation="elu", name="other"),
+            layers.Dense(3, name="fine"),
+        ]
+    )
+    with pytest.raises(ValueError) as error:
+        Predictor(model)
+    message = str(error.value)
+    assert "`memory` (LSTM)" in message
+    assert "`other` (BinaryDense: its activation is elu)" in message
+    assert "fine" not in message
+    assert "Received: " in message
+
+
+class Doubled(layers.Dense):
+    def call(self, inputs):
+        return 2 * super().call(inputs)
+
+
+@pytest.mark.parametrize(
+    "layer, reason",
+    [
+        (Doubled(3), "Doubled"),
+        (layers.ReLU(max_value=6.0), "`max_value`"),
+        (layers.Lambda(lambda x: x), "Lambda"),
+        (kq.layers.BinaryEinsumDense("ab,bc->ac", 3), "BinaryEinsumDense"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_unsupported_layer(layer, reason):
+    with pytest.raises(ValueError, match=f"{reason}.*Received: "):
+        Predictor(small(layer))
+
+
+@pytest.mark.parametrize(
+    "layer, reason",
+    [
+        (layers.Conv2D(4, 2, groups=2), "`groups` is 2"),
+        (layers.BatchNormalization(axis=1), "`axis` is 1"),
+        (layers.Softmax(axis=1), "`axis` is 1"),
+        (
+            kq.layers.BinaryConv2D(4, 2, data_format="channels_first"),
+            "'channels_first'",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_unsupported_settings(layer, reason):
+    model = keras.Sequential([layers.InputLayer((4, 4, 4)), layer])
+    with pytest.raises(ValueError, match=f"{reason}.*Received: "):
+        Predictor(model)
+
+
+def test_kernel_with_nan():
+    layer = kq.layers.BinaryDense(2, bits=2)
+    model = small(layer)
+    kernel = layer.kernel.numpy()
+    kernel[0, 0] = np.nan
+    layer.kernel.assign(kernel)
+    with pytest.raises(ValueError, match="its kernel has NaN"):
+        Predictor(model)
+
+
+def test_only_chains_are_supported():
+    x = keras.Input((6,))
+    y = layers.Dense(6, name="a")(x)
+    branches = keras.Model(x, layers.Add()([y, layers.Dense(6)(y)]))
+    twice = keras.Model(x, [y, layers.Dense(2)(y)])
+    early = keras.Model(x, layers.Concatenate()([x, y]))
+    for model in (branches, twice, early):
+        with pytest.raises(ValueError, match="only chains.*Received: "):
+            Predictor(model)
+    pair = keras.Model([x, keras.Input((6,))], y)
+    with pytest.raises(ValueError, match="one input.*Received: "):
+        Predictor(pair)
+
+
+def test_models_that_are_not_ready():
+    with pytest.raises(ValueError, match="has been built.*Received: "):
+        Predictor(keras.Sequential([kq.layers.BinaryDense(2)]))
+    with pytest.raises(ValueError, match="Received: path_or_model=3"):
+        Predictor(3)
+
+    class Own(keras.Model):
+        def call(self, x):
+            return x
+
+    with pytest.raises(ValueError, match="Received: a model of the class Own"):
+        Predictor(Own())
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2", None])
+def test_threads(threads):
+    with pytest.raises(ValueError, match="`threads` .* Received: threads="):
+        Predictor(binary_model(), threads)
+
+
+def test_kernels(monkeypatch):
+    model = binary_model()
+    with pytest.raises(ValueError, match="Received: kernels='gpu'"):
+        Predictor(model, kernels="gpu")
+    assert Predictor(model).kernels == products.available()[0]
+    monkeypatch.setattr(products, "_kernels", None)
+    assert Predictor(model).kernels == "numpy"
+    with pytest.raises(ValueError, match="not installed. Received: kernels='c"):
+        Predictor(model, kernels="c")
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.zeros((2, 5)),
+        np.zeros(6),
+        np.zeros((2, 6, 1)),
+        np.float32(1),
+        np.zeros((2, 6), complex),
+        np.array([["a"] * 6]),
+        np.array([[None] * 6]),
+    ],
+    ids=lambda x: f"{x.dtype}-{x.shape}",
+)
+def test_wrong_inputs(x):
+    with pytest.raises(ValueError, match="`x` must .* Received: "):
+        Predictor(binary_model()).predict(x)
+
+
+@pytest.mark.once
+def test_numpy_1_counts_bits_the_same_way(monkeypatch):
+    model = binary_model()
+    x = np.random.default_rng(0).normal(size=(5, 6))
+    expected = Predictor(model, kernels="numpy")(x)
+    monkeypatch.delattr(np, "bitwise_count")
+    found = Predictor(model, kernels="numpy")(x)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.once
+@pytest.mark.skipif("c" not in products.available(), reason="not compiled")
+def test_c_functions_check_sizes():
+    x = np.zeros((2, 70), np.float32)
+    kernel = np.zeros((2, 3), np.uint64)
+    out = np.zeros((2, 3), np.float32)
+    call = products._kernels.sign_product
+    call(x, kernel, out, 2, 70, 3)
+    for sizes in ((3, 70, 3), (2, 71, 3), (2, 70, 4), (2, 0, 3), (-2, 70, -3)):
+        with pytest.raises(ValueError, match="sizes"):
+            call(x, kernel, out, *sizes)
+    words = np.zeros((2, 2), np.uint64)
+    kernel = np.zeros((3, 2), np.uint64)
+    out = np.zeros((2, 3), np.int32)
+    call = products._kernels.xnor_product
+    call(words, kernel, out, 2, 70, 3)
+    for sizes in ((1, 70, 3), (2, 129, 3), (2, 70, 2), (2**40, 70, 3)):
+        with pytest.raises(ValueError, match="sizes"):
+            call(words, kernel, out, *sizes)
+    with pytest.raises((TypeError, BufferError)):
+        call(words, kernel, bytes(24), 2, 70, 3)
+
+
+@pytest.mark.once
+def test_thresholds_of_all_kinds():
+    constants = np.array([1.5, -0.0, 1e-30, -3e10, 7.0, -7.0], np.float32)
+    directions = np.array([1, -1, -1, 1, 0, 0], np.float32)
+
+    def function(x):
+        return directions * x + constants >= 0
+
+    signs, limits = thresholds.find(function, 6)
+    np.testing.assert_array_equal(signs, [1, -1, -1, 1, 1, 1])
+    np.testing.assert_array_equal(limits[4:], [-np.inf, np.inf])
+    for _ in range(3):
+        edges = signs[:4] * limits[:4]
+        for towards in (-np.inf, np.inf):
+            near = np.nextafter(edges, np.float32(towards))
+            x = np.concatenate([near, [0, 0]]).astype(np.float32)
+            np.testing.assert_array_equal(signs * x >= limits, function(x))
+        x = np.concatenate([edges, [0, 0]]).astype(np.float32)
+        np.testing.assert_array_equal(signs * x >= limits, function(x))

@@ -1,0 +1,188 @@
+"""Tests the activation `binary` in every layer and with every optimizer."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tools
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import recording
+
+# (input, output, derivative)
+POINTS = [
+    (-np.inf, -1, 0),
+    (-2.0, -1, 0),
+    (-1.0, -1, 1),
+    (-0.5, -1, 1),
+    (-1e-4, -1, 1),
+    (-0.0, 1, 1),
+    (0.0, 1, 1),
+    (0.5, 1, 1),
+    (1.0, 1, 1),
+    (1.5, 1, 0),
+    (np.inf, 1, 0),
+    (np.nan, -1, 0),
+]
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_values_and_gradient(dtype, jit):
+    @tf.function(jit_compile=jit)
+    def both(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = kq.activations.binary(x)
+            total = tf.reduce_sum(3 * y)
+        return y, tape.gradient(total, x)
+
+    x, signs, slopes = np.array(POINTS).T
+    y, gradient = both(tf.constant(x, dtype))
+    assert y.dtype == gradient.dtype == dtype
+    np.testing.assert_array_equal(tf.cast(y, "float32"), signs)
+    np.testing.assert_array_equal(tf.cast(gradient, "float32"), 3 * slopes)
+
+
+def test_name_of_the_activation():
+    assert keras.activations.get("binary") is kq.activations.binary
+    layer = keras.layers.Activation("binary")
+    np.testing.assert_array_equal(layer(np.array([[-3.0, 0.0]])), [[-1, 1]])
+    again = keras.layers.Activation.from_config(layer.get_config())
+    assert again.activation is kq.activations.binary
+
+
+def graph_model():
+    x = keras.Input((4,), batch_size=5)
+    a = keras.Input((5,), batch_size=5)
+    h = kq.layers.BinaryGraphConv(3, activation="binary")([x, a])
+    return keras.Model([x, a], kq.layers.BinaryGraphConv(2)([h, a]))
+
+
+def models():
+    """Returns a model and its input for each kind of layer."""
+    layers = kq.layers
+    first = keras.layers.InputLayer
+    rng = np.random.default_rng(0)
+    adjacency = np.full((5, 5), 0.2, "float32")
+    return {
+        "dense": (
+            [first((4,)), layers.BinaryDense(3, activation="binary")],
+            rng.normal(size=(5, 4)),
+        ),
+        "conv": (
+            [first((5, 5, 1)), layers.BinaryConv2D(3, 3, activation="binary")],
+            rng.normal(size=(2, 5, 5, 1)),
+        ),
+        "einsum": (
+            [
+                first((4, 3)),
+                layers.BinaryEinsumDense(
+                    "abc,cd->abd", (None, 2), activation="binary"
+                ),
+            ],
+            rng.normal(size=(2, 4, 3)),
+        ),
+        "stock": (
+            [
+                first((4,)),
+                keras.layers.Dense(3, activation="binary"),
+                keras.layers.BatchNormalization(),
+                keras.layers.Activation("binary"),
+            ],
+            rng.normal(size=(5, 4)),
+        ),
+        "graph": (
+            graph_model(),
+            [rng.normal(size=(5, 4)).astype("float32"), adjacency],
+        ),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
+@pytest.mark.parametrize("suffix", ["keras", "h5"])
+@pytest.mark.parametrize("kind", ["dense", "conv", "einsum", "stock", "graph"])
+def test_saved_models(tmp_path, kind, suffix):
+    model, x = models()[kind]
+    if isinstance(model, list):
+        model = keras.Sequential(model)
+        assert set(np.unique(model(x))) <= {-1.0, 1.0}
+    path = str(tmp_path / f"model.{suffix}")
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    np.testing.assert_array_equal(loaded(x), model(x))
+    np.testing.assert_array_equal(
+        type(model).from_config(model.get_config())(x).shape, model(x).shape
+    )
+
+
+OPTIMIZERS = {
+    "exact": lambda: tools.optimizer(backend="exact"),
+    "newton": lambda: kq.QPSBGD(0.3, "exact", update="newton"),
+    "sign": lambda: kq.QPSBGD(0.3, "sign"),
+    "sign_sgd": lambda: kq.optimizers.SignSGD(0.1),
+    "prox_quant": lambda: kq.optimizers.ProxQuant(0.1),
+    "bop": lambda: kq.optimizers.Bop(threshold=0.0),
+    "adam": lambda: keras.optimizers.Adam(0.3),
+}
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_every_optimizer_trains_both_layers(name):
+    weights = "latent" if name == "prox_quant" else "binary"
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((tools.INPUTS,)),
+            kq.layers.BinaryDense(
+                6, activation="binary", training_weights=weights
+            ),
+            kq.layers.BinaryDense(3, training_weights=weights),
+        ]
+    )
+    before = tools.kernels(model)
+    opt = OPTIMIZERS[name]()
+    is_compiled = name in ("sign", "adam")
+    how = "jit_compile" if is_compiled else "run_eagerly"
+    tools.fit(model, opt, *tools.data(), epochs=2, **{how: True})
+    for old, new in zip(before, tools.kernels(model)):
+        assert np.isfinite(new).all()
+        assert not np.array_equal(old, new)
+
+
+def test_rows_are_binary():
+    first = kq.layers.BinaryDense(8, activation="binary")
+    second = kq.layers.BinaryDense(3)
+    x = np.random.default_rng(0).normal(size=(16, 5))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((second(first(x)) - 0.3) ** 2)
+    gradient = tape.gradient(loss, second.kernel)
+    mark = recording.mark_of(second.kernel)
+    (call,) = recording.calls_of(gradient, mark)
+    assert set(np.unique(call.rows)) == {-1.0, 1.0}
+    np.testing.assert_array_equal(call.rows, first(x))
+    # The diagonal of the couplings is then the same for all inputs.
+    couplings = recording.gather([call], mark)[0].couplings.numpy()
+    np.testing.assert_allclose(np.diag(couplings), 16 / 64, rtol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision(policy):
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((tools.INPUTS,)),
+            kq.layers.BinaryDense(4, activation="binary", dtype=policy),
+            kq.layers.BinaryDense(3, dtype=policy),
+            keras.layers.Activation("linear", dtype="float32"),
+        ]
+    )
+    hidden = model.layers[-3]
+    x, y = tools.data()
+    assert hidden(x).dtype == policy.removeprefix("mixed_")
+    assert set(np.unique(tf.cast(hidden(x), "float32"))) <= {-1.0, 1.0}
+    before = tools.kernels(model)
+    opt = tools.optimizer(backend="exact")
+    if policy == "mixed_float16":
+        opt = tools.loss_scaled(opt)
+    after = tools.fit(model, opt, x, y, run_eagerly=True)
+    assert not np.array_equal(before[0], after[0])
+    assert np.isfinite(after[0]).all()
