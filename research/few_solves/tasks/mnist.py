@@ -14,8 +14,8 @@ SIZES = (784, 256, 10)
 BATCHES = (5_000, 20_000)
 VALIDATION = 10_000
 PROBE = 10_000
-# With 0.01, the losses of Adam and signSGD were twice as high, on a seed that is
-# not used otherwise: the outputs are normalized, and few updates hardly change
+# With 0.01, the losses of Adam and signSGD were twice as high on a seed that is
+# not used otherwise. The outputs are normalized, and few updates hardly change
 # their scale.
 NORMALIZATION_RATE = 0.1
 # Samples of each part of a quick run.
