@@ -58,6 +58,20 @@ MNIST = {
 }
 # Without the slowest rival.
 MNIST_OTHERS = {k: v for k, v in MNIST.items() if k != "columns-ridge"}
+# Larger rates than without batch normalization.
+MNIST_NORMALIZED = {
+    **MNIST_OTHERS,
+    "average-wide": dataclasses.replace(
+        MNIST["average-wide"],
+        grid=[[16.0, 0.05], [16.0, 0.1], [16.0, 0.2], [16.0, 0.3]],
+    ),
+    **_with_grids(
+        whitened=[[0.005, 1.0], [0.01, 1.0], [0.02, 1.0], [0.05, 1.0]],
+        adam=[[0.03], [0.1], [0.2], [0.4]],
+        sgd=[[10.0], [30.0], [100.0], [300.0]],
+        signsgd=[[0.03], [0.1], [0.2], [0.4]],
+    ),
+}
 MNIST_SHOWN = (
     "columns-wide",
     "columns-ridge",

@@ -14,6 +14,10 @@ SIZES = (784, 256, 10)
 BATCHES = (5_000, 20_000)
 VALIDATION = 10_000
 PROBE = 10_000
+# With 0.01, the losses of Adam and signSGD were twice as high on a seed that is
+# not used otherwise. The outputs are normalized, and few updates hardly change
+# their scale.
+NORMALIZATION_RATE = 0.1
 # Samples of each part of a quick run.
 QUICK = 400
 # Column by column, a sweep has three solves per column.
@@ -28,8 +32,9 @@ ABOUT = (
 )
 NORMALIZED = (
     "Batch normalization follows each layer. Its statistics are computed anew "
-    f"before each evaluation, with {PROBE:,} training images. Adam trains its "
-    "scales and offsets, one step for each update. `fit_columns` uses fixed "
+    f"before each evaluation, with {PROBE:,} training images. Adam with the "
+    f"rate {NORMALIZATION_RATE} trains its scales and offsets in all methods, "
+    "one step for each update. `fit_columns` uses fixed "
     "statistics within a sweep, and after it makes as many of these steps as "
     "it had solves per column."
 )
@@ -67,9 +72,11 @@ def network(normalized):
 def _task(batch, normalized):
     kind = "mnist-bn" if normalized else "mnist"
     about = ABOUT.format(batch=batch)
-    # The others take more time.
-    is_first = batch == BATCHES[0] and not normalized
-    methods = selections.MNIST if is_first else selections.MNIST_OTHERS
+    methods = selections.MNIST
+    if normalized:
+        methods = selections.MNIST_NORMALIZED
+    elif batch > BATCHES[0]:
+        methods = selections.MNIST_OTHERS  # takes more time
     with_or_without = "with" if normalized else "without"
     return Task(
         f"{kind}-{batch}",
@@ -91,7 +98,7 @@ def _task(batch, normalized):
         tested=24,
         shown=tuple(m for m in selections.MNIST_SHOWN if m in methods),
         probe=PROBE,
-        real_rate=0.01,
+        real_rate=NORMALIZATION_RATE,
     )
 
 
