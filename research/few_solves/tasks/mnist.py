@@ -98,7 +98,7 @@ def _task(batch, normalized):
         tested=24,
         shown=tuple(m for m in selections.MNIST_SHOWN if m in methods),
         probe=PROBE,
-        real_rate=NORMALIZATION_RATE,
+        real_rate=NORMALIZATION_RATE if normalized else 0.01,
     )
 
 
