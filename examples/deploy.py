@@ -1,7 +1,8 @@
 """Trains a small binary network and writes it for deployment.
 
-The packed file has one bit per weight. The second file is a Keras model that
-does not need this package. Takes a few seconds:
+The packed file has one bit per weight, and `Predictor` computes with these
+bits. The second file is a Keras model that does not need this package. Takes a
+few seconds:
 
     python examples/deploy.py
 """
@@ -22,7 +23,7 @@ y = (x @ rng.choice([-1.0, 1.0], size=(64, 4))).argmax(axis=1)
 model = keras.Sequential(
     [
         keras.layers.InputLayer((64,)),
-        kq.layers.BinaryDense(256, activation="hard_tanh"),
+        kq.layers.BinaryDense(256, activation="binary"),
         kq.layers.BinaryDense(4),
     ]
 )
@@ -41,6 +42,11 @@ with tempfile.TemporaryDirectory() as folder:
     for file in sorted(path.iterdir()):
         print(f"{file.name:<12}{file.stat().st_size:>8,} bytes")
 
+    expected = model.predict_on_batch(x)
     loaded = kq.export.load_packed(path / "model.kq")
-    same = np.array_equal(loaded.predict_on_batch(x), model.predict_on_batch(x))
+    same = np.array_equal(loaded.predict_on_batch(x), expected)
     print(f"The packed model predicts exactly the same: {same}")
+
+    predictor = kq.inference.Predictor(path / "model.kq")
+    same = (predictor.predict(x).argmax(1) == expected.argmax(1)).mean()
+    print(f"Predictor: {predictor.weight_bytes:,} bytes, same classes: {same}")

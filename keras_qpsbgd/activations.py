@@ -21,8 +21,8 @@ def binary(x: Any) -> Any:
       \qquad \frac{\partial y}{\partial x} = \begin{cases} 1 & |x| \le 1 \\
       0 & \text{otherwise} \end{cases}$$
 
-    A binary layer behind this activation has weights and inputs of +1 and -1,
-    so its product is an integer, and `keras_qpsbgd.inference.Predictor`
+    After this activation, both the inputs and the weights of a binary layer are
+    binary. Its product is an integer, and `keras_qpsbgd.inference.Predictor`
     computes it from single bits. The rows of its QUBO are +1 and -1.
 
     Every layer accepts the name `"binary"` in place of the function. The output

@@ -34,6 +34,26 @@ def cache_folder():
     return pathlib.Path(user_cache_dir("keras_qpsbgd"))
 
 
+def file_path(path):
+    """Returns the path of a file that can be written, with `~` expanded.
+
+    Args:
+        path: String or path, the argument `path` of a user.
+
+    Raises:
+        ValueError: If the path is empty or a folder.
+    """
+    given = os.fspath(path)
+    found = os.path.expanduser(given)
+    if not os.path.basename(found) or os.path.isdir(found):
+        reason = "a folder" if given else "empty"
+        raise ValueError(
+            "`path` must be the path of a file. "
+            f"Received: path={given!r}, which is {reason}"
+        )
+    return pathlib.Path(found)
+
+
 def write(path, content):
     """Writes a file and creates its folder if it does not exist.
 

@@ -8,8 +8,9 @@ from tensorflow import keras
 
 from keras_qpsbgd import export
 from keras_qpsbgd.export import container
-from keras_qpsbgd.summary import memory_text
 
+# The first bytes of .keras files, which are zip files, and of HDF5 files.
+KERAS_MAGIC = (b"PK\x03\x04", b"\x89HDF")
 # Functions and suffixes by format. A SavedModel is a folder.
 FORMATS = {
     "packed": (export.packed, ".kq"),
@@ -33,7 +34,7 @@ def add(commands):
         ),
     )
     parser.add_argument(
-        "model", metavar="MODEL", help="a .keras, .h5 or packed file"
+        "model", metavar="MODEL", help="a .keras, HDF5 or packed file"
     )
     parser.add_argument(
         "--to",
@@ -51,16 +52,24 @@ def add(commands):
 
 
 def _run(arguments):
-    path = pathlib.Path(arguments.model)
-    write, suffix = FORMATS[arguments.to]
-    out = pathlib.Path(arguments.out or path.with_suffix(suffix))
-    if out.exists() and out.resolve() == path.resolve():
-        return _fail(f"`--out` must not be `MODEL`. Received: {out}")
+    path = pathlib.Path(arguments.model).expanduser()
+    if not path.exists():
+        return _fail(f"No such file: {path}")
     try:
         model = _load(path)
     except (OSError, ValueError, TypeError, KeyError) as error:
         return _fail(
-            f"`MODEL` must be a saved Keras model. Received: {path} ({error})"
+            "`MODEL` must be a saved Keras model (.keras or HDF5) or a packed "
+            f"file. {path} cannot be loaded: {_reason(error)}"
+        )
+    write, suffix = FORMATS[arguments.to]
+    if arguments.out == "":
+        return _fail("Nothing was written. `--out` is empty.")
+    out = pathlib.Path(arguments.out or path.with_suffix(suffix)).expanduser()
+    if out.exists() and out.resolve() == path.resolve():
+        return _fail(
+            f"The output would replace MODEL ({path}). Choose another path "
+            "with `--out`."
         )
     try:
         write(model, out)
@@ -79,11 +88,22 @@ def _fail(text):
     return 1
 
 
+def _reason(error):
+    """Returns why a file cannot be loaded, without the path once more."""
+    if isinstance(error.__cause__, container.InvalidFile):
+        error = error.__cause__
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error).partition("Received:")[0].strip() or repr(error)
+
+
 def _load(path):
     with open(path, "rb") as file:
-        is_packed = file.read(len(container.MAGIC)) == container.MAGIC
-    if is_packed:
+        start = file.read(8)
+    if start == container.MAGIC:
         return export.load_packed(path)
+    if not start.startswith(KERAS_MAGIC):
+        raise ValueError("it is another kind of file")
     return keras.models.load_model(path, compile=False)
 
 
@@ -97,7 +117,7 @@ def _sizes(model, path, out):
     ]
     width = max(len(name) for name, _ in rows)
     lines = [
-        f"{name:<{width}}  {memory_text(size):>10}  "
+        f"{name:<{width}}  {size / 1000:>10,.1f} kB  "
         f"{size / max(floats, 1):>7.1%}"
         for name, size in rows
     ]

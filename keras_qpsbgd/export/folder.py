@@ -23,10 +23,11 @@ def saved_model(model: Any, path: Any) -> None:
     Args:
         model: Keras model, as for `inference_model`.
         path: Path of the folder. If it exists, it must be a SavedModel, which
-            is replaced.
+            is replaced. Missing parent folders are created, and `~` is
+            expanded.
 
     Raises:
-        ValueError: If a layer is not supported, or if `path` is something else
+        ValueError: If a layer is not supported, or if `path` is anything other
             than a SavedModel.
 
     Example:
@@ -34,15 +35,18 @@ def saved_model(model: Any, path: Any) -> None:
         import tensorflow as tf
 
         kq.export.saved_model(model, "digits")
-        tf.saved_model.load("digits").serve(x)
+        loaded = tf.saved_model.load("digits")  # keep it: it owns the weights
+        loaded.serve(x)
         ```
     """
     stock.check(model)
-    path = pathlib.Path(path)
-    if os.path.lexists(path) and not (path / MAIN_FILE).is_file():
+    given = os.fspath(path)
+    path = pathlib.Path(os.path.expanduser(given))
+    exists = os.path.lexists(path)
+    if not given or exists and not (path / MAIN_FILE).is_file():
         raise ValueError(
             "`path` must be a new folder or a SavedModel. "
-            f"Received: path={path}"
+            f"Received: path={given!r}"
         )
     replacement = stock.inference_model(model)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -43,10 +43,11 @@ def litert(model: Any, path: Any) -> None:
 
     Args:
         model: Keras model, as for `inference_model`.
-        path: Path of the file, usually with the suffix `.tflite`.
+        path: Path of the file, usually with the suffix `.tflite`. Missing
+            folders are created, and `~` is expanded.
 
     Raises:
-        ValueError: If a layer is not supported.
+        ValueError: If a layer is not supported, or if `path` is a folder.
 
     Example:
         ```python
@@ -57,6 +58,7 @@ def litert(model: Any, path: Any) -> None:
         ```
     """
     stock.check(model)
+    path = disk.file_path(path)
     with tempfile.TemporaryDirectory() as temporary:
         floats = str(pathlib.Path(temporary, "model"))
         folder.export(stock.inference_model(model), floats)

@@ -44,11 +44,12 @@ def onnx(model: Any, path: Any) -> None:
 
     Args:
         model: Keras model, as for `inference_model`.
-        path: Path of the file.
+        path: Path of the file. Missing folders are created, and `~` is
+            expanded.
 
     Raises:
         ImportError: If `onnx` or `tf2onnx` is not installed.
-        ValueError: If a layer is not supported.
+        ValueError: If a layer is not supported, or if `path` is a folder.
 
     Example:
         ```python
@@ -60,6 +61,7 @@ def onnx(model: Any, path: Any) -> None:
         ```
     """
     stock.check(model)
+    path = disk.file_path(path)
     if not _keras.KERAS_3:
         raise ValueError(
             "`onnx` requires Keras 3. Legacy Keras does not export ONNX files. "

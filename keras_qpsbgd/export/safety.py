@@ -70,7 +70,11 @@ def refused(config: Any, custom_objects: dict[str, Any]) -> list[str]:
             if "class_name" in value or "module" in value:
                 name = _refused_name(value, custom_objects)
                 if name is not None:
+                    if value is config:
+                        name += " (the class of the model itself)"
                     found[name] = None
+                    if value.get("class_name") == "Lambda":
+                        continue  # its function would be a second name
             stack.extend(value.values())
         elif isinstance(value, list):
             stack.extend(value)

@@ -1,5 +1,6 @@
 """Small files: the kernels of binary layers as bits."""
 
+import contextlib
 import copy
 import json
 import os
@@ -17,6 +18,7 @@ from keras_qpsbgd import ops
 from keras_qpsbgd._version import __version__
 from keras_qpsbgd.export import container
 from keras_qpsbgd.export import safety
+from keras_qpsbgd.export import stock
 from keras_qpsbgd.export import weights
 from keras_qpsbgd.layers import BinaryLayer
 
@@ -42,16 +44,18 @@ def packed(
 
     Args:
         model: Keras model that has been built. Sequential and functional
-            models, also nested ones, and subclassed models that define
-            `get_config`, such as those of Spektral.
-        path: Path of the file.
-        custom_objects: Dictionary (optional). Your own layer classes and
-            functions by name. Pass the same to `load_packed`. Defaults to
-            `None`.
+            models, also nested ones, and subclassed models, such as those of
+            Spektral. A subclassed model must define `get_config` if its
+            constructor has arguments.
+        path: Path of the file. Missing folders are created, and `~` is
+            expanded.
+        custom_objects: Dictionary (optional). Your own classes of layers and
+            models, and your functions, by name. Pass the same to `load_packed`.
+            Defaults to `None`.
 
     Raises:
-        ValueError: If a layer cannot be stored. The message names all of them,
-            and nothing is written.
+        ValueError: If a layer cannot be stored, or if `path` is a folder. The
+            message names all such layers, and nothing is written.
 
     Example:
         ```python
@@ -61,6 +65,8 @@ def packed(
         model = kq.export.load_packed("digits.kq")
         ```
     """
+    _check_model(model)
+    path = disk.file_path(path)
     disk.write(path, content_of(model, custom_objects))
 
 
@@ -75,9 +81,9 @@ def load_packed(
     `custom_objects`. Nothing in a file can run code.
 
     Args:
-        path: Path of the file.
-        custom_objects: Dictionary (optional). Your own layer classes and
-            functions by name. Defaults to `None`.
+        path: Path of the file. `~` is expanded.
+        custom_objects: Dictionary (optional). Your own classes of layers and
+            models, and your functions, by name. Defaults to `None`.
 
     Returns:
         A Keras model, not compiled. Its predictions are those of the model that
@@ -95,7 +101,7 @@ def load_packed(
         model.predict(x)
         ```
     """
-    content = pathlib.Path(path).read_bytes()
+    content = pathlib.Path(os.path.expanduser(path)).read_bytes()
     try:
         return _model_from(content, dict(custom_objects or {}))
     except container.InvalidFile as error:
@@ -113,11 +119,7 @@ def content_of(
     Raises:
         ValueError: If the model is not built or a layer cannot be stored.
     """
-    if not isinstance(model, keras.Model) or not model.built:
-        raise ValueError(
-            "`model` must be a Keras model that has been built. Call it on a "
-            f"batch first. Received: model={model}"
-        )
+    _check_model(model)
     custom_objects = dict(custom_objects or {})
     found = weights.find(model)
     _check_weights(model, found)
@@ -125,9 +127,10 @@ def content_of(
     names = safety.refused(config, custom_objects)
     if names:
         raise ValueError(
-            "`model` must consist of layers of Keras that only compute, of "
-            "keras_qpsbgd and of Spektral. Pass your own classes in "
-            f"`custom_objects`. Received: a model with {', '.join(names)}"
+            "`model` may only contain layers of keras_qpsbgd, of Spektral, and "
+            "those of Keras that neither run stored code nor load files. Pass "
+            "your own classes in `custom_objects`. "
+            f"Received: a model with {', '.join(names)}"
         )
     arrays = [_array(weight) for weight in found]
     content = container.encode(
@@ -148,6 +151,15 @@ def content_of(
             f"classes. Received: model={model}, but {error}"
         ) from error
     return content
+
+
+def _check_model(model):
+    stock.check_is_model(model)
+    if not model.built:
+        raise ValueError(
+            "`model` must be a Keras model that has been built. Call it on a "
+            f"batch first. Received: model={model}"
+        )
 
 
 def _check_weights(model, found):
@@ -215,7 +227,8 @@ def _config_of(model):
     except Exception as error:  # `get_config` of users may raise anything
         raise ValueError(
             "`model` must have a configuration. A subclassed model must define "
-            f"`get_config`. Received: model={model}, which raised: {error}"
+            "`get_config` if its constructor has arguments. "
+            f"Received: model={model}, which raised: {error}"
         ) from error
     return _without_training(config)
 
@@ -268,7 +281,7 @@ def _abstract_model(config, custom_objects, entries):
     A wrong configuration could have more weights than fit into memory. The
     variables of a graph have a shape and no value.
     """
-    with tf.Graph().as_default():
+    with _graph():
         model = _built(config, custom_objects)
         variables = _variables(model)
         places = [(entry.layer, entry.index) for entry in entries]
@@ -287,6 +300,29 @@ def _abstract_model(config, custom_objects, entries):
                     f"its array {entry.name!r} has the shape, dtype and bits "
                     f"{received}, and its model needs {expected}"
                 )
+
+
+@contextlib.contextmanager
+def _graph():
+    """Enters a new graph, and restores the classes of legacy Keras after it.
+
+    In a graph, legacy Keras exchanges the base classes of a layer that it
+    builds. Without their base classes, the models of the user would fail.
+    """
+    bases = {}
+    if not _keras.KERAS_3:
+        stack = [keras.layers.Layer]
+        while stack:
+            found = stack.pop()
+            bases[found] = found.__bases__
+            stack.extend(found.__subclasses__())
+    try:
+        with tf.Graph().as_default():
+            yield
+    finally:
+        for found, before in bases.items():
+            if found.__bases__ != before:
+                found.__bases__ = before
 
 
 def _variables(model):

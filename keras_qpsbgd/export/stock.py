@@ -1,5 +1,6 @@
 """Replaces the layers of this package by layers of Keras."""
 
+import os
 from typing import Any
 
 import tensorflow as tf
@@ -27,13 +28,16 @@ def inference_model(model: Any) -> Any:
 
     Every binary layer is replaced by the layer of Keras that it is derived
     from, with a float kernel of the binary weights times their scale. A graph
-    convolution becomes a matrix product and a `Dense` layer. The model can be
+    convolution becomes a matrix product and a `Dense` layer. A layer with an
+    activation of this package, such as `activation="binary"`, becomes a
+    functional model of the layer and its activation. The model can be
     saved and exported with Keras, and the result runs where this package is not
-    installed. Layers of Spektral stay as they are.
+    installed. Layers of Spektral stay as they are. Your own layers stay as they
+    are, so loading needs their classes.
 
     The outputs are the same up to rounding, because the scale is part of the
     kernel. The result is meant for inference: training would change the float
-    kernels.
+    kernels. Pass the original model to `Predictor`, not the result.
 
     Args:
         model: Sequential or functional Keras model that has been built, also
@@ -51,8 +55,8 @@ def inference_model(model: Any) -> Any:
         import keras_qpsbgd as kq
 
         stock = kq.export.inference_model(model)
-        stock.save("digits.keras")  # loads without keras_qpsbgd
-        stock.export("digits.onnx", format="onnx")
+        stock.save("digits_stock.keras")  # loads without keras_qpsbgd
+        stock.export("digits.onnx", format="onnx")  # needs the extra `deploy`
         ```
     """
     check(model)
@@ -84,16 +88,19 @@ def check(model: Any) -> None:
     Raises:
         ValueError: If the model is not supported.
     """
-    is_model = isinstance(model, keras.Model) and _keras.is_graph_of_layers(
-        model
-    )
-    # A Sequential model that has not been built has no attribute `inputs`.
-    if not is_model or not getattr(model, "inputs", None):
+    check_is_model(model)
+    if not _keras.is_graph_of_layers(model):
         raise ValueError(
-            "`model` must be a Sequential or functional Keras model that has "
-            "been built. A subclassed model has no layers that could be "
-            "replaced one by one. Build a functional model from its layers. "
+            "`model` must be a Sequential or functional Keras model. A "
+            "subclassed model has no layers that could be replaced one by one. "
+            "Build a functional model from its layers. "
             f"Received: model={model}"
+        )
+    # A Sequential model that has not been built has no attribute `inputs`.
+    if not getattr(model, "inputs", None):
+        raise ValueError(
+            "`model` must be a Keras model that has been built. Call it on a "
+            f"batch first. Received: model={model}"
         )
     problems = [
         f"{name} ({type(layer).__name__}: {reason})"
@@ -105,6 +112,25 @@ def check(model: Any) -> None:
             "`model` must have layers that can be replaced by layers of Keras. "
             f"Received: {', '.join(problems)}"
         )
+
+
+def check_is_model(model: Any) -> None:
+    """Raises if an argument `model` is not a Keras model.
+
+    Raises:
+        ValueError: If it is something else, for example a path.
+    """
+    if isinstance(model, keras.Model):
+        return
+    advice = ""
+    if isinstance(model, (str, os.PathLike)):
+        advice = (
+            "Load it first with `keras.models.load_model`, or a packed file "
+            "with `keras_qpsbgd.export.load_packed`. "
+        )
+    raise ValueError(
+        f"`model` must be a Keras model. {advice}Received: model={model!r}"
+    )
 
 
 def binary_kernels(model: Any) -> list[kernels.Kernel]:

@@ -10,19 +10,27 @@ from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import export
+from keras_qpsbgd.export import container
 from keras_qpsbgd.inference import bits
 from keras_qpsbgd.inference import products
 from keras_qpsbgd.inference import program
 from keras_qpsbgd.inference.workers import Workers
 
 KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
+EXPECTED = (
+    "`path_or_model` must be a Keras model, or the path of a packed, .keras or "
+    "HDF5 file."
+)
 # Number of inputs, in floats, and of samples that are computed at a time.
 MAX_INPUTS = 2**22
 MAX_SAMPLES = 1024
 
 
 class Predictor:
-    """Fast predictions of a binary network on a CPU, without TensorFlow.
+    """Fast predictions of a binary network on a CPU.
+
+    The prediction itself does not use TensorFlow, but importing the package
+    does.
 
     The kernels of binary layers are stored as bits, one to four per weight. If
     the inputs of a layer come from `activation="binary"`, its product is
@@ -32,7 +40,7 @@ class Predictor:
 
     The predictions are those of `model.predict`:
 
-    - Products of two binary sides are integers and exactly equal. Batch
+    - Products of binary inputs and weights are integers, exactly equal. Batch
       normalization, bias and scale before a binary activation become a
       threshold, which gives exactly the same signs.
     - Real numbers are computed in float32 and differ by rounding errors. A
@@ -52,7 +60,9 @@ class Predictor:
 
     Args:
         path_or_model: Keras model, path of a `.keras` or HDF5 file, or path of
-            a file of `keras_qpsbgd.export.packed`.
+            a file of `keras_qpsbgd.export.packed`. `~` is expanded. Pass the
+            model that you trained, not the result of
+            `keras_qpsbgd.export.inference_model`, whose kernels are floats.
         threads: Positive integer. The number of threads that share the samples
             of a batch in binary layers. They do not change the results.
             Defaults to `1`.
@@ -128,7 +138,12 @@ class Predictor:
 
     @property
     def weight_bytes(self) -> int:
-        """The memory of all weights in bytes."""
+        """The memory of all weights in bytes.
+
+        It counts the bits of binary kernels and their padding, real kernels as
+        float32, and the numbers per output, such as scales and thresholds. The
+        configuration of the model does not count.
+        """
         return sum(
             array.nbytes for step in self._steps for array in step.arrays
         )
@@ -137,8 +152,9 @@ class Predictor:
         """Returns the predictions for a batch.
 
         Args:
-            x: Array of shape `input_shape`, with finite numbers. It is
-                converted to float32.
+            x: Array of shape `input_shape`. It is converted to float32. NaN and
+                infinite inputs are not checked, and their predictions can
+                differ from those of Keras.
 
         Returns:
             A float32 array.
@@ -195,25 +211,30 @@ class Predictor:
         return bits.to_floats(value) if self._steps else value.copy()
 
 
+def _loaded(given):
+    """Returns the Keras model of a file."""
+    received = f"{EXPECTED} Received: path_or_model={given!r}"
+    path = os.path.expanduser(given)
+    if os.path.isdir(path):
+        raise ValueError(f"{received}, which is a folder")
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{received}, which does not exist")
+    with open(path, "rb") as file:
+        is_packed = file.read(len(container.MAGIC)) == container.MAGIC
+    if is_packed:
+        return export.load_packed(path)
+    if path.endswith(KERAS_SUFFIXES):
+        return keras.models.load_model(path, compile=False)
+    raise ValueError(f"{received}, which is another kind of file")
+
+
 def _model(path_or_model):
     """Returns the Keras model of the argument, after checks."""
     model = path_or_model
     if isinstance(model, (str, os.PathLike)):
-        path = os.fspath(model)
-        if not os.path.isfile(path):
-            raise FileNotFoundError(
-                "`path_or_model` must be a file or a model. "
-                f"Received: path_or_model={path!r}"
-            )
-        if path.endswith(KERAS_SUFFIXES):
-            model = keras.models.load_model(path, compile=False)
-        else:
-            model = export.load_packed(path)
+        model = _loaded(os.fspath(model))
     if not isinstance(model, keras.Model):
-        raise ValueError(
-            "`path_or_model` must be a Keras model or a path. "
-            f"Received: path_or_model={path_or_model!r}"
-        )
+        raise ValueError(f"{EXPECTED} Received: path_or_model={model!r}")
     if not _keras.is_graph_of_layers(model):
         raise ValueError(
             "`path_or_model` must be a Sequential or functional model. "

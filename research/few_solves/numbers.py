@@ -107,7 +107,7 @@ class Numbers:
         return float(np.mean(fresh))
 
     def share_of_optima(self, method, updates):
-        """Returns how often a method reaches the best of all layers."""
+        """Returns how often a method reaches the best weights."""
         losses = self.values(method, updates, "train_loss")
         reached = [
             loss <= self._optimum[seed] + TOLERANCE

@@ -77,9 +77,10 @@ def _section(numbers, out):
     if optimum is not None:
         parts.append(
             paragraph(
-                "The best of all layers, found by enumeration, has a mean "
-                f"training loss of {optimum:.4f}. Share of the seeds in which "
-                f"a method reaches it (within {TOLERANCE:g}):"
+                "The best possible weights of the layer, found by enumeration, "
+                f"have a mean training loss of {optimum:.4f}. Share of the "
+                "seeds in which a method reaches them "
+                f"(within {TOLERANCE:g}):"
             )
         )
         parts.append(_optima(numbers))

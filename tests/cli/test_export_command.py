@@ -51,6 +51,7 @@ def test_formats_and_sizes(saved, target, tmp_path, capsys):
         share = out.stat().st_size / floats
         assert share < 0.5
         assert f"{share:.1%}" in printed
+        assert f"{out.stat().st_size / 1000:,.1f} kB" in printed
     # An existing file or SavedModel is replaced.
     assert cli.main(command) == 0
 
@@ -66,7 +67,10 @@ def test_packed_file_as_source_and_default_names(saved, capsys):
     assert cli.main(["export", str(packed), "--to", "litert"]) == 0
     assert path.with_suffix(".tflite").exists()
     assert cli.main(["export", str(packed), "--to", "packed"]) == 1
-    assert "must not be `MODEL`" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        f"The output would replace MODEL ({packed}). Choose another path with "
+        "`--out`.\n"
+    )
 
 
 def test_unsupported_layers_are_named_and_nothing_is_written(tmp_path, capsys):
@@ -92,9 +96,36 @@ def test_wrong_files(tmp_path, capsys):
     wrong.write_bytes(b"no model")
     packed = tmp_path / "wrong.kq"
     packed.write_bytes(b"\x93KQPACK\n" + b"\0" * 100)
-    for path in (wrong, packed, tmp_path / "missing.keras"):
+    for path in (wrong, packed, tmp_path):
         assert cli.main(["export", str(path), "--to", "litert"]) == 1
-        assert "`MODEL` must be a saved" in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert "saved Keras model (.keras or HDF5) or a packed file" in error
+        assert str(path) in error and "Received" not in error
+    # The file is checked before its name.
+    assert cli.main(["export", str(packed), "--to", "packed"]) == 1
+    assert "cannot be loaded: its checksum" in capsys.readouterr().err
+    missing = tmp_path / "missing.keras"
+    assert cli.main(["export", str(missing), "--to", "litert"]) == 1
+    assert capsys.readouterr().err == f"No such file: {missing}\n"
+
+
+def test_wrong_outputs(saved, tmp_path, capsys):
+    _, path = saved
+    for out in (str(tmp_path), ""):
+        command = ["export", str(path), "--to", "packed", "--out", out]
+        assert cli.main(command) == 1
+        error = capsys.readouterr().err
+        assert error.startswith("Nothing was written.")
+        assert ("is a folder" if out else "is empty") in error
+    assert [each.name for each in tmp_path.iterdir()] == ["model.keras"]
+
+
+def test_home_folder(saved, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    command = ["export", "~/model.keras", "--to", "packed", "--out", "~/a/b.kq"]
+    assert cli.main(command) == 0
+    assert (tmp_path / "a" / "b.kq").is_file()
 
 
 def test_help_fits_80_columns(capsys, monkeypatch):

@@ -89,6 +89,11 @@ class Doubled(kq.layers.BinaryDense):
     pass
 
 
+class Subclassed(keras.Model):
+    def call(self, inputs):
+        return inputs
+
+
 def unsupported_models():
     x, a = keras.Input((6, 4)), keras.Input((6, 6), sparse=True)
     yield (
@@ -114,7 +119,13 @@ def unsupported_models():
         ),
         "time .*inside another.*doubled .*custom",
     )
-    yield keras.Sequential([kq.layers.BinaryDense(3)]), "has been built"
+    yield (
+        keras.Sequential([kq.layers.BinaryDense(3)]),
+        "has been built. Call it on a batch first",
+    )
+    yield Subclassed(), "Build a functional model from its layers"
+    yield "model.keras", r"`keras.models.load_model`.*model='model.keras'"
+    yield None, "must be a Keras model. Received: model=None"
 
 
 def test_unsupported_layers_are_named():
@@ -177,6 +188,24 @@ def test_loads_where_this_package_cannot_be_imported(names, tmp_path):
         env=environment,
         cwd=tmp_path,
     )
+
+
+class Shift(keras.layers.Layer):
+    def call(self, inputs):
+        return inputs + 1.0
+
+
+def test_own_layers_stay(tmp_path):
+    model = keras.Sequential(
+        [keras.layers.InputLayer((4,)), Shift(), kq.layers.BinaryDense(3)]
+    )
+    inputs = exporting.batch(model)
+    stock = kq.export.inference_model(model)
+    stock.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(
+        tmp_path / "model.keras", custom_objects={"Shift": Shift}
+    )
+    assert_close(loaded(inputs), model(inputs))
 
 
 def test_spektral_layers_stay(tmp_path):

@@ -76,6 +76,19 @@ def test_bfloat16_weights(tmp_path):
     )
 
 
+def test_model_still_works_after_it_was_stored(tmp_path):
+    """Legacy Keras exchanges base classes of layers in a graph."""
+    for model in (exporting.dense(), exporting.attention()):
+        inputs = exporting.batch(model)
+        expected = exporting.predict(model, inputs)
+        kq.export.packed(model, tmp_path / "model.kq")
+        np.testing.assert_array_equal(
+            exporting.predict(model, inputs), expected
+        )
+        model.compile("sgd", "mse")
+        model.fit(inputs, expected, verbose=0)
+
+
 def test_trained_frozen_and_compiled_model(tmp_path):
     model = exporting.dense()
     model.layers[0].trainable = False
@@ -163,6 +176,30 @@ def test_own_layers(tmp_path):
         kq.export.load_packed(tmp_path / "model.kq")
 
 
+class OwnModel(keras.Model):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.layer = kq.layers.BinaryDense(3)
+
+    def call(self, inputs):
+        return self.layer(inputs)
+
+
+def test_own_model_without_arguments(tmp_path):
+    model = OwnModel()
+    inputs = np.ones((2, 4), "float32")
+    expected = model(inputs)
+    path = tmp_path / "model.kq"
+    message = r"OwnModel.* \(the class of the model itself\)"
+    with pytest.raises(ValueError, match=message):
+        kq.export.packed(model, path)
+    own = {"OwnModel": OwnModel}
+    loaded = round_trip(model, path, custom_objects=own)
+    np.testing.assert_array_equal(loaded(inputs), expected)
+    with pytest.raises(ValueError, match=message):
+        kq.export.load_packed(path)
+
+
 def test_quantized_model(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(64, 4, 6)).astype("float32")
@@ -197,7 +234,8 @@ def refused_models():
         [keras.layers.InputLayer((4,)), kq.layers.BinaryDense(3, bits=2)]
     )
     broken.layers[0].kernel.assign(np.full((4, 3), np.nan))
-    yield subclassed, "WithoutConfig|get_config"
+    # Legacy Keras raises when it builds the model.
+    yield subclassed, "WithoutConfig|get_config` if its constructor has"
     yield real, "real kernels in real"
     yield broken, "NaN"
     yield keras.Sequential([kq.layers.BinaryDense(3)]), "has been built"
@@ -208,8 +246,11 @@ def refused_models():
                 keras.layers.Lambda(lambda x: x),
             ]
         ),
-        "Lambda",
+        "neither run stored code nor load files.*with keras.layers.Lambda$",
     )
+    yield "model.keras", r"`keras.models.load_model`.*model='model.keras'"
+    yield pathlib.Path("model.kq"), "`keras_qpsbgd.export.load_packed`"
+    yield None, "must be a Keras model. Received: model=None"
 
 
 def test_refused_models_leave_the_file_as_it_is(tmp_path):
@@ -220,6 +261,27 @@ def test_refused_models_leave_the_file_as_it_is(tmp_path):
             kq.export.packed(model, path)
         assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_folders_and_empty_paths_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = exporting.dense()
+    for path in (tmp_path, str(tmp_path), "new/"):
+        with pytest.raises(ValueError, match="Received: path=.*is a folder"):
+            kq.export.packed(model, path)
+    with pytest.raises(ValueError, match="Received: path='', which is empty"):
+        kq.export.packed(model, "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_home_folder_and_missing_folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    model = exporting.randomize(exporting.dense())
+    inputs = exporting.batch(model)
+    loaded = round_trip(model, "~/new/folder/model.kq")
+    assert (tmp_path / "new" / "folder" / "model.kq").is_file()
+    np.testing.assert_array_equal(loaded(inputs), model(inputs))
 
 
 @pytest.mark.once
@@ -266,11 +328,11 @@ def test_bit_stream_refuses_other_numbers():
             bit_stream.pack(np.array(wrong), 2)
 
 
-def reader():
-    """Returns the code of the reader in the documentation."""
+def codes():
+    """Returns the reader and the forward pass in the documentation."""
     page = (DOCS / "packed-format.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    return code
+    reader, forward = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    return reader, forward
 
 
 @pytest.mark.parametrize("bits", range(1, 5))
@@ -279,7 +341,7 @@ def test_reader_of_the_documentation(bits, tmp_path):
     model = exporting.randomize(exporting.nested(bits=bits))
     path = tmp_path / "model.kq"
     kq.export.packed(model, path)
-    code = reader()
+    code, _ = codes()
     assert len(code.splitlines()) <= 40
     script = (
         "import sys\n"
@@ -309,3 +371,49 @@ def test_reader_of_the_documentation(bits, tmp_path):
                 arrays[f"{inner}/{shared}/kernel"],
                 arrays[f"two/{shared}/kernel"],
             )
+
+
+@pytest.mark.parametrize("scale", exporting.SCALES)
+def test_forward_pass_of_the_documentation(scale, tmp_path):
+    """The code of the page computes the outputs with NumPy alone."""
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((7,)),
+            kq.layers.BinaryDense(9, activation="binary", output_scale=scale),
+            kq.layers.BinaryDense(8, bits=3, use_bias=False),
+            keras.layers.BatchNormalization(epsilon=0.1, center=False),
+            keras.layers.Activation("binary"),
+            kq.layers.BinaryDense(5, activation="binary"),
+            keras.layers.BatchNormalization(epsilon=0.2, scale=False),
+            kq.layers.BinaryDense(3, bits=2, output_scale=scale),
+        ]
+    )
+    exporting.randomize(model)
+    # The first product of zeros is the bias, whose sign at 0 is +1.
+    model.layers[0].bias.assign(np.zeros(9))
+    inputs = np.concatenate([exporting.batch(model), np.zeros((1, 7))])
+    inputs = inputs.astype("float32")
+    path = tmp_path / "model.kq"
+    kq.export.packed(model, path)
+    reader, forward = codes()
+    assert len(forward.splitlines()) <= 25
+    names = {}
+    exec(reader + forward, names)
+    found = names["predict"](*names["read_packed"](path), inputs)
+    np.testing.assert_allclose(
+        found, exporting.predict(model, inputs), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_forward_pass_of_the_documentation_refuses_other_layers(tmp_path):
+    names = {}
+    exec("".join(codes()), names)
+    for layer, message in (
+        (keras.layers.ReLU(), "ReLU"),
+        (kq.layers.BinaryDense(3, activation="tanh"), "tanh"),
+    ):
+        model = keras.Sequential([keras.layers.InputLayer((4,)), layer])
+        kq.export.packed(model, tmp_path / "model.kq")
+        content = names["read_packed"](tmp_path / "model.kq")
+        with pytest.raises(ValueError, match=f"{message} is not supported"):
+            names["predict"](*content, np.ones((2, 4)))

@@ -165,6 +165,48 @@ def test_saved_model_replaces_only_saved_models(tmp_path):
     assert (other / "letter.txt").read_text() == "keep"
 
 
+WRITERS = [kq.export.onnx, kq.export.litert, kq.export.saved_model]
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda f: f.__name__)
+def test_models_that_are_no_models(write, tmp_path):
+    path = tmp_path / "out"
+    with pytest.raises(ValueError, match="`keras.models.load_model`"):
+        write("model.keras", path)
+    with pytest.raises(ValueError, match="Call it on a batch first"):
+        write(keras.Sequential([kq.layers.BinaryDense(3)]), path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("write", WRITERS[:2], ids=lambda f: f.__name__)
+def test_folders_and_empty_paths(write, tmp_path):
+    model = exporting.dense()
+    with pytest.raises(ValueError, match="Received: path=.*is a folder"):
+        write(model, tmp_path)
+    with pytest.raises(ValueError, match="Received: path='', which is empty"):
+        write(model, "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_saved_model_with_an_empty_path():
+    with pytest.raises(ValueError, match="Received: path=''"):
+        kq.export.saved_model(exporting.dense(), "")
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda f: f.__name__)
+def test_home_folder(write, tmp_path, monkeypatch):
+    if write is kq.export.onnx:
+        pytest.importorskip("tf2onnx")
+        if not _keras.KERAS_3:
+            pytest.skip("Keras 3 exports ONNX files")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    write(exporting.dense(), "~/new/model")
+    assert (tmp_path / "new" / "model").exists()
+    assert not (tmp_path / "~").exists()
+
+
 @pytest.mark.once
 @pytest.mark.parametrize("layout", matching.CONV_LAYOUTS)
 def test_matching_finds_scaled_and_transposed_kernels(layout):

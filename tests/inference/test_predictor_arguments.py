@@ -47,12 +47,32 @@ def test_packed_files(tmp_path):
 
 
 def test_files_that_are_no_models(tmp_path):
-    with pytest.raises(FileNotFoundError, match="Received: path_or_model='no"):
+    kinds = "a packed, .keras or HDF5 file. Received: path_or_model="
+    with pytest.raises(
+        FileNotFoundError, match=f"{kinds}'no.keras', which does not exist"
+    ):
         Predictor("no.keras")
+    with pytest.raises(ValueError, match=f"{kinds}.*, which is a folder"):
+        Predictor(tmp_path)
     path = tmp_path / "model.kqp"
     path.write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="Received"):
+    with pytest.raises(ValueError, match=f"{kinds}.*another kind of file"):
         Predictor(path)
+    kq.export.packed(binary_model(), path)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="truncated or altered.* Received: "):
+        Predictor(path)
+
+
+def test_file_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    model = binary_model()
+    kq.export.packed(model, tmp_path / "model.kq")
+    x = np.random.default_rng(0).normal(size=(5, 6))
+    np.testing.assert_array_equal(
+        Predictor("~/model.kq")(x), Predictor(model)(x)
+    )
 
 
 def test_all_unsupported_layers_are_named():

@@ -59,6 +59,8 @@ def test_deploy_is_short_and_runs(run):
     output = run("deploy.py").replace(",", "")
     assert "predicts exactly the same: True" in output
     assert number("model.kq", output) * 5 < number("model.keras", output)
+    assert number("Predictor:", output) < number("model.kq", output)
+    assert number("same classes:", output) > 0.99
 
 
 def test_compare_is_short_and_runs(run, monkeypatch, tmp_path):

@@ -37,3 +37,20 @@ def test_record_has_all_networks_and_formats():
     for network in networks.values():
         assert list(network["formats"]) == [n for n, *_ in runtimes.FORMATS]
     assert all(passed for passed, _ in record["verdicts"])
+
+
+def test_sizes_are_relative_to_the_floats():
+    """Smaller, larger, and about the same."""
+    sizes = {"a": 100, "b": 375, "c": 1040, "d": 2000}
+    formats = {
+        name: {"size": size, "difference": 0.0, "problem": None}
+        for name, size in sizes.items()
+    }
+    text = formats_table.table({"net": {"floats": 1000, "formats": formats}})
+    for expected in (
+        "| a | 0 (10x smaller) |",
+        "| b | 0 (2.7x smaller) |",
+        "| c | 1 (about the same) |",
+        "| d | 2 (2.0x larger) |",
+    ):
+        assert expected in text

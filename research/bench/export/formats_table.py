@@ -51,7 +51,16 @@ def block(root):
 def _size(found, floats):
     if found["problem"]:
         return found["problem"]
-    return f"{_kilobytes(found['size'])} (1/{floats / found['size']:.1f})"
+    return f"{_kilobytes(found['size'])} ({_ratio(found['size'] / floats)})"
+
+
+def _ratio(ratio):
+    """Returns a relative size, for example "27x smaller" for 1/27."""
+    factor = max(ratio, 1 / ratio)
+    text = f"{factor:.0f}x" if factor >= 10 else f"{factor:.1f}x"
+    if text == "1.0x":
+        return "about the same"
+    return f"{text} {'larger' if ratio > 1 else 'smaller'}"
 
 
 def _kilobytes(size):
