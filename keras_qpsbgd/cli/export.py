@@ -1,5 +1,6 @@
 """`export`: writes a saved model in a format for deployment."""
 
+import os
 import pathlib
 import sys
 
@@ -52,7 +53,7 @@ def add(commands):
 
 
 def _run(arguments):
-    path = pathlib.Path(arguments.model).expanduser()
+    path = pathlib.Path(os.path.expanduser(arguments.model))
     if not path.exists():
         return _fail(f"No such file: {path}")
     try:
@@ -65,7 +66,8 @@ def _run(arguments):
     write, suffix = FORMATS[arguments.to]
     if arguments.out == "":
         return _fail("Nothing was written. `--out` is empty.")
-    out = pathlib.Path(arguments.out or path.with_suffix(suffix)).expanduser()
+    out = arguments.out or path.with_suffix(suffix)
+    out = pathlib.Path(os.path.expanduser(out))
     if out.exists() and out.resolve() == path.resolve():
         return _fail(
             f"The output would replace MODEL ({path}). Choose another path "

@@ -306,8 +306,8 @@ def _abstract_model(config, custom_objects, entries):
 def _graph():
     """Enters a new graph, and restores the classes of legacy Keras after it.
 
-    In a graph, legacy Keras exchanges the base classes of a layer that it
-    builds. Without their base classes, the models of the user would fail.
+    In a graph, legacy Keras exchanges the base classes of the layers that it
+    builds. Other models with these layers would then raise an error.
     """
     bases = {}
     if not _keras.KERAS_3:

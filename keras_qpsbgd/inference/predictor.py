@@ -153,8 +153,7 @@ class Predictor:
 
         Args:
             x: Array of shape `input_shape`. It is converted to float32. NaN and
-                infinite inputs are not checked, and their predictions can
-                differ from those of Keras.
+                infinite inputs are not checked.
 
         Returns:
             A float32 array.

@@ -234,7 +234,7 @@ def refused_models():
         [keras.layers.InputLayer((4,)), kq.layers.BinaryDense(3, bits=2)]
     )
     broken.layers[0].kernel.assign(np.full((4, 3), np.nan))
-    # Legacy Keras raises when it builds the model.
+    # Legacy Keras finds a configuration, so the class itself is refused.
     yield subclassed, "WithoutConfig|get_config` if its constructor has"
     yield real, "real kernels in real"
     yield broken, "NaN"
