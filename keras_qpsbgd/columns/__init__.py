@@ -2,7 +2,7 @@
 
 `fit` contains the function, and `search` visits the columns. `tail` computes
 the loss as a function of the product of one layer, and `narrow` does so faster
-if a dense layer follows.
+if a dense layer follows. `wiring` cuts a model into parts.
 """
 
 from keras_qpsbgd.columns.fit import DAMPINGS as DAMPINGS

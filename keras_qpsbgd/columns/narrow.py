@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras_qpsbgd import _keras
 from keras_qpsbgd.columns.tail import Tail
 from keras_qpsbgd.columns.tail import in_graph
-from keras_qpsbgd.columns.tail import sub_model
+from keras_qpsbgd.columns.wiring import Wiring
 from keras_qpsbgd.layers.binary_dense import BinaryDense
 
 keras = _keras.keras
@@ -32,15 +32,18 @@ class NarrowTail(Tail):
     Args:
         model: A compiled Sequential or functional `keras.Model`.
         layer: A `BinaryDense` of the model.
+        wiring: The `Wiring` of the model.
         between: List of layers between `layer` and `following`.
         following: The next `Dense` or `BinaryDense`.
     """
 
-    def __init__(self, model, layer, between, following):
+    def __init__(self, model, layer, wiring, between, following):
         self._between = between
         self._following = following
-        self._hidden = sub_model(model, layer.output, following.input, layer)
-        super().__init__(model, layer)
+        self._hidden = wiring.between(
+            wiring.output(layer), wiring.input(following), layer
+        )
+        super().__init__(model, layer, wiring)
         self._changed_in_graph = in_graph(self._changed)
 
     def change(self, column, product):
@@ -56,9 +59,8 @@ class NarrowTail(Tail):
         self._state = tf.matmul(hidden, self._weights())
         return self._state
 
-    def _rest(self, model):
-        following = self._following
-        return sub_model(model, following.output, model.outputs[0], self.layer)
+    def _rest(self, wiring):
+        return wiring.after(self._following, of=self.layer)
 
     def _weights(self):
         if isinstance(self._following, BinaryDense):
@@ -97,11 +99,12 @@ class NarrowTail(Tail):
 
 def tail_of(model, layer):
     """Returns the fastest `Tail` of a layer."""
+    wiring = Wiring(model)
     between = []
-    tensor = layer.output
+    tensor = wiring.output(layer)
     is_elementwise = _is_elementwise(layer.activation)
     while is_elementwise:
-        following = _consumer(model, tensor)
+        following = wiring.consumer(tensor)
         if following is None or following.compute_dtype != "float32":
             break
         if type(following) is keras.layers.Dense or (
@@ -112,25 +115,11 @@ def tail_of(model, layer):
             # A next layer that is wider makes nothing faster.
             if following.units > layer.units:
                 break
-            return NarrowTail(model, layer, between, following)
+            return NarrowTail(model, layer, wiring, between, following)
         is_elementwise = _is_per_feature(following)
         between.append(following)
-        tensor = following.output
-    return Tail(model, layer)
-
-
-def _consumer(model, tensor):
-    """Returns the only layer with the input `tensor`, or `None`."""
-    found = []
-    for layer in model.layers:
-        try:
-            inputs = layer.input
-        except (AttributeError, ValueError):
-            # Layers that are called more than once have no `input`.
-            return None
-        if any(tensor is one for one in tf.nest.flatten(inputs)):
-            found.append(layer)
-    return found[0] if len(found) == 1 else None
+        tensor = wiring.output(following)
+    return Tail(model, layer, wiring)
 
 
 def _is_per_feature(layer):

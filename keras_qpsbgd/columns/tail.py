@@ -6,8 +6,6 @@ import tensorflow as tf
 from keras_qpsbgd import _keras
 from keras_qpsbgd.layers.binary_dense import BinaryDense
 
-keras = _keras.keras
-
 
 class Tail:
     r"""The loss as a function of \(R = XW\), where \(X\) are a layer's inputs.
@@ -25,12 +23,13 @@ class Tail:
         model: A compiled Sequential or functional `keras.Model` with one input
             and one output.
         layer: A `BinaryDense` of the model.
+        wiring: The `Wiring` of the model.
     """
 
-    def __init__(self, model, layer):
+    def __init__(self, model, layer, wiring):
         self.layer = layer
-        self._before = sub_model(model, model.inputs[0], layer.input, layer)
-        self._after = self._rest(model)
+        self._before = wiring.before(layer)
+        self._after = self._rest(wiring)
         self._model = model
         self._loss_in_graph = in_graph(self._loss)
         self._derivatives_in_graph = in_graph(self._derivatives)
@@ -112,9 +111,9 @@ class Tail:
         self._state = tf.convert_to_tensor(self._product)
         return self._state
 
-    def _rest(self, model):
+    def _rest(self, wiring):
         """Returns the layers after this one, as a function."""
-        return sub_model(model, self.layer.output, model.outputs[0], self.layer)
+        return wiring.after(self.layer, of=self.layer)
 
     def _outputs(self, state):
         """Returns the outputs of the network."""
@@ -211,22 +210,3 @@ def dense_layers(model):
                 f"{len(layer.input.shape)}"
             )
     return layers
-
-
-def sub_model(model, begin, end, layer):
-    """Returns the part of a model between two of its tensors, as a function.
-
-    Raises:
-        ValueError: If `end` also depends on other tensors than `begin`. The
-            message names `layer`.
-    """
-    if begin is end:
-        return lambda tensor, training=False: tensor
-    try:
-        return keras.Model(begin, end)
-    except ValueError as error:
-        raise ValueError(
-            "The outputs of `model` must depend on its inputs only through "
-            f"the layer `{layer.name}`, and it must be called once. "
-            f"Received: model={model.name}"
-        ) from error

@@ -144,6 +144,21 @@ def test_functional_models_and_other_layers_stay():
         assert (index == 2) == (a != b).any()
 
 
+def test_layers_that_are_added_one_by_one():
+    models = make(), keras.Sequential()
+    for layer in [keras.Input((6,)), *models[0].layers]:
+        copied = layer
+        if isinstance(layer, keras.layers.Layer):
+            copied = type(layer).from_config(layer.get_config())
+        models[1].add(copied)
+    models[1].compile("sgd", models[0].loss)
+    models[1].set_weights(models[0].get_weights())
+    x, y = data()
+    losses = [kq.fit_columns(model, x, y, verbose=0).loss for model in models]
+    assert losses[0] == losses[1]
+    assert losses[0][-1] < losses[0][0]
+
+
 def test_penalties_are_left_out():
     keras.utils.set_random_seed(0)
     model = keras.Sequential(

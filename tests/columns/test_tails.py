@@ -9,6 +9,7 @@ import keras_qpsbgd as kq
 from keras_qpsbgd.columns.narrow import NarrowTail
 from keras_qpsbgd.columns.narrow import tail_of
 from keras_qpsbgd.columns.tail import Tail
+from keras_qpsbgd.columns.wiring import Wiring
 
 
 def compiled(layers):
@@ -58,7 +59,7 @@ def test_both_tails_agree(name, weighted):
     model = compiled(NETWORKS[name]())
     layer = model.layers[0]
     batch = samples() if weighted else (*samples()[:2], None)
-    fast, plain = tail_of(model, layer), Tail(model, layer)
+    fast, plain = tail_of(model, layer), Tail(model, layer, Wiring(model))
     assert type(fast) is NarrowTail
     begun = [tail.begin(batch) for tail in (fast, plain)]
     expected = model.evaluate(*batch[:2], sample_weight=batch[2], verbose=0)
