@@ -53,7 +53,10 @@ def test_conv2d(options, monkeypatch):
     shape = (5, 3, 8, 7) if first else (5, 8, 7, 3)
     x = tf.constant(RNG.normal(size=shape), "float32")
     layer = keras.layers.Conv2D(4, use_bias=False, **options)
-    y = layer(x).numpy()
+    try:
+        y = layer(x).numpy()
+    except tf.errors.UnimplementedError as error:
+        pytest.skip(f"This CPU has no such convolution: {error}")
     y = y.transpose(0, 2, 3, 1) if first else y
     pieces = list(kinds.Conv2DKind().rows(layer, (x,), {}))
     assert len(pieces) > 1 and max(len(piece) for piece in pieces) <= 60
