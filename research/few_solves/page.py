@@ -171,6 +171,8 @@ def _tests(numbers):
                 f"(p = {_p(accuracy.p)})"
             )
         )
+    if len(lines) == 1:
+        return ""  # no other method was run
     return "\n".join(lines)
 
 
