@@ -15,6 +15,7 @@ from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.columns.narrow import tail_of
 from keras_qpsbgd.columns.search import ColumnSearch
 from keras_qpsbgd.columns.tail import binary_layers
+from keras_qpsbgd.columns.wiring import Wiring
 
 DAMPINGS = (1.0, 4.0, 16.0)
 # Ends after this many sweeps without a change.
@@ -162,7 +163,8 @@ def fit_columns(
         bar = keras.utils.Progbar(sweeps * columns, unit_name="column")
     history = ColumnHistory()
     search = ColumnSearch(backend, dampings, max_reads, seed, bar, history)
-    tails = [tail_of(model, layer) for layer in layers]
+    wiring = Wiring(model)
+    tails = [tail_of(model, layer, wiring) for layer in layers]
     random = np.random.default_rng([seed, 1])
     for sweep in range(1, sweeps + 1):
         batch = _batch(samples, batch_size, random)

@@ -5,7 +5,6 @@ import tensorflow as tf
 from keras_qpsbgd import _keras
 from keras_qpsbgd.columns.tail import Tail
 from keras_qpsbgd.columns.tail import in_graph
-from keras_qpsbgd.columns.wiring import Wiring
 from keras_qpsbgd.layers.binary_dense import BinaryDense
 
 keras = _keras.keras
@@ -97,9 +96,8 @@ class NarrowTail(Tail):
         return feature
 
 
-def tail_of(model, layer):
+def tail_of(model, layer, wiring):
     """Returns the fastest `Tail` of a layer."""
-    wiring = Wiring(model)
     between = []
     tensor = wiring.output(layer)
     is_elementwise = _is_elementwise(layer.activation)

@@ -59,7 +59,10 @@ def test_both_tails_agree(name, weighted):
     model = compiled(NETWORKS[name]())
     layer = model.layers[0]
     batch = samples() if weighted else (*samples()[:2], None)
-    fast, plain = tail_of(model, layer), Tail(model, layer, Wiring(model))
+    fast, plain = (
+        tail_of(model, layer, Wiring(model)),
+        Tail(model, layer, Wiring(model)),
+    )
     assert type(fast) is NarrowTail
     begun = [tail.begin(batch) for tail in (fast, plain)]
     expected = model.evaluate(*batch[:2], sample_weight=batch[2], verbose=0)
@@ -87,7 +90,7 @@ def test_both_tails_agree(name, weighted):
 def test_derivatives_are_those_of_the_loss():
     model = compiled(NETWORKS["normalized"]())
     batch = (*samples()[:2], None)
-    tail = tail_of(model, model.layers[0])
+    tail = tail_of(model, model.layers[0], Wiring(model))
     rows, weights, _ = tail.begin(batch)
     slopes, curvature = tail.derivatives(2)
     product = (rows @ weights)[:, 2].astype("float64")
@@ -136,7 +139,7 @@ def several_bits_next():
 )
 def test_networks_that_need_the_plain_tail(layers):
     model = compiled(layers())
-    assert type(tail_of(model, model.layers[0])) is Tail
+    assert type(tail_of(model, model.layers[0], Wiring(model))) is Tail
 
 
 def test_two_consumers_need_the_plain_tail():
@@ -145,7 +148,7 @@ def test_two_consumers_need_the_plain_tail():
     branches = [keras.layers.Dense(3)(hidden) for _ in range(2)]
     model = keras.Model(inputs, keras.layers.Add()(branches))
     model.compile("sgd", "mse")
-    assert type(tail_of(model, model.get_layer("first"))) is Tail
+    assert type(tail_of(model, model.get_layer("first"), Wiring(model))) is Tail
 
 
 def test_column_of_outputs():
