@@ -17,7 +17,8 @@ NAMES = (
     "mnist-20000",
     "mnist-bn-5000",
     "mnist-bn-20000",
-    "mnist-bn-epochs",
+    "mnist-bn-3-epochs",
+    "mnist-bn-10-epochs",
 )
 
 

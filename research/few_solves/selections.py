@@ -27,12 +27,19 @@ SHARES = [
     [0.01, 0.04, 0.16],
     [0.02, 0.08, 0.32],
 ]
+# One solve in each visit of a column, and so three times as many sweeps.
+SINGLES = [[16.0], [8.0], [4.0], [2.0]]
 # The grids below are centered on what was best on a seed that is not used
 # otherwise.
 WIDE_AVERAGE = [[8.0, 0.2], [16.0, 0.3], [32.0, 0.3], [32.0, 0.5]]
 MNIST = {
     "columns-wide": Method(
         "column by column, `native`", TRIPLES, columns=columns("native")
+    ),
+    "columns-one": Method(
+        "column by column, `native`, one damping",
+        SINGLES,
+        columns=columns("native"),
     ),
     "columns-ridge": Method(
         "column by column, `ridge`", TRIPLES, columns=columns(rivals.Ridge)
@@ -73,6 +80,7 @@ MNIST_NORMALIZED = {
     ),
 }
 MNIST_SHOWN = (
+    "columns-one",
     "columns-wide",
     "columns-ridge",
     "columns-top",
@@ -87,23 +95,31 @@ FAST = {"name": "native", "preset": "fast"}
 
 
 def epochs(steps):
-    """Returns the methods of ten epochs.
+    """Returns the methods of several epochs.
 
     Args:
         steps: Integer. Number of updates, in which rates fall to zero.
     """
-    qp = [[0.001], [0.002], [0.004], [0.008]]
-    adam = [[0.001], [0.0025], [0.005], [0.01]]
+    qp = [[0.004], [0.008], [0.016], [0.032]]
+    reads = {**FAST, "num_reads": 4}
     return {
-        "gradient": Method("QP-SBGD", qp, gradient(FAST)),
-        "gradient-decay": Method("QP-SBGD, decay", qp, gradient(FAST, steps)),
-        "gradient-momentum": Method(
-            "QP-SBGD, decay, momentum 0.9",
-            qp,
-            gradient(FAST, steps, momentum=0.9),
+        "adam-decay": Method(
+            "Adam",
+            [[0.0025], [0.005], [0.01], [0.02]],
+            plain("Adam", steps),
         ),
-        "adam": Method("Adam", adam, plain("Adam")),
-        "adam-decay": Method("Adam, decay", adam, plain("Adam", steps)),
+        "gradient-mean": Method(
+            "QP-SBGD, mean of 4 reads, momentum 0.9",
+            qp,
+            gradient(reads, steps, reads="mean", momentum=0.9),
+        ),
+        "gradient-momentum": Method(
+            "QP-SBGD, momentum 0.9", qp, gradient(FAST, steps, momentum=0.9)
+        ),
+        "gradient-hold": Method(
+            "QP-SBGD, half held", qp, gradient(FAST, steps, hold=0.5)
+        ),
+        "gradient-decay": Method("QP-SBGD", qp, gradient(FAST, steps)),
     }
 
 

@@ -103,8 +103,9 @@ class Trainer:
             if first.dtype.kind == "i":  # the random state of dropout
                 first = np.array([seed, 0], first.dtype)
             elif first.ndim == 2:
-                # Those of real layers as Glorot and Bengio.
-                limit = 1.0 if marked else np.sqrt(6.0 / sum(first.shape))
+                limit = self._task.first_limit if marked else None
+                if limit is None:  # Glorot and Bengio
+                    limit = np.sqrt(6.0 / sum(first.shape))
                 first = rng.uniform(-limit, limit, first.shape)
             weights.append(first)
         return weights

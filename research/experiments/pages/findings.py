@@ -55,7 +55,7 @@ class Folder:
             for task in report.tasks
             if task.kind != "cells"
         )
-        return [one for one in found if one.rows]
+        return [one for one in found if len(one.rows) > 1]
 
     def pooled(self, experiment, measure):
         """Method -> `Pooled` over the tasks of an experiment."""

@@ -133,7 +133,7 @@ def _summary(found):
     for report, runs in found:
         for task in report.tasks:
             rows = _rows(report, task, runs)
-            if task.kind != "cells" and rows:
+            if len(rows) > 1:
                 lines.append(_summary_line(report, task, rows))
     return tables.markdown_table(head, lines)
 
@@ -291,7 +291,8 @@ def _image(text, figure, page):
 def _when(meta, times):
     if "date" not in meta:
         return ""
-    text = f"Run on {' and '.join(meta['date'].splitlines())}"
+    *days, last = meta["date"].splitlines()
+    text = f"Run on {', '.join(days)} and {last}" if days else f"Run on {last}"
     # CPU time, since a resumed command does not know its wall time.
     if times:
         text += f". The runs took {_minutes(times)} minutes of CPU time"

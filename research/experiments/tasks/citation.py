@@ -23,12 +23,21 @@ from research.experiments.tasks.graphs import sparse_tensor
 CORA = "cora"
 PUBMED = "pubmed"
 ABLATION = "cora-ablation"
+OPTIONS = "cora-options"
 WEIGHT_DECAY = 5e-4  # of the encoder's first layer, as in Kipf and Welling
 ENCODER = (32, 10)
 HIDDEN = 16
 BATCHES = 4  # of an epoch
 PAPER_BATCHES = 16
 STEPS = {CORA: 400, PUBMED: 200}
+# Options of `QPSBGD`, each with three pairs of rates.
+QP_OPTIONS = (
+    {"momentum": 0.5},
+    {"momentum": 0.9},
+    {"hold": 0.25},
+    {"reads": "mean"},
+)
+QP_RATES = ((0.02, 0.01), (0.04, 0.01), (0.02, 0.005))
 FROZEN_RATES = (
     *(0.001, 0.002, 0.003, 0.005, 0.01, 0.02),
     *(0.03, 0.05, 0.07, 0.1, 0.2, 0.3),
@@ -169,7 +178,23 @@ def cora_tasks(options):
         ablation=True,
         cost=4.0,
     )
-    return [main, ablation]
+    with_options = _task(
+        options,
+        CORA,
+        steps,
+        name=OPTIONS,
+        grids={
+            "native": [
+                {"rate": rate, "real_rate": real_rate, **more}
+                for more in QP_OPTIONS
+                for rate, real_rate in QP_RATES
+            ]
+        },
+        methods=("native",),
+        cost=4.0,
+    )
+    # The paper has none of these options.
+    return [main, ablation, *(() if options.paper else (with_options,))]
 
 
 def pubmed_tasks(options):
@@ -218,6 +243,16 @@ def _report(options, graph, title, nodes, literature):
                 curves=(),
                 paper={METHODS["native"].label: "figure only"},
                 kind="cells",
+            )
+        )
+    if graph == CORA and not options.paper:
+        tasks.append(
+            TaskReport(
+                name=OPTIONS,
+                title="Cora, with momentum, hold or mean of reads",
+                measures=(TEST_ACCURACY, VALIDATION_ACCURACY, TRAIN_LOSS),
+                curves=(TEST_ACCURACY, TRAIN_LOSS),
+                paper={},
             )
         )
     return ExperimentReport(

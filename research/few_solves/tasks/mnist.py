@@ -20,7 +20,7 @@ PROBE = 10_000
 NORMALIZATION_RATE = 0.1
 # Samples of each part of a quick run.
 QUICK = 400
-# Column by column, a sweep has three solves per column.
+# Column by column, a sweep has one or three solves per column.
 COUNTS = (1, 2, 3, 6, 9, 15, 24)
 ABOUT = (
     f"50,000 images to train on, {VALIDATION:,} to validate and 10,000 to "
@@ -28,7 +28,8 @@ ABOUT = (
     "draws {batch:,} training images. Seeds differ in initial weights and "
     f"batches. The training loss is computed on {PROBE:,} training images. A "
     "sweep of `fit_columns` has three dampings (or three shares k), so three "
-    "solves per column."
+    "solves per column, or one damping, so one solve per column and more "
+    "sweeps."
 )
 NORMALIZED = (
     "Batch normalization follows each layer. Its statistics are computed anew "
@@ -94,7 +95,7 @@ def _task(batch, normalized):
         tuned_on=f"{kind}-{BATCHES[0]}" if batch > BATCHES[0] else None,
         chosen_at=COUNTS[-1],
         fresh=3 if batch == BATCHES[0] else 5,
-        reference="columns-wide",
+        reference="columns-one",
         tested=24,
         shown=tuple(m for m in selections.MNIST_SHOWN if m in methods),
         probe=PROBE,

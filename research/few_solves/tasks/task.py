@@ -49,6 +49,9 @@ class Task:
             not binary kernels, for all methods. `None` means that Adam and SGD
             train them with their own rate, and that the others use Adam with
             the rate 0.01.
+        first_limit: Float (optional). The initial latent weights of binary
+            layers are at most this large. `None` uses the limit of Glorot and
+            Bengio, as for real weights.
         weight_decay: Float. Weight decay of the layer named `encoder`.
         is_graph: Boolean. Whether the inputs are the features and the
             adjacency of a graph.
@@ -75,6 +78,7 @@ class Task:
     shown: tuple[str, ...] = SHOWN
     probe: int | None = None
     real_rate: float | None = None
+    first_limit: float | None = 1.0
     weight_decay: float = 0.0
     is_graph: bool = False
     is_enumerated: bool = False
