@@ -101,7 +101,10 @@ def fit_columns(
         sweeps: Integer. Number of times that each column is visited. Ends
             earlier if three sweeps in a row change nothing. Defaults to `3`.
         dampings: Positive float or list of them, the values of \(\lambda\).
-            `1.0` is enough for a single layer. Defaults to `(1.0, 4.0, 16.0)`.
+            `1.0` is enough for a single layer. Several values share a call of
+            an annealer. With other solvers, one value (`8.0`, for example) and
+            more sweeps are better for the same number of solves. Defaults to
+            `(1.0, 4.0, 16.0)`.
         backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
             `dimod.Sampler`. The solver, as in `QPSBGD`. Defaults to
             `"native"`.
