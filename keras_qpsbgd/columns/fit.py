@@ -1,8 +1,10 @@
 """Trains the columns of binary kernels one after the other."""
 
 import dataclasses
+import numbers
 import time
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +13,7 @@ from tensorflow import keras
 
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.base import BackendLike
+from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.columns.narrow import tail_of
 from keras_qpsbgd.columns.search import ColumnSearch
@@ -83,7 +86,8 @@ def fit_columns(
     0.7).
 
     Each visit of a column makes one call of the solver, with a QUBO for each
-    damping. Columns do not share calls, because each of them needs the result
+    damping, or several calls if the layer is too wide for the chip of an
+    annealer. Columns do not share calls, because each of them needs the result
     of the one before.
 
     Each sweep uses all samples at once, or `batch_size` of them. Use many more
@@ -101,10 +105,10 @@ def fit_columns(
         sweeps: Integer. Number of times that each column is visited. Ends
             earlier if three sweeps in a row change nothing. Defaults to `3`.
         dampings: Positive float or list of them, the values of \(\lambda\).
-            `1.0` is enough for a single layer. Several values share a call of
-            an annealer. With other solvers, one value (`8.0`, for example) and
-            more sweeps are better for the same number of solves. Defaults to
-            `(1.0, 4.0, 16.0)`.
+            `1.0` suits single layers and small networks, and larger values
+            suit wide layers. Several values share a call of an annealer. With
+            other solvers, one value and more sweeps are better for the same
+            number of solves. Defaults to `(1.0, 4.0, 16.0)`.
         backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
             `dimod.Sampler`. The solver, as in `QPSBGD`. Defaults to
             `"native"`.
@@ -132,7 +136,8 @@ def fit_columns(
         ValueError: If an argument is invalid.
         BackendUnavailable: If the backend cannot solve a layer.
         SolverError: If the solver fails, and `BudgetExceeded` if its budget is
-            spent. The columns found so far are kept.
+            spent. The columns found so far are kept, and the `ColumnHistory` so
+            far is `error.info["history"]`.
 
     Example:
         ```python
@@ -143,27 +148,27 @@ def fit_columns(
     """
     check_number("sweeps", sweeps, at_least=1, whole=True)
     check_number("max_reads", max_reads, at_least=1, whole=True)
-    if isinstance(dampings, (int, float)):
-        dampings = [dampings]
-    dampings = list(dampings)
-    if not dampings:
+    check_number("seed", seed, at_least=0, whole=True)
+    dampings = _checked_dampings(dampings)
+    if on_sweep is not None and not callable(on_sweep):
         raise ValueError(
-            "`dampings` must contain at least one number. Received: dampings=[]"
+            "`on_sweep` must be a function of the number of the sweep and the "
+            f"loss. Received: on_sweep={on_sweep!r}"
         )
-    for damping in dampings:
-        check_number("dampings", damping, above=0)
     samples = _checked_samples(x, y, sample_weight)
     if batch_size is not None:
         check_number("batch_size", batch_size, at_least=1, whole=True)
     backend = backends.get(backend)
     layers = binary_layers(model)
     for layer in layers:
-        backend.check(layer.kernel.shape[0], len(dampings))
+        backend.check(*layer.kernel.shape)
     start = time.perf_counter()
     bar = None
     if verbose:
         columns = sum(layer.kernel.shape[1] for layer in layers)
-        bar = keras.utils.Progbar(sweeps * columns, unit_name="column")
+        bar = keras.utils.Progbar(
+            sweeps * columns, stateful_metrics=["loss"], unit_name="column"
+        )
     history = ColumnHistory()
     search = ColumnSearch(backend, dampings, max_reads, seed, bar, history)
     wiring = Wiring(model)
@@ -171,7 +176,12 @@ def fit_columns(
     random = np.random.default_rng([seed, 1])
     for sweep in range(1, sweeps + 1):
         batch = _batch(samples, batch_size, random)
-        counts = [search.sweep(tail, batch) for tail in tails]
+        try:
+            counts = [search.sweep(tail, batch) for tail in tails]
+        except SolverError as error:
+            history.seconds = time.perf_counter() - start
+            error.info = {**error.info, "history": history}
+            raise
         history.changed.append(sum(changed for _, changed in counts))
         history.before.append(counts[0][0])
         history.loss += (
@@ -185,6 +195,25 @@ def fit_columns(
     if bar is not None:
         bar.update(bar.target)
     return history
+
+
+def _checked_dampings(dampings):
+    """Returns a list of positive numbers."""
+    values = [dampings] if isinstance(dampings, numbers.Real) else dampings
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        values = []
+    values = list(values)
+    if not values or not all(
+        isinstance(value, numbers.Real)
+        and not isinstance(value, bool)
+        and 0 < value < float("inf")
+        for value in values
+    ):
+        raise ValueError(
+            "`dampings` must be a positive number or a list of at least one of "
+            f"them. Received: dampings={dampings!r}"
+        )
+    return values
 
 
 def _checked_samples(x, y, sample_weight):

@@ -165,7 +165,8 @@ def binary_layers(model):
         ValueError: If the model is not Sequential or functional with one input
             and one output, is not compiled, or has no such layer.
     """
-    inputs = getattr(model, "inputs", None) if model.built else None
+    is_built = getattr(model, "built", False)
+    inputs = getattr(model, "inputs", None) if is_built else None
     if (
         not inputs
         or len(inputs) != 1
@@ -175,7 +176,7 @@ def binary_layers(model):
         raise ValueError(
             "`model` must be a built Sequential or functional model with one "
             "input and one output. Add a `keras.Input` to a Sequential model. "
-            f"Received: model={model.name}"
+            f"Received: model={getattr(model, 'name', model)!r}"
         )
     if not _keras.is_compiled(model):
         raise ValueError(

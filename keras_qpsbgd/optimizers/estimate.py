@@ -117,8 +117,9 @@ def estimate_model(
     sizes = sizes_of(filter(is_binary, marks))
     if not sizes:
         raise ValueError(
-            "`model` must be built and have trainable binary layers. "
-            f"Received: model={model.name}"
+            "`model` must be built and have trainable binary layers that are "
+            "not routed to `real_optimizer` (see `max_variables` and "
+            f"`real_layers`). Received: model={model.name}"
         )
     return estimate(backend, sizes, int(steps), accumulation)
 

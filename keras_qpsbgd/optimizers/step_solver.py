@@ -60,8 +60,8 @@ class StepSolver:
             )
         if reads == "mean" and not self.backend.has_reads:
             raise ValueError(
-                f"The backend `{self.backend.name}` returns one read. Use "
-                '`reads="best"`, or a backend that returns several, such as '
+                f"The backend `{self.backend.name}` has no reads to average. "
+                'Use `reads="best"`, or a backend with several reads, such as '
                 f"`native` or an annealer. Received: reads={reads!r}"
             )
         if temperature is not None:

@@ -127,6 +127,21 @@ def test_a_failing_solver_loses_nothing():
     assert model.evaluate(x, y, verbose=0) <= before + 1e-6
 
 
+def test_history_of_a_spent_budget():
+    x, y = data()
+    config = {"mock": True, "num_reads": 5, "qpu_budget_seconds": 0.3}
+    backend = kq.backends.get({"name": "dwave", **config})
+    model = make()
+    before = model.evaluate(x, y, verbose=0)
+    with pytest.raises(kq.backends.BudgetExceeded) as error:
+        kq.fit_columns(model, x, y, sweeps=50, backend=backend, verbose=0)
+    history = error.value.info["history"]
+    assert history.calls > 0
+    assert history.qpu_seconds == pytest.approx(backend.budget.charged)
+    assert len(history.loss) == 1 + len(history.changed) < 51
+    assert model.evaluate(x, y, verbose=0) <= before + 1e-6
+
+
 def test_functional_models_and_other_layers_stay():
     keras.utils.set_random_seed(0)
     inputs = keras.Input((6,))
@@ -310,10 +325,15 @@ def test_errors(capsys):
         kq.fit_columns(make(), [x], y)
     with pytest.raises(ValueError, match="`sweeps` must be"):
         kq.fit_columns(make(), x, y, sweeps=0)
-    with pytest.raises(ValueError, match="`dampings` must contain"):
-        kq.fit_columns(make(), x, y, dampings=[])
-    with pytest.raises(ValueError, match="`dampings` must be"):
-        kq.fit_columns(make(), x, y, dampings=[0.0])
+    for dampings in ([], [0.0], [1, -1], None, "1", True, ["1"]):
+        with pytest.raises(ValueError, match="`dampings` must be"):
+            kq.fit_columns(make(), x, y, dampings=dampings)
+    with pytest.raises(ValueError, match="`seed` must be"):
+        kq.fit_columns(make(), x, y, seed="a")
+    with pytest.raises(ValueError, match="`on_sweep` must be a function"):
+        kq.fit_columns(make(), x, y, on_sweep=3)
+    with pytest.raises(ValueError, match="Received: model='x'"):
+        kq.fit_columns("x", x, y)
     with pytest.raises(ValueError, match="`batch_size` must be"):
         kq.fit_columns(make(), x, y, batch_size=0)
     with pytest.raises(ValueError, match="`sample_weight` must have shape"):

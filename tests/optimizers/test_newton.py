@@ -194,6 +194,8 @@ def test_arguments():
         kq.QPSBGD(update="flip")
     with pytest.raises(ValueError, match="`damping` must be a positive"):
         kq.QPSBGD(update="newton", damping=0)
+    with pytest.raises(ValueError, match="`mean_curvature` must be a boolean"):
+        kq.QPSBGD(update="newton", mean_curvature="yes")
     with pytest.raises(ValueError, match="`latent` must be one of"):
         kq.QPSBGD(update="newton", latent="ema")
     with pytest.raises(ValueError, match="`curvature` must be one of"):

@@ -6,6 +6,7 @@ training modes.
 
 import functools
 
+import dimod
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -260,9 +261,11 @@ def test_host_backends_return_the_mean():
     assert (np.abs(step[1:]) > 0).any()
 
 
-@pytest.mark.parametrize("backend", ["ridge", "sign", "exact"])
-def test_backends_with_one_read_raise(backend):
-    with pytest.raises(ValueError, match="returns one read"):
+@pytest.mark.parametrize(
+    "backend", ["ridge", "sign", "exact", dimod.ExactSolver()]
+)
+def test_backends_without_reads_raise(backend):
+    with pytest.raises(ValueError, match="has no reads to average"):
         kq.QPSBGD(backend=backend, reads="mean")
 
 

@@ -53,6 +53,8 @@ class SamplerBackend(Backend):
             parameters = {k: v for k, v in parameters.items() if k not in known}
         super().__init__(**options)
         self.sampler = sampler
+        # It returns all states, and their mean says nothing.
+        self.has_reads = not isinstance(sampler, dimod.ExactSolver)
         self.parameters = parameters
         self.name = type(sampler).__name__
 

@@ -51,10 +51,15 @@ class NewtonRule:
                 "dictionary from names of layers to them. "
                 f"Received: curvature={curvature!r}"
             )
+        if not isinstance(mean_curvature, bool):
+            raise ValueError(
+                "`mean_curvature` must be a boolean. "
+                f"Received: mean_curvature={mean_curvature!r}"
+            )
         self._damping = float(damping)
         self._latent = latent
         self._curvature = curvature
-        self._is_mean = bool(mean_curvature)
+        self._is_mean = mean_curvature
 
     def check(self, marks):
         """Checks that the rule can update these kernels.
