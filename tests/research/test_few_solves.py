@@ -144,7 +144,7 @@ def test_mnist(name, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_epochs(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "mnist", small_mnist)
-    kept = ("gradient-mean", "gradient-hold", "adam-decay")
+    kept = ("gradient-mean", "gradient-momentum", "adam-decay")
     shorten(
         monkeypatch,
         "mnist-bn-3-epochs",
