@@ -72,7 +72,8 @@ def _section(numbers, out):
     parts.append("Training loss:")
     parts.append(_table(numbers, "train_loss", "{:.4f}", 1.0))
     parts.append("Test accuracy, percent:")
-    parts.append(_table(numbers, "test_accuracy", "{:.1f}", 100.0))
+    shown = f"{{:.{task.accuracy_digits}f}}"
+    parts.append(_table(numbers, "test_accuracy", shown, 100.0))
     optimum = numbers.optimum()
     if optimum is not None:
         parts.append(
@@ -167,7 +168,7 @@ def _tests(numbers):
             item(
                 f"{task.methods[method].title}: training loss "
                 f"{loss.difference:+.4f} (p = {_p(loss.p)}), test accuracy "
-                f"{100 * accuracy.difference:+.1f} points "
+                f"{100 * accuracy.difference:+.{task.accuracy_digits}f} points "
                 f"(p = {_p(accuracy.p)})"
             )
         )

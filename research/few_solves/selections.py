@@ -82,7 +82,6 @@ MNIST_NORMALIZED = {
 MNIST_SHOWN = (
     "columns-one",
     "columns-wide",
-    "columns-ridge",
     "columns-top",
     "average-wide",
     "gradient-wide",

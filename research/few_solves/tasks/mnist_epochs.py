@@ -34,6 +34,7 @@ def _task(name, epochs, tuned_on, fresh, about):
         probe=mnist.PROBE,
         real_rate=REAL_RATE,
         first_limit=None,
+        accuracy_digits=2,
     )
 
 

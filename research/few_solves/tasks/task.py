@@ -55,6 +55,7 @@ class Task:
         weight_decay: Float. Weight decay of the layer named `encoder`.
         is_graph: Boolean. Whether the inputs are the features and the
             adjacency of a graph.
+        accuracy_digits: Integer. Decimals of accuracies in percent.
         is_enumerated: Boolean. Whether the best of all networks is computed.
     """
 
@@ -81,6 +82,7 @@ class Task:
     first_limit: float | None = 1.0
     weight_decay: float = 0.0
     is_graph: bool = False
+    accuracy_digits: int = 1
     is_enumerated: bool = False
 
 
