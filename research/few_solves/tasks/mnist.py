@@ -94,7 +94,7 @@ def _task(batch, normalized):
         tuning=1,
         tuned_on=f"{kind}-{BATCHES[0]}" if batch > BATCHES[0] else None,
         chosen_at=COUNTS[-1],
-        fresh=3 if batch == BATCHES[0] else 5,
+        fresh=3 if normalized or batch == BATCHES[0] else 5,
         reference="columns-one",
         tested=24,
         shown=tuple(m for m in selections.MNIST_SHOWN if m in methods),
