@@ -22,7 +22,6 @@ from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.projection import binary_map
 from keras_qpsbgd.quantize import quantize
 from keras_qpsbgd.qubo import Qubo
-from keras_qpsbgd.recording import with_rows
 from keras_qpsbgd.summary import summary
 
 __all__ = [
@@ -45,5 +44,4 @@ __all__ = [
     "quantize",
     "spektral",
     "summary",
-    "with_rows",
 ]

@@ -109,7 +109,9 @@ class Optimizer(keras.optimizers.Optimizer):
             self._trainable_variables = list(variables)
             self._built = True
 
-    def add_array(self, shape, dtype, name, value=0, per_replica=False):
+    def add_array(
+        self, shape, dtype, name, value=0, aggregation="only_first_replica"
+    ):
         """Adds an optimizer variable, which is saved with the model.
 
         Args:
@@ -117,11 +119,12 @@ class Optimizer(keras.optimizers.Optimizer):
             dtype: String.
             name: String.
             value: Number. The initial value. Defaults to `0`.
-            per_replica: Boolean. Whether each replica assigns to its own copy.
-                All of them must assign the same value. Otherwise the value of
-                the first replica is copied to the others. Defaults to `False`.
+            aggregation: String. What replicas do with the values that they
+                assign: `"only_first_replica"` copies that of the first replica,
+                `"mean"` and `"sum"` combine all of them, and with `"none"` each
+                replica has its own copy, so that all must assign the same.
+                Defaults to `"only_first_replica"`.
         """
-        aggregation = "none" if per_replica else "only_first_replica"
         if KERAS_3:
             return self.add_variable(
                 shape=shape,

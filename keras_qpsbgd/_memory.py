@@ -11,6 +11,8 @@ import weakref
 import tensorflow as tf
 from tensorflow.python.framework import ops as tf_ops
 
+from keras_qpsbgd.statistics import current_graphs
+
 _PREFIX = "CustomGradient-"
 
 
@@ -28,7 +30,7 @@ def free_with(owner):
     table = _table()
     if tf.executing_eagerly() or table is None:
         return
-    current = _with_outer(tf.compat.v1.get_default_graph())
+    current = current_graphs()
     for name, entry in list(table.items()):
         if name.startswith(_PREFIX) and _graph_of(entry.get("type")) in current:
             weakref.finalize(owner, table.pop, name, None).atexit = False
@@ -38,15 +40,6 @@ def _table():
     """Returns TensorFlow's gradients by name, or `None` if not found."""
     registry = getattr(tf_ops, "gradient_registry", None)
     return getattr(registry, "_registry", None)
-
-
-def _with_outer(graph):
-    """Returns the graph of a function and the graphs it is nested in."""
-    graphs = []
-    while getattr(graph, "building_function", False):
-        graphs.append(graph)
-        graph = graph.outer_graph
-    return graphs
 
 
 def _graph_of(function):

@@ -29,20 +29,13 @@ class Qubo:
     \(Q\).
 
     Args:
-        couplings: Array of shape `(n, n)`, or `None`. The symmetric matrix
-            \(Q\). If `None`, `normalized_rows` is required, and the couplings
-            are computed when they are first needed.
+        couplings: Array of shape `(n, n)`. The symmetric matrix \(Q\).
         fields: Array of shape `(n, m)`. Column \(j\) is \(s_j\).
         offset: Array of shape `(m,)` (optional). The constant part of the
             energy of each column. Defaults to zeros.
-        normalized_rows: Array of shape `(B, n)` (optional). The normalized rows
-            \(Z\) of a problem that was built from rows: \(Q = Z^T Z\).
-        row_gradients: Array of shape `(B, m)` (optional). The gradients \(V\)
-            of these rows: \(s = -2 Z^T V\).
 
     Raises:
-        ValueError: If `fields` or `couplings` has the wrong shape, or if both
-            `couplings` and `normalized_rows` are `None`.
+        ValueError: If `fields` or `couplings` has the wrong shape.
 
     Example:
         ```python
@@ -57,11 +50,9 @@ class Qubo:
 
     def __init__(
         self,
-        couplings: ArrayLike | None,
+        couplings: ArrayLike,
         fields: ArrayLike,
         offset: ArrayLike | None = None,
-        normalized_rows: ArrayLike | None = None,
-        row_gradients: ArrayLike | None = None,
     ) -> None:
         self.fields = np.asarray(fields)
         if self.fields.ndim != 2:
@@ -70,22 +61,12 @@ class Qubo:
                 f"fields.shape={self.fields.shape}"
             )
         n, m = self.fields.shape
-        # `Any`, because `ArrayLike` lacks the methods of arrays.
-        self._couplings: Any = (
-            None if couplings is None else np.asarray(couplings)
-        )
-        self.normalized_rows: Any = normalized_rows
-        self.row_gradients: Any = row_gradients
-        if couplings is None and normalized_rows is None:
-            raise ValueError(
-                "`couplings` or `normalized_rows` is required. Received: "
-                "couplings=None, normalized_rows=None"
-            )
-        if self._couplings is not None and self._couplings.shape != (n, n):
+        self.couplings = np.asarray(couplings)
+        if self.couplings.shape != (n, n):
             raise ValueError(
                 f"`couplings` must have shape {(n, n)} to match `fields` of "
                 f"shape {(n, m)}. Received: "
-                f"couplings.shape={self._couplings.shape}"
+                f"couplings.shape={self.couplings.shape}"
             )
         if offset is None:
             offset = np.zeros(m, self.fields.dtype)
@@ -123,7 +104,7 @@ class Qubo:
         rows, v = rows[kept], v[kept]
         squares = (rows**2).sum(axis=1, keepdims=True)
         z = np.divide(rows, squares, out=np.zeros_like(rows), where=squares > 0)
-        return cls(z.T @ z, -2 * z.T @ v, (v**2).sum(axis=0), z, v)
+        return cls(z.T @ z, -2 * z.T @ v, (v**2).sum(axis=0))
 
     @classmethod
     def from_bqm(cls, bqm: dimod.BinaryQuadraticModel) -> Qubo:
@@ -144,13 +125,6 @@ class Qubo:
         couplings[rows, columns] = values / 2
         couplings[columns, rows] = values / 2
         return cls(couplings, np.reshape(linear, (n, 1)), [offset])
-
-    @property
-    def couplings(self) -> np.ndarray:
-        """The matrix Q, shape `(n, n)`."""
-        if self._couplings is None:
-            self._couplings = self.normalized_rows.T @ self.normalized_rows
-        return self._couplings
 
     @property
     def num_variables(self) -> int:
@@ -180,13 +154,10 @@ class Qubo:
         """
         if (start, stop) == (0, self.num_columns):
             return self
-        gradients = self.row_gradients
         part = Qubo(
-            self._couplings,
+            self.couplings,
             self.fields[:, start:stop],
             self.offset[start:stop],
-            self.normalized_rows,
-            None if gradients is None else gradients[:, start:stop],
         )
         part.first_column = self.first_column + start
         if self.start is not None:
@@ -196,15 +167,10 @@ class Qubo:
     def copy(self) -> Qubo:
         """Returns a `Qubo` with copies of all arrays."""
         copied = Qubo(
-            _copy(self._couplings),
-            self.fields.copy(),
-            None,
-            _copy(self.normalized_rows),
-            _copy(self.row_gradients),
+            self.couplings.copy(), self.fields.copy(), self.offset.copy()
         )
-        copied.offset = self.offset.copy()
         copied.first_column = self.first_column
-        copied.start = _copy(self.start)
+        copied.start = None if self.start is None else self.start.copy()
         return copied
 
     def energy(self, states: ArrayLike) -> np.ndarray:

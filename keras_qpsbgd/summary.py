@@ -10,7 +10,7 @@ from typing import Optional
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import recording
+from keras_qpsbgd import statistics
 from keras_qpsbgd.backends.dwave.chip.cliques import LARGEST
 from keras_qpsbgd.backends.host.gurobi import PIP_LICENSE
 from keras_qpsbgd.layers import BinaryLayer
@@ -232,9 +232,9 @@ def _layer_summary(layer, weights):
     sizes = {id(weight): _size(weight) for weight in weights}
     # A layer after `use_real_kernel` computes with real weights.
     is_real = getattr(layer, "has_real_kernel", False)
-    marked = [] if is_real else [w for w in weights if recording.mark_of(w)]
+    marked = [] if is_real else [w for w in weights if statistics.mark_of(w)]
     binary = sum(sizes[id(weight)] for weight in marked)
-    mark = recording.mark_of(marked[0]) if marked else None
+    mark = statistics.mark_of(marked[0]) if marked else None
     return LayerSummary(
         layer.name,
         type(layer).__name__,

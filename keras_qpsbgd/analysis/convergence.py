@@ -148,29 +148,17 @@ def find(
 
 
 def _at_fixed_point(qubo, weights, solver, seed):
-    problem = ops.Problem(
-        None if qubo.normalized_rows is not None else _tensor(qubo.couplings),
-        _tensor(qubo.fields),
-        _tensor(qubo.offset),
-        _tensor(qubo.normalized_rows),
-        _tensor(qubo.row_gradients),
-    )
-    if not ops.is_finite(ops.bounds(problem)):
+    couplings = tf.constant(qubo.couplings, tf.float32)
+    fields = tf.constant(qubo.fields, tf.float32)
+    if not ops.is_finite([couplings, fields]):
         return np.zeros(qubo.num_columns, bool)  # the step would be skipped
     solver.check(qubo.num_variables, qubo.num_columns)
-    if isinstance(solver, backends.GraphBackend):
-        seeds = [tf.constant([seed, 0], tf.int32)]
-        (states,) = solver.step_in_graph([problem], seeds, [tf.constant(1.0)])
-        states = states.numpy()
-    else:
-        states = solver.solve(qubo, seed).states
-        states = np.where(ops.has_information(problem).numpy(), states, 0)
-    # The step subtracts the states. It holds weights with a state of zero.
-    return ((states == 0) | (states == -weights)).all(axis=0)
-
-
-def _tensor(array):
-    return None if array is None else tf.constant(array, tf.float32)
+    states = solver.solve(qubo, seed).states
+    # In both rules, a field is a multiple of the gradient.
+    forces = ops.squared_forces(couplings)
+    moves = ops.has_information(fields, fields, forces).numpy()
+    # The step subtracts the states. It holds weights without information.
+    return (~moves | (states == -weights)).all(axis=0)
 
 
 def plot_fixed_points(points: FixedPoints, ax: Any = None) -> Any:

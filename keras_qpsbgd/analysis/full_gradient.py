@@ -12,10 +12,8 @@ from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import _memory
-from keras_qpsbgd import ops
-from keras_qpsbgd import recording
+from keras_qpsbgd import statistics
 from keras_qpsbgd.optimizers import QPSBGD
-from keras_qpsbgd.optimizers.gradient_scale import GradientScale
 from keras_qpsbgd.qubo import Qubo
 
 # Reductions of Keras losses, by how the losses of batches add up.
@@ -33,11 +31,10 @@ def layer_qubos(
 ) -> dict[str, Qubo]:
     """Computes the QUBO of each binary layer for the gradient of all data.
 
-    The QUBOs are those that one training step with `QPSBGD` would solve if all
-    samples were one batch: bit for bit with `run_eagerly=True`, and up to the
-    rounding of differently optimized graphs otherwise. No variable of the
-    model, its metrics or its optimizer changes, and no random number of its
-    layers is used up.
+    The QUBOs are those of the rule of the optimizer, with the gradient and the
+    couplings of the given data alone: the first step that `QPSBGD` would make
+    if all samples were one batch. No variable of the model, its metrics or its
+    optimizer changes, and no random number of its layers is used up.
 
     Like a training step, the forward pass runs with `training=True`: batch
     normalization uses the statistics of the batch, and dropout is active. In
@@ -57,14 +54,14 @@ def layer_qubos(
             backward pass, to limit the memory. The gradients of the batches are
             added up. `None` uses one batch, which also works for graphs.
             Defaults to `None`.
-        optimizer: A `QPSBGD` (optional), whose gradient scale is used. A
+        optimizer: A `QPSBGD` (optional), whose `rule` and `kappa` are used. A
             `LossScaleOptimizer` may wrap it. `None` uses the optimizer of the
             model. Defaults to `None`.
 
     Returns:
         A dictionary from the name of each layer to its `Qubo`. Frozen layers
-        and layers without a gradient are left out. Layers with more than 256
-        inputs have `normalized_rows`, one for each row of the data.
+        and layers without a gradient are left out. As in training, the
+        couplings of wide layers are block-diagonal.
 
     Raises:
         ValueError: If the model is not built or not compiled, if the optimizer
@@ -113,12 +110,27 @@ class FullGradient:
         self.optimizer = find_qpsbgd(optimizer)
         self.marks = _marks(model)
         self._model = model
-        self._scale = GradientScale(
-            self.optimizer.gradient_scale, self.optimizer.kappa
-        )
-        self._parts = _parts_function(
+        self._sums, self._observers = {}, {}
+        with tf.init_scope(), model.distribute_strategy.scope():
+            for name, mark in self.marks.items():
+                self._add_observer(name, mark)
+        self._gradients = _gradients_function(
             model, optimizer, list(self.marks.values()), weakref.ref(self)
         )
+
+    def _add_observer(self, name, mark):
+        is_paper = self.optimizer.rule == "paper"
+        shape = self.optimizer.couplings_shape(mark)
+        # All replicas see the same data.
+        self._sums[name] = tf.Variable(
+            tf.zeros(shape),
+            trainable=False,
+            aggregation=tf.VariableAggregation.MEAN,
+        )
+        kind = (
+            statistics.BatchCouplings if is_paper else statistics.SecondMoments
+        )
+        self._observers[name] = kind(self._sums[name])
 
     def qubos(
         self,
@@ -128,11 +140,13 @@ class FullGradient:
         batch_size: int | None = None,
     ) -> dict[str, Qubo]:
         """Computes the QUBOs. See `layer_qubos`."""
+        for total in self._sums.values():
+            total.assign(tf.zeros(total.shape))
         sizes, batches = [], []
-        with _unchanged(self._model, self.marks.values()):
+        with _unchanged(self._model), self._observing():
             for data in _batches(x, y, sample_weight, batch_size):
                 sizes.append(int(tf.nest.flatten(data[0])[0].shape[0]))
-                batches.append(self._parts(*data))
+                batches.append(self._gradients(*data))
         if not batches:
             raise ValueError(
                 "`x` must contain at least one sample. Received: no data"
@@ -140,16 +154,26 @@ class FullGradient:
         weights = _weights(self._model, sizes)
         qubos = {}
         for name in batches[0]:
-            wide = self.marks[name].num_variables > recording.WIDE
-            parts = [
-                _weighted(part, weight)
-                for batch, weight in zip(batches, weights)
-                for part in batch[name]
-            ]
-            problem, statistics = _total(parts, wide)
-            factor = self._scale.factor(problem, statistics, 1.0)
-            qubos[name] = _qubo(ops.scale_problem(problem, factor), wide)
+            gradient = tf.add_n(
+                [weight * batch[name] for batch, weight in zip(batches, weights)]
+            )
+            problems = self.optimizer.problems(
+                gradient, tf.convert_to_tensor(self._sums[name])
+            )
+            qubos[name] = _qubo(problems, gradient.shape[0])
         return qubos
+
+    @contextlib.contextmanager
+    def _observing(self):
+        """Connects the observers, and the former ones afterwards."""
+        before = {name: mark.observer for name, mark in self.marks.items()}
+        for name, mark in self.marks.items():
+            mark.observer = self._observers[name]
+        try:
+            yield
+        finally:
+            for name, mark in self.marks.items():
+                mark.observer = before[name]
 
 
 def find_qpsbgd(optimizer: Any) -> QPSBGD:
@@ -173,7 +197,7 @@ def _marks(model):
         )
     found: dict[str, Any] = {}
     for variable in model.trainable_variables:
-        mark = recording.mark_of(variable)
+        mark = statistics.mark_of(variable)
         if mark is None:
             continue
         if mark.name in found:
@@ -190,25 +214,25 @@ def _marks(model):
     return found
 
 
-def _parts_function(model, optimizer, marks, owner):
-    """Returns `_parts` as a function of the data, traced like `fit`.
+def _gradients_function(model, optimizer, marks, owner):
+    """Returns `_gradients` as a function of the data, traced like `fit`.
 
     Args:
         owner: Weak reference to the object that frees what was traced.
     """
 
-    def parts(x, y, sample_weight):
-        found = _parts(model, optimizer, marks, x, y, sample_weight)
+    def gradients(x, y, sample_weight):
+        found = _gradients(model, optimizer, marks, x, y, sample_weight)
         _memory.free_with(owner())
         return found
 
     strategy = model.distribute_strategy
-    function = parts
+    function = gradients
     if strategy.num_replicas_in_sync > 1:
         # Variables with copies can only be differentiated in a replica. All
         # replicas get the same data, and the first one answers.
         def function(x, y, sample_weight):
-            found = strategy.run(parts, (x, y, sample_weight))
+            found = strategy.run(gradients, (x, y, sample_weight))
             return tf.nest.map_structure(
                 lambda value: strategy.experimental_local_results(value)[0],
                 found,
@@ -219,8 +243,8 @@ def _parts_function(model, optimizer, marks, owner):
     return tf.function(function, reduce_retracing=True)
 
 
-def _parts(model, optimizer, marks, x, y, sample_weight):
-    """Returns the problem and statistics of each call, by layer."""
+def _gradients(model, optimizer, marks, x, y, sample_weight):
+    """Returns the gradient of each kernel as a matrix, by layer."""
     with tf.GradientTape() as tape:
         outputs = model(x, training=True)
         loss = model.compute_loss(
@@ -232,35 +256,14 @@ def _parts(model, optimizer, marks, x, y, sample_weight):
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     unscale = replicas / _keras.scale_loss(optimizer, tf.constant(1.0))
     return {
-        mark.name: [
-            _part(ops.scale_call(call, unscale), mark)
-            for call in _calls(gradient, mark)
-        ]
+        mark.name: unscale
+        * tf.reshape(
+            tf.cast(gradient, tf.float32),
+            (mark.num_variables, mark.num_columns),
+        )
         for gradient, mark in zip(gradients, marks)
         if gradient is not None
     }
-
-
-@tf.autograph.experimental.do_not_convert
-def _calls(gradient, mark):
-    try:
-        return recording.calls_of(gradient, mark)
-    except recording.UnknownOrigin as error:
-        raise ValueError(
-            f"The QUBO of the layer `{mark.name}` is unknown, because its "
-            f"gradient {error.reason}. {error.advice} Received: a model that "
-            "`QPSBGD` cannot train"
-        ) from error
-
-
-def _part(call, mark):
-    rows = ops.normalize(
-        call.rows, call.row_gradients, call.kept, batch=call.batch
-    )
-    wide = mark.num_variables > recording.WIDE
-    build = ops.rows_problem if wide else ops.gram_problem
-    problem = build(rows.normalized_rows, rows.row_gradients)
-    return problem, ops.statistics(rows)
 
 
 def _weights(model, sizes):
@@ -279,48 +282,25 @@ def _weights(model, sizes):
     )
 
 
-def _weighted(part, weight):
-    if weight == 1.0:
-        return part
-    problem, statistics = part
-    largest = statistics.max_gradient * weight
-    return (
-        ops.scale_problem(problem, weight),
-        statistics._replace(max_gradient=largest),
+def _qubo(problems, n):
+    """Joins the blocks of a layer with n inputs to one `Qubo`."""
+    couplings = _block_diagonal(
+        [problem.couplings.numpy() for problem in problems]
     )
+    fields = np.concatenate([problem.fields.numpy() for problem in problems])
+    return Qubo(couplings[:n, :n], fields[:n])
 
 
-def _total(parts, wide):
-    """Adds up the problems and statistics of calls and batches."""
-    if len(parts) == 1:
-        return parts[0]
-    problems, statistics = zip(*parts)
-    total = ops.Statistics(
-        tf.reduce_max([part.max_gradient for part in statistics]),
-        *(tf.add_n([part[i] for part in statistics]) for i in range(1, 4)),
-    )
-    if wide:
-        rows = tf.concat([p.normalized_rows for p in problems], axis=0)
-        gradients = tf.concat([p.row_gradients for p in problems], axis=0)
-        return ops.rows_problem(rows, gradients), total
-    sums = (tf.add_n([p[i] for p in problems]) for i in range(3))
-    return ops.Problem(*sums), total
-
-
-def _qubo(problem, wide):
-    if not wide:
-        return Qubo(
-            problem.couplings.numpy(),
-            problem.fields.numpy(),
-            problem.offset.numpy(),
-        )
-    return Qubo(
-        None,
-        problem.fields.numpy(),
-        problem.offset.numpy(),
-        problem.normalized_rows.numpy(),
-        problem.row_gradients.numpy(),
-    )
+def _block_diagonal(blocks):
+    if len(blocks) == 1:
+        return blocks[0]
+    width = len(blocks[0])
+    size = width * len(blocks)
+    couplings = np.zeros((size, size), blocks[0].dtype)
+    for index, block in enumerate(blocks):
+        part = slice(index * width, (index + 1) * width)
+        couplings[part, part] = block
+    return couplings
 
 
 def _batches(x, y, sample_weight, batch_size):
@@ -359,18 +339,14 @@ def _tensor(value):
 
 
 @contextlib.contextmanager
-def _unchanged(model, marks):
-    """Restores all variables, and what eager passes leave on kernels."""
+def _unchanged(model):
+    """Restores all variables of a model and its metrics."""
     variables = list(_keras.variables_with_random_states(model))
     for metric in model.metrics:
         variables += metric.variables
     before = [tf.identity(tf.convert_to_tensor(v)) for v in variables]
-    latest = [(mark.latest, list(mark.latest)) for mark in marks]
     try:
         yield
     finally:
         for variable, value in zip(variables, before):
             variable.assign(value)
-        for passes, earlier in latest:
-            passes.clear()
-            passes.extend(earlier)

@@ -87,8 +87,8 @@ class Backend:
     shares_calls: bool = False
     # Whether solves start from `Qubo.start`, the states of the step before.
     warm_start: bool = False
-    # Whether one solve can return several reads, for `reads="mean"`.
-    has_reads: bool = True
+    # Whether solves depend on the couplings. If not, layers do not compute them.
+    uses_couplings: bool = True
     # The `Budget` of QPU seconds, for backends that have one.
     budget: Any = None
     # The open connection or solver. Opened on first use, not sent to workers.

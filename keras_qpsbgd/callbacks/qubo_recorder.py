@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import recording
+from keras_qpsbgd import statistics
 from keras_qpsbgd._version import __version__
 from keras_qpsbgd.analysis.run import Run
 from keras_qpsbgd.analysis.run import RunWriter
@@ -220,7 +220,7 @@ class _Recording:
         if self._begun:
             return
         marks = [
-            recording.mark_of(variable)
+            statistics.mark_of(variable)
             for variable in self._model.trainable_variables
         ]
         marks = [mark for mark in marks if mark is not None]

@@ -10,7 +10,7 @@ import time
 from tensorflow import keras
 
 from keras_qpsbgd import backends
-from keras_qpsbgd import recording
+from keras_qpsbgd import statistics
 from keras_qpsbgd.backends.dwave.cost import layer_cost
 from keras_qpsbgd.backends.dwave.cost import step_calls
 from keras_qpsbgd.backends.dwave.leap import timing
@@ -326,7 +326,7 @@ def _layers(network, is_columns):
         return [
             (layer.name, *layer.kernel.shape) for layer in dense_layers(model)
         ]
-    marks = map(recording.mark_of, model.trainable_variables)
+    marks = map(statistics.mark_of, model.trainable_variables)
     layers = [
         (mark.name, mark.num_variables, mark.num_columns)
         for mark in filter(None, marks)

@@ -111,7 +111,6 @@ class ColumnSearch:
             problem = ops.Problem(
                 couplings=shared,
                 fields=tf.constant(fields),
-                offset=tf.zeros(fields.shape[1]),
                 start=tf.constant(start),
             )
             seed = tf.constant([seed, 0], tf.int32)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd import recording
+from keras_qpsbgd import statistics
 from keras_qpsbgd.compare.methods import METHODS
 from keras_qpsbgd.compare.report.protocol import VALIDATION_ACCURACY
 from keras_qpsbgd.compare.report.protocol import Measure
@@ -34,7 +34,7 @@ class Split:
 def marked_kernels(model):
     """Returns the kernels of all binary layers that are trainable."""
     variables = model.trainable_variables
-    return [v for v in variables if recording.mark_of(v) is not None]
+    return [v for v in variables if statistics.mark_of(v) is not None]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import recording
+from keras_qpsbgd import statistics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ def find(model: Any) -> list[Weight]:
     names: set[str] = set()
     for path, title, layer in walk(model):
         for index, variable in enumerate(own_weights(layer)):
-            mark = recording.mark_of(variable)
+            mark = statistics.mark_of(variable)
             name = "/".join([*title, _short_name(variable)])
             if name in names:
                 name = f"{name}_{len(found)}"

@@ -1,5 +1,6 @@
 """A convolution with weights of one to four bits."""
 
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -7,6 +8,9 @@ import tensorflow as tf
 from keras_qpsbgd import _keras
 from keras_qpsbgd.layers import patches
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
+
+# Statistics of the rows use about this many positions of an image.
+POSITIONS = 32
 
 
 @_keras.register
@@ -125,10 +129,27 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
         return outputs
 
     def rows(self, inputs: Any) -> Any:
+        return self._patches(self._channels_last(inputs), 1)
+
+    def sample_rows(self, inputs: Any, count: int) -> Any:
+        images = self._channels_last(inputs)
+        shape = self.compute_output_shape(inputs.shape)
+        axes = (2, 3) if self.data_format == "channels_first" else (1, 2)
+        positions = [shape[axis] for axis in axes]
+        if None in positions:
+            return self._patches(images, 1)
+        # First fewer positions, because neighbors are similar, then fewer
+        # images.
+        stride = max(1, round((math.prod(positions) / POSITIONS) ** 0.5))
+        used = math.prod(-(-size // stride) for size in positions)
+        step = tf.maximum(tf.shape(images)[0] * used // count, 1)
+        return self._patches(images[::step], stride)
+
+    def _patches(self, images, stride):
         found = patches.extract(
-            self._channels_last(inputs),
+            images,
             self.kernel_size,
-            self.strides,
+            tuple(stride * size for size in self.strides),
             self.dilation_rate,
             self.padding.upper(),
         )

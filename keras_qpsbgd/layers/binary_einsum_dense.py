@@ -111,12 +111,6 @@ class BinaryEinsumDense(BinaryLayer, _keras.keras.layers.EinsumDense):
             outputs = self.activation(outputs)
         return outputs
 
-    def _noisy_axis(self, inputs):
-        # The inputs and outputs of wider kernels have no single axis.
-        if len(self._mark.kernel.shape) > 2:
-            return None
-        return super()._noisy_axis(inputs)
-
 
 def _num_outputs(equation):
     """Returns the number of output axes of the kernel. Checks the equation."""

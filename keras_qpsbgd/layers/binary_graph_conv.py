@@ -39,9 +39,7 @@ class BinaryGraphConv(BinaryLayer):
     With `bits > 1`, it computes with the weights of `BinaryLayer` in place of
     the sign.
 
-    For the QUBO, it is a dense layer on the rows of \(A X\), one per node. Only
-    nodes with a gradient are part of the QUBO. A node that is masked or outside
-    the batch (sample weight 0) changes neither couplings nor fields.
+    For the QUBO, it is a dense layer on the rows of \(A X\), one per node.
 
     The layer does not require Spektral, but it can replace `GCNConv` in a
     Spektral model:

@@ -3,10 +3,10 @@ r"""Base class of the binary layers.
 A binary layer has a real kernel \(\Omega\) (the Keras variable, "latent
 weights") and computes with weights \(W\) of one to four bits. With one bit,
 \(W = \mathrm{sign}(\Omega)\). The layer has the straight-through gradient,
-which ignores the rounding, so it trains with any Keras optimizer. The gradient
-of the kernel also carries the data for the QUBO of the layer: the rows that the
-kernel is multiplied with and the gradient of the loss with respect to the
-product (see `keras_qpsbgd.recording`).
+which ignores the rounding, so it trains with any Keras optimizer. In a training
+pass, the layer also computes statistics of the rows that the kernel is
+multiplied with, if the optimizer asked for them (see
+`keras_qpsbgd.statistics`).
 """
 
 import math
@@ -18,8 +18,8 @@ import tensorflow as tf
 from keras_qpsbgd import _keras
 from keras_qpsbgd import activations
 from keras_qpsbgd import ops
-from keras_qpsbgd import recording
-from keras_qpsbgd.layers.jacobian import jacobian_rows
+from keras_qpsbgd import statistics
+from keras_qpsbgd.layers import jacobian
 from keras_qpsbgd.layers.no_adapters import NoAdapters
 
 OUTPUT_SCALES = ("fan_in", "channel", None)
@@ -183,7 +183,7 @@ class BinaryLayer(NoAdapters, _keras.keras.layers.Layer):
         self._outputs = tuple(kernel.shape[-output_axes:])
         columns = math.prod(self._outputs) if self._has_rows() else 1
         # A kernel that two layers share has only one mark.
-        self._mark = recording.mark_of(kernel) or recording.BinaryKernel(
+        self._mark = statistics.mark_of(kernel) or statistics.BinaryKernel(
             kernel,
             math.prod(kernel.shape) // columns,
             columns,
@@ -273,27 +273,36 @@ class BinaryLayer(NoAdapters, _keras.keras.layers.Layer):
         Args:
             inputs: The inputs of `binary_call`.
             training: Boolean (optional). The `training` argument of the layer.
-                Every value except `False` means training, in which gradients
-                are recorded. It is `None` in a custom loop that calls
-                `model(x)`. Defaults to `None`.
+                Every value except `False` means training. It is `None` in a
+                custom loop that calls `model(x)`. Defaults to `None`.
         """
         kernel = tf.convert_to_tensor(self._marked_kernel())
-        if self._is_real:
+        is_training = training is not False
+        if self._is_real or (is_training and self.training_weights == "latent"):
             product = self._multiply(inputs, kernel)
-        elif training is False:
-            product = self._multiply(inputs, ops.binarize(kernel, self.bits))
-        elif self.training_weights == "latent":
-            product = self._multiply(inputs, kernel)
+        elif is_training and self.trainable:
+            product = self._training_product(inputs, kernel)
         else:
-            product = recording.recorded_product(
-                self._mark,
+            product = self._multiply(inputs, ops.binarize(kernel, self.bits))
+        return self._scaled(product)
+
+    def _training_product(self, inputs, kernel):
+        """Multiplies, and passes the rows to the observer of the kernel."""
+        observer = self._mark.observer
+        if observer is not None and observer.changes_gradient:
+            return statistics.observed_product(
+                observer,
                 kernel,
+                self.bits,
                 inputs,
                 self._multiply,
                 self._layer_call,
-                self._noisy_axis(inputs),
             )
-        return self._scaled(product)
+        weights = ops.binarize(kernel, self.bits)
+        self._mark.observe(
+            lambda count: self._rows_for_statistics(inputs, weights, count)
+        )
+        return self._multiply(inputs, weights)
 
     def _scaled(self, product):
         # The initializer already gives a real kernel the right scale.
@@ -329,39 +338,44 @@ class BinaryLayer(NoAdapters, _keras.keras.layers.Layer):
     def _multiply(self, inputs, weights):
         return self.binary_call(inputs, tf.cast(weights, self.compute_dtype))
 
-    def _noisy_axis(self, inputs):
-        """Returns the feature axis of `inputs` if their gradient may be noise.
+    def _rows_for_statistics(self, inputs, weights, count):
+        """Returns about `count` rows of a batch, evenly spaced, or all."""
+        if not self._has_rows():
+            rows = jacobian.rows(self._multiply, inputs, weights)
+        elif count is None:
+            rows = self.rows(inputs)
+        else:
+            rows = self.sample_rows(inputs, count)
+        if count is None:
+            return rows
+        return rows[:: tf.maximum(tf.shape(rows)[0] // count, 1)]
 
-        Returns `None` if the layer does not define `rows`, or if the outgoing
-        weights of an input are practically never all equal (`ops.may_cancel`).
+    def sample_rows(self, inputs: Any, count: int) -> Any:
+        """Returns `rows` for a part of the inputs.
+
+        Define this method in a subclass if the rows need much more memory than
+        the inputs. By default, returns all rows.
+
+        Args:
+            inputs: The inputs of `binary_call`.
+            count: Integer. The number of rows that is enough. The result may
+                have more.
+
+        Returns:
+            A tensor of shape `(B, n)`.
         """
-        if not self._has_rows() or not tf.is_tensor(inputs):
-            return None
-        if not inputs.dtype.is_floating or not inputs.shape.rank:
-            return None
-        axis = 1 if self._is_channels_first() else inputs.shape.rank - 1
-        shape = self._mark.kernel.shape
-        if len(shape) < 2 or shape[-2] != inputs.shape[axis]:
-            return None
-        outgoing = math.prod(shape) // shape[-2]
-        return axis if ops.may_cancel(outgoing) else None
+        del count
+        return self.rows(inputs)
 
     def _layer_call(self, inputs, weights, upstream):
-        batch = tf.shape(tf.nest.flatten(inputs)[0])[0]
         if self._has_rows():
             rows, gradients = self.rows(inputs), self.row_gradients(upstream)
-            factor = self._output_factor()
-            return ops.LayerCall(rows, gradients, None, batch, factor)
-        rows, gradients, kept = jacobian_rows(
-            self._multiply, inputs, weights, upstream
+            return ops.LayerCall(rows, gradients)
+        return ops.LayerCall(
+            jacobian.rows(self._multiply, inputs, weights),
+            tf.reshape(upstream, (-1, 1)),
+            jacobian.kept(upstream),
         )
-        # Every entry of the product is a row, so there is one factor per row.
-        factor = tf.broadcast_to(self._output_factor(), self._outputs)
-        factor = tf.tile(
-            tf.reshape(factor, (-1, 1)),
-            (tf.shape(rows)[0] // math.prod(self._outputs), 1),
-        )
-        return ops.LayerCall(rows, gradients, kept, batch, factor)
 
     def _has_rows(self):
         return type(self).rows is not BinaryLayer.rows

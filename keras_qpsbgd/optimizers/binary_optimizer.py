@@ -13,7 +13,7 @@ from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import _memory
-from keras_qpsbgd import recording
+from keras_qpsbgd import statistics
 from keras_qpsbgd.optimizers import inner_optimizer
 
 LearningRate: TypeAlias = (
@@ -90,7 +90,7 @@ class BinaryOptimizer(_keras.Optimizer):
     def _build(self, variables):
         binary, real = {}, []
         for variable in variables:
-            mark = recording.mark_of(variable)
+            mark = statistics.mark_of(variable)
             if mark is None or not self.is_binary(mark):
                 real.append(variable)
             else:
@@ -125,7 +125,7 @@ class BinaryOptimizer(_keras.Optimizer):
         """Creates the state of the update rule. Called by `build`.
 
         Args:
-            marks: List with the `recording.BinaryKernel` of every kernel.
+            marks: List with the `statistics.BinaryKernel` of every kernel.
         """
 
     def add_slots(self, marks, name):
@@ -157,7 +157,7 @@ class BinaryOptimizer(_keras.Optimizer):
         binary, real = self.split(grads, trainable_variables)
         self.apply_real([g for g, _, _ in real], [v for _, v, _ in real])
         self.apply_binary(
-            [_without_rows(grad) for grad, _, _ in binary],
+            [grad for grad, _, _ in binary],
             [variable for _, variable, _ in binary],
             [variable for _, variable, _ in real],
             self._aggregate,
@@ -206,10 +206,6 @@ class BinaryOptimizer(_keras.Optimizer):
             if mark is not None:
                 binary.append((grad, variable, mark))
                 continue
-            unused = recording.mark_of(variable)
-            if unused is not None:
-                unused.latest.clear()
-                grad = _without_rows(grad)
             real.append((grad, variable, mark))
         return binary, real
 
@@ -323,17 +319,6 @@ class BinaryOptimizer(_keras.Optimizer):
     def _accumulates(self):
         return getattr(self, "gradient_accumulation_steps", None)
 
-    def _drop_partial_update(self):
-        """Resets the optimizer to the start of the current accumulation."""
-        steps = self._accumulates()
-        if not steps:
-            return
-        for optimizer in (self, self.real_optimizer):
-            iterations = optimizer._iterations
-            iterations.assign(iterations - iterations % steps)
-            for gradient in getattr(optimizer, "_accumulated_gradients", []):
-                gradient.assign(tf.zeros(gradient.shape, gradient.dtype))
-
     # Configuration and state
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
@@ -384,26 +369,8 @@ class BinaryOptimizer(_keras.Optimizer):
         for variable, weight in zip(variables, weights):
             variable.assign(weight)
 
-    def load_own_variables(self, store):
-        super().load_own_variables(store)
-        steps = self._accumulates()
-        if steps and int(tf.convert_to_tensor(self._iterations)) % steps:
-            self._drop_partial_update()
-            warnings.warn(
-                "The optimizer was saved in the middle of a gradient "
-                "accumulation. The accumulated gradients are discarded, and "
-                "training resumes with a new accumulation.",
-                stacklevel=2,
-            )
-
 
 def _path(variable):
     """Returns the name of a variable, including the name of its layer."""
     return getattr(variable, "path", variable.name)
 
-
-def _without_rows(gradient):
-    """Returns the gradient without the rows that only `QPSBGD` uses."""
-    if isinstance(gradient, recording.RecordedGradient):
-        return gradient.gradient
-    return gradient

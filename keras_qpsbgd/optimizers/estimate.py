@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 from typing import Optional
 
-from keras_qpsbgd import recording
+from keras_qpsbgd import statistics
 from keras_qpsbgd.backends import GraphBackend
 
 _logger = logging.getLogger("keras_qpsbgd")
@@ -113,13 +113,13 @@ def estimate_model(
         )
     # Legacy Keras has no variables before the model is built.
     variables = model.trainable_variables if model.built else []
-    marks = filter(None, map(recording.mark_of, variables))
+    marks = filter(None, map(statistics.mark_of, variables))
     sizes = sizes_of(filter(is_binary, marks))
     if not sizes:
         raise ValueError(
             "`model` must be built and have trainable binary layers that are "
-            "not routed to `real_optimizer` (see `max_variables` and "
-            f"`real_layers`). Received: model={model.name}"
+            "not routed to `real_optimizer` (see `max_variables`). "
+            f"Received: model={model.name}"
         )
     return estimate(backend, sizes, int(steps), accumulation)
 

@@ -16,7 +16,6 @@ import weakref
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import ops
 from keras_qpsbgd.backends.host import transfer
 
 
@@ -48,38 +47,54 @@ def reference_if_wanted(recorder, step, layers):
     return weakref.ref(recorder)
 
 
-def record_states(reference, step, layers, problems, factors, states):
+def record_states(reference, step, names, layers, states):
     """Records the states that a backend found in the graph.
 
     Args:
         reference: Weak reference to the recorder.
         step: Scalar int tensor. Number of updates before this one.
-        layers: List of strings. Names of the layers.
-        problems: List of `ops.Problem`, before scaling.
-        factors: List of scalars. The scales of the gradients.
-        states: List of tensors of shape (n, m), 0 for weights that are held.
+        names: List of strings. Names of the layers.
+        layers: List of `ops.LayerProblems`.
+        states: For each layer, a list of tensors of shape (n, m), one for each
+            of its problems. 0 for weights that are held.
     """
-    wanted = _wanted(reference(), step, layers)
-    names = [layers[index] for index in wanted]
+    wanted = _wanted(reference(), step, names)
+    all_names = [
+        name
+        for index in wanted
+        for name in block_names(names[index], len(states[index]))
+    ]
 
     def record():
-        # Scaled inside the branch, so that other steps do not pay for it.
+        # Computed inside the branch, so that other steps do not pay for it.
         arrays, unpack = transfer.pack(
-            [ops.scale_problem(problems[i], factors[i]) for i in wanted]
+            [problem for index in wanted for problem in layers[index].problems()]
         )
 
         def callback(step, *arrays):
             recorder = reference()
-            found, arrays = arrays[: len(names)], arrays[len(names) :]
-            for name, qubo, state in zip(names, unpack(iter(arrays)), found):
+            count = len(all_names)
+            found, qubos = arrays[:count], unpack(iter(arrays[count:]))
+            for name, qubo, state in zip(all_names, qubos, found):
                 if recorder is not None and recorder.wants(int(step), name):
                     recorder.record(int(step), name, qubo, state)
             return []
 
-        found = [states[index] for index in wanted]
+        found = [state for index in wanted for state in states[index]]
         tf.numpy_function(callback, [step, *found, *arrays], [])
 
     tf.cond(tf.reduce_any(list(wanted.values())), record, lambda: None)
+
+
+def block_names(name, count):
+    """Returns the names of the blocks of a layer: `dense[0]`, `dense[1]`."""
+    return [name] if count == 1 else [f"{name}[{i}]" for i in range(count)]
+
+
+def layer_name(name):
+    """Returns the name of the layer of a block."""
+    head, bracket, tail = name.rpartition("[")
+    return head if bracket and tail[:-1].isdigit() else name
 
 
 def _wanted(recorder, step, layers):

@@ -51,7 +51,6 @@ class LeapHybridBackend(Backend):
     """
 
     name = "leap_hybrid"
-    has_reads = False
     reports = ("qpu_access_time",)
 
     def __init__(

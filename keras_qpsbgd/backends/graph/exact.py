@@ -28,9 +28,6 @@ def enumerate_states(problem):
     go to the lowest index.
     """
     couplings = problem.couplings
-    if couplings is None:
-        z = problem.normalized_rows
-        couplings = tf.matmul(z, z, transpose_a=True)
     n = problem.fields.shape[0]
     half = n - n // 2
     first = _all_states(half)[: 2 ** (half - 1)]
@@ -125,16 +122,11 @@ class ExactBackend(GraphBackend):
 def _energy_scale(problem):
     """Estimates the size of the energies that the search compares, (m,).
 
-    The energy of a random state is about tr Q + offset. The offset is the same
-    for all states, so it matters only as a bound of s'g, which is at most
-    2 sqrt(g'Qg offset) by Cauchy-Schwarz, where g'Qg is at most n tr Q. If the
-    inputs are not normalized, the offset is far larger than this bound.
+    The energy of a random state is about tr Q, and s'g is at most the sum of
+    the absolute fields.
     """
-    n = problem.fields.shape[0]
-    trace = tf.reduce_sum(ops.coupling_diagonal(problem))
-    offset = tf.abs(problem.offset)
-    linear_bound = 2.0 * tf.sqrt(n * tf.abs(trace)) * tf.sqrt(offset)
-    return tf.abs(trace) + tf.minimum(offset, linear_bound)
+    trace = tf.abs(tf.linalg.trace(problem.couplings))
+    return trace + tf.reduce_sum(tf.abs(problem.fields), axis=0)
 
 
 def _all_states(n):

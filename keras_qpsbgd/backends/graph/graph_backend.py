@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
-from keras_qpsbgd.backends import reads
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.qubo import Qubo
 
@@ -45,12 +44,9 @@ class GraphBackend(Backend):
         compiled: Boolean. Whether to compile `search` separately. Keras does
             not compile with XLA on a CPU, and searches are several times slower
             without it. Defaults to `True`.
-        scale_matters: Boolean. Whether the states depend on the scale of the
-            gradients. If `False`, the problems are not scaled. Defaults to
-            `True`.
         uses_couplings: Boolean. Whether the states depend on the couplings. If
-            `False`, problems may have the rows form for layers of any size.
-            Defaults to `True`.
+            `False`, the layers do not compute them, and problems have no
+            couplings. Defaults to `True`.
         can_ascend: Boolean. Whether `search` may return states in an ascent
             direction, which are then negated. Defaults to `True`.
 
@@ -66,10 +62,7 @@ class GraphBackend(Backend):
     """
 
     compiled = True
-    scale_matters = True
-    uses_couplings = True
     can_ascend = True
-    has_reads = False
     # `search` receives tensors. A copy would double the memory of wide layers.
     modifies_problem = False
 
@@ -80,8 +73,7 @@ class GraphBackend(Backend):
         """Finds states for all columns of a problem.
 
         Args:
-            problem: An `ops.Problem`. For wide layers it has rows instead of
-                couplings.
+            problem: An `ops.Problem`.
             seed: Int32 tensor of shape `(2,)`.
 
         Returns:
@@ -89,15 +81,29 @@ class GraphBackend(Backend):
         """
         raise NotImplementedError
 
+    def follow(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
+        """Finds states close to those of the last update, `problem.start`.
+
+        `QPSBGD` calls it instead of `search` if the backend has `warm_start`
+        and the problems of consecutive updates are similar. By default, calls
+        `search`.
+
+        Args:
+            problem: An `ops.Problem` with `start`.
+            seed: Int32 tensor of shape `(2,)`.
+
+        Returns:
+            A float32 tensor of shape `(n, m)` with the values +1.0 and -1.0.
+        """
+        return self.search(problem, seed)
+
     def start(self, problem: ops.Problem) -> tf.Tensor | None:
         """Returns states to start the search from.
 
-        `search` receives them as `problem.start`, unless the `Qubo` has its own
-        `start`. They must not depend on the
-        scale of the gradients, which is not applied yet. This method is not
-        compiled separately, because XLA on a CPU factorizes a matrix fifty
-        times slower than TensorFlow does. It is compiled if the whole model is
-        (`jit_compile=True`).
+        `search` receives them as `problem.start`, unless the problem already
+        has a start. This method is not compiled separately, because XLA on a
+        CPU factorizes a matrix fifty times slower than TensorFlow does. It is
+        compiled if the whole model is (`jit_compile=True`).
 
         Args:
             problem: An `ops.Problem`.
@@ -120,131 +126,111 @@ class GraphBackend(Backend):
         Returns:
             A float32 tensor of shape `(n, m)` with the values +1.0 and -1.0.
         """
-        (states,) = self._solve([problem], [seed], [1.0], _finished)
-        return states
+        layer = ops.LayerProblems.of([problem])
+        (states,) = self._solve([layer], [seed])
+        return states[0]
 
     def step_in_graph(
-        self, problems: list[ops.Problem], seeds: list, factors: list
-    ) -> list:
+        self, layers: list[ops.LayerProblems], seeds: list
+    ) -> list[list[tf.Tensor]]:
         """Solves the problems of all layers of a training step.
 
         Args:
-            problems: List of `ops.Problem`, one per layer.
-            seeds: List of int32 tensors of shape `(2,)`.
-            factors: List of scalars, the scales of the gradients. See
-                `ops.scale_problem`.
+            layers: List of `ops.LayerProblems`.
+            seeds: List of int32 tensors of shape `(2,)`, one for each layer.
 
         Returns:
-            A list of float32 tensors of shape `(n, m)`: the states that the
-            step moves along, 0 for weights that it holds.
+            For each layer, a list with the states of each of its problems:
+            float32 tensors of shape `(n, m)`, 0 for weights to hold.
         """
-        states = [None] * len(problems)
-        for group in self._groups(problems):
+        states: list = [None] * len(layers)
+        for group in self._groups([layer.shape for layer in layers]):
             found = self._solve(
-                [problems[i] for i in group],
-                [seeds[i] for i in group],
-                [factors[i] for i in group],
-                _finished_and_held,
+                [layers[i] for i in group], [seeds[i] for i in group]
             )
             for i, layer in zip(group, found):
                 states[i] = layer
         return states
 
-    def mean_reads_in_graph(
-        self,
-        problems: list[ops.Problem],
-        seeds: list,
-        factors: list,
-        temperature: float | None,
-    ) -> list:
-        """Returns the mean of several reads instead of the best one.
-
-        Args:
-            problems: List of `ops.Problem`, one per layer.
-            seeds: List of int32 tensors of shape `(2,)`.
-            factors: List of scalars, see `step_in_graph`.
-            temperature: Float (optional), see `backends/reads.py`.
-
-        Returns:
-            A list of float32 tensors of shape `(n, m)`, 0 for weights to hold.
-        """
+    def _solve(self, layers, seeds):
+        if not self.compiled:
+            return [
+                [self._solve_uncompiled(p, seed) for p in layer.problems()]
+                for layer, seed in zip(layers, seeds)
+            ]
+        layers = [self._with_start(layer) for layer in layers]
         backend, config = self._snapshot()
+        builds = [layer.build for layer in layers]
+        is_warm = [layer.is_warm for layer in layers]
 
-        def solve(problem, seed, factor):
-            problem = ops.scale_problem(problem, factor)
-            samples = backend.reads_in_graph(problem, seed)
-            energies = tf.stack(
-                [_varying_energy(problem, one) for one in tf.unstack(samples)]
-            )
-            mean = reads.mean_in_graph(samples, energies, temperature)
-            return _held(mean, problem)
+        def solve(tensors, seeds):
+            problems = [build(*t) for build, t in zip(builds, tensors)]
+            return backend._search_all(problems, seeds, is_warm)
 
-        states = []
-        for problem, seed, factor in zip(problems, seeds, factors):
-            problem = _without_rows(problem)
-            key = ("reads", config, temperature, _shape(problem))
-            compiled = _compiled_function(type(self), key, solve)
-            states.append(compiled(problem, seed, tf.convert_to_tensor(factor)))
-        return states
+        tensors = [layer.tensors for layer in layers]
+        shapes = [_signature(part) for part in tf.nest.flatten(tensors)]
+        solve = _compiled_function(
+            type(self), (config, *builds, *is_warm, *shapes), solve
+        )
+        return solve(tensors, seeds)
 
-    def reads_in_graph(
-        self, problem: ops.Problem, seed: tf.Tensor
-    ) -> tf.Tensor:
-        """Returns several states, of shape `(reads, n, m)`.
-
-        Backends with `has_reads` define this method.
-        """
-        raise NotImplementedError
-
-    def _solve(self, problems, seeds, factors, finish):
-        if not self.can_ascend:
-            finish = _unchanged if finish is _finished else _held
+    def _with_start(self, layer):
+        """Adds the result of `start`, which is not compiled."""
+        if layer.is_warm or type(self).start is GraphBackend.start:
+            return layer
         problems = [
             problem._replace(start=self.start(problem))
             if problem.start is None
             else problem
-            for problem in problems
+            for problem in layer.problems()
         ]
-        if not self.compiled:
-            return [
-                self._solve_uncompiled(*layer, finish)
-                for layer in zip(problems, seeds, factors)
-            ]
-        problems = [_without_rows(problem) for problem in problems]
-        factors = [tf.convert_to_tensor(factor) for factor in factors]
-        backend, config = self._snapshot()
+        return ops.LayerProblems.of(problems)
 
-        def solve(problems, seeds, factors):
-            if backend.scale_matters:
-                problems = list(map(ops.scale_problem, problems, factors))
-            return backend._search_all(problems, seeds, finish)
-
-        key = (config, finish, *map(_shape, problems))
-        solve = _compiled_function(type(self), key, solve)
-        return solve(problems, seeds, factors)
-
-    def _groups(self, problems):
+    def _groups(self, shapes):
         """Groups the layers that are solved in one call, as lists of indices.
 
         Small layers share one call because a call costs more than solving them.
         Each of the others has its own call. Layers of the same shape then share
         a compiled function, and run in parallel if there are several cores.
         """
-        sizes = [math.prod(problem.fields.shape) for problem in problems]
+        sizes = [math.prod(shape) for shape in shapes]
         small = [i for i, size in enumerate(sizes) if size <= SMALL]
         groups = [[i] for i, size in enumerate(sizes) if size > SMALL]
         return groups + [small] if small else groups
 
-    def _search_all(self, problems, seeds, finish):
-        """Searches and finishes the states of several layers."""
-        return [
-            finish(self._checked_search(problem, seed), problem)
-            for problem, seed in zip(problems, seeds)
-        ]
+    def _search_all(self, layers, seeds, is_warm):
+        """Searches and finishes the states of several layers.
 
-    def _checked_search(self, problem, seed):
-        """Calls `search` and checks the type and shape of the result."""
-        states = self.search(problem, seed)
+        Args:
+            layers: List of lists of `ops.Problem`.
+            seeds: List of int32 tensors of shape `(2,)`, one for each layer.
+            is_warm: List of Booleans, see `ops.LayerProblems`.
+        """
+        found = []
+        for problems, seed, warm in zip(layers, seeds, is_warm):
+            search = self.follow if warm else self.search
+            found.append(
+                [
+                    self._finished(self._checked(search(p, seed), p), p)
+                    for p in problems
+                ]
+            )
+        return found
+
+    def _finished(self, states, problem):
+        """Negates columns that ascend, and holds entries without information.
+
+        Also accepts a stack of problems, whose tensors have one more axis in
+        front.
+        """
+        if self.can_ascend:
+            states = ops.never_ascend(states, problem.fields)
+        if problem.informative is None:
+            return states
+        return tf.where(problem.informative, states, 0.0)
+
+    def _checked(self, states, problem):
+        """Checks the type and shape of the result of `search`."""
         expected = problem.fields.shape
         if (
             not tf.is_tensor(states)
@@ -282,18 +268,18 @@ class GraphBackend(Backend):
                 vars(backend)[name] = copy.deepcopy(value)
         return backend, tuple(key)
 
-    def _solve_uncompiled(self, problem, seed, factor, finish):
+    def _solve_uncompiled(self, problem, seed):
         """Solves without compiling `search`; large layers compile the rest."""
-        if self.scale_matters:
-            problem = ops.scale_problem(problem, factor)
         values = self._unrounded(problem, seed)
-        problem = _for_finish(problem)
+        finished = self._snapshot()[0]._finished
+        problem = problem._replace(couplings=None, start=None)
 
         def round_and_finish(values, problem):
-            return finish(ops.sign(values), problem)
+            return finished(ops.sign(values), problem)
 
         if math.prod(problem.fields.shape) > SMALL:
-            key = (finish, _shape(problem))
+            is_masked = problem.informative is not None
+            key = (type(self), tuple(problem.fields.shape), is_masked)
             round_and_finish = _compiled_function(
                 GraphBackend, key, round_and_finish
             )
@@ -304,7 +290,7 @@ class GraphBackend(Backend):
 
         The sign of many numbers is faster in a compiled function.
         """
-        return self._checked_search(problem, seed)
+        return self._checked(self.search(problem, seed), problem)
 
     def sample(
         self, qubo: Qubo, seed: int
@@ -327,13 +313,12 @@ class GraphBackend(Backend):
         return ops.Problem(
             couplings=_float32(np.ldexp(couplings, exponent)),
             fields=_float32(np.ldexp(fields, exponent)),
-            offset=tf.zeros((qubo.num_columns,)),
             start=None if qubo.start is None else _float32(qubo.start),
         )
 
 
-def _shape(problem):
-    return (*problem.fields.shape, problem.couplings is None)
+def _signature(tensor):
+    return None if tensor is None else (tuple(tensor.shape), tensor.dtype)
 
 
 def _compiled_function(owner, key, function):
@@ -359,53 +344,6 @@ def _compiled_function(owner, key, function):
         while len(functions) > COMPILED:
             functions.popitem(last=False)
         return functions[key]
-
-
-def _without_rows(problem):
-    """Drops the rows if there are couplings.
-
-    Functions are compiled for each number of rows, and the last batch may be
-    smaller than the others.
-    """
-    if problem.couplings is None:
-        return problem
-    return problem._replace(normalized_rows=None, row_gradients=None)
-
-
-def _for_finish(problem):
-    """Drops the rows of a problem that is already solved."""
-    if problem.couplings is None and problem.diagonal is None:
-        diagonal = ops.coupling_diagonal(problem)
-        problem = problem._replace(diagonal=diagonal)
-    return problem._replace(normalized_rows=None, row_gradients=None)
-
-
-def _finished(states, problem):
-    return ops.never_ascend(states, problem.fields)
-
-
-def _varying_energy(problem, states):
-    """Returns the energy of each column without its constant part."""
-    if problem.couplings is None:
-        product = tf.matmul(problem.normalized_rows, states)
-        quadratic = tf.reduce_sum(tf.square(product), axis=0)
-    else:
-        product = tf.matmul(problem.couplings, states)
-        quadratic = tf.reduce_sum(states * product, axis=0)
-    return quadratic + tf.reduce_sum(problem.fields * states, axis=0)
-
-
-def _held(states, problem):
-    return tf.where(ops.has_information(problem), states, 0.0)
-
-
-def _finished_and_held(states, problem):
-    return _held(_finished(states, problem), problem)
-
-
-def _unchanged(states, problem):
-    del problem
-    return states
 
 
 def _float32(array):

@@ -136,9 +136,6 @@ class _Lanes:
 
     def __init__(self, problem, restarts, seed=None):
         couplings = problem.couplings
-        if couplings is None:
-            z = problem.normalized_rows
-            couplings = tf.matmul(z, z, transpose_a=True)
         self.n, self.m = problem.fields.shape
         self.restarts = restarts
         self.count = self.m * restarts

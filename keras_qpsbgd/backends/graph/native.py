@@ -8,14 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
-from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.graph import annealing
 from keras_qpsbgd.backends.graph import beam
 from keras_qpsbgd.backends.graph import descent
 from keras_qpsbgd.backends.graph import exact
 from keras_qpsbgd.backends.graph import local_search
 from keras_qpsbgd.backends.graph import relaxed
-from keras_qpsbgd.backends.graph import restarts
 from keras_qpsbgd.backends.graph import sweeps
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.backends.graph.parallel import search as parallel_search
@@ -27,7 +25,6 @@ ENUMERATE_UP_TO = 16
 # `accurate` has a higher limit.
 SWEEP_FROM = 50_000
 ACCURATE_SWEEP_FROM = 200_000
-NUM_READS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,18 +45,18 @@ PRESETS = {
 # more restarts.
 PARALLEL_PRESETS = {
     "fast": parallel_search.Effort(
-        rounds=4, rounds_of_rows=7, restarts=((32, 4), (64, 2))
+        rounds=4, warm_rounds=3, restarts=((32, 4), (64, 2))
     ),
     "balanced": parallel_search.Effort(
         rounds=6,
-        rounds_of_rows=8,
+        warm_rounds=6,
         restarts=((32, 8), (64, 4)),
         kicks=3,
         kick_rounds=2,
     ),
     "accurate": parallel_search.Effort(
         rounds=6,
-        rounds_of_rows=8,
+        warm_rounds=6,
         restarts=((32, 64), (64, 16), (256, 2)),
         kicks=10,
         kick_rounds=3,
@@ -80,9 +77,12 @@ class NativeBackend(GraphBackend):
       `solve`).
     - More inputs: 1-opt descent or tabu search from the rounded ridge solution,
       which is closer to the optimum than sign(-s) and costs one factorization.
-    - Wide layers (problems with rows instead of couplings, or more than 50,000
-      weights, 200,000 with `"accurate"`): sweeps from zero, or from the start
-      that the problem has.
+    - Wide layers (more than 50,000 weights, 200,000 with `"accurate"`): sweeps
+      from zero, or from the start that the problem has.
+
+    With the default rule of `QPSBGD`, the problems of consecutive updates are
+    similar. `"fast"` then makes a single sweep from the states of the last
+    update.
 
     Args:
         preset: String. One of `"fast"` (descent; 1 sweep), `"balanced"` (tabu
@@ -102,9 +102,6 @@ class NativeBackend(GraphBackend):
             the same. On a GPU, sequential searches are slow, because they
             consist of thousands of small operations. On a CPU, the parallel
             search is the slower one. Defaults to `"auto"`.
-        num_reads: Integer. Number of states that `QPSBGD(reads="mean")` takes
-            the mean of. Each of them is a local optimum, found from a random
-            state. Not used otherwise. Defaults to `8`.
 
     Example:
         ```python
@@ -113,14 +110,9 @@ class NativeBackend(GraphBackend):
     """
 
     name = "native"
-    has_reads = True
+    warm_start = True
 
-    def __init__(
-        self,
-        preset: str = "fast",
-        search: str = "auto",
-        num_reads: int = NUM_READS,
-    ) -> None:
+    def __init__(self, preset: str = "fast", search: str = "auto") -> None:
         if preset not in PRESETS:
             raise ValueError(
                 f"`preset` must be one of {sorted(PRESETS)}. "
@@ -129,8 +121,6 @@ class NativeBackend(GraphBackend):
         super().__init__()
         self.preset = preset
         self.search_kind = stacks.check_kind(search)
-        check_number("num_reads", num_reads, at_least=1, whole=True)
-        self.num_reads = num_reads
 
     def start(self, problem: ops.Problem) -> tf.Tensor | None:
         n = problem.fields.shape[0]
@@ -156,32 +146,36 @@ class NativeBackend(GraphBackend):
                 _, steps, lanes = more[0]
         return local_search.tabu(problem, seed, int(steps * n), lanes)
 
-    def reads_in_graph(
-        self, problem: ops.Problem, seed: tf.Tensor
-    ) -> tf.Tensor:
-        is_wide = self._is_wide(problem)
-        return restarts.sample(problem, seed, self.num_reads, is_wide)
+    def follow(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
+        n = problem.fields.shape[0]
+        if n <= ENUMERATE_UP_TO or self.preset != "fast":
+            return self.search(problem, seed)
+        return sweeps.cyclic_sweeps(problem, None, 1)
 
-    def _groups(self, problems):
+    def _groups(self, shapes):
         if self._is_parallel():
-            return [list(range(len(problems)))]
-        return super()._groups(problems)
+            return [list(range(len(shapes)))]
+        return super()._groups(shapes)
 
-    def _search_all(self, problems, seeds, finish):
+    def _search_all(self, layers, seeds, is_warm):
         if not self._is_parallel():
-            return super()._search_all(problems, seeds, finish)
-        states = [None] * len(problems)
+            return super()._search_all(layers, seeds, is_warm)
+        states: list = [None] * len(layers)
         large = []
-        for i, problem in enumerate(problems):
-            if problem.fields.shape[0] <= ENUMERATE_UP_TO:
-                states[i] = finish(exact.enumerate_states(problem), problem)
+        for i, problems in enumerate(layers):
+            if problems[0].fields.shape[0] <= ENUMERATE_UP_TO:
+                states[i] = [
+                    self._finished(exact.enumerate_states(problem), problem)
+                    for problem in problems
+                ]
             else:
                 large.append(i)
         found = parallel_search.search(
-            [problems[i] for i in large],
+            [layers[i] for i in large],
             [seeds[i] for i in large],
             PARALLEL_PRESETS[self.preset],
-            finish,
+            self._finished,
+            is_warm=self.preset == "fast" and all(is_warm),
         )
         for i, layer in zip(large, found):
             states[i] = layer
@@ -225,12 +219,10 @@ class NativeBackend(GraphBackend):
         largest = SWEEP_FROM
         if self.preset in ("accurate", "once"):
             largest = ACCURATE_SWEEP_FROM
-        return problem.couplings is None or weights > largest
+        return weights > largest
 
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = {"preset": self.preset}
         if self.search_kind != "auto":
             config["search"] = self.search_kind
-        if self.num_reads != NUM_READS:
-            config["num_reads"] = self.num_reads
         return config

@@ -13,9 +13,6 @@ RHO = iterated_ridge.RHO
 MIN_RIDGE = iterated_ridge.MIN_RIDGE
 # Iterations of conjugate gradients in place of a factorization.
 ITERATIONS = 8
-# With at most this many inputs, the choice between the two formulas at run time
-# costs more than it saves.
-ALWAYS_BY_INPUTS = 32
 
 
 def ridge_solution(problem, rho=RHO):
@@ -23,40 +20,15 @@ def ridge_solution(problem, rho=RHO):
 
     $$x_j = -\tfrac12 (Q + \rho \tfrac{\mathrm{tr} Q}{n} I)^{-1} s_j$$
 
-    One Cholesky factorization serves all columns. If the rows are available and
-    there are fewer rows than inputs, its size is the number of rows, since
-
-    $$(Z^T Z + r I)^{-1} Z^T V = Z^T (Z Z^T + r I)^{-1} V .$$
+    One Cholesky factorization serves all columns.
     """
     n = problem.fields.shape[0]
-    trace = tf.reduce_sum(ops.coupling_diagonal(problem))
-    ridge = trace * (rho / n) + MIN_RIDGE
-    z = problem.normalized_rows
-
-    def by_inputs():
-        couplings = problem.couplings
-        if couplings is None:
-            couplings = tf.matmul(z, z, transpose_a=True)
-        factor = _factor(couplings, ridge)
-        return tf.linalg.cholesky_solve(factor, -0.5 * problem.fields)
-
-    def by_rows():
-        factor = _factor(tf.matmul(z, z, transpose_b=True), ridge)
-        weights = tf.linalg.cholesky_solve(factor, problem.row_gradients)
-        return tf.matmul(z, weights, transpose_a=True)
-
-    if z is None or (problem.couplings is not None and n <= ALWAYS_BY_INPUTS):
-        return by_inputs()
-    if z.shape[0] is not None:
-        return by_rows() if z.shape[0] < n else by_inputs()
-    solution = tf.cond(tf.shape(z)[0] < n, by_rows, by_inputs)
-    return tf.ensure_shape(solution, problem.fields.shape)
-
-
-def _factor(matrix, ridge):
-    """Factorizes `matrix` with `ridge` added to the diagonal."""
-    diagonal = tf.linalg.diag_part(matrix) + ridge
-    return tf.linalg.cholesky(tf.linalg.set_diag(matrix, diagonal))
+    diagonal = tf.linalg.diag_part(problem.couplings)
+    ridge = tf.reduce_sum(diagonal) * (rho / n) + MIN_RIDGE
+    factor = tf.linalg.cholesky(
+        tf.linalg.set_diag(problem.couplings, diagonal + ridge)
+    )
+    return tf.linalg.cholesky_solve(factor, -0.5 * problem.fields)
 
 
 class RidgeBackend(GraphBackend):
@@ -65,10 +37,9 @@ class RidgeBackend(GraphBackend):
     $$g_j = \mathrm{sign}\left(-\tfrac12
       (Q + \rho \tfrac{\mathrm{tr} Q}{n} I)^{-1} s_j\right)$$
 
-    One Cholesky factorization per layer serves all columns. Its size is the
-    number of inputs or the batch size, whichever is smaller. The backend is
-    deterministic and independent of the gradient scale. It is the baseline that
-    any QUBO solver should beat.
+    One Cholesky factorization per layer serves all columns. The backend is
+    deterministic and independent of the scale of the fields, so `kappa` has no
+    effect. It is the baseline that any QUBO solver should beat.
 
     Args:
         rho: Float. Ridge, relative to the mean diagonal of Q. Defaults to
@@ -80,7 +51,6 @@ class RidgeBackend(GraphBackend):
     """
 
     name = "ridge"
-    scale_matters = False
 
     def __init__(self, rho: float = RHO, search: str = "auto") -> None:
         super().__init__()
@@ -102,19 +72,21 @@ class RidgeBackend(GraphBackend):
         del seed
         return ridge_solution(problem, self.rho)
 
-    def _groups(self, problems):
+    def _groups(self, shapes):
         if self.compiled:
-            return [list(range(len(problems)))]
-        return super()._groups(problems)
+            return [list(range(len(shapes)))]
+        return super()._groups(shapes)
 
-    def _search_all(self, problems, seeds, finish):
+    def _search_all(self, layers, seeds, is_warm):
+        del is_warm
+
         def solve(stack, sizes, seeds):
             del seeds
             return ops.sign(
                 iterated_ridge.solution(stack, sizes, ITERATIONS, self.rho)
             )
 
-        return stacks.in_batches(problems, seeds, solve, finish)
+        return stacks.in_batches(layers, seeds, solve, self._finished)
 
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = {"rho": self.rho}
@@ -128,7 +100,6 @@ class SignBackend(GraphBackend):
 
     name = "sign"
     compiled = False
-    scale_matters = False
     uses_couplings = False
     can_ascend = False
 

@@ -57,11 +57,6 @@ class HostCall:
             not paid for, after one has failed.
         recorder: Weak reference to the object that records the solutions (see
             `QPSBGD.recorder`), or `None`.
-        last_states: Dictionary (optional). Keeps the states of each layer from
-            one step to the next, for backends with `warm_start`.
-        combine: Function (optional) of samples and their energies, see
-            `reads.mean`. Returns the states of a layer. By default, the best
-            sample is used.
     """
 
     def __init__(
@@ -73,8 +68,6 @@ class HostCall:
         progress,
         stop_at_failure,
         recorder=None,
-        last_states=None,
-        combine=None,
     ):
         self.backend = backend
         self.fallback = fallback
@@ -83,10 +76,8 @@ class HostCall:
         self.progress = progress
         self.stop_at_failure = stop_at_failure
         self.recorder = recorder
-        self.last_states = {} if last_states is None else last_states
-        self.combine = combine
 
-    def __call__(self, problems, seeds, names, step, applied):
+    def __call__(self, problems, seeds, names, step):
         """Solves one problem per layer.
 
         Args:
@@ -94,8 +85,6 @@ class HostCall:
             seeds: List of int32 tensors of shape (2,).
             names: Names of the layers, for messages and the report.
             step: Scalar int tensor. Number of the update, for the recorder.
-            applied: List of Boolean tensors of shape (n, m), for the recorder.
-                False for weights that are held, whatever their state.
 
         Returns:
             A tuple `(states, messages)` with one entry per layer. The message
@@ -104,7 +93,9 @@ class HostCall:
         """
         arrays, unpack = transfer.pack(problems)
         # Without a recorder, nothing more is passed to the host.
-        recorded = [] if self.recorder is None else [step, *applied]
+        recorded = []
+        if self.recorder is not None:
+            recorded = [step, *(p.informative for p in problems)]
 
         def callback(seeds, *arrays):
             recorded_values = arrays[: len(recorded)]
@@ -135,22 +126,10 @@ class HostCall:
         return states, messages
 
     def _solve_all(self, qubos, seeds, names):
-        if self.backend.warm_start:
-            for name, qubo in zip(names, qubos):
-                if qubo.start is None:
-                    key = name, qubo.fields.shape
-                    qubo.start = self.last_states.get(key)
         tasks = list(zip(qubos, seeds, names))
         if self.backend.shares_calls:
-            answers = self._solve_together(tasks)
-        else:
-            answers = self._solve_apart(tasks)
-        if self.backend.warm_start:
-            for name, qubo, answer in zip(names, qubos, answers):
-                if answer.solution is not None:
-                    key = name, qubo.fields.shape
-                    self.last_states[key] = answer.solution.states
-        return answers
+            return self._solve_together(tasks)
+        return self._solve_apart(tasks)
 
     def _solve_together(self, tasks):
         """Passes all layers to the backend, which may share calls."""
@@ -237,21 +216,15 @@ class HostCall:
             "energies": None if solution is None else solution.energies,
         }
         return _Answer(
-            self._states(qubo, solution),
+            _zero_states(qubo)
+            if solution is None
+            else solution.states.astype(np.float32),
             # An error message may contain text that UTF-8 cannot encode.
             message.encode(errors="backslashreplace"),
             count,
             solution,
             {**(info if solution is None else solution.info), **extra},
         )
-
-    def _states(self, qubo, solution):
-        """Returns the states of a layer, zero if there is no solution."""
-        if solution is None:
-            return _zero_states(qubo)
-        if self.combine is None or solution.samples is None:
-            return solution.states.astype(np.float32)
-        return self.combine(solution.samples, solution.sample_energies)
 
     def _record(self, names, qubos, answers, step, *applied):
         recorder = self.recorder()

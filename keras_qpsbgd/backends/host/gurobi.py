@@ -51,7 +51,6 @@ class GurobiBackend(Backend):
     """
 
     name = "gurobi"
-    has_reads = False
 
     def __init__(
         self,

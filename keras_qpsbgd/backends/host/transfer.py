@@ -27,7 +27,7 @@ def pack(problems):
         for layer in names:
             values = {name: next(arrays) for name in layer}
             start = values.pop("start", None)
-            qubo = Qubo(values.pop("couplings", None), **values)
+            qubo = Qubo(**values)
             qubo.start = None if start is None else start.astype(np.int8)
             qubos.append(qubo)
         return qubos
@@ -36,8 +36,5 @@ def pack(problems):
 
 
 def _field_names(problem):
-    if problem.couplings is None:
-        names = ("normalized_rows", "row_gradients", "fields", "offset")
-    else:
-        names = ("couplings", "fields", "offset")
+    names = ("couplings", "fields")
     return names if problem.start is None else (*names, "start")

@@ -1,4 +1,4 @@
-r"""The two forms of a QUBO, for searches that change many variables at once.
+r"""Energies of a QUBO, for searches that change many variables at once.
 
 The tensors are stacks with one entry per layer. The states g have the shape
 (layers, lanes, n), where the lanes are columns and restarts. The variables form
@@ -79,62 +79,6 @@ class Couplings:
     def update(self, h, response):
         """Returns the memory after moves with this total response."""
         return h + 2.0 * response
-
-
-class Rows:
-    """Problems with rows. The memory is the residual r = v - Zg.
-
-    Args:
-        problem: A stack of `ops.Problem`.
-        restarts: Integer. Number of lanes per column.
-    """
-
-    def __init__(self, problem, restarts):
-        self._rows = products.rounded(problem.normalized_rows)
-        gradients = lanes_first(problem.row_gradients)
-        self._gradients = tf.tile(gradients, (1, restarts, 1))
-        diagonal = tf.reduce_sum(tf.square(self._rows), axis=1)
-        self._diagonal = diagonal[:, None, :]
-        layers, n = self._rows.shape[0], self._rows.shape[2]
-        by_inputs = tf.transpose(self._rows, (0, 2, 1))
-        count = blocks.COUNT
-        self._blocks = tf.reshape(by_inputs, (layers, count, n // count, -1))
-
-    def memory(self, g):
-        """Returns the residual of states (layers, lanes, n)."""
-        response = products.matmul(g, self._rows, transpose_b=True)
-        return self._gradients - response
-
-    def energy(self, g, r):
-        """Returns the square of the residual in units of 4."""
-        del g
-        return tf.reduce_sum(tf.square(r), axis=-1) / 4.0
-
-    def gains(self, g, r):
-        """Returns how much each flip alone lowers the energy."""
-        slope = products.matmul(products.rounded(r), self._rows)
-        return -g * slope - self._diagonal
-
-    def evaluate(self, moves, r):
-        """Returns the responses Zc, l and C of moves, see `Couplings`.
-
-        The last axis of the responses has the size of the rows.
-        """
-        responses = products.matmul(moves, self._blocks)
-        linear = -tf.reduce_sum(responses * r[:, None], axis=-1)
-        factor = tf.transpose(products.rounded(responses), (0, 2, 1, 3))
-        pairs = products.matmul(factor, factor, transpose_b=True)
-        return responses, linear, tf.transpose(pairs, (0, 2, 3, 1))
-
-    def update(self, r, response):
-        """Returns the memory after moves with this total response."""
-        return r - 2.0 * response
-
-
-def of(problem, restarts):
-    """Returns the form of a stack of problems."""
-    form = Rows if problem.couplings is None else Couplings
-    return form(problem, restarts)
 
 
 def lanes_first(x):

@@ -3,7 +3,6 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd import ops
 from keras_qpsbgd import products
 from keras_qpsbgd.backends.graph.parallel import forms
 
@@ -28,61 +27,47 @@ def solution(problem, sizes, iterations, rho=RHO):
     Returns:
         Tensor of shape `(layers, m, n)`, up to a positive factor per column.
     """
-    trace = tf.reduce_sum(ops.coupling_diagonal(problem), axis=-1)
+    trace = tf.linalg.trace(problem.couplings)
     ridge = trace * (rho / np.float32(sizes)) + MIN_RIDGE
     ridge = ridge[:, None, None]
-    if problem.couplings is not None:
-        matrix, target = problem.couplings, -problem.fields
-    else:
-        z = problem.normalized_rows
-        target = problem.row_gradients
-        matrix = products.product(z, z, transpose_b=True)
-    matrix = products.rounded(matrix)
-    target = forms.lanes_first(target)
+    matrix = products.rounded(problem.couplings)
+    target = forms.lanes_first(-problem.fields)
     # The squares of small numbers would underflow.
     largest = tf.reduce_max(tf.abs(target), axis=-1, keepdims=True)
     target = tf.math.divide_no_nan(target, largest)
-    found = _conjugate_gradients(
+    return _conjugate_gradients(
         lambda x: products.matmul(products.rounded(x), matrix),
         ridge,
         target,
         iterations,
-        is_weighted=problem.couplings is None,
     )
-    if problem.couplings is None:
-        found = products.matmul(products.rounded(found), products.rounded(z))
-    return found
 
 
-def _conjugate_gradients(multiply, ridge, target, iterations, is_weighted):
+def _conjugate_gradients(multiply, ridge, target, iterations):
     """Solves for each row of `target`, starting from zero.
 
     Args:
-        multiply: Function that multiplies rows by a symmetric matrix G.
-        ridge: Tensor. The matrix of the equations is G + ridge.
+        multiply: Function that multiplies rows by a symmetric matrix Q.
+        ridge: Tensor. The matrix of the equations is Q + ridge.
         target: Tensor of shape `(layers, lanes, size)`.
         iterations: Integer.
-        is_weighted: Boolean. Whether to use x'Gy as the inner product. If
-            G = ZZ', the iterates times Z are those for Z'Z without weights.
     """
     found = tf.zeros_like(target)
     residual = direction = target
     image = multiply(target)
-    square = _dot(residual, image if is_weighted else residual)
+    square = _dot(residual, residual)
     for step in range(iterations):
         change = image + ridge * direction
-        curvature = _dot(change, image if is_weighted else direction)
-        size = tf.math.divide_no_nan(square, curvature)
+        size = tf.math.divide_no_nan(square, _dot(change, direction))
         found += size * direction
         if step == iterations - 1:
             break
         residual -= size * change
-        image_of_residual = multiply(residual)
         before = square
-        square = _dot(residual, image_of_residual if is_weighted else residual)
+        square = _dot(residual, residual)
         ratio = tf.math.divide_no_nan(square, before)
         direction = residual + ratio * direction
-        image = image_of_residual + ratio * image
+        image = multiply(residual) + ratio * image
     return found
 
 

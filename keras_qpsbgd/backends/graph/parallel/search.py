@@ -13,9 +13,9 @@ they still lower the energy. A second pass takes back moves that turn out to
 raise it. So the energy never rises, except for rounding.
 
 The search starts from the rounded ridge solution, approximated by conjugate
-gradients. Where there are far more inputs than rows, rounding goes too far in
-the direction of the solution. There, the solution with noise is rounded, too,
-with different amounts of noise, and the state with the lowest energy is used.
+gradients, or from the states of the last update. Layers with few inputs have
+several lanes for each column. They round the solution with different amounts of
+noise.
 """
 
 from typing import NamedTuple
@@ -36,7 +36,7 @@ class Effort(NamedTuple):
 
     Attributes:
         rounds: Number of rounds from the start.
-        rounds_of_rows: The same for layers without couplings.
+        warm_rounds: The same from the states of the last update.
         restarts: Pairs of a number of inputs and the number of lanes per column
             for layers with up to this many inputs. The lanes have different
             noise. Other layers have one lane per column.
@@ -46,7 +46,7 @@ class Effort(NamedTuple):
     """
 
     rounds: int
-    rounds_of_rows: int
+    warm_rounds: int
     restarts: tuple[tuple[float, int], ...] = ()
     kicks: int = 0
     kick_rounds: int = 0
@@ -65,9 +65,8 @@ PASSES = 2
 MARGIN = 1e-5
 # Conjugate gradient iterations of the start.
 ITERATIONS = 4
-# The same for layers without couplings, and the size of the noise of their
-# start, relative to the ridge solution.
-ITERATIONS_OF_ROWS = 2
+# Sizes of the noise of the starts of several lanes, relative to the ridge
+# solution.
 NOISE = (0.0, 0.5, 1.0, 2.0)
 # A kick flips a variable with this probability, if the flip raises the energy
 # by less than a random limit. The largest limit, relative to the mean of the
@@ -77,18 +76,23 @@ KICK_REACH = 60.0
 KICK_BOUNDS = (0.6, 1.5)
 
 
-def search(problems, seeds, effort, finish):
+def search(layers, seeds, effort, finish, is_warm):
     """Searches the states of all layers.
 
     Args:
-        problems: List of `ops.Problem`.
-        seeds: List of int32 tensors of shape `(2,)`.
+        layers: List of lists of `ops.Problem`.
+        seeds: List of int32 tensors of shape `(2,)`, one for each layer.
         effort: An `Effort`.
         finish: Function of states and problem, for a stack of problems.
+        is_warm: Boolean. Whether to follow the states of the last update. There
+            is one lane for each column then, and there are no kicks.
 
     Returns:
-        List of the finished states of each layer, of shape `(n, m)`.
+        For each layer, a list with the finished states of each problem, of
+        shape `(n, m)`.
     """
+    if is_warm:
+        effort = Effort(effort.warm_rounds, effort.warm_rounds)
 
     def solve(stack, sizes, seeds):
         return _search(stack, sizes, seeds, effort)
@@ -96,20 +100,17 @@ def search(problems, seeds, effort, finish):
     def lanes(problem):
         return effort.lanes(problem.fields.shape[0])
 
-    return stacks.in_batches(problems, seeds, solve, finish, lanes)
+    return stacks.in_batches(layers, seeds, solve, finish, lanes)
 
 
 def _search(problem, sizes, seeds, effort):
     """Searches a stack of problems, and returns states (layers, m, n)."""
     restarts = effort.lanes(sizes[0])  # the same for all layers
-    form = forms.of(problem, restarts)
+    form = forms.Couplings(problem, restarts)
     n, columns = problem.fields.shape[1:]
     random = Random(seeds, blocks.positions(sizes, n // blocks.COUNT))
     g = _start(problem, form, sizes, random, restarts)
     memory = form.memory(g)
-    rounds = effort.rounds
-    if problem.couplings is None:
-        rounds = effort.rounds_of_rows
 
     def descend(g, memory, rounds):
         def body(index, g, memory):
@@ -118,7 +119,7 @@ def _search(problem, sizes, seeds, effort):
 
         return _repeat(rounds, body, (g, memory))
 
-    g, memory = descend(g, memory, rounds)
+    g, memory = descend(g, memory, effort.rounds)
     if effort.kicks == 0:
         return _best(form, g, memory, restarts)
 
@@ -154,10 +155,8 @@ def _start(problem, form, sizes, random, restarts):
     if problem.start is not None:
         g = forms.lanes_first(problem.start)
         return tf.tile(g, (1, restarts, 1))
-    is_rows = problem.couplings is None
-    iterations = ITERATIONS_OF_ROWS if is_rows else ITERATIONS
-    x = ridge.solution(problem, sizes, iterations)
-    if restarts == 1 and not is_rows:
+    x = ridge.solution(problem, sizes, ITERATIONS)
+    if restarts == 1:
         return ops.sign(x)
     layers, m, n = x.shape
     sizes = np.float32(sizes)[:, None, None]

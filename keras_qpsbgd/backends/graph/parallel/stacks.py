@@ -4,8 +4,6 @@ Problems of similar shapes are padded to the same shape and stacked. Padding has
 no couplings and no fields, so it does not affect the other entries.
 """
 
-import functools
-
 import tensorflow as tf
 
 from keras_qpsbgd import ops
@@ -20,8 +18,6 @@ PADDING = 2.0
 SMALL_WORK = 2**25
 # Stands for the size of an axis of variables.
 VARIABLES = object()
-# Rows of a layer without couplings, to estimate the work.
-TYPICAL_ROWS = 128
 
 
 def check_kind(kind):
@@ -38,12 +34,12 @@ def is_parallel(kind):
     return kind == "parallel" or (kind == "auto" and products.on_gpu())
 
 
-def in_batches(problems, seeds, solve, finish, kind=lambda problem: None):
-    """Solves layers of similar shapes together.
+def in_batches(layers, seeds, solve, finish, kind=lambda problem: None):
+    """Solves problems of similar shapes together.
 
     Args:
-        problems: List of `ops.Problem`.
-        seeds: List of int32 tensors of shape `(2,)`.
+        layers: List of lists of `ops.Problem`.
+        seeds: List of int32 tensors of shape `(2,)`, one for each layer.
         solve: Function of a stack of problems, the number of inputs of each of
             them and their seeds. Returns states of shape `(layers, m, n)`.
         finish: Function of states of shape `(layers, n, m)` and the stack.
@@ -51,8 +47,11 @@ def in_batches(problems, seeds, solve, finish, kind=lambda problem: None):
             solved together.
 
     Returns:
-        List of the finished states of each layer, of shape `(n, m)`.
+        For each layer, a list with the finished states of each problem, of
+        shape `(n, m)`.
     """
+    problems = [problem for layer in layers for problem in layer]
+    seeds = [seed for layer, seed in zip(layers, seeds) for _ in layer]
     states = [None] * len(problems)
     for batch in _batches(problems, kind):
         stack = _stack([problems[i] for i in batch])
@@ -62,7 +61,8 @@ def in_batches(problems, seeds, solve, finish, kind=lambda problem: None):
         for place, i in enumerate(batch):
             n, m = problems[i].fields.shape
             states[i] = blocks.gather(found[place, :, :m], n)
-    return states
+    states = iter(states)
+    return [[next(states) for _ in layer] for layer in layers]
 
 
 def _batches(problems, kind):
@@ -84,14 +84,13 @@ def _batches(problems, kind):
 
 
 def _form(problem):
-    return problem.couplings is None, problem.start is None
+    return problem.start is None, problem.informative is None
 
 
 def _work(problems):
     """Estimates the work of a batch, the number of products per move."""
     n, m = _largest_shape(problems)
-    rows = TYPICAL_ROWS if problems[0].couplings is None else n
-    return len(problems) * n * m * rows
+    return len(problems) * n * n * m
 
 
 def _largest_shape(problems):
@@ -103,52 +102,30 @@ def _stack(problems):
     """Pads problems with zeros to the same shape and stacks them."""
     n, m = _largest_shape(problems)
     width = blocks.width(n)
-    shapes = {"fields": (VARIABLES, m), "offset": (m,)}
-    optional = {
-        "start": (VARIABLES, m),
-        "diagonal": (VARIABLES,),
-        "informative": (VARIABLES, m),
-    }
-    for name, shape in optional.items():
-        if all(getattr(problem, name) is not None for problem in problems):
-            shapes[name] = shape
-    if problems[0].couplings is not None:
-        shapes["couplings"] = (VARIABLES, VARIABLES)
-    else:
-        rows = _most_rows(problems)
-        shapes |= {
-            "normalized_rows": (rows, VARIABLES),
-            "row_gradients": (rows, m),
+    shapes = {"couplings": (VARIABLES, VARIABLES), "fields": (VARIABLES, m)}
+    for name in ("start", "informative"):
+        if getattr(problems[0], name) is not None:
+            shapes[name] = (VARIABLES, m)
+    return ops.Problem(
+        **{
+            name: tf.stack(
+                [_pad(getattr(p, name), shape, width) for p in problems]
+            )
+            for name, shape in shapes.items()
         }
-    stacked = {
-        name: tf.stack([_pad(getattr(p, name), shape, width) for p in problems])
-        for name, shape in shapes.items()
-    }
-    return ops.Problem(**{"couplings": None, **stacked})
-
-
-def _most_rows(problems):
-    """Returns the largest number of rows, an integer if it is known."""
-    rows = [problem.normalized_rows for problem in problems]
-    if len(rows) == 1 or None not in [z.shape[0] for z in rows]:
-        return max(z.shape[0] or 0 for z in rows) or None
-    return functools.reduce(tf.maximum, [tf.shape(z)[0] for z in rows])
+    )
 
 
 def _pad(tensor, shape, width):
     """Pads with zeros to `shape`.
 
-    `None` keeps a size. `VARIABLES` divides an axis into blocks of `width`
-    variables.
+    `VARIABLES` divides an axis into blocks of `width` variables.
     """
     padding = []
     for axis, size in enumerate(shape):
         if size is VARIABLES:
             tensor = blocks.spread(tensor, axis, width)
-            size = None
-        known = tensor.shape[axis]
-        before = tf.shape(tensor)[axis] if known is None else known
-        padding.append((0, 0 if size is None else size - before))
-    if not any(tf.is_tensor(end) or end for _, end in padding):
-        return tensor
-    return tf.pad(tensor, padding)
+            padding.append((0, 0))
+        else:
+            padding.append((0, size - tensor.shape[axis]))
+    return tf.pad(tensor, padding) if any(end for _, end in padding) else tensor

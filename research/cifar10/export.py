@@ -1,0 +1,266 @@
+"""Writes training step and prediction of a network as programs of XLA.
+
+    python -m research.cifar10.export FOLDER NAME[:ARGUMENT=VALUE,...] ...
+
+A name is one of `OPTIMIZERS`, or starts with one of them and a hyphen, so that
+an optimizer can be exported several times with different arguments:
+
+    python -m research.cifar10.export programs adam sgd \\
+        averaged averaged-k3:kappa=3.0,covariance_decay=0.99
+
+The programs are those of `model.train_step` and of the model, compiled with XLA
+as on a GPU and with the searches that run on a GPU. Learning rates, and the
+threshold of Bop, are variables, which `train.py` sets. It also chooses the
+initial kernels. `FOLDER/NAME` contains
+
+- `train.hlo.xz` and `predict.hlo.xz`, the programs;
+- `state.npz`, the initial values of the variables and constants that the
+  training step uses, in the order of its parameters;
+- `program.json`, which tells what they are.
+"""
+
+import argparse
+import ast
+import json
+import lzma
+import pathlib
+import re
+import sys
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import products
+
+IMAGE = (32, 32, 3)
+CLASSES = 10
+PREDICTED = 1000  # images per call of the prediction
+OUTPUT_WIDTH = 80
+
+# Classes and arguments. The learning rates are set in training.
+OPTIMIZERS = {
+    "adam": (keras.optimizers.Adam, {}),
+    "sgd": (keras.optimizers.SGD, {"momentum": 0.9}),
+    "signum": (kq.optimizers.SignSGD, {"momentum": 0.9}),
+    "bop": (kq.optimizers.Bop, {}),
+    "averaged": (
+        kq.QPSBGD,
+        {"backend": "native", "momentum": 0.9, "seed": 0},
+    ),
+}
+# Arguments that become variables.
+SETTINGS = {"bop": ("threshold",)}
+
+
+def main(arguments=None):
+    """Exports the programs of the command line. Returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m research.cifar10.export",
+        description="Write training steps and predictions as programs of XLA.",
+        formatter_class=lambda prog: argparse.HelpFormatter(
+            prog, width=OUTPUT_WIDTH
+        ),
+    )
+    parser.add_argument("folder", metavar="FOLDER", type=pathlib.Path)
+    parser.add_argument(
+        "programs",
+        nargs="+",
+        metavar="NAME[:ARGUMENT=VALUE,...]",
+        type=parsed,
+        help=f"{', '.join(OPTIMIZERS)}, or one of them with a hyphen and a "
+        "suffix; and arguments of the optimizer",
+    )
+    parser.add_argument(
+        "--width",
+        type=int,
+        default=64,
+        metavar="N",
+        help="channels of the first two layers (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--batch",
+        type=int,
+        default=128,
+        metavar="N",
+        help="images per training step (default: %(default)s)",
+    )
+    arguments = parser.parse_args(arguments)
+    products.on_gpu = lambda: True
+    for name, optimizer, settings in arguments.programs:
+        size = export(
+            arguments.folder / name,
+            optimizer,
+            settings,
+            width=arguments.width,
+            batch=arguments.batch,
+        )
+        print(f"{name}: {size:,} bytes", flush=True)
+        keras.backend.clear_session()
+    return 0
+
+
+def parsed(text):
+    """Returns name, optimizer and arguments of `NAME[:ARGUMENT=VALUE,...]`.
+
+    Values are literals of Python. Other values are strings.
+    """
+    name, _, pairs = text.partition(":")
+    found = [k for k in OPTIMIZERS if name == k or name.startswith(f"{k}-")]
+    if not found or not re.fullmatch(r"[\w.-]+", name):
+        raise argparse.ArgumentTypeError(
+            f"the name must start with one of {', '.join(OPTIMIZERS)}. "
+            f"Received: {text}"
+        )
+    settings = {}
+    for pair in pairs.split(",") if pairs else ():
+        key, _, value = pair.partition("=")
+        if not key.isidentifier() or not value:
+            raise argparse.ArgumentTypeError(
+                f"arguments must be `ARGUMENT=VALUE`. Received: {text}"
+            )
+        try:
+            settings[key] = ast.literal_eval(value)
+        except (SyntaxError, ValueError):
+            settings[key] = value
+    return name, max(found, key=len), settings
+
+
+def network(width):
+    """Returns the network: six convolutions and a dense layer, all binary."""
+    model = keras.Sequential([keras.layers.InputLayer(IMAGE)])
+    for index, factor in enumerate([1, 1, 2, 2, 4, 4]):
+        model.add(
+            kq.layers.BinaryConv2D(
+                width * factor, 3, padding="same", use_bias=False
+            )
+        )
+        model.add(keras.layers.BatchNormalization(momentum=0.9))
+        model.add(keras.layers.ReLU())
+        if index % 2:
+            model.add(keras.layers.MaxPooling2D())
+    model.add(keras.layers.GlobalAveragePooling2D())
+    model.add(kq.layers.BinaryDense(CLASSES, use_bias=False))
+    model.add(keras.layers.BatchNormalization(momentum=0.9))
+    return model
+
+
+def export(folder, optimizer, arguments, width, batch):
+    """Exports the programs of one optimizer.
+
+    Args:
+        folder: `pathlib.Path` of the programs of this optimizer.
+        optimizer: String. One of `OPTIMIZERS`.
+        arguments: Dictionary. Arguments of the optimizer in addition to those
+            in `OPTIMIZERS`.
+        width: Integer. Channels of the first two layers.
+        batch: Integer. Images per training step.
+
+    Returns:
+        The size of the files in bytes.
+    """
+    keras.utils.set_random_seed(0)
+    create, defaults = OPTIMIZERS[optimizer]
+    rule = create(**{**defaults, **arguments})
+    settings = {}
+    for name in SETTINGS.get(optimizer, ()):
+        settings[name] = keras.Variable(
+            getattr(rule, name), trainable=False, name=name
+        )
+        setattr(rule, name, settings[name])
+    model = network(width)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(rule, loss)
+    rule.build(model.trainable_variables)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def train(x, y):
+        return model.train_step((x, y))
+
+    @tf.function(jit_compile=True, autograph=False)
+    def predict(x):
+        return model(x, training=False)
+
+    inputs = tf.zeros((batch, *IMAGE)), tf.zeros((batch,), tf.int32)
+    step, train_program = _lowered(train, *inputs)
+    prediction, predict_program = _lowered(
+        predict, tf.zeros((PREDICTED, *IMAGE))
+    )
+    state = _State(step)
+    kernels = [
+        v for v in model.trainable_variables if v.path.endswith("kernel")
+    ]
+    inner = getattr(rule, "real_optimizer", None)
+    record = {
+        "optimizer": type(rule).__name__,
+        "arguments": {**defaults, **arguments},
+        "width": width,
+        "batch": batch,
+        "predicted": PREDICTED,
+        # Positions in the state.
+        "rate": state.position(rule.learning_rate),
+        "real_rate": inner and state.position(inner.learning_rate),
+        "settings": {k: state.position(v) for k, v in settings.items()},
+        "kernels": [state.position(v) for v in kernels],
+        "metrics": [state.position(v) for v in model.metrics_variables],
+        "predict": [state.captured(t) for t in prediction.captured_inputs],
+        "paths": state.paths(
+            model.variables + rule.variables + model.metrics_variables
+        ),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {
+        "train.hlo.xz": lzma.compress(train_program),
+        "predict.hlo.xz": lzma.compress(predict_program),
+        "program.json": json.dumps(record).encode(),
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    values = state.values()
+    for index in record["kernels"]:
+        values[index] = np.zeros_like(values[index])  # chosen in training
+    np.savez_compressed(folder / "state.npz", *values)
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def _lowered(function, *inputs):
+    """Returns the graph of a function and its program."""
+    lower = function.experimental_get_compiler_ir(*inputs)
+    program = lower(stage="hlo_serialized")
+    return function.get_concrete_function(*inputs), program
+
+
+class _State:
+    """The parameters of a program after the batch.
+
+    They are the captured inputs of the graph, in their order.
+    """
+
+    def __init__(self, graph):
+        self._tensors = graph.captured_inputs
+        self._variables = {id(v.handle): v for v in graph.graph.variables}
+
+    def captured(self, tensor):
+        """Returns the position of a captured tensor."""
+        return [id(t) for t in self._tensors].index(id(tensor))
+
+    def position(self, variable):
+        """Returns the position of a Keras variable."""
+        return self.captured(variable.value.handle)
+
+    def paths(self, variables):
+        """Returns the path of each variable, and `None` for constants."""
+        names = {id(v.value.handle): v.path for v in variables}
+        return [names.get(id(tensor)) for tensor in self._tensors]
+
+    def values(self):
+        """Returns the values as arrays."""
+        return [
+            self._variables.get(id(tensor), tensor).numpy()
+            for tensor in self._tensors
+        ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

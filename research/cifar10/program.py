@@ -1,0 +1,168 @@
+"""Exported programs, compiled with JAX.
+
+The module uses internals of JAX and was tested with JAX 0.11.
+"""
+
+import io
+import json
+import lzma
+import math
+import re
+import time
+
+import jax
+import numpy as np
+from jax._src.interpreters import mlir as jax_mlir
+from jax._src.lib import _jax
+from jax._src.lib.mlir import ir
+
+jax.config.update("jax_enable_x64", True)  # some variables have 64 bits
+
+BATCH_INPUTS = 2  # images and labels, before the state
+
+
+def record_path(folder, name):
+    """Returns the path of the file that describes a program."""
+    return folder / name / "program.json"
+
+
+class Program:
+    """A compiled training step and prediction, and the state of a training.
+
+    Args:
+        folder: `pathlib.Path` of all programs.
+        name: String. Name of this program.
+    """
+
+    def __init__(self, folder, name):
+        self.name = name
+        self.record = json.loads(record_path(folder, name).read_text())
+        with np.load(folder / name / "state.npz") as file:
+            self._initial = [file[key] for key in file.files]
+        start = time.perf_counter()
+        self._train, self._updates = _compiled(folder / name / "train.hlo.xz")
+        self._predict, _ = _compiled(folder / name / "predict.hlo.xz")
+        self.compile_seconds = time.perf_counter() - start
+        print(f"{name}: compiled in {self.compile_seconds:.1f} s", flush=True)
+        # The positions of the rates, of which Keras optimizers have only one.
+        self._rates = [
+            (index, self.record[key])
+            for index, key in enumerate(("rate", "real_rate"))
+            if self.record[key] is not None
+        ]
+        self.state = []
+
+    @property
+    def has_real_rate(self):
+        """Whether binary kernels and other variables have different rates."""
+        return self.record["real_rate"] is not None
+
+    def description(self):
+        """Returns facts for the results."""
+        keys = "optimizer", "arguments", "width", "batch"
+        return {
+            **{key: self.record[key] for key in keys},
+            "compile_seconds": self.compile_seconds,
+            "device": jax.devices()[0].device_kind,
+            "jax": jax.__version__,
+        }
+
+    def restart(self, seed, settings=None):
+        """Resets the state. The seed determines the kernels."""
+        values = list(self._initial)
+        random = np.random.default_rng(seed)
+        for index in self.record["kernels"]:
+            values[index] = glorot_uniform(random, values[index])
+        for name, value in (settings or {}).items():
+            index = self.record["settings"][name]
+            values[index] = np.asarray(value, values[index].dtype)
+        self.state = [jax.device_put(value) for value in values]
+
+    def reset_metrics(self):
+        """Makes the loss the mean over the following steps."""
+        for index in self.record["metrics"]:
+            self.state[index] = jax.device_put(self._initial[index])
+
+    def step(self, images, labels, rates):
+        """Starts a training step and returns the mean loss."""
+        for index, position in self._rates:
+            self.state[position] = rates[index]
+        outputs = _execute(self._train, [images, labels, *self.state])
+        for position, output in self._updates:
+            self.state[position] = outputs[output]
+        return outputs[0]
+
+    def accuracy(self, images):
+        """Returns the share of images that are classified correctly."""
+        state = [self.state[index] for index in self.record["predict"]]
+        outputs = [
+            _execute(self._predict, [part, *state])[0]
+            for part in images.parts(self.record["predicted"])
+        ]
+        classes = np.concatenate([np.asarray(o).argmax(1) for o in outputs])
+        right = classes[: len(images.labels)] == images.labels
+        return float(right.mean())
+
+
+def glorot_uniform(random, kernel):
+    """Draws a kernel as the initializer of Keras with this name does."""
+    *window, inputs, outputs = kernel.shape
+    limit = math.sqrt(6 / (math.prod(window) * (inputs + outputs)))
+    return random.uniform(-limit, limit, kernel.shape).astype(kernel.dtype)
+
+
+def _compiled(path):
+    """Compiles a program.
+
+    Returns:
+        The program, and pairs of a position in the state and the output that
+        updates it.
+    """
+    content = lzma.decompress(path.read_bytes())
+    with jax_mlir.make_ir_context():
+        module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(content))
+        _remove_copies(module)
+        updates = _updates(module)
+        file = io.BytesIO()
+        module.operation.write_bytecode(file)
+    device = jax.devices()[0]
+    program = device.client.compile_and_load(
+        file.getvalue(), _jax.DeviceList((device,)), _jax.CompileOptions()
+    )
+    return program, updates
+
+
+def _remove_copies(module):
+    """Removes the copies, which StableHLO does not have."""
+    copies = []
+
+    def collect(operation):
+        if operation.name == "mhlo.copy":
+            copies.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(collect)
+    for copy in copies:
+        copy.results[0].replace_all_uses_with(copy.operands[0])
+    for copy in copies:
+        copy.operation.erase()
+
+
+def _updates(module):
+    """Returns pairs of a position in the state and an output.
+
+    TensorFlow writes the new value of a variable into the memory of the old
+    one. The module lists which output belongs to which parameter.
+    """
+    attributes, name = module.operation.attributes, "mhlo.input_output_alias"
+    pairs = []
+    for alias in attributes[name] if name in attributes else ():
+        (parameter,) = re.findall(r"parameter_number = (\d+)", str(alias))
+        (output,) = re.findall(r"output_index = array<i64: (\d+)>", str(alias))
+        pairs.append((int(parameter) - BATCH_INPUTS, int(output)))
+    return pairs
+
+
+def _execute(program, arrays):
+    results = program.execute_sharded(arrays)
+    return [a for (a,) in results.disassemble_into_single_device_arrays()]

@@ -1,0 +1,452 @@
+"""Trains exported programs with JAX, on any device.
+
+    python -m research.cifar10.train DATA PROGRAMS RUNS ... [--output FILE]
+
+`RUNS` is `PROGRAM:EPOCHS:RATES:SEEDS:SETTINGS`. Parts at the end can be left
+out, and empty parts have their defaults: 12 epochs, the rate 0.001, the seed 0
+and no settings. All pairs of a rate and a seed are trained:
+
+    averaged:12:0.001,0.003:0,1,2    six runs
+    adam                             one run
+    bop::0.0001:0,1:threshold=1e-7   two runs with another threshold
+
+The rate is that of the binary kernels. Batch normalization has the rate
+`--real-rate`. Optimizers of Keras have one rate for everything. All rates decay
+to zero along a cosine. Images are flipped and shifted at random. The seed
+determines the initial kernels, the order of the images, flips and shifts. They
+are the same for all programs.
+
+After each epoch, the command prints the validation accuracy. After the last one
+it also prints the test accuracy, the mean training loss of the epoch and the
+time per step, and appends a line of JSON to `FILE`. With `--time`, the programs
+take turns and nothing else is measured.
+
+The command needs JAX and NumPy, but neither TensorFlow nor the library.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import pathlib
+import statistics
+import sys
+import time
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from research.cifar10 import pack
+from research.cifar10.program import Program
+from research.cifar10.program import record_path
+
+EPOCHS, RATE, SEED, REAL_RATE = 12, 1e-3, 0, 1e-3
+PREPARED = 26  # batches that are prepared in one call
+SHIFT = 4  # pixels
+TIMED = 20  # steps of a program before the next one takes its turn
+OUTPUT_WIDTH = 80
+ERROR_LENGTH = 2000
+
+
+class Runs(NamedTuple):
+    """Trainings of a program, one for each pair of a rate and a seed."""
+
+    program: str
+    epochs: int
+    rates: tuple
+    seeds: tuple
+    settings: dict
+
+
+def main(arguments=None):
+    """Trains or times the programs. Returns the exit code."""
+    arguments = _arguments(arguments)
+    device = jax.devices()[0]
+    print(f"JAX {jax.__version__}, {device.device_kind}", flush=True)
+    start = time.perf_counter()
+    data = {
+        name: DeviceImages(*(array[: arguments.limit] for array in images))
+        for name, images in pack.load(arguments.data).items()
+    }
+    print(f"images loaded in {time.perf_counter() - start:.1f} s", flush=True)
+    if arguments.time:
+        results = time_programs(
+            arguments.programs,
+            arguments.runs,
+            data["train"],
+            arguments.time,
+            real_rate=arguments.real_rate,
+        )
+        _append(arguments.output, *results)
+        return 0
+    failed = False
+    programs = {}
+    for runs in arguments.runs:
+        name = runs.program
+        try:
+            if name not in programs:
+                programs[name] = Program(arguments.programs, name)
+            for rate, seed in itertools.product(runs.rates, runs.seeds):
+                result = train(
+                    programs[name],
+                    data,
+                    runs.epochs,
+                    rate,
+                    seed,
+                    real_rate=arguments.real_rate,
+                    settings=runs.settings,
+                )
+                _append(arguments.output, result)
+        except jax.errors.JaxRuntimeError as error:  # such as out of memory
+            failed = True
+            print(f"{name} failed: {str(error)[:ERROR_LENGTH]}", flush=True)
+    return 1 if failed else 0
+
+
+def _arguments(arguments):
+    parser = argparse.ArgumentParser(
+        prog="python -m research.cifar10.train",
+        description="Train exported programs with JAX.",
+        formatter_class=lambda prog: argparse.HelpFormatter(
+            prog, width=OUTPUT_WIDTH
+        ),
+    )
+    parser.add_argument(
+        "data",
+        metavar="DATA",
+        type=pathlib.Path,
+        help="folder of `research.cifar10.pack`",
+    )
+    parser.add_argument(
+        "programs",
+        metavar="PROGRAMS",
+        type=pathlib.Path,
+        help="folder of `research.cifar10.export`",
+    )
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUNS",
+        type=parsed,
+        help="PROGRAM:EPOCHS:RATES:SEEDS:SETTINGS, such as "
+        "averaged:12:0.001,0.003:0,1,2 (default: "
+        f"PROGRAM:{EPOCHS}:{RATE}:{SEED})",
+    )
+    parser.add_argument(
+        "--output",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="append a line of JSON per run to this file",
+    )
+    parser.add_argument(
+        "--real-rate",
+        type=float,
+        default=REAL_RATE,
+        metavar="RATE",
+        help="rate of variables that are not binary kernels, for optimizers "
+        "of this library (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--time",
+        type=_positive,
+        metavar="STEPS",
+        help="do not train. The programs take turns until each has taken "
+        "this number of steps. Print the median time of a step, and the "
+        "median ratio to the first program",
+    )
+    parser.add_argument(
+        "--limit",
+        type=_positive,
+        metavar="IMAGES",
+        help="use only this number of images of each kind, for tests",
+    )
+    arguments = parser.parse_args(arguments)
+    _check(parser, arguments)
+    return arguments
+
+
+def _check(parser, arguments):
+    """Checks that programs and settings exist."""
+    for runs in arguments.runs:
+        path = record_path(arguments.programs, runs.program)
+        if not path.exists():
+            parser.error(f"`{runs.program}` has no program. Received: {path}")
+        record = json.loads(path.read_text())
+        if arguments.limit and arguments.limit < record["batch"]:
+            parser.error(
+                f"`--limit` must be at least {record['batch']}, the number of "
+                f"images per step. Received: {arguments.limit}"
+            )
+        known = record["settings"]
+        unknown = [name for name in runs.settings if name not in known]
+        if unknown:
+            parser.error(
+                f"the settings of `{runs.program}` are {list(known)}. "
+                f"Received: {unknown}"
+            )
+
+
+def parsed(text):
+    """Returns the `Runs` of `PROGRAM:EPOCHS:RATES:SEEDS:SETTINGS`."""
+    program, epochs, rates, seeds, settings, *rest = *text.split(":"), *[""] * 4
+    if any(rest) or not program:
+        raise argparse.ArgumentTypeError(
+            f"must be `PROGRAM:EPOCHS:RATES:SEEDS:SETTINGS`. Received: {text}"
+        )
+    try:
+        pairs = [pair.split("=") for pair in settings.split(",") if pair]
+        return Runs(
+            program,
+            int(epochs or EPOCHS),
+            tuple(map(float, str(rates or RATE).split(","))),
+            tuple(map(int, str(seeds or SEED).split(","))),
+            {name: float(value) for name, value in pairs},
+        )
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}. Received: {text}") from None
+
+
+def _positive(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(
+            f"must be at least 1. Received: {text}"
+        )
+    return value
+
+
+def _append(path, *results):
+    """Appends a line for each result to the file, unless it is `None`."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.writelines(json.dumps(result) + "\n" for result in results)
+
+
+class DeviceImages:
+    """Images and labels on the device."""
+
+    def __init__(self, x, y):
+        self.x, self.y = jax.device_put(x), jax.device_put(y)
+        self.labels = y
+        self._parts = {}
+
+    def parts(self, size):
+        """Returns the images in parts of the same size, with zeros at the end.
+
+        They have the values that the network expects.
+        """
+        if size not in self._parts:
+            missing = -len(self.labels) % size
+            padded = jnp.pad(scaled(self.x), [(0, missing)] + [(0, 0)] * 3)
+            self._parts[size] = jnp.split(padded, len(padded) // size)
+        return self._parts[size]
+
+
+def scaled(x):
+    """Returns the values from -1 to 1 of pixels with 6 bits."""
+    return x.astype(jnp.float32) / 32 - 1
+
+
+@jax.jit
+def prepare(x, y, seed, count, indices, rates):
+    """Selects the batches of several steps, and flips and shifts the images.
+
+    Args:
+        x: Images. Array of uint8.
+        y: Labels.
+        seed: Integer.
+        count: Integer. Number of steps before.
+        indices: Array of integers with shape (steps, batch).
+        rates: Array with shape (steps, rates).
+
+    Returns:
+        A list with images, labels and the list of the rates for each step.
+    """
+    key = jax.random.fold_in(jax.random.key(seed), count)
+    flip_key, shift_key = jax.random.split(key)
+    images = scaled(x[indices.ravel()])
+    flips = jax.random.bernoulli(flip_key, 0.5, (len(images), 1, 1, 1))
+    images = jnp.where(flips, images[:, :, ::-1], images)
+    padding = (0, 0), (SHIFT, SHIFT), (SHIFT, SHIFT), (0, 0)
+    padded = jnp.pad(images, padding)
+    offsets = jax.random.randint(
+        shift_key, (len(images), 2), 0, 2 * SHIFT + 1, jnp.int32
+    )
+    images = jax.vmap(_window)(padded, offsets)
+    images = images.reshape(*indices.shape, *pack.IMAGE)
+    labels = y[indices]
+    return [(images[i], labels[i], list(rates[i])) for i in range(len(indices))]
+
+
+def _window(image, offset):
+    start = offset[0], offset[1], jnp.int32(0)
+    return jax.lax.dynamic_slice(image, start, pack.IMAGE)
+
+
+def batches(images, size, epoch, epochs, seed, rates):
+    """Yields images, labels and rates for each step of an epoch.
+
+    Args:
+        images: `DeviceImages`.
+        size: Integer. Images per step.
+        epoch: Integer. Number of epochs before.
+        epochs: Integer. Number of epochs of the training.
+        seed: Integer.
+        rates: The first rates.
+    """
+    steps = len(images.labels) // size
+    order = np.random.default_rng([seed, epoch]).permutation(len(images.labels))
+    indices = np.zeros((-(-steps // PREPARED) * PREPARED, size), np.int32)
+    indices[:steps] = order[: steps * size].reshape(steps, size)
+    counts = epoch * steps + np.arange(len(indices))
+    decay = 0.5 * (1 + np.cos(np.pi * counts / (epochs * steps)))
+    rates = np.outer(decay, rates).astype(np.float32)
+    for first in range(0, steps, PREPARED):
+        part = slice(first, first + PREPARED)
+        prepared = prepare(
+            images.x,
+            images.y,
+            np.uint32(seed),
+            np.uint32(counts[first]),
+            indices[part],
+            rates[part],
+        )
+        yield from prepared[: steps - first]
+
+
+def train(
+    program, data, epochs, rate, seed, real_rate=REAL_RATE, settings=None
+):
+    """Trains a program from the start and prints the results.
+
+    Args:
+        program: `Program`.
+        data: Dictionary of `DeviceImages` with the keys `"train"`,
+            `"validation"` and `"test"`.
+        epochs: Integer.
+        rate: Float. The first rate of the binary kernels.
+        seed: Integer.
+        real_rate: Float. The first rate of other variables. Optimizers of
+            Keras do not use it.
+        settings: Dictionary (optional). Values of other variables by name.
+
+    Returns:
+        A dictionary.
+    """
+    size = program.record["batch"]
+    steps = len(data["train"].labels) // size
+    program.restart(seed, settings)
+    label = f"{program.name} rate {rate:g} seed {seed}"
+    for name, value in (settings or {}).items():
+        label += f" {name} {value:g}"
+    # The first call compiles the function.
+    rates = rate, real_rate
+    next(batches(data["train"], size, 0, epochs, seed, rates))
+    accuracies, times = [], []
+    for epoch in range(epochs):
+        program.reset_metrics()
+        start = time.perf_counter()
+        for batch in batches(data["train"], size, epoch, epochs, seed, rates):
+            loss = program.step(*batch)
+        jax.block_until_ready(program.state)
+        times.append(1e3 * (time.perf_counter() - start) / steps)
+        accuracies.append(program.accuracy(data["validation"]))
+        print(
+            f"{label} epoch {epoch + 1}: validation {accuracies[-1]:.4f}",
+            flush=True,
+        )
+    loss = float(np.asarray(loss))
+    result = {
+        "program": program.name,
+        "epochs": epochs,
+        "rate": rate,
+        "seed": seed,
+        "settings": settings or {},
+        "validation": accuracies[-1],
+        "test": program.accuracy(data["test"]),
+        "loss": loss if math.isfinite(loss) else None,
+        "ms_per_step": statistics.median(times),
+        "validation_by_epoch": accuracies,
+        "real_rate": real_rate if program.has_real_rate else None,
+        "images": {name: len(images.labels) for name, images in data.items()},
+        **program.description(),
+    }
+    print(
+        f"{label}: validation {result['validation']:.4f} "
+        f"test {result['test']:.4f} loss {loss:.4f} "
+        f"ms/step {result['ms_per_step']:.2f}",
+        flush=True,
+    )
+    return result
+
+
+def time_programs(folder, all_runs, images, steps, real_rate=REAL_RATE):
+    """Times training steps of programs that take turns.
+
+    The batches are prepared before. A turn ends when the device is done, but
+    there is no waiting between the steps of a turn.
+
+    Args:
+        folder: `pathlib.Path` of all programs.
+        all_runs: List of `Runs`. The first rate and the first seed are used.
+        images: `DeviceImages` for training.
+        steps: Integer. Number of steps of each program, which is rounded up
+            to whole turns.
+        real_rate: Float. The rate of variables that are not binary kernels.
+
+    Returns:
+        A list of dictionaries.
+    """
+    programs, prepared = {}, {}
+    for runs in all_runs:
+        program = programs[runs.program] = Program(folder, runs.program)
+        program.restart(runs.seeds[0], runs.settings)
+        found = batches(
+            images,
+            program.record["batch"],
+            epoch=0,
+            epochs=EPOCHS,
+            seed=runs.seeds[0],
+            rates=(runs.rates[0], real_rate),
+        )
+        prepared[runs.program] = list(itertools.islice(found, PREPARED))
+    times = {name: [] for name in programs}
+    turns = -(-steps // TIMED)
+    for turn in range(1 + turns):  # the first one warms up
+        for name, program in programs.items():
+            start = time.perf_counter()
+            for batch in itertools.islice(
+                itertools.cycle(prepared[name]), TIMED
+            ):
+                program.step(*batch)
+            jax.block_until_ready(program.state)
+            if turn:
+                seconds = time.perf_counter() - start
+                times[name].append(1e3 * seconds / TIMED)
+    first = next(iter(times.values()))
+    results = []
+    for name, program in programs.items():
+        ratios = map(lambda mine, base: mine / base, times[name], first)
+        results.append(
+            {
+                "program": name,
+                "ms_per_step": statistics.median(times[name]),
+                "ratio": statistics.median(ratios),
+                "steps": turns * TIMED,
+                "ms_per_step_by_turn": times[name],
+                **program.description(),
+            }
+        )
+        print(
+            f"{name}: ms/step {results[-1]['ms_per_step']:.3f} "
+            f"ratio {results[-1]['ratio']:.3f}",
+            flush=True,
+        )
+    return results
+
+
+if __name__ == "__main__":
+    sys.exit(main())
