@@ -3,34 +3,29 @@ r"""Formulas of a QP-SBGD step, as TensorFlow operations.
 In a training step, a binary layer multiplies its rows \(X\) (`rows`,
 \(B \times n\)) by the weights \(W\) (\(n \times m\)). Weights of \(b\) bits
 are \(W = q / L\), where \(q\) are odd integers and \(L = 2^b - 1\). One bit is
-\(W = \mathrm{sign}(\Omega)\). Backpropagation gives the gradient \(V\)
-(`row_gradients`, \(B \times m\)) of the loss with respect to the product
-\(R = XW\). Definition 1 of the paper turns \(X\) and \(V\) into one quadratic
-unconstrained binary optimization problem (QUBO) for each column \(j\) of \(W\),
+\(W = \mathrm{sign}(\Omega)\). An update solves one quadratic unconstrained
+binary optimization problem (QUBO) for each column \(j\) of \(W\),
 
-$$\min_{g \in \{-1,+1\}^n} \sum_b (v_{bj} - z_b^T g)^2
-  = g^T Q g + s_j^T g + \mathrm{offset}_j ,$$
+$$g_j = \mathrm{argmin}_{g \in \{-1,+1\}^n} \; g^T Q g + s_j^T g ,$$
 
-and the step is \(\Omega_j \leftarrow \Omega_j - \alpha g_j\) with the solution
-\(g_j\) and the learning rate \(\alpha\).
+and the step is \(\Omega_j \leftarrow \Omega_j - \alpha g_j\) with the learning
+rate \(\alpha\). `optimizers/rules.py` has the couplings \(Q\) and the fields
+\(s_j\) of the two rules. For the rule of the paper, backpropagation gives the
+gradient \(V\) (`row_gradients`, \(B \times m\)) of the loss with respect to the
+product \(R = XW\), and
+
+$$\sum_b (v_{bj} - z_b^T g)^2 = g^T Q g + s_j^T g + \mathrm{const} .$$
 
 | Formula                                               | Function            |
 |-------------------------------------------------------|---------------------|
 | \(q = 2 \lfloor \Omega L / 2 \rfloor + 1\), clipped   | `levels`            |
 | Weights \(W = q / L\), straight-through gradient      | `binarize`          |
-| Normalized rows \(z_b = x_b / \lVert x_b \rVert^2\)   | `normalize`         |
-| Couplings \(Q = \sum_b z_b z_b^T\), for all columns   | `gram_problem`      |
-| Fields \(s_j = -2 \sum_b v_{bj} z_b\)                 | `fields`            |
-| Offset \(\mathrm{offset}_j = \sum_b v_{bj}^2\)        | `gram_problem`      |
-| The same problem without \(Q\), for wide layers       | `rows_problem`      |
-| The problem of the scaled gradient \(cV\)             | `scale_problem`     |
-| Mean energy of a random state                         | `random_energy`     |
+| Normalized rows \(z_b = x_b / \lVert x_b \rVert^2\)   | `normalized`        |
+| \(\sum_{l \ne i} Q_{il}^2\), the squared forces       | `squared_forces`    |
 | \(-g\) in place of \(g\) where \(s_j^T g > 0\)        | `never_ascend`      |
 | The entries of \(\Omega\) that the step may change    | `has_information`   |
 
-The factor \(c\) is in `optimizers/gradient_scale.py`, and the update of
-\(\Omega\) in `optimizers/rules/gradient.py`. The formulas of a binary Newton
-step are in `recording/newton.py`. `Qubo` is the same problem in NumPy.
+`Qubo` is the same problem in NumPy.
 
 Reference: Krahn et al., "Projected Stochastic Gradient Descent with Quantum
 Annealed Binary Gradients", BMVC 2024, https://arxiv.org/abs/2310.15128
@@ -41,15 +36,12 @@ from typing import Any
 from typing import NamedTuple
 from typing import Optional
 
-import numpy as np
 import tensorflow as tf
-
-from keras_qpsbgd import products
 
 # Maximum number of bits of a weight.
 MAX_BITS = 4
-# A gradient that is smaller than this share of the largest one of its layer is a
-# rounding error.
+# A gradient that is smaller than this share of the largest one of its layer is
+# a rounding error.
 ROUNDING = 2.0**-22
 # Tensors with at most this many entries are checked together.
 SMALL_CHECK = 4096
@@ -221,22 +213,6 @@ def normalized(call):
     rows = tf.cast(call.rows, tf.float32)
     weights = row_weights(rows, kept_rows(call))
     return rows * weights, tf.cast(call.row_gradients, tf.float32)
-
-
-def paper_problem(call):
-    r"""Returns the problem of Definition 1 of the paper for one call.
-
-    The couplings are \(Q = \sum_b z_b z_b^T\) and the fields are
-    \(s_j = -2 \sum_b v_{bj} z_b\).
-
-    Args:
-        call: `LayerCall`.
-    """
-    z, v = normalized(call)
-    return Problem(
-        couplings=products.product(z, z, transpose_a=True),
-        fields=-2.0 * products.product(z, v, transpose_a=True),
-    )
 
 
 def never_ascend(states, problem_fields):

@@ -8,8 +8,6 @@ work with it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import dimod
 import numpy as np
 from numpy.typing import ArrayLike

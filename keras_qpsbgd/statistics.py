@@ -13,11 +13,10 @@ pass, if an optimizer asked for them:
 
 There is one observer for each rule of `QPSBGD`, and one for analysis:
 
-| Observer           | Couplings                                              |
-|--------------------|--------------------------------------------------------|
-| `MovingCovariance` | \(C \leftarrow d \, C + (1 - d) X^T X / \mathrm{tr} X^T X\) |
-| `BatchCouplings`   | \(Q \leftarrow Q + Z^T Z\), \(z_b = x_b / \lVert x_b \rVert^2\) |
-| `SecondMoments`    | \(S \leftarrow S + X^T X\)                              |
+- `MovingCovariance`: \(C \leftarrow d C + (1 - d) X^T X / \mathrm{tr} X^T X\)
+- `BatchCouplings`: \(Q \leftarrow Q + \sum_b z_b z_b^T\) with
+  \(z_b = x_b / \lVert x_b \rVert^2\)
+- `SecondMoments`: \(S \leftarrow S + X^T X\)
 
 Layers with many inputs have several blocks of couplings. Couplings between
 different blocks are left out.

@@ -155,7 +155,10 @@ class FullGradient:
         qubos = {}
         for name in batches[0]:
             gradient = tf.add_n(
-                [weight * batch[name] for batch, weight in zip(batches, weights)]
+                [
+                    weight * batch[name]
+                    for batch, weight in zip(batches, weights)
+                ]
             )
             problems = self.optimizer.problems(
                 gradient, tf.convert_to_tensor(self._sums[name])

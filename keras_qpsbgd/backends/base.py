@@ -87,7 +87,7 @@ class Backend:
     shares_calls: bool = False
     # Whether solves start from `Qubo.start`, the states of the step before.
     warm_start: bool = False
-    # Whether solves depend on the couplings. If not, layers do not compute them.
+    # Whether the states depend on the couplings. If not, layers compute none.
     uses_couplings: bool = True
     # The `Budget` of QPU seconds, for backends that have one.
     budget: Any = None

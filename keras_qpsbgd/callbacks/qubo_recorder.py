@@ -293,7 +293,7 @@ def _optimizer_config(optimizer):
         return {
             "name": optimizer.name,
             "backend": {"name": optimizer.backend.name},
-            "gradient_scale": optimizer.gradient_scale,
+            "rule": optimizer.rule,
             "kappa": optimizer.kappa,
             "seed": optimizer.seed,
         }

@@ -373,4 +373,3 @@ class BinaryOptimizer(_keras.Optimizer):
 def _path(variable):
     """Returns the name of a variable, including the name of its layer."""
     return getattr(variable, "path", variable.name)
-

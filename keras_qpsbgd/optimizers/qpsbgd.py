@@ -1,33 +1,23 @@
 """QP-SBGD as a Keras optimizer."""
 
 import numbers
-import random
 from typing import Any
 
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import _memory
-from keras_qpsbgd import backends
 from keras_qpsbgd import ops
 from keras_qpsbgd import statistics
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.errors import check_number
-from keras_qpsbgd.backends.host.report import SolverReport
-from keras_qpsbgd.optimizers import replica_cond
 from keras_qpsbgd.optimizers import rules
-from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from keras_qpsbgd.optimizers.binary_optimizer import LearningRate
 from keras_qpsbgd.optimizers.binary_optimizer import OptimizerLike
-from keras_qpsbgd.optimizers.estimate import QpuEstimate
-from keras_qpsbgd.optimizers.estimate import estimate_model
-from keras_qpsbgd.optimizers.estimate import log_start
-from keras_qpsbgd.optimizers.estimate import sizes_of
-from keras_qpsbgd.optimizers.step_solver import StepSolver
+from keras_qpsbgd.optimizers.qubo_optimizer import QuboOptimizer
 
 RULES = ("averaged", "paper")
 # Layers with more inputs than this have several blocks of couplings.
-WIDEST = {"averaged": 512, "paper": 8192}
+WIDEST = {"averaged": 256, "paper": 8192}
 # Arguments of earlier versions, and what to use instead.
 REMOVED = {
     "gradient_scale": 'the scale-free `kappa`, or `rule="paper"` for "raw"',
@@ -44,7 +34,7 @@ REMOVED = {
 
 
 @_keras.register
-class QPSBGD(BinaryOptimizer):
+class QPSBGD(QuboOptimizer):
     r"""Quantum projected stochastic binary-gradient descent.
 
     In each step, this optimizer maps the gradient of every binary kernel onto
@@ -169,22 +159,19 @@ class QPSBGD(BinaryOptimizer):
                 f"`{removed}` was removed. Use {REMOVED[removed]}. "
                 f"Received: {removed}={kwargs[removed]!r}"
             )
-        backend = backends.get(backend)
-        super().__init__(learning_rate, real_optimizer, name=name, **kwargs)
+        super().__init__(
+            learning_rate,
+            backend,
+            real_optimizer,
+            max_variables,
+            seed,
+            on_failure,
+            name=name,
+            **kwargs,
+        )
         check_number("kappa", kappa, above=0)
         _check_decay("momentum", momentum)
         _check_decay("covariance_decay", covariance_decay)
-        check_number(
-            "max_variables",
-            max_variables,
-            at_least=1,
-            whole=True,
-            optional=True,
-        )
-        if seed is not None and not isinstance(seed, numbers.Integral):
-            raise ValueError(
-                f"`seed` must be an int or None. Received: seed={seed!r}"
-            )
         if rule not in RULES:
             raise ValueError(
                 f"`rule` must be one of {RULES}. Received: rule={rule!r}"
@@ -193,89 +180,33 @@ class QPSBGD(BinaryOptimizer):
         self.kappa = float(kappa)
         self.momentum = float(momentum)
         self.covariance_decay = float(covariance_decay)
-        self.max_variables = max_variables
-        self.seed = None if seed is None else int(seed)
         self.rule = rule
-        self._solver = StepSolver(backend, on_failure, self._warn_once)
-        # Records updates, see `record_step`. `callbacks.QuboRecorder` sets it
-        # during `fit`. It is not saved.
-        self.recorder: Any = None
-        # `add_state` creates these variables.
-        self._skipped: Any = None
+        # By `BinaryKernel`: the variables M and C, and the observers that
+        # update C. By `variable_key`: the states of the last update.
         self._averages: dict = {}
         self._couplings: dict = {}
-        self._accumulated: dict = {}
-        self._last_states: dict = {}
         self._observers: dict = {}
-        self._checked = False
+        self._last_states: dict = {}
 
-    @property
-    def backend(self) -> backends.Backend:
-        """The solver of the QUBOs."""
-        return self._solver.backend
-
-    @property
-    def on_failure(self) -> BackendLike:
-        """What to do if a solve fails."""
-        return self._solver.on_failure
-
-    @property
-    def last_error(self) -> Exception | None:
-        """The latest exception of the solver, or `None`."""
-        return self._solver.last_error
-
-    @property
-    def host_progress(self) -> Any:
-        """The progress of the current solve on the host."""
-        return self._solver.progress
-
-    # Setup
-
-    def is_binary(self, mark: Any) -> bool:
-        """Returns whether a kernel is trained with QUBOs.
-
-        `real_optimizer` trains the others, with their straight-through
-        gradients.
-        """
-        most = self.max_variables
-        return most is None or mark.num_variables <= most
-
-    def _build(self, variables):
-        marks = [statistics.mark_of(variable) for variable in variables]
-        marks = [mark for mark in marks if mark is not None]
-        if marks and not any(map(self.is_binary, marks)):
-            raise ValueError(
-                "No binary layer is left for the QUBO solver. Increase "
-                "`max_variables`, or use `real_optimizer` itself. Received: "
-                f"max_variables={self.max_variables} and layers with "
-                f"{[mark.num_variables for mark in marks]} inputs"
-            )
-        super()._build(variables)
-
-    def add_state(self, marks: Any) -> None:
-        """Creates the state of the rule, and asks the layers for statistics."""
-        seed = random.randrange(2**31) if self.seed is None else self.seed
-        self._seed = self.add_array((), "int32", "seed", seed % 2**31)
-        self._skipped = self.add_array((), "int32", "skipped_updates")
+    def add_rule_state(self, marks: Any) -> None:
+        """Creates M and C, and asks the layers to update C."""
+        uses_couplings = self.rule == "paper" or self.backend.uses_couplings
         for index, mark in enumerate(marks):
-            self._add_statistics(mark, index)
-            size = (mark.num_variables, mark.num_columns)
             if self.rule == "averaged":
                 self._averages[mark] = self.add_array(
-                    size, "float32", f"momentum_{index}", aggregation="none"
+                    (mark.num_variables, mark.num_columns),
+                    "float32",
+                    f"momentum_{index}",
+                    aggregation="none",
                 )
-            if self._accumulates():
-                self._accumulated[mark] = self.add_array(
-                    size, "float32", f"accumulated_{index}", aggregation="none"
-                )
+            if uses_couplings:
+                self._add_couplings(mark, index)
         if self.rule == "averaged" and self.backend.warm_start:
             self._last_states = self.add_slots(marks, "states")
 
-    def _add_statistics(self, mark, index):
+    def _add_couplings(self, mark, index):
         is_paper = self.rule == "paper"
-        if not is_paper and not self.backend.uses_couplings:
-            return
-        variable = self._couplings[mark] = self.add_array(
+        variable = self.add_array(
             self.couplings_shape(mark),
             "float32",
             f"couplings_{index}",
@@ -286,6 +217,7 @@ class QPSBGD(BinaryOptimizer):
             if is_paper
             else statistics.MovingCovariance(variable, self.covariance_decay)
         )
+        self._couplings[mark] = variable
         self._observers[mark] = mark.observer = observer
 
     def couplings_shape(self, mark: Any) -> tuple[int, int, int]:
@@ -295,148 +227,7 @@ class QPSBGD(BinaryOptimizer):
         )
         return count, width, width
 
-    def problems(self, gradient: Any, couplings: Any) -> list[ops.Problem]:
-        """Returns the problems of a first update, without earlier averages.
-
-        Args:
-            gradient: Tensor of shape `(n, m)`.
-            couplings: Tensor of the shape `couplings_shape`. The sums of
-                `statistics.SecondMoments` or, with `rule="paper"`, of
-                `statistics.BatchCouplings`.
-        """
-        if self.rule == "paper":
-            return rules.paper(gradient, couplings)
-        trace = tf.reduce_sum(tf.linalg.trace(couplings))
-        couplings = tf.math.divide_no_nan(couplings, trace)
-        return rules.averaged(gradient, gradient, couplings, self.kappa)
-
-    def _check_backend(self):
-        """Checks the backends once, when training starts.
-
-        `build` does not check them, because Keras calls it to load a model.
-        Loading must work without the license or token of the solver.
-        """
-        if self._checked:
-            return
-        sizes = sizes_of(self._binary.values())
-        for backend in self._solver.all_backends:
-            backend.check_layers(sizes)
-        log_start(self.backend, sizes)
-        self._checked = True
-
-    def estimate(self, model: Any, steps: int) -> QpuEstimate:
-        """Estimates the QPU time of training a model.
-
-        It connects to the solver if necessary, but sends no problem. For a
-        backend without QPU time, the estimate is zero, and its `note` has the
-        reason. `callbacks.SolverProgress` logs this estimate when `fit` starts,
-        and warns if it exceeds the budget.
-
-        Args:
-            model: A built `keras.Model` with binary layers.
-            steps: Integer. Number of training steps, which is the number of
-                batches of all epochs.
-
-        Returns:
-            A `QpuEstimate`. Print it to see a table.
-
-        Raises:
-            ValueError: If the model has no trainable binary layer or is not
-                built.
-            BackendUnavailable: If the solver cannot be reached.
-
-        Example:
-            ```python
-            print(optimizer.estimate(model, steps=1000))
-            ```
-        """
-        return estimate_model(
-            self.backend, model, steps, self._accumulates() or 1, self.is_binary
-        )
-
-    def _check_xla(self):
-        if self._solver.on_host and _keras.inside_xla():
-            raise ValueError(
-                f"The backend `{self.backend.name}` solves on the host, and "
-                "XLA cannot call the host. Pass `jit_compile=False` to "
-                "`compile` or to your `tf.function`. On a GPU, Keras 3 uses "
-                "XLA by default. Received: jit_compile=True"
-            )
-
-    @property
-    def skipped_updates(self) -> int:
-        """Number of updates that were skipped because of a non-finite value."""
-        # Another thread may read this while the optimizer is being built.
-        if self._skipped is None:
-            return 0
-        return int(tf.convert_to_tensor(self._skipped))
-
-    def solver_report(self) -> SolverReport:
-        """Reports the calls, time and failures of the host solver.
-
-        The attribute `layers` of the report maps the name of each layer to its
-        figures, and `total` sums them. Print the report to see a table. It is
-        empty for backends that solve in the graph.
-
-        Returns:
-            A copy of the current `SolverReport`.
-
-        Example:
-            ```python
-            print(model.optimizer.solver_report())
-            ```
-        """
-        return self._solver.report.copy()
-
-    # One update
-
-    @tf.autograph.experimental.do_not_convert
-    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-        """Updates the variables with their straight-through gradients.
-
-        Args:
-            grads: List of gradients.
-            trainable_variables: List of variables (optional), one per gradient.
-                Defaults to the variables that the optimizer was built with.
-
-        Raises:
-            ValueError: If the gradients and variables do not match each other
-                or the optimizer, or if XLA compiles the step and the backend
-                solves on the host.
-        """
-        grads = list(grads)
-        if not grads:
-            return
-        binary, real = self.split(grads, trainable_variables)
-        self._check_backend()
-        self._check_xla()
-        self._observe_early([mark for _, _, mark in binary])
-        checked = [
-            grad.values if isinstance(grad, tf.IndexedSlices) else grad
-            for grad, _, _ in binary + real
-        ]
-        checked.append(self.learning_rate)
-        finite = replica_cond.true_on_all_replicas(ops.is_finite(checked))
-
-        def update(binary_grads, real_grads):
-            self._update(
-                binary_grads,
-                [(variable, mark) for _, variable, mark in binary],
-                real_grads,
-                [variable for _, variable, _ in real],
-            )
-
-        arguments = [grad for grad, _, _ in binary], [g for g, _, _ in real]
-        if self._has_no_branches():
-            replica_cond.update_and_undo(
-                finite, update, arguments, self._changed_variables()
-            )
-            self._skipped.assign_add(tf.cast(~finite, tf.int32))
-        else:
-            replica_cond.update_or_skip(finite, update, arguments, self._skip)
-        _memory.free_with(self)
-
-    def _observe_early(self, marks):
+    def begin_update(self, marks: Any) -> None:
         """Uses the rows of a training pass from before `build`."""
         for mark in marks:
             early = mark.take_early()
@@ -464,133 +255,8 @@ class QPSBGD(BinaryOptimizer):
                 "training step.",
             )
 
-    def _has_no_branches(self):
-        """Returns whether the step consists of one compiled program."""
-        return (
-            _keras.inside_xla()
-            and not tf.distribute.has_strategy()
-            and not self._accumulates()
-        )
-
-    def _changed_variables(self):
-        """Returns the variables that an update may change."""
-        constant = [self._seed, self._skipped, self._learning_rate]
-        constant.append(self.real_optimizer._learning_rate)
-        if self.rule == "averaged":
-            constant += self._couplings.values()
-        return [
-            variable
-            for variable in [*self._trainable_variables, *self.variables]
-            if not any(variable is other for other in constant)
-        ]
-
-    def _update(self, grads, kernels, real_grads, real_variables):
-        """Applies an update with finite gradients, in replica context."""
-        marks = [mark for _, mark in kernels]
-        grads = self._total(grads, marks)
-        if self._accumulates():
-            steps = self.gradient_accumulation_steps
-            states = tf.cond(
-                (self._iterations + 1) % steps == 0,
-                lambda: self._solve(grads, marks),
-                lambda: [tf.zeros(mark.kernel.shape) for mark in marks],
-            )
-        else:
-            states = self._solve(grads, marks)
-        # With `on_failure="raise"`, a failed solve stops the step here, before
-        # any variable has changed.
-        ordered = states if self._solver.on_host else []
-        with tf.control_dependencies(ordered):
-            self._store(grads, marks)
-            self.apply_real(real_grads, real_variables)
-            # Keras sums them in the precision of the kernel.
-            states = [tf.cast(s, v.dtype) for s, (v, _) in zip(states, kernels)]
-            self.apply_binary(states, [v for v, _ in kernels], real_variables)
-        _memory.free_with(self)  # the branch has its own graph
-
-    def _total(self, grads, marks):
-        """Returns the gradients of the whole batch as matrices (n, m).
-
-        Sums over replicas, and with gradient accumulation over the batches so
-        far.
-        """
-        scale = self._loss_scale() * float(self._accumulates() or 1)
-        grads = [
-            tf.reshape(
-                tf.cast(tf.convert_to_tensor(grad), tf.float32) / scale,
-                (mark.num_variables, mark.num_columns),
-            )
-            for grad, mark in zip(grads, marks)
-        ]
-        context = tf.distribute.get_replica_context()
-        if context.num_replicas_in_sync > 1 and self._aggregate:
-            grads = context.all_reduce(tf.distribute.ReduceOp.SUM, grads)
-        if self._accumulates():
-            grads = [
-                grad + tf.convert_to_tensor(self._accumulated[mark])
-                for grad, mark in zip(grads, marks)
-            ]
-        return grads
-
-    def _average(self, grad, mark):
-        average = tf.convert_to_tensor(self._averages[mark])
-        return rules.momentum(average, grad, self.momentum)
-
-    def _store(self, grads, marks):
-        """Stores the momentum, or the sums of an accumulation."""
-
-        def store():
-            for grad, mark in zip(grads, marks):
-                if self.rule == "averaged":
-                    self._averages[mark].assign(self._average(grad, mark))
-                else:
-                    self._observers[mark].clear()
-                if self._accumulates():
-                    self._accumulated[mark].assign(tf.zeros_like(grad))
-
-        def accumulate():
-            for grad, mark in zip(grads, marks):
-                self._accumulated[mark].assign(grad)
-
-        steps = self._accumulates()
-        if steps:
-            tf.cond((self._iterations + 1) % steps == 0, store, accumulate)
-        else:
-            store()
-
-    def _solve(self, grads, marks):
-        """Returns the states of all kernels, zero for unchanged entries.
-
-        Only the first replica solves. The others return zeros, and the
-        subsequent sum over replicas gives all of them the same states. The
-        copies therefore stay equal even if the solver has no seed, and the
-        solver is called only once.
-        """
-        context = tf.distribute.get_replica_context()
-        if context.num_replicas_in_sync == 1:
-            return self._solve_all(grads, marks)
-        return tf.cond(
-            tf.equal(context.replica_id_in_sync_group, 0),
-            lambda: self._solve_all(grads, marks),
-            lambda: [tf.zeros(mark.kernel.shape) for mark in marks],
-        )
-
-    def _solve_all(self, grads, marks):
-        step = tf.cast(self.iterations, tf.int32)
-        first = tf.convert_to_tensor(self._seed)
-        differences = [(7919 * index, 0) for index in range(len(marks))]
-        differences = tf.reshape(tf.constant(differences, tf.int32), (-1, 2))
-        seeds = tf.unstack(tf.stack([first, step]) + differences)
-        layers = [self._problems(g, mark) for g, mark in zip(grads, marks)]
-        names = [mark.name for mark in marks]
-        states = self._solver.solve(names, layers, seeds, step, self.recorder)
-        return [
-            tf.reshape(layer, mark.kernel.shape)
-            for layer, mark in zip(states, marks)
-        ]
-
-    def _problems(self, grad, mark):
-        """Returns the `ops.LayerProblems` of one kernel."""
+    def layer_problems(self, grad: Any, mark: Any) -> ops.LayerProblems:
+        """Returns the QUBOs of one kernel, see `rules`."""
         shape = (mark.num_variables, mark.num_columns)
         couplings = self._couplings.get(mark)
         if couplings is not None:
@@ -602,13 +268,26 @@ class QPSBGD(BinaryOptimizer):
             return ops.LayerProblems(rules.signum, (grad, average), shape)
         start = self._last_states.get(self.variable_key(mark.kernel))
         if start is not None:
-            start = tf.reshape(tf.cast(start, tf.float32), shape)
+            start = tf.cast(tf.convert_to_tensor(start), tf.float32)
+            start = tf.reshape(start, shape)
         return ops.LayerProblems(
             rules.averaged,
             (grad, average, couplings, tf.constant(self.kappa), start),
             shape,
             is_warm=start is not None,
         )
+
+    def _average(self, grad, mark):
+        average = tf.convert_to_tensor(self._averages[mark])
+        return rules.momentum(average, grad, self.momentum)
+
+    def end_update(self, grads: Any, marks: Any) -> None:
+        """Stores M. With `rule="paper"`, clears the couplings."""
+        for grad, mark in zip(grads, marks):
+            if self.rule == "paper":
+                self._observers[mark].clear()
+            else:
+                self._averages[mark].assign(self._average(grad, mark))
 
     def update_step(
         self, gradient: Any, variable: Any, learning_rate: Any = None
@@ -627,49 +306,35 @@ class QPSBGD(BinaryOptimizer):
         if last is not None:
             last.assign(states)
 
-    def _skip(self):
-        """Counts a skipped update."""
-        self._skipped.assign_add(1)
-        if tf.executing_eagerly():
-            self._warn_if_skipped()
+    def problems(self, gradient: Any, couplings: Any) -> list[ops.Problem]:
+        """Returns the problems of a first update, without earlier averages.
 
-    def _loss_scale(self):
-        """Returns the factor of mixed precision that gradients contain."""
-        return float(getattr(self, "loss_scale_factor", None) or 1.0)
+        `keras_qpsbgd.analysis` uses it for the gradient of given data.
 
-    # Warnings
+        Args:
+            gradient: Tensor of shape `(n, m)`.
+            couplings: Tensor of the shape `couplings_shape`. The sums of
+                `statistics.SecondMoments` or, with `rule="paper"`, of
+                `statistics.BatchCouplings`.
+        """
+        if self.rule == "paper":
+            return rules.paper(gradient, couplings)
+        trace = tf.reduce_sum(tf.linalg.trace(couplings))
+        couplings = tf.math.divide_no_nan(couplings, trace)
+        return rules.averaged(gradient, gradient, couplings, self.kappa)
 
-    def _warn_if_skipped(self):
-        count = self.skipped_updates
-        if count:
-            self._warn_once(
-                "skipped",
-                f"{count} update(s) were skipped because a gradient or the "
-                "learning rate was not finite. They changed no variable and no optimizer state. "
-                "(The forward pass may have changed the moving statistics of "
-                "batch normalization.) See `optimizer.skipped_updates`.",
-            )
-
-    def finalize_variable_values(self, var_list: Any) -> None:
-        """Warns about skipped updates. Keras calls this at the end of `fit`."""
-        self._warn_if_skipped()
-        super().finalize_variable_values(var_list)
-
-    # Configuration
+    def constant_variables(self) -> list:
+        constant = super().constant_variables()
+        if self.rule == "averaged":
+            constant += self._couplings.values()
+        return constant
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        on_failure = self.on_failure
-        if self._solver.fallback is not None:
-            on_failure = backends.serialize(self._solver.fallback)
         config.update(
-            backend=backends.serialize(self.backend),
             kappa=self.kappa,
             momentum=self.momentum,
             covariance_decay=self.covariance_decay,
-            max_variables=self.max_variables,
-            seed=self.seed,
-            on_failure=on_failure,
             rule=self.rule,
         )
         return config

@@ -68,7 +68,11 @@ def record_states(reference, step, names, layers, states):
     def record():
         # Computed inside the branch, so that other steps do not pay for it.
         arrays, unpack = transfer.pack(
-            [problem for index in wanted for problem in layers[index].problems()]
+            [
+                problem
+                for index in wanted
+                for problem in layers[index].problems()
+            ]
         )
 
         def callback(step, *arrays):

@@ -19,6 +19,7 @@ from jax._src.lib.mlir import ir
 jax.config.update("jax_enable_x64", True)  # some variables have 64 bits
 
 BATCH_INPUTS = 2  # images and labels, before the state
+KERNELS = 2  # keeps the random numbers apart from those of the images
 
 
 def record_path(folder, name):
@@ -70,7 +71,7 @@ class Program:
     def restart(self, seed, settings=None):
         """Resets the state. The seed determines the kernels."""
         values = list(self._initial)
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng([KERNELS, seed])
         for index in self.record["kernels"]:
             values[index] = glorot_uniform(random, values[index])
         for name, value in (settings or {}).items():

@@ -45,6 +45,7 @@ from research.cifar10.program import record_path
 EPOCHS, RATE, SEED, REAL_RATE = 12, 1e-3, 0, 1e-3
 PREPARED = 26  # batches that are prepared in one call
 SHIFT = 4  # pixels
+ORDER = 1  # keeps the random numbers apart from those of the kernels
 TIMED = 20  # steps of a program before the next one takes its turn
 OUTPUT_WIDTH = 80
 ERROR_LENGTH = 2000
@@ -99,9 +100,10 @@ def main(arguments=None):
                     settings=runs.settings,
                 )
                 _append(arguments.output, result)
-        except jax.errors.JaxRuntimeError as error:  # such as out of memory
+        except Exception as error:  # the other programs may still work
             failed = True
-            print(f"{name} failed: {str(error)[:ERROR_LENGTH]}", flush=True)
+            text = f"{type(error).__name__}: {error}"
+            print(f"{name} failed: {text[:ERROR_LENGTH]}", flush=True)
     return 1 if failed else 0
 
 
@@ -298,7 +300,8 @@ def batches(images, size, epoch, epochs, seed, rates):
         rates: The first rates.
     """
     steps = len(images.labels) // size
-    order = np.random.default_rng([seed, epoch]).permutation(len(images.labels))
+    random = np.random.default_rng([ORDER, seed, epoch])
+    order = random.permutation(len(images.labels))
     indices = np.zeros((-(-steps // PREPARED) * PREPARED, size), np.int32)
     indices[:steps] = order[: steps * size].reshape(steps, size)
     counts = epoch * steps + np.arange(len(indices))
