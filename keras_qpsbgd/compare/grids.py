@@ -26,8 +26,8 @@ def grids(
     """Returns a dict that maps keys of methods to their grids.
 
     Args:
-        qp: learning rates of QP-SBGD and `ridge`.
-        sign: learning rates of signSGD and of QP-SBGD with `sign`.
+        qp: learning rates of QP-SBGD, of `ridge` and of the paper's rule.
+        sign: learning rates of signSGD and Signum.
         adam: learning rates of BinaryConnect with Adam.
         sgd: learning rates of BinaryConnect with SGD.
         prox: learning rates of ProxQuant. Pass half as many if there are two
@@ -44,8 +44,9 @@ def grids(
     return {
         "native": grid(qp, real_rates),
         "ridge": grid(qp, real_rates),
-        "sign": grid(sign, real_rates),
+        "paper": grid(qp, real_rates),
         "signsgd": grid(sign, real_rates),
+        "signum": grid(sign, real_rates),
         "adam": grid(adam, real_rates),
         "sgd": grid(sgd, real_rates),
         "proxquant": _proxquant(prox, prox_reaches, steps, real_rates),

@@ -10,6 +10,7 @@ optimizer of the method.
 """
 
 import dataclasses
+import functools
 
 from tensorflow import keras
 
@@ -28,6 +29,7 @@ class Method:
         key: name in code and on the command line.
         label: name in tables, figures and records.
         backend: backend of QP-SBGD, or `None` for other methods.
+        rule: `rule` of QP-SBGD.
         weights: `"binary"`, `"latent"` (real-valued in training, their signs
             in evaluation) or `"real"`.
         like: key of the method whose chosen configuration is used, or `None`.
@@ -37,6 +39,7 @@ class Method:
     key: str
     label: str
     backend: str | dict | None = None
+    rule: str = "averaged"
     weights: str = "binary"
     like: str | None = None
     cost: float = 1.0
@@ -53,9 +56,10 @@ _ALL = (
         cost=200.0,
     ),
     Method("ridge", "QP-SBGD (ridge)", "ridge", cost=1.5),
-    Method("sign", "QP-SBGD (sign)", "sign", cost=1.5),
+    Method("paper", "QP-SBGD (paper)", "native", rule="paper", cost=4.0),
     Method("sgd", "BinaryConnect (SGD)"),
     Method("signsgd", "BinaryConnect (signSGD)"),
+    Method("signum", "BinaryConnect (Signum)"),
     Method("adam", "BinaryConnect (Adam)"),
     Method("proxquant", "ProxQuant", weights="latent"),
     Method("bop", "Bop"),
@@ -65,8 +69,9 @@ _ALL = (
 METHODS = {method.key: method for method in _ALL}
 KEYS = {method.label: method.key for method in _ALL}
 HOST = ("gurobi", "dwave")
-# Host solvers take hours, so they run only on request.
-DEFAULT = tuple(key for key in METHODS if key not in HOST)
+# Host solvers take hours, and the rule of the paper barely learns. They run
+# only on request.
+DEFAULT = tuple(key for key in METHODS if key not in (*HOST, "paper"))
 
 
 def with_backend(key, backend):
@@ -79,6 +84,8 @@ def with_backend(key, backend):
 
 _OURS = {
     "signsgd": optimizers.SignSGD,
+    # The rule of QP-SBGD without couplings.
+    "signum": functools.partial(optimizers.SignSGD, momentum=0.9),
     "proxquant": optimizers.ProxQuant,
     "bop": optimizers.Bop,
 }
@@ -96,14 +103,13 @@ class Update:
         method: a `Method`.
         model: a built model.
         kernels: the kernels that the method trains, see `Task.kernels`.
-        scale: `gradient_scale` of QP-SBGD.
         settings: dict of further arguments of the optimizer.
     """
 
-    def __init__(self, method, model, kernels, scale, settings):
+    def __init__(self, method, model, kernels, settings):
         self._variables = list(model.trainable_variables)
         self._real = keras.optimizers.Adam(0.0)
-        self._binary = self._optimizer(method, scale, settings)
+        self._binary = self._optimizer(method, settings)
         if isinstance(self._binary, BinaryOptimizer):
             # It has its own copy, whose learning rate `set_rates` must set.
             self._real = self._binary.real_optimizer
@@ -117,7 +123,7 @@ class Update:
         for optimizer, variables in self._parts:
             optimizer.build(variables)
 
-    def _optimizer(self, method, scale, settings):
+    def _optimizer(self, method, settings):
         """Returns the optimizer of the kernels, `None` if they are frozen."""
         if method.key == "frozen":
             return None
@@ -128,9 +134,9 @@ class Update:
         return optimizers.QPSBGD(
             0.0,
             backend=method.backend,
-            gradient_scale=scale,
             real_optimizer=self._real,
             seed=0,
+            rule=method.rule,
             **settings,
         )
 

@@ -69,7 +69,6 @@ class Task:
             moved after runs with the seeds from 0, so their reported runs use
             other seeds.
         host_seeds: number of fresh seeds for host solvers.
-        scale: `gradient_scale` of QP-SBGD.
         decay: whether learning rates decay to zero along a cosine.
         weight_decay: weight decay of the layer named `encoder`.
         unit_variance: methods whose initial kernels are scaled to unit
@@ -109,7 +108,6 @@ class Task:
     fresh_seeds: int = 10
     first_seed: int = 0
     host_seeds: int = 3
-    scale: str = "max"
     decay: bool = True
     weight_decay: float = 0.0
     unit_variance: tuple = ()

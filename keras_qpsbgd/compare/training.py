@@ -36,7 +36,7 @@ class Trainer:
         self.model = task.build(source, method.weights)
         self.kernels = task.kernels(self.model)
         self.update = methods.Update(
-            method, self.model, self.kernels, task.scale, settings
+            method, self.model, self.kernels, settings
         )
         self._decayed = None
         if task.weight_decay:

@@ -29,7 +29,7 @@ def whole(tmp_path_factory):
         found = kq.compare(
             small_model,
             *splits(),
-            methods=["sign", "adam", "frozen"],
+            methods=["signum", "adam", "frozen"],
             seeds=2,
             out=out,
             **QUICK,
@@ -43,12 +43,12 @@ def whole(tmp_path_factory):
 
 def test_results(whole):
     comparison, *_ = whole
-    assert {*comparison.results} == {"sign", "adam", "frozen"}
+    assert {*comparison.results} == {"signum", "adam", "frozen"}
     for values in comparison.results.values():
         assert {*values} == {0, 1}
         assert all(0 <= value <= 1 for value in values.values())
     assert {*comparison.p_values} == {"adam", "frozen"}
-    assert comparison.reference == "sign"
+    assert comparison.reference == "signum"
     assert comparison.chosen["frozen"] == {}
     assert {*comparison.chosen["adam"]} == {"rate"}
 
@@ -64,9 +64,9 @@ def test_every_method_gets_the_same_number_of_runs(whole):
         assert tested == (run["stage"] == "fresh")
         assert len(run["curves"]["epoch"]) == 3
     assert counts == {
-        ("sign", "tuning"): 4,
+        ("signum", "tuning"): 4,
         ("adam", "tuning"): 4,
-        ("sign", "fresh"): 2,
+        ("signum", "fresh"): 2,
         ("adam", "fresh"): 2,
         ("frozen", "fresh"): 2,
     }
@@ -134,7 +134,7 @@ def test_second_call_makes_no_runs(whole, monkeypatch):
     again = kq.compare(
         small_model,
         *splits(),
-        methods=["sign", "adam", "frozen"],
+        methods=["signum", "adam", "frozen"],
         seeds=2,
         out=out,
         **QUICK,
@@ -178,14 +178,14 @@ def test_wider_grid_reuses_the_runs_in_out(whole, tmp_path, monkeypatch):
     grid = [
         run["configuration"]
         for run in comparison.runs
-        if (run["method"], run["stage"]) == ("sign", "tuning")
+        if (run["method"], run["stage"]) == ("signum", "tuning")
     ]
-    arguments = {"methods": ["sign"], "seeds": 2, "out": folder, **QUICK}
-    wider = edges.widen(comparison.chosen["sign"], grid)
+    arguments = {"methods": ["signum"], "seeds": 2, "out": folder, **QUICK}
+    wider = edges.widen(comparison.chosen["signum"], grid)
     found = kq.compare(
-        small_model, *splits(), grids={"sign": wider}, **arguments
+        small_model, *splits(), grids={"signum": wider}, **arguments
     )
-    same = found.chosen == {"sign": comparison.chosen["sign"]}
+    same = found.chosen == {"signum": comparison.chosen["signum"]}
     assert made == ["tuning"] * 2 + ["fresh"] * (0 if same else 2)
     assert METHODS["adam"].label in (folder / "table.md").read_text()
 
@@ -200,14 +200,14 @@ def test_interrupted_comparison_resumes(whole, tmp_path, monkeypatch, capsys):
             raise KeyboardInterrupt
         return original(*arguments)
 
-    arguments = {"methods": ["sign"], "seeds": 2, "out": tmp_path, **QUICK}
+    arguments = {"methods": ["signum"], "seeds": 2, "out": tmp_path, **QUICK}
     monkeypatch.setattr(worker, "one_run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         kq.compare(small_model, *splits(), **arguments)
     assert f"3 of 6 runs are saved in {tmp_path}" in capsys.readouterr().out
     assert len(records.read(tmp_path)) == 3
     found = kq.compare(small_model, *splits(), **arguments)
-    assert found.runs == [r for r in comparison.runs if r["method"] == "sign"]
+    assert found.runs == [r for r in comparison.runs if r["method"] == "signum"]
     assert count[0] == 4 + 3
 
 
@@ -225,7 +225,7 @@ def test_folder_of_another_comparison_raises(whole, change, message):
     names = ("train", "validation", "test")
     arguments = {**dict(zip(names, splits())), **QUICK, **change}
     with pytest.raises(ValueError, match=f"`out` must be .*{message}"):
-        kq.compare(small_model, methods=["sign"], out=out, **arguments)
+        kq.compare(small_model, methods=["signum"], out=out, **arguments)
 
 
 def test_folder_of_another_network_raises(whole):
@@ -236,17 +236,17 @@ def test_folder_of_another_network_raises(whole):
 
     _, out, _ = whole
     with pytest.raises(ValueError, match="`out` must be .*different outputs"):
-        kq.compare(other, *splits(), methods=["sign"], out=out, **QUICK)
+        kq.compare(other, *splits(), methods=["signum"], out=out, **QUICK)
 
 
 def test_folder_of_another_grid_raises(whole):
     _, out, _ = whole
-    grids = {"sign": [{"rate": r} for r in (0.1, 0.2, 0.3, 0.4)]}
+    grids = {"signum": [{"rate": r} for r in (0.1, 0.2, 0.3, 0.4)]}
     with pytest.raises(ValueError, match="`out` must not contain .*outside"):
         kq.compare(
             small_model,
             *splits(),
-            methods=["sign"],
+            methods=["signum"],
             grids=grids,
             out=out,
             **QUICK,
@@ -265,12 +265,12 @@ def test_checkpoints_of_a_comparison(whole, tmp_path, monkeypatch):
             if len(saved) == 1:
                 raise KeyboardInterrupt
 
-    chosen = comparison.chosen["sign"]
+    chosen = comparison.chosen["signum"]
     monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(worker, "Checkpoint", Saved)
     arguments = {
-        "methods": ["sign"],
-        "grids": {"sign": [chosen]},
+        "methods": ["signum"],
+        "grids": {"signum": [chosen]},
         "seeds": 1,
         "out": tmp_path,
         **QUICK,
@@ -285,7 +285,7 @@ def test_checkpoints_of_a_comparison(whole, tmp_path, monkeypatch):
     (whole_run,) = [
         r
         for r in comparison.runs
-        if (r["method"], r["stage"], r["seed"]) == ("sign", "fresh", 0)
+        if (r["method"], r["stage"], r["seed"]) == ("signum", "fresh", 0)
     ]
     assert run == whole_run
 
@@ -300,7 +300,7 @@ def test_runs_do_not_depend_on_each_other(whole):
         kept.append(run[0])
         return run
 
-    chosen = comparison.chosen["sign"]
+    chosen = comparison.chosen["signum"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker, "one_run", reversed_runs)
         patch.setattr(
@@ -316,14 +316,14 @@ def test_runs_do_not_depend_on_each_other(whole):
         kq.compare(
             small_model,
             *splits(),
-            methods=["sign"],
-            grids={"sign": [chosen]},
+            methods=["signum"],
+            grids={"signum": [chosen]},
             seeds=2,
             **QUICK,
         )
     assert [run["seed"] for run in kept] == [1, 0]
     for run in kept:
-        value = comparison.results["sign"][run["seed"]]
+        value = comparison.results["signum"][run["seed"]]
         assert run["result"]["test_accuracy"] == pytest.approx(value, abs=1e-6)
 
 

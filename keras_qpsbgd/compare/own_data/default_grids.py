@@ -10,16 +10,16 @@ $$ f = (300 / T)^{1/3}, \qquad d = \min(1, 2 / L). $$
 
 | method | setting | default | chosen in the experiments |
 |---|---|---|---|
-| native, ridge | rate | a f d times 0.02 to 0.54 | 0.02 to 0.29 |
-| sign, signsgd | rate | a f d times 0.02 to 0.54 | 0.02 to 0.29 |
+| native, ridge, paper | rate | a f d times 0.02 to 0.54 | 0.02 to 0.29 |
+| signsgd, signum | rate | a f d times 0.02 to 0.54 | 0.02 to 0.29 |
 | adam | rate | a f d times 0.02 to 0.54 | 0.02 to 0.50 |
 | real | rate | a f d times 0.007 to 0.18 | 0.006 to 0.29 |
 | sgd | rate | 0.3 to 10 | 1 to 10 |
 | proxquant | rate | f times 1 to 60 | 1 to 24 |
 | bop | threshold | (a f)^2 times 0.0003 to 0.04 | 0.0003 to 0.0055 |
 
-The last column comes from the experiments in `research`: networks from 3-1 to
-784-256-10 with 30 to 4,690 steps. It leaves out Cora and PubMed. There a
+The last column comes from the experiments in `research` with the rules of
+version 0.1: networks from 3-1 to 784-256-10 with 30 to 4,690 steps. It leaves out Cora and PubMed. There a
 real-valued encoder is trained together with the binary layers, and the best
 rates of BinaryConnect were below the default ones.
 """

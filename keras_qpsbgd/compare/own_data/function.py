@@ -33,7 +33,7 @@ from keras_qpsbgd.compare.task import Task
 from keras_qpsbgd.compare.task import marked_kernels
 from keras_qpsbgd.compare.task import shuffled_batches
 
-DEFAULT_METHODS = ("native", "ridge", "signsgd", "adam", "frozen", "real")
+DEFAULT_METHODS = ("native", "ridge", "signum", "adam", "frozen", "real")
 EVALUATION_ROWS = 1_000
 TRAIN_LOSS_ROWS = 10_000
 
@@ -96,13 +96,15 @@ def compare(
             configurations.
         test: Tuple of the same form. It is used for the results.
         methods: List of strings. QP-SBGD with the backend `"native"`,
-            `"ridge"`, `"sign"`, `"gurobi"` or `"dwave"` (a mock QPU);
-            BinaryConnect, that is, straight-through gradients, with `"sgd"`,
-            `"signsgd"` or `"adam"`; `"proxquant"`; `"bop"`; `"frozen"` (the
-            kernels stay random); `"real"` (the same network with real-valued
-            kernels). `"gurobi"` and `"dwave"` can take hours. They are not
-            tuned but use the configuration of `"native"`. Defaults to
-            `("native", "ridge", "signsgd", "adam", "frozen", "real")`.
+            `"ridge"`, `"gurobi"` or `"dwave"` (a mock QPU); `"paper"`, which is
+            `"native"` with `rule="paper"`; BinaryConnect, that is,
+            straight-through gradients, with `"sgd"`, `"signsgd"`, `"signum"`
+            (signSGD with a momentum of 0.9, which is QP-SBGD without couplings)
+            or `"adam"`; `"proxquant"`; `"bop"`; `"frozen"` (the kernels stay
+            random); `"real"` (the same network with real-valued kernels).
+            `"gurobi"` and `"dwave"` can take hours. They are not tuned but use
+            the configuration of `"native"`. Defaults to
+            `("native", "ridge", "signum", "adam", "frozen", "real")`.
         grids: Dictionary (optional). Maps methods to lists of configurations. A
             configuration is a dict with a `"rate"` for the kernels and
             optionally a `"real_rate"` for all other variables (0.01 if it is
@@ -218,6 +220,8 @@ def compare(
         batch_size=batch_size,
         tuning_seeds=tuning_seeds,
         name=name,
+        # Runs of version 0.1 had another rule.
+        rule="averaged",
     )
     task = _task(
         name, data, build_model, [*tuning, *fresh], loss_function, epochs, batch
