@@ -35,9 +35,7 @@ class Trainer:
         self.source = source
         self.model = task.build(source, method.weights)
         self.kernels = task.kernels(self.model)
-        self.update = methods.Update(
-            method, self.model, self.kernels, settings
-        )
+        self.update = methods.Update(method, self.model, self.kernels, settings)
         self._decayed = None
         if task.weight_decay:
             self._decayed = self.model.get_layer("encoder").kernel

@@ -55,9 +55,10 @@ def _add_reproduce(commands):
         default=[],
         metavar="METHOD",
         help=(
-            "native, gurobi, dwave, ridge, sign, sgd, signsgd, adam, "
+            "native, gurobi, dwave, ridge, paper, sgd, signsgd, signum, adam, "
             "proxquant, bop, frozen, real (default: all except gurobi and "
-            "dwave, which take longer; dwave runs on a mock chip)"
+            "dwave, which take longer, and paper, which barely learns; dwave "
+            "runs on a mock chip)"
         ),
     )
     parser.add_argument(
@@ -73,7 +74,7 @@ def _add_reproduce(commands):
         "--paper",
         action="store_true",
         help=(
-            "use the paper's settings where it states them: raw gradients, "
+            "use the paper's settings where it states them: its rule, "
             "unscaled layers, its batches and learning rates, five seeds"
         ),
     )

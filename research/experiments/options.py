@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from keras_qpsbgd.compare import methods
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -17,6 +19,8 @@ class Options:
             `native`.
         methods: Tuple of keys of `METHODS`.
         data_dir: String (optional). Folder of the data sets, see `datasets`.
+        is_old: Boolean. Whether the records come from version 0.1, see
+            `stored`.
     """
 
     quick: bool = False
@@ -25,6 +29,7 @@ class Options:
     backend: str | None = None
     methods: tuple = ()
     data_dir: str | None = None
+    is_old: bool = False
 
     @property
     def output_scale(self):
@@ -32,6 +37,13 @@ class Options:
         return None if self.paper else "fan_in"
 
     @property
-    def scale(self):
-        """The `gradient_scale` of QP-SBGD."""
-        return "raw" if self.paper else "max"
+    def rule(self):
+        """The `rule` of QP-SBGD."""
+        return "paper" if self.paper else "averaged"
+
+    def method(self, key):
+        """Returns a `Method`. QP-SBGD has the rule and the solver to use."""
+        method = methods.with_backend(key, self.backend)
+        if self.paper and method.backend is not None:
+            return dataclasses.replace(method, rule=self.rule)
+        return method

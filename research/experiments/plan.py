@@ -29,7 +29,7 @@ def items(tasks, options, folder):
 
 
 def _item(task, key, options, folder):
-    method = _method(key, options)
+    method = options.method(key)
     like = None
     if task.like or method.like:
         other = method.like or key
@@ -44,11 +44,6 @@ def _item(task, key, options, folder):
         like=like,
         data_dir=options.data_dir,
     )
-
-
-def _method(key, options):
-    """A method; QP-SBGD uses the solver of the options."""
-    return methods.with_backend(key, options.backend)
 
 
 def _grid(task, key, options):

@@ -21,9 +21,11 @@ from keras_qpsbgd.compare.methods import METHODS
 from keras_qpsbgd.compare.report import tables
 from keras_qpsbgd.compare.task import FRESH
 from research.experiments import plan
+from research.experiments import stored
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.pages import overview
 from research.experiments.pages import results_page
+from research.experiments.pages.markdown import paragraph
 
 PACKAGES = ("keras_qpsbgd", "tensorflow", "tensorflow-cpu", "keras", "numpy")
 # Modules that data, tables and figures need, and their packages.
@@ -110,7 +112,7 @@ def _check_packages():
 
 
 def _settings_of(options):
-    return {name: getattr(options, name) for name in SETTINGS}
+    return {name: getattr(options, name) for name in (*SETTINGS, "rule")}
 
 
 def _write_settings(folder, options):
@@ -123,6 +125,12 @@ def _check_settings(folder, options):
     settings = _settings_of(options)
     if not path.exists():
         return
+    if stored.is_old(folder):
+        raise ValueError(
+            f"The folder {folder} has results of version 0.1, whose QP-SBGD "
+            "had another rule. Choose another folder with `--out`. Received: "
+            f"{_flags(settings)}"
+        )
     present = records.read_json(path)
     if present != settings:
         raise ValueError(
@@ -134,9 +142,9 @@ def _check_settings(folder, options):
 
 def _flags(settings):
     given = [
-        f"--{name}" if value is True else f"--{name} {value}"
-        for name, value in settings.items()
-        if value
+        f"--{name}" if settings[name] is True else f"--{name} {settings[name]}"
+        for name in SETTINGS
+        if settings[name]
     ]
     return " ".join(given) or "none of --quick, --paper, --backend"
 
@@ -225,6 +233,9 @@ def write_pages(options, out, page=None):
         if not runs:
             continue
         parts = [f"# {found.title}"]
+        if stored.is_old(folder):
+            paper = records.read_json(folder / "settings.json")["paper"]
+            parts.append(paragraph(stored.note(paper)))
         for task in found.tasks:
             of_task = tables.select(runs, task=task.name)
             if tables.select(of_task, stage=FRESH):
@@ -249,10 +260,16 @@ def report_of(name, options, out):
     path = pathlib.Path(out, name, "settings.json")
     if path.exists():
         settings = records.read_json(path)
-        options = dataclasses.replace(options, **settings)
+        options = dataclasses.replace(
+            options,
+            is_old=stored.is_old(path.parent),
+            **{name: settings[name] for name in SETTINGS},
+        )
     experiment = EXPERIMENTS[name]
     methods = {
-        task.name: tuple(METHODS[key].label for key in task.methods)
+        task.name: stored.labels(task.methods)
+        if options.is_old
+        else tuple(METHODS[key].label for key in task.methods)
         for task in experiment.tasks(options)
     }
     found = experiment.report(options)
@@ -260,7 +277,7 @@ def report_of(name, options, out):
         found,
         backend=options.backend,
         tasks=tuple(
-            dataclasses.replace(task, methods=methods[task.name])
+            dataclasses.replace(task, methods=methods.get(task.name, ()))
             for task in found.tasks
         ),
     )

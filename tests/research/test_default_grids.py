@@ -10,6 +10,7 @@ from keras_qpsbgd.compare.methods import METHODS
 from keras_qpsbgd.compare.own_data.default_grids import default_grids
 from keras_qpsbgd.compare.own_data.network import latent_scale
 from keras_qpsbgd.compare.task import marked_kernels
+from research.experiments import stored
 from research.experiments.tasks import networks
 
 pytestmark = pytest.mark.once
@@ -33,6 +34,7 @@ TASKS = (
 def chosen_of(folder, task):
     """Returns the chosen configurations by method."""
     keys = {method.label: key for key, method in METHODS.items()}
+    keys[stored.SIGN] = "signum"
     return {
         keys[run["method"]]: run["configuration"]
         for run in records.read(RESULTS / folder)

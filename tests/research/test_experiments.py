@@ -57,14 +57,14 @@ PAPER = Options(paper=True, methods=ALL)
 
 # Few methods per experiment, since each is compiled; together all methods.
 RUNS = {
-    "logistic": ("native", *HOST, "ridge", "sgd", "bop"),
+    "logistic": ("native", *HOST, "ridge", "paper", "sgd", "bop"),
     "adult-2layer": ("proxquant",),
     "adult-10layer": ("adam",),
     "adult-small": ("sgd",),
     "mnist-pairs": ("signsgd",),
     "karate": ("frozen", "real"),
     "cora": ("native",),
-    "pubmed": ("sign",),
+    "pubmed": ("signum",),
     "direction": ("native", "signsgd"),
     "mnist": ("adam",),
 }
@@ -256,7 +256,7 @@ def test_same_files_in_another_order(results, tmp_path):
 # third has batch normalization.
 @pytest.mark.parametrize(
     "experiment, key",
-    [("logistic", "native"), ("pubmed", "sign"), ("mnist", "adam")],
+    [("logistic", "native"), ("pubmed", "signum"), ("mnist", "adam")],
 )
 def test_runs_depend_only_on_the_seed(experiment, key, results, tmp_path):
     item = items_of(experiment, results(experiment), keys=(key,))[0]
@@ -287,7 +287,7 @@ def test_runs_depend_only_on_the_seed(experiment, key, results, tmp_path):
 def test_killed_command_resumes(tmp_path, capsys):
     """The files and tables are the same after a kill."""
     pytest.importorskip("matplotlib")
-    methods, seeds = ("sign", "sgd"), 12
+    methods, seeds = ("signum", "sgd"), 12
     total = len(methods) * (2 + seeds)
     words = f"reproduce logistic --quick --seeds {seeds} --processes 1"
     out = tmp_path / "killed"
@@ -582,8 +582,7 @@ def test_all_methods_have_the_same_number_of_configurations(options, tmp_path):
         if item.is_tuned():
             texts = {records.text_of(one) for one in item.grid}
             sizes.setdefault(item.task.name, {})[item.method.key] = len(texts)
-    names = {*SIZES, "cora", "pubmed"}
-    assert {*sizes} == names | (set() if options.paper else {"cora-options"})
+    assert {*sizes} == {*SIZES, "cora", "pubmed"}
     for name, of_task in sizes.items():
         frozen = of_task.pop("frozen", 0)
         assert frozen <= max(of_task.values())
@@ -591,7 +590,7 @@ def test_all_methods_have_the_same_number_of_configurations(options, tmp_path):
         # The others have one configuration or that of another method.
         untuned = {"frozen", *HOST}
         if options.paper and name == "logistic":
-            untuned |= {"native", "ridge", "signsgd", "sgd"}
+            untuned |= {"native", "ridge", "paper", "signsgd", "sgd"}
         assert {*of_task} == {*task_of(name, options).methods} - untuned
 
 
@@ -709,10 +708,10 @@ def test_paper_states_the_rates_of_logistic_regression():
 @pytest.mark.parametrize(
     "name", ["logistic", "adult-2layer", "mnist-pairs-0-2", "karate", "cora"]
 )
-def test_paper_has_raw_gradients_and_unscaled_layers(name):
-    for options, scale, output_scale, decay in (
-        (PAPER, "raw", None, False),
-        (FULL, "max", "fan_in", name != "cora"),
+def test_paper_has_its_rule_and_unscaled_layers(name):
+    for options, rule, output_scale, decay in (
+        (PAPER, "paper", None, False),
+        (FULL, "averaged", "fan_in", name != "cora"),
     ):
         task = task_of(name, options)
         source = task.load(None)
@@ -722,7 +721,10 @@ def test_paper_has_raw_gradients_and_unscaled_layers(name):
             for layer in model.layers
             if isinstance(layer, layers.BinaryLayer)
         }
-        assert (task.scale, scales) == (scale, {output_scale})
+        assert scales == {output_scale}
+        for key in ("native", "ridge"):
+            assert options.method(key).rule == rule
+        assert options.method("signum") == METHODS["signum"]
         assert task.decay == decay
 
 
@@ -741,11 +743,6 @@ def test_paper_draws_a_sixteenth_of_the_nodes():
     for count, size in ((16, 8), (4, 35), (1, 140)):
         shape = cells.batches(0, rows, FRESH, batches=count).shape
         assert shape == (100, 4, size)
-
-
-def test_paper_has_raw_directions_only():
-    scales = {o: [t.scale for t in direction.tasks(o)] for o in (FULL, PAPER)}
-    assert scales == {FULL: ["max", "raw"], PAPER: ["raw"]}
 
 
 # --- The command ---
@@ -775,6 +772,7 @@ def test_folder_of_other_options_is_refused(tmp_path, capsys):
     folder = tmp_path / "karate"
     folder.mkdir()
     settings = {"quick": True, "paper": False, "backend": None}
+    settings["rule"] = "averaged"
     (folder / "settings.json").write_text(json.dumps(settings))
     words = ["reproduce", "karate", "--out", str(tmp_path)]
     for more, received in (
@@ -787,6 +785,18 @@ def test_folder_of_other_options_is_refused(tmp_path, capsys):
         assert error.rstrip().endswith(f"Received: {received}")
         assert f"{folder} has results of other options: --quick." in error
     assert [path.name for path in folder.iterdir()] == ["settings.json"]
+
+
+def test_folder_of_version_0_1_is_refused(tmp_path, capsys):
+    folder = tmp_path / "karate"
+    folder.mkdir()
+    settings = {"quick": True, "paper": False, "backend": None}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    words = ["reproduce", "karate", "--quick", "--out", str(tmp_path)]
+    assert main(words) == 1
+    error = capsys.readouterr().err
+    assert f"{folder} has results of version 0.1" in error
+    assert error.rstrip().endswith("Received: --quick")
 
 
 def test_methods_of_another_experiment_are_refused(tmp_path, capsys):
@@ -869,7 +879,7 @@ def test_all_methods_train_other_variables(key):
     bias = tf.Variable([0.0])
     variables = [*networks.kernels(model), bias]
     with_bias = types.SimpleNamespace(trainable_variables=variables)
-    update = Update(method, with_bias, networks.kernels(model), "max", {})
+    update = Update(method, with_bias, networks.kernels(model), {})
     x = tf.constant([[1.0, -1.0, 1.0]])
     for rate in (0.5, 0.25):
         before = float(bias[0])

@@ -9,7 +9,7 @@ from research.experiments.tasks import logistic
 def test_one_run_of_an_experiment():
     """`test_experiments.py` has all other tests, for Keras 3 only."""
     (task,) = logistic.tasks(Options(quick=True))
-    trainer = Trainer(task, None, METHODS["sign"], {})
+    trainer = Trainer(task, None, METHODS["signum"], {})
     first, other, again = (
         trainer.run(seed, {"rate": 0.15}, "fresh") for seed in (0, 1, 0)
     )

@@ -19,9 +19,9 @@ $$ f = (300 / T)^{1/3}, \qquad d = \min(1, 2 / L). $$
 | bop | threshold | (a f)^2 times 0.0003 to 0.04 | 0.0003 to 0.0055 |
 
 The last column comes from the experiments in `research` with the rules of
-version 0.1: networks from 3-1 to 784-256-10 with 30 to 4,690 steps. It leaves out Cora and PubMed. There a
-real-valued encoder is trained together with the binary layers, and the best
-rates of BinaryConnect were below the default ones.
+version 0.1: networks from 3-1 to 784-256-10 with 30 to 4,690 steps. It leaves
+out Cora and PubMed. There a real-valued encoder is trained together with the
+binary layers, and the best rates of BinaryConnect were below the default ones.
 """
 
 from keras_qpsbgd.compare.grids import grids

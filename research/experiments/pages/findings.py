@@ -7,6 +7,7 @@ from keras_qpsbgd.compare import records
 from keras_qpsbgd.compare.methods import METHODS
 from keras_qpsbgd.compare.report import statistics
 from keras_qpsbgd.compare.report import tables
+from research.experiments import stored
 from research.experiments.pages import pooled
 from research.experiments.pages import results_page
 from research.experiments.pages.markdown import joined
@@ -21,7 +22,9 @@ NAMES = {
     METHODS["gurobi"].label: "`gurobi`",
     METHODS["dwave"].label: "`dwave` (mock)",
     METHODS["ridge"].label: "`ridge`",
-    METHODS["sign"].label: "`sign`",
+    stored.SIGN: "`sign`",
+    METHODS["paper"].label: "the rule of the paper",
+    METHODS["signum"].label: "Signum",
     FROZEN: "frozen random layers",
     REAL: "real weights",
 }

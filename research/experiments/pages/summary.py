@@ -24,12 +24,14 @@ from research.experiments.pages.findings import p_text
 from research.experiments.pages.markdown import item
 from research.experiments.pages.markdown import joined
 from research.experiments.pages.markdown import paragraph
+from research.experiments.stored import SIGN
 
 ADAM, SGD, SIGNSGD = BINARY_CONNECT
-RIDGE, SIGN, GUROBI, DWAVE, PROXQUANT = (
+RIDGE, GUROBI, DWAVE, PROXQUANT, PAPER = (
     METHODS[key].label
-    for key in ("ridge", "sign", "gurobi", "dwave", "proxquant")
+    for key in ("ridge", "gurobi", "dwave", "proxquant", "paper")
 )
+SIGNUM = METHODS["signum"].label
 # The experiments in the order of the summary.
 ORDER = (
     "logistic",
@@ -43,6 +45,11 @@ ORDER = (
     "mnist",
     "direction",
 )
+
+
+def _sign(rows):
+    """Returns the method without couplings, which was another one before."""
+    return SIGN if SIGN in rows else SIGNUM
 
 
 class Summary:
@@ -104,7 +111,8 @@ class Summary:
         note = (
             f"Verdict: {OURS} against the best other binary method, two-sided "
             f"paired t-test, p < {statistics.LEVEL}. `ridge` is {OURS} with a "
-            "relaxed QUBO, `sign` with the linear part of the QUBO only."
+            f"relaxed QUBO, {self._without_couplings()} with the linear part "
+            "of the QUBO only."
         )
         return f"{text}\n\n{paragraph(note)}"
 
@@ -149,16 +157,17 @@ class Summary:
 
     def _cora(self):
         found = self._one("cora")
+        sign = _sign(found.rows)
         text = f"**Cora**: {_all(found)}"
-        if found.verdict(RIDGE) == "tie" and found.verdict(SIGN) == "ahead":
+        if found.verdict(RIDGE) == "tie" and found.verdict(sign) == "ahead":
             text += (
                 " So the couplings of the QUBO help here, not its exact "
-                "solution: `ridge` rounds a relaxed solution, `sign` ignores "
-                "the couplings."
+                "solution: `ridge` rounds a relaxed solution, "
+                f"{name_of(sign)} ignores the couplings."
             )
         low = [
             m
-            for m in (SIGN, *BINARY_CONNECT)
+            for m in (sign, *BINARY_CONNECT)
             if found.at_edge(m) == "lowest" and found.tied(m, FROZEN)
         ]
         if low:
@@ -193,12 +202,14 @@ class Summary:
             [
                 f"{name_of(m)} {_points(pooled[m])} "
                 f"({p_text(pooled[m].comparison.p)})"
-                for m in (*BINARY_CONNECT, SIGN, RIDGE, REAL)
+                for m in (*BINARY_CONNECT, _sign(pooled), RIDGE, REAL)
             ]
         )
         losses = self._results.pooled("mnist-pairs", TRAIN_LOSS)
         lower = [
-            m for m in (*BINARY_CONNECT, SIGN) if losses[m].verdict == "better"
+            m
+            for m in (*BINARY_CONNECT, _sign(losses))
+            if losses[m].verdict == "better"
         ]
         if lower:
             highest = max(losses[m].comparison.p for m in lower)
@@ -210,7 +221,7 @@ class Summary:
         return f"{text}."
 
     def _direction(self):
-        scaled, raw = self._results.tasks("direction")
+        scaled, *others = self._results.tasks("direction")
         text = (
             f"**Direction**: {_percent(scaled, OURS)} of the signs of an "
             "update agree with those of the full gradient (paper: "
@@ -223,7 +234,17 @@ class Summary:
                 f"Here signSGD is ahead ({scaled.p(SIGNSGD)}), unlike in the "
                 "paper. "
             )
-        return f"{text}With raw gradients, QP-SBGD has {_percent(raw, OURS)}."
+        for raw in others:  # of version 0.1
+            text += f"With raw gradients, QP-SBGD has {_percent(raw, OURS)}."
+        if PAPER in scaled.rows:
+            text += (
+                "With the rule of the paper, QP-SBGD has "
+                f"{_percent(scaled, PAPER)}."
+            )
+        return text.strip()
+
+    def _without_couplings(self):
+        return name_of(_sign(self._one("cora").rows))
 
     def _mnist(self):
         normalized, plain, wide = self._results.tasks("mnist")

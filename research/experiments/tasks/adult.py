@@ -113,7 +113,6 @@ def _task(options, name, **settings):
             training.sizes, weights, options.output_scale
         ),
         chosen_by=VALIDATION_LOSS,
-        scale=options.scale,
         decay=not options.paper,
         **settings,
     )

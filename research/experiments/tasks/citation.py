@@ -23,21 +23,13 @@ from research.experiments.tasks.graphs import sparse_tensor
 CORA = "cora"
 PUBMED = "pubmed"
 ABLATION = "cora-ablation"
-OPTIONS = "cora-options"
+OPTIONS = "cora-options"  # records of version 0.1
 WEIGHT_DECAY = 5e-4  # of the encoder's first layer, as in Kipf and Welling
 ENCODER = (32, 10)
 HIDDEN = 16
 BATCHES = 4  # of an epoch
 PAPER_BATCHES = 16
 STEPS = {CORA: 400, PUBMED: 200}
-# Options of `QPSBGD`, each with three pairs of rates.
-QP_OPTIONS = (
-    {"momentum": 0.5},
-    {"momentum": 0.9},
-    {"hold": 0.25},
-    {"reads": "mean"},
-)
-QP_RATES = ((0.02, 0.01), (0.04, 0.01), (0.02, 0.005))
 FROZEN_RATES = (
     *(0.001, 0.002, 0.003, 0.005, 0.01, 0.02),
     *(0.03, 0.05, 0.07, 0.1, 0.2, 0.3),
@@ -107,7 +99,6 @@ def _task(options, graph, steps, **settings):
             source.is_sparse,
         ),
         reported=(VALIDATION_ACCURACY,),
-        scale=options.scale,
         decay=False,
         weight_decay=WEIGHT_DECAY,
         is_graph=True,
@@ -178,23 +169,7 @@ def cora_tasks(options):
         ablation=True,
         cost=4.0,
     )
-    with_options = _task(
-        options,
-        CORA,
-        steps,
-        name=OPTIONS,
-        grids={
-            "native": [
-                {"rate": rate, "real_rate": real_rate, **more}
-                for more in QP_OPTIONS
-                for rate, real_rate in QP_RATES
-            ]
-        },
-        methods=("native",),
-        cost=4.0,
-    )
-    # The paper has none of these options.
-    return [main, ablation, *(() if options.paper else (with_options,))]
+    return [main, ablation]
 
 
 def pubmed_tasks(options):
@@ -245,7 +220,7 @@ def _report(options, graph, title, nodes, literature):
                 kind="cells",
             )
         )
-    if graph == CORA and not options.paper:
+    if graph == CORA and options.is_old and not options.paper:
         tasks.append(
             TaskReport(
                 name=OPTIONS,

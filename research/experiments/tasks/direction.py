@@ -30,7 +30,9 @@ NAME = "direction"
 STEPS = 45
 RUNS = 5
 RATE = 0.03
-SCALES = {"direction": "max", "direction-raw": "raw"}
+# The tasks of version 0.1, and their `gradient_scale`.
+SCALES = {NAME: "max", "direction-raw": "raw"}
+COMPARED = ("native", "paper", "signsgd", "signum")
 # Shares of equal signs, and Z of QP-SBGD.
 PAPER = {
     METHODS["native"].label: (0.584, 0.603),
@@ -98,23 +100,28 @@ class DirectionTrainer(Trainer):
 
 def tasks(options):
     pair = mnist_pairs.tasks(options)[0]
-    scales = {NAME: "raw"} if options.paper else SCALES
+    keys = ("native", "signsgd") if options.is_old else COMPARED
     return [
         dataclasses.replace(
             pair,
-            name=name,
-            scale=scale,
-            grids={"native": grid([RATE]), "signsgd": grid([RATE])},
-            methods=("native", "signsgd"),
+            name=NAME,
+            grids={key: grid([RATE]) for key in keys},
+            methods=keys,
             fresh_seeds=RUNS,
             trainer="research.experiments.tasks.direction:DirectionTrainer",
         )
-        for name, scale in scales.items()
     ]
 
 
-def report(options):
+def _titles(options):
+    """Returns the titles of the tasks by name."""
+    if not options.is_old:
+        return {NAME: "Agreement of signs"}
     scales = {NAME: "raw"} if options.paper else SCALES
+    return {name: f'gradient_scale="{s}"' for name, s in scales.items()}
+
+
+def report(options):
     return ExperimentReport(
         name=NAME,
         title="Direction of the binary gradient",
@@ -133,12 +140,12 @@ def report(options):
         tasks=tuple(
             TaskReport(
                 name=name,
-                title=f'gradient_scale="{scale}"',
+                title=title,
                 measures=(AGREEMENT, Z),
                 curves=(),
                 paper=PAPER,
                 kind="bars",
             )
-            for name, scale in scales.items()
+            for name, title in _titles(options).items()
         ),
     )

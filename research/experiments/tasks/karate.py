@@ -83,7 +83,6 @@ def tasks(options):
             fresh_seeds=50,
             first_seed=200,  # `report` has the reason
             host_seeds=10,
-            scale=options.scale,
             decay=not options.paper,
             is_graph=True,
             cost=0.5,

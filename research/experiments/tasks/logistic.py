@@ -60,7 +60,7 @@ def tasks(options):
     if options.paper:
         stated = {"native": 0.05, "signsgd": 0.01, "sgd": 5e-5}
         small |= {key: grid([rate]) for key, rate in stated.items()}
-        small["ridge"] = small["native"]
+        small["ridge"] = small["paper"] = small["native"]
     return [
         Task(
             name=NAME,
@@ -75,7 +75,6 @@ def tasks(options):
             ),
             grids=small,
             chosen_by=VALIDATION_LOSS,
-            scale=options.scale,
             decay=not options.paper,
             host_seeds=10,
             cost=0.3,

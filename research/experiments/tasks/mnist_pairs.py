@@ -9,7 +9,6 @@ from keras_qpsbgd import datasets
 from keras_qpsbgd import disk
 from keras_qpsbgd.compare.grids import grids
 from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.methods import with_backend
 from keras_qpsbgd.compare.report.protocol import TEST_ACCURACY
 from keras_qpsbgd.compare.report.protocol import TRAIN_LOSS
 from keras_qpsbgd.compare.report.protocol import TaskReport
@@ -138,7 +137,6 @@ def tasks(options):
                 NETWORK, weights, options.output_scale
             ),
             grids=configurations,
-            scale=options.scale,
             decay=not options.paper,
             cost=0.8,
         )
@@ -215,7 +213,7 @@ def draw(options, folder, configuration):
     half_plane_pictures.draw(
         source.images[shown], digits[source.y[shown]], folder / FEATURES
     )
-    trainer = Trainer(task, source, with_backend("native", options.backend), {})
+    trainer = Trainer(task, source, options.method("native"), {})
     trainer.run(0, configuration, FRESH)
     rows = source.rows["test"][:SHOWN]
     found = np.argmax(trainer.model(source.x[rows], training=False), axis=1)
