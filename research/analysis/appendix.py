@@ -23,11 +23,13 @@ from keras_qpsbgd.compare.methods import METHODS
 from keras_qpsbgd.compare.task import random
 from research.analysis import collect
 from research.analysis import gaps
+from research.experiments import stored
 from research.experiments.tasks import direction
 from research.experiments.tasks import half_planes
 from research.experiments.tasks import mnist_pairs
 
 RESULTS = pathlib.Path(__file__).parents[2] / "results"
+RULE = "averaged"
 RATE = 0.03
 EPOCHS = 6
 SEEDS = 5
@@ -54,6 +56,7 @@ def study(
         Dictionary of plain values for `appendix_page`.
     """
     found = {
+        "rule": RULE,
         "network": "-".join(map(str, mnist_pairs.NETWORK)),
         "digits": list(half_planes.PAIRS[0]),
         "batch": mnist_pairs.BATCH,
@@ -109,7 +112,7 @@ def train(x, y, epochs):
     """Trains the network on the mock QPU and records every update."""
     keras.utils.set_random_seed(0)
     annealer = {"name": "dwave", "mock": True, "num_reads": READS}
-    model = collect.compiled(network(), annealer, RATE, "max")
+    model = collect.compiled(network(), annealer, RATE, RULE)
     return collect.record(model, x, y, mnist_pairs.BATCH, epochs=epochs)
 
 
@@ -202,8 +205,9 @@ def least_gaps():
 def directions():
     """The runs of the experiment `direction`, one row per method and scale."""
     folder = RESULTS / direction.NAME
+    scales = direction.SCALES if stored.is_old(folder) else {folder.name: None}
     rows = []
-    for task, scale in direction.SCALES.items():
+    for task, scale in scales.items():
         for key in ("native", "signsgd"):
             method = METHODS[key].label
             found = records.runs_of(folder, task, method)
@@ -236,7 +240,7 @@ def fixed_points(x, y, epochs, seeds):
     for batch, every in ((mnist_pairs.BATCH, 1), (len(x), per_epoch)):
         model = network()
         ratios = [metrics.FlipRatio(layer) for layer in model.layers]
-        collect.compiled(model, "exact", RATE, "max", ratios)
+        collect.compiled(model, "exact", RATE, RULE, ratios)
         found.append(
             {
                 "batch": batch,

@@ -10,6 +10,7 @@ from keras_qpsbgd import disk
 from keras_qpsbgd.compare.report.statistics import mean_and_error
 from keras_qpsbgd.compare.report.tables import markdown_table
 from research.analysis import appendix_figures
+from research.experiments import stored
 from research.experiments.pages.markdown import joined
 from research.experiments.pages.markdown import paragraph
 from research.experiments.tasks import direction
@@ -74,6 +75,7 @@ def page(study):
     parts = [
         TITLE,
         paragraph(QUESTION),
+        *([] if "rule" in study else [paragraph(stored.note())]),
         paragraph(SETTING.format(**study)),
         "```sh\npython -m research appendix\n```",
         table(study),
@@ -210,6 +212,9 @@ def _direction(study):
     for method, (low, high) in direction.PAPER.items():
         reported.append(f"{method}: {low} to {high}{z}")
         z = ""  # known for QP-SBGD only, which is the first
+    scales = ""
+    if any(row["scale"] for row in rows):
+        scales = '"max" and "raw" are the `gradient_scale`. '
     return Section(
         "Direction test",
         "direction",
@@ -220,9 +225,9 @@ def _direction(study):
         f"equal signs over {direction.STEPS} steps and all layers, mean +- "
         f"standard error over {len(rows[0]['z'])} seeds, from the experiment "
         "[direction](../../RESULTS.md#direction-of-the-binary-gradient), whose "
-        'solver is the native search. "max" and "raw" are the '
-        "`gradient_scale`. The figure pools the seeds; gray bars are the "
-        f"ranges of the paper. {' '.join(_against_the_paper(rows))}",
+        f"solver is the native search. {scales}The figure pools the seeds; "
+        "gray bars are the ranges of the paper. "
+        f"{' '.join(_against_the_paper(rows))}",
     )
 
 

@@ -1,41 +1,31 @@
 """The QUBOs of a training run."""
 
-import warnings
-
 from tensorflow import keras
 
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import optimizers
 
 
-def compiled(
-    model, backend, learning_rate, gradient_scale="raw", metrics=(), **options
-):
+def compiled(model, backend, learning_rate, rule, metrics=(), **options):
     """Compiles a model with QP-SBGD.
 
     Args:
         model: Keras model with one output per class.
         backend: solver of the QUBOs, as in `backends.get`.
         learning_rate: float.
-        gradient_scale: see `optimizers.QPSBGD`.
+        rule: see `optimizers.QPSBGD`.
         metrics: list of metrics.
         **options: more arguments of `optimizers.QPSBGD`.
     """
-    with warnings.catch_warnings():
-        # "raw" is the paper's rule, which is what is looked at.
-        warnings.filterwarnings("ignore", message=".*raw.*")
-        optimizer = optimizers.QPSBGD(
-            learning_rate,
-            backend=backend,
-            gradient_scale=gradient_scale,
-            seed=0,
-            **options,
-        )
+    optimizer = optimizers.QPSBGD(
+        learning_rate, backend=backend, rule=rule, seed=0, **options
+    )
     model.compile(
         optimizer,
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=list(metrics),
     )
+    optimizer.build(model.trainable_variables)
     return model
 
 

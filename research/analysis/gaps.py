@@ -94,6 +94,7 @@ def problems(width, seeds, data_dir=None):
         networks.mlp((width, width, 2), "binary", output_scale=None),
         "exact",
         LEARNING_RATE,
+        "paper",
     )
     found = []
     for seed in seeds:
@@ -105,9 +106,8 @@ def problems(width, seeds, data_dir=None):
         x = source.x[np.ix_(rows, source.features(seed))]
         run = collect.record(model, x, source.y[rows], batch_size=1)
         columns = [
-            Problem(_float64(qubo.columns(j, j + 1)), largest)
-            for qubo in (update.qubo for update in run.updates)
-            # One sample: the offset of a column is its V squared.
+            Problem(qubo.columns(j, j + 1), largest)
+            for qubo in (_with_offset(update.qubo) for update in run.updates)
             if (largest := float(np.sqrt(qubo.offset.max()))) > 0
             for j in range(qubo.num_columns)
             if qubo.fields[:, j].any()  # held otherwise
@@ -117,12 +117,17 @@ def problems(width, seeds, data_dir=None):
     return found
 
 
-def _float64(qubo):
-    return Qubo(
-        np.asarray(qubo.couplings, np.float64),
-        np.asarray(qubo.fields, np.float64),
-        qubo.offset,
-    )
+def _with_offset(qubo):
+    """Returns the problem of one sample in float64, with the offset V^2.
+
+    The couplings are zz' and the fields of a column are -2Vz.
+    """
+    couplings = np.asarray(qubo.couplings, np.float64)
+    fields = np.asarray(qubo.fields, np.float64)
+    squares = (fields**2).sum(axis=0)
+    norm = np.trace(couplings)
+    offset = squares / (4 * norm) if norm > 0 else np.zeros_like(squares)
+    return Qubo(couplings, fields, offset)
 
 
 def measure(problem, change, seed=0):
@@ -206,6 +211,7 @@ def study(seeds=SEEDS, data_dir=None, widths=WIDTHS):
                 }
             )
     return {
+        "rule": "paper",
         "seeds": seeds,
         "steps": STEPS,
         "learning_rate": LEARNING_RATE,

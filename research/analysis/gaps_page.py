@@ -9,6 +9,7 @@ import numpy as np
 from keras_qpsbgd import disk
 from keras_qpsbgd.compare.report.statistics import mean_and_error
 from keras_qpsbgd.compare.report.tables import markdown_table
+from research.experiments import stored
 
 NUMBERS = "gaps.json"
 HEAD = {
@@ -34,7 +35,7 @@ QUESTION = (
 SETTING = (
     "Networks k-k-2 with k = 2, 3, 4 (hard tanh, unscaled layers) see the k "
     "features that are nearest to one half ones, one sample per step, and are "
-    "trained for {steps} steps of QP-SBGD with raw gradients and learning rate "
+    "trained for {steps} steps of QP-SBGD with {rule} and learning rate "
     "{learning_rate}. {problems} columns with a gradient are drawn from each "
     "network. Values are means +- standard errors over {seeds} seeds."
 )
@@ -64,7 +65,7 @@ COMPARISON = (
 )
 CHANGES = (
     "`max, kappa`: V is scaled so that its largest entry in the layer is kappa "
-    '(`gradient_scale="max"`).',
+    '(`gradient_scale="max"` of version 0.1).',
     "`undecided held`: variables that are +1 in one optimal state and -1 in "
     "another are left out and do not move.",
     "`lambda`: couplings are damped to (1 - lambda) Q + lambda diag Q. Adding "
@@ -100,10 +101,14 @@ def page(study):
     count = " or ".join(map(str, problems))
     columns = [text.format(**study) for text in COLUMNS]
     widths = sorted({row["width"] for row in study["rows"]})
+    rule = "the rule of the paper" if "rule" in study else "raw gradients"
     parts = [
         TITLE,
         _paragraph(QUESTION),
-        _paragraph(SETTING.format(**{**study, "problems": count})),
+        *([] if "rule" in study else [_paragraph(stored.note(paper=True))]),
+        _paragraph(
+            SETTING.format(**{**study, "problems": count, "rule": rule})
+        ),
         "```sh\npython -m research gaps\n```",
         "## Findings",
         "\n".join(map(_item, findings(study))),

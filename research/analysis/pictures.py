@@ -63,7 +63,7 @@ def train(steps=60):
         ]
     )
     # A small `kappa`, because the couplings then make the QUBOs harder.
-    collect.compiled(model, ANNEALER, 0.02, "max", kappa=0.5)
+    collect.compiled(model, ANNEALER, 0.02, "averaged", kappa=0.5)
     rows = np.random.default_rng(0).integers(len(x), size=32 * steps)
     return collect.record(model, x[rows], y[rows], batch_size=32)
 
