@@ -38,13 +38,12 @@ def test_instances_are_reproducible_and_of_the_right_kind():
         )
         np.testing.assert_array_equal(one.qubo.fields, same.qubo.fields)
         assert (one.qubo.fields != other.qubo.fields).any()
-        z = one.rows_problem.normalized_rows.numpy()
+        z = one.rows.numpy()
         assert z.shape == (cell.batch, 20)
         if cell.kind == "pm1":
             np.testing.assert_allclose(np.abs(z), 1 / 20)
         elif cell.kind == "sparse":
             assert (z >= 0).all() and 0.03 < (z > 0).mean() < 0.2
-        # Rows and couplings are the same problem.
         np.testing.assert_allclose(one.qubo.couplings, z.T @ z, atol=1e-6)
         problem, qubo = one.first(2)
         assert problem.fields.shape == qubo.fields.shape == (20, 2)
@@ -59,13 +58,6 @@ def test_planted_gradients_have_a_hidden_state():
     np.testing.assert_allclose(instance.qubo.energy(states), 0, atol=1e-5)
     other = instances.Instance("htanh", 16, 8, 2, 0.1, 0)
     assert (other.qubo.energy(states) > 0.01).all()
-
-
-def test_problem_has_the_same_form_as_in_training():
-    wide = instances.Instance("pm1", 4, 257, 2, 0.1, 0)
-    assert wide.trained_problem.couplings is None
-    narrow = instances.Instance("pm1", 4, 256, 2, 0.1, 0)
-    assert narrow.trained_problem.couplings is not None
 
 
 def test_enumeration():

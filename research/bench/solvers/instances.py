@@ -15,7 +15,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
-from keras_qpsbgd import recording
 from keras_qpsbgd.qubo import Qubo
 
 KINDS = ("pm1", "htanh", "sparse")
@@ -65,8 +64,8 @@ class Instance:
         planted: Whether the gradients contain a hidden state.
 
     Attributes:
-        problem: `ops.Problem` with couplings and rows.
-        rows_problem: The same problem with rows only.
+        rows: The normalized rows z, a tensor of shape `(B, n)`.
+        problem: `ops.Problem` of Definition 1 of the paper.
         qubo: The same problem as a `Qubo`, with float32 values stored as
             float64.
     """
@@ -87,42 +86,27 @@ class Instance:
             hidden = rng.choice([-1.0, 1.0], size=(n, m))
             z = ops.row_weights(rows) * rows
             v += z.numpy() @ hidden
-        call = ops.normalize(rows, tf.constant(v, tf.float32), batch=batch)
-        z, v = call.normalized_rows, call.row_gradients
-        self.rows_problem = ops.rows_problem(z, v)
-        self.problem = ops.gram_problem(z, v)._replace(
-            normalized_rows=z, row_gradients=v
+        self.rows, v = ops.normalized(ops.LayerCall(rows, tf.constant(v)))
+        self.problem = ops.Problem(
+            tf.matmul(self.rows, self.rows, transpose_a=True),
+            -2.0 * tf.matmul(self.rows, v, transpose_a=True),
         )
-        self.qubo = _value(self.problem)
+        offset = np.square(np.float64(v)).sum(axis=0)
+        self.qubo = Qubo(
+            np.float64(self.problem.couplings),
+            np.float64(self.problem.fields),
+            offset,
+        )
 
     @classmethod
     def of_cell(cls, cell, n, m, seed):
         """Creates an instance of a `Cell`."""
         return cls(cell.kind, cell.batch, n, m, cell.sigma, seed, cell.planted)
 
-    @property
-    def trained_problem(self):
-        """The problem in the form that a backend receives in training."""
-        if self.qubo.num_variables > recording.WIDE:
-            return self.rows_problem
-        return self.problem
-
     def first(self, columns):
         """Returns the first columns of the problem, also as a `Qubo`."""
-        problem = self.problem._replace(
-            fields=self.problem.fields[:, :columns],
-            offset=self.problem.offset[:columns],
-            row_gradients=self.problem.row_gradients[:, :columns],
-        )
-        return problem, _value(problem)
-
-
-def _value(problem):
-    return Qubo(
-        np.float64(problem.couplings),
-        np.float64(problem.fields),
-        np.float64(problem.offset),
-    )
+        problem = self.problem._replace(fields=self.problem.fields[:, :columns])
+        return problem, self.qubo.columns(0, columns)
 
 
 def gaps(energies, best, qubo):
@@ -137,17 +121,8 @@ def copies(problem, count):
     Used for several calls in one graph. With identical problems, TensorFlow
     would compute common parts of the calls only once.
     """
-    found = []
-    for index in range(count):
-        factor = 1.0 + 0.01 * index
-        root = factor**0.5
-        units = (factor, factor, factor, root, root)
-        found.append(
-            ops.Problem(
-                *(
-                    None if part is None else part * unit
-                    for part, unit in zip(problem[:5], units)
-                )
-            )
-        )
-    return found
+    units = [1.0 + 0.01 * index for index in range(count)]
+    return [
+        ops.Problem(unit * problem.couplings, unit * problem.fields)
+        for unit in units
+    ]

@@ -8,11 +8,11 @@ the best of all solvers measured here and of a tabu search with 60n steps and 16
 restarts. Gaps are averaged over the first 16 columns (4 from n = 256 on).
 
 CPU time is the time of a layer with all its columns on one thread. For our
-solvers, it is the time of `backend.solve_in_graph`, compiled inside a graph and
-with the problem in the same form as in training. It is measured before and
-after the baselines, and the median is reported. The baselines (`baselines.py`)
-solve the columns one by one. Slow baselines do not solve all columns, and their
-time is extrapolated to all columns.
+solvers, it is the time of `backend.solve_in_graph`, compiled inside a graph. It
+is measured before and after the baselines, and the median is reported. In
+training, a layer with 784 inputs has several smaller problems. The baselines
+(`baselines.py`) solve the columns one by one. Slow baselines do not solve all
+columns, and their time is extrapolated to all columns.
 
 The targets are:
 
@@ -191,13 +191,7 @@ class _Solvers:
         self._searches = {}
 
     def timer(self, name, problem):
-        # A different batch size changes the shape of the rows.
-        rows = problem.normalized_rows
-        shape = (
-            name,
-            tuple(problem.fields.shape),
-            None if rows is None else tuple(rows.shape),
-        )
+        shape = (name, *problem.fields.shape)
         if shape not in self._timers:
             self._timers[shape] = _Timer(self.backends[name], problem)
         return self._timers[shape]
@@ -220,7 +214,7 @@ def _layer(cell, n, index, solvers, others, columns):
     """Measures gaps and times of all solvers on one instance."""
     seed = 1000 * CELLS.index(cell) + index
     instance = instances.Instance.of_cell(cell, n, SIZES[n], seed)
-    problem = instance.trained_problem
+    problem = instance.problem
     few, qubo = instance.first(columns)
     found = {}
     times = {}

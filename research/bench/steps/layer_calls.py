@@ -10,10 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
-from keras_qpsbgd import recording
+from keras_qpsbgd import statistics
+from keras_qpsbgd.optimizers import QPSBGD
+from keras_qpsbgd.optimizers import qpsbgd
+from keras_qpsbgd.optimizers import rules
 from research.bench import timing
-
-LARGEST_GRADIENT = 4.0  # as scaled by the optimizer
 
 
 def draw(inputs, outputs, rows, calls):
@@ -23,19 +24,55 @@ def draw(inputs, outputs, rows, calls):
     for _ in range(calls):
         x = np.clip(random.standard_normal((rows, inputs)), -1.0, 1.0)
         v = random.standard_normal((rows, outputs))
-        v *= LARGEST_GRADIENT / np.abs(v).max()
         pairs.append((tf.constant(x, tf.float32), tf.constant(v, tf.float32)))
     return pairs
 
 
-def problem(rows, gradients):
-    """Returns the `ops.Problem` of a layer in the same form as in `fit`."""
-    call = ops.normalize(rows, gradients, batch=rows.shape[0])
-    found = ops.rows_problem(call.normalized_rows, call.row_gradients)
-    if rows.shape[1] > recording.WIDE:
-        return found
-    summed = ops.gram_problem(call.normalized_rows, call.row_gradients)
-    return found._replace(couplings=summed.couplings)
+def layer(backend, rows, gradients):
+    """Returns the `ops.LayerProblems` of an update, as in `fit`.
+
+    Args:
+        backend: The solver.
+        rows: Tensor of shape `(B, n)`.
+        gradients: Tensor of shape `(B, m)`.
+    """
+    gradient = tf.matmul(rows, gradients, transpose_a=True)
+    shape = tuple(gradient.shape)
+    if not backend.uses_couplings:
+        return ops.LayerProblems(rules.signum, (gradient, gradient), shape)
+    count, width = statistics.block_shape(shape[0], qpsbgd.WIDEST["averaged"])
+    moments = statistics.second_moments(rows, (count, width, width))
+    covariance = moments / tf.reduce_sum(tf.linalg.trace(moments))
+    # After the first update, a search starts from the last states.
+    start = ops.sign(gradient) if backend.warm_start else None
+    return ops.LayerProblems(
+        rules.averaged,
+        (gradient, gradient, covariance, tf.constant(QPSBGD().kappa), start),
+        shape,
+        is_warm=start is not None,
+    )
+
+
+def solve(backend, layer, index):
+    """Returns the states of a layer. The index of the call is the seed."""
+    (states,) = backend.step_in_graph([layer], [tf.constant([index, 0])])
+    return states
+
+
+def given_problems(backend, pairs):
+    """Returns the arguments of `side` for solves of given problems.
+
+    Args:
+        backend: The solver.
+        pairs: The result of `draw`.
+    """
+    layers = [layer(backend, *pair) for pair in pairs]
+
+    def from_problem(index, *tensors):
+        given = layers[index]._replace(tensors=tensors)
+        return solve(backend, given, index)
+
+    return from_problem, [given.tensors for given in layers]
 
 
 def side(function, arguments, repeats, blocks):

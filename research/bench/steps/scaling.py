@@ -19,7 +19,6 @@ import dataclasses
 import math
 
 import numpy as np
-import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import backends
@@ -95,10 +94,8 @@ def _label(size):
 def _measure_times(size, options):
     blocks = 3 if options.quick else 7
     seconds = 0.1 if options.quick else 0.3
-    problem = [
-        (layer_calls.problem(*pair),)
-        for pair in layer_calls.draw(*size.values(), CALLS_PER_GRAPH)
-    ]
+    inputs, outputs, rows = size.values()
+    pairs = layer_calls.draw(inputs, outputs, rows, CALLS_PER_GRAPH)
     network = step_networks.Network(
         lambda: step_networks.normalized_mlp(size["n"], size["m"], 10),
         batch=size["B"],
@@ -108,10 +105,10 @@ def _measure_times(size, options):
     adam = step_networks.Training(network, "adam")
     makers = {
         "native": lambda repeats: layer_calls.side(
-            _solver("native"), problem, repeats, blocks
+            *_solver("native", pairs), repeats, blocks
         ),
         "ridge": lambda repeats: layer_calls.side(
-            _solver("ridge"), problem, repeats, blocks
+            *_solver("ridge", pairs), repeats, blocks
         ),
         "Adam": lambda steps: adam.side(steps, blocks),
         "step": lambda steps: qpsbgd.side(steps, blocks),
@@ -131,9 +128,8 @@ def _measure_times(size, options):
     return times
 
 
-def _solver(name):
-    solve = backends.get(name).solve_in_graph
-    return lambda index, problem: solve(problem, tf.constant([index, 0]))
+def _solver(name, pairs):
+    return layer_calls.given_problems(backends.get(name), pairs)
 
 
 def _of_length(make, seconds):

@@ -126,6 +126,28 @@ def convolutional(clip=None):
     )
 
 
+def normalized_convolutional():
+    """Builds two convolutions with batch normalization, ReLU and pooling."""
+
+    def block(filters):
+        return [
+            BinaryConv2D(filters, 3, use_bias=False),
+            keras.layers.BatchNormalization(),
+            keras.layers.ReLU(),
+            keras.layers.MaxPooling2D(),
+        ]
+
+    return keras.Sequential(
+        [
+            keras.layers.InputLayer((28, 28, 1)),
+            *block(16),
+            *block(32),
+            keras.layers.Flatten(),
+            BinaryDense(10),
+        ]
+    )
+
+
 NETWORKS = {
     "16-4-4-2": Network(small_mlp, batch=64, steps=300, rate=0.02),
     "123-128x9-1": Network(deep_mlp, batch=16, steps=60, sparse=True),
@@ -136,6 +158,7 @@ NETWORKS = {
         lambda: normalized_mlp(784, 512, 512, 10), batch=128, steps=30
     ),
     "28x28-conv": Network(convolutional, batch=64, steps=40),
+    "28x28-conv-bn": Network(normalized_convolutional, batch=64, steps=20),
 }
 # Networks for a GPU, see docs/guides/gpu.md. Their batches are larger.
 GPU_NETWORKS = {
