@@ -1,14 +1,13 @@
 """Trains the small tasks with `native`, Gurobi and the mock QPU.
 
-Nothing is tuned: all solvers use the damping and the learning rate that the
-guide recommends to start with.
+Nothing is tuned: all solvers use the damping that the guide recommends to start
+with.
 """
 
 import dataclasses
 import pathlib
 
 import numpy as np
-import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
@@ -22,11 +21,12 @@ UPDATES = (1, 2, 3, 5, 10, 20)
 QUICK_UPDATES = 2
 # Number of seeds of each task. They are the first ones of the main study.
 SEEDS = {"logistic": 10, "layer-16": 6, "pairs": 6}
-DAMPING, RATE = 1.0, 0.2
+DAMPING = 1.0
+# Rate of the binary Newton rule of version 0.1.
+RATE = 0.2
 NUM_READS = 100
 # Reads of which `fit_columns` computes the loss.
 MAX_READS = 10
-REAL_RATE = 0.01
 
 
 class _CountedChip(MockQPU):
@@ -41,10 +41,6 @@ class _CountedChip(MockQPU):
 
 def _native():
     return kq.backends.get({"name": "native", "preset": "accurate"})
-
-
-def _native_reads():
-    return kq.backends.get("native")
 
 
 def _gurobi():
@@ -63,30 +59,26 @@ class Variant:
         title: String. Its name on the page.
         reference: String. Key of the variant that it is compared with, or
             `""`.
-        backend: Function that returns a new backend.
-        reads: String. The argument of `QPSBGD`.
-        max_reads: Integer. The argument of `fit_columns`, or zero to train
-            with `QPSBGD`.
+        backend: Function that returns a new backend (optional). `None` means
+            that the rule was removed, and only its records are left.
+        max_reads: Integer. The argument of `fit_columns`.
     """
 
     title: str
     reference: str
-    backend: object
-    reads: str = "best"
-    max_reads: int = 0
+    backend: object = None
+    max_reads: int = 1
 
 
 VARIANTS = {
-    "newton-native": Variant("Newton, native", "", _native),
-    "newton-gurobi": Variant("Newton, Gurobi", "newton-native", _gurobi),
-    "newton-qpu": Variant("Newton, QPU", "newton-native", _qpu),
-    "mean-native": Variant("Newton, mean, native", "", _native_reads, "mean"),
-    "mean-qpu": Variant("Newton, mean, QPU", "mean-native", _qpu, "mean"),
-    "columns-native": Variant("columns, native", "", _native, max_reads=1),
-    "columns-gurobi": Variant(
-        "columns, Gurobi", "columns-native", _gurobi, max_reads=1
-    ),
-    "columns-qpu": Variant("columns, QPU", "columns-native", _qpu, max_reads=1),
+    "newton-native": Variant("Newton, native", ""),
+    "newton-gurobi": Variant("Newton, Gurobi", "newton-native"),
+    "newton-qpu": Variant("Newton, QPU", "newton-native"),
+    "mean-native": Variant("Newton, mean, native", ""),
+    "mean-qpu": Variant("Newton, mean, QPU", "mean-native"),
+    "columns-native": Variant("columns, native", "", _native),
+    "columns-gurobi": Variant("columns, Gurobi", "columns-native", _gurobi),
+    "columns-qpu": Variant("columns, QPU", "columns-native", _qpu),
     "columns-reads-qpu": Variant(
         f"columns, {MAX_READS} reads, QPU",
         "columns-native",
@@ -115,7 +107,7 @@ def run(out, data_dir, quick=False):
     for task, count in SEEDS.items():
         data = None
         for name, settings in VARIANTS.items():
-            if key(task, name) not in done:
+            if settings.backend and key(task, name) not in done:
                 if data is None:
                     seeds = range(2 if quick else count)
                     data = TASKS[task].load(data_dir, list(seeds), quick)
@@ -139,45 +131,19 @@ class _Trainer:
         self._settings = settings
         self._backend = settings.backend()
         self._model = model
-        last = model.layers[-1]
-        if last.units == 1:
-            kind = "binary_crossentropy"
+        if model.layers[-1].units == 1:
             loss = keras.losses.BinaryCrossentropy(from_logits=True)
         else:
-            kind = "categorical_crossentropy"
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        optimizer = None
-        if not settings.max_reads:
-            # One layer with the best read needs no average, see the guide.
-            is_free = len(model.layers) == 1 and settings.reads == "best"
-            optimizer = kq.QPSBGD(
-                1.0 if is_free else RATE,
-                backend=self._backend,
-                real_optimizer=keras.optimizers.Adam(REAL_RATE),
-                update="newton",
-                latent="none" if is_free else "average",
-                damping=DAMPING,
-                curvature={last.name: kind},
-                mean_curvature=True,
-                reads=settings.reads,
-                seed=0,
-            )
-        model.compile(optimizer, loss, jit_compile=False)
-        self._state = []
-        if optimizer is not None:
-            optimizer.build(model.trainable_variables)
-            self._state = [(v, np.array(v)) for v in optimizer.variables]
+        model.compile(loss=loss)
 
     def runs(self, data, last):
         """Returns a list of the results of all seeds."""
         found = []
-        train = self._sweeps if self._settings.max_reads else self._updates
         for seed, splits in data.items():
-            for variable, value in self._state:
-                variable.assign(value)
             self._model.set_weights(self._initial_weights(seed))
             self._calls, self._seconds = self._spent()
-            results = train(splits, last)
+            results = self._sweeps(splits, last)
             found.append({"seed": seed, "results": results})
         return found
 
@@ -190,15 +156,6 @@ class _Trainer:
             else np.zeros(array.shape)
             for array in self._model.get_weights()
         ]
-
-    def _updates(self, splits, last):
-        x, y = map(tf.constant, _samples(splits["train"]))
-        results = {}
-        for update in range(1, last + 1):
-            self._model.train_on_batch(x, y)
-            if update in UPDATES:
-                results[update] = self._evaluated(splits)
-        return results
 
     def _sweeps(self, splits, last):
         results = {}

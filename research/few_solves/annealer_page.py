@@ -25,7 +25,8 @@ ABOUT = (
     "timing data of Advantage_system4.1 from August 2022."
 )
 SETTINGS = (
-    f"Nothing is tuned. The damping is {annealer.DAMPING:g}. `Newton` "
+    f"Nothing is tuned. The damping is {annealer.DAMPING:g}. `Newton`, a rule "
+    "of version 0.1 that is removed, "
     'replaces the weights of single layers (`latent="none"`) and averages '
     f"those of the network with the rate {annealer.RATE:g}. `mean` uses the "
     'mean of all reads (`reads="mean"`; `native` has 8), averaged with the '

@@ -27,8 +27,8 @@ def add(commands):
         "few-solves",
         help="train with 1 to 100 solver calls per column",
         description=(
-            "Train single layers and networks with few updates, by the binary "
-            "Newton rule, column by column, and by methods without a QUBO. "
+            "Train single layers and networks with few updates, by QP-SBGD, "
+            "column by column, and by methods without a QUBO. "
             "Writes records, figures and RESULTS.md. If it is interrupted, run "
             "the same command again to resume. The tasks on MNIST take hours."
         ),

@@ -1,4 +1,9 @@
-"""The methods, each with four configurations."""
+"""The methods, each with four configurations.
+
+The rules of version 0.1 were removed: the binary Newton rule, the gradient rule
+with scaled gradients, and rivals with the same curvature. Their methods are
+`stored`: the page shows their records, and they cannot run again.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,7 +12,6 @@ from typing import Any
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from research.few_solves import rivals
 
 REAL_RATE = 0.01
 
@@ -17,12 +21,10 @@ class Setup:
     """What an optimizer needs to know about a task.
 
     Attributes:
-        curvature: The argument `curvature` of `QPSBGD`.
         real_rate: Float. Rate of Adam for variables that are not binary
             kernels.
     """
 
-    curvature: Any
     real_rate: float = REAL_RATE
 
     def real_optimizer(self):
@@ -34,7 +36,8 @@ class Setup:
 class Method:
     """A method.
 
-    Either `optimizer` or `columns` is a function.
+    Either `optimizer` or `columns` is a function. If both are `None`, the rule
+    was removed, and only its records are left.
 
     Attributes:
         title: String.
@@ -52,47 +55,41 @@ class Method:
     optimizer: Callable[[Setup, list], Any] | None = None
     columns: Callable[[list], tuple] | None = None
 
-
-def newton(backend, latent, **arguments):
-    """Returns the function `optimizer` of a binary Newton method."""
-
-    def make(setup, configuration):
-        damping, *rate = configuration
-        return kq.QPSBGD(
-            rate[0] if rate else 1.0,
-            backend=backend() if callable(backend) else backend,
-            real_optimizer=setup.real_optimizer(),
-            update="newton",
-            latent=latent,
-            damping=damping,
-            curvature=setup.curvature,
-            mean_curvature=True,
-            seed=0,
-            **arguments,
-        )
-
-    return make
+    @property
+    def can_run(self):
+        """Whether the rule still exists."""
+        return bool(self.optimizer or self.columns)
 
 
-def gradient(backend, steps=None, **arguments):
-    """Returns the function `optimizer` of the rule of the paper.
+def averaged(backend, steps=None):
+    """Returns the function `optimizer` of QP-SBGD.
+
+    Its configurations are a learning rate and a momentum.
 
     Args:
         backend: The solver.
         steps: Integer (optional). The rate falls to zero in this many updates.
-        **arguments: Arguments of `QPSBGD`.
     """
 
     def make(setup, configuration):
+        rate, momentum = configuration
         return kq.QPSBGD(
-            _rate(configuration, steps),
+            _rate(rate, steps),
             backend=backend,
+            momentum=momentum,
             real_optimizer=setup.real_optimizer(),
             seed=0,
-            **arguments,
         )
 
     return make
+
+
+def signum(setup, configuration):
+    """Returns an optimizer with the same steps, without couplings."""
+    rate, momentum = configuration
+    return kq.optimizers.SignSGD(
+        rate, momentum, real_optimizer=setup.real_optimizer()
+    )
 
 
 def columns(backend):
@@ -113,62 +110,52 @@ def plain(kind, steps=None):
 
     def make(setup, configuration):
         del setup
-        return getattr(keras.optimizers, kind)(_rate(configuration, steps))
+        return getattr(keras.optimizers, kind)(_rate(*configuration, steps))
 
     return make
 
 
-def _rate(configuration, steps):
-    """Returns the only number of a configuration, or its cosine decay."""
-    (rate,) = configuration
+def _rate(rate, steps):
+    """Returns a learning rate, or its cosine decay."""
     if steps is None:
         return float(rate)
     return keras.optimizers.schedules.CosineDecay(float(rate), steps)
 
 
+def with_momentum(low, high):
+    """Returns a grid of two rates, each with and without momentum."""
+    return [[low, 0.9], [low, 0.0], [high, 0.9], [high, 0.0]]
+
+
 FREE = [[0.5], [1.0], [2.0], [4.0]]
 AVERAGE = [[1.0, 0.1], [1.0, 0.2], [2.0, 0.3], [4.0, 0.5]]
 RATES = [[0.03], [0.1], [0.2], [0.4]]
+MOMENTUM = with_momentum(0.1, 0.3)
 EXACT = {"name": "native", "preset": "accurate"}
+AVERAGED = "QP-SBGD, averaged"
 
 METHODS = {
-    "newton": Method("Newton, exact", FREE, newton(EXACT, "none")),
-    "newton-descent": Method(
-        "Newton, descent", FREE, newton(rivals.Descent, "none")
-    ),
-    "newton-ridge": Method("Newton, `ridge`", FREE, newton("ridge", "none")),
-    "newton-sign": Method("Newton, no couplings", FREE, newton("sign", "none")),
-    "average": Method(
-        "Newton, exact, averaged", AVERAGE, newton(EXACT, "average")
-    ),
-    "average-descent": Method(
-        "Newton, descent, averaged", AVERAGE, newton(rivals.Descent, "average")
-    ),
-    "average-mean": Method(
-        "Newton, mean of 8 reads, averaged",
-        AVERAGE,
-        newton("native", "average", reads="mean"),
-    ),
-    "average-hold": Method(
-        "Newton, exact, averaged, a quarter held",
-        AVERAGE,
-        newton(EXACT, "average", hold=0.25),
-    ),
+    "averaged": Method(AVERAGED, MOMENTUM, averaged(EXACT)),
+    "signum": Method("Signum", MOMENTUM, signum),
+    "newton": Method("Newton, exact", FREE),
+    "newton-descent": Method("Newton, descent", FREE),
+    "newton-ridge": Method("Newton, `ridge`", FREE),
+    "newton-sign": Method("Newton, no couplings", FREE),
+    "average": Method("Newton, exact, averaged", AVERAGE),
+    "average-descent": Method("Newton, descent, averaged", AVERAGE),
+    "average-mean": Method("Newton, mean of 8 reads, averaged", AVERAGE),
+    "average-hold": Method("Newton, exact, averaged, a quarter held", AVERAGE),
     "average-momentum": Method(
-        "Newton, exact, averaged, momentum 0.5",
-        AVERAGE,
-        newton(EXACT, "average", momentum=0.5),
+        "Newton, exact, averaged, momentum 0.5", AVERAGE
     ),
     "columns": Method("column by column, exact", FREE, columns=columns(EXACT)),
-    "gradient": Method("QP-SBGD", RATES, gradient(EXACT)),
-    "ridge": Method("QP-SBGD, `ridge`", RATES, gradient("ridge")),
-    "sign": Method("QP-SBGD, `sign`", RATES, gradient("sign")),
+    "gradient": Method("QP-SBGD", RATES),
+    "ridge": Method("QP-SBGD, `ridge`", RATES),
+    "sign": Method("QP-SBGD, `sign`", RATES),
     "whitened": Method(
-        "whitened step",
-        [[0.05, 1.0], [0.2, 1.0], [0.2, 0.1], [0.5, 1.0]],
-        rivals.whitened,
+        "whitened step", [[0.05, 1.0], [0.2, 1.0], [0.2, 0.1], [0.5, 1.0]]
     ),
-    "top": Method("top-k flips", [[0.02], [0.06], [0.12], [0.25]], rivals.top),
+    "top": Method("top-k flips", [[0.02], [0.06], [0.12], [0.25]]),
     "adam": Method("Adam", RATES, plain("Adam")),
     "sgd": Method("SGD", [[0.3], [1.0], [2.0], [4.0]], plain("SGD")),
     "signsgd": Method(

@@ -14,9 +14,16 @@ from research.few_solves.tasks.catalogue import TASKS
 TITLE = "# Few solver calls"
 QUESTION = (
     "How far does a network get with 1 to 100 updates, which is the number of "
-    "solver calls per column? The update is the gradient rule of the paper, "
-    'the binary Newton rule (`update="newton"`) with several solvers and '
-    "options, `kq.fit_columns`, or a rule without a QUBO."
+    "solver calls per column? The update is that of QP-SBGD, a "
+    "binary Newton rule with several solvers and options, `kq.fit_columns`, or "
+    "a rule without a QUBO."
+)
+REMOVED = (
+    "**Version 0.1.** These methods ran with the rules of version 0.1 "
+    '(`gradient_scale="max"`, `update="newton"`), which are removed, and '
+    "cannot be run again: {titles}. *QP-SBGD, averaged* is the rule of "
+    "`QPSBGD` since, with 4 configurations: two learning rates, each with and "
+    "without momentum."
 )
 END = "\N{DAGGER}"
 PROTOCOL = (
@@ -39,7 +46,7 @@ COLUMNS = (
 NOTE = "note.md"
 COLORS = (
     "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
-    "#000000", "#999999",
+    "#000000", "#999999", "#7a5230",
 )  # fmt: skip
 
 
@@ -48,6 +55,7 @@ def write(out):
     out = pathlib.Path(out)
     parts = [TITLE, paragraph(QUESTION), "## Protocol"]
     parts += [paragraph(PROTOCOL), paragraph(COLUMNS)]
+    parts += _removed(out)
     parts.append("Command: `python -m research few-solves`")
     note = out / NOTE
     if note.exists():
@@ -60,6 +68,19 @@ def write(out):
     path = out / "RESULTS.md"
     disk.write(path, "\n\n".join(parts) + "\n")
     return path
+
+
+def _removed(out):
+    """Returns a paragraph about methods that cannot run again, if any."""
+    titles = {
+        f"*{task.methods[method].title}*"
+        for task in TASKS.values()
+        for method in Numbers(out, task).methods
+        if not task.methods[method].can_run
+    }
+    if not titles:
+        return []
+    return [paragraph(REMOVED.format(titles="; ".join(sorted(titles))))]
 
 
 def _section(numbers, out):

@@ -3,12 +3,13 @@
 import dataclasses
 
 from research.few_solves import rivals
+from research.few_solves.methods import AVERAGED
 from research.few_solves.methods import METHODS
 from research.few_solves.methods import Method
+from research.few_solves.methods import averaged
 from research.few_solves.methods import columns
-from research.few_solves.methods import gradient
-from research.few_solves.methods import newton
 from research.few_solves.methods import plain
+from research.few_solves.methods import with_momentum
 
 
 def _with_grids(**grids):
@@ -49,13 +50,13 @@ MNIST = {
         SHARES,
         columns=lambda shares: ([1.0] * len(shares), rivals.TopFlips(shares)),
     ),
-    "average-wide": Method(
-        "Newton, `native`, averaged", WIDE_AVERAGE, newton("native", "average")
-    ),
+    "average-wide": Method("Newton, `native`, averaged", WIDE_AVERAGE),
     "gradient-wide": Method(
-        "QP-SBGD, `native`", [[0.02], [0.05], [0.1], [0.2]], gradient("native")
+        "QP-SBGD, `native`", [[0.02], [0.05], [0.1], [0.2]]
     ),
+    "averaged": Method(AVERAGED, with_momentum(0.05, 0.15), averaged("native")),
     **_with_grids(
+        signum=with_momentum(0.03, 0.1),
         whitened=[[0.005, 1.0], [0.02, 1.0], [0.02, 0.3], [0.05, 1.0]],
         top=[[0.001], [0.002], [0.005], [0.01]],
         adam=[[0.003], [0.01], [0.03], [0.1]],
@@ -72,7 +73,11 @@ MNIST_NORMALIZED = {
         MNIST["average-wide"],
         grid=[[16.0, 0.05], [16.0, 0.1], [16.0, 0.2], [16.0, 0.3]],
     ),
+    "averaged": dataclasses.replace(
+        MNIST["averaged"], grid=with_momentum(0.1, 0.2)
+    ),
     **_with_grids(
+        signum=with_momentum(0.1, 0.2),
         whitened=[[0.005, 1.0], [0.01, 1.0], [0.02, 1.0], [0.05, 1.0]],
         adam=[[0.03], [0.1], [0.2], [0.4]],
         sgd=[[10.0], [30.0], [100.0], [300.0]],
@@ -88,6 +93,7 @@ MNIST_SHOWN = (
     "whitened",
     "signsgd",
     "adam",
+    "averaged",
 )
 
 FAST = {"name": "native", "preset": "fast"}
@@ -100,44 +106,35 @@ def epochs(steps):
         steps: Integer. Number of updates, in which rates fall to zero.
     """
     qp = [[0.004], [0.008], [0.016], [0.032]]
-    reads = {**FAST, "num_reads": 4}
     return {
         "adam-decay": Method(
             "Adam",
             [[0.0025], [0.005], [0.01], [0.02]],
             plain("Adam", steps),
         ),
-        "gradient-mean": Method(
-            "QP-SBGD, mean of 4 reads, momentum 0.9",
-            qp,
-            gradient(reads, steps, reads="mean", momentum=0.9),
+        "averaged-decay": Method(
+            AVERAGED, with_momentum(0.004, 0.008), averaged("native", steps)
         ),
-        # The mean of the fields is smaller than each of them, so kappa is
-        # larger than its default of 4.
+        "gradient-mean": Method("QP-SBGD, mean of 4 reads, momentum 0.9", qp),
         "gradient-momentum": Method(
             "QP-SBGD, kappa 16, momentum 0.9",
             [[0.002], [0.004], [0.008], [0.016]],
-            gradient(FAST, steps, kappa=16.0, momentum=0.9),
         ),
-        "gradient-decay": Method("QP-SBGD", qp, gradient(FAST, steps)),
+        "gradient-decay": Method("QP-SBGD", qp),
     }
 
 
-def _few(average, rates, **grids):
+def _few(average, rates, momentum, **grids):
     """Returns the methods of networks with many or with graph layers."""
     return {
-        "average": Method(
-            "Newton, `native`, averaged", average, newton(FAST, "average")
-        ),
-        "average-mean": dataclasses.replace(
-            METHODS["average-mean"], grid=average
-        ),
+        "averaged": Method(AVERAGED, momentum, averaged(FAST)),
+        **_with_grids(signum=momentum),
+        "average": Method("Newton, `native`, averaged", average),
+        **_with_grids(**{"average-mean": average}),
         "average-momentum": Method(
-            "Newton, `native`, averaged, momentum 0.5",
-            average,
-            newton(FAST, "average", momentum=0.5),
+            "Newton, `native`, averaged, momentum 0.5", average
         ),
-        "gradient": Method("QP-SBGD, `native`", rates, gradient(FAST)),
+        "gradient": Method("QP-SBGD, `native`", rates),
         **_with_grids(ridge=rates, sign=rates, adam=rates, signsgd=rates),
         **_with_grids(**grids),
     }
@@ -146,6 +143,7 @@ def _few(average, rates, **grids):
 ADULT = _few(
     average=[[32.0, 0.1], [64.0, 0.2], [128.0, 0.5], [256.0, 1.0]],
     rates=[[0.003], [0.01], [0.03], [0.1]],
+    momentum=with_momentum(0.003, 0.01),
     whitened=[[0.0005, 1.0], [0.002, 1.0], [0.005, 1.0], [0.02, 1.0]],
     top=[[0.008], [0.016], [0.03], [0.06]],
     sgd=[[0.3], [1.0], [3.0], [10.0]],
@@ -158,10 +156,12 @@ ADULT_SHOWN = (
     "adam",
     "sgd",
     "signsgd",
+    "averaged",
 )
 CORA = _few(
     average=[[1.0, 0.05], [1.0, 0.2], [4.0, 0.2], [4.0, 0.5]],
     rates=[[0.01], [0.03], [0.1], [0.3]],
+    momentum=with_momentum(0.03, 0.2),
     whitened=[[0.01, 1.0], [0.05, 1.0], [0.2, 1.0], [0.5, 1.0]],
     top=[[0.1], [0.2], [0.3], [0.5]],
     sgd=[[3.0], [10.0], [30.0], [100.0]],

@@ -35,13 +35,14 @@ def run(names, out, data_dir, quick=False, only=None):
     out.mkdir(parents=True, exist_ok=True)
     for name in names:
         study = _Study(TASKS[name], out, data_dir, quick)
-        methods = study.task.methods
+        runnable = {k: v for k, v in study.task.methods.items() if v.can_run}
+        methods = runnable
         if only:
             methods = {k: v for k, v in methods.items() if k in only}
         if not methods:
             raise ValueError(
                 f"`--methods` must name methods of the task {name}: "
-                f"{', '.join(study.task.methods)}. Received: {', '.join(only)}"
+                f"{', '.join(runnable)}. Received: {', '.join(only)}"
             )
         configurations = sum(len(method.grid) for method in methods.values())
         bar = keras.utils.Progbar(2 * configurations, unit_name=name)

@@ -5,7 +5,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import recording
+from keras_qpsbgd import statistics
 from keras_qpsbgd.compare.task import marked_kernels
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from research.few_solves.methods import REAL_RATE
@@ -36,13 +36,13 @@ class Trainer:
         self._loss = _loss(self.model)
         self._first = self.model.get_weights()
         self._marked = [
-            recording.mark_of(v) is not None for v in self.model.weights
+            statistics.mark_of(v) is not None for v in self.model.weights
         ]
         self._is_normalized = any(
             isinstance(layer, keras.layers.BatchNormalization)
             for layer in self.model.layers
         )
-        setup = Setup(self._curvature(), task.real_rate or REAL_RATE)
+        setup = Setup(task.real_rate or REAL_RATE)
         self._parts = self._optimizers(setup)
         for optimizer, variables in self._parts:
             optimizer.build(variables)
@@ -70,15 +70,6 @@ class Trainer:
         batches = _batches(self._task.batch, seed, splits["train"].rows)
         train = self._sweeps if self._method.columns else self._updates
         return train(seed, splits, batches, counts)
-
-    def _curvature(self):
-        kind = self._task.curvature
-        layers = [
-            layer
-            for layer in self.model.layers
-            if isinstance(layer, kq.layers.BinaryLayer)
-        ]
-        return kind if kind == "fisher" else {layers[-1].name: kind}
 
     def _optimizers(self, setup):
         """Returns optimizers with the variables that they train."""
@@ -199,7 +190,13 @@ class Trainer:
         if self._is_normalized:
             split = splits["train"]
             rows = split.rows[: self._task.probe]
+            # This pass is not a part of training.
+            before = [
+                (variable, variable.numpy()) for variable, _ in self._state
+            ]
             self.model(split.inputs[0][rows], training=True)
+            for variable, value in before:
+                variable.assign(value)
 
     def _evaluated(self, splits):
         """Returns loss and accuracy of all parts."""

@@ -22,7 +22,7 @@ from research.few_solves.tasks import small
 from research.few_solves.tasks.catalogue import TASKS
 
 pytestmark = pytest.mark.once
-FEW = ("newton", "columns", "top", "whitened", "adam")
+FEW = ("averaged", "signum", "columns", "adam")
 
 
 def shorten(monkeypatch, name, kept, **changes):
@@ -88,6 +88,29 @@ def test_command_writes_a_page_and_resumes(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "logistic.json.gz").read_bytes() == packed
 
 
+def test_removed_rules_are_shown_but_not_run(tmp_path, monkeypatch, capsys):
+    task = shorten(monkeypatch, "logistic", ["newton", "adam"])
+    assert set(quick_runs(tmp_path, "logistic")) == {"adam", records.OPTIMUM}
+    assert "Version 0.1" not in (tmp_path / "RESULTS.md").read_text()
+    # As if these runs were those of the removed rule.
+    found = records.read(tmp_path, "logistic")
+    grids = [task.methods[name].grid for name in ("adam", "newton")]
+    for ours, removed in zip(*grids):
+        key = records.key("newton", removed)
+        runs = found[records.key("adam", ours)]
+        records.write(tmp_path, "logistic", key, runs)
+    arguments = ["few-solves", "--quick", "--tasks", "logistic"]
+    arguments += ["--out", str(tmp_path)]
+    assert research.main([*arguments, "--methods", "newton"]) == 1
+    printed = capsys.readouterr()
+    message = "task logistic: adam. Received: newton"
+    assert message in " ".join((printed.out + printed.err).split())
+    assert research.main([*arguments, "--page"]) == 0
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "run again: *Newton, exact*." in " ".join(text.split())
+    assert "| Newton, exact | " in text
+
+
 def test_missing_seeds_are_added(tmp_path, monkeypatch):
     shorten(monkeypatch, "logistic", ["adam"])
     first = quick_runs(tmp_path, "logistic")["adam"]
@@ -110,7 +133,7 @@ def small_mnist(data_dir, download):
 def test_mnist(name, tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "mnist", small_mnist)
     normalized = 0.0 if "bn" in name else None
-    kept = ("columns-wide", "columns-top", "average-wide", "whitened", "adam")
+    kept = ("columns-wide", "columns-top", "averaged", "signum", "adam")
     task = shorten(
         monkeypatch,
         name,
@@ -144,7 +167,7 @@ def test_mnist(name, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_epochs(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "mnist", small_mnist)
-    kept = ("gradient-mean", "gradient-momentum", "adam-decay")
+    kept = ("averaged-decay", "adam-decay")
     shorten(
         monkeypatch,
         "mnist-bn-3-epochs",
@@ -165,7 +188,7 @@ def test_adult(tmp_path, monkeypatch):
     y = x[:, 0].astype("int32")
     data = (x[:1_605], y[:1_605]), (x[1_605:], y[1_605:])
     monkeypatch.setattr(datasets, "adult", lambda *a, **k: data)
-    kept = ("average", "whitened", "adam")
+    kept = ("averaged", "signum", "adam")
     shorten(
         monkeypatch,
         "adult",
@@ -178,7 +201,7 @@ def test_adult(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_cora(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "citation", lambda *a, **k: small_graph())
-    kept = ("average", "top", "adam")
+    kept = ("averaged", "signum", "adam")
     task = shorten(monkeypatch, "cora", kept)
     assert set(quick_runs(tmp_path, "cora")) == set(kept)
     splits = task.load(None, [0], True)[0]
@@ -219,7 +242,7 @@ def test_methods_share_batches_and_initial_weights():
     drawn = [next(batches) for _ in range(2)]
     assert (drawn[0] == first[0]).all() and (drawn[1] != first[0]).any()
     kernels = []
-    for name in ("adam", "newton"):
+    for name in ("adam", "averaged"):
         method = task.methods[name]
         trainer = training.Trainer(task, method, method.grid[0], splits)
         kernels.append(trainer._initial_weights(3)[0])

@@ -12,7 +12,7 @@ from research.few_solves import records
 
 pytestmark = pytest.mark.once
 ROOT = pathlib.Path(__file__).parents[2]
-FEW = ("newton-native", "newton-qpu", "columns-qpu")
+FEW = ("columns-native", "columns-qpu", "columns-reads-qpu")
 
 
 @pytest.mark.slow
@@ -33,7 +33,7 @@ def test_command_writes_a_section_and_resumes(tmp_path, monkeypatch):
     assert losses[0] == pytest.approx(losses[2], abs=1e-5)
     # One call per update, with the time of the cost model.
     backend = DWaveBackend(mock=True, num_reads=annealer.NUM_READS)
-    for run in found["logistic_newton-qpu"]:
+    for run in found["logistic_columns-qpu"]:
         assert run["results"]["2"]["calls"] == 2
         seconds = 2 * backend.step_cost([(12, 1)]).seconds
         assert run["results"]["2"]["qpu_seconds"] == pytest.approx(

@@ -39,7 +39,6 @@ TASKS = (
         "more than a thousand columns in each sweep.",
         counts=(1, 2, 3, 5, 10, 20, 50),
         batch=BATCH,
-        curvature="binary_crossentropy",
         methods=selections.ADULT,
         tuning=2,
         fresh=6,

@@ -46,7 +46,6 @@ TASKS = (
         f"{ENCODER_RATE} trains in all methods, then binary graph convolutions "
         "10-16-7. Seeds differ in initial weights and dropout. "
         "`fit_columns` was left out: it only trains `BinaryDense` layers.",
-        curvature="fisher",
         methods=selections.CORA,
         tuning=3,
         fresh=10,

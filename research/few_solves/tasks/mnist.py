@@ -88,8 +88,6 @@ def _task(batch, normalized):
         f"{about} {NORMALIZED}" if normalized else about,
         counts=COUNTS,
         batch=batch,
-        # Batch normalization follows the last layer.
-        curvature="fisher" if normalized else "categorical_crossentropy",
         methods=methods,
         tuning=1,
         tuned_on=f"{kind}-{BATCHES[0]}" if batch > BATCHES[0] else None,

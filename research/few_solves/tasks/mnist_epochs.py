@@ -22,7 +22,6 @@ def _task(name, epochs, tuned_on, fresh, about):
         about,
         counts=counts,
         batch=BATCH,
-        curvature="fisher",
         methods=methods,
         tuning=1,
         tuned_on=tuned_on,

@@ -17,7 +17,6 @@ DIGITS = (
     f"samples. {ALL_SAMPLES}"
 )
 SINGLE = {
-    "curvature": "binary_crossentropy",
     "reference": "newton",
     "tested": 2,
 }

@@ -11,7 +11,16 @@ from research.few_solves.methods import METHODS
 from research.few_solves.methods import Method
 
 UPDATES = (1, 2, 3, 5, 10, 20, 50, 100)
-SHOWN = ("newton", "average", "columns", "gradient", "whitened", "top", "adam")
+SHOWN = (
+    "newton",
+    "average",
+    "columns",
+    "gradient",
+    "whitened",
+    "top",
+    "adam",
+    "averaged",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +40,6 @@ class Task:
             evaluated.
         batch: Integer (optional). Number of samples of an update, which are
             drawn anew for each update. `None` uses all training samples.
-        curvature: String. The curvature of the last binary layer, see
-            `QPSBGD`. All others use `"fisher"`.
         methods: Dictionary of the methods by name.
         tuning: Integer. Number of seeds for the choice of a configuration.
         tuned_on: String (optional). The name of the task whose tuning seeds
@@ -66,7 +73,6 @@ class Task:
     about: str
     counts: tuple[int, ...] = UPDATES
     batch: int | None = None
-    curvature: str = "categorical_crossentropy"
     methods: dict[str, Method] = dataclasses.field(
         default_factory=lambda: METHODS
     )
