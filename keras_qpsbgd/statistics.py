@@ -19,7 +19,9 @@ There is one observer for each rule of `QPSBGD`, and one for analysis:
 - `SecondMoments`: \(S \leftarrow S + X^T X\)
 
 Layers with many inputs have several blocks of couplings. Couplings between
-different blocks are left out.
+different blocks are left out. Block k of K has the inputs k, k + K, k + 2K and
+so on. In a convolution whose number of channels is a multiple of K, all
+positions of a channel are then in the same block. Their couplings matter most.
 """
 
 import weakref
@@ -135,9 +137,11 @@ class MovingCovariance:
     def __init__(self, variable, decay):
         self._variable = variable
         self._decay = decay
+        self.is_used = False  # whether `add` was called or traced
 
     def add(self, rows):
         """Updates the average with rows of shape `(B, n)`."""
+        self.is_used = True
         rows = tf.stop_gradient(tf.cast(rows, tf.float32))
         square = tf.reduce_sum(tf.square(rows))
         is_valid = tf.math.is_finite(square) & (square > 0)
@@ -222,7 +226,7 @@ def second_moments(rows, shape):
     if count == 1:
         return tf.matmul(rows, rows, transpose_a=True)[None]
     rows = tf.pad(rows, [(0, 0), (0, count * width - rows.shape[1])])
-    rows = tf.transpose(tf.reshape(rows, (-1, count, width)), (1, 0, 2))
+    rows = tf.transpose(tf.reshape(rows, (-1, width, count)), (2, 0, 1))
     return tf.matmul(rows, rows, transpose_a=True)
 
 

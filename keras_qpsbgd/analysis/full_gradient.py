@@ -287,23 +287,14 @@ def _weights(model, sizes):
 
 def _qubo(problems, n):
     """Joins the blocks of a layer with n inputs to one `Qubo`."""
-    couplings = _block_diagonal(
-        [problem.couplings.numpy() for problem in problems]
-    )
-    fields = np.concatenate([problem.fields.numpy() for problem in problems])
+    count = len(problems)
+    size = sum(problem.fields.shape[0] for problem in problems)
+    couplings = np.zeros((size, size), np.float32)
+    fields = np.zeros((size, problems[0].fields.shape[1]), np.float32)
+    for block, problem in enumerate(problems):
+        couplings[block::count, block::count] = problem.couplings.numpy()
+        fields[block::count] = problem.fields.numpy()
     return Qubo(couplings[:n, :n], fields[:n])
-
-
-def _block_diagonal(blocks):
-    if len(blocks) == 1:
-        return blocks[0]
-    width = len(blocks[0])
-    size = width * len(blocks)
-    couplings = np.zeros((size, size), blocks[0].dtype)
-    for index, block in enumerate(blocks):
-        part = slice(index * width, (index + 1) * width)
-        couplings[part, part] = block
-    return couplings
 
 
 def _batches(x, y, sample_weight, batch_size):

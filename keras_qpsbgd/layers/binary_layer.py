@@ -348,7 +348,10 @@ class BinaryLayer(NoAdapters, _keras.keras.layers.Layer):
             rows = self.sample_rows(inputs, count)
         if count is None:
             return rows
-        return rows[:: tf.maximum(tf.shape(rows)[0] // count, 1)]
+        rows = rows[:: tf.maximum(tf.shape(rows)[0] // count, 1)]
+        # A slice with a step that is a tensor has no static shape.
+        rows.set_shape((None, self._mark.num_variables))
+        return rows
 
     def sample_rows(self, inputs: Any, count: int) -> Any:
         """Returns `rows` for a part of the inputs.

@@ -17,7 +17,7 @@ from keras_qpsbgd.optimizers.qubo_optimizer import QuboOptimizer
 
 RULES = ("averaged", "paper")
 # Layers with more inputs than this have several blocks of couplings.
-WIDEST = {"averaged": 256, "paper": 8192}
+WIDEST = {"averaged": 288, "paper": 8192}
 # Arguments of earlier versions, and what to use instead.
 REMOVED = {
     "gradient_scale": 'the scale-free `kappa`, or `rule="paper"` for "raw"',
@@ -49,9 +49,8 @@ class QPSBGD(QuboOptimizer):
 
     \(M\) is the moving average of the gradient (`momentum`). \(C\) is the
     moving average of the second moments of the inputs of the layer
-    (`covariance_decay`), and \(f\) is the root mean square of its force on a
-    variable of a random state. Without \(C\), the solution is the sign of
-    \(M\), which is Signum.
+    (`covariance_decay`), and \(f\) is the norm of its off-diagonal entries.
+    Without \(C\), the solution is the sign of \(M\), which is Signum.
 
     Entries without information do not change. These are the columns without a
     gradient and the inputs that were never active. A solution that would ascend
@@ -76,8 +75,8 @@ class QPSBGD(QuboOptimizer):
             backend (see `keras_qpsbgd.backends.available()`). A dictionary is a
             configuration, such as `{"name": "native", "preset": "balanced"}`.
             Defaults to `"native"`.
-        kappa: Float. The ratio of the force of the gradient on a variable to
-            the force of the couplings. Defaults to `3.0`.
+        kappa: Float. The strength of the gradient relative to the couplings.
+            Defaults to `0.2`.
         momentum: Float of at least 0 and below 1. The decay of the moving
             average of the gradient. Defaults to `0.9`.
         covariance_decay: Float of at least 0 and below 1. The decay of the
@@ -143,7 +142,7 @@ class QPSBGD(QuboOptimizer):
         self,
         learning_rate: LearningRate = 0.003,
         backend: BackendLike = "native",
-        kappa: float = 3.0,
+        kappa: float = 0.2,
         momentum: float = 0.9,
         covariance_decay: float = 0.9,
         real_optimizer: OptimizerLike = "adam",
@@ -187,6 +186,7 @@ class QPSBGD(QuboOptimizer):
         self._couplings: dict = {}
         self._observers: dict = {}
         self._last_states: dict = {}
+        self._late: list = []  # layers whose first rows could not be used
 
     def add_rule_state(self, marks: Any) -> None:
         """Creates M and C, and asks the layers to update C."""
@@ -229,6 +229,17 @@ class QPSBGD(QuboOptimizer):
 
     def begin_update(self, marks: Any) -> None:
         """Uses the rows of a training pass from before `build`."""
+        # Usually, TensorFlow traces a step again after `build`.
+        late = [m.name for m in self._late if not self._observers[m].is_used]
+        if late:
+            self._warn_once(
+                "late",
+                f"The QUBOs of the layers {late} have no couplings, because "
+                "the layers were traced in another `tf.function` before the "
+                "optimizer was built. Call "
+                "`optimizer.build(model.trainable_variables)` before the first "
+                "training step.",
+            )
         for mark in marks:
             early = mark.take_early()
             observer = self._observers.get(mark)
@@ -245,15 +256,8 @@ class QPSBGD(QuboOptimizer):
                 )
             if graph in statistics.current_graphs():
                 observer.add(rows(observer.max_rows))
-                continue
-            self._warn_once(
-                "early",
-                f"The inputs of the layer `{mark.name}` are not part of its "
-                "QUBO, because the layer was traced in another `tf.function` "
-                "before the optimizer was built. Call "
-                "`optimizer.build(model.trainable_variables)` before the first "
-                "training step.",
-            )
+            else:
+                self._late.append(mark)
 
     def layer_problems(self, grad: Any, mark: Any) -> ops.LayerProblems:
         """Returns the QUBOs of one kernel, see `rules`."""

@@ -14,11 +14,11 @@ and \(C\) the moving average of the second moments of the inputs
 
 $$M \leftarrow \beta M + (1 - \beta) G , \qquad Q = C , \qquad
   s_j = -2 \kappa f \frac{M_j}{\mathrm{rms}(M)} , \qquad
-  f = \sqrt{\tfrac1n \sum_i \sum_{l \ne i} C_{il}^2} .$$
+  f = \sqrt{\sum_i \sum_{l \ne i} C_{il}^2} .$$
 
-\(f\) is the root mean square of the force of the couplings on a variable of a
-random state. So \(\kappa\) is the ratio of the linear to the quadratic force,
-and does not depend on the scale of the loss, of the inputs or of the layer.
+\(\sqrt 2 f\) is the standard deviation of the quadratic part \(g^T C g\) of the
+energy over random states. So \(\kappa\) does not depend on the scale of the
+loss, of the inputs or of the layer.
 
 **Paper.** \(Q = \sum_b z_b z_b^T\) and \(s_j = -2 \sum_b v_{bj} z_b\) with the
 normalized rows \(z_b = x_b / \lVert x_b \rVert^2\) of this update alone
@@ -54,13 +54,13 @@ def averaged(gradient, average, covariance, kappa, start=None):
         List of `ops.Problem`, one for each block.
     """
     forces = ops.squared_forces(covariance)
-    mean = tf.reduce_sum(forces) / gradient.shape[0]
+    square = tf.reduce_sum(forces)
     # Without couplings, the scale of the fields does not matter.
-    force = tf.where(mean > 0, tf.sqrt(mean), 1.0)
+    spread = tf.where(square > 0, tf.sqrt(square), 1.0)
     # The squares of small numbers would underflow.
     average = tf.math.divide_no_nan(average, tf.reduce_max(tf.abs(average)))
     rms = tf.sqrt(tf.reduce_mean(tf.square(average)))
-    fields = average * tf.math.divide_no_nan(-2.0 * kappa * force, rms)
+    fields = average * tf.math.divide_no_nan(-2.0 * kappa * spread, rms)
     return _problems(gradient, covariance, forces, fields, start)
 
 
@@ -86,7 +86,7 @@ def paper(gradient, couplings):
 
 def _problems(gradient, couplings, forces, fields, start=None):
     n = gradient.shape[0]
-    forces = tf.reshape(forces, (-1,))[:n]
+    forces = tf.reshape(tf.transpose(forces), (-1,))[:n]
     informative = ops.has_information(gradient, fields, forces)
     count, width = couplings.shape[:2]
     if start is not None:
@@ -108,11 +108,14 @@ def _block(tensor, block, count, width):
     """Returns one block of the rows of a matrix, padded with zeros."""
     if count == 1:
         return tensor
-    part = tensor[block * width : (block + 1) * width]
+    part = tensor[block::count]
     missing = width - part.shape[0]
     return tf.pad(part, [(0, missing), (0, 0)]) if missing else part
 
 
 def join(states, n):
     """Returns the states of a layer from those of its blocks."""
-    return states[0] if len(states) == 1 else tf.concat(states, axis=0)[:n]
+    if len(states) == 1:
+        return states[0]
+    columns = states[0].shape[1]
+    return tf.reshape(tf.stack(states, axis=1), (-1, columns))[:n]

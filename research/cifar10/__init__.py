@@ -20,7 +20,8 @@ and JAX compiles and runs it. There are three steps:
            adam:12:0.001,0.003:0,1,2 averaged:12:0.001:0,1,2 \\
            --output results.jsonl
 
-   `--time` measures the time of a step instead.
+   `--time` measures the time of a step instead. `program.py` compiles and
+   executes the programs.
 
 Choose rates and other arguments by the accuracy on the validation images. The
 test images are evaluated only once, at the end of a run.

@@ -55,7 +55,7 @@ def main(arguments=None):
             type=int,
             default=count,
             metavar="IMAGES",
-            help=f"number of {name} images (default: %(default)s)",
+            help=f"number of images for {name} (default: %(default)s)",
         )
     arguments = parser.parse_args(arguments)
     counts = arguments.train, arguments.validation, arguments.test

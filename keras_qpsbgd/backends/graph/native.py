@@ -18,6 +18,7 @@ from keras_qpsbgd.backends.graph import sweeps
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.backends.graph.parallel import search as parallel_search
 from keras_qpsbgd.backends.graph.parallel import stacks
+from keras_qpsbgd.backends.graph.parallel import sweep as parallel_sweep
 from keras_qpsbgd.qubo import Qubo
 
 ENUMERATE_UP_TO = 16
@@ -44,19 +45,15 @@ PRESETS = {
 # The same for the parallel search. Small layers hardly use a GPU, so they get
 # more restarts.
 PARALLEL_PRESETS = {
-    "fast": parallel_search.Effort(
-        rounds=4, warm_rounds=3, restarts=((32, 4), (64, 2))
-    ),
+    "fast": parallel_search.Effort(rounds=4, restarts=((32, 4), (64, 2))),
     "balanced": parallel_search.Effort(
         rounds=6,
-        warm_rounds=6,
         restarts=((32, 8), (64, 4)),
         kicks=3,
         kick_rounds=2,
     ),
     "accurate": parallel_search.Effort(
         rounds=6,
-        warm_rounds=6,
         restarts=((32, 64), (64, 16), (256, 2)),
         kicks=10,
         kick_rounds=3,
@@ -170,13 +167,17 @@ class NativeBackend(GraphBackend):
                 ]
             else:
                 large.append(i)
-        found = parallel_search.search(
-            [layers[i] for i in large],
-            [seeds[i] for i in large],
-            PARALLEL_PRESETS[self.preset],
-            self._finished,
-            is_warm=self.preset == "fast" and all(is_warm),
-        )
+        problems = [layers[i] for i in large]
+        seeds = [seeds[i] for i in large]
+        if self.preset == "fast" and all(is_warm):
+            found = stacks.in_batches(
+                problems, seeds, parallel_sweep.sweep, self._finished
+            )
+        else:
+            effort = PARALLEL_PRESETS[self.preset]
+            found = parallel_search.search(
+                problems, seeds, effort, self._finished
+            )
         for i, layer in zip(large, found):
             states[i] = layer
         return states

@@ -13,7 +13,7 @@ they still lower the energy. A second pass takes back moves that turn out to
 raise it. So the energy never rises, except for rounding.
 
 The search starts from the rounded ridge solution, approximated by conjugate
-gradients, or from the states of the last update. Layers with few inputs have
+gradients, or from the start that the problem has. Layers with few inputs have
 several lanes for each column. They round the solution with different amounts of
 noise.
 """
@@ -36,7 +36,6 @@ class Effort(NamedTuple):
 
     Attributes:
         rounds: Number of rounds from the start.
-        warm_rounds: The same from the states of the last update.
         restarts: Pairs of a number of inputs and the number of lanes per column
             for layers with up to this many inputs. The lanes have different
             noise. Other layers have one lane per column.
@@ -46,7 +45,6 @@ class Effort(NamedTuple):
     """
 
     rounds: int
-    warm_rounds: int
     restarts: tuple[tuple[float, int], ...] = ()
     kicks: int = 0
     kick_rounds: int = 0
@@ -76,7 +74,7 @@ KICK_REACH = 60.0
 KICK_BOUNDS = (0.6, 1.5)
 
 
-def search(layers, seeds, effort, finish, is_warm):
+def search(layers, seeds, effort, finish):
     """Searches the states of all layers.
 
     Args:
@@ -84,15 +82,11 @@ def search(layers, seeds, effort, finish, is_warm):
         seeds: List of int32 tensors of shape `(2,)`, one for each layer.
         effort: An `Effort`.
         finish: Function of states and problem, for a stack of problems.
-        is_warm: Boolean. Whether to follow the states of the last update. There
-            is one lane for each column then, and there are no kicks.
 
     Returns:
         For each layer, a list with the finished states of each problem, of
         shape `(n, m)`.
     """
-    if is_warm:
-        effort = Effort(effort.warm_rounds, effort.warm_rounds)
 
     def solve(stack, sizes, seeds):
         return _search(stack, sizes, seeds, effort)
