@@ -324,26 +324,6 @@ def constant_rate(optimizer):
         return float(tf.convert_to_tensor(rate))
 
 
-def captured_from(placeholder):
-    """Returns the outer tensor that a function captured as a placeholder.
-
-    Returns `None` if the placeholder is an argument of the function.
-    """
-    captures = getattr(placeholder.graph, "captures", ())
-    for outer, inner in captures:
-        if inner is placeholder:
-            return outer
-    return None
-
-
-def is_handle_of(tensor, variable):
-    """Returns whether a tensor is the handle of a variable on any replica."""
-    if KERAS_3:
-        variable = variable.value
-    copies = getattr(variable, "values", (variable,))
-    return any(tensor is getattr(copy, "handle", None) for copy in copies)
-
-
 def inside_xla():
     """Returns whether a function compiled with XLA is being traced."""
     if tf.executing_eagerly():

@@ -10,48 +10,6 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd import recording
-from keras_qpsbgd.recording import passes
-
-
-def test_captures_lead_to_the_outer_function():
-    """The walk from a gradient can leave a branch of `tf.cond`."""
-    found = []
-
-    @tf.function
-    def outer(x, y):
-        inside = x * 2.0
-
-        def branch():
-            inner = tf.identity(inside).op.inputs[0]
-            assert inner is not inside
-            found.append(_keras.captured_from(inner) is inside)
-            return inner
-
-        tf.cond(y > 0, branch, lambda: x)
-        found.append(_keras.captured_from(x))
-
-    outer(tf.constant(1.0), tf.constant(1.0))
-    assert found[0] is True and found[-1] is None
-
-
-def test_handles_of_variables_are_recognized():
-    found = []
-    layers = [keras.layers.Dense(1) for _ in range(2)]
-    for layer in layers:
-        layer.build((None, 1))
-
-    @tf.function
-    def function():
-        read = tf.convert_to_tensor(layers[0].kernel)
-        while read.op.type != "ReadVariableOp":
-            read = read.op.inputs[0]
-        handle = _keras.captured_from(read.op.inputs[0])
-        for layer in layers:
-            found.append(_keras.is_handle_of(handle, layer.kernel))
-
-    function()
-    assert found == [True, False]
 
 
 def test_xla_is_detected():
@@ -74,24 +32,6 @@ def test_xla_is_detected():
     plain(tf.constant(1.0))
     found.append(_keras.inside_xla())
     assert found == [True, True, False, False]
-
-
-@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
-def test_gradients_keep_attached_attributes(eager):
-    """TensorFlow returns the same tensor objects as gradients."""
-    model = tools.small_model()
-    x, y = tools.data()
-    found = []
-
-    def look():
-        for layer in model.layers[-2:]:
-            grads = tools.gradients(model, x, y)
-            pairs = zip(grads, model.trainable_variables)
-            (grad,) = [g for g, v in pairs if v is layer.kernel]
-            found.append(passes.pass_of(grad, recording.mark_of(layer.kernel)))
-
-    look() if eager else tf.function(look)()
-    assert len(found) == 2 and None not in found
 
 
 def test_attributes_of_keras_optimizers():
