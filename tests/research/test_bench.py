@@ -198,7 +198,7 @@ def test_failed_process_raises_with_its_output(tmp_path, monkeypatch):
 
 def test_measure_step(tmp_path):
     """Runs `fit` with both optimizers, and solvers in a graph."""
-    options = {"quick": True, "only": ["16-4-4-2", step.SOLVE, "sign"]}
+    options = {"quick": True, "only": ["16-4-4-2", step.SOLVE, "ridge", "sign"]}
     path = tmp_path / "result.json"
     worker.main("step", json.dumps(options), str(path))
     result = json.loads(path.read_text())
@@ -208,7 +208,9 @@ def test_measure_step(tmp_path):
         for side in row["sides"].values():
             assert set(side) == {"cpu", "wall", "cpu_ratio", "wall_ratio"}
             assert side["cpu_ratio"] > 0
-    assert list(result[step.SOLVE]["sides"]) == ["sign", "sign, problem given"]
+    names = [*result[step.SOLVE]["sides"]]
+    assert names[:2] == ["ridge", "ridge, problem given"]
+    assert names[2:] == ["sign", "sign, problem given"]
     assert fits(step.table({1: result}))
 
 

@@ -6,6 +6,8 @@ run at the same time. Every call has different data, because TensorFlow would
 compute common parts only once.
 """
 
+import inspect
+
 import numpy as np
 import tensorflow as tf
 
@@ -15,6 +17,9 @@ from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.optimizers import qpsbgd
 from keras_qpsbgd.optimizers import rules
 from research.bench import timing
+
+# Optimizers cannot be created in a graph.
+KAPPA = inspect.signature(QPSBGD).parameters["kappa"].default
 
 
 def draw(inputs, outputs, rows, calls):
@@ -47,7 +52,7 @@ def layer(backend, rows, gradients):
     start = ops.sign(gradient) if backend.warm_start else None
     return ops.LayerProblems(
         rules.averaged,
-        (gradient, gradient, covariance, tf.constant(QPSBGD().kappa), start),
+        (gradient, gradient, covariance, tf.constant(KAPPA), start),
         shape,
         is_warm=start is not None,
     )
