@@ -1,9 +1,7 @@
 """Train a binary network in a custom loop with micro-batches.
 
 The data is two blobs of points. One `tf.function` computes the gradients of
-each micro-batch, and another one applies their sum. `kq.with_rows` therefore
-attaches the rows of each micro-batch to its gradients. You do not need it if
-the same function computes and applies the gradients. Between two micro-batches,
+each micro-batch, and another one applies their sum. Between two micro-batches,
 the loop also computes a saliency map.
 """
 
@@ -33,13 +31,16 @@ loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 optimizer = kq.QPSBGD(
     keras.optimizers.schedules.CosineDecay(0.05, STEPS), seed=0
 )
+# The gradients are computed in another function than the update, so build the
+# optimizer before both are traced.
+optimizer.build(variables)
 
 
 @tf.function
 def gradients_of(x, y):
     with tf.GradientTape() as tape:
         loss = loss_function(y, model(x, training=True))
-    return kq.with_rows(tape.gradient(loss, variables), variables)
+    return tape.gradient(loss, variables)
 
 
 @tf.function
@@ -51,7 +52,8 @@ def update(gradients):
 def saliency(x, y):
     with tf.GradientTape() as tape:
         tape.watch(x)
-        loss = loss_function(y, model(x, training=True))
+        # Not a training pass, so its inputs do not count for the next update.
+        loss = loss_function(y, model(x, training=False))
     return tf.abs(tape.gradient(loss, x))
 
 
@@ -64,7 +66,6 @@ print(f"accuracy before training: {accuracy(x[-1, 0], y[-1, 0]):.2f}")
 for step in range(STEPS - 1):
     total = gradients_of(x[step, 0], y[step, 0])
     for part in range(1, MICRO_BATCHES):
-        # Other gradients in between do not affect the update.
         saliency_map = saliency(x[step, part], y[step, part])
         more = gradients_of(x[step, part], y[step, part])
         total = [a + b for a, b in zip(total, more)]
