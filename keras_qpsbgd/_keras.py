@@ -126,13 +126,17 @@ class Optimizer(keras.optimizers.Optimizer):
                 Defaults to `"only_first_replica"`.
         """
         if KERAS_3:
-            return self.add_variable(
+            variable = self.add_variable(
                 shape=shape,
                 initializer=keras.initializers.Constant(value),
                 dtype=dtype,
                 aggregation=aggregation,
                 name=name,
             )
+            # Layers use some of these variables, and mixed precision would
+            # cast them there. `add_variable` has no argument for this.
+            variable._autocast = False
+            return variable
         variable = tf.Variable(
             tf.fill(shape, tf.cast(value, dtype)),
             name=name,

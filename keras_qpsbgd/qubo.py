@@ -68,7 +68,7 @@ class Qubo:
             )
         if offset is None:
             offset = np.zeros(m, self.fields.dtype)
-        self.offset = np.broadcast_to(np.asarray(offset), (m,))
+        self.offset = np.broadcast_to(np.asarray(offset), (m,)).copy()
 
     @classmethod
     def from_rows(cls, rows: ArrayLike, v: ArrayLike) -> Qubo:

@@ -145,7 +145,7 @@ class MovingCovariance:
         rows = tf.stop_gradient(tf.cast(rows, tf.float32))
         square = tf.reduce_sum(tf.square(rows))
         is_valid = tf.math.is_finite(square) & (square > 0)
-        size = tf.where(is_valid, (1.0 - self._decay) * 1.0 / square, 0.0)
+        size = tf.where(is_valid, (1.0 - self._decay) / square, 0.0)
         # Also zero where a row is not finite.
         rows = tf.math.multiply_no_nan(rows, tf.sqrt(size))
         products = second_moments(rows, self._variable.shape)

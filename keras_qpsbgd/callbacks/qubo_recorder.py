@@ -20,6 +20,7 @@ from keras_qpsbgd.analysis.run import Update
 from keras_qpsbgd.analysis.run import load_run
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.optimizers import QPSBGD
+from keras_qpsbgd.optimizers import record_step
 
 
 class QuboRecorder(keras.callbacks.Callback):
@@ -186,7 +187,9 @@ class _Recording:
         # Legacy Keras builds some models in the first step.
         self.begin()
         chosen = self._callback.layers
-        if chosen is not None and layer not in chosen:
+        # A layer with several blocks has a name for each block.
+        names = {layer, record_step.layer_name(layer)}
+        if chosen is not None and names.isdisjoint(chosen):
             return False
         return step % self._callback.every == 0
 

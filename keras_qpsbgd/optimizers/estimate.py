@@ -87,7 +87,7 @@ def estimate_model(
     model: Any,
     steps: int,
     accumulation: int,
-    is_binary: Callable[[Any], bool],
+    sizes_of: Callable[[Iterable[Any]], list[tuple[int, int]]],
 ) -> QpuEstimate:
     """Estimates the QPU time of training a model, see `QPSBGD.estimate`.
 
@@ -96,8 +96,8 @@ def estimate_model(
         model: A built `keras.Model` with binary layers.
         steps: Integer. Number of training steps.
         accumulation: Integer. Number of steps per update.
-        is_binary: Function of a `BinaryKernel`. Returns whether it is trained
-            with QUBOs.
+        sizes_of: Function of several `BinaryKernel`. Returns the numbers of
+            inputs and outputs of their QUBOs.
 
     Raises:
         ValueError: If an argument is invalid.
@@ -114,7 +114,7 @@ def estimate_model(
     # Legacy Keras has no variables before the model is built.
     variables = model.trainable_variables if model.built else []
     marks = filter(None, map(statistics.mark_of, variables))
-    sizes = sizes_of(filter(is_binary, marks))
+    sizes = sizes_of(marks)
     if not sizes:
         raise ValueError(
             "`model` must be built and have trainable binary layers that are "
@@ -122,11 +122,6 @@ def estimate_model(
             f"Received: model={model.name}"
         )
     return estimate(backend, sizes, int(steps), accumulation)
-
-
-def sizes_of(marks: Iterable[Any]) -> list[tuple[int, int]]:
-    """Returns the numbers of inputs and outputs of binary kernels."""
-    return [(mark.num_variables, mark.num_columns) for mark in marks]
 
 
 def estimate(

@@ -47,10 +47,11 @@ class QPSBGD(QuboOptimizer):
 
     $$\Omega \leftarrow \Omega - \alpha \, g .$$
 
-    \(M\) is the moving average of the gradient (`momentum`). \(C\) is the
-    moving average of the second moments of the inputs of the layer
-    (`covariance_decay`), and \(f\) is the norm of its off-diagonal entries.
-    Without \(C\), the solution is the sign of \(M\), which is Signum.
+    \(M\) is the moving average of the gradient (`momentum`), one step ahead as
+    in Nesterov's method. \(C\) is the moving average of the second moments of
+    the inputs of the layer (`covariance_decay`), and \(f\) is the root mean
+    square of its force on a variable of a random state. Without \(C\), the
+    solution is the sign of \(M\), as in Signum.
 
     Entries without information do not change. These are the columns without a
     gradient and the inputs that were never active. A solution that would ascend
@@ -75,8 +76,8 @@ class QPSBGD(QuboOptimizer):
             backend (see `keras_qpsbgd.backends.available()`). A dictionary is a
             configuration, such as `{"name": "native", "preset": "balanced"}`.
             Defaults to `"native"`.
-        kappa: Float. The strength of the gradient relative to the couplings.
-            Defaults to `0.2`.
+        kappa: Float. The ratio of the force of the gradient on a variable to
+            the force of the couplings. Defaults to `3.0`.
         momentum: Float of at least 0 and below 1. The decay of the moving
             average of the gradient. Defaults to `0.9`.
         covariance_decay: Float of at least 0 and below 1. The decay of the
@@ -142,7 +143,7 @@ class QPSBGD(QuboOptimizer):
         self,
         learning_rate: LearningRate = 0.003,
         backend: BackendLike = "native",
-        kappa: float = 0.2,
+        kappa: float = 3.0,
         momentum: float = 0.9,
         covariance_decay: float = 0.9,
         real_optimizer: OptimizerLike = "adam",
@@ -190,7 +191,6 @@ class QPSBGD(QuboOptimizer):
 
     def add_rule_state(self, marks: Any) -> None:
         """Creates M and C, and asks the layers to update C."""
-        uses_couplings = self.rule == "paper" or self.backend.uses_couplings
         for index, mark in enumerate(marks):
             if self.rule == "averaged":
                 self._averages[mark] = self.add_array(
@@ -199,10 +199,24 @@ class QPSBGD(QuboOptimizer):
                     f"momentum_{index}",
                     aggregation="none",
                 )
-            if uses_couplings:
+            if self._uses_couplings():
                 self._add_couplings(mark, index)
         if self.rule == "averaged" and self.backend.warm_start:
             self._last_states = self.add_slots(marks, "states")
+
+    def _uses_couplings(self):
+        # A solver on the host always receives couplings.
+        return (
+            self.rule == "paper"
+            or self.backend.uses_couplings
+            or self._solver.on_host
+        )
+
+    def problem_sizes(self, mark: Any) -> list[tuple[int, int]]:
+        if not self._uses_couplings():
+            return super().problem_sizes(mark)
+        count, width, _ = self.couplings_shape(mark)
+        return [(width, mark.num_columns)] * count
 
     def _add_couplings(self, mark, index):
         is_paper = self.rule == "paper"
@@ -267,7 +281,9 @@ class QPSBGD(QuboOptimizer):
             couplings = tf.convert_to_tensor(couplings)
         if self.rule == "paper":
             return ops.LayerProblems(rules.paper, (grad, couplings), shape)
-        average = self._average(grad, mark)
+        average = rules.momentum(
+            self._average(grad, mark), grad, self.momentum
+        )
         if couplings is None:
             return ops.LayerProblems(rules.signum, (grad, average), shape)
         start = self._last_states.get(self.variable_key(mark.kernel))

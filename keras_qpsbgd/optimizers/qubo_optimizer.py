@@ -19,7 +19,6 @@ from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from keras_qpsbgd.optimizers.estimate import QpuEstimate
 from keras_qpsbgd.optimizers.estimate import estimate_model
 from keras_qpsbgd.optimizers.estimate import log_start
-from keras_qpsbgd.optimizers.estimate import sizes_of
 from keras_qpsbgd.optimizers.step_solver import StepSolver
 
 
@@ -122,6 +121,10 @@ class QuboOptimizer(BinaryOptimizer):
         """
         raise NotImplementedError
 
+    def problem_sizes(self, mark: Any) -> list[tuple[int, int]]:
+        """Returns the numbers of inputs and outputs of `layer_problems`."""
+        return [(mark.num_variables, mark.num_columns)]
+
     def end_update(self, grads: Any, marks: Any) -> None:
         """Stores the state of the rule, after the problems were solved."""
 
@@ -179,7 +182,7 @@ class QuboOptimizer(BinaryOptimizer):
         """
         if self._checked:
             return
-        sizes = sizes_of(self._binary.values())
+        sizes = self._sizes_of(self._binary.values())
         for backend in self._solver.all_backends:
             backend.check_layers(sizes)
         log_start(self.backend, sizes)
@@ -212,8 +215,16 @@ class QuboOptimizer(BinaryOptimizer):
             ```
         """
         return estimate_model(
-            self.backend, model, steps, self._accumulates() or 1, self.is_binary
+            self.backend, model, steps, self._accumulates() or 1, self._sizes_of
         )
+
+    def _sizes_of(self, marks):
+        return [
+            size
+            for mark in marks
+            if self.is_binary(mark)
+            for size in self.problem_sizes(mark)
+        ]
 
     def _check_xla(self):
         if self._solver.on_host and _keras.inside_xla():

@@ -10,15 +10,19 @@ and move the latent weights against the solution,
 
 **Averaged** (the default). \(M\) is the moving average of the gradient \(G\),
 and \(C\) the moving average of the second moments of the inputs
-(`statistics.MovingCovariance`):
+(`statistics.MovingCovariance`). As in Nesterov's method, the fields look one
+step ahead:
 
-$$M \leftarrow \beta M + (1 - \beta) G , \qquad Q = C , \qquad
-  s_j = -2 \kappa f \frac{M_j}{\mathrm{rms}(M)} , \qquad
-  f = \sqrt{\sum_i \sum_{l \ne i} C_{il}^2} .$$
+$$M \leftarrow \beta M + (1 - \beta) G , \qquad
+  \tilde M = \beta M + (1 - \beta) G ,$$
 
-\(\sqrt 2 f\) is the standard deviation of the quadratic part \(g^T C g\) of the
-energy over random states. So \(\kappa\) does not depend on the scale of the
-loss, of the inputs or of the layer.
+$$Q = C , \qquad
+  s_j = -2 \kappa f \frac{\tilde M_j}{\mathrm{rms}(\tilde M)} , \qquad
+  f = \sqrt{\tfrac1n \sum_i \sum_{l \ne i} C_{il}^2} .$$
+
+\(f\) is the root mean square of the force of the couplings on a variable of a
+random state. So \(\kappa\) is the ratio of the linear to the quadratic force,
+and does not depend on the scale of the loss, of the inputs or of the layer.
 
 **Paper.** \(Q = \sum_b z_b z_b^T\) and \(s_j = -2 \sum_b v_{bj} z_b\) with the
 normalized rows \(z_b = x_b / \lVert x_b \rVert^2\) of this update alone
@@ -44,7 +48,7 @@ def averaged(gradient, average, covariance, kappa, start=None):
     Args:
         gradient: G, tensor of shape `(n, m)`. Columns without a gradient are
             held.
-        average: M, tensor of shape `(n, m)`.
+        average: The average of the gradient, tensor of shape `(n, m)`.
         covariance: C, tensor of shape `(blocks, width, width)`.
         kappa: Scalar.
         start: Tensor of shape `(n, m)` (optional). States of the last update,
@@ -54,18 +58,18 @@ def averaged(gradient, average, covariance, kappa, start=None):
         List of `ops.Problem`, one for each block.
     """
     forces = ops.squared_forces(covariance)
-    square = tf.reduce_sum(forces)
+    square = tf.reduce_sum(forces) / gradient.shape[0]
     # Without couplings, the scale of the fields does not matter.
-    spread = tf.where(square > 0, tf.sqrt(square), 1.0)
+    force = tf.where(square > 0, tf.sqrt(square), 1.0)
     # The squares of small numbers would underflow.
     average = tf.math.divide_no_nan(average, tf.reduce_max(tf.abs(average)))
     rms = tf.sqrt(tf.reduce_mean(tf.square(average)))
-    fields = average * tf.math.divide_no_nan(-2.0 * kappa * spread, rms)
+    fields = average * tf.math.divide_no_nan(-2.0 * kappa * force, rms)
     return _problems(gradient, covariance, forces, fields, start)
 
 
 def signum(gradient, average):
-    """Returns the problem of a layer without couplings, with the fields -M."""
+    """Returns the problem of a layer without couplings."""
     informative = ops.has_information(gradient, average, None)
     return [ops.Problem(None, -average, informative=informative)]
 
@@ -92,16 +96,20 @@ def _problems(gradient, couplings, forces, fields, start=None):
     if start is not None:
         # Entries without a start get the state that their field prefers.
         start = tf.where(start == 0, ops.sign(-fields), start)
-    return [
-        ops.Problem(
+    problems = []
+    for block in range(count):
+        problem = ops.Problem(
             couplings[block],
             *(
                 None if part is None else _block(part, block, count, width)
                 for part in (fields, start, informative)
             ),
         )
-        for block in range(count)
-    ]
+        if start is not None:
+            # Solvers on the host accept no zeros, not even for padding.
+            problem = problem._replace(start=ops.sign(problem.start))
+        problems.append(problem)
+    return problems
 
 
 def _block(tensor, block, count, width):

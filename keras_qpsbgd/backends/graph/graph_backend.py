@@ -153,12 +153,15 @@ class GraphBackend(Backend):
         return states
 
     def _solve(self, layers, seeds):
+        layers = [self._with_start(layer) for layer in layers]
         if not self.compiled:
             return [
-                [self._solve_uncompiled(p, seed) for p in layer.problems()]
+                [
+                    self._solve_uncompiled(problem, seed, layer.is_warm)
+                    for problem in layer.problems()
+                ]
                 for layer, seed in zip(layers, seeds)
             ]
-        layers = [self._with_start(layer) for layer in layers]
         backend, config = self._snapshot()
         builds = [layer.build for layer in layers]
         is_warm = [layer.is_warm for layer in layers]
@@ -223,11 +226,7 @@ class GraphBackend(Backend):
         Also accepts a stack of problems, whose tensors have one more axis in
         front.
         """
-        if self.can_ascend:
-            states = ops.never_ascend(states, problem.fields)
-        if problem.informative is None:
-            return states
-        return tf.where(problem.informative, states, 0.0)
+        return _finished(states, problem, self.can_ascend)
 
     def _checked(self, states, problem):
         """Checks the type and shape of the result of `search`."""
@@ -268,18 +267,21 @@ class GraphBackend(Backend):
                 vars(backend)[name] = copy.deepcopy(value)
         return backend, tuple(key)
 
-    def _solve_uncompiled(self, problem, seed):
+    def _solve_uncompiled(self, problem, seed, is_warm):
         """Solves without compiling `search`; large layers compile the rest."""
-        values = self._unrounded(problem, seed)
-        finished = self._snapshot()[0]._finished
+        if is_warm:
+            values = self._checked(self.follow(problem, seed), problem)
+        else:
+            values = self._unrounded(problem, seed)
+        can_ascend = self.can_ascend
         problem = problem._replace(couplings=None, start=None)
 
         def round_and_finish(values, problem):
-            return finished(ops.sign(values), problem)
+            return _finished(ops.sign(values), problem, can_ascend)
 
         if math.prod(problem.fields.shape) > SMALL:
             is_masked = problem.informative is not None
-            key = (type(self), tuple(problem.fields.shape), is_masked)
+            key = (can_ascend, tuple(problem.fields.shape), is_masked)
             round_and_finish = _compiled_function(
                 GraphBackend, key, round_and_finish
             )
@@ -315,6 +317,14 @@ class GraphBackend(Backend):
             fields=_float32(np.ldexp(fields, exponent)),
             start=None if qubo.start is None else _float32(qubo.start),
         )
+
+
+def _finished(states, problem, can_ascend):
+    if can_ascend:
+        states = ops.never_ascend(states, problem.fields)
+    if problem.informative is None:
+        return states
+    return tf.where(problem.informative, states, 0.0)
 
 
 def _signature(tensor):

@@ -2,7 +2,7 @@
 
 Like `sweeps.py`, it sets each variable to the better of its two values, given
 the others, one after the other. All columns of all layers are updated together.
-The variables of a block of 32 are updated in one operation, and a matrix
+The variables of a block of 16 are updated in one operation, and a matrix
 product updates the forces on the variables that follow.
 """
 
@@ -12,7 +12,7 @@ from keras_qpsbgd import ops
 from keras_qpsbgd import products
 from keras_qpsbgd.backends.graph.parallel import forms
 
-BLOCK = 32
+BLOCK = 16
 
 
 def sweep(problem, sizes, seeds):
