@@ -13,7 +13,8 @@ def binary_map(
 ) -> np.ndarray:
     r"""Maps gradients onto binary variables.
 
-    This is Definition 1 of the paper, which `QPSBGD` applies in every step:
+    This is Definition 1 of the paper, which `QPSBGD(rule="paper")` applies in
+    every step:
 
     $$\Pi(v) = \mathrm{argmin}_{g \in \{-1,+1\}^n}
       \sum_b \left(v_b - \frac{x_b^T g}{\lVert x_b \rVert^2}\right)^2$$
