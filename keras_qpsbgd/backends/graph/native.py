@@ -158,27 +158,30 @@ class NativeBackend(GraphBackend):
         if not self._is_parallel():
             return super()._search_all(layers, seeds, is_warm)
         states: list = [None] * len(layers)
-        large = []
+        swept, searched = [], []
         for i, problems in enumerate(layers):
             if problems[0].fields.shape[0] <= ENUMERATE_UP_TO:
                 states[i] = [
                     self._finished(exact.enumerate_states(problem), problem)
                     for problem in problems
                 ]
+            elif self.preset == "fast" and is_warm[i]:
+                swept.append(i)
             else:
-                large.append(i)
-        problems = [layers[i] for i in large]
-        seeds = [seeds[i] for i in large]
-        if self.preset == "fast" and all(is_warm):
-            found = stacks.in_batches(
-                problems, seeds, parallel_sweep.sweep, self._finished
-            )
-        else:
-            effort = PARALLEL_PRESETS[self.preset]
-            found = parallel_search.search(
-                problems, seeds, effort, self._finished
-            )
-        for i, layer in zip(large, found):
+                searched.append(i)
+        found = stacks.in_batches(
+            [layers[i] for i in swept],
+            [seeds[i] for i in swept],
+            parallel_sweep.sweep,
+            self._finished,
+        )
+        found += parallel_search.search(
+            [layers[i] for i in searched],
+            [seeds[i] for i in searched],
+            PARALLEL_PRESETS[self.preset],
+            self._finished,
+        )
+        for i, layer in zip(swept + searched, found):
             states[i] = layer
         return states
 
