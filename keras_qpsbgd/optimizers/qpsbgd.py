@@ -97,8 +97,10 @@ class QPSBGD(QuboOptimizer):
             `last_error` holds the latest exception. Defaults to `"raise"`.
 
             - `"raise"`: ends training with an error whose message contains
-              `SolverError`. All variables stay unchanged.
-            - `"hold"`: continues training without updating the layer.
+              `SolverError`. All variables stay unchanged, except for moving
+              statistics of the forward pass, such as \(C\).
+            - `"hold"`: continues training without updating the layer. The
+              moving average of its gradient is updated.
             - A backend: solves the QUBO with this backend instead. If it also
               fails, training ends as with `"raise"`.
         rule: String. `"averaged"` is the rule above. `"paper"` is the rule as
@@ -281,9 +283,7 @@ class QPSBGD(QuboOptimizer):
             couplings = tf.convert_to_tensor(couplings)
         if self.rule == "paper":
             return ops.LayerProblems(rules.paper, (grad, couplings), shape)
-        average = rules.momentum(
-            self._average(grad, mark), grad, self.momentum
-        )
+        average = rules.momentum(self._average(grad, mark), grad, self.momentum)
         if couplings is None:
             return ops.LayerProblems(rules.signum, (grad, average), shape)
         start = self._last_states.get(self.variable_key(mark.kernel))
@@ -308,6 +308,14 @@ class QPSBGD(QuboOptimizer):
                 self._observers[mark].clear()
             else:
                 self._averages[mark].assign(self._average(grad, mark))
+
+    def skip_update(self) -> None:
+        """With `rule="paper"`, drops the rows since the last update."""
+        if self.rule == "paper":
+            for observer in self._observers.values():
+                observer.clear()
+            for sums in self._accumulated.values():
+                sums.assign(tf.zeros(sums.shape))
 
     def update_step(
         self, gradient: Any, variable: Any, learning_rate: Any = None
@@ -344,10 +352,8 @@ class QPSBGD(QuboOptimizer):
         return rules.averaged(gradient, gradient, couplings, self.kappa)
 
     def constant_variables(self) -> list:
-        constant = super().constant_variables()
-        if self.rule == "averaged":
-            constant += self._couplings.values()
-        return constant
+        # The averaged rule does not change them, and the other one clears them.
+        return super().constant_variables() + list(self._couplings.values())
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()

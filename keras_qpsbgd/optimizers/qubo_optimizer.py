@@ -33,6 +33,7 @@ class QuboOptimizer(BinaryOptimizer):
     - `begin_update(marks)` runs at the start of every step,
     - `layer_problems(grad, mark)` returns the QUBOs of one kernel,
     - `end_update(grads, marks)` stores the new state after a solve,
+    - `skip_update()` runs instead if the gradients are not finite,
     - `update_step` moves one kernel.
 
     Args:
@@ -128,8 +129,14 @@ class QuboOptimizer(BinaryOptimizer):
     def end_update(self, grads: Any, marks: Any) -> None:
         """Stores the state of the rule, after the problems were solved."""
 
+    def skip_update(self) -> None:
+        """Runs instead of an update whose gradients are not finite."""
+
     def constant_variables(self) -> list:
-        """Returns the variables that an update does not change."""
+        """Returns the variables that an update does not change.
+
+        Also those that it changes in the same way if it is skipped.
+        """
         return [
             self._seed,
             self._skipped,
@@ -425,6 +432,7 @@ class QuboOptimizer(BinaryOptimizer):
     def _skip(self):
         """Counts a skipped update."""
         self._skipped.assign_add(1)
+        self.skip_update()
         if tf.executing_eagerly():
             self._warn_if_skipped()
 
