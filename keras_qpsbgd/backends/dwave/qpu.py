@@ -85,11 +85,12 @@ class DWaveBackend(Backend):
             the same states in every call. It costs no QPU time. The seed of the
             step determines the choice. Defaults to `True`.
         warm_start: Boolean. If `True`, calls anneal in reverse from the states
-            of the previous step. The first step anneals forward, also after a
-            saved model is loaded, because the states are not saved. The
-            schedule takes `annealing_time`. It goes from s = 1 back to 0.45,
-            pauses there and returns. `parameters={"anneal_schedule": ...}`
-            replaces it. Defaults to `False`.
+            of the previous step, and in the first step from sign(-s). The
+            states are saved with the model. With `rule="paper"`, all steps
+            anneal forward. The schedule takes `annealing_time`. It goes from
+            s = 1 back to 0.45, pauses there and returns.
+            `parameters={"anneal_schedule": ...}` replaces it. Defaults to
+            `False`.
         problem_label: String (optional). Label of the calls in Leap. `None`
             sets no label. Defaults to `"keras_qpsbgd"`.
         profile: String (optional). Section of D-Wave's configuration file.
