@@ -9,7 +9,9 @@ import tensorflow as tf
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import ops
+from keras_qpsbgd import statistics
 from keras_qpsbgd.backends.host import blocks
+from keras_qpsbgd.optimizers import rules
 
 pytestmark = pytest.mark.once
 
@@ -134,10 +136,11 @@ def test_inputs_that_are_not_normalized():
     """Rows of size 1e4 make the energies of the graph search small."""
     rng = np.random.default_rng(0)
     rows = tf.constant(1e4 * rng.normal(size=(64, 10)), tf.float32)
-    v = rng.normal(size=(64, 40))
-    v = tf.constant(4 * v / np.abs(v).max(), tf.float32)
-    call = ops.normalize(rows, v, batch=64)
-    problem = ops.gram_problem(call.normalized_rows, call.row_gradients)
+    v = tf.constant(rng.normal(size=(64, 40)), tf.float32)
+    z, v = ops.normalized(ops.LayerCall(rows, v))
+    gradient = tf.matmul(z, v, transpose_a=True)
+    moments = statistics.second_moments(z, (1, 10, 10))
+    (problem,) = rules.paper(gradient, moments)
     backend = kq.backends.get("exact")
     found = backend.solve_in_graph(problem, tf.constant([0, 0])).numpy()
     qubo = kq.Qubo(problem.couplings.numpy(), problem.fields.numpy())

@@ -329,12 +329,45 @@ def test_learning_rate_that_is_not_finite(make, rate):
 
 @pytest.mark.parametrize("inputs", [tools.INPUTS, 300])
 def test_inputs_whose_norm_overflows(inputs):
+    """Their gradients are finite, but they have no second moments."""
     x, y = tools.data(inputs=inputs)
-    model, opt = tools.small_model(inputs=inputs), tools.optimizer()
-    before = model.get_weights()
-    with pytest.warns(UserWarning, match="4 update.*skipped.*norm of an input"):
-        tools.fit(model, opt, 1e20 * x, y)
-    tools.assert_equal(model.get_weights(), before)
+    x = np.float32(1e20) * x
+    model = keras.Sequential(
+        [keras.layers.InputLayer((inputs,)), kq.layers.BinaryDense(3)]
+    )
+    opt = tools.optimizer()
+    before = tools.kernels(model)[0]
+    gradient = np.array(tools.gradients(model, x, y, training=False)[0])
+    tools.fit(model, opt, x, y, batch_size=len(x))
+    assert np.isfinite(gradient).all() and opt.skipped_updates == 0
+    for variable in [*model.variables, *opt.variables]:
+        value = tf.cast(tf.convert_to_tensor(variable), tf.float32)
+        assert np.isfinite(value).all()
+    # Without couplings, the kernel moves along the signs of its gradient.
+    moved = (before - tools.kernels(model)[0]) / 0.05
+    np.testing.assert_allclose(moved, np.sign(gradient), rtol=1e-4)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rows_of_a_skipped_update_are_dropped(compiled):
+    """With the rule of the paper, the norm of an input must be finite."""
+    x, y = tools.data()
+    bad = tools.BATCH
+    found = []
+    for first in (0, bad):
+        huge = x.copy()
+        huge[:bad] *= 1e20
+        model, opt = tools.small_model(), tools.optimizer(rule="paper")
+        opt.build(model.trainable_variables)
+        arguments = model, opt, huge[first:], y[first:]
+        if first:
+            tools.fit(*arguments, jit_compile=compiled)
+        else:
+            with pytest.warns(UserWarning, match="1 update.*skipped"):
+                tools.fit(*arguments, jit_compile=compiled)
+        found.append(tools.kernels(model))
+        assert np.isfinite(found[-1][0]).all()
+    tools.assert_equal(*found)
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0)])
