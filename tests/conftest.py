@@ -27,14 +27,10 @@ TESTS = pathlib.Path(__file__).parent
 # The longest files run first, so that both workers finish at about the same
 # time. Other files run last.
 LONGEST_FIRST = (
-    "recording/test_equalities.py",
     "reliability/test_kills.py",
     "repository/test_docs.py",
     "backends/test_parallel_search.py",
     "optimizers/test_distributed.py",
-    "optimizers/test_update_options.py",
-    "recording/test_loops.py",
-    "recording/test_origins.py",
     "reliability/test_properties.py",
     "reliability/test_misuse.py",
     "repository/test_examples.py",
@@ -45,7 +41,6 @@ LONGEST_FIRST = (
     "callbacks/test_qubo_recorder.py",
     "analysis/test_full_gradient.py",
     "callbacks/test_callbacks.py",
-    "recording/test_replicas.py",
     "backends/test_backends.py",
     "spektral/test_graph_models.py",
     "backends/dwave/test_qpu.py",
@@ -54,7 +49,6 @@ LONGEST_FIRST = (
     "optimizers/test_precision.py",
     "backends/host/test_parallel.py",
     "backends/dwave/test_cliques.py",
-    "recording/test_rounding_noise.py",
     "optimizers/test_failures.py",
     "layers/test_graph_conv.py",
     "spektral/test_spektral.py",

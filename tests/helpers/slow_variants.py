@@ -7,19 +7,10 @@ all variants has the marker `slow` at its definition.
 import re
 
 PATTERNS = (
-    # Wide layers use different code than narrow ones. `test_fit` runs both.
-    r"test_equalities\.py::(?!test_fit\[wide-\{\}\]).*\[wide",
-    r"test_replicas\.py::test_wide_layers_on_two_replicas\[ridge",
-    r"test_replicas\.py::test_two_replicas\[.*host",
-    r"test_replicas\.py::test_one_replica\[one device",
     # Compiling a whole model with XLA is slow.
-    r"test_rounding_noise\.py::.*jit_compile",
     r"test_precision\.py::test_non_finite_batch_is_skipped\[.*jit_compile",
     # The default run has the same test in the other mode (graph or eager).
     r"test_precision\.py::test_mixed_precision_on_two_replicas\[eager",
-    r"test_loops\.py::test_replicas_in_a_custom_loop\[scaled",
-    r"test_loops\.py::test_replicas_in_a_custom_loop\[plain-eager",
-    r"test_loops\.py::test_a_step_that_loss_scaling_skips.*\[replicas",
     # Other optimizers and options that use the same code.
     r"test_saving\.py::test_frozen_layers\[bop-(one|born|all)",
     r"test_saving\.py::test_frozen_layers\[qpsbgd-(born|all)",
@@ -41,14 +32,6 @@ PATTERNS = (
     r"test_faults\.py::test_each_fault_with_raise\[(?!structure|403|offline|429|broken)",
     r"test_faults\.py::test_one_training_with_all_faults\[hold",
     # Combinations of other variants.
-    r"test_origins\.py::test_one_pass\[(selected|nonfinite|clipped_(by_value|manually)|neg).*graph",
-    r"test_origins\.py::test_two_passes\[(averaged|two_tapes).*graph",
-    r"test_origins\.py::test_many_passes_into_a_small_kernel\[.*2",
-    r"test_loops\.py::test_replicas_in_a_custom_loop\[plain-graph",
-    r"test_loops\.py::test_training_continues_after_an_exception\[(callback|loss)-graph",
-    r"test_loops\.py::test_two_alternating_optimizers\[graph-sgd",
-    r"test_loops\.py::test_custom_loop_after_fit\[eager",
-    r"test_equalities\.py::test_gradient_accumulation\[.*(raw|batch)",
     r"test_precision\.py::test_accumulation_in_any_precision\[float16",
     r"test_callbacks\.py::test_backup_and_restore\[(?!keras_qpsbgd)",
     r"test_experiments\.py::test_experiment_runs\[direction",
@@ -61,15 +44,11 @@ PATTERNS = (
     # The demo trains the same kind of network.
     r"test_examples\.py::test_quickstart",
     r"test_bench\.py::test_measure_step",
-    r"test_loops\.py::test_a_gan",
     r"test_qpu\.py::test_64_columns_of_16_inputs",
-    r"test_replicas\.py::test_wide_layers_on_two_replicas\[host",
-    r"test_replicas\.py::test_two_replicas\[wide",
     r"test_full_gradient\.py::test_mixed_precision_and_replicas",
     r"test_qubo_recorder\.py::test_two_replicas\[sign",
     r"test_saving\.py::test_frozen_layers\[adam-(born|all)",
     r"test_examples\.py::test_custom_loop",
-    r"test_origins\.py::test_many_passes_into_a_small_kernel\[9-graph",
     r"test_large_constants\.py::.*local_optimum.*accurate",
     # Other ways to train that record and measure through the same code.
     r"test_qubo_recorder\.py::test_all_backends\[(ridge|annealing|gurobi|dimod)",
@@ -82,7 +61,6 @@ PATTERNS = (
     r"test_full_gradient\.py::test_batches_add_up\[(wide|narrow-sum\])",
     r"test_convergence\.py::test_(training_is_not_affected|fit\[eager)",
     r"test_metrics\.py::test_(fit\[mixed|steps_per|custom_loop|saved)",
-    r"test_loops\.py::test_replicas_in_a_custom_loop\[reduced-graph",
     # Other numbers of bits, equations and layers.
     r"test_numerics\.py::test_enumerated_optimum\[[234].*dwave",
     r"test_numerics\.py::test_qubo_is_never.*\[(True|False)-[24]-layer",
