@@ -1,6 +1,6 @@
 """Train a small network with a minute of annealer time, or with a mock QPU.
 
-The network has the sizes 16-4-4-2. `kq.fit_columns` and binary Newton train it
+The network has the sizes 16-4-4-2. `kq.fit_columns` and `kq.QPSBGD` train it
 with 20 QPU calls each, and Adam trains it without a QPU. If access is
 configured (`dwave setup --auth`), the script uses the QPU with a budget of one
 minute. By the estimate, it takes about a second. Otherwise it uses the mock
@@ -73,20 +73,18 @@ history = kq.fit_columns(
 )
 show("fit_columns, 2 sweeps", model)
 
-# Binary Newton: one QPU call per update, for all columns together.
+# QP-SBGD: one QPU call per update, for all columns together.
 optimizer = kq.QPSBGD(
-    learning_rate=0.2,
+    learning_rate=keras.optimizers.schedules.CosineDecay(0.2, 20),
     backend=backend,
-    update="newton",
-    curvature={"output": "categorical_crossentropy"},
-    mean_curvature=True,
+    momentum=0.5,  # few updates
     real_optimizer=keras.optimizers.Adam(0.01),
     seed=0,
 )
 model = network(optimizer)
 # One batch with all samples, so every epoch is one update.
 model.fit(x, y, epochs=20, batch_size=len(x), verbose=0)
-show("Newton, 20 updates", model)
+show("QP-SBGD, 20 updates", model)
 
 for updates in (20, 200):
     model = network(keras.optimizers.Adam(0.1))

@@ -108,9 +108,9 @@ def test_few_solves(run, monkeypatch):
     output = run("few_solves.py")
     assert "mock QPU" in output
     losses = re.findall(r"training loss ([\d.]+)", output)
-    start, columns, newton, adam, _ = map(float, losses)
+    start, columns, gradient, adam, _ = map(float, losses)
     assert columns < adam < start
-    assert newton < start
+    assert gradient < start
     assert number("fit_columns:", output) == number("\ntotal", output) == 20
     # The guide shows the same numbers.
     guide = (ROOT / "docs" / "guides" / "few-solves.md").read_text()
