@@ -10,6 +10,26 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
+from keras_qpsbgd import statistics
+
+
+def test_functions_around_a_branch_are_found():
+    found = []
+
+    @tf.function
+    def outer(x):
+        graph = tf.compat.v1.get_default_graph()
+
+        def branch():
+            inner = tf.compat.v1.get_default_graph()
+            found.append(statistics.current_graphs() == [inner, graph])
+            return x
+
+        return tf.cond(x > 0, branch, lambda: -x)
+
+    outer(tf.constant(1.0))
+    assert found and all(found)
+    assert statistics.current_graphs() == [None]
 
 
 def test_xla_is_detected():
