@@ -201,15 +201,6 @@ def test_shared_kernels_need_the_same_bits():
         Shared(2, bits=3).build((None, 3))
 
 
-def test_equal_outgoing_weights_of_several_bits():
-    """Inputs with equal outgoing weights get no rounding noise."""
-    upstream = tf.constant([[0.3, -0.2, -0.1000001]])
-    kernel = tf.constant([[1, 1, 1], [1, 1, -3], [-3, -3, -3]]) / 3
-    gradient = tf.constant([[1e-8, 0.2, 1e-8]])
-    found = ops.without_rounding_noise(gradient, upstream, kernel, 1)
-    assert found.numpy().tolist() == [[0, np.float32(0.2), 0]]
-
-
 def test_mixed_precision():
     """Levels come from the float32 kernel. The scale is float32."""
     layer = kq.layers.BinaryDense(

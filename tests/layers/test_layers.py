@@ -1,5 +1,6 @@
 """Tests `BinaryDense`, `BinaryConv2D` and custom binary layers."""
 
+import gc
 import inspect
 
 import numpy as np
@@ -11,7 +12,8 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
 from keras_qpsbgd import ops
-from keras_qpsbgd import recording
+from keras_qpsbgd import statistics
+from keras_qpsbgd.optimizers import rules
 
 layers = kq.layers
 
@@ -26,44 +28,69 @@ class JacobianConv(layers.BinaryConv2D):
     rows = layers.BinaryLayer.rows
 
 
-def recorded(layer, x, activation="hard_tanh", seed=0):
-    """Returns the problem and the calls that a backward pass records."""
-    rng = np.random.default_rng(seed)
+class Calls(statistics.BatchCouplings):
+    """Couplings of the paper. Also keeps the calls of the layer."""
+
+    def __init__(self, variable):
+        super().__init__(variable)
+        self.calls = []
+
+    def gradient(self, call, gradient):
+        self.calls.append(call)
+        return super().gradient(call, gradient)
+
+
+def observe(layer, kind):
+    """Connects an observer of this kind to a layer. Returns it and its sum."""
+    mark = statistics.mark_of(layer.kernel)
+    total = tf.Variable(tf.zeros((1, mark.num_variables, mark.num_variables)))
+    mark.observer = observer = kind(total)
+    return observer, total
+
+
+def observed(layer, x):
+    """Returns the problem of the paper and the call of a backward pass."""
+    layer.build(x.shape)
+    observer, couplings = observe(layer, Calls)
+    rng = np.random.default_rng(0)
     with tf.GradientTape() as tape:
-        y = keras.activations.get(activation)(layer(x))
+        y = keras.activations.get("hard_tanh")(layer(x))
         target = tf.constant(rng.normal(size=y.shape), y.dtype)
         # Half of the samples have no gradient.
         weight = tf.reshape(
             tf.range(len(x)) % 2, [-1] + [1] * (len(y.shape) - 1)
         )
         loss = tf.reduce_mean((y - target) ** 2 * tf.cast(weight, y.dtype))
-    gradient = tape.gradient(loss, layer.kernel)
-    mark = recording.mark_of(layer.kernel)
-    calls = recording.calls_of(gradient, mark)
-    return recording.gather(calls, mark), calls
+    gradient = tape.gradient(loss, tools.tf_variable(layer.kernel))
+    mark = statistics.mark_of(layer.kernel)
+    gradient = tf.reshape(gradient, (mark.num_variables, mark.num_columns))
+    (problem,) = rules.paper(gradient, tf.convert_to_tensor(couplings))
+    (call,) = observer.calls
+    return problem, call
+
+
+def second_moments(layer, x):
+    """Returns X'X of all rows of a forward pass."""
+    _, total = observe(layer, statistics.SecondMoments)
+    layer(x)
+    return total.numpy()[0]
 
 
 def assert_same_problem(closed, jacobian, columns):
     """Compares with the problem of a Jacobian, which has a block per column."""
-    n = closed.fields.shape[0]
-    order = np.arange(n * columns).reshape(n, columns)
     for column in range(columns):
-        block = order[:, column]
+        assert_same_block(closed.couplings, jacobian.couplings, column, columns)
         np.testing.assert_allclose(
-            jacobian.couplings.numpy()[np.ix_(block, block)],
-            closed.couplings,
-            rtol=1e-4,
-            atol=1e-6,
-        )
-        np.testing.assert_allclose(
-            jacobian.fields.numpy()[block, 0],
+            jacobian.fields.numpy()[column::columns, 0],
             closed.fields[:, column],
             rtol=1e-4,
             atol=1e-6,
         )
-    np.testing.assert_allclose(
-        jacobian.offset[0], tf.reduce_sum(closed.offset), rtol=1e-4
-    )
+
+
+def assert_same_block(closed, jacobian, column, columns):
+    block = np.asarray(jacobian)[column::columns, column::columns]
+    np.testing.assert_allclose(block, closed, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.once
@@ -74,15 +101,20 @@ def test_dense_rows_match_the_jacobian(shape):
     for kind in (layers.BinaryDense, JacobianDense):
         keras.utils.set_random_seed(0)
         layer = kind(3)
-        (found[kind], _), calls = recorded(layer, x)
+        problem, call = observed(layer, x)
+        found[kind] = problem, second_moments(layer, x)
         if kind is layers.BinaryDense:
-            (call,) = calls
             gradients = call.row_gradients.numpy()
             kept = (gradients != 0).any(axis=1)
             # Units are saturated, so some entries of V are zero.
             assert (gradients[kept] == 0).any()
             assert not kept.all()
-    assert_same_problem(found[layers.BinaryDense], found[JacobianDense], 3)
+    closed, moments = found[layers.BinaryDense]
+    by_tape, jacobian_moments = found[JacobianDense]
+    assert_same_problem(closed, by_tape, 3)
+    rows = np.reshape(x, (-1, 5))
+    np.testing.assert_allclose(moments, rows.T @ rows, rtol=1e-5, atol=1e-5)
+    assert_same_block(moments, jacobian_moments, 1, 3)
 
 
 @pytest.mark.once
@@ -104,8 +136,10 @@ def test_conv_rows_match_the_jacobian(arguments):
     for kind in (layers.BinaryConv2D, JacobianConv):
         keras.utils.set_random_seed(0)
         layer = kind(2, (3, 2), **arguments)
-        found.append(recorded(layer, x)[0][0])
-    assert_same_problem(*found, columns=2)
+        found.append(observed(layer, x)[0])
+        found.append(second_moments(layer, x))
+    assert_same_problem(found[0], found[2], columns=2)
+    assert_same_block(found[1], found[3], column=0, columns=2)
 
 
 def test_channels_first_matches_channels_last():
@@ -319,19 +353,31 @@ def test_custom_layer_without_rows():
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_nothing_is_recorded_without_qpsbgd(optimizer):
+def test_nothing_is_computed_without_qpsbgd(optimizer, monkeypatch):
     model = tools.small_model()
     before = len([v for v in model.variables])
     x, y = tools.data()
-    model.compile(optimizer, tools.loss())
     calls = []
-    for layer in model.layers[-2:]:
-        layer._layer_call = lambda *_: calls.append(_)
+    rows = layers.BinaryDense.rows
+
+    def counted(self, inputs):
+        calls.append(self.name)
+        return rows(self, inputs)
+
+    monkeypatch.setattr(layers.BinaryDense, "rows", counted)
+    model.compile(optimizer, tools.loss())
     model.fit(x, y, verbose=0)
     assert not calls
     assert len(model.variables) == before
-    shapes = {tuple(v.shape) for v in model.optimizer.variables}
-    assert (tools.INPUTS, tools.INPUTS) not in shapes
+    model.compile(tools.optimizer(), tools.loss())
+    model.fit(x, y, verbose=0)
+    assert set(calls) == {layer.name for layer in model.layers[-2:]}
+    # With the optimizer, its statistics end.
+    model.compile(optimizer, tools.loss())
+    gc.collect()
+    calls.clear()
+    model.fit(x, y, verbose=0)
+    assert not calls
 
 
 def test_unsupported_arguments_raise():
