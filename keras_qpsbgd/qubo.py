@@ -296,10 +296,6 @@ class Qubo:
         )
 
 
-def _copy(array):
-    return None if array is None else np.array(array)
-
-
 def _off_diagonal(couplings):
     """Returns Q without its diagonal. Like g'Qg, dimod counts pairs twice."""
     couplings = np.array(couplings, dtype=np.float64)
