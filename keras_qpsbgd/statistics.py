@@ -200,9 +200,11 @@ class BatchCouplings:
             gradient: Tensor. The straight-through gradient of the kernel.
         """
         z, v = ops.normalized(call)
-        added = self._variable.assign_add(
-            second_moments(z, self._variable.shape)
-        )
+        products = second_moments(z, self._variable.shape)
+        # Loss scaling skips an update whose gradient overflows, without
+        # telling this optimizer.
+        is_used = ops.is_finite([v])
+        added = self._variable.assign_add(tf.where(is_used, products, 0.0))
         with tf.control_dependencies([] if added is None else [added]):
             product = tf.matmul(z, v, transpose_a=True)
         return tf.cast(tf.reshape(product, gradient.shape), gradient.dtype)
