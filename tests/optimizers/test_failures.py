@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tools
 
 import keras_qpsbgd as kq
@@ -35,6 +36,21 @@ class Failing(kq.backends.Backend):
         return 0.5 * samples, info
 
 
+def state(opt):
+    """Returns all variables except the couplings.
+
+    The forward pass changes the couplings, like the moving statistics of batch
+    normalization.
+    """
+    couplings = list(opt._couplings.values())
+    assert len(couplings) == 2
+    return [
+        tf.convert_to_tensor(variable).numpy()
+        for variable in opt.variables
+        if not any(variable is other for other in couplings)
+    ]
+
+
 MESSAGES = {
     "raises": "the solver is offline",
     "shape": "samples of shape",
@@ -54,12 +70,12 @@ def test_raise(how, mode):
     model.compile(opt, tools.loss(), **mode)
     model.train_on_batch(x[:6], y[:6])
     before = model.get_weights()
-    state = [np.array(v) for v in opt.variables]
+    before_state = state(opt)
     with pytest.raises(Exception, match=f"(?s)SolverError.*{MESSAGES[how]}"):
         model.fit(x[6:12], y[6:12], batch_size=6, verbose=0)
-    # Kernels, biases and the state of the optimizer are unchanged.
+    # Kernels, biases and averages are unchanged.
     tools.assert_equal(model.get_weights(), before)
-    tools.assert_equal([np.array(v) for v in opt.variables], state)
+    tools.assert_equal(state(opt), before_state)
     kind = OSError if how == "raises" else kq.backends.SolverError
     assert isinstance(opt.last_error, kind)
     # Training can continue.
@@ -103,7 +119,7 @@ def test_fallback():
     )
     with pytest.warns(UserWarning, match="on_failure='exact'"):
         found = tools.fit(tools.small_model(), opt, x, y)
-    expected = tools.clear_cut_fit(tools.CLEAR_CUT["max"])
+    expected = tools.clear_cut_fit(tools.CLEAR_CUT["averaged"])
     tools.assert_equal(found, expected)
 
 
@@ -118,7 +134,7 @@ def test_failing_fallback(mode):
     model.compile(opt, tools.loss(), **mode)
     model.train_on_batch(x[:6], y[:6])
     before = model.get_weights()
-    state = [np.array(v) for v in opt.variables]
+    before_state = state(opt)
     with (
         pytest.warns(UserWarning, match="on_failure=Failing"),
         pytest.raises(
@@ -127,7 +143,7 @@ def test_failing_fallback(mode):
     ):
         model.fit(x[6:12], y[6:12], batch_size=6, verbose=0)
     tools.assert_equal(model.get_weights(), before)
-    tools.assert_equal([np.array(v) for v in opt.variables], state)
+    tools.assert_equal(state(opt), before_state)
     total = opt.solver_report().total
     assert (total.failures, total.fallbacks) == (1, 0)
 
@@ -155,7 +171,7 @@ def test_backends_may_edit_the_problem(fails):
     x, y = tools.data()
     opt = tools.optimizer(backend=Edits(fails), on_failure="exact")
     found = tools.fit(tools.small_model(), opt, x, y)
-    expected = tools.clear_cut_fit(tools.CLEAR_CUT["max"])
+    expected = tools.clear_cut_fit(tools.CLEAR_CUT["averaged"])
     tools.assert_equal(found, expected)
     rng = np.random.default_rng(0)
     qubo = kq.Qubo.from_rows(rng.normal(size=(6, 4)), rng.normal(size=(6, 2)))

@@ -12,9 +12,7 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
 from keras_qpsbgd import ops
-from keras_qpsbgd import recording
-from keras_qpsbgd.optimizers.gradient_scale import GradientScale
-from keras_qpsbgd.recording import problems
+from keras_qpsbgd.optimizers import qpsbgd
 
 
 def one_layer(units=2, inputs=3, **arguments):
@@ -34,39 +32,8 @@ def eager_fit(model, opt, x, y, loss="mse", **arguments):
     return model.fit(x, y, **arguments)
 
 
-def test_one_step_by_hand():
-    """Three inputs, one output and two samples, computed by hand.
-
-    W = (1, -1, 1), x1 = (1, 1, 0), x2 = (0, 1, 2); R = (0, 1).
-    The loss is sum_b r_b t_b with t = (1, -0.5), so V = t. The normalized rows
-    are z1 = (1/2, 1/2, 0) and z2 = (0, 1/5, 2/5), so
-    s = -2 (1/2, 1/2 - 1/10, -1/5) = (-1, -0.8, 0.4).
-    With gradient_scale "raw", the energy of g is
-    (1 - (g1 + g2)/2)^2 + (-1/2 - g2/5 - 2 g3/5)^2.
-    The minimum is 0 + (-1/2 + 1/5)^2 = 0.09, for g = (1, 1, -1).
-    """
-    model = one_layer(1, use_bias=False, output_scale=None)
-    model.layers[-1].kernel.assign([[0.1], [-0.2], [0.3]])
-    x = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 2.0]], "float32")
-    t = np.array([[1.0], [-0.5]], "float32")
-    with pytest.warns(UserWarning, match="raw"):
-        opt = kq.QPSBGD(0.25, "exact", gradient_scale="raw")
-
-    def loss(y_true, y_pred):
-        return 2.0 * y_true * y_pred  # Keras takes the mean over two samples
-
-    eager_fit(model, opt, x, t, loss)
-    np.testing.assert_allclose(
-        model.layers[-1].kernel.numpy()[:, 0],
-        [0.1 - 0.25, -0.2 - 0.25, 0.3 + 0.25],
-    )
-    qubo = kq.Qubo.from_rows(x, t)
-    np.testing.assert_allclose(qubo.fields[:, 0], [-1.0, -0.8, 0.4])
-    np.testing.assert_allclose(qubo.energy(np.array([1, 1, -1])), [0.09])
-
-
 def test_golden_sequence():
-    """Compares four steps of the exact backend with stored values."""
+    """Compares four steps with values from a program in NumPy alone."""
     found = tools.fit(
         tools.small_model(), tools.optimizer(backend="exact"), *tools.data()
     )
@@ -78,54 +45,33 @@ def test_golden_sequence():
 
 # In units of the learning rate, after four steps of +-1.
 GOLDEN = [
-    [[4, 4, 0], [0, 0, 0], [0, -2, 0], [-2, -4, 4], [0, 0, 0]],
-    [[0, 0, 0], [0, 2, 0], [0, -4, 2]],
+    [[0, -2, 4], [2, 4, -2], [-4, -2, 2], [0, 2, -2], [0, -2, -2]],
+    [[-2, -2, 4], [-2, -4, 4], [2, 0, -2]],
 ]
 
 
-@pytest.mark.once
-def test_gradient_scales():
-    rows, v = tools.rows_and_gradients(batch=10)
-    v[4] = 0.0
-    call = ops.normalize(tf.constant(rows), tf.constant(v), batch=10)
-    problem = ops.gram_problem(call.normalized_rows, call.row_gradients)
-    statistics = ops.statistics(call)
-
-    def factor(name, kappa=None, loss_scale=1.0):
-        scale = GradientScale(name, kappa)
-        return float(scale.factor(problem, statistics, loss_scale))
-
-    kept = np.delete(v, 4, axis=0)
-    z = np.delete(rows, 4, axis=0)
-    z = z / (z**2).sum(axis=1, keepdims=True)
-    largest = np.abs(v).max()
-    reach = np.abs(z).sum(axis=1).mean()
-    np.testing.assert_allclose(factor("max"), 4 / largest, rtol=1e-5)
-    np.testing.assert_allclose(factor("max", 2), 2 / largest, rtol=1e-5)
-    np.testing.assert_allclose(factor("reach"), reach / largest, rtol=1e-5)
-    rms = np.sqrt((kept**2).mean())
-    np.testing.assert_allclose(factor("rms"), 1 / rms, rtol=1e-5)
-    np.testing.assert_allclose(factor("batch"), 10)
-    np.testing.assert_allclose(factor("batch", loss_scale=4.0), 2.5)
-    np.testing.assert_allclose(factor("raw"), 1)
-    scaled = ops.scale_problem(problem, tf.constant(3.0))
-    expected = kq.Qubo.from_rows(rows, 3.0 * v)
-    np.testing.assert_allclose(scaled.fields, expected.fields, rtol=1e-4)
-    np.testing.assert_allclose(scaled.offset, expected.offset, rtol=1e-4)
-
-
-def test_reach_does_not_depend_on_the_scale_of_the_inputs():
+@pytest.mark.parametrize("factor", [{"inputs": 16.0}, {"loss": 2.0**-20}])
+def test_steps_do_not_depend_on_scales(factor):
+    """Powers of two scale without rounding, so the kernels are equal."""
     x, y = tools.data()
     found = []
-    for factor in (1.0, 16.0):
-        # The rescaling undoes the factor, so only the rows are scaled.
+    for inputs, loss in (
+        (1.0, 1.0),
+        (factor.get("inputs", 1.0), factor.get("loss", 1.0)),
+    ):
         keras.utils.set_random_seed(1)
         model = one_layer(3, tools.INPUTS, use_bias=False)
-        model.add(keras.layers.Rescaling(1.0 / factor))
-        opt = tools.optimizer(backend="exact", gradient_scale="reach")
-        eager_fit(model, opt, factor * x, y, tools.loss())
-        found.append(model.layers[0].kernel.numpy())
+        # The rescaling undoes the factor, so only the rows are scaled.
+        model.add(keras.layers.Rescaling(1.0 / inputs))
+        opt = tools.optimizer(backend="exact")
+        model.compile(opt, tools.loss(), loss_weights=loss, run_eagerly=True)
+        before = tools.kernels(model)[0]
+        for start in (0, 6, 12):
+            rows = slice(start, start + 6)
+            model.train_on_batch(inputs * x[rows], y[rows])
+        found.append(tools.kernels(model)[0])
     np.testing.assert_array_equal(*found)
+    assert not np.array_equal(found[0], before)
 
 
 def test_entries_without_information_do_not_move():
@@ -176,12 +122,13 @@ def test_never_ascend_in_the_graph(backend):
     backend = kq.backends.get(backend)
     for seed in range(10):
         rows, v = tools.rows_and_gradients(seed, kind="sparse")
-        call = ops.normalize(tf.constant(rows), tf.constant(1e-3 * v), batch=12)
-        problem = ops.gram_problem(call.normalized_rows, call.row_gradients)
-        states = backend.solve_in_graph(problem, tf.constant([seed, 0]))
-        assert (
-            (tf.reduce_sum(problem.fields * states, axis=0) <= 0).numpy().all()
+        qubo = kq.Qubo.from_rows(rows, 1e-3 * v)
+        problem = ops.Problem(
+            tf.constant(qubo.couplings, tf.float32),
+            tf.constant(qubo.fields, tf.float32),
         )
+        states = backend.solve_in_graph(problem, tf.constant([seed, 0]))
+        assert (np.sum(qubo.fields * states, axis=0) <= 0).all()
 
 
 @pytest.mark.parametrize("real", ["adam", "sgd", keras.optimizers.Adagrad])
@@ -290,34 +237,83 @@ def test_clipping_and_decay_apply_to_real_variables_only(argument):
     np.testing.assert_allclose(biases[1], expected, rtol=1e-5)
 
 
-def test_conflicting_real_optimizer_raises():
-    inner = keras.optimizers.SGD(0.1, clipnorm=1.0)
-    with pytest.raises(ValueError, match="`clipnorm`.*Received: clipnorm=2.0"):
-        kq.QPSBGD(real_optimizer=inner, clipnorm=2.0)
-    with pytest.raises(ValueError, match="`use_ema`.*Received"):
-        kq.QPSBGD(real_optimizer=keras.optimizers.SGD(0.1, use_ema=True))
-    with pytest.raises(ValueError, match="`real_optimizer`.*Received"):
-        kq.QPSBGD(real_optimizer=kq.QPSBGD())
-    with pytest.raises(ValueError):
-        kq.QPSBGD(real_optimizer="adamm")
+@pytest.mark.parametrize(
+    "name, values",
+    [
+        ("kappa", [0, -1.0, float("inf"), float("nan"), "3", None]),
+        ("momentum", [1, 1.0, -0.1, float("nan"), "0.9", None]),
+        ("covariance_decay", [1, 1.0, -0.1, float("nan"), "0.9", None]),
+        ("rule", ["newton", "Paper", None, 1]),
+        ("max_variables", [0, -1, 2.5, "8"]),
+        ("seed", [0.5, "1"]),
+        ("on_failure", ["give up", 3]),
+        ("backend", ["no backend", 3, None]),
+    ],
+)
+def test_invalid_arguments_raise(name, values):
+    for value in values:
+        with pytest.raises(ValueError, match=f"`{name}`.*Received: "):
+            kq.QPSBGD(**{name: value})
 
 
 @pytest.mark.parametrize(
-    "arguments, name",
+    "inner, arguments, message",
     [
-        ({"kappa": 0}, "kappa"),
-        ({"kappa": -1.0}, "kappa"),
-        ({"kappa": float("inf")}, "kappa"),
-        ({"kappa": 1.0, "gradient_scale": "batch"}, "kappa"),
-        ({"gradient_scale": "mean"}, "gradient_scale"),
-        ({"seed": 0.5}, "seed"),
-        ({"on_failure": "give up"}, "on_failure"),
+        (
+            lambda: keras.optimizers.SGD(0.1, clipnorm=1.0),
+            {"clipnorm": 2.0},
+            "`clipnorm`.*Received: clipnorm=2.0",
+        ),
+        (
+            lambda: keras.optimizers.SGD(0.1, use_ema=True),
+            {},
+            "`use_ema`.*Received",
+        ),
+        (kq.QPSBGD, {}, "`real_optimizer`.*Received"),
+        (lambda: "adamm", {}, "adamm"),
     ],
-    ids=str,
 )
-def test_invalid_arguments_raise(arguments, name):
-    with pytest.raises(ValueError, match=f"`{name}`.*Received: "):
-        kq.QPSBGD(**arguments)
+def test_invalid_real_optimizer_raises(inner, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        kq.QPSBGD(real_optimizer=inner(), **arguments)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "name, replacement",
+    [
+        ("gradient_scale", "kappa"),
+        ("update", "fit_columns"),
+        ("latent", "fit_columns"),
+        ("damping", "dampings"),
+        ("curvature", "fit_columns"),
+        ("mean_curvature", "fit_columns"),
+        ("reads", "momentum"),
+        ("read_temperature", "momentum"),
+        ("hold", "learning_rate"),
+        ("real_layers", "max_variables"),
+    ],
+)
+def test_removed_arguments_name_a_replacement(name, replacement):
+    message = f"`{name}` was removed. Use .*{replacement}.*Received: {name}=3"
+    with pytest.raises(TypeError, match=message):
+        kq.QPSBGD(**{name: 3})
+
+
+def test_max_variables():
+    """Wider layers move exactly as with the real optimizer alone."""
+    x, y = tools.data()
+    ours, theirs = tools.small_model(), tools.small_model()
+    opt = tools.optimizer(max_variables=3)
+    eager_fit(ours, opt, x, y, tools.loss())
+    eager_fit(theirs, "sgd", x, y, tools.loss())
+    np.testing.assert_array_equal(
+        tools.kernels(ours)[0], tools.kernels(theirs)[0]
+    )
+    moved = tools.kernels(ours)[1] - tools.kernels(tools.small_model())[1]
+    np.testing.assert_allclose(np.abs(moved), 0.05, rtol=1e-4)
+    with pytest.raises(ValueError, match="`max_variables`.*Received: .*=2"):
+        eager_fit(ours, tools.optimizer(max_variables=2), x, y, tools.loss())
 
 
 def test_too_wide_layer_raises_before_training():
@@ -352,9 +348,9 @@ def test_frozen_layer_does_not_move():
 
 @pytest.mark.once
 def test_wide_layers_learn():
-    """Layers wider than `WIDE` use the rows form, solved by sweeps."""
+    """Layers that are wider than this have several blocks of couplings."""
     rng = np.random.default_rng(0)
-    n = recording.WIDE + 44
+    n = qpsbgd.WIDEST["averaged"] + 12
     w = rng.choice([-1.0, 1.0], size=(n,))
     x = rng.normal(size=(256, n)).astype("float32")
     y = (x @ w > 0).astype("int32")
@@ -362,22 +358,6 @@ def test_wide_layers_learn():
     model.compile(kq.QPSBGD(0.01, seed=0), tools.loss(), metrics=["accuracy"])
     history = model.fit(x, y, batch_size=32, epochs=8, verbose=0).history
     assert history["accuracy"][-1] > 0.8
-
-
-def test_wide_layers_agree_with_the_gram_form(monkeypatch):
-    """Both forms are the same problem. The `sign` backend reads either."""
-    rng = np.random.default_rng(0)
-    n = recording.WIDE + 4
-    x = rng.normal(size=(32, n)).astype("float32")
-    y = rng.integers(3, size=(32,))
-    found = []
-    for wide in (recording.WIDE, 10**6):
-        monkeypatch.setattr(problems, "WIDE", wide)
-        keras.utils.set_random_seed(0)
-        model = one_layer(3, n)
-        eager_fit(model, tools.optimizer(backend="sign"), x, y, tools.loss())
-        found.append(model.layers[-1].kernel.numpy())
-    np.testing.assert_array_equal(*found)
 
 
 def test_missing_gradient_warns():
@@ -411,21 +391,36 @@ def test_host_backend_does_not_affect_other_models():
     assert all(getattr(layer, "supports_jit", True) for layer in model.layers)
 
 
+SETTINGS = {
+    "kappa": 2.0,
+    "momentum": 0.5,
+    "covariance_decay": 0.75,
+    "max_variables": 100,
+    "seed": 7,
+    "rule": "paper",
+    "name": "mine",
+}
+
+
 def test_config_and_pickle():
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 10)
     opt = kq.QPSBGD(
         schedule,
         {"name": "native", "preset": "fast"},
-        gradient_scale="rms",
-        kappa=2.0,
+        kappa=2,
+        momentum=np.float32(0.5),
+        covariance_decay=0.75,
+        max_variables=100,
         real_optimizer=keras.optimizers.SGD(0.5, momentum=0.9),
         seed=7,
         on_failure="ridge",
+        rule="paper",
         weight_decay=0.01,
         use_ema=True,
         name="mine",
     )
     config = opt.get_config()
+    assert {name: config[name] for name in SETTINGS} == SETTINGS
     again = kq.QPSBGD.from_config(config)
     assert again.get_config() == config
     assert again.backend.preset == "fast"

@@ -10,16 +10,18 @@ from keras_qpsbgd import _keras
 
 
 @pytest.mark.parametrize(
-    ("scale", "eager"), [("batch", False), ("batch", True), ("raw", True)]
+    ("rule", "eager"),
+    [("averaged", False), ("averaged", True), ("paper", False)],
 )
-@pytest.mark.filterwarnings("ignore:gradient_scale")
-def test_gradient_scales_with_a_loss_scale_optimizer(scale, eager):
-    """Scales that depend on the loss see the unscaled gradient."""
-    seed = tools.CLEAR_CUT[scale]
+def test_loss_scale_optimizer(rule, eager):
+    """The rule of the paper, which depends on the loss, is not scaled."""
+    seed = tools.CLEAR_CUT[rule]
     x, y = tools.data(seed)
-    expected = tools.clear_cut_fit(seed, gradient_scale=scale)
-    opt = tools.loss_scaled(tools.optimizer(gradient_scale=scale))
-    found = tools.fit(tools.small_model(seed), opt, x, y, run_eagerly=eager)
+    expected = tools.clear_cut_fit(seed, rule=rule)
+    model = tools.small_model(seed)
+    opt = tools.loss_scaled(tools.optimizer(rule=rule))
+    opt.build(model.trainable_variables)
+    found = tools.fit(model, opt, x, y, run_eagerly=eager)
     tools.assert_equal(found, expected)
 
 
@@ -81,24 +83,76 @@ def test_non_finite_batch_on_two_replicas(mirrored):
 @pytest.mark.skipif(
     not _keras.KERAS_3, reason="legacy Keras does not accumulate"
 )
-def test_non_finite_micro_batch_restarts_the_update():
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+def test_non_finite_micro_batch_is_not_counted(eager):
     x, y = tools.data()
     bad = x[:3].copy()
-    bad[0, 0] = np.inf
+    bad[:, 0] = np.nan
     model, clean = tools.small_model(), tools.small_model()
     for net in (model, clean):
-        net.compile(
-            tools.optimizer(gradient_accumulation_steps=2),
-            tools.loss(),
-            run_eagerly=True,
-        )
-    model.train_on_batch(x[3:6], y[3:6])
-    with pytest.warns(UserWarning, match="skipped"):
-        model.train_on_batch(bad, y[:3])
+        opt = tools.optimizer(gradient_accumulation_steps=2)
+        net.compile(opt, tools.loss(), run_eagerly=eager)
+    before = clean.get_weights()
     for net in (model, clean):
-        net.train_on_batch(x[:3], y[:3])
         net.train_on_batch(x[3:6], y[3:6])
+    model.train_on_batch(bad, y[:3])
+    for net in (model, clean):
+        tools.assert_equal(net.get_weights(), before)
+        net.train_on_batch(x[:3], y[:3])
+        assert not np.array_equal(net.get_weights()[0], before[0])
     tools.assert_equal(model.get_weights(), clean.get_weights())
+    assert model.optimizer.skipped_updates == 1
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "eager",
+        "graph",
+        pytest.param("jit", marks=[pytest.mark.once, pytest.mark.slow]),
+    ],
+)
+def test_skipped_updates_leave_no_rows_behind(mode):
+    """The next update of the rule of the paper has only its own rows."""
+    x, y = tools.data()
+    arguments = {
+        "run_eagerly": mode == "eager",
+        "jit_compile": mode == "jit",
+    }
+    found = []
+    for bad in (None, "input", "weight", "rate"):
+        model = tools.small_model()
+        backend = "exact" if mode == "jit" else Couplings()
+        opt = tools.optimizer(rule="paper", backend=backend)
+        opt.build(model.trainable_variables)
+        model.compile(opt, tools.loss(), **arguments)
+        if bad == "input":
+            model.train_on_batch(np.full_like(x[:6], np.nan), y[:6])
+        if bad == "weight":  # the rows are finite
+            weight = np.full(6, np.inf)
+            model.train_on_batch(x[6:12], y[6:12], sample_weight=weight)
+        if bad == "rate":  # the gradients are finite, too
+            opt.learning_rate = np.nan
+            model.train_on_batch(x[6:12], y[6:12])
+            opt.learning_rate = 0.05
+        assert opt.skipped_updates == (bad is not None)
+        model.train_on_batch(x[:6], y[:6])
+        couplings = [] if mode == "jit" else backend.received
+        found.append([*couplings, *model.get_weights()])
+    for other in found[1:]:
+        tools.assert_equal(other, found[0])
+
+
+class Couplings(tools.GapBackend):
+    """Keeps the couplings that it receives."""
+
+    def __init__(self):
+        super().__init__()
+        self.received = []
+
+    def sample(self, qubo, seed):
+        self.received.append(qubo.couplings.copy())
+        return super().sample(qubo, seed)
 
 
 def test_overflow_under_loss_scaling_costs_one_step():
@@ -106,12 +160,8 @@ def test_overflow_under_loss_scaling_costs_one_step():
     x, y = tools.data()
     model = tools.small_model(dtype="mixed_float16")
     opt = tools.optimizer()
-    wrapper = (
-        keras.optimizers.LossScaleOptimizer
-        if _keras.KERAS_3
-        else keras.mixed_precision.LossScaleOptimizer
-    )
-    wrapped = wrapper(opt, initial_scale=2.0**26)  # float16 overflows at 2^16
+    # float16 overflows at 2^16
+    wrapped = tools.loss_scaled(opt, initial_scale=2.0**26)
     model.compile(wrapped, tools.loss(), run_eagerly=True)
     moved = []
     for _ in range(16):
@@ -123,6 +173,22 @@ def test_overflow_under_loss_scaling_costs_one_step():
     assert not moved[0]
     assert sum(moved) >= 2
     assert opt.skipped_updates == 0
+
+
+def test_overflow_under_loss_scaling_leaves_no_rows_behind():
+    """The wrapper skips the update, so the optimizer does not see it."""
+    x, y = tools.data()
+    model = tools.small_model(dtype="mixed_float16")
+    opt = tools.optimizer(rule="paper")
+    wrapped = tools.loss_scaled(opt, initial_scale=2.0**26)
+    wrapped.build(model.trainable_variables)
+    model.compile(wrapped, tools.loss(), run_eagerly=True)
+    before = model.get_weights()
+    model.train_on_batch(x[:6], y[:6])
+    tools.assert_equal(model.get_weights(), before)
+    assert len(opt._couplings) == 2
+    for couplings in opt._couplings.values():
+        assert not tf.convert_to_tensor(couplings).numpy().any()
 
 
 @pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
@@ -160,7 +226,11 @@ def test_mixed_precision_on_two_replicas(mirrored, eager):
     ],
 )
 def test_accumulation_in_any_precision(dtype, eager):
-    """Kernels have the dtype of the layer, and states are float32."""
+    """Kernels have the dtype of the layer, and states are float32.
+
+    The rule of the paper adds up the couplings of the batches. The moving
+    average of the other rule depends on how the batches are divided.
+    """
     x, y = tools.data()
     found = []
     for steps in (None, 2):
@@ -168,9 +238,11 @@ def test_accumulation_in_any_precision(dtype, eager):
         assert model.layers[0].kernel.dtype == dtype
         before = model.layers[1].kernel.numpy().astype("float64")
         opt = tools.optimizer(
+            rule="paper",
             gradient_accumulation_steps=steps,
             real_optimizer=keras.optimizers.SGD(0.0),
         )
+        opt.build(model.trainable_variables)
         model.compile(opt, tools.loss(), run_eagerly=eager)
         model.fit(x[:6], y[:6], batch_size=6 // (steps or 1), verbose=0)
         found.append(model.layers[1].kernel.numpy().astype("float64") - before)
