@@ -3,8 +3,6 @@
 Energies are compared in units of E_rand, the mean energy of a random state.
 """
 
-import collections
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,7 +10,6 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import ops
-from keras_qpsbgd.backends.graph import graph_backend
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.backends.graph import relaxed
 from keras_qpsbgd.backends.graph import sweeps
@@ -29,49 +26,40 @@ CELLS = (
     ),
     instances.Cell(30, "htanh", 0.1, planted=True),
 )
-GRAM, ROWS = (34, 6), (40, 6)
+SHAPE = (34, 6)
 # Tolerance for float32 sums, as a fraction of E_rand.
 ROUNDING = 1e-5
 
 
-def layer(cell, shape, seed=0):
-    """Returns a problem with one inactive input and one zero column."""
-    n, m = shape
-    if shape == ROWS:  # each number of rows would be compiled separately
-        cell = cell._replace(batch=20)
-    instance = instances.Instance.of_cell(cell, n, m, seed)
-    z = instance.rows_problem.normalized_rows.numpy()
-    v = instance.rows_problem.row_gradients.numpy()
-    z[:, 2] = 0.0
-    v[:, 1] = 0.0
-    z, v = tf.constant(z), tf.constant(v)
-    if shape == ROWS:
-        return ops.rows_problem(z, v)
-    return ops.gram_problem(z, v)._replace(normalized_rows=z, row_gradients=v)
+def layer(cell, shape=SHAPE, seed=0):
+    """Returns a problem with one inactive input and one zero column.
 
-
-def to_qubo(problem):
-    couplings = problem.couplings
-    if couplings is None:
-        z = np.float64(problem.normalized_rows)
-        couplings = z.T @ z
-    return kq.Qubo(
-        np.float64(couplings),
-        np.float64(problem.fields),
-        np.float64(problem.offset),
+    Also returns the same problem as a `Qubo`.
+    """
+    instance = instances.Instance.of_cell(cell, *shape, seed)
+    active = np.ones(shape[0], "float32")
+    active[2] = 0.0
+    moving = np.ones(shape[1], "float32")
+    moving[1] = 0.0
+    couplings = instance.problem.couplings * np.outer(active, active)
+    fields = instance.problem.fields * np.outer(active, moving)
+    informative = ops.has_information(
+        fields, ops.has_gradient(fields), ops.squared_forces(couplings) > 0
     )
+    problem = ops.Problem(couplings, fields, informative=informative)
+    qubo = kq.Qubo(
+        np.float64(couplings), np.float64(fields), instance.qubo.offset
+    )
+    return problem, qubo
 
 
-def energies(problem, states):
+def energies(qubo, states):
     """Returns energies in units of E_rand, without the zero column."""
-    qubo = to_qubo(problem)
-    found = qubo.energy(states) / qubo.random_energy()
-    return np.delete(found, 1)
+    return np.delete(qubo.energy(states) / qubo.random_energy(), 1)
 
 
-def plain_sweeps(problem, start, order, count):
+def plain_sweeps(qubo, start, order, count):
     """Runs plain sweeps: sets one variable at a time to its better value."""
-    qubo = to_qubo(problem)
     q, half_fields = qubo.couplings, qubo.fields / 2
     g = np.array(start, np.float64)
     for _ in range(count):
@@ -81,9 +69,8 @@ def plain_sweeps(problem, start, order, count):
     return g
 
 
-def descend(problem, start):
+def descend(qubo, start):
     """Runs plain best-improvement descent."""
-    qubo = to_qubo(problem)
     q, half_fields = qubo.couplings, qubo.fields / 2
     g = np.array(start, np.float64)
     columns = np.arange(g.shape[1])
@@ -98,51 +85,39 @@ def descend(problem, start):
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_ridge_by_rows_equals_ridge_by_inputs(cell):
-    problem = layer(cell, GRAM)
-    rows = problem._replace(couplings=None)
-    inputs = problem._replace(normalized_rows=None, row_gradients=None)
-    expected = relaxed.ridge_solution(inputs).numpy()
-    scale = abs(expected).max()
-    qubo = to_qubo(problem)
+def test_ridge_solution(cell):
+    problem, qubo = layer(cell)
     n = qubo.num_variables
     matrix = qubo.couplings + 0.1 * np.trace(qubo.couplings) / n * np.eye(n)
     exact = np.linalg.solve(matrix, -qubo.fields / 2)
-    np.testing.assert_allclose(expected, exact, atol=1e-3 * scale)
-
-    @tf.function
-    def of_any_batch(z, v):  # `fit` does not know the batch size
-        return relaxed.ridge_solution(
-            problem._replace(normalized_rows=z, row_gradients=v)
-        )
-
-    unknown = of_any_batch.get_concrete_function(
-        tf.TensorSpec((None, n)), tf.TensorSpec((None, 6))
-    )
-    for found in (
-        relaxed.ridge_solution(problem),
-        relaxed.ridge_solution(rows),
-        unknown(problem.normalized_rows, problem.row_gradients),
-    ):
-        np.testing.assert_allclose(found, exact, atol=1e-3 * scale)
+    found = relaxed.ridge_solution(problem)
+    np.testing.assert_allclose(found, exact, atol=1e-3 * abs(exact).max())
 
 
-@pytest.mark.parametrize("shape", [GRAM, ROWS], ids=["gram", "rows"])
-def test_sweeps_over_blocks_equal_plain_sweeps(shape):
-    n, m = shape
+@pytest.mark.parametrize("warm", [False, True], ids=["zeros", "start"])
+def test_sweeps_over_blocks_equal_plain_sweeps(warm):
+    """In a random order from zeros, and in order from a start."""
+    n, m = SHAPE
     random = tf.random.stateless_uniform(
         (n,), SEED, minval=None, maxval=None, dtype=tf.int32, alg="philox"
     )
     order = np.argsort(random.numpy(), kind="stable")
+    start = np.zeros(SHAPE)
+    if warm:
+        order = np.arange(n)
+        start = np.random.default_rng(0).choice([-1.0, 1.0], SHAPE)
     swept = tf.function(
-        lambda problem, seed: sweeps.cyclic_sweeps(problem, seed, 2),
+        lambda problem: sweeps.cyclic_sweeps(
+            problem, None if warm else SEED, 2
+        ),
         reduce_retracing=True,
     )
     for cell in CELLS:
-        problem = layer(cell, shape)
-        plain = plain_sweeps(problem, np.zeros((n, m)), order, 2)
-        found = swept(problem, SEED).numpy()
-        excess = energies(problem, found) - energies(problem, plain)
+        problem, qubo = layer(cell)
+        if warm:
+            problem = problem._replace(start=tf.constant(start, tf.float32))
+        plain = plain_sweeps(qubo, start, order, 2)
+        excess = energies(qubo, swept(problem)) - energies(qubo, plain)
         assert abs(excess).max() < ROUNDING, cell
 
 
@@ -150,11 +125,12 @@ def test_sweeps_over_blocks_equal_plain_sweeps(shape):
 def test_search_is_no_worse_than_plain_descent(preset):
     backend = kq.backends.get({"name": "native", "preset": preset})
     for cell in CELLS:
-        problem = layer(cell, GRAM)
+        problem, qubo = layer(cell)
+        problem = problem._replace(informative=None)
         start = relaxed.ridge_solution(problem).numpy() >= 0
-        plain = descend(problem, np.where(start, 1.0, -1.0))
-        found = backend.solve_in_graph(problem, SEED).numpy()
-        excess = energies(problem, found) - energies(problem, plain)
+        plain = descend(qubo, np.where(start, 1.0, -1.0))
+        found = backend.solve_in_graph(problem, SEED)
+        excess = energies(qubo, found) - energies(qubo, plain)
         assert excess.max() < ROUNDING, cell
 
 
@@ -162,38 +138,42 @@ def test_descent_from_ridge_is_no_worse_than_from_field_signs():
     """Within 1 % of E_rand. It is better in trained layers (`bench solver`)."""
     ours, theirs = [], []
     for cell in CELLS:
-        problem = layer(cell, GRAM)
-        found = kq.backends.get("native").solve_in_graph(problem, SEED).numpy()
-        plain = descend(problem, np.where(problem.fields.numpy() <= 0, 1, -1))
-        ours.append(energies(problem, found).mean())
-        theirs.append(energies(problem, plain).mean())
+        problem, qubo = layer(cell)
+        problem = problem._replace(informative=None)
+        found = kq.backends.get("native").solve_in_graph(problem, SEED)
+        plain = descend(qubo, np.where(qubo.fields <= 0, 1, -1))
+        ours.append(energies(qubo, found).mean())
+        theirs.append(energies(qubo, plain).mean())
     assert np.mean(ours) <= np.mean(theirs) + 0.01
 
 
 @pytest.mark.parametrize(
-    ("preset", "search", "shape"),
-    [(preset, "sequential", GRAM) for preset in sorted(native.PRESETS)]
-    # Other presets only change the number of sweeps, rounds or kicks.
-    + [("balanced", "sequential", ROWS)]
-    + [("balanced", "parallel", shape) for shape in (GRAM, ROWS)],
+    ("preset", "search"),
+    [(preset, "sequential") for preset in sorted(native.PRESETS)]
+    # Other presets only change the number of rounds or kicks.
+    + [("balanced", "parallel")],
 )
-def test_states_are_seeded_and_never_ascend(preset, search, shape):
+def test_states_are_seeded_and_never_ascend(preset, search):
     backend = kq.backends.get(
         {"name": "native", "preset": preset, "search": search}
     )
     for cell in CELLS:
-        problem = layer(cell, shape)
-        (states,) = backend.step_in_graph([problem], [SEED], [2.0])
-        (again,) = backend.step_in_graph([problem], [SEED], [2.0])
-        states = states.numpy()
+        problem, qubo = layer(cell)
+        states, again = (step(backend, problem, SEED).numpy() for _ in range(2))
         np.testing.assert_array_equal(states, again)
         assert not states[2].any() and not states[:, 1].any()
         others = np.delete(np.delete(states, 2, axis=0), 1, axis=1)
-        reached = np.any(problem.normalized_rows.numpy() != 0, axis=0)
+        reached = np.diag(qubo.couplings) > 0
         assert np.all(abs(others)[np.delete(reached, 2)] == 1)
-        fields = np.float64(problem.fields)
-        slack = 1e-6 * abs(fields).sum(axis=0)
-        assert np.all((fields * states).sum(axis=0) <= slack)
+        slack = 1e-6 * abs(qubo.fields).sum(axis=0)
+        assert np.all((qubo.fields * states).sum(axis=0) <= slack)
+
+
+def step(backend, problem, seed):
+    """Returns the states of a step with one layer."""
+    layers = [ops.LayerProblems.of([problem])]
+    ((states,),) = backend.step_in_graph(layers, [seed])
+    return states
 
 
 class Uphill(kq.backends.GraphBackend):
@@ -210,133 +190,48 @@ class Uphill(kq.backends.GraphBackend):
         return ops.sign(problem.fields)
 
 
-class Threshold(Uphill):
-    """Returns states that depend on the scale."""
-
-    def search(self, problem, seed):
-        del seed
-        return ops.sign(-problem.fields - 1.0)
-
-
 @pytest.mark.parametrize("compiled", [True, False])
-def test_step_negates_ascending_states_and_scales(compiled):
-    problem = layer(CELLS[1], (5, 4))
-    (states,) = Uphill(compiled).step_in_graph([problem], [SEED], [2.0])
-    (moving,) = np.nonzero(states.numpy().any(axis=0))
-    expected = np.where(problem.fields.numpy() > 0, -1.0, 1.0)[:, moving]
-    expected[2] = 0.0
-    np.testing.assert_array_equal(states.numpy()[:, moving], expected)
-
-    backend = Threshold(compiled)
-    found = {}
-    for factor in (0.1, 100.0):
-        (found[factor],) = backend.step_in_graph([problem], [SEED], [factor])
-        scaled = ops.scale_problem(problem, factor)
-        plain = backend.solve_in_graph(scaled, SEED).numpy()
-        plain[~ops.has_information(scaled).numpy()] = 0.0
-        np.testing.assert_array_equal(found[factor], plain)
-    assert np.any(found[0.1] != found[100.0])
-
-
-@pytest.mark.parametrize("search", ["sequential", "parallel"])
-def test_layers_solved_together_equal_layers_solved_separately(search):
-    backend = kq.backends.get(
-        {"name": "native", "preset": "balanced", "search": search}
-    )
-    shapes = ((5, 4), (20, 4), (20, 4))
-    problems = [layer(CELLS[1], shape) for shape in shapes]
-    sizes = [problem.fields.shape.num_elements() for problem in problems]
-    assert max(sizes) <= graph_backend.SMALL
-    seeds = [tf.constant([i, 1]) for i in range(3)]
-    factors = [tf.constant(0.1 * (1.0 + i)) for i in range(3)]
-    together = backend.step_in_graph(problems, seeds, factors)
-    for index, found in enumerate(together):
-        (separate,) = backend.step_in_graph(
-            *([part[index]] for part in (problems, seeds, factors))
-        )
-        np.testing.assert_array_equal(found, separate)
+@pytest.mark.parametrize("shape", [(5, 4), (60, 5)], ids=["small", "large"])
+def test_ascending_states_are_negated(compiled, shape):
+    problem, qubo = layer(CELLS[1], shape)
+    states = step(Uphill(compiled), problem, SEED)
+    expected = np.where(qubo.fields > 0, -1.0, 1.0)
+    expected[2] = expected[:, 1] = 0.0
+    np.testing.assert_array_equal(states, expected)
 
 
 def test_changing_a_backend_does_not_change_shared_functions(nothing_compiled):
+    """A seed of another type traces the shared function again."""
+    problem = layer(CELLS[0])[0]._replace(informative=None)
     first = kq.backends.get("native")
-    narrow, wide = layer(CELLS[0], ROWS), layer(CELLS[1], ROWS)
-    first.solve_in_graph(narrow, SEED)
+    expected = first.solve_in_graph(problem, SEED).numpy()
     first.preset = "accurate"
+    accurate = first.solve_in_graph(problem, SEED).numpy()
+    assert np.any(accurate != expected)
     found = kq.backends.get("native").solve_in_graph(
-        wide._replace(
-            normalized_rows=tf.pad(wide.normalized_rows, [[0, 1], [0, 0]]),
-            row_gradients=tf.pad(wide.row_gradients, [[0, 1], [0, 0]]),
-        ),
-        SEED,
+        problem, tf.cast(SEED, tf.int64)
     )
-    expected = sweeps.cyclic_sweeps(wide, SEED, 1)
-    np.testing.assert_allclose(
-        energies(wide, found), energies(wide, expected), atol=ROUNDING
-    )
-
-
-def test_kernel_gradient_is_not_computed():
-    """In `fit`, no stateful operation depends on it."""
-    model = keras.Sequential(
-        [keras.layers.InputLayer((7,)), kq.layers.BinaryDense(3)]
-    )
-    model.compile(kq.QPSBGD(seed=0), "mse")
-    x, y = tf.ones((5, 7)), tf.ones((5, 3))
-    model.fit(x, y, verbose=0)
-    step = tf.function(lambda x, y: model.train_step((x, y)), autograph=False)
-    step(x, y)
-    graph = step.get_concrete_function(x, y).graph
-    products = [op for op in graph.get_operations() if op.type == "MatMul"]
-    gradients = [
-        op
-        for op in products
-        if op.name.startswith("gradient_tape") and op.outputs[0].shape == (7, 3)
-    ]
-    assert gradients  # Keras adds it to the graph, ...
-    needed, todo = (
-        set(),
-        [
-            op
-            for op in graph.get_operations()
-            if op.op_def.is_stateful and op.type != "ReadVariableOp"
-        ],
-    )
-    while todo:
-        op = todo.pop()
-        if op not in needed:
-            needed.add(op)
-            todo += [tensor.op for tensor in op.inputs] + op.control_inputs
-    assert not needed & set(gradients)  # ... but TensorFlow prunes it
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("search", ["sequential", "parallel"])
 def test_ragged_last_batch_does_not_compile_a_search(
     monkeypatch, nothing_compiled, search
 ):
-    """Only the search of a wide layer depends on the number of rows."""
-    seen = []
+    searches = []
     search_all = native.NativeBackend._search_all
 
-    def spy(self, problems, seeds, finish):
-        seen.extend(problems)
-        return search_all(self, problems, seeds, finish)
+    def spy(self, layers, seeds, is_warm):
+        searches.append(layers)
+        return search_all(self, layers, seeds, is_warm)
 
     monkeypatch.setattr(native.NativeBackend, "_search_all", spy)
     backend = kq.backends.get({"name": "native", "search": search})
-    for cell in (CELLS[0], CELLS[1]):  # 6 and 30 rows
-        backend.step_in_graph([layer(cell, (18, 2))], [SEED], [1.0])
-    assert len(seen) == 1
-    assert seen[0].normalized_rows is None and seen[0].row_gradients is None
-
-
-def test_numbers_of_rows_do_not_compile_again(monkeypatch):
-    compiled = collections.OrderedDict()
-    monkeypatch.setattr(
-        graph_backend.GraphBackend, "_compiled", compiled, raising=False
+    model = keras.Sequential(
+        [keras.layers.InputLayer((18,)), kq.layers.BinaryDense(2)]
     )
-    for batch in (20, 7):
-        cell = instances.Cell(batch, "htanh", 0.1)
-        problem = instances.Instance.of_cell(cell, 40, 8, 0).rows_problem
-        kq.backends.get("ridge").step_in_graph([problem], [SEED], [1.0])
-    (function,) = compiled.values()
-    assert function.experimental_get_tracing_count() == 1
+    model.compile(kq.QPSBGD(0.1, backend, seed=0), "mse")
+    x = np.random.default_rng(0).normal(size=(7, 18))
+    model.fit(x, x[:, :2], batch_size=4, verbose=0)
+    assert int(model.optimizer.iterations) == 2
+    assert len(searches) == 1

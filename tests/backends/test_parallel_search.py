@@ -13,13 +13,14 @@ from keras_qpsbgd import products
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.backends.graph.parallel import search as parallel_search
 from keras_qpsbgd.backends.graph.parallel import stacks
+from keras_qpsbgd.backends.graph.parallel import sweep as parallel_sweep
 from research.bench.solvers import instances
 
 pytestmark = pytest.mark.once
 
 SEED = tf.constant([3, 5])
 CELL = instances.Cell(30, "htanh", 0.1)
-SHORT = parallel_search.Effort(3, 3, ((64, 2),), kicks=2, kick_rounds=2)
+SHORT = parallel_search.Effort(3, ((64, 2),), kicks=2, kick_rounds=2)
 
 
 def instance(n, m, seed=0, cell=CELL):
@@ -39,14 +40,13 @@ def search(problems, effort=SHORT, compiled=False):
     @tf.function(jit_compile=compiled, autograph=False)
     def run(problems):
         return parallel_search.search(
-            problems, seeds, effort, lambda states, problem: states
+            [[problem] for problem in problems],
+            seeds,
+            effort,
+            lambda states, problem: states,
         )
 
-    return [states.numpy() for states in run(problems)]
-
-
-def gram(problem):
-    return problem._replace(normalized_rows=None, row_gradients=None)
+    return [states.numpy() for (states,) in run(problems)]
 
 
 @pytest.fixture
@@ -69,18 +69,12 @@ def rounded_matmul(a, b, transpose_a=False, transpose_b=False):
 # Quality
 
 
-@pytest.mark.parametrize("form", ["couplings", "rows"])
-def test_energies_are_close_to_those_of_the_sequential_search(form):
+def test_energies_are_close_to_those_of_the_sequential_search():
     excess = []
     for seed, kind in enumerate(instances.KINDS):
-        cell = instances.Cell(30, kind, 0.1)
-        n = 96 if form == "couplings" else 300
-        layer = instance(n, 16, seed, cell)
-        problem = (
-            gram(layer.problem) if form == "couplings" else (layer.rows_problem)
-        )
+        layer = instance(96, 16, seed, instances.Cell(30, kind, 0.1))
         found = [
-            layer.qubo.energy(backend.solve_in_graph(problem, SEED).numpy())
+            layer.qubo.energy(backend.solve_in_graph(layer.problem, SEED))
             for backend in (parallel(), kq.backends.get("native"))
         ]
         excess.append(instances.gaps(*found, layer.qubo).mean())
@@ -93,7 +87,7 @@ def test_more_effort_finds_lower_energies():
     layer = instance(64, 32, cell=instances.Cell(64, "sparse", 0.1))
     energies = [
         layer.qubo.energy(
-            parallel(preset).solve_in_graph(gram(layer.problem), SEED).numpy()
+            parallel(preset).solve_in_graph(layer.problem, SEED).numpy()
         ).mean()
         for preset in ("fast", "balanced")
     ]
@@ -101,14 +95,12 @@ def test_more_effort_finds_lower_energies():
 
 
 @pytest.mark.usefixtures("few_blocks")
-@pytest.mark.parametrize("form", ["couplings", "rows"])
-def test_energy_is_never_above_the_start(form):
+def test_energy_is_never_above_the_start():
     layer = instance(40, 8)
-    problem = layer.rows_problem if form == "rows" else gram(layer.problem)
-    good = parallel("balanced").solve_in_graph(problem, SEED).numpy()
+    good = parallel("balanced").solve_in_graph(layer.problem, SEED).numpy()
     random = np.random.default_rng(0).choice([-1.0, 1.0], good.shape)
     for start in (good, random.astype("float32")):
-        (found,) = search([problem._replace(start=tf.constant(start))])
+        (found,) = search([layer.problem._replace(start=tf.constant(start))])
         before, after = layer.qubo.energy(start), layer.qubo.energy(found)
         assert np.all(after <= before + 1e-5 * layer.qubo.random_energy())
     assert np.all(after < before)  # from a random state
@@ -133,16 +125,36 @@ def test_ridge_by_iterations_serves_as_well_as_the_factorization():
 
 
 @pytest.mark.usefixtures("few_blocks")
-@pytest.mark.parametrize("form", ["couplings", "rows"])
-def test_compiled_equals_plain(form):
-    layers = [instance(n, 12, n) for n in (48, 40)]
-    problems = [
-        layer.rows_problem if form == "rows" else gram(layer.problem)
-        for layer in layers
-    ]
+def test_compiled_equals_plain():
+    problems = [instance(n, 12, n).problem for n in (48, 40)]
     plain, compiled = search(problems), search(problems, compiled=True)
     for a, b in zip(plain, compiled):
         np.testing.assert_array_equal(a, b)
+
+
+def sweep(problems, compiled):
+    @tf.function(jit_compile=compiled, autograph=False)
+    def run(problems):
+        return stacks.in_batches(
+            [[problem] for problem in problems],
+            [SEED] * len(problems),
+            parallel_sweep.sweep,
+            lambda states, problem: states,
+        )
+
+    return [states.numpy() for (states,) in run(problems)]
+
+
+def test_sweeps_of_stacked_layers_equal_sweeps_alone():
+    """Also compiled. The layer with 40 inputs has two blocks."""
+    problems = [instance(n, 4, n).problem for n in (40, 20)]
+    # From the states with the highest energy of the linear part.
+    problems = [p._replace(start=ops.sign(p.fields)) for p in problems]
+    together, compiled = (sweep(problems, c) for c in (False, True))
+    for i, problem in enumerate(problems):
+        (alone,) = sweep([problem], False)
+        np.testing.assert_array_equal(together[i], alone)
+        np.testing.assert_array_equal(together[i], compiled[i])
 
 
 @pytest.mark.usefixtures("few_blocks")
@@ -153,56 +165,31 @@ def test_layers_of_any_shape_together_equal_layers_alone(name):
     backend = kq.backends.get({"name": name, "search": "parallel"})
     # The layer with 17 inputs has a different number of lanes.
     shapes = ((40, 7), (33, 1), (1, 3), (17, 5))
-    problems = [gram(instance(n, m, n).problem) for n, m in shapes]
-    held = problems[0]._replace(fields=tf.zeros((40, 7)), offset=tf.zeros((7,)))
-    wide = [instance(n, 3, n).rows_problem for n in (50, 40)]
-    problems += [held, *wide]
-    seeds = [tf.constant([i, 1]) for i in range(len(problems))]
-    factors = [tf.constant(1.0 + i) for i in range(len(problems))]
-    together = backend.step_in_graph(problems, seeds, factors)
-    for found, problem in zip(together, problems):
-        assert found.shape == problem.fields.shape
-    # Each shape takes seconds to compile, so leave out (17, 5) and (50, 3),
-    # which are not padded by `native`.
-    for i in (0, 1, 2, 4, 6):
-        (alone,) = backend.step_in_graph(
-            [problems[i]], [seeds[i]], [factors[i]]
-        )
-        np.testing.assert_array_equal(together[i], alone)
-    assert not together[4].numpy().any()
-    assert np.all(abs(together[0].numpy()) == 1)
-
-
-@pytest.mark.usefixtures("few_blocks")
-def test_unknown_number_of_rows():
-    layers = [instance(40, 3), instance(36, 3, cell=CELL._replace(batch=20))]
-    problems = [layer.rows_problem for layer in layers]
-    expected = search(problems)
-    run = tf.function(
-        lambda problems: parallel_search.search(
-            problems, [SEED, SEED + 1], SHORT, lambda states, problem: states
-        )
-    )
-    specs = tf.nest.map_structure(
-        lambda x: None if x is None else tf.TensorSpec(x.shape), problems
-    )
-    specs = [
-        spec._replace(
-            normalized_rows=tf.TensorSpec((None, n)),
-            row_gradients=tf.TensorSpec((None, 3)),
-        )
-        for spec, n in zip(specs, (40, 36))
-    ]
-    unknown = run.get_concrete_function(specs)
-    for a, b in zip(unknown(problems), expected):
-        np.testing.assert_array_equal(a, b)
+    layers = [[instance(n, m, n).problem] for n, m in shapes]
+    (first,) = layers[0]
+    nothing = tf.zeros(first.fields.shape, tf.bool)
+    held = first._replace(informative=nothing)
+    blocks = [instance(n, 3, n).problem for n in (50, 40)]
+    layers = [ops.LayerProblems.of(one) for one in [*layers, [held], blocks]]
+    seeds = [tf.constant([i, 1]) for i in range(len(layers))]
+    together = backend.step_in_graph(layers, seeds)
+    for found, layer in zip(together, layers):
+        shapes = [problem.fields.shape for problem in layer.problems()]
+        assert [states.shape for states in found] == shapes
+    # Each shape takes seconds to compile, so leave out (17, 5), which is not
+    # padded by `native`.
+    for i in (0, 1, 2, 4, 5):
+        (alone,) = backend.step_in_graph([layers[i]], [seeds[i]])
+        for a, b in zip(together[i], alone):
+            np.testing.assert_array_equal(a, b)
+    assert not together[4][0].numpy().any()
+    assert np.all(abs(together[0][0].numpy()) == 1)
 
 
 def test_ten_equal_layers_are_one_batch():
     shapes = [(123, 128)] + [(128, 128)] * 8 + [(128, 1)]
     problems = [
-        ops.Problem(tf.zeros((n, n)), tf.zeros((n, m)), tf.zeros((m,)))
-        for n, m in shapes
+        ops.Problem(tf.zeros((n, n)), tf.zeros((n, m))) for n, m in shapes
     ]
     (batch,) = stacks._batches(problems, lambda problem: None)
     assert sorted(batch) == list(range(10))
@@ -223,39 +210,27 @@ def test_products_do_not_depend_on_rounded_factors(gpu):
 
 
 @pytest.mark.usefixtures("few_blocks")
-@pytest.mark.parametrize("form", ["couplings", "rows"])
-def test_states_are_the_same_with_rounded_products(form, request):
-    def problem():
-        layer = instance(48, 24)
-        return layer.rows_problem if form == "rows" else gram(layer.problem)
-
-    (expected,) = search([problem()])
-    request.getfixturevalue("gpu")
-    (found,) = search([problem()])
-    # Where the problems are the same bit for bit, so are the states. A coupling
-    # that is built from split factors may differ in its last bit.
-    equal = np.all(found == expected, axis=0)
-    assert equal.mean() > 0.9
-
-
-@pytest.mark.usefixtures("few_blocks")
-@pytest.mark.parametrize("form", ["couplings", "rows"])
 @pytest.mark.parametrize("preset", ["fast", "balanced"])
-def test_search_does_not_depend_on_rounded_products(preset, form, request):
-    layer = instance(48, 24)
-    problem = layer.rows_problem if form == "rows" else gram(layer.problem)
+def test_search_does_not_depend_on_rounded_products(preset, request):
+    problem = instance(48, 24).problem
     effort = native.PARALLEL_PRESETS[preset]
     (expected,) = search([problem], effort)
     request.getfixturevalue("gpu")
     (found,) = search([problem], effort)
-    if form == "couplings":
-        np.testing.assert_array_equal(found, expected)
-    else:  # ZZ' is built from split factors
-        assert np.all(found == expected, axis=0).mean() > 0.9
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_sweep_does_not_depend_on_rounded_products(request):
+    problem = instance(40, 24).problem
+    problem = problem._replace(start=ops.sign(problem.fields))
+    (expected,) = sweep([problem], False)
+    request.getfixturevalue("gpu")
+    (found,) = sweep([problem], False)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_rounded_products_change_states_without_the_rounding(gpu, monkeypatch):
-    problem = gram(instance(64, 64).problem)
+    problem = instance(64, 64).problem
     monkeypatch.setattr(products, "rounded", lambda x: x)
     (rounded,) = search([problem])
     monkeypatch.setattr(products, "matmul", tf.matmul)
@@ -298,8 +273,8 @@ def test_step_has_no_unknown_loops_and_no_factorization(gpu, backend):
         assert name not in hlo.lower()
     loops = [line for line in hlo.splitlines() if " while(" in line]
     assert all("known_trip_count" in line for line in loops)
-    # Rounds, or rounds, kicks and the rounds after a kick.
-    count = {"native": 1, "ridge": 0}.get(str(backend), 3)
+    # A sweep has no loop. A search has rounds, kicks and rounds after a kick.
+    count = {"native": 0, "ridge": 0}.get(str(backend), 3)
     assert len(loops) == count
 
 
@@ -316,10 +291,9 @@ def test_number_of_kernels_does_not_grow_with_the_layers(gpu):
             for program in programs
         )
         extra.append(np.subtract(with_search, without))
-    # `sign` has no product for the couplings. The others are one per iteration
-    # and amount of noise, one for the memory and one per round.
-    count = parallel_search.ITERATIONS + len(parallel_search.NOISE) + 3
-    assert [dots for _, dots in extra] == [count] * 2
+    # `sign` has no second moments, which are one product for each layer. The
+    # sweep has as many products for two layers as for four.
+    assert extra[1][1] - extra[0][1] == 2
     assert all(fusions < 130 for fusions, _ in extra), extra
 
 

@@ -159,7 +159,7 @@ class Constant(kq.backends.GraphBackend):
 
 
 def problem(n=3, m=2):
-    return ops.gram_problem(tf.ones((4, n)), tf.zeros((4, m)))
+    return ops.Problem(tf.ones((n, n)), tf.zeros((n, m)))
 
 
 def first_state(backend, **shape):
@@ -221,7 +221,8 @@ def test_number_of_compiled_searches_is_bounded(monkeypatch):
         if m == 2:
             dropped.append(weakref.ref(list(Bounded._compiled.values())[-1]))
         assert len(Bounded._compiled) <= 3
-    columns = {key[-1][1] for key in Bounded._compiled}
+    # The key ends with the couplings, the fields, no start and no mask.
+    columns = {key[-3][0][1] for key in Bounded._compiled}
     assert columns == {1, 4, 5}  # the most recently used ones
     gc.collect()
     assert dropped[0]() is None
