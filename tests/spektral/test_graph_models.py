@@ -114,7 +114,7 @@ class GraphClassifier(keras.Model):
         super().__init__()
         self.masking = spektral.layers.GraphMasking() if masked else None
         self.conv = BinaryGraphConv(
-            4, activation="hard_tanh", kernel_initializer="zeros"
+            4, activation="tanh", kernel_initializer="zeros"
         )
         self.pool = spektral.layers.GlobalSumPool()
         self.dense = kq.layers.BinaryDense(2)

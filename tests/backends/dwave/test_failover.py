@@ -120,7 +120,7 @@ def go_offline(service, name):
 def test_solver_goes_offline_during_training(service):
     """The step is repeated on the next solver, and nothing is lost."""
     service.plan[2] = go_offline(service, "first")
-    seed = tools.CLEAR_CUT["max"]
+    seed = tools.CLEAR_CUT["averaged"]
     qpu = backend(["first", "second"])
     opt = tools.optimizer(backend=qpu)
     with pytest.warns(UserWarning, match="first is not available.*second"):
@@ -261,7 +261,7 @@ def test_qubit_is_lost_between_steps(service, solver):
 
 
 def test_qubit_is_lost_during_training(service):
-    seed = tools.CLEAR_CUT["max"]
+    seed = tools.CLEAR_CUT["averaged"]
     qpu = backend("first")
     tools.fit(
         tools.small_model(seed),

@@ -259,7 +259,7 @@ def test_broken_chains_are_counted(spy):
 
 
 def test_training_equals_exact_training(spy):
-    seed = tools.CLEAR_CUT["max"]
+    seed = tools.CLEAR_CUT["averaged"]
     opt = tools.optimizer(backend=offline.qpu(spy))
     found = tools.fit(tools.small_model(seed), opt, *tools.data(seed))
     tools.assert_equal(found, tools.clear_cut_fit(seed))
@@ -324,7 +324,7 @@ def test_budget_is_shared_by_threads(spy):
 @pytest.mark.parametrize("policy", ["raise", "hold", "exact"])
 def test_budget_and_on_failure(spy, policy):
     """The budget is enough for both layers in two of the four steps."""
-    seed = tools.CLEAR_CUT["max"]
+    seed = tools.CLEAR_CUT["averaged"]
     free = offline.qpu(spy)
     step = free.step_cost([(5, 3), (3, 3)]).seconds
     backend = offline.qpu(spy, qpu_budget_seconds=2.1 * step)

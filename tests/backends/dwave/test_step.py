@@ -7,6 +7,7 @@ import networkx as nx
 import numpy as np
 import offline
 import pytest
+import tensorflow as tf
 import tools
 from tensorflow import keras
 
@@ -328,7 +329,7 @@ def test_budget_is_never_exceeded_by_threads(chip):
 @pytest.mark.parametrize("policy", ["raise", "hold", "exact"])
 def test_failed_call_and_policy(policy, monkeypatch):
     """Each layer has its own call, and the second call of step 2 fails."""
-    seed = tools.CLEAR_CUT["max"]
+    seed = tools.CLEAR_CUT["averaged"]
     chip = ExactChip({5: failure()})
     backend = qpu(chip)
     offline.split_calls(monkeypatch, backend, 3)
@@ -360,7 +361,7 @@ def test_failed_call_and_policy(policy, monkeypatch):
 
 
 def test_report_counts_every_call_once(chip):
-    seed = tools.CLEAR_CUT["max"]
+    seed = tools.CLEAR_CUT["averaged"]
     backend = qpu(chip)
     opt = tools.optimizer(backend=backend)
     recorder = kq.callbacks.QuboRecorder(every=1)
@@ -405,22 +406,49 @@ def test_report_counts_every_call_once(chip):
 
 
 def test_warm_start_anneals_in_reverse(chip):
-    seed = tools.CLEAR_CUT["max"]
+    seed = tools.CLEAR_CUT["averaged"]
     backend = qpu(chip, warm_start=True, gauge=False, annealing_time=40.0)
     opt = tools.optimizer(backend=backend)
     tools.fit(tools.small_model(seed), opt, *tools.data(seed))
-    (_, first), *others = chip.calls
-    assert "initial_state" not in first and first["annealing_time"] == 40.0
     slots = backend.pack([(5, 3), (3, 3)]).calls[0].slots
-    for _, parameters in others:
+    assert len(chip.calls) == tools.STEPS
+    for _, parameters in chip.calls:
         assert "annealing_time" not in parameters
         schedule = parameters["anneal_schedule"]
         assert schedule[0] == [0.0, 1.0] and schedule[-1] == [40.0, 1.0]
         qubits = {q for slot in slots for chain in slot.chains for q in chain}
         assert set(parameters["initial_state"]) == qubits
-    # The last start has the states of the step before.
-    states = list(opt._solver._last_states)
-    assert [shape for _, shape in states] == [(5, 3), (3, 3)]
+
+
+def test_warm_start_continues_from_the_last_states():
+    """The first start is sign(-s). The states are a part of the optimizer."""
+    seed = tools.CLEAR_CUT["averaged"]
+    calls = []
+
+    class Starts(tools.GapBackend):
+        warm_start = True
+
+        def sample(self, qubo, seed):
+            found, info = super().sample(qubo, seed)
+            calls.append((qubo.start, np.sign(-qubo.fields), found[0]))
+            return found, info
+
+    model, opt = tools.small_model(seed), tools.optimizer(backend=Starts())
+    tools.fit(model, opt, *tools.data(seed))
+    assert len(calls) == 2 * tools.STEPS
+    for start, prefers, _ in calls[:2]:
+        np.testing.assert_array_equal(start, prefers)
+    for (start, _, _), (_, _, before) in zip(calls[2:], calls):
+        np.testing.assert_array_equal(start, before)
+    # Other optimizer, same state.
+    again = tools.optimizer(backend=Starts())
+    again.build(model.trainable_variables)
+    values = [np.array(tf.convert_to_tensor(v)) for v in opt.variables]
+    again.set_weights(values)
+    last = calls[-2:]
+    tools.fit(model, again, *tools.data(seed))
+    for (start, _, _), (_, _, before) in zip(calls[-2 * tools.STEPS :], last):
+        np.testing.assert_array_equal(start, before)
 
 
 def test_warm_start_requires_a_reverse_schedule(chip):

@@ -21,7 +21,7 @@ from keras_qpsbgd.backends.host import parallel
 pytestmark = pytest.mark.once
 
 STEPS = 50
-SEED = 45  # no step is nearly a tie, as the tests check
+SEED = 11  # no step is nearly a tie, as the tests check
 
 
 def raises(error):

@@ -205,7 +205,7 @@ def test_columns_are_counted_in_the_progress():
 def test_training_survives_failures():
     sampler = Remote({3: raises(ConnectionError("reset")), 7: hangs}, late=True)
     backend = SamplerBackend(sampler, {"timeout_seconds": 2.0})
-    seed = tools.CLEAR_CUT["max"]
+    seed = tools.CLEAR_CUT["averaged"]
     opt = tools.optimizer(backend=backend)
     found = tools.fit(tools.small_model(seed), opt, *tools.data(seed))
     tools.assert_equal(found, tools.clear_cut_fit(seed))
