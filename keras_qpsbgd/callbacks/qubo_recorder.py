@@ -26,11 +26,15 @@ from keras_qpsbgd.optimizers import record_step
 class QuboRecorder(keras.callbacks.Callback):
     """Callback that records QUBOs and their solutions during `fit`.
 
-    It records every k-th update of the chosen layers: the couplings, the fields
-    and the offset that the solver received (after scaling), the states that
-    moved the weights, all reads with their energies if the solver returns
-    several, and what the solver reported. It also records the settings of the
-    run and the logs of each epoch.
+    It records every k-th update of the chosen layers: the couplings and the
+    fields that the solver received, the states that moved the weights, all
+    reads with their energies if the solver returns several, and what the solver
+    reported. It also records the settings of the run and the logs of each
+    epoch.
+
+    With the backend `"sign"`, which uses no couplings, the recorded couplings
+    are zero. A layer with several blocks of couplings has one update for each
+    block, with the names `dense[0]`, `dense[1]` and so on.
 
     The record is an `analysis.Run`, in memory or in a file. The file is
     complete up to the last update at any time, also if the process is killed.

@@ -88,6 +88,11 @@ def test_eager(name):
     recorder = kq.callbacks.QuboRecorder(every=3)
     kernels, model = train(BACKENDS[name](), recorder, run_eagerly=True)
     check(recorder.run, kernels, model)
+    for update in recorder.run.updates:
+        size = len(update.states)
+        assert update.qubo.couplings.shape == (size, size)
+        # The sign of the fields is the solution without couplings.
+        assert update.qubo.couplings.any() == (name != "sign")
 
 
 def test_several_steps_per_execution():
@@ -115,32 +120,63 @@ def assert_same_updates(one, two):
             )
 
 
+def wide_model(inputs):
+    layer = kq.layers.BinaryDense(
+        2, use_bias=False, output_scale=None, name="only"
+    )
+    model = keras.Sequential([keras.layers.InputLayer((inputs,)), layer])
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(6, inputs)).astype("float32")
+    y = rng.normal(size=(6, 2)).astype("float32")
+    return model, x, y
+
+
 @pytest.mark.parametrize(
     ("inputs", "on_host", "to_file"),
     [(5, False, False), (300, False, True), (300, True, False)],
 )
 def test_qubo_is_that_of_definition_1(inputs, on_host, to_file, tmp_path):
-    """Layers with more than 256 inputs pass rows instead of couplings."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(6, inputs)).astype("float32")
-    y = rng.normal(size=(6, 2)).astype("float32")
-    layer = kq.layers.BinaryDense(2, use_bias=False, output_scale=None)
-    model = keras.Sequential([keras.layers.InputLayer((inputs,)), layer])
+    model, x, y = wide_model(inputs)
     backend = tools.SignBackend() if on_host else "sign"
-    model.compile(tools.optimizer(backend=backend), "mse")
-    v = x @ np.sign(layer.kernel.numpy()) - y
-    expected = kq.Qubo.from_rows(x, 4 * v / np.abs(v).max())
+    opt = tools.optimizer(backend=backend, rule="paper")
+    opt.build(model.trainable_variables)
+    model.compile(opt, "mse")
+    v = x @ np.sign(tools.kernels(model)[0]) - y
+    expected = kq.Qubo.from_rows(x, v / 6)  # a mean over 12 squares
     path = tmp_path / "run" if to_file else None
     recorder = kq.callbacks.QuboRecorder(path)
     model.fit(x, y, batch_size=6, verbose=0, callbacks=[recorder])
     (update,) = recorder.run.updates
-    for part in ("couplings", "fields", "offset"):
+    assert update.layer == "only"
+    for part in ("couplings", "fields"):
+        right = getattr(expected, part)
         np.testing.assert_allclose(
-            getattr(update.qubo, part),
-            getattr(expected, part),
-            rtol=1e-4,
-            atol=1e-4,
+            getattr(update.qubo, part), right, 0, 1e-5 * np.abs(right).max()
         )
+
+
+@pytest.mark.parametrize("on_host", [False, True], ids=["graph", "host"])
+def test_blocks(on_host):
+    """Each block is an update. The last entry of the last one is padding."""
+    model, x, y = wide_model(301)
+    backend = tools.SignBackend() if on_host else "ridge"
+    model.compile(tools.optimizer(backend=backend), "mse", run_eagerly=True)
+    before = tools.kernels(model)[0]
+    recorder = kq.callbacks.QuboRecorder(layers=["only"])
+    model.fit(x, y, batch_size=6, verbose=0, callbacks=[recorder])
+    moved = np.sign(before - tools.kernels(model)[0])
+    updates = recorder.run.updates
+    assert [update.layer for update in updates] == ["only[0]", "only[1]"]
+    for block, update in enumerate(updates):
+        rows, size = x[:, block::2], 151 - block
+        couplings = 0.1 * rows.T @ rows / (x**2).sum()
+        assert update.qubo.couplings.shape == (151, 151)
+        np.testing.assert_allclose(
+            update.qubo.couplings[:size, :size], couplings, atol=1e-7
+        )
+        assert not update.qubo.couplings[size:].any()
+        np.testing.assert_array_equal(update.states[:size], moved[block::2])
+        assert not update.states[size:].any()
 
 
 @pytest.mark.skipif(

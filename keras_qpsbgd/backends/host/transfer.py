@@ -8,6 +8,8 @@ from keras_qpsbgd.qubo import Qubo
 def pack(problems):
     """Lists the tensors from which the host builds the QUBOs of all layers.
 
+    A problem without couplings becomes a QUBO whose couplings are zero.
+
     Args:
         problems: List of `ops.Problem`.
 
@@ -27,6 +29,9 @@ def pack(problems):
         for layer in names:
             values = {name: next(arrays) for name in layer}
             start = values.pop("start", None)
+            if "couplings" not in values:
+                size = len(values["fields"])
+                values["couplings"] = np.zeros((size, size), np.float32)
             qubo = Qubo(**values)
             qubo.start = None if start is None else start.astype(np.int8)
             qubos.append(qubo)
@@ -36,5 +41,5 @@ def pack(problems):
 
 
 def _field_names(problem):
-    names = ("couplings", "fields")
-    return names if problem.start is None else (*names, "start")
+    names = ("couplings", "fields", "start")
+    return [name for name in names if getattr(problem, name) is not None]
