@@ -12,15 +12,15 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 
-N, M, KAPPA = 4, 2, 4.0
+N, M, KAPPA = 4, 2, 3.0
 ACTIVE = [0, 1, 3]  # the other input is zero in all samples
 
 
-def data(seed=10):
+def data(seed=1):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(30, N))
     x[:, 2] = 0.0
-    y = x @ rng.normal(size=(N, M)) + rng.normal(size=(30, M)) > 0
+    y = x @ rng.choice([-1.0, 1.0], size=(N, M)) + rng.normal(size=(30, M)) > 0
     return x.astype("float32"), y.astype("float32")
 
 
@@ -48,21 +48,42 @@ def candidates():
         yield weights
 
 
-def columns_at_fixed_points(x, y, weights):
-    """Enumerates Definition 1 of the paper. Returns a list, one per column."""
+def qubo_of_averages(x, v):
+    """Returns the couplings and fields of the averaged rule."""
+    couplings, gradient = x.T @ x / (x**2).sum(), x.T @ v
+    others = couplings - np.diag(np.diag(couplings))
+    force = np.sqrt((others**2).sum() / N)
+    rms = np.sqrt((gradient**2).mean())
+    return couplings, -2 * KAPPA * force * gradient / rms
+
+
+def qubo_of_paper(x, v):
+    """Returns the couplings and fields of Definition 1 of the paper."""
+    z = x / (x**2).sum(axis=1, keepdims=True)
+    return z.T @ z, -2 * z.T @ v
+
+
+QUBOS = {"averaged": qubo_of_averages, "paper": qubo_of_paper}
+
+
+def columns_at_fixed_points(x, y, weights, rule="averaged"):
+    """Enumerates all states. Returns a list, one entry per column."""
     x, y = x.astype("float64"), y.astype("float64")
     outputs = x @ weights / np.sqrt(N)
-    v = (1 / (1 + np.exp(-outputs)) - y) / y.size / np.sqrt(N)
-    v *= KAPPA / np.abs(v).max()
-    z = x / (x**2).sum(axis=1, keepdims=True)
+    v = (1 / (1 + np.exp(-outputs)) - y) / np.sqrt(N)  # a sum over samples
+    if rule == "averaged":
+        v /= y.size
+    couplings, fields = QUBOS[rule](x, v)
+    couplings = couplings[np.ix_(ACTIVE, ACTIVE)]
     found = []
     for column in range(M):
         energies = {}
         for active in itertools.product((1.0, -1.0), repeat=len(ACTIVE)):
-            residuals = v[:, column] - z[:, ACTIVE] @ active
-            energies[active] = (residuals**2).sum()
+            g = np.array(active)
+            energies[active] = g @ couplings @ g + fields[ACTIVE, column] @ g
         best, second = sorted(energies, key=energies.get)[:2]
-        assert energies[second] > 1.001 * energies[best]  # not a tie
+        gap = energies[second] - energies[best]
+        assert gap > 1e-3 * np.ptp(list(energies.values()))  # not a tie
         found.append(np.array_equal(weights[ACTIVE, column], -np.array(best)))
     return found
 
@@ -92,17 +113,24 @@ def test_finds_exactly_the_fixed_points(optimizer_backend, backend):
     assert {0.0, 0.5, 1.0} == set(found)
 
 
-def test_fixed_points_of_each_column():
+@pytest.mark.parametrize("rule", ["averaged", "paper"])
+def test_fixed_points_of_each_column(rule):
     x, y = data()
-    model = network(run_eagerly=True)
-    for weights in itertools.islice(candidates(), 0, None, 5):
+    model = network(run_eagerly=True, rule=rule)
+    # Keras takes the mean over samples and columns. The rule of the paper
+    # depends on the scale of the loss.
+    weight = np.full(len(x), y.size if rule == "paper" else 1.0)
+    every = []
+    for weights in candidates():
         set_weights(model, weights)
-        points = kq.analysis.fixed_points(model, x, y, backend="exact")
-        expected = columns_at_fixed_points(x, y, weights)
+        points = kq.analysis.fixed_points(model, x, y, weight, backend="exact")
+        expected = columns_at_fixed_points(x, y, weights, rule)
+        every.append(points.share)
         assert points.columns["only"].tolist() == expected
         assert points.shares == {"only": np.mean(expected)}
         assert points.share == np.mean(expected)
         assert points.converged == all(expected)
+    assert set(every) == {0.0, 0.5, 1.0}
 
 
 def fixed_weights(x, y):

@@ -64,44 +64,85 @@ def assert_same_qubo(one, other, rounding=0.0):
         np.testing.assert_allclose(left, right, 0.0, rounding * largest)
 
 
+def joined(blocks, n):
+    """Joins the QUBOs of the interleaved blocks of a layer with n inputs."""
+    count = len(blocks)
+    size = sum(block.num_variables for block in blocks)
+    couplings = np.zeros((size, size), np.float32)
+    fields = np.zeros((size, blocks[0].num_columns), np.float32)
+    for index, block in enumerate(blocks):
+        couplings[index::count, index::count] = block.couplings
+        fields[index::count] = block.fields
+    return kq.Qubo(couplings[:n, :n], fields[:n])
+
+
+# Without momentum, each step depends on its batch alone.
+MEMORYLESS = {"momentum": 0.0, "covariance_decay": 0.0}
+
+
 @pytest.mark.parametrize(
-    "make, scale",
+    "make, arguments, rounding",
     [
-        (network, "max"),
-        (network, "reach"),
-        (shared_network, "rms"),
-        (lambda: network(300), "batch"),
-        (shared_network, "raw"),
+        (network, MEMORYLESS, 1e-6),
+        (lambda: network(301), MEMORYLESS, 1e-6),
+        (network, {"rule": "paper"}, 0.0),
+        (shared_network, {"rule": "paper"}, 0.0),
+        (lambda: network(301), {"rule": "paper"}, 0.0),
     ],
-    ids=["max", "reach", "shared-rms", "wide-batch", "shared-raw"],
+    ids=["averaged", "blocks", "paper", "shared-paper", "wide-paper"],
 )
-@pytest.mark.filterwarnings("ignore:gradient_scale")
-def test_a_training_step_solves_exactly_these_qubos(make, scale):
-    assert_next_step_solves(make(), scale, run_eagerly=True)
+def test_a_training_step_solves_these_qubos(make, arguments, rounding):
+    assert_next_step_solves(make(), arguments, rounding, run_eagerly=True)
 
 
-@pytest.mark.parametrize("make", [network, shared_network])
-def test_a_step_in_a_graph_solves_the_same_qubos(make):
+@pytest.mark.parametrize(
+    "make, arguments",
+    [(network, MEMORYLESS), (shared_network, {"rule": "paper"})],
+    ids=["averaged", "shared-paper"],
+)
+def test_a_step_in_a_graph_solves_the_same_qubos(make, arguments):
     """TensorFlow may optimize the two graphs differently, so they round."""
-    assert_next_step_solves(make(), "max", rounding=1e-6)
+    assert_next_step_solves(make(), arguments, rounding=1e-6)
 
 
-def assert_next_step_solves(model, scale, rounding=0.0, **arguments):
+def assert_next_step_solves(model, arguments, rounding, **compile_arguments):
     backend = Keep()
     x, y = tools.data(inputs=model.input_shape[-1])
     weight = np.linspace(0, 1, len(x))
-    opt = kq.QPSBGD(0.05, backend, scale, real_optimizer="sgd")
-    model.compile(opt, tools.loss(), metrics=["accuracy"], **arguments)
+    opt = kq.QPSBGD(0.05, backend, real_optimizer="sgd", **arguments)
+    opt.build(model.trainable_variables)
+    model.compile(opt, tools.loss(), metrics=["accuracy"], **compile_arguments)
     model.train_on_batch(x, y, sample_weight=weight)
-    before = state(model)
+    before, solved = state(model), len(backend.received)
     qubos = kq.analysis.layer_qubos(model, x.astype("float64"), y, weight)
     tools.assert_equal(state(model), before)
-    assert len(backend.received) == 2  # nothing was solved
+    assert len(backend.received) == solved  # nothing was solved
     model.train_on_batch(x, y, sample_weight=weight)
     assert list(qubos) == ["first", "last"]
-    for qubo, received in zip(qubos.values(), backend.received[2:]):
-        assert_same_qubo(qubo, received, rounding)
+    *first, last = backend.received[solved:]
+    averaged = arguments is MEMORYLESS
+    blocks = 2 if averaged and x.shape[1] > 288 else 1
+    assert len(first) == blocks
+    received = [joined(first, x.shape[1]), last]
+    for qubo, expected in zip(qubos.values(), received):
+        assert_same_qubo(qubo, expected, rounding)
         assert np.abs(qubo.fields).max() > 0
+        assert np.abs(qubo.couplings).max() > 0
+
+
+def test_first_step_with_the_default_averages():
+    """Averages that start at zero only change the unit of the energy."""
+    backend = Keep()
+    x, y = tools.data()
+    model = network()
+    opt = kq.QPSBGD(0.05, backend, real_optimizer="sgd")
+    model.compile(opt, tools.loss(), run_eagerly=True)
+    qubos = kq.analysis.layer_qubos(model, x, y)
+    model.train_on_batch(x, y)
+    for qubo, received in zip(qubos.values(), backend.received):
+        unit = 1.0 - opt.covariance_decay
+        scaled = kq.Qubo(unit * qubo.couplings, unit * qubo.fields)
+        assert_same_qubo(scaled, received, 1e-5)
 
 
 def test_training_continues_as_if_nothing_had_happened():
@@ -109,7 +150,7 @@ def test_training_continues_as_if_nothing_had_happened():
     found = []
     for look in (False, True):
         model = network()
-        opt = tools.optimizer(backend="sign")
+        opt = tools.optimizer(backend="exact")
         model.compile(opt, tools.loss(), run_eagerly=True)
         for _ in range(2):
             if look:
@@ -120,30 +161,33 @@ def test_training_continues_as_if_nothing_had_happened():
 
 
 def test_eager_gradients_can_still_be_applied():
-    """The latest passes, by which an eager update finds its rows, stay."""
+    """The rows of a pass before `optimizer.build` stay."""
     x, y = tools.data()
     found = []
     for look in (False, True):
         model = tools.small_model()
-        opt = tools.optimizer(backend="sign")
+        opt = tools.optimizer(backend="exact")
         model.compile(opt, tools.loss(), run_eagerly=True)
         gradients = [2.0 * g for g in tools.gradients(model, x[:6], y[:6])]
         if look:
             kq.analysis.layer_qubos(model, x, y)
         opt.apply_gradients(zip(gradients, model.trainable_variables))
-        found.append(model.get_weights())
+        state = [tf.convert_to_tensor(v).numpy() for v in opt.variables]
+        found.append([*model.get_weights(), *state])
     tools.assert_equal(*found)
 
 
 @pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum"])
-@pytest.mark.parametrize("inputs", [tools.INPUTS, 300], ids=["narrow", "wide"])
-def test_batches_add_up(reduction, inputs):
+@pytest.mark.parametrize(
+    "inputs, rule",
+    [(tools.INPUTS, "averaged"), (300, "averaged"), (300, "paper")],
+)
+def test_batches_add_up(reduction, inputs, rule):
     """The last batch is smaller than the others."""
     x, y = tools.data(inputs=inputs)
     model = tools.small_model(inputs=inputs)
     loss = keras.losses.SparseCategoricalCrossentropy(True, reduction=reduction)
-    with pytest.warns(UserWarning, match="raw"):
-        opt = kq.QPSBGD(0.05, "sign", "raw")
+    opt = kq.QPSBGD(0.05, "sign", rule=rule)
     model.compile(opt, loss, run_eagerly=True)
     whole = kq.analysis.layer_qubos(model, x, y)
     batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(9)
@@ -158,7 +202,6 @@ def test_batches_add_up(reduction, inputs):
                 )
 
 
-@pytest.mark.filterwarnings("ignore:gradient_scale")
 def test_mixed_precision_and_replicas(mirrored):
     """Neither the loss scale nor the number of replicas is in the QUBO."""
     x, y = tools.data()
@@ -167,8 +210,9 @@ def test_mixed_precision_and_replicas(mirrored):
     for scope in (tf.distribute.get_strategy(), mirrored):
         with scope.scope():
             model = tools.small_model(dtype="mixed_float16")
-            opt = tools.optimizer(backend=backend, gradient_scale="raw")
+            opt = tools.optimizer(backend=backend, rule="paper")
             opt = tools.loss_scaled(opt)
+            opt.build(model.trainable_variables)
             model.compile(opt, tools.loss(), jit_compile=False)
             qubos = kq.analysis.layer_qubos(model, x, y)
         (expected if scope is not mirrored else found).extend(qubos.values())

@@ -50,12 +50,13 @@ def host_calls(backend, recorder):
     return inputs, model, lambda: step(x[:6], y[:6])
 
 
-def test_step_without_a_recorder_contains_no_recording():
-    assert host_calls("sign", None)[0] == []
+@pytest.mark.parametrize(("name", "arrays"), [("sign", 2), ("ridge", 3)])
+def test_step_without_a_recorder_contains_no_recording(name, arrays):
+    assert host_calls(name, None)[0] == []
     recorder = Fake()
-    found, model, step = host_calls("sign", recorder)
-    # The step, and for each layer states, couplings, fields and offset.
-    assert found == [1 + 2 * 4]
+    found, model, step = host_calls(name, recorder)
+    # The step, and for each layer states, fields and, if used, couplings.
+    assert found == [1 + 2 * arrays]
     for _ in range(3):
         step()
     assert recorder.found == [
