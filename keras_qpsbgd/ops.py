@@ -225,31 +225,38 @@ def never_ascend(states, problem_fields):
     return states * tf.where(ascent, -1.0, 1.0)
 
 
-def has_information(gradient, fields, forces):
+def has_gradient(gradient):
+    """Returns which columns of a gradient (n, m) are not zero, shape (m,).
+
+    A column that is only rounding noise, compared with the others, counts as
+    zero.
+    """
+    largest = tf.reduce_max(tf.abs(gradient), axis=0)
+    return largest > ROUNDING * tf.reduce_max(largest)
+
+
+def has_information(fields, has_gradient, is_coupled=None):
     r"""Returns a mask of the entries for which a problem has information.
 
     The optimizer does not change the other entries. The mask is false for
 
-    - a column whose gradient is zero, or only rounding noise compared with the
-      gradient of the other columns,
+    - a column without a gradient,
     - an entry with neither a field nor couplings to other entries, because both
       signs have the same energy. An input that was never active has neither.
 
     Args:
-        gradient: Tensor of shape (n, m). The gradient of this update.
         fields: Tensor of shape (n, m).
-        forces: Tensor of shape (n,), or `None` without couplings. Sums of the
-            squared couplings of each input to the others.
+        has_gradient: Boolean tensor of shape (m,). The columns with a gradient.
+        is_coupled: Boolean tensor of shape (n,) (optional). The inputs with
+            couplings to others. Defaults to `None`, which means no input.
 
     Returns:
         Boolean tensor of shape (n, m).
     """
-    largest = tf.reduce_max(tf.abs(gradient), axis=0, keepdims=True)
-    noise = ROUNDING * tf.reduce_max(largest)
     decided = fields != 0
-    if forces is not None:
-        decided |= (forces > 0)[:, None]
-    return (largest > noise) & decided
+    if is_coupled is not None:
+        decided |= is_coupled[:, None]
+    return decided & has_gradient
 
 
 def squared_forces(couplings):

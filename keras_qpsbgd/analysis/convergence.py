@@ -155,8 +155,9 @@ def _at_fixed_point(qubo, weights, solver, seed):
     solver.check(qubo.num_variables, qubo.num_columns)
     states = solver.solve(qubo, seed).states
     # In both rules, a field is a multiple of the gradient.
-    forces = ops.squared_forces(couplings)
-    moves = ops.has_information(fields, fields, forces).numpy()
+    moves = ops.has_information(
+        fields, ops.has_gradient(fields), ops.squared_forces(couplings) > 0
+    ).numpy()
     # The step subtracts the states. It holds weights without information.
     return (~moves | (states == -weights)).all(axis=0)
 

@@ -8,6 +8,10 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import ops
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
+# Statistics of the rows use at least this many samples of a batch, and fewer
+# than twice as many.
+SAMPLES = 64
+
 
 @_keras.register
 class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
@@ -101,6 +105,13 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
 
     def rows(self, inputs: Any) -> Any:
         return tf.reshape(inputs, (-1, self._mark.num_variables))
+
+    def sample_rows(self, inputs: Any, count: int) -> Any:
+        rows = self.rows(inputs)
+        if len(inputs.shape) > 2:
+            return rows
+        # Samples differ more than the positions of a sequence or an image.
+        return rows[:: tf.maximum(tf.shape(rows)[0] // SAMPLES, 1)]
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         if isinstance(inputs, tf.SparseTensor):

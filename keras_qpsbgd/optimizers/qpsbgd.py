@@ -290,9 +290,10 @@ class QPSBGD(QuboOptimizer):
         if start is not None:
             start = tf.cast(tf.convert_to_tensor(start), tf.float32)
             start = tf.reshape(start, shape)
+        scales = rules.scales(grad, average, couplings, self.kappa)
         return ops.LayerProblems(
-            rules.averaged,
-            (grad, average, couplings, tf.constant(self.kappa), start),
+            rules.scaled,
+            (average, couplings, *scales, start),
             shape,
             is_warm=start is not None,
         )

@@ -57,20 +57,42 @@ def averaged(gradient, average, covariance, kappa, start=None):
     Returns:
         List of `ops.Problem`, one for each block.
     """
+    found = scales(gradient, average, covariance, kappa)
+    return scaled(average, covariance, *found, start)
+
+
+def scales(gradient, average, covariance, kappa):
+    """Returns what `scaled` needs, by reductions over whole layers.
+
+    On a CPU, TensorFlow is faster at them than a compiled function.
+
+    Returns:
+        Tuple of the factor from averages to fields (scalar), the columns with a
+        gradient and the inputs with couplings (Boolean vectors).
+    """
+    n, m = average.shape
     forces = ops.squared_forces(covariance)
-    square = tf.reduce_sum(forces) / gradient.shape[0]
+    square = tf.reduce_sum(forces) / n
     # Without couplings, the scale of the fields does not matter.
     force = tf.where(square > 0, tf.sqrt(square), 1.0)
-    # The squares of small numbers would underflow.
-    average = tf.math.divide_no_nan(average, tf.reduce_max(tf.abs(average)))
-    rms = tf.sqrt(tf.reduce_mean(tf.square(average)))
-    fields = average * tf.math.divide_no_nan(-2.0 * kappa * force, rms)
-    return _problems(gradient, covariance, forces, fields, start)
+    rms = tf.sqrt(2.0 / (n * m) * tf.nn.l2_loss(average))
+    factor = tf.math.divide_no_nan(-2.0 * kappa * force, rms)
+    return factor, ops.has_gradient(gradient), _in_order(forces > 0, n)
+
+
+def scaled(average, covariance, factor, has_gradient, is_coupled, start=None):
+    """Returns the problems of the averaged rule, given the result of `scales`.
+
+    See `averaged` for the other arguments.
+    """
+    fields = average * factor
+    informative = ops.has_information(fields, has_gradient, is_coupled)
+    return _problems(covariance, fields, informative, start)
 
 
 def signum(gradient, average):
     """Returns the problem of a layer without couplings."""
-    informative = ops.has_information(gradient, average, None)
+    informative = ops.has_information(average, ops.has_gradient(gradient))
     return [ops.Problem(None, -average, informative=informative)]
 
 
@@ -84,14 +106,22 @@ def paper(gradient, couplings):
     Returns:
         List of `ops.Problem`, one for each block.
     """
-    forces = ops.squared_forces(couplings)
-    return _problems(gradient, couplings, forces, -2.0 * gradient)
+    is_coupled = ops.squared_forces(couplings) > 0
+    fields = -2.0 * gradient
+    informative = ops.has_information(
+        fields,
+        ops.has_gradient(gradient),
+        _in_order(is_coupled, gradient.shape[0]),
+    )
+    return _problems(couplings, fields, informative)
 
 
-def _problems(gradient, couplings, forces, fields, start=None):
-    n = gradient.shape[0]
-    forces = tf.reshape(tf.transpose(forces), (-1,))[:n]
-    informative = ops.has_information(gradient, fields, forces)
+def _in_order(values, n):
+    """Returns one value per input from values of shape `(blocks, width)`."""
+    return tf.reshape(tf.transpose(values), (-1,))[:n]
+
+
+def _problems(couplings, fields, informative, start=None):
     count, width = couplings.shape[:2]
     if start is not None:
         # Entries without a start get the state that their field prefers.

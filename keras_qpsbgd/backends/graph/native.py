@@ -26,6 +26,10 @@ ENUMERATE_UP_TO = 16
 # `accurate` has a higher limit.
 SWEEP_FROM = 50_000
 ACCURATE_SWEEP_FROM = 200_000
+# With more weights than this, an update sweeps over one of several parts of the
+# variables, starting from the states of the last update.
+PARTIAL_FROM = 20_000
+PARTS = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +151,9 @@ class NativeBackend(GraphBackend):
         n = problem.fields.shape[0]
         if n <= ENUMERATE_UP_TO or self.preset != "fast":
             return self.search(problem, seed)
-        return sweeps.cyclic_sweeps(problem, None, 1)
+        is_large = math.prod(problem.fields.shape) > PARTIAL_FROM
+        # The second number of a seed is the number of the update.
+        return sweeps.partial_sweep(problem, seed[1], PARTS if is_large else 1)
 
     def _groups(self, shapes):
         if self._is_parallel():

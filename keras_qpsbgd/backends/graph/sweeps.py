@@ -49,7 +49,21 @@ def cyclic_sweeps(problem, seed, sweeps):
     return tf.gather(states, tf.argsort(order, stable=True))
 
 
-def _sweep(problem, sweeps):
+def partial_sweep(problem, step, parts):
+    """Returns the states (n, m) after visiting every `parts`-th block once.
+
+    Consecutive steps visit different blocks, so that `parts` steps make a whole
+    sweep.
+
+    Args:
+        problem: An `ops.Problem` with `start`.
+        step: Scalar int32 tensor.
+        parts: Integer.
+    """
+    return _sweep(problem, 1, step % parts, parts)
+
+
+def _sweep(problem, sweeps, first_block=0, stride=1):
     n, m = problem.fields.shape
     blocks = -(-n // BLOCK)
     padding = blocks * BLOCK - n
@@ -66,7 +80,7 @@ def _sweep(problem, sweeps):
     half_fields = in_blocks(problem.fields / 2.0)
 
     def body(index, g):
-        block = index % blocks
+        block = (first_block + index * stride) % blocks
         forces = tf.matmul(q[block], _stack_blocks(g)) + half_fields[block]
         inside = tf.slice(q[block], (0, block * BLOCK), (BLOCK, BLOCK))
         new = _round_block(-forces, inside, g.read(block))
@@ -77,9 +91,8 @@ def _sweep(problem, sweeps):
     start = tf.TensorArray(
         tf.float32, blocks, element_shape=(BLOCK, m), clear_after_read=False
     ).unstack(first)
-    _, g = tf.while_loop(
-        lambda index, _: index < sweeps * blocks, body, (0, start)
-    )
+    visits = -(-sweeps * blocks // stride)
+    _, g = tf.while_loop(lambda index, _: index < visits, body, (0, start))
     return _stack_blocks(g)[:n]
 
 
