@@ -3,11 +3,12 @@
     python -m pip install ".[dwave,legacy]"
     python examples/distributed.py
 
-Each replica gets half of every batch. The QUBOs are summed over the replicas.
-Only the first replica solves them, in the graph (`native`) or on the host (a
-`dimod.Sampler`), and all replicas use its solutions. All copies of a kernel
-therefore stay equal to each other and to the kernel trained on one device. The
-script shows this for
+Each replica gets half of every batch. Gradients are summed over the replicas,
+and couplings are averaged. Only the first replica solves the QUBOs, in the
+graph (`native`) or on the host (a `dimod.Sampler`), and all replicas use its
+solutions. All copies of a kernel therefore stay equal to each other. Here, all
+inputs of a layer are +1 and -1, so that the average of the couplings is the
+same as on one device, and so are the kernels. The script shows this for
 
 1. Keras 3: `MirroredStrategy` with two logical CPUs of one process;
 2. legacy Keras: `MultiWorkerMirroredStrategy` with two processes, which the
@@ -41,15 +42,15 @@ def train(strategy, backend):
 
     # With this seed, no QUBO has two nearly equal solutions. Otherwise rounding
     # errors, which depend on how a batch is split, would choose between them.
-    keras.utils.set_random_seed(1)
-    rng = np.random.default_rng(1)
-    x, y = rng.normal(size=(160, 16)), rng.integers(3, size=160)
+    keras.utils.set_random_seed(0)
+    rng = np.random.default_rng(0)
+    x, y = rng.choice([-1.0, 1.0], size=(160, 16)), rng.integers(3, size=160)
     with strategy.scope():
-        hidden = kq.layers.BinaryDense(8, activation="tanh")
+        hidden = kq.layers.BinaryDense(8, activation="binary")
         model = keras.Sequential([hidden, kq.layers.BinaryDense(3)])
         model.build((None, 16))
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(kq.QPSBGD(0.02, backend=backend, seed=1), loss)
+        model.compile(kq.QPSBGD(0.02, backend=backend, seed=0), loss)
     before = hidden.kernel.numpy()
     # `batch_size` counts the samples of all replicas.
     model.fit(x, y, batch_size=32, shuffle=False, verbose=0)
