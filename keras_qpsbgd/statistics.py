@@ -83,9 +83,19 @@ class BinaryKernel:
             rows: Function of the number of rows that is enough, or of `None`
                 for all rows. Returns a tensor of shape `(B, n)`.
         """
-        observer = self.observer
-        if observer is None:
-            self._early[_replica()] = (current_graphs()[0], rows)
+        observer, replica, graph = (
+            self.observer,
+            _replica(),
+            current_graphs()[0],
+        )
+        # Replicas run one after the other and must all do the same, even if the
+        # first one builds the optimizer before the others start this pass.
+        first = any(
+            other not in (None, replica) and early[0] is graph
+            for other, early in self._early.items()
+        )
+        if observer is None or first:
+            self._early[replica] = (graph, rows)
         else:
             observer.add(rows(observer.max_rows))
 
@@ -191,6 +201,7 @@ class BatchCouplings:
 
     def __init__(self, variable):
         self._variable = variable
+        self.is_used = False  # whether `gradient` was called or traced
 
     def gradient(self, call, gradient):
         """Adds the rows of a backward pass, and returns Z'V.
@@ -199,6 +210,7 @@ class BatchCouplings:
             call: `ops.LayerCall`.
             gradient: Tensor. The straight-through gradient of the kernel.
         """
+        self.is_used = True
         z, v = ops.normalized(call)
         products = second_moments(z, self._variable.shape)
         # Loss scaling skips an update whose gradient overflows, without

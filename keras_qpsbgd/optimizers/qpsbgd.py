@@ -263,6 +263,8 @@ class QPSBGD(QuboOptimizer):
                 continue
             graph, rows = early
             if self.rule == "paper":
+                if observer.is_used:
+                    continue  # an earlier pass, which has no part in this step
                 raise ValueError(
                     '`rule="paper"` changes the gradients that binary layers '
                     "compute, so the optimizer must be built before the first "

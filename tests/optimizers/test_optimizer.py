@@ -316,6 +316,21 @@ def test_max_variables():
         eager_fit(ours, tools.optimizer(max_variables=2), x, y, tools.loss())
 
 
+def test_rule_of_the_paper_needs_a_built_optimizer():
+    """A call of the model before `build` does no harm."""
+    x, y = tools.data()
+    model = tools.small_model()
+    before = model.get_weights()
+    with pytest.raises(ValueError, match="`optimizer.build.*Received: "):
+        eager_fit(model, tools.optimizer(rule="paper"), x, y, tools.loss())
+    tools.assert_equal(model.get_weights(), before)
+    model(x)
+    opt = tools.optimizer(rule="paper")
+    opt.build(model.trainable_variables)
+    eager_fit(model, opt, x, y, tools.loss())
+    assert not np.array_equal(model.get_weights()[0], before[0])
+
+
 def test_too_wide_layer_raises_before_training():
     model = one_layer(2, 21)
     with pytest.raises(
