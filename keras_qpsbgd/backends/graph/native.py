@@ -148,12 +148,20 @@ class NativeBackend(GraphBackend):
         return local_search.tabu(problem, seed, int(steps * n), lanes)
 
     def follow(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
-        n = problem.fields.shape[0]
-        if n <= ENUMERATE_UP_TO or self.preset != "fast":
+        if not self._sweeps(problem):
             return self.search(problem, seed)
-        is_large = math.prod(problem.fields.shape) > PARTIAL_FROM
+        return self._swept([problem], seed)[0]
+
+    def _sweeps(self, problem):
+        """Returns whether to sweep from the states of the last update."""
+        n = problem.fields.shape[0]
+        return n > ENUMERATE_UP_TO and self.preset == "fast"
+
+    def _swept(self, problems, seed):
+        weights = len(problems) * math.prod(problems[0].fields.shape)
+        parts = PARTS if weights > PARTIAL_FROM else 1
         # The second number of a seed is the number of the update.
-        return sweeps.partial_sweep(problem, seed[1], PARTS if is_large else 1)
+        return sweeps.partial_sweep(problems, seed[1], parts)
 
     def _groups(self, shapes):
         if self._is_parallel():
@@ -162,7 +170,10 @@ class NativeBackend(GraphBackend):
 
     def _search_all(self, layers, seeds, is_warm):
         if not self._is_parallel():
-            return super()._search_all(layers, seeds, is_warm)
+            return [
+                self._sequential(*layer)
+                for layer in zip(layers, seeds, is_warm)
+            ]
         states: list = [None] * len(layers)
         swept, searched = [], []
         for i, problems in enumerate(layers):
@@ -190,6 +201,13 @@ class NativeBackend(GraphBackend):
         for i, layer in zip(swept + searched, found):
             states[i] = layer
         return states
+
+    def _sequential(self, problems, seed, is_warm):
+        """Solves the problems of one layer."""
+        if is_warm and self._sweeps(problems[0]):
+            found = self._swept(problems, seed)
+            return [self._finished(g, p) for g, p in zip(found, problems)]
+        return super()._search_all([problems], [seed], [is_warm])[0]
 
     def _is_parallel(self):
         return stacks.is_parallel(self.search_kind)
