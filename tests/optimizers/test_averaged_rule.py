@@ -1,0 +1,633 @@
+"""The two rules of `QPSBGD`, and every way to apply them."""
+
+import itertools
+
+import dimod
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import _keras
+from keras_qpsbgd import statistics
+from keras_qpsbgd.optimizers import qpsbgd
+from keras_qpsbgd.optimizers import rules
+
+RATE = 0.05
+KAPPA, BETA, DECAY = 1.5, 0.8, 0.7
+INPUTS, OUTPUTS, BATCH = 6, 3, 8
+# The smallest relative gap between the best and the second-best energy.
+CLEAR = 1e-3
+
+
+def all_states(n):
+    return np.array(list(itertools.product((1.0, -1.0), repeat=n))).T
+
+
+def solve(couplings, fields):
+    """Returns the best states, and the smallest relative gap to the second."""
+    states = all_states(len(fields))
+    quadratic = np.einsum("is,ij,js->s", states, couplings, states)
+    energies = quadratic[:, None] + states.T @ fields
+    order = np.sort(energies, axis=0)
+    scale = np.abs(energies).max(axis=0)
+    return states[:, energies.argmin(axis=0)], ((order[1] - order[0]) / scale)
+
+
+class Averaged:
+    """The averaged rule for one dense layer, in NumPy."""
+
+    def __init__(self, kernel):
+        self.kernel = np.array(kernel, np.float64)
+        self.momentum = np.zeros_like(self.kernel)
+        self.covariance = np.zeros((len(kernel),) * 2)
+        self.gap = np.inf
+
+    def step(self, x, gradient):
+        second = x.T @ x
+        self.covariance *= DECAY
+        self.covariance += (1 - DECAY) * second / np.trace(second)
+        self.momentum = BETA * self.momentum + (1 - BETA) * gradient
+        ahead = BETA * self.momentum + (1 - BETA) * gradient
+        others = self.covariance - np.diag(np.diag(self.covariance))
+        force = np.sqrt((others**2).sum() / len(others))
+        fields = -2 * KAPPA * force * ahead / np.sqrt((ahead**2).mean())
+        states, gaps = solve(self.covariance, fields)
+        self.gap = min(self.gap, gaps.min())
+        self.kernel -= RATE * states
+
+
+def batches(count, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(count, BATCH, INPUTS)).astype("float32")
+    y = rng.normal(size=(count, BATCH, OUTPUTS)).astype("float32")
+    return x, y
+
+
+def one_layer(**arguments):
+    keras.utils.set_random_seed(0)
+    layer = kq.layers.BinaryDense(OUTPUTS, use_bias=False, **arguments)
+    return keras.Sequential([keras.layers.InputLayer((INPUTS,)), layer])
+
+
+def averaged(backend="exact", **arguments):
+    return kq.QPSBGD(
+        RATE,
+        backend,
+        kappa=KAPPA,
+        momentum=BETA,
+        covariance_decay=DECAY,
+        seed=0,
+        **arguments,
+    )
+
+
+def kernel_of(model):
+    return model.layers[-1].kernel.numpy()
+
+
+def gradient_of(kernel, x, y):
+    """The straight-through gradient of the mean squared error."""
+    weights = np.where(kernel >= 0, 1.0, -1.0)
+    error = x @ weights / np.sqrt(INPUTS) - y
+    return x.T @ (2 * error / error.size) / np.sqrt(INPUTS)
+
+
+def expected(kernel, x, y):
+    """Returns the rule in NumPy after these batches."""
+    rule = Averaged(kernel)
+    for rows, targets in zip(x, y):
+        rule.step(rows, gradient_of(rule.kernel, rows, targets))
+    assert rule.gap > CLEAR
+    return rule
+
+
+def test_steps_by_hand():
+    x, y = batches(4)
+    model, opt = one_layer(), averaged()
+    rule = expected(kernel_of(model), x, y)
+    model.compile(opt, "mse")
+    for rows, targets in zip(x, y):
+        model.train_on_batch(rows, targets)
+    np.testing.assert_allclose(kernel_of(model), rule.kernel, atol=1e-6)
+    (mark,) = opt._couplings
+    np.testing.assert_allclose(
+        tf.convert_to_tensor(opt._averages[mark]), rule.momentum, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        tf.convert_to_tensor(opt._couplings[mark])[0],
+        rule.covariance,
+        atol=1e-6,
+    )
+
+
+WAYS = {
+    "graph": {},
+    "eager": {"run_eagerly": True},
+    "jit": {"jit_compile": True},
+    "two steps per call": {"steps_per_execution": 2},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("backend", ["exact", "native", "host"])
+def test_fit_agrees(way, backend):
+    if backend == "host":
+        if way == "jit":
+            pytest.skip("a solver on the host cannot be compiled")
+        backend = dimod.ExactSolver()
+    x, y = batches(4)
+    model = one_layer()
+    rule = expected(kernel_of(model), x, y)
+    model.compile(averaged(backend), "mse", **WAYS[way])
+    model.fit(
+        x.reshape(-1, INPUTS),
+        y.reshape(-1, OUTPUTS),
+        batch_size=BATCH,
+        shuffle=False,
+        verbose=0,
+    )
+    np.testing.assert_allclose(kernel_of(model), rule.kernel, atol=1e-6)
+
+
+def gradients(model, rows, targets):
+    with tf.GradientTape() as tape:
+        error = model(rows, training=True) - targets
+        loss = tf.reduce_mean(tf.square(error))
+    return tape.gradient(loss, model.trainable_variables)
+
+
+def step_plain(model, opt):
+    def step(rows, targets):
+        grads = gradients(model, rows, targets)
+        opt.apply(grads, model.trainable_variables)
+
+    return step
+
+
+def step_clipped(model, opt):
+    def step(rows, targets):
+        grads, _ = tf.clip_by_global_norm(gradients(model, rows, targets), 1e3)
+        opt.apply([7.0 * g / 7.0 for g in grads], model.trainable_variables)
+
+    return step
+
+
+def step_summed(model, opt):
+    def step(rows, targets):
+        parts = [gradients(model, rows, targets) for _ in range(2)]
+        grads = [(a + b) / 2 for a, b in zip(*parts)]
+        opt.apply(grads, model.trainable_variables)
+
+    return step
+
+
+def step_stored(model, opt):
+    stored = [tf.Variable(tf.zeros(v.shape)) for v in model.trainable_variables]
+
+    def step(rows, targets):
+        for place, grad in zip(stored, gradients(model, rows, targets)):
+            place.assign(grad)
+        opt.apply([s.read_value() for s in stored], model.trainable_variables)
+
+    return step
+
+
+def step_carried(model, opt):
+    compute = tf.function(lambda rows, y: gradients(model, rows, y))
+    apply = tf.function(lambda g: opt.apply(g, model.trainable_variables))
+    return lambda rows, targets: apply(compute(rows, targets))
+
+
+LOOPS = [step_plain, step_clipped, step_stored, step_carried]
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize("make", LOOPS)
+def test_custom_loops_agree(make, mode):
+    x, y = batches(4)
+    model, opt = one_layer(), averaged()
+    rule = expected(kernel_of(model), x, y)
+    opt.build(model.trainable_variables)
+    step = make(model, opt)
+    if mode == "graph" and make is not step_carried:
+        step = tf.function(step)
+    for rows, targets in zip(x, y):
+        step(tf.constant(rows), tf.constant(targets))
+    np.testing.assert_allclose(kernel_of(model), rule.kernel, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_first_step_before_build(mode):
+    """The rows of the pass before `build` are part of the first QUBO."""
+    x, y = batches(3)
+    model, opt = one_layer(), averaged()
+    rule = expected(kernel_of(model), x, y)
+    step = step_plain(model, opt)
+    step = tf.function(step) if mode == "graph" else step
+    for rows, targets in zip(x, y):
+        step(tf.constant(rows), tf.constant(targets))
+    np.testing.assert_allclose(kernel_of(model), rule.kernel, atol=1e-6)
+
+
+def test_two_passes_in_one_update_train():
+    x, y = batches(4)
+    model, opt = one_layer(), averaged()
+    opt.build(model.trainable_variables)
+    before = kernel_of(model)
+    step = tf.function(step_summed(model, opt))
+    for rows, targets in zip(x, y):
+        step(tf.constant(rows), tf.constant(targets))
+    moved = np.abs(kernel_of(model) - before)
+    assert (moved.max(axis=0) >= 2 * RATE - 1e-6).any()
+
+
+@pytest.mark.skipif(
+    not _keras.KERAS_3, reason="legacy Keras does not accumulate gradients"
+)
+@pytest.mark.parametrize("rule", qpsbgd.RULES)
+def test_accumulation_has_the_gradient_of_the_whole_batch(rule):
+    """Both rules see the gradient of all batches of an accumulation."""
+    x, y = batches(2)
+    fields = []
+    for steps in (None, 2):
+        model = one_layer()
+        opt = averaged(rule=rule, gradient_accumulation_steps=steps)
+        model.compile(opt, "mse")
+        opt.build(model.trainable_variables)
+        recorder = Recorder()
+        opt.recorder = recorder
+        parts = zip(x, y)
+        if steps is None:
+            parts = [(np.concatenate(x), np.concatenate(y))]
+        for rows, targets in parts:
+            model.train_on_batch(rows, targets)
+        fields.append(recorder.qubos[-1])
+    whole, accumulated = fields
+    scale = np.abs(whole.fields).max()
+    if rule == "paper":
+        np.testing.assert_allclose(
+            whole.couplings, accumulated.couplings, rtol=1e-4, atol=1e-6
+        )
+        np.testing.assert_allclose(
+            whole.fields, accumulated.fields, rtol=1e-4, atol=1e-6 * scale
+        )
+    else:
+        ratio = accumulated.fields / whole.fields
+        np.testing.assert_allclose(ratio, ratio.mean(), rtol=1e-3)
+
+
+class Recorder:
+    """Keeps the QUBOs of all updates."""
+
+    def __init__(self):
+        self.qubos = []
+
+    def wants(self, step, layer):
+        return True
+
+    def record(self, step, layer, qubo, states, *rest):
+        self.qubos.append(qubo.copy())
+
+
+def test_rule_of_the_paper():
+    """One step against an oracle of Definition 1."""
+    x, y = batches(1, seed=3)
+    rows, targets = 3.0 * x[0], 40.0 * y[0]
+    model = one_layer()
+    opt = kq.QPSBGD(RATE, "exact", rule="paper", seed=0)
+    model.compile(opt, "mse")
+    opt.build(model.trainable_variables)
+    kernel = kernel_of(model)
+    weights = np.where(kernel >= 0, 1.0, -1.0)
+    error = rows @ weights / np.sqrt(INPUTS) - targets
+    v = 2 * error / error.size / np.sqrt(INPUTS)
+    z = rows / (rows**2).sum(axis=1, keepdims=True)
+    states, gaps = solve(z.T @ z, -2 * z.T @ v)
+    assert gaps.min() > CLEAR
+    np.testing.assert_array_equal(kq.binary_map(rows, v), states)
+    model.train_on_batch(rows, targets)
+    np.testing.assert_allclose(
+        kernel_of(model), kernel - RATE * states, atol=1e-6
+    )
+    # The couplings of the next update start at zero.
+    assert not np.any(next(iter(opt._couplings.values())))
+
+
+def test_rule_of_the_paper_must_be_built_first():
+    x, y = batches(1)
+    model = one_layer()
+    model.compile(kq.QPSBGD(RATE, "exact", rule="paper"), "mse")
+    with pytest.raises(ValueError, match=r"`optimizer.build\(model"):
+        model.train_on_batch(x[0], y[0])
+
+
+def test_paper_gradient_leaves_out_rows_without_a_gradient():
+    x, y = batches(1)
+    model = one_layer()
+    opt = kq.QPSBGD(RATE, "exact", rule="paper", seed=0)
+    opt.build(model.trainable_variables)
+    recorder = opt.recorder = Recorder()
+    with tf.GradientTape() as tape:
+        error = model(x[0], training=True)[:4] - y[0][:4]
+        loss = tf.reduce_sum(tf.square(error))
+    opt.apply(
+        tape.gradient(loss, model.trainable_variables),
+        model.trainable_variables,
+    )
+    rows = x[0][:4]
+    z = rows / (rows**2).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        recorder.qubos[0].couplings, z.T @ z, rtol=1e-4, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("argument", sorted(qpsbgd.REMOVED))
+def test_removed_arguments_name_a_replacement(argument):
+    with pytest.raises(TypeError, match=f"`{argument}` was removed. Use"):
+        kq.QPSBGD(**{argument: 1})
+
+
+@pytest.mark.parametrize(
+    "arguments, name",
+    [
+        ({"kappa": 0}, "kappa"),
+        ({"kappa": "1"}, "kappa"),
+        ({"momentum": 1.0}, "momentum"),
+        ({"momentum": -0.1}, "momentum"),
+        ({"covariance_decay": 1.0}, "covariance_decay"),
+        ({"covariance_decay": None}, "covariance_decay"),
+        ({"rule": "newton"}, "rule"),
+        ({"max_variables": 0}, "max_variables"),
+    ],
+)
+def test_invalid_arguments(arguments, name):
+    with pytest.raises(ValueError, match=f"`{name}`.*Received: {name}="):
+        kq.QPSBGD(**arguments)
+
+
+# Models
+
+
+class Generator(keras.Model):
+    """A generator and a discriminator with an optimizer each."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = one_layer()
+        self.discriminator = keras.Sequential(
+            [keras.layers.InputLayer((OUTPUTS,)), kq.layers.BinaryDense(1)]
+        )
+        self.optimizers = [averaged("native"), averaged("native")]
+
+    @tf.function
+    def step(self, noise, real):
+        parts = [self.generator, self.discriminator]
+        with tf.GradientTape(persistent=True) as tape:
+            fake = self.discriminator(
+                self.generator(noise, training=True), training=True
+            )
+            truth = self.discriminator(real, training=True)
+            losses = [
+                tf.reduce_mean(tf.nn.softplus(-fake)),
+                tf.reduce_mean(tf.nn.softplus(fake) + tf.nn.softplus(-truth)),
+            ]
+        for part, loss, opt in zip(parts, losses, self.optimizers):
+            variables = part.trainable_variables
+            opt.apply(tape.gradient(loss, variables), variables)
+
+
+def test_generator_and_discriminator():
+    x, y = batches(3)
+    model = Generator()
+    parts = [model.generator, model.discriminator]
+    before = [kernel_of(part) for part in parts]
+    for noise, real in zip(x, y):
+        model.step(tf.constant(noise), tf.constant(real))
+    for part, kernel, opt in zip(parts, before, model.optimizers):
+        assert (kernel_of(part) != kernel).any()
+        (couplings,) = opt._couplings.values()
+        assert float(tf.linalg.trace(couplings)[0]) > 0
+
+
+class Cell(keras.layers.Layer):
+    """A recurrent cell with two binary kernels."""
+
+    def __init__(self, units, **arguments):
+        super().__init__(**arguments)
+        self.state_size = self.units = units
+        self.inner = kq.layers.BinaryDense(units)
+        self.recurrent = kq.layers.BinaryDense(units)
+
+    def build(self, shape):
+        self.inner.build(shape)
+        self.recurrent.build((None, self.units))
+        self.built = True
+
+    def call(self, inputs, states, training=None):
+        total = self.inner(inputs, training=training)
+        total += self.recurrent(states[0], training=training)
+        state = tf.tanh(total)
+        return state, [state]
+
+
+@pytest.mark.parametrize("unroll", [False, True])
+def test_recurrent_layers(unroll):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(32, 5, 4)).astype("float32")
+    y = rng.integers(3, size=32)
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((5, 4)),
+            keras.layers.RNN(Cell(6), unroll=unroll),
+            kq.layers.BinaryDense(3),
+        ]
+    )
+    opt = averaged("native")
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(opt, loss)
+    history = model.fit(x, y, epochs=8, batch_size=8, verbose=0)
+    losses = history.history["loss"]
+    assert losses[-1] < losses[0]
+    for couplings in opt._couplings.values():
+        assert float(tf.linalg.trace(couplings)[0]) > 0
+
+
+class Traced(keras.Model):
+    """A model whose `call` is a `tf.function`."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = kq.layers.BinaryDense(OUTPUTS, use_bias=False)
+
+    @tf.function
+    def call(self, inputs, training=None):
+        return self.dense(inputs, training=training)
+
+
+def test_call_is_a_function():
+    x, y = batches(4)
+    model = Traced()
+    model(x[0])
+    opt = averaged()
+    model.compile(opt, "mse")
+    opt.build(model.trainable_variables)
+    rule = expected(model.dense.kernel.numpy(), x, y)
+    for rows, targets in zip(x, y):
+        model.train_on_batch(rows, targets)
+    np.testing.assert_allclose(
+        model.dense.kernel.numpy(), rule.kernel, atol=1e-6
+    )
+
+
+def test_call_is_a_function_traced_before_build():
+    """The optimizer cannot reach the rows, so it says so, and trains."""
+    x, y = batches(4)
+    model = Traced()
+    model(x[0])
+    model.compile(averaged(), "mse")
+    before = model.dense.kernel.numpy()
+    with pytest.warns(UserWarning, match="have no couplings"):
+        model.fit(
+            x.reshape(-1, INPUTS),
+            y.reshape(-1, OUTPUTS),
+            batch_size=BATCH,
+            verbose=0,
+        )
+    assert (model.dense.kernel.numpy() != before).all()
+
+
+@pytest.mark.parametrize("rule", qpsbgd.RULES)
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_gradient_of_an_input_variable(rule, mode):
+    """Saliency maps differentiate with respect to a variable."""
+    x, _ = batches(1)
+    model = one_layer()
+    opt = averaged(rule=rule)
+    opt.build(model.trainable_variables)
+    image = tf.Variable(x[0])
+
+    def saliency():
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(model(image, training=True)[:, 0])
+        return tape.gradient(total, image)
+
+    found = (tf.function(saliency) if mode == "graph" else saliency)()
+    weights = np.where(kernel_of(model)[:, 0] >= 0, 1.0, -1.0)
+    np.testing.assert_allclose(
+        found, np.tile(weights / np.sqrt(INPUTS), (BATCH, 1)), rtol=1e-6
+    )
+
+
+def test_other_optimizers_compute_no_statistics():
+    """Without an observer, a training pass has no operation of its own."""
+    operations = {}
+    for training in (True, False):
+        model = one_layer()
+        step = tf.function(lambda x: model(x, training=training))  # noqa: B023
+        graph = step.get_concrete_function(tf.zeros((BATCH, INPUTS))).graph
+        operations[training] = [op.type for op in graph.get_operations()]
+    assert operations[True] == operations[False]
+
+
+def test_statistics_end_with_the_optimizer():
+    model = one_layer()
+    opt = averaged()
+    opt.build(model.trainable_variables)
+    mark = statistics.mark_of(model.layers[-1].kernel)
+    assert mark.observer is not None
+    del opt
+    assert mark.observer is None
+
+
+def test_frozen_layers_compute_no_statistics():
+    x, y = batches(2)
+    model = one_layer()
+    opt = averaged()
+    opt.build(model.trainable_variables)
+    model.layers[-1].trainable = False
+    model(x[0], training=True)
+    (couplings,) = opt._couplings.values()
+    assert not np.any(couplings)
+
+
+def test_rows_that_are_not_finite_change_no_statistics():
+    x, y = batches(2)
+    model, opt = one_layer(), averaged()
+    model.compile(opt, "mse")
+    model.train_on_batch(x[0], y[0])
+    (couplings,) = opt._couplings.values()
+    before = np.array(couplings)
+    rows = x[1].copy()
+    rows[0, 0] = np.inf
+    with pytest.warns(UserWarning, match="skipped"):
+        model.train_on_batch(rows, y[1])
+        opt.finalize_variable_values(model.trainable_variables)
+    np.testing.assert_array_equal(couplings, before)
+    assert opt.skipped_updates == 1
+
+
+# Wide layers
+
+
+def test_blocks_of_couplings():
+    """A block has every K-th input, and is solved without the others."""
+    rng = np.random.default_rng(0)
+    n, m, count = 10, 2, 3
+    x = rng.normal(size=(40, n)).astype("float32")
+    gradient = tf.constant(rng.normal(size=(n, m)).astype("float32"))
+    shape = (count, 4, 4)
+    assert statistics.block_shape(n, 4) == (count, 4)
+    moments = statistics.second_moments(tf.constant(x), shape)
+    problems = rules.averaged(gradient, gradient, moments, KAPPA)
+    whole = x.T @ x
+    states = []
+    for block, problem in enumerate(problems):
+        inputs = np.arange(block, n, count)
+        size = len(inputs)
+        np.testing.assert_allclose(
+            problem.couplings[:size, :size],
+            whole[np.ix_(inputs, inputs)],
+            rtol=1e-4,
+        )
+        assert not np.any(problem.informative[size:])
+        ratio = problem.fields[:size] / tf.gather(gradient, inputs)
+        np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-4)
+        states.append(tf.tile(tf.cast(inputs, tf.float32)[:, None], (1, m)))
+        states[-1] = tf.pad(states[-1], [(0, 4 - size), (0, 0)])
+    joined = rules.join(states, n)
+    np.testing.assert_array_equal(joined, np.tile(np.arange(n)[:, None], m))
+
+
+@pytest.mark.parametrize("inputs", [600, 4608])
+def test_wide_layers_train(inputs):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(64, inputs)).astype("float32")
+    y = (x @ rng.choice([-1.0, 1.0], size=(inputs, 1)) > 0).astype("float32")
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [keras.layers.InputLayer((inputs,)), kq.layers.BinaryDense(1)]
+    )
+    opt = kq.QPSBGD(0.005, seed=0)
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    model.compile(opt, loss)
+    losses = model.fit(x, y, epochs=10, verbose=0).history["loss"]
+    assert losses[-1] < 0.7 * losses[0]
+    (couplings,) = opt._couplings.values()
+    assert couplings.shape[0] > 1
+    assert max(couplings.shape[1:]) <= qpsbgd.WIDEST["averaged"]
+
+
+def test_convolutions_sample_rows():
+    """The statistics of a convolution use some patches, evenly spaced."""
+    layer = kq.layers.BinaryConv2D(4, 3, padding="same")
+    images = np.random.default_rng(0).normal(size=(64, 32, 32, 2))
+    images = images.astype("float32")
+    layer.build(images.shape)
+    rows = layer.sample_rows(tf.constant(images), 1024).numpy()
+    assert 512 <= len(rows) <= 2048
+    known = {row.tobytes() for row in layer.rows(tf.constant(images)).numpy()}
+    assert {row.tobytes() for row in rows} <= known
+    assert len({row.tobytes() for row in rows}) == len(rows)
