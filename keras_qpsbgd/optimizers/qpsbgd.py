@@ -68,16 +68,22 @@ class QPSBGD(QuboOptimizer):
         learning_rate: A float, a
             `keras.optimizers.schedules.LearningRateSchedule` instance, or a
             callable that takes no arguments and returns the value to use. The
-            step size of the latent weights. Use a schedule that decays to zero.
-            Set the rate of the other variables with
-            `optimizer.real_optimizer.learning_rate`. Defaults to `0.003`.
+            step size of the latent weights. Start with about `0.002` and a
+            schedule that decays to zero. The best rate does not depend on the
+            width of the layers. Short runs of small networks need more, up to
+            `0.02`. Set the rate of the other variables with
+            `optimizer.real_optimizer.learning_rate`. Defaults to `0.002`.
         backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
             `dimod.Sampler`. The solver of the QUBOs. A string is the name of a
             backend (see `keras_qpsbgd.backends.available()`). A dictionary is a
             configuration, such as `{"name": "native", "preset": "balanced"}`.
             Defaults to `"native"`.
         kappa: Float. The ratio of the force of the gradient on a variable to
-            the force of the couplings. Defaults to `3.0`.
+            the force of the couplings. It does not depend on the scale of the
+            loss or the inputs. Values from 1 to 10 are usual. Lower it to `1`
+            if the validation accuracy, and not the training loss, is the
+            problem, as on small graphs. Raise it to `30` for layers with only
+            a few inputs. Defaults to `3.0`.
         momentum: Float of at least 0 and below 1. The decay of the moving
             average of the gradient. Defaults to `0.9`.
         covariance_decay: Float of at least 0 and below 1. The decay of the
@@ -143,7 +149,7 @@ class QPSBGD(QuboOptimizer):
 
     def __init__(
         self,
-        learning_rate: LearningRate = 0.003,
+        learning_rate: LearningRate = 0.002,
         backend: BackendLike = "native",
         kappa: float = 3.0,
         momentum: float = 0.9,
