@@ -36,8 +36,8 @@ TEST_IMAGES = 450
 
 # Tuned on the validation images (research/bench/training/tune_digits.py), with
 # the same grid of learning rates for all methods, and with other seeds.
-QPSBGD_RATE = 0.008
-ADAM_RATE = 0.016
+QPSBGD_RATE = 0.032
+ADAM_RATE = 0.128
 FROZEN_RATE = 0.064
 # For batch normalization with QP-SBGD. Not tuned.
 REAL_RATE = 0.01
