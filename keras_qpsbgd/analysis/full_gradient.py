@@ -110,7 +110,8 @@ class FullGradient:
         self.optimizer = find_qpsbgd(optimizer)
         self.marks = _marks(model)
         self._model = model
-        self._sums, self._observers = {}, {}
+        self._sums: dict[str, Any] = {}
+        self._observers: dict[str, Any] = {}
         with tf.init_scope(), model.distribute_strategy.scope():
             for name, mark in self.marks.items():
                 self._add_observer(name, mark)

@@ -50,7 +50,7 @@ class BinaryOptimizer(_keras.Optimizer):
     """
 
     training_weights = "binary"
-    real_optimizer = None  # set in `__init__`
+    real_optimizer: Any = None  # set in `__init__`
     weight_decay = inner_optimizer.delegated("weight_decay")
     clipnorm = inner_optimizer.delegated("clipnorm")
     clipvalue = inner_optimizer.delegated("clipvalue")

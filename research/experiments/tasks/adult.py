@@ -140,7 +140,7 @@ def two_layer_tasks(options):
 
 def ten_layer_tasks(options):
     wide = grids(
-        qp=(0.0005, 0.001, 0.002, 0.004),
+        qp=(0.001, 0.002, 0.004, 0.008),
         sign=(0.0005, 0.001, 0.002, 0.004),
         adam=(0.0005, 0.001, 0.002, 0.004),
         sgd=(0.1, 0.3, 1.0, 3.0),

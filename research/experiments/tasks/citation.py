@@ -109,7 +109,7 @@ def _task(options, graph, steps, **settings):
 def _grids(steps):
     """Six configurations for each method."""
     return grids(
-        qp=(0.001, 0.003, 0.01),
+        qp=(0.005, 0.01, 0.02),
         sign=(0.0003, 0.001, 0.003),
         adam=(0.0003, 0.001, 0.003),
         sgd=(0.03, 0.1, 0.3),
@@ -129,7 +129,7 @@ def _wider_grids(steps):
     and a third rate of the encoder. `ridge` shares its rates with QP-SBGD.
     """
     return grids(
-        qp=(0.001, 0.003, 0.01, 0.03),
+        qp=(0.005, 0.01, 0.02, 0.04),
         sign=(0.0001, 0.0003, 0.001, 0.003),
         adam=(0.0001, 0.0003, 0.001, 0.003),
         sgd=(0.01, 0.03, 0.1, 0.3),
