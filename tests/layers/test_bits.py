@@ -236,7 +236,9 @@ def network(scale="channel"):
 def test_save_load_and_continue(tmp_path, suffix):
     x, y = images(), np.array([0, 1, 2, 1])
     model = network()
-    model.compile(tools.optimizer(backend="sign"), tools.loss())
+    # Keras 3 does not restore the state of an optimizer from an HDF5 file.
+    opt = tools.optimizer(backend="sign", momentum=0.0)
+    model.compile(opt, tools.loss())
     model.fit(x, y, verbose=0)
     path = str(tmp_path / f"model.{suffix}")
     model.save(path)
