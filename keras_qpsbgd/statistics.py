@@ -312,9 +312,11 @@ def current_graphs():
     """
     if tf.executing_eagerly():
         return [None]
-    graphs = []
-    graph = tf.compat.v1.get_default_graph()
-    while getattr(graph, "building_function", False):
-        graphs.append(graph)
-        graph = graph.outer_graph
+    # Legacy Keras builds functional models in a graph that is no function.
+    graphs = [tf.compat.v1.get_default_graph()]
+    while getattr(graphs[-1], "building_function", False):
+        outer = graphs[-1].outer_graph
+        if not getattr(outer, "building_function", False):
+            break
+        graphs.append(outer)
     return graphs
