@@ -259,15 +259,27 @@ def has_information(fields, has_gradient, is_coupled=None):
     return decided & has_gradient
 
 
+def evenly_spaced(tensor, count):
+    """Returns at least `count` entries of the first axis, if there are as many.
+
+    The number of entries is below `2 * count`.
+    """
+    size = tf.shape(tensor)[0]
+    # A slice with this step would take longer.
+    chosen = tf.range(0, size, tf.maximum(size // count, 1))
+    return tf.gather(tensor, chosen)
+
+
 def squared_forces(couplings):
     r"""Returns \(\sum_{l \ne i} Q_{il}^2\) for each input i, shape (n,).
 
     This is the mean square of the force of the couplings on a variable of a
     random state.
     """
-    zeros = tf.zeros_like(couplings[..., 0])
-    others = tf.linalg.set_diag(couplings, zeros)
-    return tf.reduce_sum(tf.square(others), axis=-1)
+    total = tf.reduce_sum(tf.square(couplings), axis=-1)
+    forces = total - tf.square(tf.linalg.diag_part(couplings))
+    # The difference of equal numbers may not be zero.
+    return tf.where(forces > ROUNDING * total, forces, 0.0)
 
 
 def is_finite(tensors):

@@ -30,6 +30,8 @@ import tensorflow as tf
 
 from keras_qpsbgd import ops
 
+# More rows hardly change a moving average.
+MAX_ROWS = 1024
 # Attribute of a binary kernel.
 _MARK = "_keras_qpsbgd_mark"
 
@@ -97,7 +99,7 @@ class BinaryKernel:
         if observer is None or first:
             self._early[replica] = (graph, rows)
         else:
-            observer.add(rows(observer.max_rows))
+            observer.add(rows)
 
     def take_early(self):
         """Returns the rows from before `optimizer.build`, at most once.
@@ -141,8 +143,6 @@ class MovingCovariance:
     """
 
     changes_gradient = False
-    # More rows hardly change the average.
-    max_rows = 1024
 
     def __init__(self, variable, decay):
         self._variable = variable
@@ -150,9 +150,9 @@ class MovingCovariance:
         self.is_used = False  # whether `add` was called or traced
 
     def add(self, rows):
-        """Updates the average with rows of shape `(B, n)`."""
+        """Updates the average, see `BinaryKernel.observe`."""
         self.is_used = True
-        rows = tf.stop_gradient(tf.cast(rows, tf.float32))
+        rows = tf.stop_gradient(tf.cast(rows(MAX_ROWS), tf.float32))
         square = tf.reduce_sum(tf.square(rows))
         is_valid = tf.math.is_finite(square) & (square > 0)
         size = tf.where(is_valid, (1.0 - self._decay) / square, 0.0)
@@ -172,14 +172,13 @@ class SecondMoments:
     """
 
     changes_gradient = False
-    max_rows = None
 
     def __init__(self, variable):
         self._variable = variable
 
     def add(self, rows):
-        """Adds rows of shape `(B, n)`."""
-        rows = tf.stop_gradient(tf.cast(rows, tf.float32))
+        """Adds all rows, see `BinaryKernel.observe`."""
+        rows = tf.stop_gradient(tf.cast(rows(None), tf.float32))
         self._variable.assign_add(second_moments(rows, self._variable.shape))
 
 

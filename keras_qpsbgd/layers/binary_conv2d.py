@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd import ops
 from keras_qpsbgd.layers import patches
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
@@ -142,8 +143,8 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
         # images.
         stride = max(1, round((math.prod(positions) / POSITIONS) ** 0.5))
         used = math.prod(-(-size // stride) for size in positions)
-        step = tf.maximum(tf.shape(images)[0] * used // count, 1)
-        return self._patches(images[::step], stride)
+        images = ops.evenly_spaced(images, -(-count // used))
+        return self._patches(images, stride)
 
     def _patches(self, images, stride):
         found = patches.extract(

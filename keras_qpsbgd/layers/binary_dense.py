@@ -107,11 +107,9 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
         return tf.reshape(inputs, (-1, self._mark.num_variables))
 
     def sample_rows(self, inputs: Any, count: int) -> Any:
-        rows = self.rows(inputs)
-        if len(inputs.shape) > 2:
-            return rows
         # Samples differ more than the positions of a sequence or an image.
-        return rows[:: tf.maximum(tf.shape(rows)[0] // SAMPLES, 1)]
+        count = SAMPLES if len(inputs.shape) == 2 else count
+        return super().sample_rows(inputs, count)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         if isinstance(inputs, tf.SparseTensor):

@@ -342,22 +342,16 @@ class BinaryLayer(NoAdapters, _keras.keras.layers.Layer):
         """Returns about `count` rows of a batch, evenly spaced, or all."""
         if not self._has_rows():
             rows = jacobian.rows(self._multiply, inputs, weights)
-        elif count is None:
-            rows = self.rows(inputs)
-        else:
-            rows = self.sample_rows(inputs, count)
+            return rows if count is None else ops.evenly_spaced(rows, count)
         if count is None:
-            return rows
-        rows = rows[:: tf.maximum(tf.shape(rows)[0] // count, 1)]
-        # A slice with a step that is a tensor has no static shape.
-        rows.set_shape((None, self._mark.num_variables))
-        return rows
+            return self.rows(inputs)
+        return self.sample_rows(inputs, count)
 
     def sample_rows(self, inputs: Any, count: int) -> Any:
         """Returns `rows` for a part of the inputs.
 
         Define this method in a subclass if the rows need much more memory than
-        the inputs. By default, returns all rows.
+        the inputs. By default, computes all rows.
 
         Args:
             inputs: The inputs of `binary_call`.
@@ -367,8 +361,7 @@ class BinaryLayer(NoAdapters, _keras.keras.layers.Layer):
         Returns:
             A tensor of shape `(B, n)`.
         """
-        del count
-        return self.rows(inputs)
+        return ops.evenly_spaced(self.rows(inputs), count)
 
     def _layer_call(self, inputs, weights, upstream):
         if self._has_rows():

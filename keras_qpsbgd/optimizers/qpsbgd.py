@@ -279,7 +279,7 @@ class QPSBGD(QuboOptimizer):
                     "gradients from before the optimizer was built"
                 )
             if graph in statistics.current_graphs():
-                observer.add(rows(observer.max_rows))
+                observer.add(rows)
             else:
                 self._late.append(mark)
 
@@ -291,7 +291,8 @@ class QPSBGD(QuboOptimizer):
             couplings = tf.convert_to_tensor(couplings)
         if self.rule == "paper":
             return ops.LayerProblems(rules.paper, (grad, couplings), shape)
-        average = rules.momentum(self._average(grad, mark), grad, self.momentum)
+        average = tf.convert_to_tensor(self._averages[mark])
+        average = rules.look_ahead(average, grad, self.momentum)
         if couplings is None:
             return ops.LayerProblems(rules.signum, (grad, average), shape)
         start = self._last_states.get(self.variable_key(mark.kernel))
@@ -306,17 +307,15 @@ class QPSBGD(QuboOptimizer):
             is_warm=start is not None,
         )
 
-    def _average(self, grad, mark):
-        average = tf.convert_to_tensor(self._averages[mark])
-        return rules.momentum(average, grad, self.momentum)
-
     def end_update(self, grads: Any, marks: Any) -> None:
         """Stores M. With `rule="paper"`, clears the couplings."""
         for grad, mark in zip(grads, marks):
             if self.rule == "paper":
                 self._observers[mark].clear()
             else:
-                self._averages[mark].assign(self._average(grad, mark))
+                average = tf.convert_to_tensor(self._averages[mark])
+                average = rules.momentum(average, grad, self.momentum)
+                self._averages[mark].assign(average)
 
     def skip_update(self) -> None:
         """With `rule="paper"`, drops the rows since the last update."""

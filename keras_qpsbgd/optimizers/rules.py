@@ -13,8 +13,8 @@ and \(C\) the moving average of the second moments of the inputs
 (`statistics.MovingCovariance`). As in Nesterov's method, the fields look one
 step ahead:
 
-$$M \leftarrow \beta M + (1 - \beta) G , \qquad
-  \tilde M = \beta M + (1 - \beta) G ,$$
+$$\tilde M = \beta^2 M + (1 - \beta^2) G , \qquad
+  M \leftarrow \beta M + (1 - \beta) G ,$$
 
 $$Q = C , \qquad
   s_j = -2 \kappa f \frac{\tilde M_j}{\mathrm{rms}(\tilde M)} , \qquad
@@ -39,7 +39,12 @@ from keras_qpsbgd import ops
 
 def momentum(average, gradient, beta):
     r"""Returns \(\beta M + (1 - \beta) G\)."""
-    return beta * average + (1.0 - beta) * gradient
+    return gradient + beta * (average - gradient)
+
+
+def look_ahead(average, gradient, beta):
+    r"""Returns \(\tilde M\), which is `momentum` applied twice."""
+    return momentum(average, gradient, beta**2)
 
 
 def averaged(gradient, average, covariance, kappa, start=None):

@@ -94,9 +94,24 @@ def test_ridge_solution(cell):
     np.testing.assert_allclose(found, exact, atol=1e-3 * abs(exact).max())
 
 
-@pytest.mark.parametrize("warm", [False, True], ids=["zeros", "start"])
-def test_sweeps_over_blocks_equal_plain_sweeps(warm):
+def _shuffled(problem):
+    return sweeps.shuffled_sweeps(problem, SEED, 2)
+
+
+def _swept(problem, unrolled=False):
+    stack = [part[None] for part in problem[:3]]
+    return sweeps.sweep(ops.Problem(*stack), 2, unrolled=unrolled)[0]
+
+
+@pytest.mark.parametrize(
+    "sweep, warm",
+    [(_shuffled, False), (_swept, True), (lambda p: _swept(p, True), True)],
+    ids=["zeros", "start", "unrolled"],
+)
+def test_sweeps_over_blocks_equal_plain_sweeps(sweep, warm, monkeypatch):
     """In a random order from zeros, and in order from a start."""
+    monkeypatch.setattr(sweeps, "BLOCK", 8)
+    monkeypatch.setattr(sweeps, "PART", 3)  # two parts of three blocks
     n, m = SHAPE
     random = tf.random.stateless_uniform(
         (n,), SEED, minval=None, maxval=None, dtype=tf.int32, alg="philox"
@@ -106,12 +121,7 @@ def test_sweeps_over_blocks_equal_plain_sweeps(warm):
     if warm:
         order = np.arange(n)
         start = np.random.default_rng(0).choice([-1.0, 1.0], SHAPE)
-    swept = tf.function(
-        lambda problem: sweeps.cyclic_sweeps(
-            problem, None if warm else SEED, 2
-        ),
-        reduce_retracing=True,
-    )
+    swept = tf.function(sweep, reduce_retracing=True)
     for cell in CELLS:
         problem, qubo = layer(cell)
         if warm:

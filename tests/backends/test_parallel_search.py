@@ -13,7 +13,6 @@ from keras_qpsbgd import products
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.backends.graph.parallel import search as parallel_search
 from keras_qpsbgd.backends.graph.parallel import stacks
-from keras_qpsbgd.backends.graph.parallel import sweep as parallel_sweep
 from research.bench.solvers import instances
 
 pytestmark = pytest.mark.once
@@ -138,7 +137,7 @@ def sweep(problems, compiled):
         return stacks.in_batches(
             [[problem] for problem in problems],
             [SEED] * len(problems),
-            parallel_sweep.sweep,
+            native.parallel_sweep,
             lambda states, problem: states,
         )
 

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
+from keras_qpsbgd import products
 from keras_qpsbgd.backends.graph import annealing
 from keras_qpsbgd.backends.graph import beam
 from keras_qpsbgd.backends.graph import descent
@@ -18,7 +19,6 @@ from keras_qpsbgd.backends.graph import sweeps
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.backends.graph.parallel import search as parallel_search
 from keras_qpsbgd.backends.graph.parallel import stacks
-from keras_qpsbgd.backends.graph.parallel import sweep as parallel_sweep
 from keras_qpsbgd.qubo import Qubo
 
 ENUMERATE_UP_TO = 16
@@ -26,10 +26,8 @@ ENUMERATE_UP_TO = 16
 # `accurate` has a higher limit.
 SWEEP_FROM = 50_000
 ACCURATE_SWEEP_FROM = 200_000
-# With more weights than this, an update sweeps over one of several parts of the
-# variables, starting from the states of the last update.
-PARTIAL_FROM = 20_000
-PARTS = 2
+# From the states of the last update, few variables change, see `sweeps`.
+REPETITIONS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +135,7 @@ class NativeBackend(GraphBackend):
         if n <= ENUMERATE_UP_TO:
             return exact.enumerate_states(problem)
         if self._is_wide(problem):
-            return sweeps.cyclic_sweeps(problem, seed, preset.sweeps)
+            return sweeps.shuffled_sweeps(problem, seed, preset.sweeps)
         if preset.steps == 0:
             return local_search.greedy(problem, seed)
         steps, lanes = preset.steps, preset.restarts
@@ -150,18 +148,12 @@ class NativeBackend(GraphBackend):
     def follow(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
         if not self._sweeps(problem):
             return self.search(problem, seed)
-        return self._swept([problem], seed)[0]
+        return _swept([problem])[0]
 
     def _sweeps(self, problem):
         """Returns whether to sweep from the states of the last update."""
         n = problem.fields.shape[0]
         return n > ENUMERATE_UP_TO and self.preset == "fast"
-
-    def _swept(self, problems, seed):
-        weights = len(problems) * math.prod(problems[0].fields.shape)
-        parts = PARTS if weights > PARTIAL_FROM else 1
-        # The second number of a seed is the number of the update.
-        return sweeps.partial_sweep(problems, seed[1], parts)
 
     def _groups(self, shapes):
         if self._is_parallel():
@@ -189,7 +181,7 @@ class NativeBackend(GraphBackend):
         found = stacks.in_batches(
             [layers[i] for i in swept],
             [seeds[i] for i in swept],
-            parallel_sweep.sweep,
+            parallel_sweep,
             self._finished,
         )
         found += parallel_search.search(
@@ -205,7 +197,7 @@ class NativeBackend(GraphBackend):
     def _sequential(self, problems, seed, is_warm):
         """Solves the problems of one layer."""
         if is_warm and self._sweeps(problems[0]):
-            found = self._swept(problems, seed)
+            found = _swept(problems)
             return [self._finished(g, p) for g, p in zip(found, problems)]
         return super()._search_all([problems], [seed], [is_warm])[0]
 
@@ -254,3 +246,20 @@ class NativeBackend(GraphBackend):
         if self.search_kind != "auto":
             config["search"] = self.search_kind
         return config
+
+
+def _swept(problems):
+    """Sweeps once over the problems of a layer, which have the same shape."""
+    stack = ops.Problem(
+        couplings=tf.stack([problem.couplings for problem in problems]),
+        fields=tf.stack([problem.fields for problem in problems]),
+        start=tf.stack([problem.start for problem in problems]),
+    )
+    return tf.unstack(sweeps.sweep(stack, repetitions=REPETITIONS))
+
+
+def parallel_sweep(stack, sizes, seeds):
+    """Sweeps once over a stack of problems, see `stacks.in_batches`."""
+    del sizes, seeds
+    stack = stack._replace(couplings=products.rounded(stack.couplings))
+    return tf.linalg.matrix_transpose(sweeps.sweep(stack, unrolled=True))

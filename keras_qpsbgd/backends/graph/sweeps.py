@@ -1,142 +1,222 @@
-"""Sweeps over the variables of a wide layer, in blocks.
+"""Sweeps over the variables of a layer.
 
 Each update sets variable i to the sign of -(sum_{j != i} Q_ij g_j + s_i / 2),
-which is the better of its two values, given the others. All columns are updated
-together, and the order of the variables is random. The sweeps start from g = 0,
-so the first sweep rounds the variables one by one, and later sweeps are 1-opt.
-If the problem has start states, all sweeps are 1-opt.
+which is the better of its two values, given the others. The variables are
+updated one after the other, in all columns and all problems of a stack at once.
 
-Between blocks of 16 variables, the forces are computed by matrix products.
-Within a block, the variables are updated one by one, in groups of 4. Groups are
-small because XLA fuses the steps of a group and computes them again for each of
-their results.
+A matrix product computes the forces on a part of the variables. Within a block
+of 16 of them, the new states g solve g = sign(-(f + L (g - old))), where L is
+the strict lower triangle of the couplings. Each repetition of this equation
+makes at least one more variable exact. If only few variables change, a few
+repetitions are usually enough for all of them. On a GPU, the updates of a block
+are one operation instead.
 """
 
+import functools
+
+import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
 
 BLOCK = 16
-GROUP = 4
+# With one repetition less than variables, the states are exact.
+EXACT = BLOCK - 1
+# Most blocks whose forces are computed together.
+PART = 6
 
 
-def cyclic_sweeps(problem, seed, sweeps):
-    """Returns the states (n, m) after `sweeps` sweeps.
+def shuffled_sweeps(problem, seed, sweeps):
+    """Returns the states (n, m) after sweeps in a random order.
 
     Args:
         problem: An `ops.Problem`.
         seed: Int32 tensor of shape `(2,)`, for the order of the variables.
-            `None` keeps their order, which saves a copy of the couplings.
-        sweeps: Integer.
+        sweeps: Integer. The number of sweeps.
     """
-    if seed is None:
-        return _sweep([problem], sweeps)[0]
-    n = problem.fields.shape[0]
     # Integers, because philox gives compiled and plain graphs the same integers
     # but not the same floats.
     random = tf.random.stateless_uniform(
-        (n,), seed, minval=None, maxval=None, dtype=tf.int32, alg="philox"
+        (problem.fields.shape[0],),
+        seed,
+        minval=None,
+        maxval=None,
+        dtype=tf.int32,
+        alg="philox",
     )
     order = tf.argsort(random, stable=True)
     couplings = tf.gather(tf.gather(problem.couplings, order), order, axis=1)
     start = problem.start
     shuffled = ops.Problem(
-        couplings,
-        tf.gather(problem.fields, order),
-        None if start is None else tf.gather(start, order),
+        couplings[None],
+        tf.gather(problem.fields, order)[None],
+        None if start is None else tf.gather(start, order)[None],
     )
-    (states,) = _sweep([shuffled], sweeps)
+    states = sweep(shuffled, sweeps)[0]
     return tf.gather(states, tf.argsort(order, stable=True))
 
 
-def partial_sweep(problems, step, parts):
-    """Returns the states after visiting every `parts`-th block once.
+def sweep(problem, sweeps=1, repetitions=EXACT, unrolled=False):
+    """Returns the states after updating all variables.
 
-    Consecutive steps visit different blocks, so that `parts` steps make a whole
-    sweep.
+    If the problem has no start, the sweeps start from g = 0, so the first one
+    rounds the variables one by one.
 
     Args:
-        problems: List of `ops.Problem` of the same shape, with `start`.
-        step: Scalar int32 tensor.
-        parts: Integer.
+        problem: A stack of `ops.Problem`: its tensors have one more axis in
+            front.
+        sweeps: Integer. The number of sweeps. Defaults to `1`.
+        repetitions: Integer. Defaults to the number that makes all updates
+            exact.
+        unrolled: Boolean. Whether to unroll all loops, for GPUs. All updates
+            are then exact. Defaults to `False`.
 
     Returns:
-        List of tensors of shape `(n, m)`.
+        Tensor of shape `(stack, n, m)`.
     """
-    return _sweep(problems, 1, step % parts, parts)
-
-
-def _sweep(problems, sweeps, first_block=0, stride=1):
-    """Sweeps over several problems in one loop, which compiles faster."""
-    n, m = problems[0].fields.shape
+    stack, n, m = problem.fields.shape
     blocks = -(-n // BLOCK)
-    padding = blocks * BLOCK - n
-    total = blocks * len(problems)
+    if not unrolled:
+        # The number of blocks that needs the least padding.
+        sizes = range(min(blocks, PART), 0, -1)
+        blocks = min(sizes, key=lambda size: (-blocks % size) + 1 / size)
+    parts = _Parts(problem.couplings, problem.fields, blocks)
+    if unrolled:
+        update = _one_by_one
+    else:
+        update = functools.partial(_repeated, repetitions=repetitions)
 
-    def in_blocks(parts):
-        x = tf.stack(parts) if len(parts) > 1 else parts[0][None]
-        x = tf.pad(x, [[0, 0], [0, padding], [0, 0]]) if padding else x
-        return tf.reshape(x, (total, BLOCK, x.shape[2]))
+    def body(index, states):
+        part = index % parts.count
+        return index + 1, parts.update(states, part, update, unrolled)
 
-    first = tf.zeros((total, BLOCK, m))
-    if problems[0].start is not None:
-        first = in_blocks([problem.start for problem in problems])
-    q = in_blocks([problem.couplings for problem in problems])
-    q = tf.pad(q, [[0, 0], [0, 0], [0, padding]]) if padding else q
-    half_fields = in_blocks([problem.fields / 2.0 for problem in problems])
-
-    def body(index, g):
-        block = index % total
-        problem, place = block // blocks, block % blocks
-        states = g.stack()
-        if len(problems) > 1:
-            begin = (problem * blocks, 0, 0)
-            states = tf.slice(states, begin, (blocks, BLOCK, m))
-        states = tf.reshape(states, (blocks * BLOCK, m))
-        forces = tf.matmul(q[block], states) + half_fields[block]
-        inside = tf.slice(q[block], (0, place * BLOCK), (BLOCK, BLOCK))
-        new = _round_block(-forces, inside, g.read(block))
-        return index + stride, g.write(block, new)
-
-    # XLA turns writes to a tensor array into copies of one block, but writes to
-    # a tensor into a scatter.
-    start = tf.TensorArray(
-        tf.float32, total, element_shape=(BLOCK, m), clear_after_read=False
-    ).unstack(first)
-    # As the initial value of a loop variable, the first block may vary. Used
-    # inside of the loop, each value of it would compile the search again.
-    _, g = tf.while_loop(
-        lambda index, _: index < sweeps * total, body, (first_block, start)
-    )
-    states = tf.reshape(g.stack(), (len(problems), blocks * BLOCK, m))
-    return tf.unstack(states[:, :n])
+    start = problem.start
+    states = parts.divide(tf.zeros((stack, n, m)) if start is None else start)
+    _, states = _loop(sweeps * parts.count, body, (states,), unrolled)
+    return parts.join(states)
 
 
-def _round_block(t, q, old):
-    """Updates the variables of a block, one by one.
+def _loop(count, body, carried, unrolled):
+    """Calls `body` with a number and `carried`, `count` times."""
+    if not unrolled:
+        # On a CPU, XLA computes the results of unrolled steps again for each of
+        # the following ones.
+        return tf.while_loop(
+            lambda index, *_: index < count, body, (0, *carried)
+        )
+    carried = (0, *carried)
+    for _ in range(count):
+        carried = body(*carried)
+    return carried
+
+
+class _Parts:
+    """Divides the variables of a stack of problems into parts of equal size."""
+
+    def __init__(self, couplings, fields, blocks):
+        self.n = fields.shape[1]
+        self.size = blocks * BLOCK
+        self.count = -(-self.n // self.size)
+        self._fields = self.divide(fields)
+        self._couplings = self.divide(_padded(couplings, 2, self._padded_n()))
+
+    def _padded_n(self):
+        return self.count * self.size
+
+    def divide(self, tensor):
+        """Reshapes (stack, n, m) to (stack, parts, size, m)."""
+        tensor = _padded(tensor, 1, self._padded_n())
+        stack, _, m = tensor.shape
+        return tf.reshape(tensor, (stack, self.count, self.size, m))
+
+    def join(self, tensor):
+        """Reverses `divide`."""
+        stack, _, _, m = tensor.shape
+        tensor = tf.reshape(tensor, (stack, self._padded_n(), m))
+        return tensor[:, : self.n]
+
+    def update(self, states, part, update, unrolled):
+        """Updates the variables of one part, see `sweep`."""
+        couplings = _take(self._couplings, part)
+        stack, size, _ = couplings.shape
+        m = states.shape[-1]
+        forces = tf.matmul(
+            couplings, tf.reshape(states, (stack, self._padded_n(), m))
+        )
+        forces += _take(self._fields, part) / 2.0
+        inside = tf.reshape(couplings, (stack, size, self.count, size))
+        inside = _take(inside, part, axis=2)
+        old = _take(states, part)
+        # A variable exerts no force on itself.
+        forces -= tf.linalg.diag_part(inside)[..., None] * old
+        new = _updated(forces, old, inside, update, unrolled)
+        if self.count == 1:
+            return new[:, None]
+        is_updated = (tf.range(self.count) == part)[:, None, None]
+        return tf.where(is_updated, new[:, None], states)
+
+
+def _updated(forces, old, couplings, update, unrolled):
+    """Updates variables one after the other, in blocks.
 
     Args:
-        t: Tensor of shape `(BLOCK, m)`. The negative forces on the variables
-            of the block.
-        q: Tensor of shape `(BLOCK, BLOCK)`. Their couplings.
-        old: Tensor of shape `(BLOCK, m)`. Their current values.
-
-    Returns:
-        The new values, of shape `(BLOCK, m)`.
+        forces: Tensor of shape `(stack, n, m)`. The forces on the old states.
+        old: Tensor of the same shape. The old states.
+        couplings: Tensor of shape `(stack, n, n)`.
+        update: `_repeated` or `_one_by_one`.
+        unrolled: Boolean.
     """
-    new, change = [], None
-    for begin in range(0, BLOCK, GROUP):
-        group = slice(begin, begin + GROUP)
-        before, part = old[group], t[group]
-        if begin:
-            part -= tf.matmul(q[group, :begin], change)
-        couplings = q[group, group]
-        rounded = []
-        for i in range(GROUP):
-            value = ops.sign(part[i] + couplings[i, i] * before[i])
-            part -= couplings[:, i, None] * (value - before[i])[None, :]
-            rounded.append(value)
-        new.append(tf.stack(rounded))
-        moved = new[-1] - before
-        change = tf.concat([change, moved], axis=0) if begin else moved
-    return tf.concat(new, axis=0)
+    stack, size, m = old.shape
+    blocks = size // BLOCK
+    couplings = tf.reshape(couplings, (stack, size, blocks, BLOCK))
+    old = tf.reshape(old, (stack, blocks, BLOCK, m))
+
+    def body(block, forces, states):
+        before = _take(old, block)
+        force = _take(tf.reshape(forces, old.shape), block)
+        columns = _take(couplings, block, axis=2)
+        inside = tf.reshape(columns, (stack, blocks, BLOCK, BLOCK))
+        state = update(force, before, _take(inside, block))
+        # The forces on the variables of this block are not needed any more.
+        forces += tf.matmul(columns, state - before)
+        here = (tf.range(blocks) == block)[:, None, None]
+        return block + 1, forces, tf.where(here, state[:, None], states)
+
+    _, _, new = _loop(blocks, body, (forces, old), unrolled)
+    return tf.reshape(new, (stack, size, m))
+
+
+def _repeated(forces, old, couplings, repetitions):
+    """Updates the variables of a block, see above."""
+    lower = np.tril(np.ones((BLOCK, BLOCK), np.float32), -1) * couplings
+    new = ops.sign(-forces)
+    for _ in range(repetitions):
+        new = ops.sign(-(forces + tf.matmul(lower, new - old)))
+    return new
+
+
+def _one_by_one(forces, old, couplings):
+    """Updates the variables of a block, in one operation of a GPU."""
+    new: list = []
+    changes: list = []
+    for i in range(BLOCK):
+        force = forces[:, i]
+        for k, change in enumerate(changes):
+            force += couplings[:, i, k, None] * change
+        new.append(ops.sign(-force))
+        changes.append(new[-1] - old[:, i])
+    return tf.stack(new, axis=1)
+
+
+def _take(tensor, index, axis=1):
+    # `tensor[:, index]` would compile again for every value of `index`.
+    return tf.gather(tensor, index, axis=axis)
+
+
+def _padded(tensor, axis, size):
+    missing = size - tensor.shape[axis]
+    if not missing:
+        return tensor
+    padding = [(0, 0)] * len(tensor.shape)
+    padding[axis] = (0, missing)
+    return tf.pad(tensor, padding)
