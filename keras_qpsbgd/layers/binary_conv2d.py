@@ -21,11 +21,10 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
     The layer is a `keras.layers.Conv2D` that computes with the sign of its
     kernel \(\Omega\), or with `bits > 1` with the weights of `BinaryLayer`. A
     convolution is a dense layer on patches. Each position in each image is a
-    row with kernel height x kernel width x channels inputs, and all rows are
-    part of the QUBO of the layer. The weights and the saved file have the same
-    format as those of `Conv2D`, except that `output_scale="channel"` adds a
-    weight. `layer.binary_kernel` contains the levels of the weights, +1 and -1
-    if `bits=1`.
+    row with kernel height x kernel width x channels inputs. The weights and the
+    saved file have the same format as those of `Conv2D`, except that
+    `output_scale="channel"` adds a weight. `layer.binary_kernel` contains the
+    levels of the weights, +1 and -1 if `bits=1`.
 
     The layer takes the arguments of `Conv2D`, in the same order and with the
     same defaults. `groups > 1` is not supported, because each group would be a
@@ -123,6 +122,8 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
             binary_kernel,
             strides=self.strides,
             padding=self.padding.upper(),
+            # Without it, second derivatives fail in eager execution.
+            data_format="NHWC",
             dilations=self.dilation_rate,
         )
         if self.data_format == "channels_first":

@@ -20,7 +20,7 @@ RULES = ("averaged", "paper")
 WIDEST = {"averaged": 288, "paper": 8192}
 # Arguments of earlier versions, and what to use instead.
 REMOVED = {
-    "gradient_scale": 'the scale-free `kappa`, or `rule="paper"` for "raw"',
+    "gradient_scale": '`kappa`, or `rule="paper"` in place of "raw"',
     "update": "`keras_qpsbgd.fit_columns` for few solver calls",
     "latent": "`keras_qpsbgd.fit_columns`",
     "damping": "the argument `dampings` of `keras_qpsbgd.fit_columns`",
@@ -256,9 +256,9 @@ class QPSBGD(QuboOptimizer):
         if late:
             self._warn_once(
                 "late",
-                f"The QUBOs of the layers {late} have no couplings, because "
-                "the layers were traced in another `tf.function` before the "
-                "optimizer was built. Call "
+                f"The QUBOs of the layers {late} have no couplings, and these "
+                "layers train as with Signum, because they were traced in "
+                "another `tf.function` before the optimizer was built. Call "
                 "`optimizer.build(model.trainable_variables)` before the first "
                 "training step.",
             )

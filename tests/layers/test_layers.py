@@ -461,3 +461,32 @@ def test_training_on_sparse_inputs_in_any_order():
         )
         found.append(model.get_weights())
     tools.assert_equal(*found)
+
+
+@pytest.mark.parametrize(
+    "layer, shape",
+    [
+        (kq.layers.BinaryDense(3), (4,)),
+        (kq.layers.BinaryConv2D(3, 2), (4, 4, 2)),
+    ],
+    ids=["dense", "conv"],
+)
+def test_gradient_penalties(layer, shape):
+    """Second derivatives are the same in eager execution and in a graph."""
+    model = keras.Sequential([keras.Input(shape), layer])
+    x = tf.random.stateless_normal((5, *shape), (1, 2))
+
+    def penalty_gradient():
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = tf.reduce_sum(model(x, training=False) ** 2)
+            gradient = inner.gradient(y, x)
+            penalty = tf.reduce_sum(gradient**2)
+        return outer.gradient(penalty, layer.kernel)
+
+    eager = penalty_gradient()
+    assert np.abs(eager).max() > 0
+    np.testing.assert_allclose(
+        eager, tf.function(penalty_gradient)(), rtol=1e-4, atol=1e-4
+    )
