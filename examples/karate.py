@@ -6,7 +6,7 @@ which is solved exactly. This example is an illustration, not a benchmark: the
 features of a member are the bits of its number, and the accuracy on the other
 14 members is hardly better than always predicting the largest group.
 
-    python -m pip install ".[datasets,plots]" networkx
+    python -m pip install ".[analysis]"
     python examples/karate.py
 """
 
@@ -25,13 +25,23 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 
 EPOCHS = 150
+# The groups with maximum modularity, one digit per member.
+GROUPS = "1111333100311100310101022202200200"
 
-graph = kq.datasets.karate("max_modularity", train_per_class=5, seed=0)
-print(graph)
-adjacency = kq.layers.BinaryGraphConv.preprocess(graph.a).toarray()
+club = nx.karate_club_graph()
+print(club)
+y = np.array([int(digit) for digit in GROUPS])
+members = np.arange(len(y))
+features = np.float32(2 * (members[:, None] >> np.arange(5, -1, -1) & 1) - 1)
+adjacency = nx.to_numpy_array(club, weight=None, dtype="float32")
+adjacency = kq.layers.BinaryGraphConv.preprocess(adjacency)
+
+random = np.random.default_rng(0)
+chosen = [random.choice(members[y == k], 5, replace=False) for k in range(4)]
+is_training = np.isin(members, chosen)
 
 keras.utils.set_random_seed(0)
-x, a = keras.Input((6,)), keras.Input((graph.num_nodes,))
+x, a = keras.Input((6,)), keras.Input((len(y),))
 hidden = kq.layers.BinaryGraphConv(8, "hard_tanh", use_bias=False)([x, a])
 logits = kq.layers.BinaryGraphConv(4, use_bias=False)([hidden, a])
 model = keras.Model([x, a], logits)
@@ -46,28 +56,27 @@ best = keras.callbacks.EarlyStopping(
     "loss", patience=EPOCHS, restore_best_weights=True
 )
 model.fit(
-    [graph.x, adjacency],
-    graph.y,
-    sample_weight=graph.train_mask.astype("float32"),
-    batch_size=graph.num_nodes,
+    [features, adjacency],
+    y,
+    sample_weight=is_training.astype("float32"),
+    batch_size=len(y),
     epochs=EPOCHS,
     shuffle=False,
     callbacks=[best],
     verbose=0,
 )
-predicted = np.argmax(model.predict_on_batch([graph.x, adjacency]), axis=1)
-for part, mask in (("training", graph.train_mask), ("test", graph.test_mask)):
-    correct = (predicted == graph.y)[mask]
+predicted = np.argmax(model.predict_on_batch([features, adjacency]), axis=1)
+for part, mask in (("training", is_training), ("test", ~is_training)):
+    correct = (predicted == y)[mask]
     print(f"{part}: {correct.sum()} of {correct.size} members correct")
 
-club = nx.from_scipy_sparse_array(graph.a)
 layout = nx.kamada_kawai_layout(club)
 figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
 nx.draw_networkx_edges(club, layout, ax=axes, edge_color="lightgray")
 style = {"node_size": 260, "linewidths": 2.5, "cmap": "Set2", "vmin": 0}
-for mask, shape in ((graph.train_mask, "s"), (graph.test_mask, "o")):
-    nodes = np.flatnonzero(mask)
-    rims = np.where(predicted == graph.y, "white", "red")[nodes]
+for mask, shape in ((is_training, "s"), (~is_training, "o")):
+    nodes = members[mask]
+    rims = np.where(predicted == y, "white", "red")[nodes]
     nx.draw_networkx_nodes(
         club, layout, nodes, node_color=predicted[nodes], vmax=7, ax=axes,
         node_shape=shape, edgecolors=rims, **style,

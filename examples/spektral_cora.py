@@ -7,8 +7,8 @@ improves.
     python -m pip install ".[spektral]"
     python examples/spektral_cora.py
 
-The script downloads Cora unless `KERAS_QPSBGD_DATA` is a folder that contains
-it. It works with Keras 3 and with legacy Keras (`TF_USE_LEGACY_KERAS=1`).
+Spektral downloads Cora into its own folder. The script works with Keras 3 and
+with legacy Keras (`TF_USE_LEGACY_KERAS=1`).
 """
 
 import os
@@ -16,13 +16,15 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from spektral.data import SingleLoader
+from spektral.datasets import Citation
 from tensorflow import keras
 
 import keras_qpsbgd as kq
 
-graph = kq.datasets.citation("cora", normalize_x=True, download=True)
-print(graph)
-dataset = graph.to_spektral(transforms=kq.layers.BinaryGraphConv.transform)
+kq.spektral.enable_keras3()
+dataset = Citation("cora", normalize_x=True)
+dataset.apply(kq.layers.BinaryGraphConv.transform)
+print(dataset)
 
 
 def load(mask):
@@ -31,14 +33,14 @@ def load(mask):
 
 
 keras.utils.set_random_seed(0)
-x = keras.Input((graph.num_features,))
-a = keras.Input((graph.num_nodes,), sparse=True)
+x = keras.Input((dataset.n_node_features,))
+a = keras.Input((dataset.n_nodes,), sparse=True)
 weight_decay = keras.regularizers.L2(2.5e-4)  # as in Kipf and Welling
 hidden = keras.layers.Dense(32, "tanh", kernel_regularizer=weight_decay)(x)
 hidden = keras.layers.Dropout(0.5)(hidden)
 hidden = keras.layers.Dense(10, "tanh")(hidden)
 hidden = kq.layers.BinaryGraphConv(16, "hard_tanh", use_bias=False)([hidden, a])
-logits = kq.layers.BinaryGraphConv(graph.num_classes, use_bias=False)(
+logits = kq.layers.BinaryGraphConv(dataset.n_labels, use_bias=False)(
     [hidden, a]
 )
 model = keras.Model([x, a], logits)

@@ -8,7 +8,6 @@ from keras_qpsbgd import analysis
 from keras_qpsbgd import backends
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import constraints
-from keras_qpsbgd import datasets
 from keras_qpsbgd import export
 from keras_qpsbgd import inference
 from keras_qpsbgd import layers
@@ -34,7 +33,6 @@ __all__ = [
     "callbacks",
     "compare",
     "constraints",
-    "datasets",
     "export",
     "fit_columns",
     "inference",
@@ -45,3 +43,13 @@ __all__ = [
     "spektral",
     "summary",
 ]
+
+
+def __getattr__(name):
+    if name == "datasets":
+        raise AttributeError(
+            "`keras_qpsbgd.datasets` was removed. Use `keras.datasets`, "
+            "`sklearn.datasets` or `spektral.datasets`. Received: "
+            "keras_qpsbgd.datasets"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

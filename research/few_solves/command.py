@@ -3,8 +3,8 @@
 import argparse
 
 from keras_qpsbgd.backends import BackendUnavailable
-from keras_qpsbgd.datasets import DamagedFile
-from keras_qpsbgd.datasets import MissingFile
+from research.datasets import DamagedFile
+from research.datasets import MissingFile
 
 NAMES = (
     "logistic",

@@ -4,8 +4,8 @@ import argparse
 import subprocess
 
 from keras_qpsbgd.cli.console import positive
-from keras_qpsbgd.datasets import DamagedFile
-from keras_qpsbgd.datasets import MissingFile
+from research.datasets import DamagedFile
+from research.datasets import MissingFile
 
 NAMES = ("mnist", "mnist-bn", "cifar10", "cora", "pubmed", "digits")
 

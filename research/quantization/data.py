@@ -9,10 +9,9 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd import datasets
 from keras_qpsbgd import layers
 from keras_qpsbgd.compare.task import random
-from keras_qpsbgd.datasets import files
+from research import datasets
 from research.experiments.tasks.graphs import sparse_tensor
 from research.experiments.tasks.mnist import images
 
@@ -120,7 +119,7 @@ def cifar10(data_dir, quick):
     (50000, 32, 32, 3), `y_train`, `x_test` of shape (10000, 32, 32, 3), and
     `y_test`, as `keras.datasets.cifar10.load_data()` returns them.
     """
-    with np.load(files.find(CIFAR10, (), data_dir)) as found:
+    with np.load(datasets.find(CIFAR10, (), data_dir)) as found:
         x, y, x_test, y_test = (found[key] for key in CIFAR10_KEYS)
     order = random(0, 2).permutation(len(x))
     x, y = _colors(x[order[:25_000]]), y.reshape(-1)[order[:25_000]]

@@ -255,7 +255,6 @@ def hostile_objects(folder):
         ("keras.utils", "get_file"),
         ("keras.config", "enable_unsafe_deserialization"),
         ("keras_qpsbgd.disk", "write"),
-        ("keras_qpsbgd.datasets", "load_mnist"),
     ):
         yield {
             "module": "keras.layers",

@@ -19,12 +19,10 @@ from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 from keras_qpsbgd.compare import checkpoint
 from keras_qpsbgd.compare import records
 from keras_qpsbgd.compare.engine import run
-from keras_qpsbgd.datasets import files
 from research.experiments import reproduce
 from research.experiments.options import Options
 
 EPOCHS = 12
-PLACE = "adult/a1a"
 
 
 class Started(keras.callbacks.Callback):
@@ -107,19 +105,6 @@ def store_embeddings(folder, graph, copies):
     known = Cliques(graph, folder)
     for count in itertools.cycle(range(1, len(copies) + 1)):
         known._store(12, copies[:count], count == len(copies))
-
-
-def download(folder, source, remove):
-    """Downloads a file repeatedly, into an empty folder or over itself."""
-    folder = pathlib.Path(folder)
-    files.SOURCES[PLACE] = source
-    (folder / "started").touch()
-    while True:
-        if remove:
-            (folder / PLACE).unlink(missing_ok=True)
-            files.find(PLACE, (), folder, download=True)
-        else:
-            files._download(PLACE, folder)
 
 
 class Value:

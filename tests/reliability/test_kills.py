@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import hashlib
 import json
 import multiprocessing
 import os
@@ -22,7 +21,6 @@ from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 from keras_qpsbgd.compare import checkpoint
 from keras_qpsbgd.compare import records
 from keras_qpsbgd.compare.engine import run
-from keras_qpsbgd.datasets import files
 from research.bench.training import quality
 from research.experiments import reproduce
 from research.experiments.options import Options
@@ -401,55 +399,6 @@ def test_embeddings_of_two_processes(start, tmp_path, embeddings):
     for writer in writers:
         kill(writer)
         assert writer.exitcode == -9
-
-
-@pytest.fixture
-def published(tmp_path, monkeypatch):
-    """A large file to download, as its source and its content."""
-    origin = tmp_path / "origin"
-    content = np.random.default_rng(0).bytes(2**22)
-    origin.write_bytes(content)
-    checksum = hashlib.sha256(content).hexdigest()
-    monkeypatch.setitem(files.SOURCES, "adult/a1a", (origin.as_uri(), checksum))
-    return files.SOURCES["adult/a1a"], content
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("count", FEW_AND_SLOW)
-def test_killed_downloads(start, tmp_path, published, count):
-    source, content = published
-    folder = tmp_path / "data"
-    target = folder / "adult" / "a1a"
-    folder.mkdir()
-    for _ in range(count):
-        kill_soon(start, "download", folder, source, True)
-        assert not target.exists() or target.read_bytes() == content
-        path = files.find("adult/a1a", (), folder, download=True)
-        assert path == target and target.read_bytes() == content
-    left = [path for path in target.parent.iterdir() if path != target]
-    assert all(path.name.startswith(".download-") for path in left)
-    # Leftovers of killed processes are removed after a day.
-    make_old(left)
-    target.unlink()
-    files.find("adult/a1a", (), folder, download=True)
-    assert list(target.parent.iterdir()) == [target]
-
-
-@pytest.mark.once
-def test_downloads_of_two_processes(start, tmp_path, published):
-    source, content = published
-    folder = tmp_path / "data"
-    target = folder / "adult" / "a1a"
-    folder.mkdir()
-    loaders = [start("download", folder, source, False) for _ in range(2)]
-    while not target.exists():
-        assert all(loader.is_alive() for loader in loaders)
-    for _ in range(30):
-        assert target.read_bytes() == content
-        time.sleep(0.01)
-    for loader in loaders:
-        kill(loader)
-        assert loader.exitcode == -9
 
 
 @pytest.mark.once

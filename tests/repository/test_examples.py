@@ -129,7 +129,7 @@ def test_custom_loop(run, recwarn):
 def test_karate(run, tmp_path):
     pytest.importorskip("networkx")
     pytest.importorskip("matplotlib")
-    assert num_lines("karate.py") < 80
+    assert num_lines("karate.py") < 90
     correct = number("training:", run("karate.py"))
     assert correct >= 14  # of 20; chance: 5
     assert (tmp_path / "karate.png").stat().st_size > 10_000
@@ -139,6 +139,6 @@ def test_karate(run, tmp_path):
 @pytest.mark.skipif(not DATA.exists(), reason="requires the files of Cora")
 def test_spektral_cora(run, monkeypatch):
     pytest.importorskip("spektral")
-    monkeypatch.setenv("KERAS_QPSBGD_DATA", str(DATA))
+    monkeypatch.setattr("spektral.datasets.citation.DATASET_FOLDER", str(DATA))
     assert num_lines("spektral_cora.py") < 80
     assert number("test accuracy", run("spektral_cora.py")) > 0.75

@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_qpsbgd import datasets
 from keras_qpsbgd import layers
 from keras_qpsbgd.compare import checkpoint
 from keras_qpsbgd.compare import records
@@ -32,6 +31,7 @@ from keras_qpsbgd.compare.task import FRESH
 from keras_qpsbgd.compare.task import TUNING
 from keras_qpsbgd.compare.task import Split
 from keras_qpsbgd.compare.training import Trainer
+from research import datasets
 from research.__main__ import main
 from research.experiments import plan
 from research.experiments import reproduce
@@ -94,6 +94,9 @@ def numbers_of(images):
     """Returns the numbers in the images; test images start at 60,000."""
     bytes_ = np.ascontiguousarray(images).reshape(len(images), 4)
     return bytes_.view(">u4")[:, 0]
+
+
+CITATION = datasets.citation  # the fixture `made_up_data` replaces it
 
 
 @functools.cache
@@ -564,9 +567,7 @@ def test_part_of_a_graph_is_enough(name):
 def test_real_graphs(name, nodes, monkeypatch):
     if not (REAL / "mnist.npz").is_file():
         pytest.skip("the real data are not on this machine")
-    from keras_qpsbgd.datasets.planetoid import citation
-
-    monkeypatch.setattr(datasets, "citation", citation)
+    monkeypatch.setattr(datasets, "citation", CITATION)
     splits = task_of(name, FULL).load(REAL).splits
     assert [len(rows) for rows in rows_of(splits)] == [nodes, 500, 1_000]
 

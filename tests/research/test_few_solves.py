@@ -7,9 +7,9 @@ import pytest
 from scipy import sparse
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import datasets
 from keras_qpsbgd.compare.task import Split
 from research import __main__ as research
+from research import datasets
 from research.experiments.tasks import networks
 from research.few_solves import methods
 from research.few_solves import numbers

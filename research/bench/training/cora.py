@@ -13,9 +13,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from keras_qpsbgd import datasets
 from keras_qpsbgd import layers
 from keras_qpsbgd import optimizers
+from research import datasets
 from research.experiments.tasks import citation
 from research.experiments.tasks import networks
 from research.experiments.tasks.graphs import node_batches

@@ -13,9 +13,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from keras_qpsbgd import datasets
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.cli import digits
+from research import datasets
 from research.bench.steps.step_networks import convolutional
 from research.bench.steps.step_networks import deep_mlp
 from research.experiments.tasks import mnist

@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 
-from keras_qpsbgd import datasets
 from keras_qpsbgd.compare.grids import grids
 from keras_qpsbgd.compare.methods import DEFAULT
 from keras_qpsbgd.compare.methods import METHODS
@@ -18,6 +17,7 @@ from keras_qpsbgd.compare.task import Split
 from keras_qpsbgd.compare.task import Task
 from keras_qpsbgd.compare.task import random
 from keras_qpsbgd.compare.task import shuffled_batches
+from research import datasets
 from research.experiments.tasks import networks
 
 TWO_LAYERS = "adult-2layer"

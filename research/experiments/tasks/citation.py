@@ -3,7 +3,6 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd import datasets
 from keras_qpsbgd import layers
 from keras_qpsbgd.compare.grids import grids
 from keras_qpsbgd.compare.methods import DEFAULT
@@ -15,6 +14,7 @@ from keras_qpsbgd.compare.report.protocol import ExperimentReport
 from keras_qpsbgd.compare.report.protocol import TaskReport
 from keras_qpsbgd.compare.task import Split
 from keras_qpsbgd.compare.task import Task
+from research import datasets
 from research.experiments.pages import overview
 from research.experiments.tasks import networks
 from research.experiments.tasks.graphs import node_batches

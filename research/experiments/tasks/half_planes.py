@@ -242,7 +242,7 @@ def features(images, progress=None, recipe=DEFAULT):
 
     Example:
 
-    >>> (x, y), _ = keras_qpsbgd.datasets.mnist()
+    >>> (x, y), _ = research.datasets.mnist()
     >>> features(x[np.isin(y, (0, 2))][:500]).shape
     (500, 16)
     """
@@ -324,7 +324,7 @@ def main(argv=None):
     """Prints the ceilings of all recipes."""
     from tensorflow import keras
 
-    from keras_qpsbgd import datasets
+    from research import datasets
 
     parser = argparse.ArgumentParser(
         prog="python -m research.experiments.tasks.half_planes",

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from keras_qpsbgd import datasets
 from keras_qpsbgd import layers
 from keras_qpsbgd.compare.grids import grids
 from keras_qpsbgd.compare.methods import METHODS
@@ -15,6 +14,7 @@ from keras_qpsbgd.compare.task import TUNING
 from keras_qpsbgd.compare.task import Split
 from keras_qpsbgd.compare.task import Task
 from keras_qpsbgd.compare.task import random
+from research import datasets
 from research.experiments.tasks import networks
 from research.experiments.tasks.graphs import node_batches
 from research.experiments.tasks.graphs import sparse_tensor

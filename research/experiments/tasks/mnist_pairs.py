@@ -5,7 +5,6 @@ import io
 
 import numpy as np
 
-from keras_qpsbgd import datasets
 from keras_qpsbgd import disk
 from keras_qpsbgd.compare.grids import grids
 from keras_qpsbgd.compare.methods import METHODS
@@ -18,6 +17,7 @@ from keras_qpsbgd.compare.task import Task
 from keras_qpsbgd.compare.task import random
 from keras_qpsbgd.compare.task import shuffled_batches
 from keras_qpsbgd.compare.training import Trainer
+from research import datasets
 from research.experiments.pages import half_plane_pictures
 from research.experiments.pages.pooled import PooledReport
 from research.experiments.tasks import half_planes
