@@ -28,10 +28,8 @@ class Check(NamedTuple):
         sizes: Tuple of `(num_inputs, num_outputs)`, one per layer.
         options: Dictionary. Arguments of `DWaveBackend`.
         how: String. `"together"`: all layers in as few calls as possible.
-            `"apart"`: each layer with its own calls. `"reverse"`: together,
-            twice, the second time from the first states. `"same"`: together,
-            the same problem each time. `"refused"`: no call
-            may be made.
+            `"apart"`: each layer with its own calls. `"same"`: together,
+            the same problem each time. `"refused"`: no call may be made.
         repeats: Integer. Number of times, each with another problem.
         verify: Function that receives the `Outcome` and yields pairs of a
             sentence and whether it holds.
@@ -136,18 +134,6 @@ def _weak_chains(outcome):
     yield f"{100 * share:.1f} % of the chains are broken", share > 0.01
 
 
-def _reversed(outcome):
-    yield from _solved(outcome)
-    schedules = [
-        call.parameters.get("anneal_schedule") for call in outcome.calls
-    ]
-    states = [call.parameters.get("initial_state") for call in outcome.calls]
-    yield (
-        "the second call starts from the states of the first",
-        not schedules[0] and bool(schedules[1]) and bool(states[1]),
-    )
-
-
 def _refused(word):
     def verify(outcome):
         yield f"refused: {outcome.refusal}", word in (outcome.refusal or "")
@@ -232,14 +218,6 @@ CHECKS = (
         _calls(2),
         block_size=8,
         block_sweeps=1,
-    ),
-    _check(
-        "reverse",
-        "Reverse annealing from the states of the previous call",
-        ((8, 2),),
-        _reversed,
-        how="reverse",
-        warm_start=True,
     ),
     _check(
         "label",

@@ -90,9 +90,6 @@ class Runner:
     def missing(self, check: Check) -> str:
         """Describes why the solver cannot run a check, "" if it can."""
         parameters = self.sampler.parameters
-        needed = {"reverse": "initial_state"}.get(check.how)
-        if needed and needed not in parameters:
-            return f"this solver has no parameter `{needed}`"
         unknown = set(check.options.get("parameters", ())) - set(parameters)
         if unknown:
             return f"this solver has no parameter {sorted(unknown)}"
@@ -113,12 +110,6 @@ class Runner:
             seconds = sum(backend.step_cost([size]).seconds for size in sizes)
         else:
             seconds = backend.step_cost(sizes).seconds
-        if check.how == "reverse":
-            seconds = sum(
-                backend.call_seconds(call.num_qubits, is_reverse)
-                for call in backend.pack(sizes).calls
-                for is_reverse in (False, True)
-            )
         return check.repeats * seconds
 
     def run(self, check: Check) -> Outcome:
@@ -171,10 +162,6 @@ class Runner:
             else:
                 found = _solve_layers(backend, qubos, seeds)
             self._add(outcome, qubos, found)
-            if check.how == "reverse":
-                for qubo, solution in zip(qubos, found):
-                    qubo.start = solution.states
-                self._add(outcome, qubos, _solve_layers(backend, qubos, seeds))
         outcome.charged = backend.budget.charged
 
     def _add(self, outcome, qubos, solutions):

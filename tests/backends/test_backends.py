@@ -388,8 +388,8 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
         ({"name": "dwave", "solver": 7}, "`solver`.*Received: solver=7"),
         ({"name": "dwave", "gauge": "no"}, "`gauge`.*Received: gauge='no'"),
         (
-            {"name": "dwave", "warm_start": None},
-            "`warm_start`.*Received: warm_start=None",
+            {"name": "dwave", "warm_start": True},
+            "not accept `warm_start`.*Received",
         ),
         (
             {"name": "dwave", "num_reads": 2.5},

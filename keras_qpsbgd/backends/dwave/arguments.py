@@ -18,7 +18,6 @@ def check(
     qpu_budget_seconds,
     replicas,
     gauge,
-    warm_start,
     problem_label,
 ):
     """Raises a `ValueError` if an argument of `DWaveBackend` is invalid."""
@@ -40,11 +39,10 @@ def check(
         "qpu_budget_seconds", qpu_budget_seconds, at_least=0, optional=True
     )
     packing.check_replicas(replicas)
-    for name, value in (("gauge", gauge), ("warm_start", warm_start)):
-        if not isinstance(value, (bool, np.bool_)):
-            raise ValueError(
-                f"`{name}` must be True or False. Received: {name}={value!r}"
-            )
+    if not isinstance(gauge, (bool, np.bool_)):
+        raise ValueError(
+            f"`gauge` must be True or False. Received: gauge={gauge!r}"
+        )
     if not isinstance(problem_label, (str, type(None))):
         raise ValueError(
             "`problem_label` must be a string or None. Received: "

@@ -3,29 +3,16 @@
 import numpy as np
 
 from keras_qpsbgd.backends.dwave.chip import ranges
-from keras_qpsbgd.backends.dwave.chip import reverse
 from keras_qpsbgd.backends.dwave.leap import timing
 from keras_qpsbgd.backends.errors import BackendUnavailable
 
 
-def of_call(backend, is_reverse=False, initial_state=None):
-    """Returns the solver parameters of a call.
-
-    Args:
-        backend: A `DWaveBackend`.
-        is_reverse: Boolean. Whether the call anneals in reverse. Defaults to
-            `False`.
-        initial_state: Dictionary from qubits to -1 or 1 (optional). Start of a
-            reverse anneal. Not needed for estimates of the time.
-    """
+def of_call(backend):
+    """Returns the solver parameters of a call of a `DWaveBackend`."""
     sampler = backend.open().sampler
     given = {"num_reads": backend.num_reads, **backend.parameters}
     if backend.annealing_time is not None:
         given["annealing_time"] = backend.annealing_time
-    if is_reverse:
-        given = reverse.with_state(given, sampler.properties, initial_state)
-    elif backend.warm_start:
-        given = reverse.without_state(given)
     # Return every read, and show a label in Leap's list of problems.
     defaults = {"answer_mode": "raw", **ranges.PARAMETERS}
     if backend.problem_label is not None:
@@ -46,14 +33,11 @@ def check(backend):
             f"{sorted(sampler.parameters)}. Received: {unknown}"
         )
     ranges.check_fast_anneal(backend.parameters)
-    if backend.warm_start:
-        reverse.check(sampler, backend.parameters, backend.annealing_time)
-    elif reverse.is_reverse(backend.parameters):
+    if _is_reverse(backend.parameters):
         raise BackendUnavailable(
             "`parameters` must not contain `initial_state` or an "
-            "`anneal_schedule` that starts at s = 1. Use `warm_start=True` for "
-            "reverse annealing, which knows the qubits of each variable. "
-            f"Received: parameters={backend.parameters!r}"
+            "`anneal_schedule` that starts at s = 1, because reverse annealing "
+            f"is not supported. Received: parameters={backend.parameters!r}"
         )
     limits = timing.parameter_ranges(sampler.properties, backend.parameters)
     for name, value in of_call(backend).items():
@@ -65,14 +49,22 @@ def check(backend):
             )
 
 
+def _is_reverse(parameters):
+    if "initial_state" in parameters:
+        return True
+    try:
+        return parameters["anneal_schedule"][0][1] == 1
+    except (KeyError, IndexError, TypeError):  # no schedule, or not a valid one
+        return False
+
+
 def check_duration(backend, packing):
     """Raises a `BackendUnavailable` if a call takes longer than allowed."""
     limits = backend.open().sampler.properties.get("problem_run_duration_range")
     qubits = max(call.num_qubits for call in packing.calls)
-    is_reverse = backend.warm_start
     try:  # without the programming time, which does not count
-        seconds = backend.call_seconds(qubits, is_reverse)
-        seconds -= backend.call_seconds(qubits, is_reverse, num_reads=0)
+        seconds = backend.call_seconds(qubits)
+        seconds -= backend.call_seconds(qubits, num_reads=0)
     except BackendUnavailable:
         return
     if limits and seconds > 1e-6 * limits[1]:

@@ -158,7 +158,7 @@ def _step_calls(backend, packed):
             CallCost(
                 tuple(group.layers[k] for k in same[0].layers),
                 group.rounds * len(same),
-                backend.call_seconds(same[0].num_qubits, backend.warm_start),
+                backend.call_seconds(same[0].num_qubits),
                 _renumbered(same[0], group.layers),
             )
             for same in alike.values()

@@ -5,16 +5,15 @@ import zlib
 import dimod
 import numpy as np
 from dwave.cloud.exceptions import SolverFailureError
-from dwave.cloud.solver import StructuredSolver
 from dwave.samplers import SimulatedAnnealingSampler
+from dwave.system import DWaveSampler
 from dwave.system.testing import MockDWaveSampler
 
 from keras_qpsbgd.backends.dwave.chip import ranges
-from keras_qpsbgd.backends.dwave.chip import reverse
 from keras_qpsbgd.backends.dwave.leap import timing as chip_timing
 
 SHAPES = {"pegasus": [16], "zephyr": [12, 4]}
-# Inverse temperatures at the anneal fractions 0 and 1.
+# Inverse temperatures at the start and at the end.
 BETA_RANGE = (0.1, 10.0)
 
 
@@ -28,9 +27,6 @@ class MockQPU(MockDWaveSampler):
     schedules that the solver does not support, and fast anneals with linear
     biases. Times come from Ocean's cost model with published timing data, see
     `timing.source`. The same problem always gets the same answer.
-
-    A reverse anneal starts from the initial state, at the temperature that
-    belongs to the lowest anneal fraction of the schedule.
 
     Args:
         topology: String. `"pegasus"` or `"zephyr"`. Defaults to `"pegasus"`.
@@ -70,7 +66,7 @@ class MockQPU(MockDWaveSampler):
 
     def sample(self, bqm, **parameters):
         spin = bqm.spin
-        parameters = self._check_protocol(spin, parameters)
+        self._check_protocol(spin, parameters)
         timing = self._timing(bqm.num_variables, parameters)
         self._check_ranges(parameters, timing)
         scaled = spin.copy()
@@ -96,37 +92,21 @@ class MockQPU(MockDWaveSampler):
         return float(limits.excess(linear, pairs)[0])
 
     def _check_protocol(self, bqm, parameters):
-        """Rejects what a solver rejects. Returns the parameters it uses."""
-        parameters = dict(parameters)
+        """Rejects what a solver rejects."""
         schedule = parameters.get("anneal_schedule")
-        state = parameters.get("initial_state")
         if schedule is not None:
             if "annealing_time" in parameters:
                 raise SolverFailureError("annealing_time excludes a schedule")
             try:
-                reverse.check_schedule(self, schedule)
+                # The method only uses the parameters and properties.
+                DWaveSampler.validate_anneal_schedule(self, schedule)
             except (TypeError, ValueError) as error:
                 raise SolverFailureError(str(error)) from error
-        is_reverse = schedule is not None and schedule[0][1] == 1
-        if is_reverse != (state is not None):
-            raise SolverFailureError(
-                "Reverse annealing needs initial_state and a schedule that "
-                "starts at s = 1"
-            )
         if parameters.get("fast_anneal"):
             if bqm.to_numpy_vectors().linear_biases.any():
                 raise SolverFailureError("h must be zero with fast_anneal")
             if len(schedule or ()) > 2 or "h_gain_schedule" in parameters:
                 raise SolverFailureError("fast_anneal excludes schedules")
-        if is_reverse:
-            parameters = StructuredSolver.reformat_parameters(
-                "ising", parameters, self.properties
-            )
-            state = parameters["initial_state"]
-            if not all(state[q] in (-1, 1) for q in bqm.variables):
-                raise SolverFailureError("initial_state must have all qubits")
-            parameters.setdefault("answer_mode", "raw")
-        return parameters
 
     def _check_ranges(self, parameters, timing):
         limits = chip_timing.parameter_ranges(self.properties, parameters)
@@ -158,44 +138,15 @@ class _Annealer(dimod.Sampler):
     def __init__(self, num_sweeps):
         self.num_sweeps = num_sweeps
 
-    def sample(
-        self,
-        bqm,
-        num_reads=1,
-        initial_state=None,
-        anneal_schedule=None,
-        reinitialize_state=True,
-        **ignored,
-    ):
+    def sample(self, bqm, num_reads=1, **ignored):
         del ignored  # only a chip uses them, such as the annealing time
-        seed = _fingerprint(bqm)
-        if initial_state is None:
-            return self._anneal(bqm, num_reads, seed, 0.0)
-        state = [initial_state[qubit] for qubit in bqm.variables]
-        turn = min(s for _, s in anneal_schedule)
-        if reinitialize_state:
-            return self._anneal(bqm, num_reads, seed, turn, state)
-        reads = []
-        for read in range(num_reads):  # each starts where the last one ended
-            reads.append(self._anneal(bqm, 1, seed ^ read, turn, state))
-            state = reads[-1].record.sample[0]
-        return dimod.concatenate(reads)
-
-    def _anneal(self, bqm, num_reads, seed, turn, state=None):
-        start = {}
-        if state is not None:
-            states = np.array([state], dtype=np.int8)
-            start["initial_states"] = (states, list(bqm.variables))
-            start["initial_states_generator"] = "tile"
-        # Fixed, since all problems are scaled to the ranges of the chip.
-        hot, cold = BETA_RANGE
         return SimulatedAnnealingSampler().sample(
             bqm,
             num_reads=num_reads,
             num_sweeps=self.num_sweeps,
-            beta_range=(hot * (cold / hot) ** turn, cold),
-            seed=seed,
-            **start,
+            # Fixed, since all problems are scaled to the ranges of the chip.
+            beta_range=BETA_RANGE,
+            seed=_fingerprint(bqm),
         )
 
 

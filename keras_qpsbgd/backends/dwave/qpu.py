@@ -84,13 +84,6 @@ class DWaveBackend(Backend):
             and undoes it in the answer, so that errors of the chip do not favor
             the same states in every call. It costs no QPU time. The seed of the
             step determines the choice. Defaults to `True`.
-        warm_start: Boolean. If `True`, calls anneal in reverse from the states
-            of the previous step, and in the first step from sign(-s). The
-            states are saved with the model. With `rule="paper"`, all steps
-            anneal forward. The schedule takes `annealing_time`. It goes from
-            s = 1 back to 0.45, pauses there and returns.
-            `parameters={"anneal_schedule": ...}` replaces it. Defaults to
-            `False`.
         problem_label: String (optional). Label of the calls in Leap. `None`
             sets no label. Defaults to `"keras_qpsbgd"`.
         profile: String (optional). Section of D-Wave's configuration file.
@@ -129,7 +122,6 @@ class DWaveBackend(Backend):
         qpu_budget_seconds: float | None = None,
         replicas: Any = 1,
         gauge: bool = True,
-        warm_start: bool = False,
         problem_label: str | None = LABEL,
         profile: str | None = None,
         region: str | None = None,
@@ -149,7 +141,6 @@ class DWaveBackend(Backend):
             qpu_budget_seconds=qpu_budget_seconds,
             replicas=replicas,
             gauge=gauge,
-            warm_start=warm_start,
             problem_label=problem_label,
         )
         self.solver = solver
@@ -161,7 +152,6 @@ class DWaveBackend(Backend):
         self.qpu_budget_seconds = qpu_budget_seconds
         self.replicas = replicas
         self.gauge = bool(gauge)
-        self.warm_start = bool(warm_start)
         self.problem_label = problem_label
         self.profile = profile
         self.region = region
@@ -288,18 +278,14 @@ class DWaveBackend(Backend):
             for call in packed.calls
         )
 
-    def call_seconds(
-        self, num_qubits: int, is_reverse: bool = False, **others: Any
-    ) -> float:
+    def call_seconds(self, num_qubits: int, **others: Any) -> float:
         """Estimates the QPU seconds of one call.
 
         Args:
             num_qubits: Integer. Number of qubits of the call.
-            is_reverse: Boolean. Whether the call anneals in reverse. Defaults
-                to `False`.
             **others: Parameters that replace those of the backend.
         """
-        given = {**call_parameters.of_call(self, is_reverse), **others}
+        given = {**call_parameters.of_call(self), **others}
         try:
             return timing.access_time(self.open().sampler, num_qubits, **given)
         except (KeyError, ValueError) as error:
@@ -309,10 +295,10 @@ class DWaveBackend(Backend):
                 f"qpu_budget_seconds={self.qpu_budget_seconds} ({error})"
             ) from error
 
-    def reserve_call(self, num_qubits: int, is_reverse: bool) -> float:
+    def reserve_call(self, num_qubits: int) -> float:
         """Reserves the estimated time of a call, or raises."""
         try:
-            seconds = self.call_seconds(num_qubits, is_reverse)
+            seconds = self.call_seconds(num_qubits)
         except BackendUnavailable:
             if self.qpu_budget_seconds is not None:
                 raise
@@ -373,7 +359,6 @@ class DWaveBackend(Backend):
         defaults = {
             "replicas": 1,
             "gauge": True,
-            "warm_start": False,
             "problem_label": LABEL,
         }
         if callable(self.chain_strength):

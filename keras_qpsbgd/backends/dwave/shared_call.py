@@ -159,9 +159,7 @@ class _CallTask:
         self.seed = seed
 
     def reserve(self, backend):
-        return backend.reserve_call(
-            self.packed.num_qubits, self._is_reverse(backend)
-        )
+        return backend.reserve_call(self.packed.num_qubits)
 
     def run(self, backend):
         chip = backend.open()
@@ -177,12 +175,7 @@ class _CallTask:
         gauge = np.random.default_rng(self.seed) if backend.gauge else None
         problem = embedded.embed(self.qubos, backend.chain_strength, gauge)
         backend.warn_if_imprecise(problem.linear)
-        is_reverse = self._is_reverse(backend)
-        state = None
-        if is_reverse:
-            starts = [qubo.start for qubo in self.qubos]
-            state = embedded.initial_state(starts, problem.gauge)
-        given = call_parameters.of_call(backend, is_reverse, state)
+        given = call_parameters.of_call(backend)
         found = backend.connection().sample(
             chip, problem.bqm, backend.timeout_seconds, **given
         )
@@ -203,10 +196,6 @@ class _CallTask:
         del backend
         return result
 
-    def _is_reverse(self, backend):
-        starts = [qubo.start for qubo in self.qubos]
-        return backend.warm_start and all(s is not None for s in starts)
-
 
 def _columns(packed, layer):
     """Returns the columns of a layer in a call, in the order of its answer."""
@@ -219,10 +208,7 @@ def _columns(packed, layer):
 
 def _part(qubo, columns):
     """Returns a `Qubo` with some of the columns."""
-    part = Qubo(qubo.couplings, qubo.fields[:, columns], qubo.offset[columns])
-    if qubo.start is not None:
-        part.start = qubo.start[:, columns]
-    return part
+    return Qubo(qubo.couplings, qubo.fields[:, columns], qubo.offset[columns])
 
 
 def _renumbered(packed, columns):

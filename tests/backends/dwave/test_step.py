@@ -405,21 +405,6 @@ def test_report_counts_every_call_once(chip):
 # Arguments
 
 
-def test_warm_start_anneals_in_reverse(chip):
-    seed = tools.CLEAR_CUT["averaged"]
-    backend = qpu(chip, warm_start=True, gauge=False, annealing_time=40.0)
-    opt = tools.optimizer(backend=backend)
-    tools.fit(tools.small_model(seed), opt, *tools.data(seed))
-    slots = backend.pack([(5, 3), (3, 3)]).calls[0].slots
-    assert len(chip.calls) == tools.STEPS
-    for _, parameters in chip.calls:
-        assert "annealing_time" not in parameters
-        schedule = parameters["anneal_schedule"]
-        assert schedule[0] == [0.0, 1.0] and schedule[-1] == [40.0, 1.0]
-        qubits = {q for slot in slots for chain in slot.chains for q in chain}
-        assert set(parameters["initial_state"]) == qubits
-
-
 def test_warm_start_continues_from_the_last_states():
     """The first start is sign(-s). The states are a part of the optimizer."""
     seed = tools.CLEAR_CUT["averaged"]
@@ -451,14 +436,15 @@ def test_warm_start_continues_from_the_last_states():
         np.testing.assert_array_equal(start, before)
 
 
-def test_warm_start_requires_a_reverse_schedule(chip):
-    schedule = {"anneal_schedule": [[0.0, 0.0], [20.0, 1.0]]}
-    unavailable = kq.backends.BackendUnavailable
-    with pytest.raises(unavailable, match="start at 1.*Received"):
-        qpu(chip, warm_start=True, parameters=schedule).check(3, 2)
-    del chip.parameters["initial_state"]
-    with pytest.raises(unavailable, match="reverse"):
-        qpu(chip, warm_start=True).check(3, 2)
+def test_reverse_annealing_is_refused(chip):
+    for parameters in (
+        {"initial_state": {0: 1}},
+        {"anneal_schedule": [[0.0, 1.0], [10.0, 0.5], [20.0, 1.0]]},
+    ):
+        with pytest.raises(
+            kq.backends.BackendUnavailable, match="not supported.*Received"
+        ):
+            qpu(chip, parameters=parameters).check(3, 2)
 
 
 def test_new_arguments_are_saved(tmp_path):
@@ -467,7 +453,6 @@ def test_new_arguments_are_saved(tmp_path):
         "mock": True,
         "replicas": "fill",
         "gauge": False,
-        "warm_start": True,
         "problem_label": None,
     }
     model = tools.small_model()
@@ -477,7 +462,7 @@ def test_new_arguments_are_saved(tmp_path):
     saved = kq.backends.serialize(loaded.optimizer.backend)
     assert backend.items() <= saved.items()
     plain = kq.backends.serialize(kq.backends.get("dwave"))
-    assert not {"replicas", "gauge", "warm_start", "problem_label"} & set(plain)
+    assert not {"replicas", "gauge", "problem_label"} & set(plain)
 
 
 @pytest.mark.parametrize(

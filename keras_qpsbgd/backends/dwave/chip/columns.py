@@ -49,9 +49,7 @@ class EmbeddedCall:
     `SpinReversalTransformComposite` of dwave-preprocessing does not fit. Below
     the embedding it flips each qubit for itself, and half of the couplings
     within chains become positive. There the range ends at 1 instead of -2, and
-    chains would have half the strength. Above the embedding it would work, but
-    it does not flip the `initial_state` of reverse annealing, by its
-    documentation.
+    chains would have half the strength.
 
     Args:
         call: A `PackedCall`.
@@ -247,25 +245,6 @@ class EmbeddedCall:
             return values.transpose(1, 0, 3, 2).reshape(-1, n, columns)
 
         return arrange(spins), arrange(broken)
-
-    def initial_state(self, states, gauge=None):
-        """Returns the state of the qubits from which to anneal in reverse.
-
-        Args:
-            states: Sequence or dictionary of arrays of shape `(n, m)` with -1
-                and 1, indexed by `Slot.layer`. One state per column.
-            gauge: Array (optional). `Problem.gauge`. Defaults to `None`.
-
-        Returns:
-            A dictionary from qubits to -1 or 1, for the solver parameter
-            `initial_state`. All qubits of a chain have the same state.
-        """
-        spins = np.empty(len(self._layout.lengths), dtype=np.int8)
-        for index, layer in self._layers.items():
-            spins[layer.variables] = np.asarray(states[index]).T[layer.columns]
-        if gauge is not None:
-            spins *= gauge
-        return dict(zip(self.qubits, spins[self._layout.variable].tolist()))
 
 
 def _default_strengths(qubo):
