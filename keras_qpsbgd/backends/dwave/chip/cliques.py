@@ -8,7 +8,6 @@ import threading
 from keras_qpsbgd import disk
 from keras_qpsbgd.backends.dwave.chip import packing
 from keras_qpsbgd.backends.dwave.chip import search
-from keras_qpsbgd.backends.dwave.chip import stored
 
 # Variables of the largest K_n on chips without defects (`Cliques.largest`).
 LARGEST = {"Pegasus P16": 180, "Zephyr Z12": 184, "Zephyr Z15": 232}
@@ -104,32 +103,9 @@ class Cliques:
         packing.check_replicas(replicas)
         key = (sizes, replicas)
         with self._lock:
-            known = self._known.get(key) or self._load_packing(key)
-            if known is None:
-                known = packing.pack(self, sizes, replicas)
-                stored.validate(known, sizes, self.graph)
-                self._write(
-                    self._packing_path(key),
-                    stored.to_stored(known, self.qubits),
-                )
-            self._known[key] = known
-            return known
-
-    def _packing_path(self, key):
-        digest = hashlib.sha256(repr(key).encode()).hexdigest()[:20]
-        return self._path(f"packing-{digest}")
-
-    def _load_packing(self, key):
-        """Returns the stored packing, or `None` if missing or damaged."""
-        try:
-            content = disk.read_with_checksum(self._packing_path(key))
-            if content is None:
-                return None
-            return stored.from_stored(
-                json.loads(content), self.qubits, key[0], self.graph
-            )
-        except (ValueError, LookupError, RecursionError, TypeError):
-            return None
+            if key not in self._known:
+                self._known[key] = packing.pack(self, sizes, replicas)
+            return self._known[key]
 
     def _path(self, name):
         return self.directory / f"cliques-{self.chip}-{name}.json"
@@ -165,10 +141,8 @@ class Cliques:
             [[position[qubit] for qubit in chain] for chain in copy.values()]
             for copy in copies
         ]
-        self._write(self._path(name), {"copies": rows, "complete": complete})
-
-    def _write(self, path, content):
+        content = json.dumps({"copies": rows, "complete": complete})
         try:
-            disk.write_with_checksum(path, json.dumps(content).encode())
+            disk.write_with_checksum(self._path(name), content.encode())
         except OSError:
             pass  # the next process searches again
