@@ -13,6 +13,8 @@ import urllib.parse
 
 import pytest
 
+import keras_qpsbgd as kq
+
 pytestmark = pytest.mark.once
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -243,10 +245,11 @@ def test_blocks_of_a_guide_run(name, tmp_path, monkeypatch):
 @pytest.mark.skipif(not DATA.exists(), reason="needs the files of Cora")
 def test_blocks_of_the_graph_guide_run(monkeypatch):
     pytest.importorskip("spektral")
-    monkeypatch.setenv("KERAS_QPSBGD_DATA", str(DATA))
+    monkeypatch.setattr("spektral.datasets.citation.DATASET_FOLDER", str(DATA))
     namespace = {}
-    for code in python_blocks(DOCS / "guides" / "graphs.md"):
-        exec(code.replace("epochs=200", "epochs=5"), namespace)
+    with kq.spektral.enable_keras3():  # restores Spektral afterwards
+        for code in python_blocks(DOCS / "guides" / "graphs.md"):
+            exec(code.replace("epochs=200", "epochs=5"), namespace)
 
 
 @pytest.fixture(scope="module")
