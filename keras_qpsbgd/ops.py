@@ -270,6 +270,16 @@ def evenly_spaced(tensor, count):
     return tf.gather(tensor, chosen)
 
 
+def padded(tensor, axis, size):
+    """Appends zeros to an axis until it has `size` entries."""
+    missing = size - tensor.shape[axis]
+    if not missing:
+        return tensor
+    padding = [(0, 0)] * len(tensor.shape)
+    padding[axis] = (0, missing)
+    return tf.pad(tensor, padding)
+
+
 def squared_forces(couplings):
     r"""Returns \(\sum_{l \ne i} Q_{il}^2\) for each input i, shape (n,).
 

@@ -118,14 +118,16 @@ class _Parts:
         self.size = blocks * BLOCK
         self.count = -(-self.n // self.size)
         self._fields = self.divide(fields)
-        self._couplings = self.divide(_padded(couplings, 2, self._padded_n()))
+        self._couplings = self.divide(
+            ops.padded(couplings, 2, self._padded_n())
+        )
 
     def _padded_n(self):
         return self.count * self.size
 
     def divide(self, tensor):
         """Reshapes (stack, n, m) to (stack, parts, size, m)."""
-        tensor = _padded(tensor, 1, self._padded_n())
+        tensor = ops.padded(tensor, 1, self._padded_n())
         stack, _, m = tensor.shape
         return tf.reshape(tensor, (stack, self.count, self.size, m))
 
@@ -211,12 +213,3 @@ def _one_by_one(forces, old, couplings):
 def _take(tensor, index, axis=1):
     # `tensor[:, index]` would compile again for every value of `index`.
     return tf.gather(tensor, index, axis=axis)
-
-
-def _padded(tensor, axis, size):
-    missing = size - tensor.shape[axis]
-    if not missing:
-        return tensor
-    padding = [(0, 0)] * len(tensor.shape)
-    padding[axis] = (0, missing)
-    return tf.pad(tensor, padding)

@@ -8,6 +8,8 @@ its states, do not depend on the other layers.
 import numpy as np
 import tensorflow as tf
 
+from keras_qpsbgd import ops
+
 COUNT = 16
 
 
@@ -20,13 +22,13 @@ def spread(tensor, axis, new_width):
     """Pads an axis of n variables so that each block has `new_width`."""
     n = tensor.shape[axis]
     old_width = width(n)
-    tensor = _pad(tensor, axis, COUNT * old_width - n)
+    tensor = ops.padded(tensor, axis, COUNT * old_width)
     if old_width == new_width:
         return tensor
     shape = [-1 if size is None else size for size in tensor.shape]
     blocks = shape[:axis] + [COUNT, old_width] + shape[axis + 1 :]
     tensor = tf.reshape(tensor, blocks)
-    tensor = _pad(tensor, axis + 1, new_width - old_width)
+    tensor = ops.padded(tensor, axis + 1, new_width)
     shape[axis] = COUNT * new_width
     return tf.reshape(tensor, shape)
 
@@ -57,11 +59,3 @@ def first(x):
     layers, lanes, n = x.shape
     x = tf.reshape(x, (layers, lanes, COUNT, n // COUNT))
     return tf.transpose(x, (0, 2, 1, 3))
-
-
-def _pad(tensor, axis, count):
-    if count == 0:
-        return tensor
-    padding = [(0, 0)] * len(tensor.shape)
-    padding[axis] = (0, count)
-    return tf.pad(tensor, padding)
