@@ -259,8 +259,10 @@ def _check_arguments(name, backend_class, config):
         inspect.Parameter.KEYWORD_ONLY,
     )
     names = [k for k, v in known.items() if v.kind in kinds and k != "self"]
+    # The class itself names the replacements of these.
+    removed = getattr(backend_class, "REMOVED", ())
     for argument in config:
-        if argument not in names:
+        if argument not in names and argument not in removed:
             similar = difflib.get_close_matches(argument, names, 1)
             hint = f" Did you mean `{similar[0]}`?" if similar else ""
             raise ValueError(

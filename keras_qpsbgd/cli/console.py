@@ -20,3 +20,24 @@ def positive(text):
             f"must be at least 1. Received: {text}"
         )
     return value
+
+
+class RemovedOption(argparse.Action):
+    """An option that was removed: an error that names its replacement.
+
+    Args:
+        instead: String. What to use instead.
+    """
+
+    def __init__(self, option_strings, dest, instead, **arguments):
+        arguments.update(nargs="?", help=argparse.SUPPRESS)
+        super().__init__(
+            option_strings, dest, default=argparse.SUPPRESS, **arguments
+        )
+        self.instead = instead
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        parser.error(
+            f"{option_string} was removed. Use {self.instead}. Received: "
+            f"{option_string} {values or ''}".rstrip()
+        )

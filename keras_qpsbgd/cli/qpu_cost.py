@@ -95,11 +95,7 @@ def add(commands):
         "that do not fit on the chip; other layers are solved whole)",
     )
     parser.add_argument(
-        "--replicas",
-        choices=["1", "fill"],
-        default="1",
-        help="`fill` anneals further copies of the columns on the spare qubits "
-        "(default: %(default)s)",
+        "--replicas", action=console.RemovedOption, instead="--num-reads"
     )
     parser.add_argument(
         "--plot",
@@ -131,7 +127,6 @@ def _run(arguments):
                 "num_reads": arguments.num_reads,
                 "annealing_time": arguments.annealing_time,
                 "block_size": arguments.block_size,
-                "replicas": 1 if arguments.replicas == "1" else "fill",
             }
         )
         start = time.perf_counter()

@@ -91,15 +91,6 @@ def _several_calls(outcome):
     yield f"calls: {found}, expected at least 2", found >= 2
 
 
-def _more_reads(outcome):
-    yield from _calls(1)(outcome)
-    reads = outcome.reads_per_column
-    yield (
-        f"{reads} reads of each column, from {outcome.num_reads} anneals",
-        reads > outcome.num_reads,
-    )
-
-
 def _labeled(outcome):
     yield from _calls(1)(outcome)
     labels = {call.parameters.get("label") for call in outcome.calls}
@@ -181,14 +172,6 @@ CHECKS = (
         _gauged,
         how="same",
         repeats=2,
-    ),
-    _check(
-        "replicas",
-        "Copies of the columns on the rest of the chip",
-        ((8, 2),),
-        _more_reads,
-        replicas="fill",
-        num_reads=10,
     ),
     _check(
         "ranges",

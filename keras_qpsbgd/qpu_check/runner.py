@@ -31,7 +31,6 @@ class Outcome:
         gaps: List of floats, one per column.
         chain_breaks: List of floats, one per column.
         problem_ids: List of strings, one per answered call.
-        reads_per_column: Integer.
         seconds: Float. Wall-clock time.
         refusal: String. The error of a check that must be refused.
         skipped: String. Why the check cannot run on this solver.
@@ -47,7 +46,6 @@ class Outcome:
     gaps: list = dataclasses.field(default_factory=list)
     chain_breaks: list = dataclasses.field(default_factory=list)
     problem_ids: list = dataclasses.field(default_factory=list)
-    reads_per_column: int = 0
     seconds: float = 0.0
     refusal: str = ""
     skipped: str = ""
@@ -57,10 +55,6 @@ class Outcome:
     @property
     def num_calls(self):
         return len(self.calls)
-
-    @property
-    def num_reads(self):
-        return self.check.options["num_reads"]
 
     @property
     def status(self):
@@ -175,7 +169,6 @@ class Runner:
             samples = solution.samples
             if samples is None:
                 samples = solution.states[None]
-            outcome.reads_per_column = len(samples)
             outcome.layers.append(
                 {
                     "couplings": qubo.couplings,

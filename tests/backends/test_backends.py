@@ -391,6 +391,7 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
             {"name": "dwave", "warm_start": True},
             "not accept `warm_start`.*Received",
         ),
+        ({"name": "dwave", "problem_label": 3}, "Received: problem_label=3"),
         (
             {"name": "dwave", "num_reads": 2.5},
             "`num_reads` must be an integer.*Received: num_reads=2.5",
@@ -428,6 +429,12 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
 def test_invalid_identifiers(identifier, message):
     with pytest.raises(ValueError, match=message):
         kq.QPSBGD(backend=identifier)
+
+
+def test_removed_arguments_name_their_replacement():
+    message = "`replicas` was removed.*`num_reads`.*Received: replicas='fill'"
+    with pytest.raises(TypeError, match=message):
+        kq.QPSBGD(backend={"name": "dwave", "replicas": "fill"})
 
 
 class Careful(kq.backends.Backend):

@@ -110,15 +110,13 @@ def test_qpu_cost(capsys, monkeypatch, topology):
 
 
 @pytest.mark.once
-def test_qpu_cost_of_replicas(capsys):
-    columns = []
-    for replicas in ("1", "fill"):
-        assert cli.main(["qpu-cost", "8-2", "--replicas", replicas]) == 0
-        lines = capsys.readouterr().out.splitlines()
-        # The row of the first table ends with the time of the layer alone.
-        _, row = [line.split() for line in lines if " 8 x 2 " in f" {line}"]
-        columns.append(int(row[-4]))
-    assert columns[0] == 2 and columns[1] > 400 and columns[1] % 2 == 0
+def test_qpu_cost_names_the_replacement_of_a_removed_option(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["qpu-cost", "8-2", "--replicas", "fill"])
+    message = (
+        "--replicas was removed. Use --num-reads. Received: --replicas fill"
+    )
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.once

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from keras_qpsbgd.backends.dwave.chip import packing
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import reject_secrets
 
@@ -16,7 +15,6 @@ def check(
     chain_strength,
     parameters,
     qpu_budget_seconds,
-    replicas,
     gauge,
     problem_label,
 ):
@@ -38,7 +36,6 @@ def check(
     check_number(
         "qpu_budget_seconds", qpu_budget_seconds, at_least=0, optional=True
     )
-    packing.check_replicas(replicas)
     if not isinstance(gauge, (bool, np.bool_)):
         raise ValueError(
             f"`gauge` must be True or False. Received: gauge={gauge!r}"

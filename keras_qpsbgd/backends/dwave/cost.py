@@ -59,7 +59,7 @@ def layer_cost(backend, num_variables, num_columns):
         num_columns,
         width,
         max(call.longest_chain for call in calls),
-        sum(slot.copy == 0 for slot in calls[0].slots),
+        len(calls[0].slots),
         step.num_calls,
         step.seconds,
         group.rounds * num_columns * backend.estimate(width, 1),

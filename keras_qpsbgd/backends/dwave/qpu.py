@@ -76,10 +76,6 @@ class DWaveBackend(Backend):
             that report no time count as their estimate. The count restarts
             at zero when a saved optimizer is loaded. Defaults to `None`,
             which sets no limit.
-        replicas: `1` or `"fill"`. `"fill"` anneals further copies of the
-            columns while qubits are left, up to 2^n copies of a column with n
-            inputs. Every copy adds `num_reads` reads for little more QPU time.
-            Defaults to `1`.
         gauge: Boolean. If `True`, each call reverses a random half of the spins
             and undoes it in the answer, so that errors of the chip do not favor
             the same states in every call. It costs no QPU time. The seed of the
@@ -110,6 +106,8 @@ class DWaveBackend(Backend):
     name = "dwave"
     reports = ("qpu_access_time", "chain_break_fraction")
     shares_calls = True
+    # Removed arguments and what to use instead.
+    REMOVED = {"replicas": "a larger `num_reads`"}
 
     def __init__(
         self,
@@ -120,7 +118,6 @@ class DWaveBackend(Backend):
         chain_strength: Any = None,
         parameters: dict[str, Any] | None = None,
         qpu_budget_seconds: float | None = None,
-        replicas: Any = 1,
         gauge: bool = True,
         problem_label: str | None = LABEL,
         profile: str | None = None,
@@ -129,6 +126,11 @@ class DWaveBackend(Backend):
         sampler: Any = None,
         **options: Any,
     ) -> None:
+        for name in self.REMOVED.keys() & options.keys():
+            raise TypeError(
+                f"`{name}` was removed. Use {self.REMOVED[name]}. Received: "
+                f"{name}={options[name]!r}"
+            )
         super().__init__(**options)
         arguments.check(
             solver=solver,
@@ -139,7 +141,6 @@ class DWaveBackend(Backend):
             chain_strength=chain_strength,
             parameters=parameters,
             qpu_budget_seconds=qpu_budget_seconds,
-            replicas=replicas,
             gauge=gauge,
             problem_label=problem_label,
         )
@@ -150,7 +151,6 @@ class DWaveBackend(Backend):
         self.chain_strength = chain_strength
         self.parameters = dict(parameters or {})
         self.qpu_budget_seconds = qpu_budget_seconds
-        self.replicas = replicas
         self.gauge = bool(gauge)
         self.problem_label = problem_label
         self.profile = profile
@@ -241,7 +241,7 @@ class DWaveBackend(Backend):
             BackendUnavailable: If a layer is too wide.
         """
         try:
-            return self.open().cliques.pack(tuple(sizes), self.replicas)
+            return self.open().cliques.pack(tuple(sizes))
         except ValueError as error:
             raise BackendUnavailable(
                 f"The chip cannot hold a layer ({error}). Use a smaller "
@@ -356,11 +356,7 @@ class DWaveBackend(Backend):
             "region": self.region,
             "mock": self.mock or None,
         }
-        defaults = {
-            "replicas": 1,
-            "gauge": True,
-            "problem_label": LABEL,
-        }
+        defaults = {"gauge": True, "problem_label": LABEL}
         if callable(self.chain_strength):
             raise ValueError(
                 "`chain_strength` must be a number or None to be saved with "

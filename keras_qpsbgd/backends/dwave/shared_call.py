@@ -199,11 +199,7 @@ class _CallTask:
 
 def _columns(packed, layer):
     """Returns the columns of a layer in a call, in the order of its answer."""
-    return [
-        slot.column
-        for slot in packed.slots
-        if slot.layer == layer and slot.copy == 0
-    ]
+    return [slot.column for slot in packed.slots if slot.layer == layer]
 
 
 def _part(qubo, columns):

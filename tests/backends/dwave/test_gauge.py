@@ -26,7 +26,7 @@ def chip(request):
 
 @pytest.fixture(scope="module")
 def embedded(chip):
-    (call,) = Cliques(chip.to_networkx_graph()).pack(SIZES, "fill").calls
+    (call,) = Cliques(chip.to_networkx_graph()).pack(SIZES).calls
     return EmbeddedCall(call, Layout(call.chains, chip))
 
 

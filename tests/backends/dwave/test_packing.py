@@ -1,4 +1,4 @@
-"""Packings of several layers: validity, number of calls, copies, and cache."""
+"""Packings of several layers: validity, number of calls, and cache."""
 
 import collections
 import random
@@ -43,21 +43,15 @@ def check(packed, sizes, graph):
     for call in packed.calls:
         used = [q for s in call.slots for chain in s.chains for q in chain]
         assert len(used) == len(set(used)) == call.num_qubits
-        copies = collections.defaultdict(list)
         for slot in call.slots:
             assert len(slot.chains) == sizes[slot.layer][0]
-            copies[slot.layer, slot.column].append(slot.copy)
+            columns[slot.layer, slot.column] += 1
             if slot.chains not in seen:
                 check_clique(slot.chains, graph)
                 seen.add(slot.chains)
-        # All columns of a layer have the same copies.
-        for layer in {layer for layer, _ in copies}:
-            found = [sorted(c) for (k, _), c in copies.items() if k == layer]
-            assert found == len(found) * [list(range(len(found[0])))]
-        order = [(s.layer, s.copy, s.column) for s in call.slots]
+        order = [(s.layer, s.column) for s in call.slots]
         assert order == sorted(order)
         assert call.layers == tuple(sorted({s.layer for s in call.slots}))
-        columns.update(copies.keys())
     assert columns == collections.Counter(
         (layer, column)
         for layer, (_, m) in enumerate(sizes)
@@ -135,61 +129,6 @@ def test_ten_layers(name):
     assert Cliques(graph).pack(sizes) == packed
 
 
-@pytest.mark.parametrize("family", ["pegasus", "zephyr"])
-def test_fill(family, monkeypatch):
-    monkeypatch.setattr(packing, "max_copies", lambda n: 1000)
-    graph = chip(family, 4, 5, 5)
-    known = Cliques(graph)
-    sizes = ((9, 2), (4, 3), (2, 1))
-    packed = known.pack(sizes, "fill")
-    check(packed, sizes, graph)
-    (call,) = packed.calls
-    copies = collections.Counter(slot.layer for slot in call.slots)
-    rounds = [copies[layer] // m for layer, (_, m) in enumerate(sizes)]
-    assert min(rounds) >= 3
-    # No round of the smallest layer fits any more: no two coupled qubits.
-    used = {q for s in call.slots for chain in s.chains for q in chain}
-    assert not graph.subgraph(set(graph) - used).edges
-    # The first copies are those without replicas.
-    first = {s for s in call.slots if s.copy == 0}
-    assert first == set(known.pack(sizes).calls[0].slots)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CHIPS)
-def test_fill_full_chips(name):
-    graph = chip(*CHIPS[name])
-    packed = Cliques(graph).pack(SMALL, "fill")
-    check(packed, SMALL, graph)
-    (call,) = packed.calls
-    copies = collections.Counter(slot.layer for slot in call.slots)
-    rounds = [copies[layer] // m for layer, (_, m) in enumerate(SMALL)]
-    assert rounds[0] >= 10 and rounds[1:] == [16, 16]
-    # Nearly as many columns with 16 inputs as on a chip of their own.
-    assert copies[0] >= 0.8 * len(Cliques(graph).copies(16))
-
-
-def test_fill_adds_no_more_copies_than_states():
-    graph = chip("pegasus", 3)
-    sizes = ((1, 2), (3, 1), (2, 3))
-    packed = Cliques(graph).pack(sizes, "fill")
-    check(packed, sizes, graph)
-    (call,) = packed.calls
-    copies = collections.Counter(slot.layer for slot in call.slots)
-    assert copies == {0: 2 * 2, 1: 8 * 1, 2: 4 * 3}
-
-
-def test_fill_of_several_calls():
-    # One cell holds a K_3 twice, so the third column has room for its copy.
-    graph = chip("chimera", 1)
-    packed = Cliques(graph).pack([(3, 3)], "fill")
-    check(packed, [(3, 3)], graph)
-    assert [[s[:3] for s in call.slots] for call in packed.calls] == [
-        [(0, 0, 0), (0, 1, 0)],
-        [(0, 2, 0), (0, 2, 1)],
-    ]
-
-
 # A Chimera cell has 2 x 4 qubits, each coupled to the 4 of the other side. A
 # K_n with k chains of two qubits occupies n + k qubits, and two of its chains
 # have one qubit, so n + k = 2 n - 2.
@@ -222,7 +161,7 @@ def test_one_column():
     graph = chip("pegasus", 3)
     packed = Cliques(graph).pack([(6, 1)])
     check(packed, [(6, 1)], graph)
-    assert [slot[:3] for slot in packed.calls[0].slots] == [(0, 0, 0)]
+    assert [slot[:2] for slot in packed.calls[0].slots] == [(0, 0)]
 
 
 def test_more_columns_than_fit():
@@ -257,42 +196,36 @@ def test_result_is_deterministic(tmp_path):
     other.add_nodes_from(sorted(graph, reverse=True))
     other.add_edges_from(sorted(graph.edges, reverse=True))
     sizes = ((12, 3), (9, 2), (5, 4), (2, 9))
-    for replicas in (1, "fill"):
-        first = Cliques(graph, NOWHERE).pack(sizes, replicas)
-        # Other requests before do not change the result.
-        second = Cliques(other, NOWHERE)
-        second.copies(9)
-        second.copies(5, 2)
-        second.pack(sizes[:2])
-        assert second.pack(list(map(list, sizes)), replicas) == first
+    first = Cliques(graph, NOWHERE).pack(sizes)
+    # Other requests before do not change the result.
+    second = Cliques(other, NOWHERE)
+    second.copies(9)
+    second.copies(5, 2)
+    second.pack(sizes[:2])
+    assert second.pack(list(map(list, sizes))) == first
 
 
 def test_packings_are_cached(monkeypatch):
     graph = chip("zephyr", 2)
     known = Cliques(graph)
     sizes = ((9, 1), (2, 3))
-    found = {replicas: known.pack(sizes, replicas) for replicas in (1, "fill")}
-    assert found[1] != found["fill"]
+    found = known.pack(sizes)
 
     def forbidden(*arguments):
         raise AssertionError("searched")
 
     monkeypatch.setattr(packing, "pack", forbidden)
-    for replicas in found:
-        assert known.pack(sizes, replicas) is found[replicas]
+    assert known.pack(sizes) is found
     with pytest.raises(AssertionError, match="searched"):
         known.pack(sizes[::-1])
     with pytest.raises(AssertionError, match="searched"):
         Cliques(chip("zephyr", 2, couplers=1)).pack(sizes)
 
 
-@pytest.mark.parametrize("replicas", [1, "fill"])
-def test_calls_of_a_step(replicas):
+def test_calls_of_a_step():
     """A layer that is wider than the chip is between two that share a call."""
     sizes = [(4, 3), (60, 2), (8, 2)]
-    backend = offline.qpu(
-        offline.small_chip(), replicas=replicas, block_size=20, block_sweeps=2
-    )
+    backend = offline.qpu(offline.small_chip(), block_size=20, block_sweeps=2)
     step = cost.step_calls(backend, sizes)
     shared, *wide = step.calls
     assert shared.layers == (0, 2) and shared.repeats == 1
@@ -314,30 +247,26 @@ def test_calls_of_a_step(replicas):
     st.integers(0, 4),
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9)), max_size=4),
     st.integers(0, 100),
-    st.sampled_from([1, "fill"]),
 )
-def test_every_packing_is_valid(lattice, qubits, couplers, sizes, seed, copies):
+def test_every_packing_is_valid(lattice, qubits, couplers, sizes, seed):
     graph = chip(*lattice, qubits, couplers, seed)
     known = Cliques(graph, NOWHERE)
     sizes = [size for size in sizes if size[0] <= known.largest()]
     hypothesis.assume(sizes)
-    packed = known.pack(sizes, copies)
+    packed = known.pack(sizes)
     check(packed, sizes, graph)
     assert len(packed.calls) <= number_of_calls_per_layer(known, sizes)
 
 
 @pytest.mark.parametrize(
-    "sizes, replicas, message",
+    "sizes, message",
     [
-        ([], 1, "`sizes`.*Received"),
-        ([(0, 2)], 1, "`sizes`.*Received"),
-        ([(2, 0)], 1, "`sizes`.*Received"),
-        ([(2, 1), (6, 1)], 1, "`sizes`.*at most 5 inputs.*Received: 6 inputs"),
-        ([(2, 1)], 2, '`replicas` must be 1 or "fill".*Received'),
-        ([(2, 1)], True, "`replicas`.*Received"),
-        ([(2, 1)], "all", "`replicas`.*Received"),
+        ([], "`sizes`.*Received"),
+        ([(0, 2)], "`sizes`.*Received"),
+        ([(2, 0)], "`sizes`.*Received"),
+        ([(2, 1), (6, 1)], "`sizes`.*at most 5 inputs.*Received: 6 inputs"),
     ],
 )
-def test_invalid_arguments(sizes, replicas, message):
+def test_invalid_arguments(sizes, message):
     with pytest.raises(ValueError, match=message):
-        Cliques(chip("chimera", 1)).pack(sizes, replicas)
+        Cliques(chip("chimera", 1)).pack(sizes)

@@ -17,7 +17,6 @@ from keras_qpsbgd.backends.dwave.chip import ranges
 from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 from keras_qpsbgd.backends.dwave.chip.columns import EmbeddedCall
 from keras_qpsbgd.backends.dwave.chip.layout import Layout
-from keras_qpsbgd.backends.dwave.chip.packing import PackedCall
 from keras_qpsbgd.backends.dwave.mock import MockQPU
 
 pytestmark = pytest.mark.once
@@ -31,12 +30,12 @@ CHIPS = {
 
 
 @functools.cache
-def packed(name, replicas=1):
+def packed(name):
     """Returns a chip, an embedded call and the sizes of its layers."""
     topology, shape, sizes = CHIPS[name]
     chip = MockQPU(topology, shape=shape)
     cliques = Cliques(chip.to_networkx_graph())
-    (call,) = cliques.pack(sizes, replicas).calls
+    (call,) = cliques.pack(sizes).calls
     return chip, EmbeddedCall(call, Layout(call.chains, chip)), sizes
 
 
@@ -103,9 +102,8 @@ def groups_of(chip):
 
 
 @pytest.mark.parametrize("name", ["P4", "Z3"])
-@pytest.mark.parametrize("replicas", [1, "fill"])
-def test_columns_equal_the_embedding_of_ocean(name, replicas):
-    chip, embedded, sizes = packed(name, replicas)
+def test_columns_equal_the_embedding_of_ocean(name):
+    chip, embedded, sizes = packed(name)
     qubos = layers(sizes)
     problem = embedded.embed(qubos, 1.7)
     graph = graph_of(chip)
@@ -146,7 +144,7 @@ def test_default_chain_strength_is_that_of_ocean():
 
 
 def test_chain_strength_as_a_function():
-    _, embedded, sizes = packed("P4", "fill")
+    _, embedded, sizes = packed("P4")
     qubos = layers(sizes)
     received = []
 
@@ -161,11 +159,10 @@ def test_chain_strength_as_a_function():
         assert embedding == dict(enumerate(slot.chains))
 
 
-@pytest.mark.parametrize("replicas", [1, "fill"])
-def test_reads_equal_the_majority_vote_of_ocean(replicas):
+def test_reads_equal_the_majority_vote_of_ocean():
     from dwave.embedding import unembed_sampleset
 
-    _, embedded, sizes = packed("P4", replicas)
+    _, embedded, sizes = packed("P4")
     qubos = layers(sizes)
     problem = embedded.embed(qubos)
     rng = np.random.default_rng(0)
@@ -179,10 +176,8 @@ def test_reads_equal_the_majority_vote_of_ocean(replicas):
     for layer, (n, m) in enumerate(sizes):
         samples, broken = answers[layer]
         slots = [s for s in embedded.call.slots if s.layer == layer]
-        copies = len(slots) // m
-        assert samples.shape == broken.shape == (7 * copies, n, m)
+        assert samples.shape == broken.shape == (7, n, m)
         for slot in slots:
-            rows = slice(7 * slot.copy, 7 * slot.copy + 7)
             expected = unembed_sampleset(
                 found,
                 dict(enumerate(slot.chains)),
@@ -190,11 +185,11 @@ def test_reads_equal_the_majority_vote_of_ocean(replicas):
                 chain_break_fraction=True,
             )
             np.testing.assert_array_equal(
-                samples[rows, :, slot.column],
+                samples[:, :, slot.column],
                 dimod.as_samples(expected, labels_type=list)[0],
             )
             np.testing.assert_allclose(
-                broken[rows, :, slot.column].mean(axis=1),
+                broken[:, :, slot.column].mean(axis=1),
                 expected.record.chain_break_fraction,
             )
 
@@ -238,10 +233,6 @@ def test_invalid_calls():
     apart = ((chip.nodelist[0],), (chip.nodelist[-1],))
     with pytest.raises(ValueError, match="`slots`.*coupler between"):
         Layout((apart,), chip)
-    others = [s for s in embedded.call.slots if s.layer in (1, 2)][:2]
-    uneven = PackedCall((others[0], others[1]._replace(column=5, copy=1)))
-    with pytest.raises(ValueError, match="`call`.*same columns"):
-        EmbeddedCall(uneven, Layout(uneven.chains, chip))
 
 
 # The ranges
@@ -416,7 +407,7 @@ def test_ancillas_do_not_fit_beside_packed_columns():
     """The reason why `LinearAncillaComposite` is not used."""
     from dwave.system import LinearAncillaComposite
 
-    chip, embedded, sizes = packed("P4", "fill")
+    chip, embedded, sizes = packed("P4")
     problem = embedded.embed(layers(sizes))
     with pytest.raises(ValueError, match="no ancillas available"):
         LinearAncillaComposite(chip).sample(problem.bqm).resolve()

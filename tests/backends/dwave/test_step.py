@@ -15,7 +15,6 @@ import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave import mock
 from keras_qpsbgd.backends.dwave.chip import open_chip
 from keras_qpsbgd.backends.dwave.leap.connection import ChipChanged
-from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
 from keras_qpsbgd.backends.host import parallel
 from keras_qpsbgd.backends.host.parallel import Stopped
 from keras_qpsbgd.report import numbers
@@ -101,10 +100,9 @@ def assert_solved(found, problems):
 
 
 @pytest.mark.parametrize("gauge", [True, False])
-@pytest.mark.parametrize("replicas", [1, "fill"])
-def test_one_call_equals_separate_calls(chip, gauge, replicas):
+def test_one_call_equals_separate_calls(chip, gauge):
     problems = qubos()
-    backend = qpu(chip, gauge=gauge, replicas=replicas)
+    backend = qpu(chip, gauge=gauge)
     found = backend.solve_layers(problems, [1, 2, 3], True)
     assert len(chip.calls) == 1
     assert_solved(found, problems)
@@ -112,9 +110,8 @@ def test_one_call_equals_separate_calls(chip, gauge, replicas):
     assert len(chip.calls) == 4
     assert_solved(apart, problems)
     for solution, problem in zip(found, problems):
-        reads = solution.info["reads"]
-        assert reads == 2 if replicas == 1 else reads > 2 and reads % 2 == 0
-        assert solution.samples.shape == (reads, *problem.fields.shape)
+        assert solution.info["reads"] == 2
+        assert solution.samples.shape == (2, *problem.fields.shape)
 
 
 def test_more_columns_than_fit(chip, monkeypatch):
@@ -451,7 +448,6 @@ def test_new_arguments_are_saved(tmp_path):
     backend = {
         "name": "dwave",
         "mock": True,
-        "replicas": "fill",
         "gauge": False,
         "problem_label": None,
     }
@@ -462,19 +458,7 @@ def test_new_arguments_are_saved(tmp_path):
     saved = kq.backends.serialize(loaded.optimizer.backend)
     assert backend.items() <= saved.items()
     plain = kq.backends.serialize(kq.backends.get("dwave"))
-    assert not {"replicas", "gauge", "problem_label"} & set(plain)
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"replicas": 2}, "`replicas` must be 1 or .fill.. Received"),
-        ({"problem_label": 3}, "`problem_label`.*Received: problem_label=3"),
-    ],
-)
-def test_invalid_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        DWaveBackend(**arguments)
+    assert not {"gauge", "problem_label"} & set(plain)
 
 
 def test_problem_label(chip):

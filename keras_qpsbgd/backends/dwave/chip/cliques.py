@@ -87,25 +87,21 @@ class Cliques:
             self._known[n] = copies, complete
             return [dict(copy) for copy in copies[:at_most]]
 
-    def pack(self, sizes, replicas=1):
+    def pack(self, sizes):
         """Returns the calls that anneal all columns of all layers.
 
         Args:
             sizes: Sequence of tuples `(num_variables, num_columns)`, one per
                 layer. No layer may be wider than `largest()`.
-            replicas: `1`, or `"fill"` to add copies of all columns of a layer
-                to a call while qubits are left. Defaults to `1`.
 
         Returns:
             A `Packing`.
         """
         sizes = packing.check_sizes(sizes)
-        packing.check_replicas(replicas)
-        key = (sizes, replicas)
         with self._lock:
-            if key not in self._known:
-                self._known[key] = packing.pack(self, sizes, replicas)
-            return self._known[key]
+            if sizes not in self._known:
+                self._known[sizes] = packing.pack(self, sizes)
+            return self._known[sizes]
 
     def _path(self, name):
         return self.directory / f"cliques-{self.chip}-{name}.json"

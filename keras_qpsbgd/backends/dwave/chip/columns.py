@@ -14,7 +14,7 @@ class Problem(NamedTuple):
     Attributes:
         bqm: A `dimod.BinaryQuadraticModel`.
         gauge: Array of -1 and 1 with one entry per variable, or `None`. Pass it
-            to `EmbeddedCall.unembed` and `EmbeddedCall.initial_state`.
+            to `EmbeddedCall.unembed`.
         scales: Array with the scale of each slot.
         linear: Array with the linear bias of each qubit.
     """
@@ -30,7 +30,6 @@ class _Layer(NamedTuple):
 
     columns: np.ndarray  # (slots,) columns of the layer
     variables: np.ndarray  # (slots, n) variables of the layout
-    shape: tuple  # number of copies, number of columns
     couplers: np.ndarray  # positions of its couplers between chains
 
 
@@ -69,32 +68,14 @@ class EmbeddedCall:
 
     def _index(self, places):
         """Returns the `_Layer` of the slots at these places."""
-        slots = [self.call.slots[place] for place in places]
-        copies = np.array([slot.copy for slot in slots])
-        columns = np.array([slot.column for slot in slots])
-        num_copies = len(np.unique(copies))
-        # Copies as the first axis, and columns in the order of the slots.
-        order = np.argsort(copies, kind="stable")
-        table = columns[order]
-        num_columns = len(slots) // num_copies
-        if (
-            len(slots) % num_copies
-            or (table.reshape(num_copies, -1) != table[:num_columns]).any()
-        ):
-            raise ValueError(
-                "`call` must have the same columns in every copy of a layer. "
-                f"Received: columns {columns.tolist()} in {num_copies} copies"
-            )
         layout = self._layout
-        places = places[order]
         n = layout.sizes[places[0]]
         is_mine = np.zeros(len(layout.sizes), dtype=bool)
         is_mine[places] = True
         between = layout.coupler_slot[layout.num_within :]
         return _Layer(
-            table,
+            np.array([self.call.slots[place].column for place in places]),
             layout.starts[places][:, None] + np.arange(n),
-            (num_copies, num_columns),
             np.flatnonzero(is_mine[between]),
         )
 
@@ -182,11 +163,10 @@ class EmbeddedCall:
 
         Returns:
             A dictionary from layers to tuples `(samples, broken)`. `samples`
-            has shape `(copies * reads, n, columns)`, with the reads of the
-            first copy first and the columns in the order of the slots. `broken`
-            has the same shape and states which chains were broken. If all
-            chains of a layer are broken in all reads, a `SolverError` takes the
-            place of the tuple.
+            has shape `(reads, n, columns)`, with the columns in the order of
+            the slots. `broken` has the same shape and states which chains were
+            broken. If all chains of a layer are broken in all reads, a
+            `SolverError` takes the place of the tuple.
 
         Raises:
             SolverError: If the answer is incomplete.
@@ -237,14 +217,10 @@ class EmbeddedCall:
                 "meaningless. Increase `chain_strength`. Received: "
                 f"{len(spins)} reads of {breakable.size} chains"
             )
-        copies, columns = layer.shape
-        n = layer.variables.shape[1]
-
-        def arrange(values):
-            values = values[:, chains].reshape(-1, copies, columns, n)
-            return values.transpose(1, 0, 3, 2).reshape(-1, n, columns)
-
-        return arrange(spins), arrange(broken)
+        return tuple(
+            values[:, layer.variables].swapaxes(1, 2)
+            for values in (spins, broken)
+        )
 
 
 def _default_strengths(qubo):

@@ -57,9 +57,6 @@ class FreeQubits:
         self._taken = set(qubits_of(copies))
         self._left = None  # for busclique, copied on first use
 
-    def __len__(self):
-        return len(self._lattice.graph) - len(self._taken)
-
     def place(self, n, at_most=None, bound=None):
         """Finds and occupies copies of K_n.
 
@@ -99,12 +96,6 @@ class FreeQubits:
             copies.append(copy)
             self._occupy([copy])
         return copies, False
-
-    def release(self, copies):
-        """Frees the qubits of these copies."""
-        if copies:
-            self._taken.difference_update(qubits_of(copies))
-            self._left = None
 
     def _occupy(self, copies):
         self._taken.update(qubits_of(copies))
