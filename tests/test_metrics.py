@@ -57,10 +57,12 @@ def fit(model, layer, **arguments):
     "arguments",
     [
         {},
-        {"layer": 1},
-        {"dtype": "mixed_bfloat16"},
-        {"optimizer": "adam", "rate": 0.1},
-        {"backend": tools.GapBackend()},
+        pytest.param({"layer": 1}, marks=pytest.mark.slow),
+        pytest.param({"dtype": "mixed_bfloat16"}, marks=pytest.mark.slow),
+        pytest.param(
+            {"optimizer": "adam", "rate": 0.1}, marks=pytest.mark.slow
+        ),
+        pytest.param({"backend": tools.GapBackend()}, marks=pytest.mark.slow),
     ],
     ids=["first", "last", "mixed", "adam", "host"],
 )
@@ -99,6 +101,7 @@ def test_eager_fit():
     assert float(flips) == pytest.approx(np.mean(hand.shares[1:]))
 
 
+@pytest.mark.slow
 def test_steps_per_execution():
     """Keras calls callbacks only after several steps."""
     reference, layer, metric = compiled(run_eagerly=True)
@@ -110,6 +113,7 @@ def test_steps_per_execution():
     assert max(expected) > 0
 
 
+@pytest.mark.slow
 def test_custom_loop():
     x, y = tools.data()
     model = tools.small_model()
@@ -131,6 +135,7 @@ def test_custom_loop():
     assert float(metric.result()) == 0.0
 
 
+@pytest.mark.slow
 def test_saved_model(tmp_path):
     """The layer of a loaded metric is unknown until it is compiled again."""
     model, layer, _ = compiled()

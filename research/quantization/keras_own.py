@@ -1,6 +1,6 @@
 """The quantization of Keras: `model.quantize("int4")` and `("gptq")`.
 
-What it can do is checked in `tests/research/test_quantization.py`.
+What it can do is checked in `research/tests/test_quantization.py`.
 """
 
 import numpy as np

@@ -90,8 +90,8 @@ def columns_at_fixed_points(x, y, weights, rule="averaged"):
 
 @pytest.mark.parametrize(
     "optimizer_backend, backend",
-    [("native", None), ("sign", "exact"), ("sign", dimod.ExactSolver())],
-    ids=["native", "exact", "host"],
+    [("native", None), ("sign", dimod.ExactSolver())],
+    ids=["native", "host"],
 )
 def test_finds_exactly_the_fixed_points(optimizer_backend, backend):
     x, y = data()
@@ -139,6 +139,7 @@ def fixed_weights(x, y):
             return weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
 def test_fit(tmp_path, eager):
     """Training stops, and all logs have a value for every epoch."""
@@ -167,6 +168,7 @@ def test_fit(tmp_path, eager):
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_training_is_not_affected(replicas, mirrored):
     x, y = tools.data()

@@ -86,15 +86,17 @@ MEMORYLESS = {"momentum": 0.0, "covariance_decay": 0.0}
         (network, MEMORYLESS, 1e-6),
         (lambda: network(301), MEMORYLESS, 1e-6),
         (network, {"rule": "paper"}, 0.0),
-        (shared_network, {"rule": "paper"}, 0.0),
-        (lambda: network(301), {"rule": "paper"}, 0.0),
+        pytest.param(
+            shared_network, {"rule": "paper"}, 0.0, marks=pytest.mark.slow
+        ),
     ],
-    ids=["averaged", "blocks", "paper", "shared-paper", "wide-paper"],
+    ids=["averaged", "blocks", "paper", "shared-paper"],
 )
 def test_a_training_step_solves_these_qubos(make, arguments, rounding):
     assert_next_step_solves(make(), arguments, rounding, run_eagerly=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make, arguments",
     [(network, MEMORYLESS), (shared_network, {"rule": "paper"})],
@@ -160,6 +162,7 @@ def test_training_continues_as_if_nothing_had_happened():
     tools.assert_equal(*found)
 
 
+@pytest.mark.slow
 def test_eager_gradients_can_still_be_applied():
     """The rows of a pass before `optimizer.build` stay."""
     x, y = tools.data()
@@ -177,10 +180,13 @@ def test_eager_gradients_can_still_be_applied():
     tools.assert_equal(*found)
 
 
-@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum"])
 @pytest.mark.parametrize(
-    "inputs, rule",
-    [(tools.INPUTS, "averaged"), (300, "averaged"), (300, "paper")],
+    "inputs, rule, reduction",
+    [
+        (tools.INPUTS, "averaged", "sum_over_batch_size"),
+        pytest.param(300, "averaged", "sum", marks=pytest.mark.slow),
+        pytest.param(300, "paper", "sum", marks=pytest.mark.slow),
+    ],
 )
 def test_batches_add_up(reduction, inputs, rule):
     """The last batch is smaller than the others."""
@@ -202,6 +208,7 @@ def test_batches_add_up(reduction, inputs, rule):
                 )
 
 
+@pytest.mark.slow
 def test_mixed_precision_and_replicas(mirrored):
     """Neither the loss scale nor the number of replicas is in the QUBO."""
     x, y = tools.data()

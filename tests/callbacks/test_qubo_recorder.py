@@ -40,8 +40,7 @@ GRAPH_AND_SLOW_HOST = ["sign", pytest.param("dimod", marks=SLOW)]
 @pytest.mark.parametrize(
     "name",
     [
-        # `native` compiles the same search.
-        pytest.param(name, marks=SLOW if name == "exact" else ())
+        pytest.param(name, marks=() if name in ("native", "dwave") else SLOW)
         for name in BACKENDS
         if name != "sign"
     ],
@@ -95,6 +94,7 @@ def test_eager(name):
         assert update.qubo.couplings.any() == (name != "sign")
 
 
+@pytest.mark.slow
 def test_several_steps_per_execution():
     recorder = kq.callbacks.QuboRecorder(every=1)
     kernels, model = train("sign", recorder, steps_per_execution=2)
@@ -133,7 +133,11 @@ def wide_model(inputs):
 
 @pytest.mark.parametrize(
     ("inputs", "on_host", "to_file"),
-    [(5, False, False), (300, False, True), (300, True, False)],
+    [
+        (5, False, False),
+        pytest.param(300, False, True, marks=SLOW),
+        pytest.param(300, True, False, marks=SLOW),
+    ],
 )
 def test_qubo_is_that_of_definition_1(inputs, on_host, to_file, tmp_path):
     model, x, y = wide_model(inputs)
@@ -179,6 +183,7 @@ def test_blocks(on_host):
         assert not update.states[size:].any()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not _keras.KERAS_3, reason="legacy Keras has no gradient accumulation"
 )
@@ -204,6 +209,7 @@ def test_two_replicas(name, mirrored):
     check(recorder.run, kernels, model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPH_AND_SLOW_HOST)
 def test_loss_scale_optimizer(name):
     recorder = kq.callbacks.QuboRecorder(every=3)
@@ -258,6 +264,7 @@ def test_file_and_memory_are_the_same(tmp_path, monkeypatch):
     assert layers[names(model)[0]]["kernel_shape"] == [5, 3]
 
 
+@pytest.mark.slow
 def test_model_can_be_saved_while_it_is_recorded(tmp_path):
     path = str(tmp_path / "model.keras")
     save = keras.callbacks.ModelCheckpoint(path)
@@ -272,6 +279,7 @@ def test_model_can_be_saved_while_it_is_recorded(tmp_path):
     assert kq.QPSBGD.from_config(config).get_config().keys() == config.keys()
 
 
+@pytest.mark.slow
 def test_model_that_is_built_in_the_first_step():
     def deferred():
         model = keras.Sequential([kq.layers.BinaryDense(3)])

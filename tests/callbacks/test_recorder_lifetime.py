@@ -133,6 +133,7 @@ def test_fit_after_an_exception(where):
     assert len(recorder.run.updates) == 8 and recorder.run.complete
 
 
+@pytest.mark.slow
 def test_evaluate_in_a_callback_does_not_end_the_recording():
     """In legacy Keras, `evaluate` replaces `model.history`."""
 
@@ -153,6 +154,7 @@ class Broken(kq.backends.Backend):
         raise OSError("offline, token=DEV-secret")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:A solve failed")
 def test_failed_solves():
     model = tools.small_model()
@@ -203,6 +205,7 @@ def test_errors(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [False, pytest.param(True, marks=SLOW)])
 def test_xla(again):
     recorder = kq.callbacks.QuboRecorder()

@@ -97,6 +97,7 @@ def test_train_save_load_and_continue(tmp_path, name):
             each.fit(x, y, shuffle=False, verbose=0)
 
 
+@pytest.mark.slow
 def test_every_projection_has_a_qubo():
     model = network()
     model.compile(tools.optimizer(backend="sign"), tools.loss())

@@ -30,7 +30,9 @@ def test_loss_scale_optimizer(rule, eager):
     [
         {"run_eagerly": True},
         {},
-        pytest.param({"jit_compile": True}, marks=pytest.mark.once),
+        pytest.param(
+            {"jit_compile": True}, marks=[pytest.mark.once, pytest.mark.slow]
+        ),
     ],
     ids=str,
 )
@@ -191,7 +193,11 @@ def test_overflow_under_loss_scaling_leaves_no_rows_behind():
         assert not tf.convert_to_tensor(couplings).numpy().any()
 
 
-@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+@pytest.mark.parametrize(
+    "eager",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["graph", "eager"],
+)
 def test_mixed_precision_on_two_replicas(mirrored, eager):
     """The wrapper for loss scaling applies the updates. All kernels move."""
     if eager and not _keras.KERAS_3:
@@ -221,8 +227,8 @@ def test_mixed_precision_on_two_replicas(mirrored, eager):
     [
         ("float64", True),
         ("bfloat16", True),
-        ("float16", True),
-        ("float16", False),
+        pytest.param("float16", True, marks=pytest.mark.slow),
+        pytest.param("float16", False, marks=pytest.mark.slow),
     ],
 )
 def test_accumulation_in_any_precision(dtype, eager):

@@ -34,7 +34,9 @@ def run(model, x, y):
     model.fit(x, y, batch_size=8, shuffle=False, verbose=0)
 
 
-@pytest.mark.parametrize("seed", [3, None])
+@pytest.mark.parametrize(
+    "seed", [3, pytest.param(None, marks=pytest.mark.slow)]
+)
 def test_save_load_continue(tmp_path, seed):
     """A loaded model continues bit for bit like the original.
 
@@ -167,8 +169,18 @@ def frozen_models():
     return {"one": first, "all": whole, "born": born, "head": head}
 
 
-@pytest.mark.parametrize("kind", ["one", "all", "born", "head"])
-@pytest.mark.parametrize("name", ["qpsbgd", "adam", "bop"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "one",
+        pytest.param("all", marks=pytest.mark.slow),
+        pytest.param("born", marks=pytest.mark.slow),
+        "head",
+    ],
+)
+@pytest.mark.parametrize(
+    "name", ["qpsbgd", "adam", pytest.param("bop", marks=pytest.mark.slow)]
+)
 def test_frozen_layers(tmp_path, kind, name):
     model = frozen_models()[kind]
     x, y = tools.data()
@@ -230,12 +242,17 @@ def test_non_trainable_kernel_raises():
     "make",
     [
         tools.optimizer,
-        lambda: tools.optimizer(real_optimizer="adam", use_ema=True),
-        lambda: kq.optimizers.Bop(real_optimizer="adam"),
-        lambda: kq.optimizers.SignSGD(momentum=0.9),
+        pytest.param(
+            lambda: tools.optimizer(real_optimizer="adam", use_ema=True),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            lambda: kq.optimizers.Bop(real_optimizer="adam"),
+            marks=pytest.mark.slow,
+        ),
         lambda: tools.loss_scaled(tools.optimizer()),
     ],
-    ids=["qpsbgd", "ema", "bop", "signum", "loss scale"],
+    ids=["qpsbgd", "ema", "bop", "loss scale"],
 )
 def test_hdf5(tmp_path, make):
     """Models load and continue training.

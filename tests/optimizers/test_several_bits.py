@@ -92,7 +92,7 @@ def regression(**arguments):
     [
         lambda: QPSBGD(0.03, "sign", seed=1),
         pytest.param(lambda: SignSGD(0.03), marks=pytest.mark.slow),
-        lambda: ProxQuant(0.2, 1e-3),
+        pytest.param(lambda: ProxQuant(0.2, 1e-3), marks=pytest.mark.slow),
         pytest.param(lambda: Bop(0.2, 2e-2), marks=pytest.mark.slow),
         pytest.param(
             lambda: keras.optimizers.Adam(0.03), marks=pytest.mark.slow
@@ -130,6 +130,7 @@ def fit(model, batch_size=12, **arguments):
     return model.get_weights()
 
 
+@pytest.mark.slow
 def test_two_replicas(mirrored):
     with mirrored.scope():
         model = network()
@@ -169,6 +170,7 @@ def test_modes(mode):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_fixed_points_are_outer_levels():
     model = hand_model(QPSBGD(0.25, "exact"))
     for last, expected in ((-0.6, 0.0), (-0.7, 1.0)):  # the levels -1 and -3

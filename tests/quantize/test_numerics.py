@@ -175,8 +175,19 @@ def test_energies_are_the_errors(bits, encoding):
         np.testing.assert_allclose(energies, error, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("bits, n", [(1, 12), (2, 8), (3, 6), (4, 5)])
+@pytest.mark.parametrize(
+    "name, bits, n",
+    [
+        pytest.param(
+            name,
+            bits,
+            n,
+            marks=pytest.mark.slow if name == "dwave" and bits > 1 else (),
+        )
+        for bits, n in [(1, 12), (2, 8), (3, 6), (4, 5)]
+        for name in BACKENDS
+    ],
+)
 def test_enumerated_optimum(name, bits, n):
     if name == "dwave":
         n = min(n, 6)
@@ -252,8 +263,11 @@ def test_descent_ends_where_no_single_change_helps(bits, scale):
             assert (other.damped >= end.damped * (1 - 1e-12)).all()
 
 
-@pytest.mark.parametrize("scale", ["column", "layer"])
-@pytest.mark.parametrize("bits", [1, 2, 4])
+@pytest.mark.parametrize(
+    "bits, scale",
+    [(1, "column"), (1, "layer"), (2, "column"), (4, "column")]
+    + [pytest.param(bits, "layer", marks=pytest.mark.slow) for bits in (2, 4)],
+)
 @pytest.mark.parametrize("bias", [True, False])
 def test_qubo_is_never_worse_than_the_others(bits, scale, bias):
     for seed in range(3):

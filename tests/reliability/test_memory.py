@@ -56,8 +56,8 @@ def test_the_training_step_is_freed_with_its_optimizer():
 
 @pytest.mark.parametrize(
     "make",
-    [kq.QPSBGD, lambda: kq.QPSBGD(backend="ridge"), kq.optimizers.Bop],
-    ids=["native", "ridge", "bop"],
+    [kq.QPSBGD, pytest.param(kq.optimizers.Bop, marks=pytest.mark.slow)],
+    ids=["native", "bop"],
 )
 def test_our_optimizers_free_their_steps(make):
     """A tuner needs this, because it trains many models in one process."""

@@ -310,7 +310,7 @@ def test_numpy_numbers_can_be_saved(tmp_path):
 
 @pytest.mark.parametrize(
     ("make", "rate"),
-    [(kq.QPSBGD, np.inf), *((make, np.nan) for make in OPTIMIZERS)],
+    [(make, np.nan) for make in OPTIMIZERS],
 )
 def test_learning_rate_that_is_not_finite(make, rate):
     with pytest.warns(UserWarning, match="learning rate is not finite.*Rec"):

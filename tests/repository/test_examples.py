@@ -36,6 +36,7 @@ def num_lines(name):
     return len((EXAMPLES / name).read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_quickstart_is_short_and_runs(run):
     pytest.importorskip("sklearn")
     assert num_lines("quickstart.py") < 40
@@ -120,6 +121,7 @@ def test_few_solves(run, monkeypatch):
     assert number("Budget:", output) > 58
 
 
+@pytest.mark.slow
 def test_custom_loop(run, recwarn):
     assert number("new points:", run("custom_loop.py")) > 0.9
     assert not [w for w in recwarn if "couplings" in str(w.message)]

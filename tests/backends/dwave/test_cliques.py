@@ -69,9 +69,9 @@ def no_search(monkeypatch):
         ("pegasus", 16, 28, 10, 64, 6, 8),
         ("pegasus", 16, 28, 10, 4, 1350, 1),
         pytest.param("zephyr", 12, 0, 0, 16, 80, 4, marks=pytest.mark.slow),
-        ("zephyr", 12, 223, 10, 16, 55, 6),
+        pytest.param("zephyr", 12, 223, 10, 16, 55, 6, marks=pytest.mark.slow),
         ("zephyr", 12, 223, 10, 32, 15, 6),
-        ("zephyr", 12, 223, 10, 8, 280, 2),
+        pytest.param("zephyr", 12, 223, 10, 8, 280, 2, marks=pytest.mark.slow),
     ],
 )
 def test_number_of_copies(family, size, qubits, couplers, n, least, longest):

@@ -47,6 +47,7 @@ def spy():
 # Embeddings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "topology, dead",
     [

@@ -16,7 +16,14 @@ def qubo(n, m=4, batch=64, scale=1.0, kind="normal"):
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0])
-@pytest.mark.parametrize("kind", ["normal", "pm1", "sparse"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "normal",
+        pytest.param("pm1", marks=pytest.mark.slow),
+        pytest.param("sparse", marks=pytest.mark.slow),
+    ],
+)
 def test_gap_with_300_inputs_and_blocks_of_64(scale, kind):
     problem = qubo(300, scale=scale, kind=kind)
     best = kq.backends.get({"name": "native", "preset": "accurate"}).solve(

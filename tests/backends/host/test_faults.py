@@ -24,6 +24,11 @@ STEPS = 50
 SEED = 11  # no step is nearly a tie, as the tests check
 
 
+# Faults that fail in different places. One training with all faults covers
+# the others.
+DIFFERENT = ("403", "429", "offline", "structure", "broken chains")
+
+
 def raises(error):
     def sample(answer, chains):
         raise error
@@ -198,7 +203,9 @@ def no_waiting(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:A solve failed")
-@pytest.mark.parametrize("policy", ["hold", "exact"])
+@pytest.mark.parametrize(
+    "policy", [pytest.param("hold", marks=pytest.mark.slow), "exact"]
+)
 def test_one_training_with_all_faults(policy):
     """Each step from the third has one fault; transient faults are retried."""
     plan, failing, call = {}, set(), 0
@@ -243,7 +250,14 @@ def after_25_steps():
     return kernel
 
 
-@pytest.mark.parametrize("name", [n for n in faults() if n != "never answers"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in DIFFERENT else pytest.mark.slow)
+        for name in faults()
+        if name != "never answers"
+    ],
+)
 def test_each_fault_with_raise(name, after_25_steps):
     """All calls from step 25 fail; the weights are those after 25 steps."""
     fault, kind = faults()[name]

@@ -141,7 +141,7 @@ def some_bits(images):
 
 
 # Other tests also use the runs of these experiments.
-SHORT = ("logistic", "pubmed", "direction")
+SHORT = ("logistic", "pubmed")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -259,7 +259,11 @@ def test_same_files_in_another_order(results, tmp_path):
 # third has batch normalization.
 @pytest.mark.parametrize(
     "experiment, key",
-    [("logistic", "native"), ("pubmed", "signum"), ("mnist", "adam")],
+    [
+        ("logistic", "native"),
+        ("pubmed", "signum"),
+        pytest.param("mnist", "adam", marks=pytest.mark.slow),
+    ],
 )
 def test_runs_depend_only_on_the_seed(experiment, key, results, tmp_path):
     item = items_of(experiment, results(experiment), keys=(key,))[0]

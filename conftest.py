@@ -1,14 +1,13 @@
-"""Configuration of the test suite, and fixtures for all tests.
+"""Configuration and fixtures of all tests: `tests` and `research/tests`.
 
-`python -m pytest -n 2` skips the tests marked `slow`, which are longer versions
-of others. `-m slow` runs only those. `TF_USE_LEGACY_KERAS=1`, which TensorFlow
+`python -m pytest -n 2` runs `tests` without those marked `slow`. `-m slow` runs
+only those. `TF_USE_LEGACY_KERAS=1`, which TensorFlow
 reads on import, runs the suite with legacy Keras, except for the tests marked
 `once`, which would repeat the same code.
 """
 
 import gc
 import os
-import pathlib
 import shutil
 import tempfile
 
@@ -18,42 +17,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["KERAS_QPSBGD_CACHE"] = tempfile.mkdtemp()
 
 import pytest
-import slow_variants
 import tensorflow as tf
 
 LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
 WORKER = "PYTEST_XDIST_WORKER" in os.environ
-TESTS = pathlib.Path(__file__).parent
-# The longest files run first, so that both workers finish at about the same
-# time. Other files run last.
-LONGEST_FIRST = (
-    "reliability/test_kills.py",
-    "repository/test_docs.py",
-    "backends/test_parallel_search.py",
-    "optimizers/test_distributed.py",
-    "reliability/test_properties.py",
-    "reliability/test_misuse.py",
-    "repository/test_examples.py",
-    "research/test_experiments.py",
-    "research/test_quantization.py",
-    "optimizers/test_optimizer.py",
-    "optimizers/test_saving.py",
-    "callbacks/test_qubo_recorder.py",
-    "analysis/test_full_gradient.py",
-    "callbacks/test_callbacks.py",
-    "backends/test_backends.py",
-    "spektral/test_graph_models.py",
-    "backends/dwave/test_qpu.py",
-    "backends/test_fast_paths.py",
-    "backends/host/test_faults.py",
-    "optimizers/test_precision.py",
-    "backends/host/test_parallel.py",
-    "backends/dwave/test_cliques.py",
-    "optimizers/test_failures.py",
-    "layers/test_graph_conv.py",
-    "spektral/test_spektral.py",
-)
-
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0],
     [tf.config.LogicalDeviceConfiguration()] * 2,
@@ -83,23 +50,7 @@ def pytest_configure(config):
         config.addinivalue_line("markers", line)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """Keeps the tests of a file together, because they share compiled code."""
-    from xdist.scheduler import LoadFileScheduling
-
-    config.option.loadscopereorder = False  # keep the order set below
-    return LoadFileScheduling(config, log)
-
-
-@pytest.hookimpl(tryfirst=True)  # before `-m` selects tests
 def pytest_collection_modifyitems(config, items):
-    if {item.path for item in items} == set(TESTS.rglob("test_*.py")):
-        names = [item.nodeid for item in items]
-        config.unused_slow_patterns = slow_variants.unused(names)
-    for item in items:
-        if slow_variants.is_slow(item.nodeid):
-            item.add_marker(pytest.mark.slow)
     if LEGACY:
         left_out, kept = [], []
         for item in items:
@@ -107,13 +58,6 @@ def pytest_collection_modifyitems(config, items):
             (left_out if once else kept).append(item)
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
-    places = {name: place for place, name in enumerate(LONGEST_FIRST)}
-
-    def place(item):
-        name = item.path.relative_to(TESTS).as_posix()
-        return places.get(name, len(places))
-
-    items.sort(key=place)
 
 
 def pytest_sessionfinish(session):

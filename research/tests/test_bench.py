@@ -196,6 +196,7 @@ def test_failed_process_raises_with_its_output(tmp_path, monkeypatch):
     assert "no such suite" in caught.value.stderr
 
 
+@pytest.mark.slow
 def test_measure_step(tmp_path):
     """Runs `fit` with both optimizers, and solvers in a graph."""
     options = {"quick": True, "only": ["16-4-4-2", step.SOLVE, "ridge", "sign"]}
