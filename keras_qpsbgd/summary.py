@@ -14,6 +14,7 @@ from keras_qpsbgd import statistics
 from keras_qpsbgd.backends.dwave.chip.cliques import LARGEST
 from keras_qpsbgd.backends.host.gurobi import PIP_LICENSE
 from keras_qpsbgd.layers import BinaryLayer
+from keras_qpsbgd.optimizers.qpsbgd import WIDEST
 
 # Number of variables that a solver can take at once.
 LIMITS = {**LARGEST, "Gurobi pip": PIP_LICENSE}
@@ -32,14 +33,20 @@ class LayerSummary:
         binary_params: Number of binary weights, which have `bits` bits.
         real_params: Number of all other weights, such as biases and the
             `scale` of `output_scale="channel"`.
-        num_variables: Number of variables of its QUBO. `None` for a layer
-            without binary weights.
-        num_columns: Number of columns of its QUBO, or `None`.
+        num_variables: Number of variables of a column, which are the inputs of
+            the layer. `None` for a layer without binary weights.
+        num_columns: Number of columns, which are the outputs of the layer, or
+            `None`.
         bits: Number of bits of a binary weight. `None` for a layer without
             binary weights.
         fits: Dictionary that maps `"Pegasus P16"`, `"Zephyr Z12"`,
-            `"Zephyr Z15"`, and `"Gurobi pip"` to whether they can solve a
-            column at once. Empty for a layer without binary weights.
+            `"Zephyr Z15"`, and `"Gurobi pip"` to whether they can solve a QUBO
+            of the layer at once. Empty for a layer without binary weights.
+        num_qubos: Number of QUBOs of a column. `QPSBGD` divides the inputs of
+            layers with more than 288 inputs into blocks, each of which is a
+            QUBO. `rule="paper"` and `fit_columns` have one QUBO. `None` for a
+            layer without binary weights.
+        qubo_variables: Number of variables of each of these QUBOs, or `None`.
     """
 
     name: str
@@ -77,9 +84,23 @@ class LayerSummary:
 
     @property
     def fits(self) -> dict[str, bool]:
-        if self.num_variables is None:
+        if self.qubo_variables is None:
             return {}
-        return {k: self.num_variables <= limit for k, limit in LIMITS.items()}
+        return {k: self.qubo_variables <= limit for k, limit in LIMITS.items()}
+
+    @property
+    def num_qubos(self) -> Optional[int]:
+        return self._blocks[0]
+
+    @property
+    def qubo_variables(self) -> Optional[int]:
+        return self._blocks[1]
+
+    @property
+    def _blocks(self):
+        if self.num_variables is None:
+            return None, None
+        return statistics.block_shape(self.num_variables, WIDEST["averaged"])
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -149,8 +170,10 @@ def summary(
     than once are counted once. A convolution has kernel height x kernel width x
     channels variables.
 
-    A QUBO that does not fit on a chip is solved in blocks. The limits of the
-    chips are those of chips without defects.
+    The QUBOs are those of `QPSBGD`. A layer with more than 288 inputs has
+    several for each column: "3 x 262" stands for three QUBOs with 262 variables
+    each. A QUBO that does not fit on a chip is solved part by part. The limits
+    of the chips are those of chips without defects.
 
     Args:
         model: Keras model, built. It needs no binary layers.
@@ -313,19 +336,17 @@ def _qubo_lines(found):
     ]
     for layer in binary:
         fits = ["fits" if fit else "no" for fit in layer.fits.values()]
+        variables = f"{layer.qubo_variables:,}"
+        if layer.num_qubos > 1:
+            variables = f"{layer.num_qubos} x {variables}"
         lines.append(
-            _qubo_row(
-                layer.name,
-                f"{layer.num_variables:,}",
-                f"{layer.num_columns:,}",
-                fits,
-            )
+            _qubo_row(layer.name, variables, f"{layer.num_columns:,}", fits)
         )
     chips = ", ".join(f"{name} {limit}" for name, limit in LARGEST.items())
     lines += [
         "_" * WIDTH,
         f"Limits in variables: {chips} (without",
-        f"defects), Gurobi's pip license {PIP_LICENSE}. Wider layers need "
+        f"defects), Gurobi's pip license {PIP_LICENSE}. Larger QUBOs need "
         "blocks (`block_size`).",
     ]
     return lines

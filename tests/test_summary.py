@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd import statistics
 from keras_qpsbgd.summary import LayerSummary
 from keras_qpsbgd.summary import ModelSummary
 
@@ -69,13 +70,22 @@ def test_numbers_by_hand():
         (185, "Z15 pip"),
         (201, "Z15"),
         (233, ""),
+        (300, "P16 Z12 Z15 pip"),  # two blocks of couplings
     ],
 )
 def test_limits(inputs, fits):
-    model = keras.Sequential([INPUT((inputs,)), layers.BinaryDense(1)])
-    (layer,) = quiet(model).layers
+    layer = LayerSummary("dense", "BinaryDense", inputs, 0, inputs, 1, 1)
     found = [name.split()[-1] for name, fit in layer.fits.items() if fit]
     assert " ".join(found) == fits
+
+
+def test_qubos_are_those_that_the_optimizer_solves():
+    for inputs in (288, 289, 300, 1200):
+        model = keras.Sequential([INPUT((inputs,)), layers.BinaryDense(3)])
+        (layer,) = quiet(model).layers
+        mark = statistics.mark_of(model.layers[0].kernel)
+        sizes = kq.QPSBGD().problem_sizes(mark)
+        assert sizes == [(layer.qubo_variables, 3)] * layer.num_qubos
 
 
 def test_a_byte_that_is_not_full_counts():
@@ -255,7 +265,7 @@ def test_table_shows_the_numbers(capsys):
     total = re.search(r"^Total +([\d,]+) +([\d,]+) ", out, re.M)
     assert total.groups() == ("101,632", "522")
     assert f"Compression: {found.compression:.1f}x" in out
-    assert re.search(r"^hidden +784 +128( +no){4}$", out, re.M)
+    assert re.search(r"^hidden +3 x 262 +128( +no){4}$", out, re.M)
     assert re.search(r"^top +128 +10( +fits){4}$", out, re.M)
 
 

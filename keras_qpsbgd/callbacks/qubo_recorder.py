@@ -20,7 +20,7 @@ from keras_qpsbgd.analysis.run import Update
 from keras_qpsbgd.analysis.run import load_run
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.optimizers import QPSBGD
-from keras_qpsbgd.optimizers import record_step
+from keras_qpsbgd.optimizers import step_solver
 
 
 class QuboRecorder(keras.callbacks.Callback):
@@ -192,7 +192,7 @@ class _Recording:
         self.begin()
         chosen = self._callback.layers
         # A layer with several blocks has a name for each block.
-        names = {layer, record_step.layer_name(layer)}
+        names = {layer, step_solver.layer_name(layer)}
         if chosen is not None and names.isdisjoint(chosen):
             return False
         return step % self._callback.every == 0

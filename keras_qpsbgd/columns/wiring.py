@@ -1,8 +1,9 @@
-"""The symbolic inputs and outputs of the layers of a model."""
+"""The layers that `fit_columns` trains, and the parts of the model around."""
 
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd.layers.binary_dense import BinaryDense
 
 keras = _keras.keras
 
@@ -96,3 +97,58 @@ class Wiring:
             before, tensor = tensor, layer(tensor)
             self._tensors[layer.name] = (before, tensor)
         self._end = tensor
+
+
+def binary_layers(model):
+    """Returns the trainable `BinaryDense` layers of a model, in order.
+
+    Raises:
+        ValueError: If the model is not Sequential or functional with one input
+            and one output, is not compiled, or has no such layer.
+    """
+    is_built = getattr(model, "built", False)
+    inputs = getattr(model, "inputs", None) if is_built else None
+    if (
+        not inputs
+        or len(inputs) != 1
+        or len(model.outputs) != 1
+        or not hasattr(model, "compute_loss")
+    ):
+        raise ValueError(
+            "`model` must be a built Sequential or functional model with one "
+            "input and one output. Add a `keras.Input` to a Sequential model. "
+            f"Received: model={getattr(model, 'name', model)!r}"
+        )
+    if not _keras.is_compiled(model):
+        raise ValueError(
+            "`model` must be compiled with a loss. Call `model.compile` first. "
+            f"Received: model={model.name}"
+        )
+    return dense_layers(model)
+
+
+def dense_layers(model):
+    """Returns the same layers, also of a model that is not compiled.
+
+    Raises:
+        ValueError: If the model has no such layer.
+    """
+    layers = [
+        layer
+        for layer in model.layers
+        if isinstance(layer, BinaryDense) and layer.trainable
+    ]
+    if not layers:
+        raise ValueError(
+            "`model` must have a trainable `BinaryDense` layer. "
+            f"Received: model={model.name}"
+        )
+    for layer in layers:
+        if layer.bits != 1 or len(layer.input.shape) != 2:
+            raise ValueError(
+                "`fit_columns` requires layers with `bits=1` and inputs of "
+                f"shape (batch, features). Received: layer `{layer.name}` with "
+                f"bits={layer.bits} and inputs of rank "
+                f"{len(layer.input.shape)}"
+            )
+    return layers

@@ -18,9 +18,9 @@ Example:
     ```
 """
 
-from keras_qpsbgd.optimizers.bop import Bop
-from keras_qpsbgd.optimizers.prox_quant import ProxQuant
+from keras_qpsbgd.optimizers.baselines import Bop
+from keras_qpsbgd.optimizers.baselines import ProxQuant
+from keras_qpsbgd.optimizers.baselines import SignSGD
 from keras_qpsbgd.optimizers.qpsbgd import QPSBGD
-from keras_qpsbgd.optimizers.sign_sgd import SignSGD
 
 __all__ = ["QPSBGD", "Bop", "ProxQuant", "SignSGD"]

@@ -14,12 +14,29 @@ from tensorflow import keras
 from keras_qpsbgd import _keras
 from keras_qpsbgd import _memory
 from keras_qpsbgd import statistics
-from keras_qpsbgd.optimizers import inner_optimizer
 
 LearningRate: TypeAlias = (
     float | Callable | keras.optimizers.schedules.LearningRateSchedule
 )
 OptimizerLike: TypeAlias = str | dict[str, Any] | keras.optimizers.Optimizer
+
+CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
+# Arguments that apply to real variables only.
+REAL_ONLY = ("weight_decay", *CLIPPING)
+
+
+def _delegated(name):
+    """Returns a property that forwards to the one of `real_optimizer`."""
+
+    def read(self):
+        return getattr(self.real_optimizer, name, None)
+
+    def write(self, value):
+        # Keras sets it before the inner optimizer exists.
+        if self.real_optimizer is not None:
+            setattr(self.real_optimizer, name, value)
+
+    return property(read, write, doc=f"`real_optimizer.{name}`.")
 
 
 class BinaryOptimizer(_keras.Optimizer):
@@ -51,19 +68,15 @@ class BinaryOptimizer(_keras.Optimizer):
 
     training_weights = "binary"
     real_optimizer: Any = None  # set in `__init__`
-    weight_decay = inner_optimizer.delegated("weight_decay")
-    clipnorm = inner_optimizer.delegated("clipnorm")
-    clipvalue = inner_optimizer.delegated("clipvalue")
-    global_clipnorm = inner_optimizer.delegated("global_clipnorm")
+    weight_decay = _delegated("weight_decay")
+    clipnorm = _delegated("clipnorm")
+    clipvalue = _delegated("clipvalue")
+    global_clipnorm = _delegated("global_clipnorm")
 
     def __init__(self, learning_rate, real_optimizer, name=None, **kwargs):
-        real_only = {
-            key: kwargs.pop(key, None) for key in inner_optimizer.ARGUMENTS
-        }
+        real_only = {key: kwargs.pop(key, None) for key in REAL_ONLY}
         super().__init__(learning_rate, name=name, **kwargs)
-        self.real_optimizer = inner_optimizer.create(
-            self, real_optimizer, real_only
-        )
+        self.real_optimizer = _inner_optimizer(self, real_optimizer, real_only)
         self._binary = {}
         self._known = frozenset()
         self._aggregate = True
@@ -326,7 +339,7 @@ class BinaryOptimizer(_keras.Optimizer):
 
     def get_config(self):
         config = super().get_config()
-        for key in inner_optimizer.ARGUMENTS:
+        for key in REAL_ONLY:
             config.pop(key)
         inner = keras.optimizers.serialize(self.real_optimizer)
         config["real_optimizer"] = inner
@@ -373,3 +386,61 @@ class BinaryOptimizer(_keras.Optimizer):
 def _path(variable):
     """Returns the name of a variable, including the name of its layer."""
     return getattr(variable, "path", variable.name)
+
+
+def _inner_optimizer(outer, real_optimizer, real_only):
+    """Creates the inner optimizer and configures it for the outer one.
+
+    Args:
+        outer: The `BinaryOptimizer`.
+        real_optimizer: A Keras optimizer, its name or its configuration.
+        real_only: Dictionary with the values that `outer` received for
+            `REAL_ONLY`.
+
+    Raises:
+        ValueError: If the inner optimizer has a rule for binary kernels, uses
+            `use_ema`, or already has another value for an argument.
+    """
+    inner = _keras.get_optimizer(real_optimizer)
+    # Only a `BinaryOptimizer` has this attribute.
+    if hasattr(inner, "real_optimizer"):
+        raise ValueError(
+            "`real_optimizer` updates the variables that are not binary and "
+            f"cannot be a `{type(inner).__name__}`. "
+            f"Received: real_optimizer={real_optimizer}"
+        )
+    if getattr(inner, "use_ema", False):
+        raise ValueError(
+            f"Pass `use_ema` to `{type(outer).__name__}`, which averages all "
+            "variables, and not to `real_optimizer`. Received: "
+            f"real_optimizer={real_optimizer}"
+        )
+    if inner is real_optimizer:
+        inner = _keras.copy_optimizer(inner)
+    steps = getattr(outer, "gradient_accumulation_steps", None)
+    settings = {**real_only, "gradient_accumulation_steps": steps}
+    for key, value in settings.items():
+        if value is None:
+            continue
+        present = getattr(inner, key, None)
+        if present is not None and present != value:
+            raise ValueError(
+                f"`{key}` of `real_optimizer` is already set to {present}. "
+                f"Received: {key}={value}"
+            )
+        setattr(inner, key, value)
+    clipping = {
+        key: getattr(inner, key)
+        for key in CLIPPING
+        if getattr(inner, key, None) is not None
+    }
+    if len(clipping) > 1:
+        raise ValueError(
+            f"At most one of {CLIPPING} can be set. Received: {clipping}"
+        )
+    # The outer optimizer saves and loads this state. Keras would otherwise do
+    # so twice, the second time after `load_own_variables` of the outer
+    # optimizer has discarded a partial accumulation.
+    inner.save_own_variables = lambda store: None
+    inner.load_own_variables = lambda store: None
+    return inner

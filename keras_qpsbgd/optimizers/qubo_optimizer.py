@@ -33,7 +33,7 @@ class QuboOptimizer(BinaryOptimizer):
     - `begin_update(marks)` runs at the start of every step,
     - `layer_problems(grad, mark)` returns the QUBOs of one kernel,
     - `end_update(grads, marks)` stores the new state after a solve,
-    - `skip_update()` runs instead if the gradients are not finite,
+    - `skip_update()` runs instead if a solve fails or gradients are not finite,
     - `update_step` moves one kernel.
 
     Args:
@@ -72,8 +72,10 @@ class QuboOptimizer(BinaryOptimizer):
         self.max_variables = max_variables
         # A NumPy integer cannot be saved.
         self.seed = None if seed is None else int(seed)
-        self._solver = StepSolver(backend, on_failure, self._warn_once)
-        # Records updates, see `record_step`. `callbacks.QuboRecorder` sets it
+        self._solver = StepSolver(
+            backend, on_failure, self._warn_once, self.skip_update
+        )
+        # Records updates, see `step_solver`. `callbacks.QuboRecorder` sets it
         # during `fit`. It is not saved.
         self.recorder: Any = None
         # `add_state` creates these variables.
@@ -130,7 +132,7 @@ class QuboOptimizer(BinaryOptimizer):
         """Stores the state of the rule, after the problems were solved."""
 
     def skip_update(self) -> None:
-        """Runs instead of an update whose gradients are not finite."""
+        """Runs instead of an update that fails or has non-finite gradients."""
 
     def constant_variables(self) -> list:
         """Returns the variables that an update does not change.

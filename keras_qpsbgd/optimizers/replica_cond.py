@@ -14,16 +14,6 @@ def true_on_all_replicas(flag):
     return count >= context.num_replicas_in_sync
 
 
-def states_or_error(states, messages):
-    """Returns the states, or fails the step if a message is not empty."""
-    failure = tf.strings.strip(tf.strings.reduce_join(messages, separator=" "))
-    check = tf.debugging.Assert(tf.equal(failure, ""), [failure])
-    if tf.executing_eagerly():
-        return states
-    with tf.control_dependencies([check]):
-        return [tf.identity(state) for state in states]
-
-
 def update_or_skip(condition, update, arguments, skip):
     """Calls `update(*arguments)` if `condition` is true, and `skip()` if not.
 

@@ -1,15 +1,26 @@
-"""Solves the QUBOs of one update."""
+"""Solves the QUBOs of one update, and passes them to a recorder.
+
+A recorder is any object with two methods.
+
+- `wants(step, layer)` returns whether to record a layer in an update. While a
+  graph is traced, `step` is a tensor and so is the result, unless the layer is
+  never recorded.
+- `record(step, layer, qubo, states, samples, sample_energies, info)` receives a
+  `Qubo` and arrays, on the host. It may not keep the arrays of the `Qubo`.
+
+`HostCall` records the solvers on the host, which return more than states.
+"""
 
 import weakref
 
 import tensorflow as tf
 
+from keras_qpsbgd import _keras
 from keras_qpsbgd import backends
+from keras_qpsbgd.backends.host import transfer
 from keras_qpsbgd.backends.host.call import HostCall
 from keras_qpsbgd.backends.host.progress import HostProgress
 from keras_qpsbgd.backends.host.report import SolverReport
-from keras_qpsbgd.optimizers import record_step
-from keras_qpsbgd.optimizers import replica_cond
 from keras_qpsbgd.optimizers import rules
 
 
@@ -20,12 +31,14 @@ class StepSolver:
         backend: A `Backend`.
         on_failure: What to do if a solve on the host fails, see `QPSBGD`.
         warn_once: Bound method that receives a key and a message.
+        skip_update: Bound method (optional) that is called when a failed solve
+            ends the step.
 
     Raises:
         ValueError: If an argument is invalid.
     """
 
-    def __init__(self, backend, on_failure, warn_once):
+    def __init__(self, backend, on_failure, warn_once, skip_update=None):
         self.backend = backend
         self.on_host = not isinstance(backend, backends.GraphBackend)
         self.on_failure = on_failure
@@ -42,6 +55,7 @@ class StepSolver:
         self.report = SolverReport()
         self.progress = HostProgress()
         self._warn_once = weakref.WeakMethod(warn_once)
+        self._skip_update = skip_update and weakref.WeakMethod(skip_update)
 
     @property
     def all_backends(self):
@@ -56,18 +70,18 @@ class StepSolver:
             layers: List of `ops.LayerProblems`.
             seeds: List of int32 tensors of shape `(2,)`.
             step: Scalar int tensor. Number of the update.
-            recorder: The recorder of `record_step`, or `None`.
+            recorder: The recorder, or `None`.
 
         Returns:
             List of float32 tensors of shape `(n, m)`.
         """
-        recorder = record_step.reference_if_wanted(recorder, step, names)
+        recorder = _reference_if_wanted(recorder, step, names)
         if self.on_host and layers:
             found = self._solve_on_host(names, layers, seeds, step, recorder)
         else:
             found = self.backend.step_in_graph(layers, seeds)
             if recorder is not None:
-                record_step.record_states(recorder, step, names, layers, found)
+                _record_states(recorder, step, names, layers, found)
         return [
             rules.join(states, layer.shape[0])
             for states, layer in zip(found, layers)
@@ -85,13 +99,13 @@ class StepSolver:
         all_names = [
             block_name
             for name, layer in zip(names, layers)
-            for block_name in record_step.block_names(name, len(layer))
+            for block_name in _block_names(name, len(layer))
         ]
         call = self._host_call(recorder)
         solved, messages = call(problems, all_seeds, all_names, step)
         if self.on_failure != "hold":
             # A message also remains if the backend of `on_failure` failed.
-            solved = replica_cond.states_or_error(solved, messages)
+            solved = _states_or_error(solved, messages)
         solved = iter(solved)
         return [
             [tf.where(p.informative, next(solved), 0.0) for p in layer]
@@ -113,6 +127,12 @@ class StepSolver:
 
     def _on_error(self, error, layer, message):
         self.last_error = error
+        if self.on_failure != "hold" and self._skip_update is not None:
+            # The error that ends the step also ends its graph, which therefore
+            # cannot do this. A backend in `on_failure` already has the problem.
+            skip_update = self._skip_update()
+            if skip_update is not None:
+                skip_update()
         warn_once = self._warn_once()
         if self.on_failure != "raise" and warn_once is not None:
             spent = isinstance(error, backends.BudgetExceeded)
@@ -121,3 +141,103 @@ class StepSolver:
                 ("failed", layer, type(error)),
                 f"{event} Using on_failure={self.on_failure!r}. {message}",
             )
+
+
+def _states_or_error(states, messages):
+    """Returns the states, or fails the step if a message is not empty."""
+    failure = tf.strings.strip(tf.strings.reduce_join(messages, separator=" "))
+    check = tf.debugging.Assert(tf.equal(failure, ""), [failure])
+    if tf.executing_eagerly():
+        return states
+    with tf.control_dependencies([check]):
+        return [tf.identity(state) for state in states]
+
+
+def _reference_if_wanted(recorder, step, layers):
+    """Returns a weak reference to the recorder if it records any layer.
+
+    TensorFlow keeps callbacks alive, and a strong reference would keep the
+    recorder and its model alive with them.
+
+    Args:
+        recorder: The recorder, or `None`.
+        step: Scalar int tensor.
+        layers: List of strings. Names of the layers.
+
+    Returns:
+        A `weakref.ref`, or `None`.
+
+    Raises:
+        ValueError: If XLA compiles the step.
+    """
+    if recorder is None or not _wanted(recorder, step, layers):
+        return None
+    if _keras.inside_xla():
+        raise ValueError(
+            "`QuboRecorder` records on the host, and XLA cannot call the host. "
+            "Pass `jit_compile=False` to `compile` or to your `tf.function`. "
+            "On a GPU, Keras 3 uses XLA by default. Received: jit_compile=True"
+        )
+    return weakref.ref(recorder)
+
+
+def _record_states(reference, step, names, layers, states):
+    """Records the states that a backend found in the graph.
+
+    Args:
+        reference: Weak reference to the recorder.
+        step: Scalar int tensor. Number of updates before this one.
+        names: List of strings. Names of the layers.
+        layers: List of `ops.LayerProblems`.
+        states: For each layer, a list of tensors of shape (n, m), one for each
+            of its problems. 0 for weights that are held.
+    """
+    wanted = _wanted(reference(), step, names)
+    all_names = [
+        name
+        for index in wanted
+        for name in _block_names(names[index], len(states[index]))
+    ]
+
+    def record():
+        # Computed inside the branch, so that other steps do not pay for it.
+        arrays, unpack = transfer.pack(
+            [
+                problem
+                for index in wanted
+                for problem in layers[index].problems()
+            ]
+        )
+
+        def callback(step, *arrays):
+            recorder = reference()
+            count = len(all_names)
+            found, qubos = arrays[:count], unpack(iter(arrays[count:]))
+            for name, qubo, state in zip(all_names, qubos, found):
+                if recorder is not None and recorder.wants(int(step), name):
+                    recorder.record(int(step), name, qubo, state)
+            return []
+
+        found = [state for index in wanted for state in states[index]]
+        tf.numpy_function(callback, [step, *found, *arrays], [])
+
+    tf.cond(tf.reduce_any(list(wanted.values())), record, lambda: None)
+
+
+def _block_names(name, count):
+    """Returns the names of the blocks of a layer: `dense[0]`, `dense[1]`."""
+    return [name] if count == 1 else [f"{name}[{i}]" for i in range(count)]
+
+
+def layer_name(name):
+    """Returns the name of the layer of a block."""
+    head, bracket, tail = name.rpartition("[")
+    return head if bracket and tail[:-1].isdigit() else name
+
+
+def _wanted(recorder, step, layers):
+    """Maps the index of each layer that may be recorded to a Boolean tensor."""
+    wanted = {
+        index: recorder.wants(step, layer) for index, layer in enumerate(layers)
+    }
+    return {index: flag for index, flag in wanted.items() if flag is not False}

@@ -10,20 +10,20 @@ Spektral that cause these problems:
 ```python
 import spektral.models
 
-patches = keras_qpsbgd.spektral.enable_keras3()
+fixes = keras_qpsbgd.spektral.enable_keras3()
 model = spektral.models.GCN(n_labels=7)  # as in the Spektral documentation
-print(patches)  # what was replaced, and why
-patches.disable()  # restores Spektral
+print(fixes)  # what was replaced, and why
+fixes.disable()  # restores Spektral
 ```
 
-To patch Spektral for a block of code, use `with enable_keras3():`. Importing
-this module does not patch anything. SciPy, NumPy and Keras are not modified.
+To change Spektral for a block of code, use `with enable_keras3():`. Importing
+this module does not change anything. SciPy, NumPy and Keras are not modified.
 Only code that fails is replaced: under legacy Keras, only the uses of names
 that SciPy and NumPy have removed. Create and use layers and models while the
-patches are enabled. Subclasses of Spektral classes can be defined before that.
+fixes are enabled. Subclasses of Spektral classes can be defined before that.
 
 The following table shows how many runs and tests pass without -> with the
-patches (`python -m research.bench.spektral.support`, 2026-11-15, Spektral
+fixes (`python -m research.bench.spektral.support`, 2026-11-15, Spektral
 1.3.1, TensorFlow 2.21, Keras 3.15, SciPy 1.17, CPU):
 
                                            Keras 3       legacy Keras
@@ -49,8 +49,8 @@ Keep the following in mind in your own code:
 - XLA is disabled for models with these layers, even with `jit_compile=True`,
   because it cannot multiply sparse matrices.
 
-Under Keras 3, the patches also fix four bugs that Spektral has under legacy
-Keras: `GraphMasking` of a list of inputs used features as the mask,
+Under Keras 3, `enable_keras3` also fixes four bugs that Spektral has under
+legacy Keras: `GraphMasking` of a list of inputs used features as the mask,
 `GlobalAttnSumPool` raised an error in single mode, `SingleLoader` raised an
 error after `AdjToSpTensor`, and global pooling of masked nodes reported wrong
 losses and accuracies (even above 1). The warning from Spektral that it shuffles

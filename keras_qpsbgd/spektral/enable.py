@@ -2,18 +2,15 @@
 
 import warnings
 
-from keras_qpsbgd.spektral import building
-from keras_qpsbgd.spektral import loading
-from keras_qpsbgd.spektral import masks
-from keras_qpsbgd.spektral import scipy_compat
-from keras_qpsbgd.spektral.patches import Applied
-from keras_qpsbgd.spektral.patches import table
+from keras_qpsbgd.spektral import data_fixes
+from keras_qpsbgd.spektral import layer_fixes
+from keras_qpsbgd.spektral.fixes import Applied
+from keras_qpsbgd.spektral.fixes import table
 
-PATCHES = (
-    *scipy_compat.PATCHES,
-    *masks.PATCHES,
-    *loading.PATCHES,
-    *building.PATCHES,
+FIXES = (
+    *data_fixes.FIXES_OF_NAMES,
+    *data_fixes.FIXES_OF_LOADERS,
+    *layer_fixes.FIXES,
 )
 KNOWN = "1.3."
 
@@ -21,20 +18,20 @@ _applied = Applied()
 _handles: set = set()
 
 
-class Patches:
-    """Handle for the patches applied by `enable_keras3`.
+class Fixes:
+    """Handle for the fixes applied by `enable_keras3`.
 
-    `print(patches)` shows what was replaced and why. The handle is also a
-    context manager that disables the patches on exit.
+    `print(fixes)` shows what was replaced and why. The handle is also a
+    context manager that disables the fixes on exit.
     """
 
     def __init__(self, applied: list) -> None:
-        self._patches = tuple(applied)
+        self._fixes = tuple(applied)
 
     @property
     def applied(self) -> tuple[str, ...]:
-        """Names of the applied patches."""
-        return tuple(patch.name for patch in self._patches)
+        """Names of the applied fixes."""
+        return tuple(fix.name for fix in self._fixes)
 
     def disable(self) -> None:
         """Restores Spektral when no other handle is enabled."""
@@ -50,17 +47,17 @@ class Patches:
         self.disable()
 
     def __str__(self):
-        if not self._patches:
-            return "Spektral is not patched, because nothing needs a patch."
-        text = table(self._patches)
+        if not self._fixes:
+            return "Spektral is not changed, because nothing needs a fix."
+        text = table(self._fixes)
         return text if self in _handles else f"(disabled)\n{text}"
 
     def __repr__(self):
         state = "" if self in _handles else ", disabled"
-        return f"Patches(applied={list(self.applied)}{state})"
+        return f"Fixes(applied={list(self.applied)}{state})"
 
 
-def enable_keras3() -> Patches:
+def enable_keras3() -> Fixes:
     """Makes Spektral 1.3 work with Keras 3 and recent versions of SciPy.
 
     Replaces those functions and attributes of Spektral that fail with the
@@ -68,8 +65,8 @@ def enable_keras3() -> Patches:
     old SciPy, nothing is replaced. Call this function before you create layers
     and models.
 
-    The function can be called again while the patches are enabled. Nothing is
-    patched twice, and Spektral is restored when the last handle is disabled.
+    The function can be called again while the fixes are enabled. Nothing is
+    replaced twice, and Spektral is restored when the last handle is disabled.
 
     Returns:
         A handle. Print it to see what was replaced. `handle.disable()`, or
@@ -77,12 +74,12 @@ def enable_keras3() -> Patches:
 
     Raises:
         ImportError: If Spektral is not installed.
-        RuntimeError: If the installed Spektral lacks an attribute that a patch
+        RuntimeError: If the installed Spektral lacks an attribute that a fix
             replaces.
 
     Example:
         ```python
-        with keras_qpsbgd.spektral.enable_keras3() as patches:
+        with keras_qpsbgd.spektral.enable_keras3() as fixes:
             model = spektral.models.GCN(n_labels=2)
             model.compile("adam", "categorical_crossentropy")
             model.fit(loader.load(), steps_per_epoch=1)
@@ -92,7 +89,7 @@ def enable_keras3() -> Patches:
         import spektral
     except ImportError as error:
         raise ImportError(
-            "`enable_keras3` patches Spektral, which cannot be imported. "
+            "`enable_keras3` changes Spektral, which cannot be imported. "
             'Install it with `pip install "spektral==1.3.1"`. '
             f"Received: {error}"
         ) from error
@@ -100,17 +97,17 @@ def enable_keras3() -> Patches:
         if not spektral.__version__.startswith(KNOWN):
             warnings.warn(
                 "`enable_keras3` was written for Spektral 1.3. The code that "
-                "it patches may have changed. Received: spektral "
+                "it replaces may have changed. Received: spektral "
                 f"{spektral.__version__}",
                 stacklevel=2,
             )
         try:
-            for patch in PATCHES:
-                if patch.needed():
-                    _applied.apply(patch)
+            for fix in FIXES:
+                if fix.needed():
+                    _applied.apply(fix)
         except BaseException:
             _applied.restore()
             raise
-    handle = Patches(_applied.patches)
+    handle = Fixes(_applied.fixes)
     _handles.add(handle)
     return handle

@@ -6,9 +6,9 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.columns.narrow import NarrowTail
-from keras_qpsbgd.columns.narrow import tail_of
+from keras_qpsbgd.columns.tail import NarrowTail
 from keras_qpsbgd.columns.tail import Tail
+from keras_qpsbgd.columns.tail import tail_of
 from keras_qpsbgd.columns.wiring import Wiring
 
 

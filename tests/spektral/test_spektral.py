@@ -16,7 +16,7 @@ from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd.spektral import enable_keras3
-from keras_qpsbgd.spektral import patches as patches_module
+from keras_qpsbgd.spektral import fixes as fixes_module
 
 pytest.importorskip("spektral")
 
@@ -168,9 +168,9 @@ def test_disable_restores_every_object():
     before = attributes()
     patches = enable_keras3()
     targets = set()
-    for patch in patches._patches:
+    for patch in patches._fixes:
         for target in patch.targets():
-            owner, attribute = patches_module.find(target)
+            owner, attribute = fixes_module.find(target)
             module = getattr(owner, "__module__", None) or owner.__name__
             inner = [] if inspect.ismodule(owner) else [owner.__name__]
             targets.add((module, *inner, attribute))

@@ -6,7 +6,7 @@
 
 The commands use the Keras version of the environment (`TF_USE_LEGACY_KERAS=1`
 for legacy Keras). The first command runs 29 small training runs, with and
-without the patches. The second command runs the tests of Spektral, which are in
+without the fixes. The second command runs the tests of Spektral, which are in
 its repository but not in its package. DIR is a clone of that repository.
 `tests/test_datasets.py` is skipped, because it downloads data.
 
@@ -199,7 +199,7 @@ def run_suite():
 def run_scenarios():
     from tensorflow import keras
 
-    # Imported after patching, because the patches can replace classes.
+    # Imported afterwards, because the fixes can replace classes.
     from research.bench.spektral.scenarios import scenarios
 
     results = {}

@@ -1,4 +1,4 @@
-"""Reversible replacement of attributes of Spektral."""
+"""Fixes of Spektral: attributes that are replaced and can be restored."""
 
 import importlib
 import textwrap
@@ -12,13 +12,13 @@ ABSENT = object()
 NAME, REPLACES, WHY = 14, 32, 30
 
 
-class Patch(NamedTuple):
+class Fix(NamedTuple):
     """A fix for one problem, which replaces or adds attributes.
 
     Args:
-        name: String. The name in `Patches.applied`.
+        name: String. The name in `Fixes.applied`.
         why: String. One sentence about the problem.
-        needed: Function without arguments that returns whether the patch is
+        needed: Function without arguments that returns whether the fix is
             needed with the installed versions.
         replace: Dictionary from targets to functions. A target is written
             `"module.path:Class.attribute"`, with the module relative to
@@ -64,7 +64,7 @@ def find(target, must_exist=False):
 
         raise RuntimeError(
             f"`enable_keras3` cannot find `spektral.{target}`, which it "
-            "patches. Install a supported version of Spektral with "
+            "replaces. Install a supported version of Spektral with "
             '`pip install "spektral==1.3.1"`. '
             f"Received: spektral {spektral.__version__}, {error}"
         ) from error
@@ -88,18 +88,18 @@ def missing(*targets):
 
 
 class Applied:
-    """The enabled patches, and the original attributes to restore."""
+    """The enabled fixes, and the original attributes to restore."""
 
     def __init__(self):
-        self.patches = []
+        self.fixes = []
         self._undo = []
 
-    def apply(self, patch):
-        for target, make in patch.replace.items():
+    def apply(self, fix):
+        for target, make in fix.replace.items():
             self._put(make, *find(target, must_exist=True))
-        for target, make in patch.add.items():
+        for target, make in fix.add.items():
             self._put(make, *find(target))
-        self.patches.append(patch)
+        self.fixes.append(fix)
 
     def _put(self, make, owner, attribute):
         new = make(getattr(owner, attribute, None))
@@ -115,7 +115,7 @@ class Applied:
                 delattr(owner, attribute)
             else:
                 setattr(owner, attribute, original)
-        self.patches = []
+        self.fixes = []
 
 
 def short(target):
@@ -129,16 +129,16 @@ def short(target):
     return ".".join(parts)
 
 
-def table(patches):
+def table(fixes):
     """Returns a table of at most 80 columns."""
-    lines = [f"{'patch':{NAME}}  {'replaces':{REPLACES}}  why", "-" * 80]
-    for patch in patches:
-        shown = [short(target) for target in patch.targets()]
-        why = textwrap.wrap(patch.why, WHY)
+    lines = [f"{'fix':{NAME}}  {'replaces':{REPLACES}}  why", "-" * 80]
+    for fix in fixes:
+        shown = [short(target) for target in fix.targets()]
+        why = textwrap.wrap(fix.why, WHY)
         for row in range(max(len(shown), len(why))):
             cells = [
                 column[row] if row < len(column) else ""
-                for column in ([patch.name], shown, why)
+                for column in ([fix.name], shown, why)
             ]
             line = f"{cells[0]:{NAME}}  {cells[1]:{REPLACES}}  {cells[2]}"
             lines.append(line.rstrip())

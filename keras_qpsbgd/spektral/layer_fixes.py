@@ -1,4 +1,8 @@
-"""Patches for layers and models that Keras 3 does not build correctly."""
+"""Fixes of layers and models that Keras 3 does not build or mask correctly.
+
+If no input has a mask, legacy Keras passes `mask=None` and Keras 3 passes a
+structure of `None`. Spektral multiplies by `mask[0]` unless `mask` is `None`.
+"""
 
 import functools
 import inspect
@@ -6,11 +10,11 @@ import inspect
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd.spektral.patches import ModuleProxy
-from keras_qpsbgd.spektral.patches import Patch
-from keras_qpsbgd.spektral.patches import find
-from keras_qpsbgd.spektral.patches import keras3
-from keras_qpsbgd.spektral.patches import missing
+from keras_qpsbgd.spektral.fixes import Fix
+from keras_qpsbgd.spektral.fixes import ModuleProxy
+from keras_qpsbgd.spektral.fixes import find
+from keras_qpsbgd.spektral.fixes import keras3
+from keras_qpsbgd.spektral.fixes import missing
 
 CONV = "layers.convolutional"
 POOL = "layers.pooling"
@@ -65,7 +69,7 @@ def no_jit(_):
     """Opts out of XLA, which Keras 3 uses on a GPU by default."""
     return property(
         lambda self: False,
-        # Stored for layers that outlive the patches.
+        # Stored for layers that outlive the fixes.
         lambda self, value: vars(self).update(supports_jit=value),
     )
 
@@ -146,32 +150,120 @@ def sorted_shape(compute_output_shape):
     return wrapped
 
 
-PATCHES = (
-    Patch(
+# Masks of padded nodes
+
+
+def none_if_empty(mask):
+    if all(part is None for part in tf.nest.flatten(mask)):
+        return None
+    return mask
+
+
+def mask_or_none(call):
+    """Wraps a bound `call` and preserves its signature for Keras."""
+
+    @functools.wraps(call)
+    def wrapped(*args, **kwargs):
+        if "mask" in kwargs:
+            kwargs["mask"] = none_if_empty(kwargs["mask"])
+        return call(*args, **kwargs)
+
+    return wrapped
+
+
+def decorate_with_mask(decorator):
+    """Wraps the decorator that `Conv` applies to `call` of each instance."""
+    return functools.wraps(decorator)(
+        lambda call: mask_or_none(decorator(call))
+    )
+
+
+def init_with_mask(init):
+    """Wraps `call` of `MessagePassing` subclasses that accept `mask`."""
+
+    @functools.wraps(init)
+    def __init__(self, aggregate="sum", **kwargs):
+        init(self, aggregate, **kwargs)
+        if "mask" in inspect.signature(self.call).parameters:
+            self.call = mask_or_none(self.call)
+
+    return __init__
+
+
+def no_mask(_):
+    """Removes the mask, because a pooled graph has no padding."""
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return None
+
+    return compute_mask
+
+
+def keep_list(call):
+    """Keeps `GraphMasking` from modifying the list of inputs.
+
+    It replaces the first input by the features without the mask column, and
+    Keras then computes the mask from the modified list.
+    """
+
+    @functools.wraps(call)
+    def wrapped(self, inputs, **kwargs):
+        if isinstance(inputs, list):
+            inputs = list(inputs)
+        return call(self, inputs, **kwargs)
+
+    return wrapped
+
+
+FIXES = (
+    Fix(
+        "masks",
+        "Keras 3 passes [None, None] if nothing is masked",
+        keras3,
+        {
+            f"{CONV}.conv:check_dtypes_decorator": decorate_with_mask,
+            f"{CONV}.message_passing:MessagePassing.__init__": init_with_mask,
+            f"{POOL}.src:SRCPool.pool": mask_or_none,
+        },
+    ),
+    Fix(
+        "graph mask",
+        "GraphMasking of a list uses features as the mask",
+        keras3,
+        {"layers.base:GraphMasking.call": keep_list},
+    ),
+    Fix(
+        "pooled mask",
+        "Keras 3 passes the mask of the nodes to the loss of the graphs",
+        missing(f"{POOL}.global_pool:GlobalPool.compute_mask"),
+        {},
+        {f"{POOL}.global_pool:GlobalPool.compute_mask": no_mask},
+    ),
+    Fix(
         "training",
         "Keras 3 trains these without Dropout and batch normalization",
         training_is_lost,
         dict.fromkeys(MODELS, name_training),
     ),
-    Patch(
+    Fix(
         "n_nodes",
         "Keras 3 reads all attributes of a layer, and this one raises",
         keras3,
         {f"{POOL}.src:SRCPool.n_nodes": does_not_raise},
     ),
-    Patch(
+    Fix(
         "SparseDropout",
         "Keras 3 removed `learning_phase`",
         backend_lacks_learning_phase,
         {"layers.base:K": with_learning_phase},
     ),
-    Patch(
+    Fix(
         "attention",
         "GlobalAttnSumPool raises in single mode",
         keras3,
         {f"{POOL}.global_pool:K": with_softmax},
     ),
-    Patch(
+    Fix(
         "XLA",
         "XLA cannot multiply sparse matrices",
         keras3,
@@ -182,7 +274,7 @@ PATCHES = (
             f"{POOL}.src:SRCPool.supports_jit": no_jit,
         },
     ),
-    Patch(
+    Fix(
         "edges",
         "The number of edges is unknown when Keras 3 builds the layer",
         keras3,
@@ -192,13 +284,13 @@ PATCHES = (
             f"{POOL}.dmon_pool:len": tensor_length,
         },
     ),
-    Patch(
+    Fix(
         "gated",
         "The GRU cell of Keras 3 needs a static width and rank 2",
         keras3,
         {f"{CONV}.gated_graph_conv:GatedGraphConv.call": gated_call},
     ),
-    Patch(
+    Fix(
         "constants",
         "Keras 3 builds layers in a graph that it discards",
         keras3,
@@ -207,7 +299,7 @@ PATCHES = (
             f"{CONV}.agnn_conv:tf": with_lasting_constants,
         },
     ),
-    Patch(
+    Fix(
         "CensNet",
         "Keras 3 cannot infer the output shape",
         missing(f"{CONV}.censnet_conv:CensNetConv.compute_output_shape"),
@@ -218,7 +310,7 @@ PATCHES = (
             )
         },
     ),
-    Patch(
+    Fix(
         "SortPool",
         "Its output shape in disjoint mode is wrong, and Keras 3 uses it",
         keras3,
