@@ -13,8 +13,8 @@ import numpy as np
 
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import check_number
-from keras_qpsbgd.backends.host import blocks
-from keras_qpsbgd.backends.host import parallel
+from keras_qpsbgd.backends.host import block_descent
+from keras_qpsbgd.backends.host import calls
 from keras_qpsbgd.backends.solution import Solution
 from keras_qpsbgd.backends.solution import StepCost
 from keras_qpsbgd.qubo import Qubo
@@ -29,6 +29,16 @@ _OPTIONS = (
     "timeout_seconds",
 )
 
+_REMOVED_HOOKS = {
+    "prepare": "Compute what the columns share in `sample`.",
+    "columns_per_call": "`sample` may split the columns itself.",
+    "reserve": "`sample` may raise `BudgetExceeded`.",
+    "settle": "`sample` may count its cost.",
+    "modifies_problem": "`sample` may always modify its `qubo`.",
+    "configuration_missing": "Raise `BackendUnavailable` in `check`.",
+    "shares_calls": "A method `solve_layers` is enough.",
+}
+
 # Everything that `backends.get` accepts.
 BackendLike = Union[str, dict[str, Any], "Backend", dimod.Sampler]
 
@@ -36,7 +46,11 @@ BackendLike = Union[str, dict[str, Any], "Backend", dimod.Sampler]
 class Backend:
     """Base class for solvers that run on the host.
 
-    Subclasses implement `sample` and, if they have arguments, `get_config`.
+    Subclasses implement up to three methods:
+
+    - `sample` solves the columns of a layer.
+    - `get_config` returns the arguments, if there are any.
+    - `check` raises before training if a layer cannot be solved (optional).
 
     Args:
         executor: `concurrent.futures.Executor` (optional). Solves the columns
@@ -77,20 +91,17 @@ class Backend:
     block_sweeps: int = 4
     retries: int = 3
     timeout_seconds: float = 600.0
-    # Entries that the `info` of every solution has, beyond those of all
-    # backends. Callbacks log them from the first epoch on.
-    reports: tuple[str, ...] = ()
-    # Whether `sample` may modify its `qubo`, so that it must receive a copy.
-    modifies_problem: bool = True
-    # Whether one call can hold several layers. If True, a training step passes
-    # all layers to `solve_layers`, otherwise each layer to `solve`.
-    shares_calls: bool = False
     # Whether solves start from `Qubo.start`, the states of the step before.
     warm_start: bool = False
     # Whether the states depend on the couplings. If not, layers compute none.
     uses_couplings: bool = True
     # The `Budget` of QPU seconds, for backends that have one.
     budget: Any = None
+    # Entries that the `info` of every solution has, beyond those of all
+    # backends. Callbacks log them from the first epoch on.
+    reports: tuple[str, ...] = ()
+    # Whether `sample` may modify its `qubo`, so that it must receive a copy.
+    _modifies_problem: bool = True
     # The open connection or solver. Opened on first use, not sent to workers.
     _handle: Any = None
 
@@ -100,6 +111,12 @@ class Backend:
         # inherited `name` would refer to another class.
         if "name" not in vars(cls):
             cls.name = cls.__name__
+        for hook, replacement in _REMOVED_HOOKS.items():
+            if hook in vars(cls):
+                raise TypeError(
+                    f"`Backend.{hook}` was removed. {replacement} "
+                    f"Received: a class {cls.__name__} that defines `{hook}`"
+                )
 
     def __init__(
         self,
@@ -110,7 +127,7 @@ class Backend:
         retries: int | None = None,
         timeout_seconds: float | None = None,
     ) -> None:
-        parallel.check_executor(executor)
+        calls.check_executor(executor)
         self.executor = executor
         positive = {"at_least": 1, "whole": True}
         self._set_option("executor_tasks", executor_tasks, **positive)
@@ -144,52 +161,6 @@ class Backend:
         """
         raise NotImplementedError
 
-    def prepare(self, qubo: Qubo) -> Any:
-        """Computes what all columns share, before the columns are split.
-
-        Returns:
-            A dictionary of keyword arguments for every call of `sample`. The
-            calls may run in different workers.
-        """
-        del qubo
-        return {}
-
-    def columns_per_call(
-        self, num_variables: int, num_columns: int
-    ) -> int | None:
-        """Returns the number of columns to pass to one call of `sample`."""
-        del num_variables
-        if self.executor is None:
-            return num_columns
-        return -(-num_columns // self.executor_tasks)
-
-    def reserve(self, num_variables: int, num_columns: int) -> Any:
-        """Reserves the cost of the next call of `sample`.
-
-        Called before each call. May raise to prevent it. The return value is
-        passed to `settle`.
-        """
-
-    def settle(self, reserved: Any, info: dict[str, Any]) -> None:
-        """Settles the cost of a finished call of `sample`.
-
-        Args:
-            reserved: The return value of `reserve`.
-            info: The `info` of the call. After a failure, the `info` attribute
-                of the exception, or `None` if it has none.
-        """
-
-    @classmethod
-    def configuration_missing(cls) -> str | None:
-        """Describes what the user still has to configure, or returns `""`."""
-        return ""
-
-    def block_size_for(self, num_variables: int) -> int:
-        """Returns the maximum number of variables that are solved together."""
-        return min(num_variables, self.block_size or num_variables)
-
-    # Methods that subclasses inherit
-
     def check(self, num_variables: int, num_columns: int) -> None:
         """Checks that the backend can solve a layer of this size.
 
@@ -219,6 +190,17 @@ class Backend:
                     "open connections in the workers. Received: "
                     f"executor={type(self.executor).__name__}"
                 ) from error
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments of the backend, without the executor."""
+        options = {name: getattr(self, name) for name in _OPTIONS}
+        return {
+            name: value
+            for name, value in options.items()
+            if value != getattr(type(self), name)
+        }
+
+    # Methods that subclasses inherit
 
     def check_layers(self, sizes: Sequence[tuple[int, int]]) -> None:
         """Checks that the backend can solve the layers of a network.
@@ -252,38 +234,11 @@ class Backend:
         seed = int(seed)
         block_size = self.block_size_for(qubo.num_variables)
         if block_size < qubo.num_variables:
-            states, info = blocks.solve(
+            states, info = block_descent.solve(
                 qubo, seed, block_size, self._solve_whole, self.block_sweeps
             )
             return self.best_solution(qubo, states[None], info)
         return self._solve_whole(qubo, seed)
-
-    def solve_layers(
-        self, qubos: Sequence[Qubo], seeds: Sequence[int], stop_at_failure: bool
-    ) -> list[Solution | Exception]:
-        """Solves the layers of one training step.
-
-        Args:
-            qubos: List of `Qubo`, one per layer.
-            seeds: List of integers, one per layer.
-            stop_at_failure: Boolean. If True, no further call is made after one
-                has failed. The layers that are left get a `Stopped` error.
-
-        Returns:
-            A list with a `Solution` or an exception for each layer. The `info`
-            of an exception has what is known about the layer's calls.
-        """
-        found: list[Solution | Exception] = []
-        failed = False
-        for qubo, seed in zip(qubos, seeds):
-            try:
-                if failed and stop_at_failure:
-                    raise parallel.Stopped
-                found.append(self.solve(qubo, seed))
-            except Exception as error:  # solvers may raise anything
-                failed = True
-                found.append(error)
-        return found
 
     def step_cost(self, sizes: Sequence[tuple[int, int]]) -> StepCost:
         """Estimates the QPU time of one training step.
@@ -298,8 +253,23 @@ class Backend:
         note = f"The backend `{self.name}` has no estimate of QPU time."
         return StepCost(0.0, 0, note)
 
+    def block_size_for(self, num_variables: int) -> int:
+        """Returns the maximum number of variables that are solved together."""
+        return min(num_variables, self.block_size or num_variables)
+
+    def _plan_calls(self, qubo):
+        """Returns how to divide the columns of a layer into calls.
+
+        Returns:
+            A tuple `(width, shared)`: the number of columns that one call of
+            `sample` receives, and keyword arguments for all of these calls,
+            which may run in different workers.
+        """
+        parts = 1 if self.executor is None else self.executor_tasks
+        return -(-qubo.num_columns // parts), {}
+
     def _solve_whole(self, qubo, seed):
-        return self.best_solution(qubo, *parallel.sample(self, qubo, seed))
+        return self.best_solution(qubo, *calls.sample(self, qubo, seed))
 
     def best_solution(
         self, qubo: Qubo, samples: np.ndarray, info: dict[str, Any]
@@ -335,15 +305,6 @@ class Backend:
     def close(self) -> None:
         """Releases connections and licenses; the next solve reopens them."""
         self._handle = None
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the backend, without the executor."""
-        options = {name: getattr(self, name) for name in _OPTIONS}
-        return {
-            name: value
-            for name, value in options.items()
-            if value != getattr(type(self), name)
-        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Backend:

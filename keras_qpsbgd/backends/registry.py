@@ -19,6 +19,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import reject_secrets
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
-from keras_qpsbgd.backends.host.parallel import check_executor
+from keras_qpsbgd.backends.host.calls import check_executor
 
 ENTRY_POINTS = "keras_qpsbgd.backends"
 _PACKAGE = "keras_qpsbgd.backends"
@@ -40,12 +41,21 @@ class _Entry(NamedTuple):
     summary: str = ""
     requires: tuple = ()  # names of packages to import
     install: str = ""  # requirement for `pip install`
+    # Function that describes what the user still has to configure, or "".
+    unconfigured: Callable[[], str] = lambda: ""
 
 
 def _builtin(module, name):
     return lambda: getattr(
         importlib.import_module(f"{_PACKAGE}.{module}"), name
     )
+
+
+def _token_missing(hint=""):
+    from keras_qpsbgd.backends.dwave.leap import ocean
+
+    missing = ocean.token_missing()
+    return missing and missing + hint
 
 
 _SAMPLERS: dict[str, Any] = {
@@ -90,12 +100,14 @@ _entries = {
         "D-Wave quantum annealer, all layers of a step in shared calls",
         ("dwave.system",),
         "keras_qpsbgd[dwave]",
+        lambda: _token_missing(" `mock=True` works without a token."),
     ),
     "leap_hybrid": _Entry(
         _builtin("dwave.hybrid", "LeapHybridBackend"),
         "D-Wave hybrid solver, all columns of a layer in one call",
         ("dwave.system",),
         "keras_qpsbgd[dwave]",
+        lambda: _token_missing(),
     ),
 }
 
@@ -332,7 +344,7 @@ def available() -> list[Availability]:
         if not missing:
             try:
                 backend_class = entry.load()
-                missing = backend_class.configuration_missing()
+                missing = entry.unconfigured()
                 summary = summary or _first_line(backend_class)
             except Exception as error:  # a plug-in may raise anything
                 missing = f"cannot be imported ({error})"

@@ -13,7 +13,7 @@ from keras_qpsbgd import ops
 from keras_qpsbgd import statistics
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.errors import check_number
-from keras_qpsbgd.backends.host.report import SolverReport
+from keras_qpsbgd.backends.host.solver_report import SolverReport
 from keras_qpsbgd.optimizers import replica_cond
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from keras_qpsbgd.optimizers.estimate import QpuEstimate

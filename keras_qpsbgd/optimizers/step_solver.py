@@ -17,10 +17,10 @@ import tensorflow as tf
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import backends
-from keras_qpsbgd.backends.host import transfer
-from keras_qpsbgd.backends.host.call import HostCall
+from keras_qpsbgd.backends.host.host_call import HostCall
+from keras_qpsbgd.backends.host.host_call import pack_problems
 from keras_qpsbgd.backends.host.progress import HostProgress
-from keras_qpsbgd.backends.host.report import SolverReport
+from keras_qpsbgd.backends.host.solver_report import SolverReport
 from keras_qpsbgd.optimizers import rules
 
 
@@ -201,7 +201,7 @@ def _record_states(reference, step, names, layers, states):
 
     def record():
         # Computed inside the branch, so that other steps do not pay for it.
-        arrays, unpack = transfer.pack(
+        arrays, unpack = pack_problems(
             [
                 problem
                 for index in wanted

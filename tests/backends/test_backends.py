@@ -550,6 +550,6 @@ def test_graph_backends_do_not_modify_their_problem(backend, n):
     for array in (qubo.couplings, qubo.fields, qubo.offset):
         array.flags.writeable = False
     backend = kq.backends.get(backend)
-    assert not backend.modifies_problem
+    assert not backend._modifies_problem
     solution = backend.solve(qubo)
     np.testing.assert_allclose(solution.energies, qubo.energy(solution.states))

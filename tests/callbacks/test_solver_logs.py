@@ -12,7 +12,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.errors import TransientError
-from keras_qpsbgd.backends.host.report import SolverReport
+from keras_qpsbgd.backends.host.solver_report import SolverReport
 
 ALWAYS = {"solver_s", "solver_energy", "solver_retries", "solver_fallbacks"}
 QPU = {"solver_qpu_s", "solver_chain_breaks"}
@@ -112,9 +112,9 @@ class Unreliable(kq.backends.Backend):
 
 @pytest.fixture
 def no_waiting(monkeypatch):
-    from keras_qpsbgd.backends.host import parallel
+    from keras_qpsbgd.backends.host import calls
 
-    monkeypatch.setattr(parallel, "FIRST_WAIT", 0.0)
+    monkeypatch.setattr(calls, "FIRST_WAIT", 0.0)
 
 
 @pytest.mark.slow

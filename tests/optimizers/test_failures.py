@@ -9,7 +9,7 @@ import tensorflow as tf
 import tools
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.host import parallel
+from keras_qpsbgd.backends.host import calls
 
 
 class Failing(kq.backends.Backend):
@@ -256,7 +256,7 @@ class FailsOnOne(kq.backends.Backend):
 def test_failure_stops_concurrent_layers(monkeypatch):
     """Their retries stop. All 50 of them would take forever."""
     x, y = tools.data()
-    monkeypatch.setattr(parallel, "FIRST_WAIT", 1e-3)
+    monkeypatch.setattr(calls, "FIRST_WAIT", 1e-3)
     with concurrent.futures.ThreadPoolExecutor(2) as executor:
         backend = FailsOnOne(executor=executor)
         opt = tools.optimizer(backend=backend)

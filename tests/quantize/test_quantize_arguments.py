@@ -204,7 +204,7 @@ def test_width_is_checked_before_the_first_call(model):
 
 
 class Priced(Counting):
-    """Takes 0.1 s per column and solves one column per call."""
+    """Takes 0.1 s per column."""
 
     def __init__(self, seconds):
         super().__init__()
@@ -214,14 +214,10 @@ class Priced(Counting):
         calls = sum(columns for _, columns in sizes)
         return StepCost(0.1 * calls, calls, "0.1 s per column")
 
-    def columns_per_call(self, num_variables, num_columns):
-        return 1
-
-    def reserve(self, num_variables, num_columns):
-        return self.budget.reserve(0.1)
-
-    def settle(self, reserved, info):
-        self.budget.settle(reserved, 0.1)
+    def sample(self, qubo, seed):
+        seconds = self.budget.reserve(0.1 * qubo.num_columns)
+        self.budget.settle(seconds, seconds)
+        return super().sample(qubo, seed)
 
 
 def test_budget_covers_all_layers(model):
@@ -234,7 +230,7 @@ def test_budget_covers_all_layers(model):
     assert backend.calls == 0 and backend.budget.charged == 0.0
     options["backend"] = backend = Priced(2.1)
     kq.quantize(model, X, **options)
-    assert backend.calls == 20
+    assert backend.calls == 2
     with pytest.raises(backends.BudgetExceeded, match="2 s are spent"):
         kq.quantize(model, X, **options)
 

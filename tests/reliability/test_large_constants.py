@@ -10,7 +10,7 @@ import tensorflow as tf
 import keras_qpsbgd as kq
 from keras_qpsbgd import ops
 from keras_qpsbgd import statistics
-from keras_qpsbgd.backends.host import blocks
+from keras_qpsbgd.backends.host import block_descent
 from keras_qpsbgd.optimizers import rules
 
 pytestmark = pytest.mark.once
@@ -128,7 +128,7 @@ def test_blocks_improve_despite_a_penalty(constant):
     # together lowers the energy.
     qubo = kq.Qubo(couplings, np.array([[-1.0], [-1.0], [-0.2], [1.0]]))
     solve = kq.backends.get("exact").solve
-    states, _ = blocks.solve(qubo, 0, 4, solve, 1)
+    states, _ = block_descent.solve(qubo, 0, 4, solve, 1)
     np.testing.assert_array_equal(states[:, 0], [1, 1, -1, -1])
 
 

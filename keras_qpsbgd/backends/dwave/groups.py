@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from keras_qpsbgd.backends.dwave.chip.packing import Packing
-from keras_qpsbgd.backends.host import blocks
+from keras_qpsbgd.backends.host import block_descent
 
 
 class Group(NamedTuple):
@@ -54,7 +54,7 @@ def pack(backend, sizes):
         n, m = parts[0]
         size = backend.block_size_for(n)
         if size < n:
-            width = max(blocks.sizes(n, size))
+            width = max(block_descent.block_sizes(n, size))
             parts = [(width, m)]
             rounds = -(-n // width) * backend.block_sweeps
         found.append(Group(layers, backend.pack(parts), rounds))

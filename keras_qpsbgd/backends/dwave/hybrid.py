@@ -71,10 +71,6 @@ class LeapHybridBackend(Backend):
         self.region = region
         self.sampler = sampler
 
-    @classmethod
-    def configuration_missing(cls) -> str | None:
-        return ocean.token_missing()
-
     def check(self, num_variables: int, num_columns: int) -> None:
         """Checks the layer and connects to Leap, before training."""
         super().check(num_variables, num_columns)
@@ -93,15 +89,14 @@ class LeapHybridBackend(Backend):
                 )
             return self._handle
 
-    def columns_per_call(
-        self, num_variables: int, num_columns: int
-    ) -> int | None:
+    def _plan_calls(self, qubo):
+        num_variables = qubo.num_variables
         properties = self.open().properties
         variables = properties.get("maximum_number_of_variables", np.inf)
         biases = properties.get("maximum_number_of_biases", np.inf)
         per_column = num_variables * (num_variables + 1) / 2
         fitting = min(variables / num_variables, biases / per_column)
-        return int(min(num_columns, max(1, fitting)))
+        return int(min(qubo.num_columns, max(1, fitting))), {}
 
     def sample(
         self, qubo: Qubo, seed: int

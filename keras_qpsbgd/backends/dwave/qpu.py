@@ -105,7 +105,6 @@ class DWaveBackend(Backend):
 
     name = "dwave"
     reports = ("qpu_access_time", "chain_break_fraction")
-    shares_calls = True
     # Removed arguments and what to use instead.
     REMOVED = {"replicas": "a larger `num_reads`"}
 
@@ -161,11 +160,6 @@ class DWaveBackend(Backend):
         self._warned = False
 
     # Setup
-
-    @classmethod
-    def configuration_missing(cls) -> str | None:
-        missing = ocean.token_missing()
-        return missing and f"{missing} `mock=True` works without a token."
 
     def check(self, num_variables: int, num_columns: int) -> None:
         """Connects, checks the parameters and embeds the layer."""
@@ -305,7 +299,8 @@ class DWaveBackend(Backend):
             seconds = 0.0
         return self.budget.reserve(seconds)
 
-    def settle(self, reserved: Any, info: dict[str, Any]) -> None:
+    def settle_call(self, reserved: Any, info: dict[str, Any] | None) -> None:
+        """Charges a finished call, see `calls.Task.settle`."""
         microseconds = (info or {}).get("qpu_access_time")
         charged = reserved if microseconds is None else 1e-6 * microseconds
         self.budget.settle(reserved, charged)

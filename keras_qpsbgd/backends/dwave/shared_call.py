@@ -8,7 +8,7 @@ from keras_qpsbgd.backends.dwave import call_parameters
 from keras_qpsbgd.backends.dwave.leap.connection import ChipChanged
 from keras_qpsbgd.backends.errors import NOT_RUN
 from keras_qpsbgd.backends.errors import SolverError
-from keras_qpsbgd.backends.host import parallel
+from keras_qpsbgd.backends.host import calls
 from keras_qpsbgd.qubo import Qubo
 
 
@@ -41,11 +41,11 @@ class Layer:
     def result(self, backend):
         """Returns the `Solution`, or an exception with the `info`."""
         if self.missing():
-            self.fail(parallel.Stopped())
+            self.fail(calls.Stopped())
         if self.error is not None:
             return _with_info(self.error, self.info)
         order = np.argsort(self.columns)
-        samples = parallel.join_columns(self.samples)[..., order]
+        samples = calls.join_columns(self.samples)[..., order]
         self.info["chain_break_fraction"] = np.concatenate(self.breaks)[order]
         return backend.best_solution(self.qubo, samples, self.info)
 
@@ -75,7 +75,7 @@ class SharedCall:
             for layer, columns in zip(self.layers, self._columns)
         ]
         task = _CallTask(chip, _renumbered(packed, places), qubos, seed)
-        self._call = parallel.prepare_call(backend, task)
+        self._call = calls.Call(backend, task)
 
     def start(self):
         try:
@@ -141,8 +141,8 @@ class SharedCall:
                 layer.add("problem_id", [info["problem_id"]])
 
 
-class _CallTask:
-    """The task of one call, see `parallel`. It is sent to workers.
+class _CallTask(calls.Task):
+    """The task of one call.
 
     Args:
         chip: String. Identifies the chip that the call was packed for.
@@ -192,9 +192,8 @@ class _CallTask:
             error.info = info  # an invalid answer is also paid for
             raise
 
-    def check(self, backend, result):
-        del backend
-        return result
+    def settle(self, backend, reserved, info):
+        backend.settle_call(reserved, info)
 
 
 def _columns(packed, layer):

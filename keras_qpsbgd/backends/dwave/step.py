@@ -13,8 +13,8 @@ from keras_qpsbgd.backends.dwave.leap.connection import ChipChanged
 from keras_qpsbgd.backends.dwave.shared_call import Layer
 from keras_qpsbgd.backends.dwave.shared_call import SharedCall
 from keras_qpsbgd.backends.errors import BackendUnavailable
-from keras_qpsbgd.backends.host import blocks
-from keras_qpsbgd.backends.host import parallel
+from keras_qpsbgd.backends.host import block_descent
+from keras_qpsbgd.backends.host import calls
 from keras_qpsbgd.backends.host import progress
 
 # Chips to pack the layers for, if the chip changes during a step.
@@ -38,8 +38,8 @@ def solve_layers(backend, qubos, seeds, stop_at_failure):
 
     def solve(group):
         if stop.is_set():
-            return [parallel.Stopped() for _ in group]
-        with parallel.stop_on(stop):
+            return [calls.Stopped() for _ in group]
+        with calls.stop_on(stop):
             found = _solve_group(
                 backend,
                 [qubos[index] for index in group],
@@ -77,7 +77,7 @@ def _solve_group(backend, qubos, seeds, stop_at_failure):
 
     ((qubo,), (seed,)) = qubos, seeds
     try:
-        states, info = blocks.solve(
+        states, info = block_descent.solve(
             qubo, seed, size, solve_block, backend.block_sweeps
         )
     except Exception as error:

@@ -64,7 +64,7 @@ class GraphBackend(Backend):
     compiled = True
     can_ascend = True
     # `search` receives tensors. A copy would double the memory of wide layers.
-    modifies_problem = False
+    _modifies_problem = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -53,20 +53,14 @@ class SamplerBackend(Backend):
             parameters = {k: v for k, v in parameters.items() if k not in known}
         super().__init__(**options)
         self.sampler = sampler
-        # It returns all states, and their mean says nothing.
-        self.has_reads = not isinstance(sampler, dimod.ExactSolver)
         self.parameters = parameters
         self.name = type(sampler).__name__
 
-    def columns_per_call(
-        self, num_variables: int, num_columns: int
-    ) -> int | None:
+    def _plan_calls(self, qubo):
+        width, _ = super()._plan_calls(qubo)
         if self.executor is None:
-            return 1  # a retry must not repeat the other columns
-        return super().columns_per_call(num_variables, num_columns)
-
-    def prepare(self, qubo: Qubo) -> Any:
-        return {"base": _Base(qubo)}
+            width = 1  # a retry must not repeat the other columns
+        return width, {"base": _Base(qubo)}
 
     def sample(
         self, qubo: Qubo, seed: int, base: Any = None, **shared: Any
@@ -137,10 +131,8 @@ class _LocalSamplerBackend(SamplerBackend):
     It needs no timeout and no retries, so all columns are one call.
     """
 
-    def columns_per_call(
-        self, num_variables: int, num_columns: int
-    ) -> int | None:
-        return Backend.columns_per_call(self, num_variables, num_columns)
+    def _plan_calls(self, qubo):
+        return Backend._plan_calls(self, qubo)
 
     def _call(self, model, parameters):
         return self.sampler.sample(model, **parameters)
@@ -179,8 +171,10 @@ class SimulatedAnnealingBackend(_LocalSamplerBackend):
         self.name = "simulated_annealing"
         self.beta_range = beta_range
 
-    def prepare(self, qubo: Qubo) -> Any:
-        return {"beta_range": self.beta_range or beta_range(qubo)}
+    def _plan_calls(self, qubo):
+        # The temperatures must not depend on how the columns are divided.
+        width, _ = super()._plan_calls(qubo)
+        return width, {"beta_range": self.beta_range or beta_range(qubo)}
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -21,7 +21,7 @@ from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 from keras_qpsbgd.backends.dwave.cost import step_calls
 from keras_qpsbgd.backends.dwave.mock import MockQPU
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
-from keras_qpsbgd.backends.host import blocks
+from keras_qpsbgd.backends.host import block_descent
 from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.compare.report import canvas
 
@@ -102,7 +102,7 @@ def seconds_per_call(backend, n, m):
 
     The calls have about equal numbers of columns.
     """
-    width = max(blocks.sizes(n, backend.block_size_for(n)))
+    width = max(block_descent.block_sizes(n, backend.block_size_for(n)))
     rounds = 1 if width == n else -(-n // width) * backend.block_sweeps
     copies = backend.open().cliques.copies(width, m)
     per_call = -(-m // -(-m // len(copies)))

@@ -19,7 +19,7 @@ from keras_qpsbgd.backends.dwave.chip import search
 from keras_qpsbgd.backends.dwave.leap import connection
 from keras_qpsbgd.backends.dwave.leap import ocean
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
-from keras_qpsbgd.backends.host import parallel
+from keras_qpsbgd.backends.host import calls
 
 pytestmark = pytest.mark.once
 
@@ -165,7 +165,7 @@ def test_next_solver_is_too_small_for_a_layer(service, stop):
     assert type(wide) is kq.backends.BackendUnavailable
     assert re.search(f"layer of 16 inputs.*at most {largest}", str(wide))
     if stop:
-        assert isinstance(narrow, parallel.Stopped)
+        assert isinstance(narrow, calls.Stopped)
         assert service.calls == ["first", "first"]
     else:
         assert_exact(narrow, problems[0])

@@ -579,7 +579,6 @@ def test_hybrid_solver_receives_all_columns_in_one_call():
     assert solution.info["qpu_access_time"] == 32_000
     # Unless the solver accepts fewer variables.
     backend.sampler.properties["maximum_number_of_variables"] = 100
-    assert backend.columns_per_call(6, 40) == 16
     assert backend.solve(qubo(6, 40)).info["calls"] == 3
     assert server.calls == 4
 

@@ -15,8 +15,8 @@ import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave import mock
 from keras_qpsbgd.backends.dwave.chip import open_chip
 from keras_qpsbgd.backends.dwave.leap.connection import ChipChanged
-from keras_qpsbgd.backends.host import parallel
-from keras_qpsbgd.backends.host.parallel import Stopped
+from keras_qpsbgd.backends.host import calls
+from keras_qpsbgd.backends.host.calls import Stopped
 from keras_qpsbgd.report import numbers
 from keras_qpsbgd.report import sections
 
@@ -78,7 +78,7 @@ def chip():
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr(parallel, "FIRST_WAIT", 0.0)
+    monkeypatch.setattr(calls, "FIRST_WAIT", 0.0)
 
 
 def qpu(chip, **arguments):

@@ -5,7 +5,7 @@ import pytest
 import tools
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.host import blocks
+from keras_qpsbgd.backends.host import block_descent
 
 pytestmark = pytest.mark.once
 
@@ -55,7 +55,9 @@ def test_energy_never_increases():
     previous = problem.energy(start)
     for sweeps in range(1, 6):
         rng = np.random.default_rng(0)
-        states, _ = blocks.solve(problem, 1, 4, backend._solve_whole, sweeps)
+        states, _ = block_descent.solve(
+            problem, 1, 4, backend._solve_whole, sweeps
+        )
         energies = problem.energy(states)
         assert (energies <= previous + 1e-9).all()
         previous = energies
@@ -71,7 +73,7 @@ def test_qubo_of_a_block():
         parts.append(part)
         return kq.backends.get("exact").solve(part, seed)
 
-    states, _ = blocks.solve(problem, 0, 4, solve_block, 1)
+    states, _ = block_descent.solve(problem, 0, 4, solve_block, 1)
     assert sorted(part.num_variables for part in parts) == [3, 4, 4]
     part = parts[-1]  # no other block has changed since
     diagonal = np.diag(problem.couplings)

@@ -16,7 +16,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave.mock import MockQPU
-from keras_qpsbgd.backends.host import parallel
+from keras_qpsbgd.backends.host import calls
 
 pytestmark = pytest.mark.once
 
@@ -199,7 +199,7 @@ class Oracle(tools.GapBackend):
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr(parallel, "FIRST_WAIT", 0.0)
+    monkeypatch.setattr(calls, "FIRST_WAIT", 0.0)
 
 
 @pytest.mark.filterwarnings("ignore:A solve failed")
@@ -311,8 +311,8 @@ def test_invalid_answers_are_charged():
 
 def test_waits_between_retries_double(monkeypatch):
     waits = []
-    monkeypatch.setattr(parallel, "FIRST_WAIT", 1.0)
-    monkeypatch.setattr(parallel.time, "sleep", waits.append)
+    monkeypatch.setattr(calls, "FIRST_WAIT", 1.0)
+    monkeypatch.setattr(calls.time, "sleep", waits.append)
     sampler = Faulty(dict.fromkeys(range(9), faults()["500"][0]))
     with pytest.raises(kq.backends.TransientError):
         offline.qpu(sampler, retries=3).solve(

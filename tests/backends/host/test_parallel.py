@@ -18,7 +18,7 @@ import tools
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave.leap import ocean
-from keras_qpsbgd.backends.host import parallel
+from keras_qpsbgd.backends.host import calls
 
 pytestmark = pytest.mark.once
 
@@ -121,9 +121,6 @@ def test_layers_are_solved_in_parallel():
     class Meets(kq.backends.Backend):
         name = "meets"
 
-        def columns_per_call(self, num_variables, num_columns):
-            return num_columns
-
         def sample(self, qubo, seed):
             barriers[0].wait()
             return np.ones((1, qubo.num_variables, qubo.num_columns)), {}
@@ -136,7 +133,7 @@ def test_layers_are_solved_in_parallel():
     Meets.__qualname__ = "Meets"
     x, y = tools.data()
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
-        backend = Meets(executor=threads)
+        backend = Meets(executor=threads, executor_tasks=1)
         tools.fit(tools.small_model(), tools.optimizer(backend=backend), x, y)
     assert both.n_waiting == 0 and not both.broken
 
@@ -278,4 +275,4 @@ def test_start_method_of_a_pool():
     """Tests the private attribute that `check_executor` reads."""
     with kq.backends.process_pool(1) as pool:
         assert pool._mp_context.get_start_method() == "spawn"
-        parallel.check_executor(pool)
+        calls.check_executor(pool)

@@ -13,7 +13,7 @@ import pytest
 import tools
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.host import parallel
+from keras_qpsbgd.backends.host import calls
 from keras_qpsbgd.backends.host import progress
 from keras_qpsbgd.backends.host.samplers import SamplerBackend
 
@@ -66,7 +66,7 @@ def hangs():
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr(parallel, "FIRST_WAIT", 0.0)
+    monkeypatch.setattr(calls, "FIRST_WAIT", 0.0)
 
 
 def qubo(n=5, m=4):
@@ -218,8 +218,8 @@ import sys
 import dimod
 import keras_qpsbgd as kq
 import numpy as np
-from keras_qpsbgd.backends.host import parallel
-parallel.FIRST_WAIT = 0.0
+from keras_qpsbgd.backends.host import calls
+calls.FIRST_WAIT = 0.0
 
 class Remote(dimod.Sampler):
     properties = {}

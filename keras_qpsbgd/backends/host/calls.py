@@ -1,15 +1,8 @@
-"""Splits the columns of a layer into calls of a solver.
+"""Makes the calls of a solver, with retries and through an executor.
 
-Each part of the columns is one call of `Backend.sample`. Calls run one after
-the other in this thread, or in parallel through an executor. A call that raises
-a `TransientError` is repeated.
-
-What a call solves is a task, an object that can be pickled, with three methods:
-
-- `reserve(backend)` reserves the cost of the call.
-- `run(backend)` makes the call and returns `(result, info)`, in a worker if the
-  backend has an executor.
-- `check(backend, result)` returns the valid result or raises a `SolverError`.
+Each part of the columns of a layer is one call of `Backend.sample`. Calls run
+one after the other in this thread, or in parallel through an executor. A call
+that raises a `TransientError` is repeated.
 """
 
 import collections.abc
@@ -28,8 +21,8 @@ from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import in_short
-from keras_qpsbgd.backends.host import merge_info
 from keras_qpsbgd.backends.host import progress
+from keras_qpsbgd.backends.solution import merge_column_info
 
 FIRST_WAIT = 1.0  # seconds before the first retry; doubles with each retry
 POLL_INTERVAL = 0.2  # seconds between two checks whether to stop
@@ -68,19 +61,15 @@ def sample(backend, qubo, seed):
     Returns:
         A tuple `(samples, info)`, as from `Backend.sample`.
     """
-    n, m = qubo.num_variables, qubo.num_columns
-    width = max(1, backend.columns_per_call(n, m))
-    shared = backend.prepare(qubo)
+    m = qubo.num_columns
+    width, shared = backend._plan_calls(qubo)
     parts = [
         qubo.columns(start, min(start + width, m))
         for start in range(0, m, width)
     ]
-    if backend.modifies_problem:
+    if backend._modifies_problem:
         parts = [part.copy() for part in parts]
-    calls = [
-        prepare_call(backend, _ColumnsTask(part, seed, shared))
-        for part in parts
-    ]
+    calls = [Call(backend, _ColumnsTask(part, seed, shared)) for part in parts]
     answers = []
     try:
         for call in calls:
@@ -111,7 +100,7 @@ def _attach_info(error, info):
 
 def _merge_call_info(calls, answers):
     """Merges the `info` of all answers and counts calls and retries."""
-    info = merge_info.merge_columns([info for _, info in answers])
+    info = merge_column_info([info for _, info in answers])
     num_attempts = sum(call.num_attempts for call in calls)
     # A backend may make several calls in one `sample` and count them itself.
     num_failed = num_attempts - len(answers)
@@ -120,16 +109,43 @@ def _merge_call_info(calls, answers):
     return info
 
 
-class _ColumnsTask:
+class Task:
+    """What a call solves. It can be pickled, because it is sent to workers."""
+
+    def reserve(self, backend):
+        """Reserves the cost of the call, or raises to prevent it."""
+
+    def run(self, backend):
+        """Makes the call, in a worker if the backend has an executor.
+
+        Returns:
+            A tuple `(result, info)`.
+        """
+        raise NotImplementedError
+
+    def settle(self, backend, reserved, info):
+        """Settles the cost of a finished call.
+
+        Args:
+            backend: The `Backend`.
+            reserved: The return value of `reserve`.
+            info: The `info` of the call. After a failure, the `info` attribute
+                of the exception, or `None` if it has none.
+        """
+
+    def check(self, backend, result):
+        """Returns the valid result or raises a `SolverError`."""
+        del backend
+        return result
+
+
+class _ColumnsTask(Task):
     """Columns of one layer, for `Backend.sample`."""
 
     def __init__(self, qubo, seed, shared):
         self.qubo = qubo
         self.seed = seed
         self.shared = shared
-
-    def reserve(self, backend):
-        return backend.reserve(self.qubo.num_variables, self.qubo.num_columns)
 
     def run(self, backend):
         return backend.sample(self.qubo, self.seed, **self.shared)
@@ -138,33 +154,51 @@ class _ColumnsTask:
         return _check_samples(backend, self.qubo, samples)
 
 
-def prepare_call(backend, task):
-    """Returns a call of a task, in this thread or through the executor.
+class Call:
+    """A call of a solver, in this thread or in a worker of the executor.
 
-    Start it with `start()` and wait with `answer()`, or end it with `cancel()`.
-    The attributes `num_attempts` and `retries` count what was sent.
+    Costs and retries are handled in this process, not in the worker.
+
+    Args:
+        backend: A `Backend`.
+        task: The `Task`.
+
+    Attributes:
+        num_attempts: Integer. How often the call was made.
+        retries: Integer. How often it was repeated.
     """
-    call_class = _LocalCall if backend.executor is None else _ExecutorCall
-    return call_class(backend, task)
 
-
-class _LocalCall:
-    """A call in this thread."""
-
-    reserved = None
     num_attempts = 0
     retries = 0
 
     def __init__(self, backend, task):
         self.backend = backend
         self.task = task
+        self._reserved = None
+        self._future = None
+
+    def start(self):
+        """Sends the call to the executor, if the backend has one."""
+        if self.backend.executor is None:
+            return
+        pickled = pickle.dumps(self.backend)
+        self._reserved = self.task.reserve(self.backend)
+        try:
+            self._future = self.backend.executor.submit(
+                _run_in_worker, pickled, self.task
+            )
+        except BaseException as error:
+            self._settle(NOT_RUN)
+            if isinstance(error, RuntimeError):  # broken or shut down
+                raise _executor_error(error) from error
+            raise
 
     def answer(self):
         """Returns result and info; repeats the call on a `TransientError`."""
         while True:
             _check_stop()
             try:
-                result, info = self.result()
+                result, info = self._attempt()
                 return self.task.check(self.backend, result), info
             except TransientError:
                 if self.retries == self.backend.retries:
@@ -174,78 +208,54 @@ class _LocalCall:
             self.retries += 1
             self.start()
 
-    def start(self):
-        pass
-
-    def result(self):
-        self.reserved = self.task.reserve(self.backend)
-        return self._settle_after(lambda: self.task.run(self.backend))
-
     def cancel(self):
-        pass
-
-    def _settle_after(self, run):
-        self.num_attempts += 1
-        try:
-            result, info = _check_answer(self.backend, run())
-        except BaseException as error:
-            self.backend.settle(self.reserved, getattr(error, "info", None))
-            raise
-        self.backend.settle(self.reserved, info)
-        return result, info
-
-
-class _ExecutorCall(_LocalCall):
-    """A call in a worker of the backend's executor.
-
-    The budget and the retries are handled in this process, not in the worker.
-    """
-
-    future = None
-
-    def start(self):
-        pickled = pickle.dumps(self.backend)
-        self.reserved = self.task.reserve(self.backend)
-        try:
-            self.future = self.backend.executor.submit(
-                _run_in_worker, pickled, self.task
-            )
-        except BaseException as error:
-            self.backend.settle(self.reserved, NOT_RUN)
-            if isinstance(error, RuntimeError):  # broken or shut down
-                raise _executor_error(error) from error
-            raise
-
-    def result(self):
-        future, self.future = self.future, None
-        try:
-            return self._settle_after(lambda: self._wait(future))
-        finally:
-            future.cancel()  # needed after a timeout; no effect if it is done
-
-    def cancel(self):
-        future, self.future = self.future, None
+        """Ends a call that was started and is no longer needed."""
+        future, self._future = self._future, None
         if future is None:
             return
         if future.cancel():
-            self.backend.settle(self.reserved, NOT_RUN)
+            self._settle(NOT_RUN)
         else:
             self.num_attempts += 1
-            self.backend.settle(self.reserved, None)
+            self._settle(None)
 
-    def _wait(self, future):
-        timeout = self.backend.timeout_seconds
+    def _attempt(self):
+        future, self._future = self._future, None
+        if future is None:
+            self._reserved = self.task.reserve(self.backend)
+        self.num_attempts += 1
         try:
-            return _wait_for_result(future, timeout)
-        except (TimeoutError, concurrent.futures.TimeoutError) as error:
-            raise TransientError(
-                f"An executor worker did not answer within {timeout:g} s "
-                "(`timeout_seconds`)"
-            ) from error
-        except concurrent.futures.BrokenExecutor as error:
-            raise _executor_error(error) from error
-        except concurrent.futures.CancelledError as error:
-            raise SolverError("The executor canceled the call") from error
+            if future is None:
+                answer = self.task.run(self.backend)
+            else:
+                answer = _wait(future, self.backend.timeout_seconds)
+            result, info = _check_answer(self.backend, answer)
+        except BaseException as error:
+            self._settle(getattr(error, "info", None))
+            raise
+        finally:
+            if future is not None:
+                future.cancel()  # after a timeout; no effect if it is done
+        self._settle(info)
+        return result, info
+
+    def _settle(self, info):
+        self.task.settle(self.backend, self._reserved, info)
+
+
+def _wait(future, timeout):
+    """Returns the answer of a worker, or raises an error of this package."""
+    try:
+        return _wait_for_result(future, timeout)
+    except (TimeoutError, concurrent.futures.TimeoutError) as error:
+        raise TransientError(
+            f"An executor worker did not answer within {timeout:g} s "
+            "(`timeout_seconds`)"
+        ) from error
+    except concurrent.futures.BrokenExecutor as error:
+        raise _executor_error(error) from error
+    except concurrent.futures.CancelledError as error:
+        raise SolverError("The executor canceled the call") from error
 
 
 def _wait_for_result(future, timeout):

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd.backends.errors import SolverError
-from keras_qpsbgd.backends.host import transfer
-from keras_qpsbgd.backends.host.parallel import Stopped
-from keras_qpsbgd.backends.host.parallel import stop_on
+from keras_qpsbgd.backends.host.calls import Stopped
+from keras_qpsbgd.backends.host.calls import stop_on
+from keras_qpsbgd.qubo import Qubo
 
 
 @dataclasses.dataclass
@@ -44,9 +44,9 @@ class HostCall:
     and returns a message.
 
     Args:
-        backend: `Backend`. If it `shares_calls`, it receives all layers at
-            once. Otherwise the layers are solved one after the other, or in
-            parallel if the backend has an executor.
+        backend: `Backend`. If it has a method `solve_layers`, it receives all
+            layers at once. Otherwise the layers are solved one after the other,
+            or in parallel if the backend has an executor.
         fallback: `Backend` (optional). Solves the layers on which `backend`
             failed.
         report: `SolverReport` to which the solves are added.
@@ -91,7 +91,7 @@ class HostCall:
             is empty on success. On failure the states are zero, so that no
             weight moves.
         """
-        arrays, unpack = transfer.pack(problems)
+        arrays, unpack = pack_problems(problems)
         # Without a recorder, nothing more is passed to the host.
         recorded = []
         if self.recorder is not None:
@@ -127,7 +127,7 @@ class HostCall:
 
     def _solve_all(self, qubos, seeds, names):
         tasks = list(zip(qubos, seeds, names))
-        if self.backend.shares_calls:
+        if hasattr(self.backend, "solve_layers"):
             return self._solve_together(tasks)
         return self._solve_apart(tasks)
 
@@ -272,3 +272,43 @@ def _fold_seed(seed):
     """Combines the two integers of a TensorFlow seed into one, at least 0."""
     first, second = (int(part) for part in seed)
     return (first * 1_000_003 + second) % (2**31 - 1)
+
+
+def pack_problems(problems):
+    """Lists the tensors from which the host builds the QUBOs of all layers.
+
+    A problem without couplings becomes a QUBO whose couplings are zero.
+
+    Args:
+        problems: List of `ops.Problem`.
+
+    Returns:
+        A tuple `(tensors, unpack)`. The function `unpack` turns an iterator
+        over the values of the tensors into a list of `Qubo`.
+    """
+    names = [_field_names(problem) for problem in problems]
+    tensors = [
+        getattr(problem, name)
+        for problem, layer in zip(problems, names)
+        for name in layer
+    ]
+
+    def unpack(arrays):
+        qubos = []
+        for layer in names:
+            values = {name: next(arrays) for name in layer}
+            start = values.pop("start", None)
+            if "couplings" not in values:
+                size = len(values["fields"])
+                values["couplings"] = np.zeros((size, size), np.float32)
+            qubo = Qubo(**values)
+            qubo.start = None if start is None else start.astype(np.int8)
+            qubos.append(qubo)
+        return qubos
+
+    return tensors, unpack
+
+
+def _field_names(problem):
+    names = ("couplings", "fields", "start")
+    return [name for name in names if getattr(problem, name) is not None]

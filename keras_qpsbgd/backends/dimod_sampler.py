@@ -10,7 +10,7 @@ import numpy as np
 from keras_qpsbgd.backends import registry
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.errors import check_number
-from keras_qpsbgd.backends.host import merge_info
+from keras_qpsbgd.backends.solution import merge_column_info
 from keras_qpsbgd.qubo import Qubo
 
 # TensorFlow seeds are int32.
@@ -135,7 +135,7 @@ def _merge_solution_info(parts):
         {name: value for name, value in part.items() if name != "energies"}
         for part in parts
     ]
-    merged = merge_info.merge_columns(parts)
+    merged = merge_column_info(parts)
     merged["reads"] = sum(part.get("reads", 1) for part in parts)
     return {
         name: value.tolist() if hasattr(value, "tolist") else value

@@ -10,8 +10,8 @@ import numpy as np
 
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
-from keras_qpsbgd.backends.host import merge_info
 from keras_qpsbgd.backends.host import progress
+from keras_qpsbgd.backends.solution import merge_block_info
 from keras_qpsbgd.qubo import Qubo
 
 # Energy changes below this fraction of the summed terms are rounding errors.
@@ -57,7 +57,7 @@ def solve(qubo, seed, block_size, solve_block, sweeps):
             try:
                 solution = solve_block(part, int(rng.integers(2**31)))
             except (SolverError, BackendUnavailable) as error:
-                error.info = merge_info.merge_blocks([*block_infos, error.info])
+                error.info = merge_block_info([*block_infos, error.info])
                 raise
             block_infos.append(solution.info)
             change, better = _improvement(part, states[block], solution.states)
@@ -69,7 +69,7 @@ def solve(qubo, seed, block_size, solve_block, sweeps):
             forces += couplings[:, block] @ change
         if not improved:
             break
-    return states.astype(np.int8), merge_info.merge_blocks(block_infos)
+    return states.astype(np.int8), merge_block_info(block_infos)
 
 
 def _improvement(qubo, old, new):
@@ -88,7 +88,7 @@ def _improvement(qubo, old, new):
     return change, energy_change < -tolerance
 
 
-def sizes(num_variables, block_size):
+def block_sizes(num_variables, block_size):
     """Returns the distinct block sizes: one, or two that differ by 1."""
     count = _num_blocks(num_variables, block_size)
     return sorted({num_variables // count, -(-num_variables // count)})
