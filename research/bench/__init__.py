@@ -1,6 +1,6 @@
-"""Benchmarks of speed, solver quality, accuracy and scaling.
+"""Benchmarks of speed, solver quality and accuracy.
 
-`python -m research bench` runs the benchmarks. `suites.py` lists the suites. A
+`python -m research bench` runs the benchmarks. `harness.py` lists the suites. A
 suite is a module with
 
 - a docstring that describes what is measured and how;
@@ -9,6 +9,6 @@ suite is a module with
 - `names()`, the rows and columns that `--only` accepts;
 - `measure(options)`, which runs in a separate process with a fixed number of
   threads;
-- `table(results)`, `verdicts(results)` and `draw(results, path)`, where
-  `results` maps thread counts to the values that `measure` returned.
+- `table(results)` and `verdicts(results)`, where `results` maps thread counts
+  to the values that `measure` returned.
 """

@@ -7,11 +7,11 @@ import tensorflow as tf
 
 from keras_qpsbgd.cli.console import WIDTH
 from keras_qpsbgd.cli.console import positive
-from research.bench.options import Options
-from research.bench.run import run
-from research.bench.suites import GPU_SUITES
-from research.bench.suites import SUITES
-from research.bench.suites import on_device
+from research.bench.harness import GPU_SUITES
+from research.bench.harness import SUITES
+from research.bench.harness import Options
+from research.bench.harness import on_device
+from research.bench.harness import run
 
 
 def add(commands):
@@ -22,8 +22,8 @@ def add(commands):
         description=textwrap.fill(
             "Run benchmark suites, print tables, and check targets. The exit "
             "code is 1 if a target is missed or a suite fails. The results are "
-            "written to bench-SUITE.json and bench-SUITE.png. The durations "
-            "below are for two cores.",
+            "written to bench-SUITE.json. The durations below are for two "
+            "cores.",
             WIDTH,
         ),
         epilog="suites:\n"
@@ -76,7 +76,7 @@ def add(commands):
         "--output",
         metavar="DIR",
         default=".",
-        help="folder for results and figures (default: %(default)s)",
+        help="folder of the results (default: %(default)s)",
     )
     parser.add_argument(
         "--only",

@@ -3,22 +3,20 @@
 The module uses internals of JAX and was tested with JAX 0.11.
 """
 
-import io
 import json
 import lzma
 import math
-import re
 import time
 
 import jax
 import numpy as np
 from jax._src.interpreters import mlir as jax_mlir
-from jax._src.lib import _jax
-from jax._src.lib.mlir import ir
+
+from research.bench.gpu import convert
+from research.bench.gpu import time_network
 
 jax.config.update("jax_enable_x64", True)  # some variables have 64 bits
 
-BATCH_INPUTS = 2  # images and labels, before the state
 KERNELS = 2  # keeps the random numbers apart from those of the images
 
 
@@ -88,7 +86,9 @@ class Program:
         """Starts a training step and returns the mean loss."""
         for index, position in self._rates:
             self.state[position] = rates[index]
-        outputs = _execute(self._train, [images, labels, *self.state])
+        outputs = time_network.execute(
+            self._train, [images, labels, *self.state]
+        )
         for position, output in self._updates:
             self.state[position] = outputs[output]
         return outputs[0]
@@ -97,7 +97,7 @@ class Program:
         """Returns the share of images that are classified correctly."""
         state = [self.state[index] for index in self.record["predict"]]
         outputs = [
-            _execute(self._predict, [part, *state])[0]
+            time_network.execute(self._predict, [part, *state])[0]
             for part in images.parts(self.record["predicted"])
         ]
         classes = np.concatenate([np.asarray(o).argmax(1) for o in outputs])
@@ -119,51 +119,7 @@ def _compiled(path):
         The program, and pairs of a position in the state and the output that
         updates it.
     """
-    content = lzma.decompress(path.read_bytes())
     with jax_mlir.make_ir_context():
-        module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(content))
-        _remove_copies(module)
-        updates = _updates(module)
-        file = io.BytesIO()
-        module.operation.write_bytecode(file)
-    device = jax.devices()[0]
-    program = device.client.compile_and_load(
-        file.getvalue(), _jax.DeviceList((device,)), _jax.CompileOptions()
-    )
-    return program, updates
-
-
-def _remove_copies(module):
-    """Removes the copies, which StableHLO does not have."""
-    copies = []
-
-    def collect(operation):
-        if operation.name == "mhlo.copy":
-            copies.append(operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(collect)
-    for copy in copies:
-        copy.results[0].replace_all_uses_with(copy.operands[0])
-    for copy in copies:
-        copy.operation.erase()
-
-
-def _updates(module):
-    """Returns pairs of a position in the state and an output.
-
-    TensorFlow writes the new value of a variable into the memory of the old
-    one. The module lists which output belongs to which parameter.
-    """
-    attributes, name = module.operation.attributes, "mhlo.input_output_alias"
-    pairs = []
-    for alias in attributes[name] if name in attributes else ():
-        (parameter,) = re.findall(r"parameter_number = (\d+)", str(alias))
-        (output,) = re.findall(r"output_index = array<i64: (\d+)>", str(alias))
-        pairs.append((int(parameter) - BATCH_INPUTS, int(output)))
-    return pairs
-
-
-def _execute(program, arrays):
-    results = program.execute_sharded(arrays)
-    return [a for (a,) in results.disassemble_into_single_device_arrays()]
+        module = convert.parsed(lzma.decompress(path.read_bytes()))
+        program = convert.bytecode(module)
+        return time_network.compiled(program), convert.updates(module)

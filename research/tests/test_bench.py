@@ -1,27 +1,32 @@
-"""The benchmark command, and the suites `step`, `scaling` and `recording`."""
+"""The benchmark command, and the suites that time layers and networks."""
 
 import json
 import os
+import pathlib
 import subprocess
-import sys
 import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_qpsbgd.analysis import load_run
 from research.__main__ import main
-from research.bench import run
+from research.bench import command
+from research.bench import export
+from research.bench import harness
+from research.bench import inference
+from research.bench import quantize
 from research.bench import timing
-from research.bench import worker
-from research.bench.options import Options
-from research.bench.steps import peak_memory
+from research.bench.harness import Options
+from research.bench.steps import fit_steps
+from research.bench.steps import gpu_step
 from research.bench.steps import recording
-from research.bench.steps import scaling
 from research.bench.steps import step
-from research.bench.suites import SUITES
 
 pytestmark = pytest.mark.once
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 class Machine:
@@ -64,7 +69,7 @@ def test_ratios_are_robust_against_a_slow_machine(monkeypatch):
 
 def test_environment_sets_the_threads(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_user_flag=1")
-    one, two = run.environment(1), run.environment(2)
+    one, two = harness.environment(1), harness.environment(2)
     assert "--xla_user_flag=1 --xla_cpu_multi" in one["XLA_FLAGS"]
     assert two["XLA_FLAGS"] == "--xla_user_flag=1"
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
@@ -83,27 +88,21 @@ def test_only_selects_rows_or_columns():
 def suite(monkeypatch):
     """A fake suite that takes no time."""
 
-    def draw(results, path):
-        import matplotlib
-
-        path.write_text(matplotlib.__name__ + str(sorted(results)))
-
     suite = types.SimpleNamespace(
         names=list,
         HELP="a fake suite",
         THREADS=(1, 2),
         table=lambda results: f"table of {sorted(results)}",
         verdicts=lambda results: [(True, "good"), (results[1]["ok"], "one")],
-        draw=draw,
     )
-    monkeypatch.setitem(SUITES, "fake", suite)
+    monkeypatch.setitem(harness.SUITES, "fake", suite)
     measured = []
 
     def measure(name, options, threads):
         measured.append((name, options, threads))
         return {"ok": not options.quick}
 
-    monkeypatch.setattr(run, "measure", measure)
+    monkeypatch.setattr(harness, "measure", measure)
     suite.measured = measured
     return suite
 
@@ -121,13 +120,10 @@ def test_run_reports(suite, capsys, tmp_path):
     assert suite.measured[0][1].output == str(output)
 
 
-def test_run_fails_if_a_target_is_missed(suite, capsys, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+def test_run_fails_if_a_target_is_missed(suite, capsys, tmp_path):
     arguments = ["--quick", "--threads", "1", "--output", str(tmp_path)]
     assert main(["bench", "fake", *arguments]) == 1
-    out = capsys.readouterr().out
-    assert "FAIL  one" in out
-    assert 'python -m pip install "keras_qpsbgd[research]"' in out
+    assert "FAIL  one" in capsys.readouterr().out
     assert len(suite.measured) == 1
 
 
@@ -135,24 +131,44 @@ def test_run_reports_a_failed_process(suite, capsys, tmp_path, monkeypatch):
     def broken(name, options, threads):
         raise subprocess.CalledProcessError(3, [name], stderr="no data here")
 
-    monkeypatch.setattr(run, "measure", broken)
+    monkeypatch.setattr(harness, "measure", broken)
     assert main(["bench", "fake", "--output", str(tmp_path)]) == 1
     captured = capsys.readouterr()
     assert "FAIL  fake with 1 thread: " in captured.out
     assert "no data here" in captured.err
 
 
-def test_unknown_suite(capsys):
-    assert main(["bench", "stp"]) == 1
-    assert "`SUITE` must be one of step" in (err := capsys.readouterr().err)
-    assert err.endswith("Received: stp\n")
-
-
-def test_unknown_row(capsys):
-    assert main(["bench", "step", "--only", "fast", "fsat"]) == 1
+@pytest.mark.parametrize(
+    ("arguments", "message", "received"),
+    [
+        (["stp"], "`SUITE` must be one of step", "stp"),
+        (
+            ["step", "--only", "fast", "fsat"],
+            "`--only` must be one or more of 16-4-4-2, ",
+            "fsat",
+        ),
+        (["step", "--device", "gpu"], "requires a GPU", "device=gpu"),
+        (
+            ["solver", "--device", "gpu"],
+            "must be one of step with `--device gpu`.",
+            "solver",
+        ),
+        (
+            ["--device", "gpu", "--only", "784-512-512-10"],
+            "`--only` must be one or more of 16-4-4-2, ",
+            "784-512-512-10",
+        ),
+    ],
+)
+def test_wrong_arguments(capsys, monkeypatch, arguments, message, received):
+    monkeypatch.setattr(
+        command.tf.config, "list_physical_devices", lambda kind=None: []
+    )
+    monkeypatch.setattr(command, "run", None)  # nothing is measured
+    assert main(["bench", *arguments]) == 1
     err = capsys.readouterr().err
-    assert "`--only` must be one or more of 16-4-4-2, " in err
-    assert err.endswith("Received: fsat\n")
+    assert message in err
+    assert err.endswith(f"Received: {received}\n")
 
 
 def test_help_lists_the_suites_and_their_durations(capsys):
@@ -160,7 +176,7 @@ def test_help_lists_the_suites_and_their_durations(capsys):
         main(["bench", "--help"])
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 80 for line in lines)
-    for name, module in SUITES.items():
+    for name, module in harness.SUITES.items():
         assert any(
             line.split() == [name, *module.HELP.split()] for line in lines
         )
@@ -172,7 +188,7 @@ def fake_python(tmp_path, monkeypatch, script):
     path = tmp_path / "python"
     path.write_text("#!/bin/sh\n" + script)
     path.chmod(0o755)
-    monkeypatch.setattr(run.sys, "executable", str(path))
+    monkeypatch.setattr(harness.sys, "executable", str(path))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell")
@@ -181,7 +197,7 @@ def test_process_receives_threads_options_and_file(tmp_path, monkeypatch):
     # Arguments: -m, the worker, the suite, its options, the file.
     script = """echo '{"threads": '$OMP_NUM_THREADS', "options": '$4'}' > $5"""
     fake_python(tmp_path, monkeypatch, script)
-    result = run.measure("step", Options(only=("x",)), 2)
+    result = harness.measure("step", Options(only=("x",)), 2)
     assert result["threads"] == 2
     assert result["options"]["only"] == ["x"]
     assert getattr(os, "sched_getaffinity", lambda _: None)(0) == cores
@@ -191,7 +207,7 @@ def test_process_receives_threads_options_and_file(tmp_path, monkeypatch):
 def test_failed_process_raises_with_its_output(tmp_path, monkeypatch):
     fake_python(tmp_path, monkeypatch, "echo no such suite >&2; exit 3")
     with pytest.raises(subprocess.CalledProcessError) as caught:
-        run.measure("step", Options(), 1)
+        harness.measure("step", Options(), 1)
     assert caught.value.returncode == 3
     assert "no such suite" in caught.value.stderr
 
@@ -201,7 +217,7 @@ def test_measure_step(tmp_path):
     """Runs `fit` with both optimizers, and solvers in a graph."""
     options = {"quick": True, "only": ["16-4-4-2", step.SOLVE, "ridge", "sign"]}
     path = tmp_path / "result.json"
-    worker.main("step", json.dumps(options), str(path))
+    harness.main("step", json.dumps(options), str(path))
     result = json.loads(path.read_text())
     assert list(result["networks"]) == ["16-4-4-2"]
     for row in (result["networks"]["16-4-4-2"], result[step.SOLVE]):
@@ -215,27 +231,44 @@ def test_measure_step(tmp_path):
     assert fits(step.table({1: result}))
 
 
-def test_peak_memory(capsys, monkeypatch):
-    readings = iter([5000, 7000])
-    fields = []
-
-    def resident(field):
-        fields.append(field)
-        return next(readings)
-
-    monkeypatch.setattr(peak_memory, "_resident", resident)
-    peak_memory.main("16", "4", "8", "adam")
-    assert capsys.readouterr().out == "2000\n"
-    assert fields == ["VmRSS", "VmHWM"]
+@pytest.fixture
+def gpu(monkeypatch):
+    """Makes the benchmarks take the CPU for a GPU."""
+    (device, *_) = tf.config.list_physical_devices("CPU")
+    monkeypatch.setattr(
+        command.tf.config, "list_physical_devices", lambda kind=None: [device]
+    )
 
 
-def test_resident_memory_grows_with_an_array():
-    before = peak_memory._resident("VmRSS")
-    held = np.ones(2**26, np.uint8)
-    peak = peak_memory._resident("VmHWM")
-    assert peak >= before > held.nbytes  # TensorFlow itself takes more
-    if os.path.exists("/proc/self/status"):
-        assert peak_memory._resident("VmRSS") > before + held.nbytes // 2
+def test_device_selects_the_suites(gpu, monkeypatch):
+    runs = []
+    monkeypatch.setattr(command, "run", lambda *given: runs.append(given))
+    main(["bench", "--device", "gpu", "--only", "784-1024-1024-10"])
+    main(["bench"])
+    assert [names for names, *_ in runs] == [["step"], list(harness.SUITES)]
+    assert [options.device for _, options, *_ in runs] == ["gpu", "cpu"]
+
+
+def test_process_sees_the_gpu(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert "CUDA_VISIBLE_DEVICES" not in harness._environment(2, "gpu")
+    assert harness._environment(2, "cpu")["CUDA_VISIBLE_DEVICES"] == "-1"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    values = harness._environment(2, "gpu")
+    assert values["CUDA_VISIBLE_DEVICES"] == "3"
+    assert values["OMP_NUM_THREADS"] == "2"
+
+
+@pytest.mark.slow  # `test_measure_step` runs the same functions
+def test_measure_step_on_a_gpu(gpu):
+    options = Options(quick=True, only=("16-4-4-2", "sign"), device="gpu")
+    result = gpu_step.measure(options)
+    assert result["device"] == "GPU"
+    (row,) = result["networks"].values()
+    assert list(row["sides"]) == ["sign"]
+    assert row["sides"]["sign"]["wall_ratio"] > 0
+    assert gpu_step.verdicts({2: result}) == []  # only for the default
+    assert fits(gpu_step.table({2: result}))
 
 
 def times(ratio):
@@ -255,9 +288,7 @@ def step_result(ratio):
         }
 
     return {
-        "networks": {
-            name: row(*step.SOLVERS) for name in step.step_networks.NETWORKS
-        },
+        "networks": {name: row(*step.SOLVERS) for name in fit_steps.NETWORKS},
         step.LAYER: row("BinaryDense"),
         step.SOLVE: row(*(name + step.GIVEN for name in step.SOLVERS)),
     }
@@ -267,8 +298,7 @@ def fits(text):
     return all(len(line) <= 80 for line in text.splitlines())
 
 
-def test_step_table_and_verdicts(tmp_path):
-    pytest.importorskip("matplotlib")
+def test_step_table_and_verdicts():
     good = {1: step_result(1.0), 2: step_result(1.0)}
     assert fits(step.table(good))
     assert fits("\n".join(text for _, text in step.verdicts(good)))
@@ -281,54 +311,30 @@ def test_step_table_and_verdicts(tmp_path):
     # There is no verdict without a measurement.
     few = {2: {"networks": {}}}
     assert step.verdicts(few) == []
-    path = tmp_path / "step.png"
-    step.draw(mixed, path)
-    assert path.read_bytes().startswith(b"\x89PNG")
-    step.draw(few, tmp_path / "few.png")
 
 
-def test_exponents():
-    values = [64, 128, 256, 512]
-    grown = [5.0, 4.0, 0.1 * 256**1.5, 0.1 * 512**1.5]
-    assert scaling.exponent(values, grown) == pytest.approx(1.5)
-    assert np.isnan(scaling.exponent([64], [1.0]))
+def test_step_on_a_gpu_table_and_verdicts(tmp_path, monkeypatch, capsys):
+    def result(ratio):
+        sides = dict.fromkeys(gpu_step.SOLVERS, times(ratio))
+        row = {"yardstick": times(None), "sides": sides}
+        networks = dict.fromkeys(gpu_step.GPU_NETWORKS, row)
+        return {"device": "NVIDIA H200", "networks": networks}
+
+    for ratio, expected in ((1.5, True), (1.51, False)):
+        verdicts = gpu_step.verdicts({4: result(ratio)})
+        assert [passed for passed, _ in verdicts] == [expected] * 5
+        assert fits("\n".join(text for _, text in verdicts))
+    monkeypatch.setattr(harness, "measure", lambda *given: result(1.51))
+    options = Options(device="gpu")
+    assert harness.run(["step"], options, output=tmp_path) == 1
+    out = capsys.readouterr().out
+    assert fits(out.split("Results written")[0]) and "NVIDIA H200" in out
+    # Results on a CPU are not overwritten.
+    names = [path.name for path in tmp_path.iterdir()]
+    assert names == ["bench-step-gpu.json"]
 
 
-def scaling_result(more):
-    series = {
-        name: [
-            {"value": value, **{what: times(1.0) for what in scaling.TIMED}}
-            for value in values
-        ]
-        for name, values in scaling.RANGES.items()
-    }
-    memory = [
-        {"size": size, "qpsbgd": 2**28 + more, "adam": 2**28}
-        for size in (scaling.BASE, scaling.WIDE_LAYER)
-    ]
-    return {"series": series, scaling.MEMORY: memory}
-
-
-def test_scaling_table_and_verdicts(tmp_path):
-    pytest.importorskip("matplotlib")
-    results = {1: scaling_result(2**20), 2: scaling_result(2**31)}
-    text = scaling.table(results)
-    assert fits(text)
-    assert "1235" in text  # milliseconds
-    verdicts = scaling.verdicts(results)
-    assert [passed for passed, _ in verdicts] == [True, False]
-    assert "2048 MiB more" in verdicts[1][1]
-    path = tmp_path / "scaling.png"
-    scaling.draw(results, path)
-    assert path.read_bytes().startswith(b"\x89PNG")
-    few = {1: {"series": {"m": results[1]["series"]["m"][:1]}}}
-    assert fits(scaling.table(few)) and scaling.verdicts(few) == []
-    scaling.draw(few, tmp_path / "few.png")
-
-
-def test_recording_table_and_verdicts(tmp_path):
-    pytest.importorskip("matplotlib")
-
+def test_recording_table_and_verdicts():
     def row(ratio):
         sides = {side: times(1.0) for side in recording.SIDES}
         sides["file"] = {**sides["file"], "cpu_ratio": ratio}
@@ -340,9 +346,6 @@ def test_recording_table_and_verdicts(tmp_path):
     verdicts = recording.verdicts(results)
     assert [passed for passed, _ in verdicts] == [True, True, True, False]
     assert "ridge, file" in verdicts[3][1]
-    path = tmp_path / "recording.png"
-    recording.draw(results, path)
-    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_recording_records_every_tenth_step(tmp_path):
@@ -351,3 +354,120 @@ def test_recording_records_every_tenth_step(tmp_path):
     run = load_run(tmp_path / "sign")
     assert [update.step for update in run.updates] == [0, 10]
     assert run.updates[0].qubo.fields.shape == (128, 128)
+
+
+# Export, inference, quantization
+
+
+def test_graph_network_in_every_installed_runtime():
+    """The outputs of all formats are compared with those of Keras."""
+    pytest.importorskip("tf2onnx")
+    results = {1: export.measure(Options(only=("graph",)))}
+    found = results[1]["graph"]["formats"]
+    assert list(found) == [name for name, *_ in export.FORMATS]
+    for name, each in found.items():
+        problem = each["problem"]
+        assert problem is None or problem.startswith("not installed"), name
+    assert found["`export.packed`"]["difference"] == 0
+    assert found["`export.onnx`"]["size"] * 8 < results[1]["graph"]["floats"]
+    assert all(passed for passed, _ in export.verdicts(results))
+    assert "| `export.packed` |" in export.table(results)
+
+
+def test_record_has_all_networks_and_formats():
+    record = json.loads((ROOT / export.RECORD).read_text())
+    (networks,) = record["results"].values()
+    assert list(networks) == export.names()
+    for network in networks.values():
+        assert list(network["formats"]) == [n for n, *_ in export.FORMATS]
+    assert all(passed for passed, _ in record["verdicts"])
+
+
+def test_sizes_are_relative_to_the_floats():
+    """Smaller, larger, and about the same."""
+    sizes = {"a": 100, "b": 375, "c": 1040, "d": 2000}
+    formats = {
+        name: {"size": size, "difference": 0.0, "problem": None}
+        for name, size in sizes.items()
+    }
+    text = export.markdown({"net": {"floats": 1000, "formats": formats}})
+    for expected in (
+        "| a | 0 (10x smaller) |",
+        "| b | 0 (2.7x smaller) |",
+        "| c | 1 (about the same) |",
+        "| d | 2 (2.0x larger) |",
+    ):
+        assert expected in text
+
+
+def test_measure_inference(monkeypatch):
+    monkeypatch.setattr(inference, "SIZES", (20, 30, 3))
+    monkeypatch.setattr(inference, "BATCHES", (1, 2))
+    monkeypatch.setattr(inference, "SECONDS", 1e-4)
+    monkeypatch.setattr(inference, "QUICK_BLOCKS", 1)
+    options = Options(quick=True, only=("binary", "keras", "numpy"))
+    results = {1: inference.measure(options)}
+    assert set(results[1]) == {"binary"}
+    text = inference.table(results)
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert text.count("binary  ") == 2
+    verdicts = inference.verdicts(results)
+    # Two batch sizes and two rivals, one of them not measured, and memory.
+    assert [passed for passed, _ in verdicts].count(None) == 2
+    assert len(verdicts) == 5
+
+
+def test_inference_targets_have_names():
+    assert set(inference.names()) >= {
+        name for pair in inference.TARGETS for name in pair
+    }
+
+
+@pytest.mark.parametrize("activation", ["binary", "hard_tanh"])
+def test_network_in_onnx_runtime(activation):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    shapes = [(5, 4), (4, 3)]
+    weights = [
+        (
+            rng.normal(size=shape).astype("float32"),
+            rng.normal(size=shape[1]).astype("float32"),
+        )
+        for shape in shapes
+    ]
+    x = rng.normal(size=(6, 5)).astype("float32")
+    hidden = x @ weights[0][0] + weights[0][1]
+    if activation == "binary":
+        hidden = np.where(hidden >= 0, 1, -1)
+    else:
+        hidden = np.clip(hidden, -1, 1)
+    expected = hidden @ weights[1][0] + weights[1][1]
+    found = inference.onnx_runner(weights, activation)(x)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_wide_layer(capsys):
+    quantize.main(40, 6, 100)
+    found = json.loads(capsys.readouterr().out)
+    assert found["cpu"] > 0 and found["peak"] > 2**20
+    assert found["errors"]["qubo"] <= found["errors"]["descent"]
+
+
+def test_quantize_table_and_verdicts():
+    times = {"cpu": 9.0, "wall": 9.0, "cpu_ratio": 6.0, "wall_ratio": 6.0}
+    layer = {"cpu": 120.0, "wall": 60.0, "peak": 2**30, "errors": {"qubo": 0.1}}
+    result = {
+        "network": {"yardstick": {"cpu": 1.5}, "sides": {"qubo": times}},
+        "wide": {"size": [*quantize.WIDE], **layer},
+    }
+    assert [ok for ok, _ in quantize.verdicts({1: result})] == [
+        False,
+        True,
+        True,
+    ]
+    quick = {"wide": {"size": [*quantize.QUICK_WIDE], **layer}}
+    assert [ok for ok, _ in quantize.verdicts({1: quick})] == [None, None]
+    text = quantize.table({1: result})
+    assert "qubo           9.00     6.00" in text
+    assert "2.0 CPU minutes, 1.00 GiB" in text

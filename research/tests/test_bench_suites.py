@@ -1,4 +1,4 @@
-"""The suites `solver`, `accuracy-per-second` and `quality`."""
+"""The suites `solver` and `quality`."""
 
 import itertools
 import types
@@ -8,14 +8,13 @@ import pytest
 import scipy.sparse
 import tensorflow as tf
 
-from research.bench.options import Options
+from keras_qpsbgd.cli import digits
+from research.bench.harness import Options
 from research.bench.solvers import baselines
 from research.bench.solvers import instances
 from research.bench.solvers import optimum
 from research.bench.solvers import solver
 from research.bench.solvers import sphere_decoder
-from research.bench.training import accuracy
-from research.bench.training import cora
 from research.bench.training import quality
 from research.bench.training import recipes
 from research.experiments.tasks.graphs import sparse_tensor
@@ -226,7 +225,7 @@ def solver_result(gap, seconds, found):
     }
 
 
-def test_solver_table_and_verdicts(tmp_path):
+def test_solver_table_and_verdicts():
     good = {1: solver_result(0.0123, 123.4 / 150, 198)}
     text = solver.table(good)
     assert fits(text)
@@ -241,10 +240,6 @@ def test_solver_table_and_verdicts(tmp_path):
     assert all(len(line) <= 74 for _, line in verdicts)
     bad = {1: solver_result(0.0124, 123.4 / 149, 197)}
     assert [passed for passed, _ in solver.verdicts(bad)] == [False] * 4
-    solver.draw(good, tmp_path / "solver.png")
-    empty = {1: {**good[1], "layers": []}}
-    solver.draw(empty, tmp_path / "empty.png")
-    assert (tmp_path / "solver.png").stat().st_size > 20_000
     # Four good cells are not enough. The slowest cell counts.
     some = solver_result(0.0, 0.1, 200)
     layers = [layer for layer in some["layers"] if layer["n"] == 128]
@@ -264,8 +259,12 @@ def test_solver_table_and_verdicts(tmp_path):
 
 @pytest.mark.slow
 def test_training_restarts_for_every_seed():
-    data = recipes.DIGITS.load(None).first(150)
-    training = recipes.Training(recipes.DIGITS, "ridge", data, 2, (0, 1))
+    found = digits.load()
+    data = recipes.Data(found.train, None, found.test).first(150)
+    recipe = recipes.Recipe(
+        None, digits.build_model, batch=64, rate=0.01, real_rate=0.01
+    )
+    training = recipes.Training(recipe, "ridge", data, 2, (0, 1))
     assert training.steps == 2
     weights = []
     for seed in (0, 1, 0):
@@ -287,64 +286,6 @@ def test_validation_rows_can_join_the_training_rows():
     joined = data.joined()
     assert joined.train[0].shape == (5, 2) and joined.validation is None
     assert joined.first(4).train[0].tolist() == [[1, 1]] * 3 + [[0, 0]]
-
-
-def test_clock_stops_during_evaluation(monkeypatch):
-    machine = types.SimpleNamespace(now=0.0)
-    machine.perf_counter = lambda: machine.now
-    monkeypatch.setattr(accuracy, "time", machine)
-
-    def evaluate():
-        machine.now += 100
-        return 0.5
-
-    clock = accuracy.Clock(2, evaluate)
-    clock.on_train_begin()
-    for batch in range(5):
-        machine.now += 1
-        clock.on_train_batch_end(batch)
-    assert clock.curve == [(2.0, 0.5), (4.0, 0.5)]
-
-
-def test_accuracy_of_curves():
-    curve = [(1.0, 0.5), (2.0, 0.8), (3.0, 0.7)]
-    assert accuracy.accuracy_at(curve, 2.5) == 0.8
-    assert np.isnan(accuracy.accuracy_at(curve, 0.9))
-    assert accuracy.time_to(curve, 0.6) == 2.0
-    assert np.isnan(accuracy.time_to(curve, 0.9))
-
-
-def course(factors):
-    return {
-        "level": 0.9,
-        "methods": {
-            method: {
-                "epochs": 20,
-                "curves": [
-                    [(factor * t, 1 - 0.5 / (t + seed)) for t in (1, 4, 9)]
-                    for seed in (1, 2)
-                ],
-            }
-            for method, factor in factors.items()
-        },
-    }
-
-
-def test_accuracy_table(tmp_path):
-    factors = dict.fromkeys(recipes.METHODS, 123.0)
-    results = {2: {"digits": course(factors), "mnist": course(factors)}}
-    text = accuracy.table(results)
-    assert fits(text) and accuracy.verdicts(results) == []
-    accuracy.draw(results, tmp_path / "accuracy.png")
-    assert (tmp_path / "accuracy.png").stat().st_size > 20_000
-    text = accuracy.table({2: {"digits": course({"fast": 3.0, "Adam": 1.5})}})
-    fast = text.splitlines()[-2].split()
-    # Half as fast as Adam: accuracy after 1, 2 and 4 times 13.5 s (the time of
-    # Adam), time to 90 %.
-    assert fast[:3] == ["fast", "20", "1.35"]
-    assert fast[-5:] == ["90.8", "95.2", "95.2", "12.00", "2.0"]
-    only_fast = accuracy.table({2: {"digits": course({"fast": 3.0})}})
-    assert only_fast.splitlines()[-1].split()[-1] == "-"
 
 
 def test_runs_survive_a_kill(tmp_path):
@@ -385,7 +326,7 @@ def quality_result(default):
     }
 
 
-def test_quality_table_and_verdicts(tmp_path):
+def test_quality_table_and_verdicts():
     # 97.5 +- 0.5 compared to 97.1 +- 0.5: the difference has an error of 0.71.
     results = quality_result((96.6, 97.6))
     text = quality.table(results)
@@ -394,8 +335,6 @@ def test_quality_table_and_verdicts(tmp_path):
     verdicts = quality.verdicts(results)
     assert len(verdicts) == 6 and all(passed for passed, _ in verdicts)
     assert all(len(line) <= 74 for _, line in verdicts)
-    quality.draw(results, tmp_path / "quality.png")
-    assert (tmp_path / "quality.png").stat().st_size > 15_000
     # The default is compared with `accurate`, and `parallel` with the default.
     lower = quality.verdicts(quality_result((96.4, 97.4)))
     assert [passed for passed, _ in lower] == [False, True] * 3
@@ -426,6 +365,6 @@ def test_graph_network_learns():
         validation=np.arange(1, 40, 4),
         test=np.arange(2, 40, 4),
     )
-    found = cora.train(graph, {"name": "ridge"}, 0, epochs=15)
+    found = recipes.train_cora(graph, {"name": "ridge"}, 0, epochs=15)
     assert found["validation"] == found["test"] == 1.0
     assert found["seconds"] > 0

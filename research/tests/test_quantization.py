@@ -10,8 +10,6 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.quantize.numerics.statistics import Statistics
-from research.bench.quantize import suite
-from research.bench.quantize import wide
 from research.quantization import command
 from research.quantization import figures
 from research.quantization import keras_own
@@ -378,31 +376,7 @@ def test_command_knows_all_tasks():
     assert lengths == {5}  # as many rates for every optimizer
 
 
-# The benchmark
-
-
-def test_wide_layer(capsys):
-    wide.main(40, 6, 100)
-    found = json.loads(capsys.readouterr().out)
-    assert found["cpu"] > 0 and found["peak"] > 2**20
-    assert found["errors"]["qubo"] <= found["errors"]["descent"]
-
-
-def test_verdicts_of_the_benchmark(tmp_path):
-    times = {"cpu": 9.0, "wall": 9.0, "cpu_ratio": 6.0, "wall_ratio": 6.0}
-    layer = {"cpu": 120.0, "wall": 60.0, "peak": 2**30, "errors": {"qubo": 0.1}}
-    result = {
-        "network": {"yardstick": {"cpu": 1.5}, "sides": {"qubo": times}},
-        "wide": {"size": [*suite.WIDE], **layer},
-    }
-    assert [ok for ok, _ in suite.verdicts({1: result})] == [False, True, True]
-    quick = {"wide": {"size": [*suite.QUICK_WIDE], **layer}}
-    assert [ok for ok, _ in suite.verdicts({1: quick})] == [None, None]
-    text = suite.table({1: result})
-    assert "qubo           9.00     6.00" in text
-    assert "2.0 CPU minutes, 1.00 GiB" in text
-    suite.draw({1: result}, tmp_path / "bench.png")
-    assert (tmp_path / "bench.png").exists()
+# The page
 
 
 def test_page_is_made_from_the_records():

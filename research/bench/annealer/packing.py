@@ -23,7 +23,6 @@ from keras_qpsbgd.backends.dwave.mock import MockQPU
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
 from keras_qpsbgd.backends.host import block_descent
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.compare.report import canvas
 
 HELP = "QPU time of a step with shared calls (3 minutes)"
 THREADS = (1,)
@@ -158,27 +157,3 @@ def verdicts(results):
         )
     )
     return found
-
-
-def draw(results, path):
-    """Draws the QPU time of a step, packed relative to separate calls.
-
-    Raises:
-        ImportError: If Matplotlib is not installed.
-    """
-    rows = [row for result in results.values() for row in result["rows"]]
-    figure = canvas.figure(7.0, 0.8 + 0.32 * len(rows))
-    axes = figure.subplots()
-    labels = [f"{row['network']}, {row['chip']}" for row in rows]
-    shares = [1 / _ratio(row) for row in rows]
-    axes.barh(labels, shares, color="#0072b2", height=0.7)
-    for place, row in enumerate(rows):
-        text = f"{1000 * row['seconds']:,.1f} ms"
-        axes.text(1.02, place, text, va="center", fontsize=8)
-    axes.axvline(1.0, color="#777777", linewidth=1)
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.25)
-    axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
-    axes.set_xlabel("QPU time of a step / with one call per layer")
-    axes.spines[["top", "right"]].set_visible(False)
-    canvas.save(figure, path)

@@ -29,7 +29,6 @@ from keras_qpsbgd import backends
 from keras_qpsbgd.backends.dwave.mock import MockQPU
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.compare.report import canvas
 from research.bench.annealer import call_cpu
 
 HELP = "answers and CPU time of shared calls (6 minutes)"
@@ -159,22 +158,3 @@ def verdicts(results):
         )
         found += call_cpu.verdicts(result["cpu"])
     return found
-
-
-def draw(results, path):
-    """Draws the gaps of all steps, one call against one per layer.
-
-    Raises:
-        ImportError: If Matplotlib is not installed.
-    """
-    figure = canvas.figure(4.5, 4.5)
-    axes = figure.subplots()
-    for result in results.values():
-        axes.plot(
-            result["own"]["gap"], result["shared"]["gap"], ".", color="#0072b2"
-        )
-    end = max(*axes.get_xlim(), *axes.get_ylim())
-    axes.plot([0, end], [0, end], color="#777777", linewidth=1)
-    axes.set_xlabel("mean gap, one call per layer")
-    axes.set_ylabel("mean gap, one call")
-    canvas.save(figure, path)

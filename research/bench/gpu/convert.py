@@ -87,11 +87,9 @@ def convert(path, arrays):
     record = json.loads(record_path.read_text())
     with gzip.open(arrays / f"{record['targets']}.npy.gz") as file:
         batches = len(np.load(file))
-    program = _jax.mlir.hlo_to_stablehlo(gzip.decompress(path.read_bytes()))
     with jax_mlir.make_ir_context():
-        module = ir.Module.parse(program)
-        _remove_copies(module)
-        record["updates"] = _updates(module)
+        module = parsed(gzip.decompress(path.read_bytes()))
+        record["updates"] = updates(module)
         _check(module, record)
         _write(module, _sibling(path, ".step.gz"))
         text = _loop_text(module, record["updates"], batches)
@@ -104,8 +102,16 @@ def _sibling(path, suffix):
     return path.with_name(path.name.removesuffix(".hlo.gz") + suffix)
 
 
-def _remove_copies(module):
-    """Removes the copies, which StableHLO does not have."""
+def parsed(program):
+    """Parses a program of XLA, in a context of `jax_mlir.make_ir_context`.
+
+    Args:
+        program: Bytes, the serialized HLO.
+
+    Returns:
+        The module in StableHLO, which does not have copies.
+    """
+    module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(program))
     copies = []
 
     def collect(operation):
@@ -118,16 +124,19 @@ def _remove_copies(module):
         copy.results[0].replace_all_uses_with(copy.operands[0])
     for copy in copies:
         copy.operation.erase()
+    return module
 
 
-def _updates(module):
+def updates(module):
     """Returns pairs of a position in the state and the output that updates it.
 
     TensorFlow writes the new value of a variable into the memory of the old
-    one. The module lists which output belongs to which parameter.
+    one. The module lists which output belongs to which parameter. A prediction
+    updates nothing.
     """
+    attributes, name = module.operation.attributes, "mhlo.input_output_alias"
     pairs = []
-    for alias in module.operation.attributes["mhlo.input_output_alias"]:
+    for alias in attributes[name] if name in attributes else ():
         (parameter,) = re.findall(r"parameter_number = (\d+)", str(alias))
         (output,) = re.findall(r"output_index = array<i64: (\d+)>", str(alias))
         pairs.append((int(parameter) - 2, int(output)))  # after the batch
@@ -150,11 +159,16 @@ def _main(module):
     return function
 
 
-def _write(module, path):
+def bytecode(module):
+    """Returns a module as bytes, which JAX can compile."""
     module.operation.verify()
     file = io.BytesIO()
     module.operation.write_bytecode(file)
-    path.write_bytes(gzip.compress(file.getvalue(), mtime=0))
+    return file.getvalue()
+
+
+def _write(module, path):
+    path.write_bytes(gzip.compress(bytecode(module), mtime=0))
 
 
 def _loop_text(module, updates, batches):

@@ -25,12 +25,11 @@ from keras_qpsbgd import disk
 from keras_qpsbgd import products
 from keras_qpsbgd.cli.console import WIDTH
 from keras_qpsbgd.optimizers import QPSBGD
-from research.bench.options import Options
+from research.bench.harness import Options
 from research.bench.steps import fit_steps
 from research.bench.steps import gpu_step
-from research.bench.steps import step_networks
 
-NETWORKS = step_networks.GPU_NETWORKS
+NETWORKS = fit_steps.GPU_NETWORKS
 # Backends of QP-SBGD by name, and Adam. `sequential` is the search of the CPU.
 OPTIMIZERS = {
     "adam": None,
@@ -128,7 +127,7 @@ def _compiled_model(name, optimizer):
     keras.utils.set_random_seed(0)  # the same weights for all optimizers
     if OPTIMIZERS[optimizer]:
         optimizer = QPSBGD(network.rate, OPTIMIZERS[optimizer], seed=0)
-    training = step_networks.Training(network, optimizer)
+    training = fit_steps.Training(network, optimizer)
     model = training.model
     model.optimizer.build(model.trainable_variables)
     return model, *training.arrays(BATCHES)

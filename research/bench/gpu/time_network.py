@@ -100,8 +100,10 @@ class Step:
         self.record = json.loads(path.read_text())
         self._arrays = path.parents[1] / "arrays"
         start = time.perf_counter()
-        self._step = _compiled(path.with_suffix(".step.gz"))
-        self._loop = _compiled(path.with_suffix(".loop.gz"))
+        self._step, self._loop = (
+            compiled(gzip.decompress(path.with_suffix(suffix).read_bytes()))
+            for suffix in (".step.gz", ".loop.gz")
+        )
         self.compile_seconds = time.perf_counter() - start
         data = [self._load(self.record[k]) for k in ("inputs", "targets")]
         self._batches = [_on_device(batch) for batch in zip(*data)]
@@ -117,7 +119,7 @@ class Step:
     def step(self):
         """Starts one step and returns the loss."""
         batch = self._batches[self.count % len(self._batches)]
-        outputs = _execute(self._step, [*batch, *self.state])
+        outputs = execute(self._step, [*batch, *self.state])
         for index, output in self.record["updates"]:
             self.state[index] = outputs[output]
         self.count += 1
@@ -125,7 +127,7 @@ class Step:
 
     def loop(self):
         """Starts 64 steps in one program."""
-        self.state = _execute(self._loop, [*self._stacked, *self.state])
+        self.state = execute(self._loop, [*self._stacked, *self.state])
 
     def wait(self):
         """Waits until the device is done."""
@@ -144,9 +146,13 @@ class Step:
         return float(max(shares)) if shares else None
 
 
-def _compiled(path):
+def compiled(program):
+    """Compiles a program in StableHLO for the first device.
+
+    Args:
+        program: Bytes.
+    """
     device = jax.devices()[0]
-    program = gzip.decompress(path.read_bytes())
     devices = _jax.DeviceList((device,))
     return device.client.compile_and_load(
         program, devices, _jax.CompileOptions()
@@ -157,7 +163,8 @@ def _on_device(arrays):
     return [jax.device_put(array, jax.devices()[0]) for array in arrays]
 
 
-def _execute(program, arrays):
+def execute(program, arrays):
+    """Starts a compiled program and returns its outputs."""
     results = program.execute_sharded(arrays)
     return [a for (a,) in results.disassemble_into_single_device_arrays()]
 

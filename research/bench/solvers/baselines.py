@@ -160,58 +160,6 @@ class Descent(_Sampler):
         return SteepestDescentSampler().sample(model, num_reads=10, seed=column)
 
 
-class OpenJij(_Sampler):
-    """Simulated annealing from OpenJij with 10 reads of 1,000 sweeps."""
-
-    name = "OpenJij"
-    package = "openjij"
-    num_columns = {0: 16, 128: 4, 256: 1}
-
-    def prepare(self, qubo):
-        import openjij
-
-        self._sampler = openjij.SASampler()
-        self._temperatures = samplers.beta_range(qubo)
-        return super().prepare(qubo)
-
-    def sample(self, model, qubo, column):
-        hot, cold = self._temperatures
-        return self._sampler.sample(
-            model,
-            num_reads=10,
-            num_sweeps=NUM_SWEEPS,
-            beta_min=hot,
-            beta_max=cold,
-            seed=column,
-        )
-
-
-class Bifurcation(Baseline):
-    """Simulated bifurcation with its defaults (128 agents), on the CPU."""
-
-    name = "bifurcation"
-    package = "simulated_bifurcation"
-    num_columns = {0: 4, 256: 1}
-
-    def prepare(self, qubo):
-        import torch
-
-        torch.manual_seed(0)
-        return torch.tensor(np.float32(qubo.couplings))
-
-    def solve(self, prepared, qubo, column):
-        import simulated_bifurcation
-        import torch
-
-        state, _ = simulated_bifurcation.minimize(
-            prepared,
-            torch.tensor(np.float32(qubo.fields[:, column])),
-            domain="spin",
-            verbose=False,
-        )
-        return np.where(state.numpy() > 0, 1, -1)
-
-
 class Gurobi(Baseline):
     """Gurobi with a limit of about a second per column, without a proof.
 
@@ -238,6 +186,4 @@ BASELINES = (
     Tabu(),
     Descent(),
     Gurobi(),
-    OpenJij(),
-    Bifurcation(),
 )

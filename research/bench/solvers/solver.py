@@ -44,7 +44,6 @@ from keras_qpsbgd.cli.console import show_status
 from research.bench.solvers import baselines
 from research.bench.solvers import instances
 from research.bench.solvers import optimum
-from research.bench.solvers import solver_report
 from research.bench.solvers import sphere_decoder
 
 HELP = "energy gap and CPU time of solvers (12 minutes)"
@@ -61,6 +60,14 @@ INSTANCES = 4
 # Minimum duration of a measurement, which has at least two calls.
 BLOCK_SECONDS = 0.05
 MAX_CALLS = 32
+# Inputs of the layers in the comparison with annealing.
+COMPARED = 128
+TARGET_CELLS = 5
+TARGET_RATIO = 150
+NOTE = """\
+Gaps are means over the first 16 columns (4 from n = 256 on) or fewer. Times are
+for all m columns. Solvers from other packages solve a few columns, and their
+time is extrapolated. `-`: too slow, or not allowed by the license."""
 
 
 def names():
@@ -95,11 +102,7 @@ def measure(options):
         if f"n={n}" not in parts or (options.quick and cell.planted):
             continue
         columns = 4 if options.quick or n >= 256 else 16
-        several = (
-            n == solver_report.COMPARED
-            and not cell.planted
-            and not options.quick
-        )
+        several = n == COMPARED and not cell.planted and not options.quick
         for index in range(INSTANCES if several else 1):
             show_status(
                 f"n = {n}, B = {cell.batch}, {cell.name}, layer {index}"
@@ -274,15 +277,114 @@ def _best(reference, qubo, energies):
     return best, "best known"
 
 
+# The report
+
+
+def table(results):
+    """Returns the gaps and times as text."""
+    blocks = []
+    for result in results.values():
+        for n in sorted({layer["n"] for layer in result["layers"]}):
+            blocks.append(_table_of_size(result, n))
+        if result["optimum"]:
+            blocks.append(optimum.table(result["optimum"]))
+        if result["layers"]:
+            blocks.append(NOTE)
+        if result["missing"]:
+            blocks.append(f"Not installed: {', '.join(result['missing'])}")
+    return "\n\n".join(blocks)
+
+
+def _table_of_size(result, n):
+    layers = [layer for layer in result["layers"] if layer["n"] == n]
+    known = sorted({layer["optimum"] for layer in layers})
+    # One table column for all instances of a cell.
+    cells = list(
+        dict.fromkeys((layer["batch"], layer["kind"]) for layer in layers)
+    )
+    lines = [
+        f"n = {n}, m = {layers[0]['m']}: mean gap x 10,000, CPU ms per layer; "
+        f"optimum: {', '.join(known)}",
+        f"{'':<12}" + "".join(f"{f'B {batch}':>7}" for batch, _ in cells),
+        f"{'solver':<12}"
+        + "".join(f"{kind.removesuffix('ed'):>7}" for _, kind in cells)
+        + f"{'ms':>11}",
+    ]
+    lines.append("-" * len(lines[-1]))
+    for name in result["names"]:
+        values = [_mean(layers, cell, name, "gap") for cell in cells]
+        times = [_mean(layers, cell, name, "seconds") for cell in cells]
+        times = [value for value in times if value is not None]
+        if not times:
+            continue
+        line = f"{name:<12}" + "".join(f"{_gap(value):>7}" for value in values)
+        milliseconds = 1000 * statistics.median(times)
+        digits = 2 if milliseconds < 100 else 0
+        line += f"{milliseconds:>11,.{digits}f}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _gap(value):
+    if value is None:
+        return "-"
+    value *= 10_000
+    return f"{value:.1f}" if value < 9999.95 else f"{value:.0f}"
+
+
+def _mean(layers, cell, name, key):
+    values = [
+        layer["solvers"][name][key]
+        for layer in layers
+        if (layer["batch"], layer["kind"]) == cell and name in layer["solvers"]
+    ]
+    return statistics.fmean(values) if values else None
+
+
+def annealing_verdicts(layers):
+    """Compares the gap and time of `accurate` with 10 reads of annealing."""
+    layers = [
+        layer
+        for layer in layers
+        if layer["n"] == COMPARED
+        and layer["kind"] in instances.KINDS
+        and {"accurate", "SA 10"} <= set(layer["solvers"])
+    ]
+    cells = {(layer["batch"], layer["kind"]) for layer in layers}
+    if len(cells) < len(instances.CELLS):
+        return [(None, f"accurate, n = {COMPARED}: not compared with SA 10")]
+    good = 0
+    ratios = []
+    for cell in cells:
+        gaps = [
+            _mean(layers, cell, name, "gap") for name in ("accurate", "SA 10")
+        ]
+        times = [
+            _mean(layers, cell, name, "seconds")
+            for name in ("accurate", "SA 10")
+        ]
+        good += gaps[0] <= gaps[1]
+        ratios.append(times[1] / times[0])
+    size = f"accurate, n = {COMPARED}"
+    return [
+        (
+            good >= TARGET_CELLS,
+            f"{size}: gap <= gap of SA 10 in {good} of {len(cells)} cells "
+            f"(>= {TARGET_CELLS})",
+        ),
+        (
+            min(ratios) >= TARGET_RATIO,
+            f"{size}: CPU speedup over SA 10: min {min(ratios):.0f} "
+            f"(>= {TARGET_RATIO}), median {statistics.median(ratios):.0f}",
+        ),
+    ]
+
+
 def verdicts(results):
     """Returns whether the targets are met."""
     found = []
     for result in results.values():
-        found += solver_report.annealing_verdicts(result["layers"])
+        found += annealing_verdicts(result["layers"])
         if result["optimum"]:
             found += optimum.verdicts(result["optimum"])
     return found
-
-
-table = solver_report.table
-draw = solver_report.draw

@@ -1,29 +1,239 @@
-"""Time of whole steps of `model.fit`, relative to Adam on the same layers.
+"""Networks and data for measuring training steps, and the time of their steps.
 
-Shared by the suite `step` on a CPU and on a GPU.
+All layers are binary. The data is random with a suitable distribution, because
+the cost of a step does not depend on what the network learns. The time of whole
+steps of `model.fit` is relative to Adam on the same layers. The suite `step`
+measures it on a CPU and on a GPU.
 """
 
 import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
 
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.cli.console import WIDTH
 from keras_qpsbgd.cli.console import show_status
+from keras_qpsbgd.constraints import WeightClip
+from keras_qpsbgd.layers import BinaryConv2D
+from keras_qpsbgd.layers import BinaryDense
 from keras_qpsbgd.optimizers import QPSBGD
 from research.bench import timing
-from research.bench.steps import step_networks
+from research.experiments.tasks import networks
 
+ADULT_DENSITY = 0.11  # share of ones among the 123 inputs of Adult
 DEFAULT = backends.get("native").preset
 SOLVERS = {
     **{name: {"name": "native", "preset": name} for name in native.PRESETS},
     "ridge": "ridge",
     "sign": "sign",
 }
-# Distinguishable with any color vision (Okabe and Ito).
-COLORS = ("#56b4e9", "#0072b2", "#004266", "#d55e00", "#999999", "#009e73")
-BAR = 0.16
 MIN_BLOCKS = 3
 MIN_STEPS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """A network and its training settings.
+
+    Attributes:
+        build: Function that returns the model.
+        batch: Batch size.
+        steps: Number of steps in a measured block with Adam.
+        rate: Learning rate of QP-SBGD.
+        sparse: Whether the inputs are 0 and 1, and mostly 0.
+    """
+
+    build: Callable
+    batch: int
+    steps: int
+    rate: float = 0.002
+    sparse: bool = False
+
+
+class StraightThroughDense(keras.layers.Layer):
+    """A minimal binary layer, the yardstick for `BinaryDense`."""
+
+    def __init__(self, units, activation=None):
+        super().__init__()
+        self.units = units
+        self.activation = keras.activations.get(activation)
+
+    def build(self, input_shape):
+        self.fan_in = input_shape[-1]
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(self.fan_in, self.units),
+            initializer="glorot_uniform",
+        )
+        self.bias = self.add_weight(
+            name="bias", shape=(self.units,), initializer="zeros"
+        )
+
+    def call(self, inputs):
+        kernel = _straight_through(tf.convert_to_tensor(self.kernel))
+        outputs = tf.matmul(inputs, kernel) / math.sqrt(self.fan_in)
+        outputs += tf.convert_to_tensor(self.bias)
+        return self.activation(outputs)
+
+
+@tf.custom_gradient
+def _straight_through(kernel):
+    one = tf.ones_like(kernel)
+    return tf.where(kernel >= 0, one, -one), lambda upstream: upstream
+
+
+def small_mlp(dense=BinaryDense):
+    """Builds 16-4-4-2."""
+    return keras.Sequential(
+        [
+            keras.layers.InputLayer((16,)),
+            dense(4, activation="hard_tanh"),
+            dense(4, activation="hard_tanh"),
+            dense(2),
+        ]
+    )
+
+
+def deep_mlp(clip=None):
+    """Builds 123-128x9-1: ten binary layers without batch normalization.
+
+    Args:
+        clip: Bound of the latent weights, or `None`.
+    """
+
+    def dense(units, activation=None):
+        constraint = clip and WeightClip(clip)
+        return BinaryDense(units, activation, kernel_constraint=constraint)
+
+    hidden = [dense(128, "hard_tanh") for _ in range(9)]
+    return keras.Sequential(
+        [keras.layers.InputLayer((123,)), *hidden, dense(1)]
+    )
+
+
+def normalized_mlp(*sizes):
+    """Builds binary layers with batch normalization and hard tanh."""
+    return networks.mlp(sizes, "binary", batch_normalization=0.99)
+
+
+def convolutional(clip=None):
+    """Builds two convolutions and a dense layer for 28x28 images.
+
+    Args:
+        clip: Float (optional). Limit of the latent weights.
+    """
+    constraint = None if clip is None else WeightClip(clip)
+    settings = {"kernel_constraint": constraint}
+    tanh = {"activation": "hard_tanh", **settings}
+    return keras.Sequential(
+        [
+            keras.layers.InputLayer((28, 28, 1)),
+            BinaryConv2D(16, 3, strides=2, **tanh),
+            BinaryConv2D(32, 3, strides=2, **tanh),
+            keras.layers.Flatten(),
+            BinaryDense(10, **settings),
+        ]
+    )
+
+
+def normalized_convolutional():
+    """Builds two convolutions with batch normalization, ReLU and pooling."""
+
+    def block(filters):
+        return [
+            BinaryConv2D(filters, 3, use_bias=False),
+            keras.layers.BatchNormalization(),
+            keras.layers.ReLU(),
+            keras.layers.MaxPooling2D(),
+        ]
+
+    return keras.Sequential(
+        [
+            keras.layers.InputLayer((28, 28, 1)),
+            *block(16),
+            *block(32),
+            keras.layers.Flatten(),
+            BinaryDense(10),
+        ]
+    )
+
+
+NETWORKS = {
+    "16-4-4-2": Network(small_mlp, batch=64, steps=300, rate=0.02),
+    "123-128x9-1": Network(deep_mlp, batch=16, steps=60, sparse=True),
+    "784-256-10": Network(
+        lambda: normalized_mlp(784, 256, 10), batch=64, steps=60
+    ),
+    "784-512-512-10": Network(
+        lambda: normalized_mlp(784, 512, 512, 10), batch=128, steps=30
+    ),
+    "28x28-conv": Network(convolutional, batch=64, steps=40),
+    "28x28-conv-bn": Network(normalized_convolutional, batch=64, steps=20),
+}
+# Networks for a GPU, see docs/guides/gpu.md. Their batches are larger.
+GPU_NETWORKS = {
+    "16-4-4-2": Network(small_mlp, batch=32, steps=200, rate=0.02),
+    "123-128x9-1": Network(deep_mlp, batch=128, steps=200, sparse=True),
+    "784-256-10": Network(
+        lambda: normalized_mlp(784, 256, 10), batch=128, steps=200
+    ),
+    "784-1024-1024-10": Network(
+        lambda: normalized_mlp(784, 1024, 1024, 10), batch=128, steps=200
+    ),
+    "28x28-conv": Network(convolutional, batch=64, steps=200),
+}
+
+
+class Training:
+    """A compiled model with cached batches.
+
+    Args:
+        network: A `Network`.
+        optimizer: Optimizer of the model.
+        model: Model (optional). Defaults to `network.build()`.
+    """
+
+    def __init__(self, network, optimizer, model=None):
+        self.network = network
+        self.model = model or network.build()
+        self.model.compile(optimizer=optimizer, loss=self._loss())
+
+    def side(self, steps, blocks):
+        """Returns a `timing.Side` of whole steps of `model.fit`."""
+        # Cached, so that only the step is measured.
+        data = tf.data.Dataset.from_tensor_slices(self.arrays(steps)).cache()
+
+        def block():
+            self.model.fit(data, shuffle=False, verbose=0)
+            # A GPU may still be at work. Reading a weight waits for it.
+            float(tf.reshape(self.model.trainable_variables[0], [-1])[0])
+
+        return timing.Side(block, steps, blocks)
+
+    def arrays(self, steps):
+        """Returns random inputs and targets of shape `(steps, batch, ...)`."""
+        random = np.random.default_rng(0)
+        shape = (steps, self.network.batch, *self.model.input_shape[1:])
+        if self.network.sparse:
+            x = random.random(shape) < ADULT_DENSITY
+        else:
+            x = random.uniform(-1, 1, shape)
+        classes = max(2, self.model.output_shape[-1])
+        y = random.integers(classes, size=(*shape[:2], 1))
+        return x.astype("float32"), y
+
+    def _loss(self):
+        if self.model.output_shape[-1] == 1:
+            return keras.losses.BinaryCrossentropy(from_logits=True)
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+# The time of whole steps
 
 
 def measure(name, network, solvers, options):
@@ -31,7 +241,7 @@ def measure(name, network, solvers, options):
 
     Args:
         name: String. Name of the network, for the status line.
-        network: A `step_networks.Network`.
+        network: A `Network`.
         solvers: Names of `SOLVERS`.
         options: `Options`.
 
@@ -41,11 +251,11 @@ def measure(name, network, solvers, options):
     sides = {}
     for solver in solvers:
         show_status(f"{name}, {solver}: compiling")
-        training = step_networks.Training(
+        training = Training(
             network, QPSBGD(network.rate, SOLVERS[solver], seed=0)
         )
         sides[solver] = _fitted(training, options)
-    adam = step_networks.Training(network, "adam")
+    adam = Training(network, "adam")
     return compare(name, adam.side(steps_of(network, options), 0), sides)
 
 
@@ -107,75 +317,3 @@ def columns_of(rows):
     """Returns the names of the solvers in the results."""
     names = {name: None for row in rows.values() for name in row["sides"]}
     return list(names)
-
-
-def draw_panel(axes, rows, targets, bars="cpu", dots="wall"):
-    """Draws the ratios of all networks.
-
-    Args:
-        axes: Axes of Matplotlib.
-        rows: Dictionary of the results of `measure`.
-        targets: Maximum ratios by network and solver.
-        bars: String. The kind of time that the bars show.
-        dots: String (optional). The kind of time that the dots show. If
-            `None`, there are no dots.
-    """
-    from matplotlib.ticker import FuncFormatter
-    from matplotlib.ticker import LogLocator
-    from matplotlib.ticker import NullLocator
-
-    for column in columns_of(rows):
-        _draw_column(axes, rows, column, bars, dots)
-    _draw_targets(axes, rows, targets)
-    axes.axhline(1.0, color="#555555", linewidth=0.8)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
-    axes.set_xticks(range(len(rows)), list(rows), fontsize=9)
-    axes.set_xlim(-0.6, max(1, len(rows)) - 0.4)
-    axes.set_ylabel("time relative to Adam")
-    axes.grid(axis="y", color="#dddddd", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def finish_figure(figure, axes, note):
-    """Adds the legend and a note on the symbols above the first panel."""
-    axes.set_title(note, loc="right", fontsize=8, color="#555555")
-    axes.set_ylim(bottom=0.7)  # shared by all panels
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=6, frameon=False
-    )
-
-
-def _draw_column(axes, rows, column, bars, dots):
-    columns = columns_of(rows)
-    color = COLORS[columns.index(column) % len(COLORS)]
-    label = column
-    for place, row in enumerate(rows.values()):
-        if column not in row["sides"]:
-            continue
-        times = row["sides"][column]
-        x = place + _offset(columns, column)
-        axes.bar(x, times[f"{bars}_ratio"], BAR, color=color, label=label)
-        label = None  # only one legend entry
-        if dots:
-            ratio = times[f"{dots}_ratio"]
-            axes.plot(x, ratio, "wo", mec="black", markersize=4)
-
-
-def _draw_targets(axes, rows, targets):
-    columns = columns_of(rows)
-    for place, name in enumerate(rows):
-        for column, target in targets.get(name, {}).items():
-            if column in rows[name]["sides"]:
-                x = place + _offset(columns, column)
-                ends = [x - 0.6 * BAR, x + 0.6 * BAR]
-                axes.plot(ends, [target, target], color="black", linewidth=2.5)
-
-
-def _offset(columns, column):
-    """Returns the position of a bar relative to the center of its group."""
-    return (columns.index(column) - (len(columns) - 1) / 2) * BAR

@@ -13,11 +13,10 @@ longer than the step itself takes on the GPU.
 import tensorflow as tf
 from tensorflow import keras
 
-from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.compare.threads import cores
 from research.bench.steps import fit_steps
 from research.bench.steps.fit_steps import DEFAULT
-from research.bench.steps.step_networks import GPU_NETWORKS
+from research.bench.steps.fit_steps import GPU_NETWORKS
 
 HELP = "time of a training step on a GPU relative to Adam"
 THREADS = (cores(),)
@@ -75,20 +74,3 @@ def verdicts(results):
             text = f"{text}: {ratio:.2f} (<= {TARGET:g})"
             found.append((ratio <= TARGET, text))
     return found
-
-
-def draw(results, path):
-    """Draws the ratios as bars and the targets as lines.
-
-    Raises:
-        ImportError: If Matplotlib is not installed.
-    """
-    figure = canvas.figure(8.0, 3.0 * len(results))
-    panels = figure.subplots(len(results), squeeze=False, sharey=True)[:, 0]
-    for axes, result in zip(panels, results.values()):
-        rows = result["networks"]
-        targets = {name: {DEFAULT: TARGET} for name in rows}
-        fit_steps.draw_panel(axes, rows, targets, bars="wall", dots=None)
-        axes.set_title(result["device"], loc="left", fontsize=11)
-    fit_steps.finish_figure(figure, panels[0], "bar: wall time, line: target")
-    canvas.save(figure, path)

@@ -20,7 +20,6 @@ from tensorflow import keras
 
 from keras_qpsbgd.callbacks import QuboRecorder
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.layers import BinaryDense
 from keras_qpsbgd.optimizers import QPSBGD
 from research.bench import timing
@@ -33,9 +32,6 @@ SIDES = ("none", "memory", "file")
 RECORDED = ("memory", "file")
 SIZE, ROWS, EVERY = 128, 64, 10
 TARGET = 1.10
-# Distinguishable with any color vision (Okabe and Ito).
-COLORS = {"none": "#999999", "memory": "#0072b2", "file": "#d55e00"}
-BAR = 0.25
 
 
 def names():
@@ -146,45 +142,3 @@ def verdicts(results):
                     )
                     found.append((ratio < TARGET, text))
     return found
-
-
-def draw(results, path):
-    """Draws the extra CPU time as bars and the extra wall time as dots.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-    """
-    figure = canvas.figure(7.0, 3.0)
-    panels = figure.subplots(1, len(results), squeeze=False, sharey=True)[0]
-    for axes, (threads, result) in zip(panels, results.items()):
-        labels = set()
-        for place, row in enumerate(result.values()):
-            for index, (side, times) in enumerate(row["sides"].items()):
-                x = place + (index - (len(row["sides"]) - 1) / 2) * BAR
-                label = None if side in labels else side
-                labels.add(side)
-                extra = _percent(times["cpu_ratio"])
-                axes.bar(x, extra, BAR, color=COLORS[side], label=label)
-                extra = _percent(times["wall_ratio"])
-                axes.plot(x, extra, "wo", mec="black", markersize=4)
-        axes.axhline(_percent(TARGET), color="black", linewidth=2)
-        axes.axhline(0.0, color="#555555", linewidth=0.8)
-        axes.set_xticks(range(len(result)), list(result))
-        axes.set_title(_threads(threads), loc="left", fontsize=11)
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("extra time of a step, %")
-    panels[-1].set_title(
-        "bar: CPU time, dot: wall time, line: target",
-        loc="right",
-        fontsize=8,
-        color="#555555",
-    )
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=3, frameon=False
-    )
-    canvas.save(figure, path)
-
-
-def _percent(ratio):
-    return 100 * (ratio - 1)

@@ -18,15 +18,21 @@ Two more ratios are measured:
   given: the pass computes the gradient, too.
 """
 
+import inspect
+
+import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import backends
-from keras_qpsbgd.compare.report import canvas
+from keras_qpsbgd import ops
+from keras_qpsbgd import statistics
 from keras_qpsbgd.layers import BinaryDense
+from keras_qpsbgd.optimizers import QPSBGD
+from keras_qpsbgd.optimizers import qpsbgd
+from keras_qpsbgd.optimizers import rules
+from research.bench import timing
 from research.bench.steps import fit_steps
-from research.bench.steps import layer_calls
-from research.bench.steps import step_networks
 from research.bench.steps.fit_steps import DEFAULT
 from research.bench.steps.fit_steps import SOLVERS
 
@@ -47,24 +53,26 @@ SOLVE = "solve"
 GIVEN = ", problem given"
 INPUTS, OUTPUTS, ROWS = 784, 256, 64
 CALLS_PER_GRAPH = 8
+# Optimizers cannot be created in a graph.
+KAPPA = inspect.signature(QPSBGD).parameters["kappa"].default
 
 
 def names():
     """Returns the names that `--only` accepts."""
-    return [*step_networks.NETWORKS, LAYER, SOLVE, *SOLVERS]
+    return [*fit_steps.NETWORKS, LAYER, SOLVE, *SOLVERS]
 
 
 def measure(options):
     """Measures the ratios and the times of the yardsticks."""
     results = {"default": DEFAULT, "networks": {}}
     solvers = options.wanted(SOLVERS)
-    for row in options.wanted([*step_networks.NETWORKS, LAYER, SOLVE]):
+    for row in options.wanted([*fit_steps.NETWORKS, LAYER, SOLVE]):
         if row == LAYER:
             results[LAYER] = _measure_layer(options)
         elif row == SOLVE:
             results[SOLVE] = _measure_solve(solvers, options)
         else:
-            network = step_networks.NETWORKS[row]
+            network = fit_steps.NETWORKS[row]
             results["networks"][row] = fit_steps.measure(
                 row, network, solvers, options
             )
@@ -73,13 +81,13 @@ def measure(options):
 
 
 def _measure_layer(options):
-    network = step_networks.NETWORKS["16-4-4-2"]
+    network = fit_steps.NETWORKS["16-4-4-2"]
     blocks = 4 if options.quick else 20
     plain, ours = (
-        step_networks.Training(
-            network, "adam", step_networks.small_mlp(dense)
-        ).side(fit_steps.steps_of(network, options), blocks)
-        for dense in (step_networks.StraightThroughDense, BinaryDense)
+        fit_steps.Training(network, "adam", fit_steps.small_mlp(dense)).side(
+            fit_steps.steps_of(network, options), blocks
+        )
+        for dense in (fit_steps.StraightThroughDense, BinaryDense)
     )
     return fit_steps.compare(LAYER, plain, {"BinaryDense": ours})
 
@@ -87,7 +95,7 @@ def _measure_layer(options):
 def _measure_solve(solvers, options):
     """Measures a solve relative to a forward and backward pass."""
     repeats, blocks = (3, 4) if options.quick else (10, 20)
-    pairs = layer_calls.draw(INPUTS, OUTPUTS, ROWS, CALLS_PER_GRAPH)
+    pairs = draw_pairs(INPUTS, OUTPUTS, ROWS, CALLS_PER_GRAPH)
     # One layer per call. TensorFlow would compute the sign of a shared kernel
     # only once.
     layers = [BinaryDense(OUTPUTS, use_bias=False) for _ in pairs]
@@ -106,15 +114,15 @@ def _measure_solve(solvers, options):
     sides = {}
     for name in solvers:
         backend = backends.get(SOLVERS[name])
-        given = layer_calls.given_problems(backend, pairs)
+        given = given_problems(backend, pairs)
 
         def from_rows(index, *pair, backend=backend):
-            layer = layer_calls.layer(backend, *pair)
-            return layer_calls.solve(backend, layer, index)
+            layer = layer_problems(backend, *pair)
+            return solve(backend, layer, index)
 
-        sides[name] = layer_calls.side(from_rows, pairs, repeats, blocks)
-        sides[f"{name}{GIVEN}"] = layer_calls.side(*given, repeats, blocks)
-    yardstick = layer_calls.side(forward_and_backward, pairs, repeats, blocks)
+        sides[name] = calls_side(from_rows, pairs, repeats, blocks)
+        sides[f"{name}{GIVEN}"] = calls_side(*given, repeats, blocks)
+    yardstick = calls_side(forward_and_backward, pairs, repeats, blocks)
     return fit_steps.compare(SOLVE, yardstick, sides)
 
 
@@ -196,18 +204,100 @@ def verdicts(results):
     return found
 
 
-def draw(results, path):
-    """Draws CPU ratios as bars, wall ratios as dots and targets as lines.
+# Calls of single layers and their solvers inside a graph
+#
+# A graph contains several calls, which run one after the other as in training.
+# The overhead of calling the graph from Python is then small, and no two calls
+# run at the same time. Every call has different data, because TensorFlow would
+# compute common parts only once.
 
-    Raises:
-        ImportError: If Matplotlib is not installed.
+
+def draw_pairs(inputs, outputs, rows, calls):
+    """Returns a list of pairs of rows and gradients, as in training."""
+    random = np.random.default_rng(0)
+    pairs = []
+    for _ in range(calls):
+        x = np.clip(random.standard_normal((rows, inputs)), -1.0, 1.0)
+        v = random.standard_normal((rows, outputs))
+        pairs.append((tf.constant(x, tf.float32), tf.constant(v, tf.float32)))
+    return pairs
+
+
+def layer_problems(backend, rows, gradients):
+    """Returns the `ops.LayerProblems` of an update, as in `fit`.
+
+    Args:
+        backend: The solver.
+        rows: Tensor of shape `(B, n)`.
+        gradients: Tensor of shape `(B, m)`.
     """
-    figure = canvas.figure(8.0, 3.0 * len(results))
-    panels = figure.subplots(len(results), squeeze=False, sharey=True)[:, 0]
-    for axes, (threads, result) in zip(panels, results.items()):
-        targets = STEP_TARGETS if threads == max(results) else {}
-        fit_steps.draw_panel(axes, result["networks"], targets)
-        axes.set_title(_threads(threads), loc="left", fontsize=11)
-    note = "bar: CPU time, dot: wall time, line: target"
-    fit_steps.finish_figure(figure, panels[0], note)
-    canvas.save(figure, path)
+    gradient = tf.matmul(rows, gradients, transpose_a=True)
+    shape = tuple(gradient.shape)
+    if not backend.uses_couplings:
+        return ops.LayerProblems(rules.signum, (gradient, gradient), shape)
+    count, width = statistics.block_shape(shape[0], qpsbgd.WIDEST["averaged"])
+    moments = statistics.second_moments(rows, (count, width, width))
+    covariance = moments / tf.reduce_sum(tf.linalg.trace(moments))
+    # After the first update, a search starts from the last states.
+    start = ops.sign(gradient) if backend.warm_start else None
+    return ops.LayerProblems(
+        rules.averaged,
+        (gradient, gradient, covariance, tf.constant(KAPPA), start),
+        shape,
+        is_warm=start is not None,
+    )
+
+
+def solve(backend, layer, index):
+    """Returns the states of a layer. The index of the call is the seed."""
+    (states,) = backend.step_in_graph([layer], [tf.constant([index, 0])])
+    return states
+
+
+def given_problems(backend, pairs):
+    """Returns the arguments of `calls_side` for solves of given problems.
+
+    Args:
+        backend: The solver.
+        pairs: The result of `draw_pairs`.
+    """
+    layers = [layer_problems(backend, *pair) for pair in pairs]
+
+    def from_problem(index, *tensors):
+        given = layers[index]._replace(tensors=tensors)
+        return solve(backend, given, index)
+
+    return from_problem, [given.tensors for given in layers]
+
+
+def calls_side(function, arguments, repeats, blocks):
+    """Returns a `timing.Side` with several calls of a function in one graph.
+
+    Args:
+        function: Function to time, called as `function(index,
+            *arguments[index])`. One call is one step.
+        arguments: List with one entry per call.
+        repeats: Number of calls of the graph in a block.
+        blocks: Number of blocks to measure.
+    """
+
+    @tf.function(autograph=False)
+    def graph(arguments):
+        outputs = []
+        for index, values in enumerate(arguments):
+            with tf.control_dependencies(tf.nest.flatten(outputs[-1:])):
+                values = tf.nest.map_structure(_later, values)
+                outputs.append(function(index, *values))
+        return outputs
+
+    def block():
+        for _ in range(repeats):
+            last = tf.nest.flatten(graph(arguments))[-1]
+        last.numpy()
+
+    return timing.Side(block, repeats * len(arguments), blocks)
+
+
+def _later(tensor):
+    """Copies a tensor, so that it waits for its control dependencies."""
+    return None if tensor is None else tf.identity(tensor)

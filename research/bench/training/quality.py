@@ -3,7 +3,7 @@
 Compares all presets, `ridge` and `parallel` (the default preset with the search
 for GPUs), with the same learning rates, on
 
-- `cora`: a graph network (see `cora.py`), 100 epochs, test accuracy at the
+- `cora`: a graph network (see `recipes.py`), 100 epochs, test accuracy at the
   epoch with the best validation accuracy. Its binary layers have 10 and 16
   inputs, which all presets enumerate;
 - `adult`: ten layers, 123-128x9-1, 1,600 training rows in batches of 16,
@@ -36,9 +36,7 @@ import time
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.compare.report.statistics import mean_and_error
-from research.bench.training import cora
 from research.bench.training import recipes
 
 HELP = "final test accuracy of the solver presets (100 minutes)"
@@ -147,7 +145,7 @@ def _preset(method):
 
 
 def _cora(runs, methods, seeds, options):
-    graph = cora.Cora(options.data_dir)
+    graph = recipes.Cora(options.data_dir)
     epochs = CORA_EPOCHS // (10 if options.quick else 1)
     result = {}
     for method in methods:
@@ -155,7 +153,9 @@ def _cora(runs, methods, seeds, options):
         def train(seeds, method=method):
             for seed in seeds:
                 show_status(f"cora, {method}, seed {seed}")
-                yield cora.train(graph, recipes.backend(method), seed, epochs)
+                yield recipes.train_cora(
+                    graph, recipes.backend(method), seed, epochs
+                )
 
         jobs = _jobs("cora", method, seeds, epochs=epochs)
         result[method] = runs.make(jobs, train)
@@ -338,43 +338,3 @@ def _verdict(name, methods, method, other):
         return None, f"{name}: no standard error with one seed"
     text = f"{name}: {method} - {other} = {difference:+.2f} (>= -{plain:.2f})"
     return bool(difference >= -plain), text + SAME.get(name, "")
-
-
-def draw(results, path):
-    """Draws every training run, and the means with their standard errors."""
-    result = next(iter(results.values()))
-    found = result["tasks"]
-    figure = canvas.figure(3.6 * len(found), 3.6)
-    panels = figure.subplots(1, len(found), squeeze=False).ravel()
-    for panel, (name, task) in zip(panels, found.items()):
-        labels = []
-        for place, (method, runs) in enumerate(task["methods"].items()):
-            color = "#0072b2" if method == result["default"] else "#777777"
-            panel.plot(
-                [place + 0.15] * len(runs),
-                [100 * run["test"] for run in runs],
-                linestyle="none",
-                marker="o",
-                markersize=3,
-                color=color,
-                alpha=0.5,
-            )
-            mean, error = _test(runs)
-            panel.errorbar(
-                place - 0.1,
-                mean,
-                0.0 if math.isnan(error) else error,
-                marker="s",
-                color=color,
-                capsize=3,
-            )
-            default = "\n(default)" * (method == result["default"])
-            labels.append(method + default)
-        panel.set_xticks(range(len(labels)), labels, fontsize=8)
-        panel.set_xlim(-0.5, len(labels) - 0.5)
-        panel.set_title(name, fontsize=11)
-        panel.grid(axis="y", color="#dddddd", linewidth=0.6)
-        panel.set_axisbelow(True)
-        panel.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("test accuracy [%]")
-    canvas.save(figure, path)

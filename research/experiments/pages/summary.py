@@ -13,7 +13,7 @@ from keras_qpsbgd.compare.report import statistics
 from keras_qpsbgd.compare.report import tables
 from keras_qpsbgd.compare.report.protocol import TEST_LOSS
 from keras_qpsbgd.compare.report.protocol import TRAIN_LOSS
-from research.bench.export import formats_table
+from research.bench import export
 from research.experiments.pages.findings import BINARY_CONNECT
 from research.experiments.pages.findings import FROZEN
 from research.experiments.pages.findings import OURS
@@ -90,7 +90,7 @@ class Summary:
     def export_table(self, link):
         """The sizes of exported files."""
         del link
-        return formats_table.block(self._root)
+        return export.block(self._root)
 
     def table(self, link):
         """A row for each task."""

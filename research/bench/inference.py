@@ -21,9 +21,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.compare.report import canvas
 from research.bench import timing
-from research.bench.inference import onnx_network
 
 HELP = "time of predictions on a CPU (3 minutes)"
 THREADS = (1,)
@@ -105,9 +103,7 @@ def _function(name, model):
         return kq.inference.Predictor(model, kernels="numpy")
     if name == "onnxruntime":
         try:
-            return onnx_network.runner(
-                _float_weights(model), _activation(model)
-            )
+            return onnx_runner(_float_weights(model), _activation(model))
         except ImportError:
             return None
     copied = keras.models.clone_model(model)
@@ -198,33 +194,73 @@ def verdicts(results):
     return found
 
 
-def draw(results, path):
-    """Draws the ratios as bars.
+# The float32 network in ONNX Runtime
+
+
+def onnx_runner(weights, activation):
+    """Returns a function that predicts with ONNX Runtime, on one thread.
+
+    Args:
+        weights: List of pairs of a kernel and a bias, as float32 arrays.
+        activation: `"binary"` or `"hard_tanh"`, for all layers except the last.
 
     Raises:
-        ImportError: If matplotlib is not installed.
+        ImportError: If onnx or onnxruntime is not installed.
     """
-    figure = canvas.figure(6.5, 3.0)
-    axes = figure.subplots()
-    labels, bars = [], []
-    for result in results.values():
-        for activation, network in result.items():
-            for batch, found in network["batches"].items():
-                labels.append(f"{activation}\nbatch {batch}")
-                bars.append(
-                    [
-                        found["sides"].get(name, {}).get("cpu_ratio", np.nan)
-                        for name in SIDES
-                    ]
-                )
-    places = np.arange(len(labels))
-    for index, name in enumerate(SIDES):
-        heights = [bar[index] for bar in bars]
-        axes.bar(places + 0.2 * (index - 1.5), heights, 0.2, label=name)
-    axes.set_yscale("log")
-    axes.axhline(1, color="black", linewidth=1)
-    axes.set_xticks(places, labels)
-    axes.set_ylabel("CPU time / Predictor")
-    axes.legend(frameon=False, fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    canvas.save(figure, path)
+    import onnxruntime
+    from onnx import TensorProto
+    from onnx import helper
+    from onnx import numpy_helper
+
+    constants = {
+        "zero": np.float32(0),
+        "plus": np.float32(1),
+        "minus": np.float32(-1),
+    }
+    nodes, last = [], "x"
+    for index, (kernel, bias) in enumerate(weights):
+        constants[f"kernel{index}"] = kernel
+        constants[f"bias{index}"] = bias
+        inputs = [last, f"kernel{index}", f"bias{index}"]
+        last = f"sum{index}"
+        nodes.append(helper.make_node("Gemm", inputs, [last]))
+        if index == len(weights) - 1:
+            break
+        if activation == "binary":
+            nodes += [
+                helper.make_node(
+                    "GreaterOrEqual", [last, "zero"], [f"is{index}"]
+                ),
+                helper.make_node(
+                    "Where", [f"is{index}", "plus", "minus"], [f"y{index}"]
+                ),
+            ]
+        else:
+            inputs = [last, "minus", "plus"]
+            nodes.append(helper.make_node("Clip", inputs, [f"y{index}"]))
+        last = f"y{index}"
+    shapes = [("x", weights[0][0].shape[0]), (last, weights[-1][0].shape[1])]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, size])
+        for name, size in shapes
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        values[:1],
+        values[1:],
+        [
+            numpy_helper.from_array(np.asarray(value), name)
+            for name, value in constants.items()
+        ],
+    )
+    # Old enough for all versions of ONNX Runtime.
+    opset = [helper.make_opsetid("", 13)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=8)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return lambda x: session.run(None, {"x": x})[0]

@@ -5,19 +5,27 @@
   methods take turns (see `timing.py`).
 - `wide`: CPU time and peak memory of a layer of 4,608 x 512 weights, a
   3 x 3 convolution from 512 to 512 channels, in a separate process.
+
+    python -m research.bench.quantize INPUTS OUTPUTS ROWS
+
+is this process. It prints JSON: the CPU and wall seconds of `kq.quantize` with
+1 bit, the peak memory of the process in bytes, and the output errors.
 """
 
 import dataclasses
+import json
+import resource
+import subprocess
+import sys
+import time
 
 import numpy as np
 from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.compare.report import canvas
 from keras_qpsbgd.compare.task import random
 from research.bench import timing
-from research.bench.quantize import wide
 from research.experiments.tasks.mnist import images
 
 HELP = "time and memory of kq.quantize (10 minutes)"
@@ -32,6 +40,8 @@ WIDE, QUICK_WIDE = (4608, 512, 10_000), (512, 64, 1_000)
 RATIO_TARGET = 5.0
 MINUTES_TARGET = 10.0
 MEMORY_TARGET = 2 * 2**30
+ONCE = {"name": "native", "preset": "once"}
+FACTORS = 64
 
 
 def names():
@@ -46,7 +56,7 @@ def measure(options):
         if part == "wide":
             show_status("a wide layer")
             size = QUICK_WIDE if options.quick else WIDE
-            results[part] = {"size": size, **wide.measure(*size)}
+            results[part] = {"size": size, **measure_wide(*size)}
         else:
             results[part] = _network(options)
     return results
@@ -63,7 +73,7 @@ def _network(options):
     def side(method):
         def block():
             kq.quantize(
-                model, x, backend=wide.ONCE, method=method, seed=0, verbose=0
+                model, x, backend=ONCE, method=method, seed=0, verbose=0
             )
 
         return timing.Side(block, steps=1, blocks=2 if options.quick else 5)
@@ -144,21 +154,43 @@ def verdicts(results):
     return found
 
 
-def draw(results, path):
-    """Draws the CPU times relative to `gptq` as bars.
+# A wide layer
 
-    Raises:
-        ImportError: If matplotlib is not installed.
-    """
-    figure = canvas.figure(4.5, 3.0)
-    axes = figure.subplots()
-    for result in results.values():
-        sides = result.get("network", {}).get("sides", {})
-        heights = [times["cpu_ratio"] for times in sides.values()]
-        axes.bar(np.arange(len(sides)), heights, 0.6, color="#0072b2")
-        axes.set_xticks(range(len(sides)), list(sides))
-    axes.axhline(RATIO_TARGET, color="black", linewidth=2)
-    axes.set_ylabel("CPU time / gptq")
-    axes.set_title("784-512-512-10, line: target", loc="left", fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
-    canvas.save(figure, path)
+
+def measure_wide(inputs, outputs, rows):
+    """Returns what a separate process measures."""
+    command = [sys.executable, "-m", "research.bench.quantize"]
+    command += map(str, (inputs, outputs, rows))
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def calibration_rows(inputs, rows, seed=0):
+    """Returns rows as after ReLU, correlated by a few common factors."""
+    random = np.random.default_rng(seed)
+    common = random.normal(size=(rows, FACTORS)).astype("float32")
+    common = common @ random.normal(size=(FACTORS, inputs)).astype("float32")
+    own = random.normal(size=(rows, inputs)).astype("float32")
+    return np.maximum(common / FACTORS**0.5 + own, 0.0)
+
+
+def main(inputs, outputs, rows):
+    """Quantizes a wide layer in this process and prints the result."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [keras.layers.InputLayer((inputs,)), keras.layers.Dense(outputs)]
+    )
+    x = calibration_rows(inputs, rows)
+    wall, cpu = time.perf_counter(), time.process_time()
+    _, report = kq.quantize(model, x, backend=ONCE, seed=0, verbose=0)
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak *= 1 if sys.platform == "darwin" else 1024
+    errors = report.layers[0].errors
+    print(
+        json.dumps({"cpu": cpu, "wall": wall, "peak": peak, "errors": errors})
+    )
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

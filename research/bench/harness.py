@@ -1,4 +1,11 @@
-"""Runs suites in separate processes and reports the results."""
+"""Runs suites in separate processes and reports the results.
+
+    python -m research.bench.harness SUITE JSON_OPTIONS RESULT_FILE
+
+is the process that measures a suite. `measure` starts it with environment
+variables that set the number of threads, because the number must be set before
+TensorFlow is imported.
+"""
 
 import contextlib
 import dataclasses
@@ -13,26 +20,82 @@ import time
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 
 from keras_qpsbgd import disk
 from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.compare.threads import environment
-from research.bench.suites import on_device
+from research.bench import export
+from research.bench import inference
+from research.bench import quantize
+from research.bench.annealer import packing
+from research.bench.annealer import shared_calls
+from research.bench.solvers import solver
+from research.bench.steps import gpu_step
+from research.bench.steps import recording
+from research.bench.steps import step
+from research.bench.training import quality
 
+SUITES = {
+    "step": step,
+    "solver": solver,
+    "recording": recording,
+    "packing": packing,
+    "quantize": quantize,
+    "export": export,
+    "inference": inference,
+    "shared-calls": shared_calls,
+    "quality": quality,
+}
+# The same for `--device gpu`.
+GPU_SUITES = {"step": gpu_step}
 # The target was met, was missed, or could not be checked.
 OUTCOMES = {True: "PASS", False: "FAIL", None: "SKIP"}
 
 
+def on_device(device):
+    """Returns the suites that measure on a device, `"cpu"` or `"gpu"`."""
+    return GPU_SUITES if device == "gpu" else SUITES
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of a benchmark run, shared by all suites.
+
+    Attributes:
+        quick: Boolean. Whether to run about ten times faster, with results that
+            are too rough to report.
+        seeds: Integer (optional). Number of training runs per method, for
+            suites that train. Defaults to the number of the suite.
+        data_dir: Path (optional). Folder of the datasets, see `datasets.files`.
+        only: Names of the rows and columns to measure. If it contains no row,
+            all rows are measured, and if it contains no column, all columns.
+        device: String. `"cpu"` or `"gpu"`.
+        output: Folder of the results, for suites that can be resumed.
+    """
+
+    quick: bool = False
+    seeds: int | None = None
+    data_dir: str | None = None
+    only: tuple = ()
+    device: str = "cpu"
+    output: str = "."
+
+    def wanted(self, names):
+        """Returns the `names` that are in `only`, or all if none is."""
+        names = list(names)
+        return [name for name in names if name in self.only] or names
+
+
 def run(names, options, threads=None, output="."):
-    """Runs suites, prints tables and verdicts, and writes JSON and figures.
+    """Runs suites, prints tables and verdicts, and writes JSON.
 
     Args:
         names: Names of suites.
         options: `Options`.
         threads: List of integers (optional). Thread counts. Defaults to the
             thread counts of each suite.
-        output: Folder for `bench-SUITE.json` and `bench-SUITE.png`, or
-            `bench-SUITE-gpu.json` and `bench-SUITE-gpu.png`.
+        output: Folder for `bench-SUITE.json`, or `bench-SUITE-gpu.json`.
 
     Returns:
         The exit code: 1 if a target was missed or a suite failed, else 0.
@@ -71,7 +134,6 @@ def _run_suite(name, options, threads, output):
     path = output / f"bench-{name}{suffix}.json"
     disk.write(path, json.dumps(_record(name, options, results, verdicts)))
     print(f"\nResults written to {path}")
-    _draw(suite, results, path.with_suffix(".png"))
     print(f"Done in {time.perf_counter() - start:.0f} s.", flush=True)
     return not any(passed is False for passed, _ in verdicts)
 
@@ -88,7 +150,7 @@ def measure(name, options, threads):
         command = [
             sys.executable,
             "-m",
-            "research.bench.worker",
+            "research.bench.harness",
             name,
             json.dumps(dataclasses.asdict(options)),
             str(path),
@@ -152,13 +214,22 @@ def _record(name, options, results, verdicts):
     }
 
 
-def _draw(suite, results, path):
-    try:
-        suite.draw(results, path)
-    except ImportError:
-        print(
-            "The figure was not drawn, because Matplotlib is not installed.\n"
-            'Install it with `python -m pip install "keras_qpsbgd[research]"`.'
-        )
-    else:
-        print(f"Figure written to {path}")
+def main(name, options, path):
+    """Measures a suite in this process.
+
+    Args:
+        name: String. Name of the suite.
+        options: String. The `Options` as JSON.
+        path: Path of the file that receives the results as JSON.
+    """
+    options = json.loads(options)
+    options["only"] = tuple(options["only"])  # JSON has no tuples
+    options = Options(**options)
+    # Only once, because TensorFlow rebuilds all graphs after a new seed.
+    keras.utils.set_random_seed(0)
+    result = on_device(options.device)[name].measure(options)
+    pathlib.Path(path).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,1 +1,0 @@
-"""Sizes and outputs of exported files."""
