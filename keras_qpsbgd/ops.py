@@ -38,8 +38,9 @@ from typing import Optional
 
 import tensorflow as tf
 
-# Maximum number of bits of a weight.
-MAX_BITS = 4
+from keras_qpsbgd.bits import MAX_BITS as MAX_BITS
+from keras_qpsbgd.bits import max_level
+
 # A gradient that is smaller than this share of the largest one of its layer is
 # a rounding error.
 ROUNDING = 2.0**-22
@@ -101,11 +102,6 @@ def _as_list(*problems):
 def sign(x):
     """Returns the sign, with `sign(0) = +1`, so every weight is +1 or -1."""
     return tf.where(x >= 0, tf.constant(1, x.dtype), tf.constant(-1, x.dtype))
-
-
-def max_level(bits):
-    """Returns `L`, the largest level of a weight with `bits` bits."""
-    return 2**bits - 1
 
 
 def levels(x, bits):

@@ -9,7 +9,8 @@
     32       SHA-256 of everything before
 
 All numbers are little-endian. `docs/guides/packed-format.md` describes the
-header.
+header. This module needs NumPy alone, because `Predictor` reads files where
+TensorFlow is not installed.
 """
 
 import dataclasses
@@ -22,9 +23,7 @@ from typing import Optional
 
 import numpy as np
 
-from keras_qpsbgd.export import bits as bit_stream
-from keras_qpsbgd.ops import MAX_BITS
-from keras_qpsbgd.ops import max_level
+from keras_qpsbgd import bits as bits_module
 
 MAGIC = b"\x93KQPACK\n"
 VERSION = 1
@@ -69,7 +68,7 @@ class Entry:
         """The size of the data."""
         count = math.prod(self.shape)
         if self.bits is not None:
-            return bit_stream.num_bytes(count, self.bits)
+            return bits_module.num_bytes(count, self.bits)
         size = 2 if self.dtype == BFLOAT16 else np.dtype(self.dtype).itemsize
         return count * size
 
@@ -77,7 +76,7 @@ class Entry:
 def array_bytes(array: np.ndarray, entry: Entry) -> bytes:
     """Returns the data of an array. A binary kernel is given by its levels."""
     if entry.bits is not None:
-        return bit_stream.pack(array, entry.bits)
+        return bits_module.pack_levels(array, entry.bits)
     array = np.ascontiguousarray(array)
     if entry.dtype == BFLOAT16:
         array = array.view(np.uint16)
@@ -90,9 +89,8 @@ def array_from(data: bytes, entry: Entry) -> np.ndarray:
     A bfloat16 array is returned as float32.
     """
     if entry.bits is not None:
-        count = math.prod(entry.shape)
-        array = bit_stream.unpack(data, count, entry.bits).astype(np.float32)
-        array *= np.float32(1 / max_level(entry.bits))
+        array = levels_from(data, entry).astype(np.float32)
+        array *= np.float32(1 / bits_module.max_level(entry.bits))
     elif entry.dtype == BFLOAT16:
         halves = np.frombuffer(data, "<u2").astype(np.uint32)
         array = (halves << 16).view(np.float32)
@@ -100,6 +98,13 @@ def array_from(data: bytes, entry: Entry) -> np.ndarray:
         dtype = np.dtype(entry.dtype).newbyteorder("<")
         array = np.frombuffer(data, dtype).astype(entry.dtype)
     return array.reshape(entry.shape)
+
+
+def levels_from(data: bytes, entry: Entry) -> np.ndarray:
+    """Returns the levels of a binary kernel from its data, as int8."""
+    count = math.prod(entry.shape)
+    levels = bits_module.unpack_levels(data, count, entry.bits)
+    return levels.reshape(entry.shape)
 
 
 def encode(
@@ -205,7 +210,7 @@ def _entry(found):
         raise InvalidFile("the description of an array is wrong")
     if "bits" in found and not (
         _is_size(found["bits"])
-        and 1 <= found["bits"] <= MAX_BITS
+        and 1 <= found["bits"] <= bits_module.MAX_BITS
         and found["dtype"].endswith(("float16", "float32", "float64"))
     ):
         raise InvalidFile("the number of bits of an array is wrong")

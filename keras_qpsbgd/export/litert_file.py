@@ -19,7 +19,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.export import folder
 from keras_qpsbgd.export import matching
 from keras_qpsbgd.export import stock
 
@@ -61,7 +60,7 @@ def litert(model: Any, path: Any) -> None:
     path = disk.file_path(path)
     with tempfile.TemporaryDirectory() as temporary:
         floats = str(pathlib.Path(temporary, "model"))
-        folder.export(stock.inference_model(model), floats)
+        stock.export_folder(stock.inference_model(model), floats)
         content = tf.lite.TFLiteConverter.from_saved_model(floats).convert()
     disk.write(path, _compressed(content, stock.binary_kernels(model)))
 

@@ -17,6 +17,7 @@ from keras_qpsbgd import disk
 from keras_qpsbgd import ops
 from keras_qpsbgd._version import __version__
 from keras_qpsbgd.export import container
+from keras_qpsbgd.export import program
 from keras_qpsbgd.export import safety
 from keras_qpsbgd.export import stock
 from keras_qpsbgd.export import weights
@@ -32,8 +33,9 @@ def packed(
 
     The kernels of all binary layers are stored as bits, and all other weights
     as they are. `load_packed` returns a model with exactly the same
-    predictions. The file also contains the configuration of the model. It
-    contains no Python code, and [NumPy is enough to read it](
+    predictions. The file also contains the configuration of the model and, if
+    `Predictor` supports the model, the steps of a prediction. It contains no
+    Python code, and [NumPy is enough to read it](
     ../guides/packed-format.md).
 
     The latent weights of binary layers, the optimizer and the losses are not
@@ -139,6 +141,7 @@ def content_of(
             "written_by": f"keras_qpsbgd {__version__}",
             "keras": _keras_name(),
             "model": config,
+            **_predictor_fields(model, [each.variable for each in found]),
         },
         arrays,
     )
@@ -151,6 +154,15 @@ def content_of(
             f"classes. Received: model={model}, but {error}"
         ) from error
     return content
+
+
+def _predictor_fields(model, variables):
+    """Returns what `Predictor` reads, if it supports the model."""
+    try:
+        description = program.describe(model)
+    except program.NotSupported:
+        return {}
+    return {"predictor": program.to_json(description, variables)}
 
 
 def _check_model(model):

@@ -6,15 +6,12 @@ import os
 from typing import Any
 
 import numpy as np
-from tensorflow import keras
 
-from keras_qpsbgd import _keras
-from keras_qpsbgd import export
+from keras_qpsbgd import bits
 from keras_qpsbgd.export import container
-from keras_qpsbgd.inference import bits
 from keras_qpsbgd.inference import products
 from keras_qpsbgd.inference import program
-from keras_qpsbgd.inference.workers import Workers
+from keras_qpsbgd.inference.products import Workers
 
 KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 EXPECTED = (
@@ -29,8 +26,9 @@ MAX_SAMPLES = 1024
 class Predictor:
     """Fast predictions of a binary network on a CPU.
 
-    The prediction itself does not use TensorFlow, but importing the package
-    does.
+    Predictions use NumPy alone. With a packed file, the constructor does not
+    use TensorFlow either, so the file can be used where TensorFlow is not
+    installed. Keras models and Keras files need TensorFlow.
 
     The kernels of binary layers are stored as bits, one to four per weight. If
     the inputs of a layer come from `activation="binary"`, its product is
@@ -115,10 +113,8 @@ class Predictor:
                 f"{': ' + reason if kernels == 'c' else '. '}"
                 f"Received: kernels={kernels!r}"
             )
-        model = _model(path_or_model)
         self._kernels = available[0] if kernels == "auto" else kernels
-        self._steps = program.build(model, self._kernels)
-        self._input_shape = tuple(model.input_shape)
+        self._input_shape, self._steps = _program(path_or_model, self._kernels)
         self._workers = Workers(int(threads))
 
     @property
@@ -210,8 +206,11 @@ class Predictor:
         return bits.to_floats(value) if self._steps else value.copy()
 
 
-def _loaded(given):
-    """Returns the Keras model of a file."""
+def _program(path_or_model, kernels):
+    """Returns the `Program` of the argument, after checks."""
+    if not isinstance(path_or_model, (str, os.PathLike)):
+        return _program_of_model(path_or_model, kernels)
+    given = os.fspath(path_or_model)
     received = f"{EXPECTED} Received: path_or_model={given!r}"
     path = os.path.expanduser(given)
     if os.path.isdir(path):
@@ -219,38 +218,56 @@ def _loaded(given):
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{received}, which does not exist")
     with open(path, "rb") as file:
-        is_packed = file.read(len(container.MAGIC)) == container.MAGIC
-    if is_packed:
-        return export.load_packed(path)
-    if path.endswith(KERAS_SUFFIXES):
-        return keras.models.load_model(path, compile=False)
-    raise ValueError(f"{received}, which is another kind of file")
+        start = file.read(len(container.MAGIC))
+        content = start + file.read() if start == container.MAGIC else None
+    if content is not None:
+        return _program_of_file(content, given, kernels)
+    if not path.endswith(KERAS_SUFFIXES):
+        raise ValueError(f"{received}, which is another kind of file")
+    from tensorflow import keras
+
+    # The classes of the package must be registered before Keras reads a file.
+    from keras_qpsbgd import layers  # noqa: F401
+
+    model = keras.models.load_model(path, compile=False)
+    return _program_of_model(model, kernels)
 
 
-def _model(path_or_model):
-    """Returns the Keras model of the argument, after checks."""
-    model = path_or_model
-    if isinstance(model, (str, os.PathLike)):
-        model = _loaded(os.fspath(model))
-    if not isinstance(model, keras.Model):
-        raise ValueError(f"{EXPECTED} Received: path_or_model={model!r}")
-    if not _keras.is_graph_of_layers(model):
-        raise ValueError(
-            "`path_or_model` must be a Sequential or functional model. "
-            f"Received: a model of the class {type(model).__name__}"
-        )
+def _program_of_file(content, given, kernels):
+    """Returns the `Program` of the content of a packed file."""
     try:
-        shape = model.input_shape if model.built else None
-    except AttributeError:  # Keras has no shape before the first call
-        shape = None
-    if shape is None:
+        found = program.load(content, kernels)
+    except container.InvalidFile as error:
         raise ValueError(
-            "`path_or_model` must be a model that has been built. Call it on a "
-            f"batch first. Received: model with the name {model.name!r}"
-        )
-    if not isinstance(shape, tuple) or isinstance(shape[0], tuple):
+            f"`path_or_model` must be a file of `export.packed`, but {error}. "
+            f"Received: path_or_model={given!r}"
+        ) from error
+    if found is not None:
+        return found
+    # The model is not supported, or an older version wrote the file.
+    try:
+        from keras_qpsbgd import export
+
+        load_packed = export.load_packed
+    except ImportError as error:
         raise ValueError(
-            "`path_or_model` must be a model with one input. "
-            f"Received: input_shape={shape}"
-        )
-    return model
+            "`path_or_model` must be a packed file of a model that `Predictor` "
+            "supports. Install TensorFlow to see which layers are not "
+            "supported, or to read a file of an older version. "
+            f"Received: path_or_model={given!r}"
+        ) from error
+    return _program_of_model(load_packed(os.path.expanduser(given)), kernels)
+
+
+def _program_of_model(model, kernels):
+    """Returns the `Program` of a Keras model, which needs TensorFlow."""
+    received = f"{EXPECTED} Received: path_or_model={model!r}"
+    try:
+        from tensorflow import keras
+    except ImportError as error:
+        raise ValueError(f"{received}, and TensorFlow is missing") from error
+    if not isinstance(model, keras.Model):
+        raise ValueError(received)
+    from keras_qpsbgd.export.program import describe
+
+    return program.build(describe(model), kernels)

@@ -9,13 +9,14 @@ factors 1, 2, 4 and 8, and so is its product.
 - Otherwise the C kernel adds entries of tables (see `_sign_product.h`).
 """
 
+import concurrent.futures
 import importlib
 from typing import Any
 
 import numpy as np
 
-from keras_qpsbgd.inference import bits as bits_module
-from keras_qpsbgd.inference.bits import Bits
+from keras_qpsbgd import bits
+from keras_qpsbgd.bits import Signs
 
 try:
     _kernels: Any = importlib.import_module("keras_qpsbgd.inference._kernels")
@@ -37,24 +38,54 @@ def available():
     return KERNELS if _kernels is not None else ("numpy",)
 
 
-def planes_of(levels, bits):
-    """Returns a Boolean array for each bit of the levels, the lowest first."""
-    codes = (np.asarray(levels) + (2**bits - 1)).astype(np.int64) // 2
-    return [(codes >> plane & 1).astype(bool) for plane in range(bits)]
+class Workers:
+    """Divides rows among threads.
+
+    Args:
+        threads: Positive integer.
+    """
+
+    def __init__(self, threads):
+        self.threads = threads
+        self._pool = None
+        if threads > 1:
+            # The calling thread also works.
+            self._pool = concurrent.futures.ThreadPoolExecutor(threads - 1)
+
+    def run(self, function, rows):
+        """Calls `function(start, stop)` for ranges that cover all rows.
+
+        The C kernel computes 4 rows at a time, so the ranges are multiples of
+        4.
+        """
+        share = -(-rows // (4 * self.threads)) * 4
+        if self._pool is None or rows <= share:
+            function(0, rows)
+            return
+        futures = [
+            self._pool.submit(function, start, min(start + share, rows))
+            for start in range(share, rows, share)
+        ]
+        try:
+            function(0, share)
+        finally:
+            concurrent.futures.wait(futures)
+        for future in futures:
+            future.result()
 
 
 class XnorProduct:
-    """Products of `Bits` with a binary kernel, which are integers.
+    """Products of `Signs` with a binary kernel, which are integers.
 
     Args:
-        planes: List of Boolean arrays of shape `(inputs, outputs)`.
+        planes: Boolean array of shape `(bits, inputs, outputs)`.
         kernels: `"c"` or `"numpy"`.
         pixels: Integer. Number of parts of a row that are packed on their own,
             such as the pixels of a patch. Defaults to `1`.
     """
 
     name = "XNOR and popcount"
-    takes_bits = True
+    takes_signs = True
 
     def __init__(self, planes, kernels, pixels=1):
         self.inputs, self.outputs = planes[0].shape
@@ -62,11 +93,11 @@ class XnorProduct:
         self.arrays = []
         for plane in planes:
             rows = plane.T.reshape(self.outputs, pixels, -1)
-            words = bits_module.pack(rows).words
+            words = bits.pack_signs(rows).words
             self.arrays.append(words.reshape(self.outputs, -1))
 
     def __call__(self, value, workers):
-        """Returns the int32 products, for `Bits` of shape `(..., inputs)`."""
+        """Returns the int32 products, for `Signs` of shape `(..., inputs)`."""
         words = np.ascontiguousarray(value.words)
         words = words.reshape(-1, words.shape[-1])
         total = None
@@ -87,12 +118,12 @@ class SignProduct:
     """Products of real rows with a binary kernel.
 
     Args:
-        planes: List of Boolean arrays of shape `(inputs, outputs)`.
+        planes: Boolean array of shape `(bits, inputs, outputs)`.
         kernels: `"c"` or `"numpy"`.
     """
 
     name = "sums of signed inputs"
-    takes_bits = False
+    takes_signs = False
 
     def __init__(self, planes, kernels):
         self.inputs, self.outputs = planes[0].shape
@@ -124,7 +155,7 @@ class RealProduct:
     """
 
     name = "NumPy"
-    takes_bits = False
+    takes_signs = False
 
     def __init__(self, kernel):
         self.inputs, self.outputs = kernel.shape
@@ -181,4 +212,4 @@ def _count(words):
         return np.bitwise_count(words)
     # NumPy 1
     size = 64 * words.shape[-1]
-    return bits_module.unpack(Bits(words, size)).view(np.uint8)
+    return bits.unpack_signs(Signs(words, size)).view(np.uint8)

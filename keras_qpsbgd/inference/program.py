@@ -1,192 +1,253 @@
-"""Builds the steps of a prediction from a Keras model."""
+"""Builds the steps of a prediction from their description in plain data.
 
+`export/program.py` describes a Keras model, and a packed file contains the
+description.
+"""
+
+import base64
 from typing import Any
+from typing import NamedTuple
+from typing import Optional
 
 import numpy as np
-import tensorflow as tf
 
-from keras_qpsbgd import _keras
-from keras_qpsbgd.inference import layers
+from keras_qpsbgd import bits
+from keras_qpsbgd.export import container
 from keras_qpsbgd.inference import products
 from keras_qpsbgd.inference import steps
-from keras_qpsbgd.inference import thresholds
+from keras_qpsbgd.inference.steps import Windows
+
+POOLING = {
+    "max_pooling": steps.MaxPooling,
+    "average_pooling": steps.AveragePooling,
+}
+PADDINGS = ("valid", "same")
 
 
-def build(model, kernels):
-    """Returns the list of steps of a model.
+class Weight(NamedTuple):
+    """A weight of the model.
+
+    Attributes:
+        array: Array. The levels of a binary kernel.
+        bits: Integer, or `None` if it is not a binary kernel.
+    """
+
+    array: np.ndarray
+    bits: Optional[int]
+
+
+class Program(NamedTuple):
+    """The steps of a prediction.
+
+    Attributes:
+        input_shape: Tuple. `None` stands for any size.
+        steps: List of `Step`.
+    """
+
+    input_shape: tuple[int | None, ...]
+    steps: list[steps.Step]
+
+
+def load(content: bytes, kernels: str) -> Program | None:
+    """Returns the program of a packed file.
 
     Args:
-        model: Sequential or functional model.
+        content: Bytes. The content of the file.
         kernels: `"c"` or `"numpy"`.
 
+    Returns:
+        A `Program`, or `None` if the file contains no description of it.
+
     Raises:
-        ValueError: If the model or a layer is not supported. The message names
-            all such layers.
+        InvalidFile: If the file is not valid.
     """
-    operations = _operations(model)
-    found: list = []
-    is_bits, rank = False, len(model.input_shape)
-    while operations:
-        first = operations.pop(0)
-        product = first if isinstance(first, layers.Product) else None
-        if isinstance(first, steps.Step):
-            found.append(first)
-            is_bits = is_bits and isinstance(
-                first, (steps.Reshape, steps.MaxPooling)
-            )
-            rank = layers.rank_after(first, rank)
-            continue
-        if product is None:
-            operations.insert(0, first)
-        before = _before_binary(operations)
-        if before is None:
-            if product is not None:
-                found.append(_product(product, is_bits, kernels))
-            else:
-                found.append(_elementwise(operations))
-            is_bits = False
-            continue
-        signs, limits = _threshold(operations[:before], product, rank)
-        del operations[: before + 1]
-        if product is not None:
-            step = _product(product, is_bits, kernels, signs)
-            found.append(step)
-            is_integer = product.bits is not None and is_bits
-            found.append(steps.Threshold(_limits(limits, is_integer)))
-        else:
-            has_signs = (signs < 0).any()
-            found.append(steps.Threshold(limits, signs if has_signs else None))
-        is_bits = True
-    return found
+    header, arrays = container.decode(content)
+    if "predictor" not in header:
+        return None
+
+    def convert(value):
+        if isinstance(value, list):
+            return [convert(inner) for inner in value]
+        if not isinstance(value, dict):
+            return value
+        if value.keys() == {"array"}:
+            entry, data = arrays[value["array"]]
+            if entry.bits is None:
+                return Weight(container.array_from(data, entry), None)
+            return Weight(container.levels_from(data, entry), entry.bits)
+        for dtype in ("float32", "int8"):
+            if value.keys() == {dtype}:
+                data = base64.b64decode(value[dtype], validate=True)
+                found = np.frombuffer(data, np.dtype(dtype).newbyteorder("<"))
+                return found.astype(dtype)
+        return {key: convert(inner) for key, inner in value.items()}
+
+    try:
+        return build(convert(header["predictor"]), kernels)
+    except Exception as error:  # a wrong description may raise anything
+        raise container.InvalidFile(f"its steps are wrong ({error})") from error
 
 
-def _operations(model):
-    """Returns the operations of all layers, or raises an error."""
-    found: list = []
-    problems: list = []
-    rank = len(model.input_shape)
-    for name, layer in _layers(model):
-        try:
-            new = layers.operations(layer, rank)
-        except layers.Unsupported as problem:
-            reason = f": {problem}" if str(problem) else ""
-            problems.append(f"`{name}` ({type(layer).__name__}{reason})")
-            continue
-        for operation in new:
-            rank = layers.rank_after(operation, rank)
-        found += new
-    if problems:
-        raise ValueError(
-            f"`Predictor` does not support the layers {', '.join(problems)}. "
-            f"Received: model with the name {model.name!r}"
-        )
-    return found
+def build(description: dict[str, Any], kernels: str) -> Program:
+    """Returns the program of a description.
 
-
-def _layers(model, prefix=""):
-    """Returns the names and layers of a model and of models inside it."""
-    chain = _keras.layer_chain(model)
-    if chain is None:
-        raise ValueError(
-            "`Predictor` supports only chains, in which each layer has one "
-            "input and its output goes to one layer. "
-            f"Received: model with the name {prefix + model.name!r}"
-        )
-    found = []
-    for layer in chain:
-        if _keras.is_graph_of_layers(layer):
-            found += _layers(layer, f"{prefix}{layer.name}/")
-        else:
-            found.append((prefix + layer.name, layer))
-    return found
-
-
-def _before_binary(operations):
-    """Returns how many monotone operations are before a binary activation.
-
-    Returns `None` if there is none, or another operation before it.
+    Args:
+        description: Dictionary, as `export.program.describe` returns it.
+        kernels: `"c"` or `"numpy"`.
     """
-    for index, operation in enumerate(operations):
-        if not isinstance(operation, layers.Elementwise):
-            return None
-        if operation.activation == "binary":
-            return index
-    return None
+    shape = tuple(
+        None if size is None else _positive(size)
+        for size in description["input_shape"]
+    )
+    waiting = list(description["steps"])
+    found: list = []
+    is_signs = False
+    while waiting:
+        step = waiting.pop(0)
+        name = step["step"]
+        following = waiting[0]["step"] if waiting else None
+        if name == "product":
+            threshold = waiting.pop(0) if following == "threshold" else None
+            found += _product(step, threshold, is_signs, kernels)
+            is_signs = threshold is not None
+        elif name == "threshold":
+            limits, signs = step["limits"], step.get("signs")
+            if signs is not None:
+                signs = signs.astype(np.float32)
+            found.append(steps.Threshold(np.asarray(limits), signs))
+            is_signs = True
+        elif name in ("affine", "normalization"):
+            waiting.insert(0, step)
+            found.append(_affine(waiting))
+            is_signs = False
+        elif name == "activation":
+            found.append(steps.Activation(step["name"]))
+            is_signs = False
+        elif name == "reshape":
+            found.append(steps.Reshape(_shape(step.get("shape"))))
+        elif name in POOLING:
+            keepdims = bool(step["keepdims"])
+            windows = _windows(step.get("windows"))
+            found.append(POOLING[name](windows, keepdims))
+            is_signs = is_signs and name == "max_pooling"
+        else:
+            raise ValueError(f"unknown step {name!r}")
+    return Program(shape, found)
 
 
-def _threshold(operations, product, rank):
-    """Returns the signs and limits of `thresholds.find`."""
-    if product is not None:
-        outputs = product.kernel.shape[-1]
+def _product(step, threshold, is_signs, kernels):
+    """Returns the step of a product, and that of the threshold behind it.
+
+    Args:
+        step: Dictionary.
+        threshold: Dictionary or `None`.
+        is_signs: Boolean. Whether the inputs are `Signs`.
+        kernels: `"c"` or `"numpy"`.
+    """
+    array, num_bits = step["kernel"].array, step["kernel"].bits
+    windows = _windows(step.get("windows"))
+    if num_bits is None:
+        array = array.astype(np.float32)
+    if windows is not None and array.shape[:2] != windows.size:
+        raise ValueError("the windows of a product are those of no kernel")
+    kernel = array.reshape(-1, array.shape[-1])
+    limits = None
+    if threshold is not None:
+        limits = threshold["limits"]
+        if threshold.get("signs") is not None:
+            kernel = kernel * threshold["signs"].astype(kernel.dtype)
+        if len(limits) != kernel.shape[-1]:
+            raise ValueError("a product and its threshold have other sizes")
+        if num_bits is not None and is_signs:
+            limits = _integer_limits(limits)
+    found: Any
+    places = 1 if windows is None else int(np.prod(windows.size))
+    if num_bits is None:
+        found = products.RealProduct(kernel)
+    elif is_signs:
+        planes = bits.planes(kernel, num_bits)
+        found = products.XnorProduct(planes, kernels, places)
     else:
-        outputs = max([1, *(operation.outputs for operation in operations)])
+        found = products.SignProduct(bits.planes(kernel, num_bits), kernels)
+    is_exact = threshold is not None
+    new: list = [steps.Dense(found, is_exact)]
+    if windows is not None:
+        sums = None
+        if isinstance(found, products.XnorProduct):
+            parts = kernel.reshape(places, -1, kernel.shape[-1])
+            sums = parts.sum(axis=1, dtype=np.int32)
+        new = [steps.Convolution(found, is_exact, windows, sums)]
+    if threshold is not None:
+        new.append(steps.Threshold(limits))
+    return new
 
-    def function(x):
-        x = tf.constant(x.reshape((1,) * (rank - 1) + (-1,)), tf.float32)
-        for operation in operations:
-            x = operation.exact(x)
-        return np.asarray(x).ravel() >= 0
 
-    return thresholds.find(function, outputs)
-
-
-def _limits(limits, is_integer):
-    """Returns limits for comparisons with integers, if `is_integer`."""
-    if not is_integer:
-        return limits
+def _integer_limits(limits):
+    """Returns limits for comparisons with integers."""
     largest = 2**30  # larger than any product
     return np.ceil(np.clip(limits, -largest, largest)).astype(np.int32)
 
 
-def _product(product, is_bits, kernels, signs=None):
-    """Returns the step of a product.
+def _affine(waiting):
+    """Removes the first steps, which scale and shift, and returns them as one.
 
     Args:
-        product: `layers.Product`.
-        is_bits: Boolean. Whether its input is `Bits`.
-        kernels: `"c"` or `"numpy"`.
-        signs: Array of +1 and -1 (optional). Factors of the outputs, if a
-            `Threshold` follows.
+        waiting: List of dictionaries, of which at least the first one scales
+            and shifts.
     """
-    kernel, windows = product.kernel, product.windows
-    if signs is not None:
-        kernel = kernel * signs.astype(kernel.dtype)
-    found: Any
-    if product.bits is None:
-        found = products.RealProduct(kernel)
-    else:
-        planes = products.planes_of(kernel, product.bits)
-        if is_bits:
-            places = 1 if windows is None else int(np.prod(windows.size))
-            found = products.XnorProduct(planes, kernels, places)
-        else:
-            found = products.SignProduct(planes, kernels)
-    is_exact = signs is not None
-    if windows is None:
-        return steps.Dense(found, is_exact)
-    sums = None
-    if isinstance(found, products.XnorProduct):
-        shape = (int(np.prod(windows.size)), -1, kernel.shape[-1])
-        sums = kernel.reshape(shape).sum(axis=1, dtype=np.int32)
-    return steps.Convolution(found, is_exact, windows, sums)
-
-
-def _elementwise(operations):
-    """Removes the first operations and returns their step.
-
-    Scales and shifts that follow each other become one.
-    """
-    first = operations.pop(0)
-    if first.activation is not None:
-        return steps.Activation(first.activation)
-    scale, shift = first.scale, first.shift
-    while operations and _is_affine(operations[0]):
-        following = operations.pop(0)
-        scale = following.scale * scale
-        shift = following.scale * shift + following.shift
+    scale, shift = _scale_and_shift(waiting.pop(0))
+    while waiting and waiting[0]["step"] in ("affine", "normalization"):
+        next_scale, next_shift = _scale_and_shift(waiting.pop(0))
+        scale = next_scale * scale
+        shift = next_scale * shift + next_shift
     return steps.Affine(np.float32(scale), np.float32(shift))
 
 
-def _is_affine(operation):
-    is_elementwise = isinstance(operation, layers.Elementwise)
-    return is_elementwise and operation.activation is None
+def _scale_and_shift(step):
+    """Returns the scale and the shift of a step in float64."""
+    if step["step"] == "affine":
+        scale, shift = np.float64(step["factor"]), np.float64(0.0)
+        if step.get("scale") is not None:
+            scale = scale * _vector(step["scale"], np.float32)
+        if step.get("shift") is not None:
+            shift = _vector(step["shift"], np.float32)
+        return scale, shift
+    mean, variance = (_vector(step[key]) for key in ("mean", "variance"))
+    scale = 1 / np.sqrt(variance + float(step["epsilon"]))
+    if step.get("gamma") is not None:
+        scale = scale * _vector(step["gamma"])
+    shift = -mean * scale
+    if step.get("beta") is not None:
+        shift = shift + _vector(step["beta"])
+    return scale, shift
+
+
+def _vector(value, dtype=np.float64):
+    """Returns an array or a weight as a float64 array."""
+    array = value if isinstance(value, np.ndarray) else value.array
+    return array.astype(dtype).astype(np.float64)
+
+
+def _windows(found):
+    if found is None:
+        return None
+    pairs = []
+    for key in ("size", "strides", "dilations"):
+        height, width = found[key]
+        pairs.append((_positive(height), _positive(width)))
+    if found["padding"] not in PADDINGS:
+        raise ValueError(f"unknown padding {found['padding']!r}")
+    return Windows(*pairs, found["padding"])
+
+
+def _shape(found):
+    if found is None:
+        return None
+    return tuple(size if size == -1 else _positive(size) for size in found)
+
+
+def _positive(value):
+    # `True` is an integer in Python, but not in JSON.
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{value!r} is not a positive integer")
+    return value

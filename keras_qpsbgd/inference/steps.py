@@ -1,19 +1,87 @@
 """The steps of a prediction.
 
 A step receives a value and the `Workers`, and returns a value. Values are
-float32 arrays or `Bits`, with the batch on the first axis. Between a product
-and its `Threshold`, they may also be int32.
+float32 arrays or `Signs`, with the batch on the first axis. Between a product
+and its `Threshold`, they may also be int32. Images have the shape
+`(batch, height, width, channels)`.
 """
 
+import dataclasses
 import math
 
 import numpy as np
 
-from keras_qpsbgd.inference import bits
-from keras_qpsbgd.inference.bits import Bits
+from keras_qpsbgd import bits
+from keras_qpsbgd.bits import Signs
 
 # Number of entries of the patches that are computed at a time.
 MAX_PATCHES = 2**22
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """The positions of a window in an image, as in Keras.
+
+    Attributes:
+        size: Pair of integers, the height and width of the window.
+        strides: Pair of integers.
+        dilations: Pair of integers.
+        padding: `"valid"` or `"same"`.
+    """
+
+    size: tuple
+    strides: tuple
+    dilations: tuple
+    padding: str
+
+    def count(self, shape):
+        """Returns the number of positions along both axes of an image."""
+        return tuple(axis[0] for axis in self._axes(shape))
+
+    def slices(self, images, fill):
+        """Yields the images at each place of the window.
+
+        Args:
+            images: Array.
+            fill: Value of the entries outside of an image.
+        """
+        axes = self._axes(images.shape[1:3])
+        margins = [(0, 0), *(axis[1] for axis in axes), (0, 0)]
+        if any(map(any, margins)):
+            images = np.pad(images, margins, constant_values=fill)
+        starts = []
+        for (count, _), place in zip(axes, range(2)):
+            stride, dilation = self.strides[place], self.dilations[place]
+            length = (count - 1) * stride + 1
+            starts.append(
+                [
+                    slice(i * dilation, i * dilation + length, stride)
+                    for i in range(self.size[place])
+                ]
+            )
+        for rows in starts[0]:
+            for columns in starts[1]:
+                yield images[:, rows, columns]
+
+    def patches(self, images):
+        """Returns the patches, with all their entries on the last axis."""
+        return np.concatenate(list(self.slices(images, 0)), axis=-1)
+
+    def _axes(self, shape):
+        """Returns the number of positions and the margins of each axis."""
+        found = []
+        for length, size, stride, dilation in zip(
+            shape, self.size, self.strides, self.dilations
+        ):
+            reach = (size - 1) * dilation + 1
+            if self.padding == "same":
+                count = -(-length // stride)
+                missing = max((count - 1) * stride + reach - length, 0)
+            else:
+                count = max((length - reach) // stride + 1, 0)
+                missing = 0
+            found.append((count, (missing // 2, missing - missing // 2)))
+        return found
 
 
 class Step:
@@ -41,7 +109,7 @@ class Dense(Step):
         self.arrays = product.arrays
 
     def __call__(self, value, workers):
-        if not self.product.takes_bits:
+        if not self.product.takes_signs:
             value = bits.to_floats(value)
         return _finished(self.product(value, workers), self.is_exact)
 
@@ -57,7 +125,7 @@ class Convolution(Dense):
         product: Product of `products.py`.
         is_exact: Boolean. Whether to return integers, for a `Threshold`.
         windows: `Windows`.
-        sums: Array of shape `(places, outputs)` (optional). For `Bits`, the
+        sums: Array of shape `(places, outputs)` (optional). For `Signs`, the
             sums of the kernel over the channels, for each place in the window.
     """
 
@@ -68,7 +136,7 @@ class Convolution(Dense):
             self.arrays = [*product.arrays, sums]
 
     def __call__(self, value, workers):
-        if not self.product.takes_bits:
+        if not self.product.takes_signs:
             value = bits.to_floats(value)
         shape = value.shape
         positions = math.prod(self.windows.count(shape[1:3]))
@@ -80,9 +148,9 @@ class Convolution(Dense):
         parts = []
         for start in range(0, shape[0], step):
             rows = slice(start, start + step)
-            if isinstance(value, Bits):
+            if isinstance(value, Signs):
                 patches = self.windows.patches(value.words[rows])
-                patches = Bits(patches, self.product.inputs)
+                patches = Signs(patches, self.product.inputs)
             else:
                 patches = self.windows.patches(value[rows])
             part = self.product(patches, workers)
@@ -105,7 +173,7 @@ def _finished(products, is_exact):
 
 
 class Threshold(Step):
-    """Signs of `signs * value - limits`, as `Bits`.
+    """Signs of `signs * value - limits`, as `Signs`.
 
     Args:
         limits: Array, one number per output. For int32 values, int32.
@@ -120,7 +188,7 @@ class Threshold(Step):
         value = bits.to_floats(value)
         if self.signs is not None:
             value = value * self.signs
-        return bits.pack(value >= self.limits)
+        return bits.pack_signs(value >= self.limits)
 
 
 class Affine(Step):
@@ -179,9 +247,9 @@ class Reshape(Step):
     def __call__(self, value, workers):
         shape = value.shape
         target = (math.prod(shape[1:]),) if self.shape is None else self.shape
-        if isinstance(value, Bits):
-            mask = bits.unpack(value).reshape(shape[0], *target)
-            return bits.pack(mask)
+        if isinstance(value, Signs):
+            mask = bits.unpack_signs(value).reshape(shape[0], *target)
+            return bits.pack_signs(mask)
         return value.reshape(shape[0], *target)
 
 
@@ -192,9 +260,9 @@ class MaxPooling(Step):
         self.windows, self.keepdims = windows, keepdims
 
     def __call__(self, value, workers):
-        if isinstance(value, Bits):
+        if isinstance(value, Signs):
             words = self._pooled(value.words, np.bitwise_or, 0)
-            return Bits(words, value.size)
+            return Signs(words, value.size)
         return self._pooled(value, np.maximum, -np.inf)
 
     def _pooled(self, images, larger, smallest):

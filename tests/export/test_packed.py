@@ -14,7 +14,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd.export import bits as bit_stream
+from keras_qpsbgd import bits as bits_module
 from keras_qpsbgd.export import container
 from keras_qpsbgd.export import saving
 
@@ -309,7 +309,7 @@ def test_bit_stream(bits, count):
     limit = 2**bits - 1
     rng = np.random.default_rng(count)
     levels = 2 * rng.integers(limit + 1, size=count) - limit
-    packed = bit_stream.pack(levels.astype("float32"), bits)
+    packed = bits_module.pack_levels(levels.astype("float32"), bits)
     assert len(packed) == math.ceil(count * bits / 8)
     # An integer whose digits in base 2**bits are the weights.
     number = sum(
@@ -317,7 +317,7 @@ def test_bit_stream(bits, count):
     )
     assert int.from_bytes(packed, "little") == number
     np.testing.assert_array_equal(
-        bit_stream.unpack(packed, count, bits), levels
+        bits_module.unpack_levels(packed, count, bits), levels
     )
 
 
@@ -325,7 +325,7 @@ def test_bit_stream(bits, count):
 def test_bit_stream_refuses_other_numbers():
     for wrong in ([0], [2], [5], [np.nan], [1.5]):
         with pytest.raises(ValueError, match="odd integers from -3 to 3"):
-            bit_stream.pack(np.array(wrong), 2)
+            bits_module.pack_levels(np.array(wrong), 2)
 
 
 def codes():

@@ -5,9 +5,9 @@ import pytest
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.export import program
 from keras_qpsbgd.inference import Predictor
 from keras_qpsbgd.inference import products
-from keras_qpsbgd.inference import thresholds
 
 layers = keras.layers
 
@@ -246,7 +246,7 @@ def test_thresholds_of_all_kinds():
     def function(x):
         return directions * x + constants >= 0
 
-    signs, limits = thresholds.find(function, 6)
+    signs, limits = program.find_thresholds(function, 6)
     np.testing.assert_array_equal(signs, [1, -1, -1, 1, 1, 1])
     np.testing.assert_array_equal(limits[4:], [-np.inf, np.inf])
     for _ in range(3):
