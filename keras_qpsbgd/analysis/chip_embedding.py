@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_qpsbgd.analysis import arguments
-from keras_qpsbgd.analysis import axes
+from keras_qpsbgd.analysis import common
 from keras_qpsbgd.backends.dwave.chip import search
 from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 from keras_qpsbgd.qubo import Qubo
@@ -72,9 +71,9 @@ def embedding(
     print(found.num_qubits, found.chain_lengths.max())
     ```
     """
-    networkx = axes.require("networkx", "dwave")
+    networkx = common.require("networkx", "dwave")
     if not isinstance(qubo, (int, np.integer)):
-        arguments.check_qubo(qubo)
+        common.check_qubo(qubo)
     n = qubo.num_variables if isinstance(qubo, Qubo) else qubo
     for name, value in {"qubo": n, "columns": columns}.items():
         if value < 1:
@@ -121,7 +120,7 @@ def plot_embedding(found: Embedding, ax: Any = None) -> Any:
     Returns:
         The pair of axes.
     """
-    pair = axes.new_axes(2, 5.5, 5.5) if ax is None else ax
+    pair = common.new_axes(2, 5.5, 5.5) if ax is None else ax
     left, right = pair
     colors = _colors(len(found.logical))
     _draw_logical(left, found.logical, colors)
@@ -150,7 +149,7 @@ def _chip(topology):
             f"`topology` must be one of {sorted(SHAPES)}, or a graph. "
             f"Received: topology={topology!r}"
         )
-    axes.require("minorminer", "dwave")
+    common.require("minorminer", "dwave")
     make = getattr(search.lattices(), f"{topology}_graph")
     return make(*SHAPES[topology])
 
@@ -169,7 +168,7 @@ def _colors(number):
 
 
 def _draw_logical(axis, graph, colors):
-    networkx = axes.require("networkx", "dwave")
+    networkx = common.require("networkx", "dwave")
     position = networkx.circular_layout(graph)
     values = [abs(edge.get("coupling", 1.0)) for *_, edge in graph.edges.data()]
     largest = max(values, default=1.0)

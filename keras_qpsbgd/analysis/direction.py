@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_qpsbgd.analysis.axes import new_axes
+from keras_qpsbgd.analysis.common import new_axes
+from keras_qpsbgd.analysis.common import require
 
 _ALTERNATIVES = ("two-sided", "greater", "less")
 
@@ -46,17 +47,12 @@ class DirectionTest:
         """The p-value of the exact binomial test, `nan` without comparisons.
 
         It assumes that comparisons are independent. Weights of one layer
-        usually are not, so a p-value over many weights is too small.
+        usually are not, so a p-value over many weights is too small. Needs
+        scipy (extra `analysis`).
         """
         if not self.comparisons:
             return math.nan
-        if self.alternative == "greater":
-            return _upper_tail(self.agreed, self.comparisons)
-        other = self.comparisons - self.agreed
-        if self.alternative == "less":
-            return _upper_tail(other, self.comparisons)
-        larger = max(self.agreed, other)
-        return min(1.0, 2.0 * _upper_tail(larger, self.comparisons))
+        return float(_binomial(self).pvalue)
 
 
 def direction_test(
@@ -131,26 +127,12 @@ def _arrays(values):
     return [np.asarray(value, dtype=np.float64) for value in values]
 
 
-def _upper_tail(count, total):
-    """Returns the probability of at least `count` heads in `total` tosses.
-
-    The terms of the tail are multiples of the first one. For counts above the
-    mean they decrease like a normal density, so those that matter are few.
-    """
-    if count <= 0:
-        return 1.0
-    if 2 * count < total:
-        return 1.0 - _upper_tail(total - count + 1, total)
-    log_first = (
-        math.lgamma(total + 1)
-        - math.lgamma(count + 1)
-        - math.lgamma(total - count + 1)
-        - total * math.log(2.0)
+def _binomial(test):
+    """Returns the binomial test of scipy, against a fair coin."""
+    stats = require("scipy.stats")
+    return stats.binomtest(
+        test.agreed, test.comparisons, alternative=test.alternative
     )
-    terms = min(total - count, 10 * math.isqrt(total) + 10)
-    heads = count + np.arange(terms)
-    ratios = (total - heads) / (heads + 1)
-    return math.exp(log_first) * float(1.0 + np.cumprod(ratios).sum())
 
 
 def plot_direction_test(
@@ -172,7 +154,7 @@ def plot_direction_test(
         tests = {"": tests}
     ax.axvline(0.5, color="gray", linestyle="--", linewidth=1)
     for place, test in enumerate(tests.values()):
-        low, high = _wilson(test)
+        low, high = _interval(test)
         share = test.agreement
         bar = [[share - low], [high - share]]
         ax.errorbar(share, place, xerr=bar, fmt="o", color="C0", capsize=4)
@@ -192,12 +174,11 @@ def plot_direction_test(
     return ax
 
 
-def _wilson(test, z=1.959963984540054):
+def _interval(test):
     """Returns the Wilson score interval of the agreement."""
-    n, p = test.comparisons, test.agreement
-    if not n:
+    if not test.comparisons:
         return math.nan, math.nan
-    center = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + (z / n) ** 2 / 4)
+    both_sides = dataclasses.replace(test, alternative="two-sided")
+    low, high = _binomial(both_sides).proportion_ci(method="wilson")
     # Rounding must not put the share outside of its interval.
-    return min(center - half, p), max(center + half, p)
+    return min(low, test.agreement), max(high, test.agreement)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_qpsbgd.analysis import axes
+from keras_qpsbgd.analysis import common
 from keras_qpsbgd.analysis.run import Run
+from keras_qpsbgd.analysis.run import Update
 
 
 @dataclasses.dataclass
@@ -70,19 +71,49 @@ def qubo_evolution(run: Run, layer: str) -> QuboEvolution:
     print(evolution.field_cosines)
     ```
     """
-    updates = run.of_layer(layer)
-    couplings = [_off_diagonal(update.qubo.couplings) for update in updates]
-    fields = [np.asarray(u.qubo.fields, np.float64) for u in updates]
-    states = [update.states for update in updates]
-    return QuboEvolution(
-        layer=layer,
-        steps=np.array([update.step for update in updates]),
-        coupling_norms=np.array([np.linalg.norm(c) for c in couplings]),
-        field_norms=np.array([np.linalg.norm(f) for f in fields]),
-        coupling_changes=_compare(couplings, _change),
-        field_changes=_compare(fields, _change),
-        field_cosines=_compare(fields, _cosine),
-        changed_states=_compare(states, share_changed),
+    return evolution_of(layer, run.of_layer(layer))
+
+
+def evolution_of(
+    layer: str, updates: list[Update], indices: Any = None
+) -> QuboEvolution:
+    """Measures the given updates of a layer, which the report page draws.
+
+    Args:
+        layer: String. Name of the layer.
+        updates: List of all recorded updates of the layer.
+        indices: Integers (optional). The updates to measure, each compared with
+            the update before it, whether that one is measured or not. Defaults
+            to all updates.
+
+    Returns:
+        A `QuboEvolution`.
+    """
+    indices = range(len(updates)) if indices is None else indices
+    # A diverged run has values that are not finite.
+    with np.errstate(invalid="ignore", over="ignore"):
+        rows = [
+            _row(updates[index], updates[index - 1] if index else None)
+            for index in indices
+        ]
+    return QuboEvolution(layer, *map(np.array, zip(*rows)))
+
+
+def _row(update, before):
+    """Returns the entries of an update, in the order of `QuboEvolution`."""
+    couplings, fields = _arrays(update)
+    norms = np.linalg.norm(couplings), np.linalg.norm(fields)
+    # Two layers with the same name may have kernels of different shapes.
+    if before is None or before.states.shape != update.states.shape:
+        return update.step, *norms, np.nan, np.nan, np.nan, np.nan
+    old_couplings, old_fields = _arrays(before)
+    return (
+        update.step,
+        *norms,
+        _change(old_couplings, couplings),
+        _change(old_fields, fields),
+        _cosine(old_fields, fields),
+        _share_changed(before.states, update.states),
     )
 
 
@@ -103,10 +134,10 @@ def plot_qubo_evolution(
     if isinstance(evolution, Run):
         layer = evolution.layers[0] if layer is None else layer
         evolution = qubo_evolution(evolution, layer)
-    ax = axes.new_axes() if ax is None else ax
+    ax = common.new_axes() if ax is None else ax
     # Different dashes, so that the lines also differ without color.
     for color, style, label, values in zip(
-        axes.COLORS,
+        common.COLORS,
         ("-", "--", ":", "-."),
         (
             "couplings: relative change",
@@ -130,16 +161,11 @@ def plot_qubo_evolution(
     return ax
 
 
-def _off_diagonal(couplings):
-    couplings = np.array(couplings, np.float64)
+def _arrays(update):
+    """Returns the couplings without their diagonal, and the fields."""
+    couplings = np.array(update.qubo.couplings, np.float64)
     np.fill_diagonal(couplings, 0.0)
-    return couplings
-
-
-def _compare(values, function):
-    """Applies a function to each value and the one before it."""
-    pairs = zip(values, values[1:])
-    return np.array([np.nan, *(function(old, new) for old, new in pairs)])
+    return couplings, np.asarray(update.qubo.fields, np.float64)
 
 
 def _change(old, new):
@@ -152,7 +178,7 @@ def _cosine(old, new):
     return (old * new).sum() / norms if norms > 0 else np.nan
 
 
-def share_changed(old: np.ndarray, new: np.ndarray) -> float:
+def _share_changed(old, new):
     """Returns the share of states with another sign, without held ones."""
     moved = (old != 0) & (new != 0)
     return float((old != new)[moved].mean()) if moved.any() else np.nan

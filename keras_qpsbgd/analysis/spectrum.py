@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
+from typing import NamedTuple
+from typing import Union
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from keras_qpsbgd.analysis import arguments
-from keras_qpsbgd.analysis import axes
-from keras_qpsbgd.analysis import schedules
+from keras_qpsbgd.analysis import common
 from keras_qpsbgd.backends.dwave.chip import ranges
 from keras_qpsbgd.qubo import Qubo
 
@@ -26,6 +28,66 @@ TIE = 1e-6
 TOLERANCE = 1e-10
 # The ranges of Advantage systems.
 RANGES = {"h_range": (-4.0, 4.0), "extended_j_range": (-2.0, 1.0)}
+
+ScheduleLike = Union[None, str, ArrayLike]
+
+# A(s) and B(s) of Advantage_system5.4 in GHz, for s = 0, 0.02, ..., 1: every
+# twentieth row of the standard schedule that D-Wave publishes for this QPU
+# (document 09-1265A-E). A and B are equal at 1.389 GHz, which D-Wave lists as
+# the critical point of this QPU.
+_ADVANTAGE = (
+    (9.713438, 0.2596733),
+    (9.356620, 0.2695687),
+    (8.990035, 0.2805351),
+    (8.612759, 0.2927849),
+    (8.224136, 0.3065456),
+    (7.822686, 0.3222207),
+    (7.408058, 0.3401438),
+    (6.979965, 0.3607238),
+    (6.535362, 0.3850194),
+    (6.075155, 0.4136392),
+    (5.597620, 0.4481318),
+    (5.103004, 0.4900805),
+    (4.590621, 0.5422612),
+    (4.062626, 0.6079502),
+    (3.521853, 0.6924780),
+    (2.974860, 0.8021034),
+    (2.432283, 0.9458632),
+    (1.909961, 1.132612),
+    (1.426966, 1.366727),
+    (1.011572, 1.648296),
+    (0.6793317, 1.963112),
+    (0.4313265, 2.291903),
+    (0.2605095, 2.617785),
+    (0.1512407, 2.930829),
+    (0.08544068, 3.228456),
+    (0.04753455, 3.512174),
+    (0.02553131, 3.785073),
+    (0.01345395, 4.048060),
+    (0.00689643, 4.302553),
+    (0.00359748, 4.548295),
+    (0.00186667, 4.787261),
+    (0.00092687, 5.020704),
+    (0.00045584, 5.247951),
+    (0.00022867, 5.469044),
+    (0.00011534, 5.684783),
+    (0.00005697, 5.895997),
+    (0.00002716, 6.102816),
+    (0.00001347, 6.304342),
+    (0.00000661, 6.501769),
+    (0.00000326, 6.694967),
+    (0.00000159, 6.884371),
+    (0.00000075, 7.070230),
+    (0.00000037, 7.251772),
+    (0.00000018, 7.429844),
+    (0.00000009, 7.604628),
+    (0.00000004, 7.776389),
+    (0.00000002, 7.944229),
+    (0.00000001, 8.109170),
+    (0.0, 8.271153),
+    (0.0, 8.430319),
+    (0.0, 8.586335),
+)
 
 
 @dataclasses.dataclass
@@ -56,7 +118,7 @@ class SpectralGap:
 def spectral_gap(
     qubo: Qubo,
     column: int = 0,
-    schedule: schedules.ScheduleLike = None,
+    schedule: ScheduleLike = None,
     points: int = 51,
     levels: int | None = None,
     scale: bool = True,
@@ -112,7 +174,7 @@ def spectral_gap(
         - [Krahn et al., 2024](https://arxiv.org/abs/2310.15128), appendix
     """
     _check(qubo, column, points)
-    strengths, unit = schedules.schedule_of(schedule)
+    strengths, unit = schedule_of(schedule)
     one = qubo.columns(column, column + 1)
     factor = _scale(one) if scale else 1.0
     hamiltonian = _Hamiltonian(one, factor)
@@ -150,12 +212,12 @@ def plot_spectral_gap(
     """
     if not isinstance(spectrum, SpectralGap):
         spectrum = spectral_gap(spectrum, **arguments)
-    ax = axes.new_axes() if ax is None else ax
+    ax = common.new_axes() if ax is None else ax
     above = spectrum.levels - spectrum.levels[:, :1]
     merging, others = np.split(above, [spectrum.degeneracy], axis=1)
     labels = {
-        "ends in the ground level": (merging, "-", axes.COLORS[0]),
-        "does not end in it": (others, "--", axes.COLORS[1]),
+        "ends in the ground level": (merging, "-", common.COLORS[0]),
+        "does not end in it": (others, "--", common.COLORS[1]),
     }
     for label, (values, style, color) in labels.items():
         lines = ax.plot(spectrum.s, values, style, color=color)
@@ -196,7 +258,7 @@ class _Hamiltonian:
         flipped = index[:, None] ^ (1 << np.arange(n))
         entries = (ones, (np.repeat(index, n), flipped.ravel()))
         # The sum of all X_i flips one variable at a time.
-        sparse = axes.require("scipy.sparse")
+        sparse = common.require("scipy.sparse")
         self._flips = sparse.csr_matrix(entries, (2**n, 2**n))
         self._diagonal = sparse.diags
         self._is_dense = n <= DENSE_VARIABLES
@@ -249,8 +311,8 @@ def _lanczos(matrix, number, bound):
     start. So it starts elsewhere and searches again, where the vectors that
     were found are lifted out of the way, until nothing lower turns up.
     """
-    eigsh = axes.require("scipy.sparse.linalg").eigsh
-    operator = axes.require("scipy.sparse.linalg").LinearOperator
+    eigsh = common.require("scipy.sparse.linalg").eigsh
+    operator = common.require("scipy.sparse.linalg").LinearOperator
     rng = np.random.default_rng(0)
 
     def lowest(matrix, count):
@@ -273,7 +335,7 @@ def _lanczos(matrix, number, bound):
 
 def _refine(gap_at, s, gaps):
     """Searches for the minimum between the neighbors of the lowest point."""
-    optimize = axes.require("scipy.optimize")
+    optimize = common.require("scipy.optimize")
     k = int(gaps.argmin())
     ends = s[max(k - 1, 0)], s[min(k + 1, len(s) - 1)]
     found = optimize.minimize_scalar(
@@ -300,7 +362,7 @@ def _number_of_levels(levels, degeneracy, most):
 
 
 def _check(qubo, column, points):
-    arguments.check_qubo(qubo)
+    common.check_qubo(qubo)
     n, m = qubo.num_variables, qubo.num_columns
     if n > MAX_VARIABLES:
         raise ValueError(
@@ -317,3 +379,66 @@ def _check(qubo, column, points):
         raise ValueError(
             f"`points` must be at least 3. Received: points={points}"
         )
+
+
+# Annealing schedules: the strengths A(s) and B(s) over an anneal
+
+
+class Schedule(NamedTuple):
+    """Attributes: `strengths`, a function from s to A and B, and `unit`."""
+
+    strengths: Callable[[Any], tuple[Any, Any]]
+    unit: str
+
+
+def schedule_of(schedule: ScheduleLike = None) -> Schedule:
+    """Returns a schedule by its name, or that of a table.
+
+    Args:
+        schedule: `None` for the linear schedule A = 1 - s, B = s; the string
+            `"advantage"` for the D-Wave system Advantage_system5.4 in GHz; or
+            an array (k, 3) with columns s, A and B, as in the tables that
+            D-Wave publishes. Rows are interpolated by monotone cubics. Defaults
+            to `None`.
+
+    Returns:
+        A `Schedule`.
+
+    Raises:
+        ValueError: If the schedule is none of these.
+    """
+    if schedule is None:
+        return Schedule(lambda s: (1.0 - s, s), "A(0)")
+    if isinstance(schedule, str):
+        if schedule != "advantage":
+            raise ValueError(
+                '`schedule` must be None, "advantage" or an array. Received: '
+                f"schedule={schedule!r}"
+            )
+        steps = np.linspace(0.0, 1.0, len(_ADVANTAGE))
+        return Schedule(_interpolated(steps, *np.transpose(_ADVANTAGE)), "GHz")
+    table = np.asarray(schedule, np.float64)
+    if (
+        table.ndim != 2
+        or table.shape[1:] != (3,)
+        or len(table) < 2
+        or not np.isfinite(table).all()
+        or table.min() < 0
+        or table[0, 0] != 0
+        or table[-1, 0] != 1
+        or np.diff(table[:, 0]).min() <= 0
+    ):
+        raise ValueError(
+            "`schedule` must have shape (k, 3) with columns s, A and B. s must "
+            "increase from 0 to 1, and no entry may be negative. Received: "
+            f"schedule={np.array2string(table, threshold=12)}"
+        )
+    return Schedule(_interpolated(*table.T), "unit of the schedule")
+
+
+def _interpolated(steps, transverse, problem):
+    interpolate = common.require("scipy.interpolate").PchipInterpolator
+    transverse, problem = (
+        interpolate(steps, values) for values in (transverse, problem)
+    )
+    return lambda s: (transverse(s), problem(s))

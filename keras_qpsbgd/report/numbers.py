@@ -1,4 +1,7 @@
-"""The numbers that the report page draws, computed from recorded updates."""
+"""The numbers that only the report page shows, from recorded updates.
+
+Those that `analysis` has are computed there.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from typing import Optional
 
 import numpy as np
 
-from keras_qpsbgd.analysis.evolution import share_changed
 from keras_qpsbgd.analysis.run import Update
-from keras_qpsbgd.analysis.samples.similarity import sample_similarity
+from keras_qpsbgd.analysis.samples import reads_of
+from keras_qpsbgd.analysis.samples import sample_similarity
 
 MAX_POINTS = 200
 NUM_BEST = 10
@@ -18,65 +21,43 @@ MAX_IDS = 5
 
 
 @dataclasses.dataclass
-class Evolution:
-    """The QUBO of a layer and its solutions over the steps.
+class AppliedStates:
+    """The applied states of a layer over the steps.
 
     All arrays have one entry per drawn update.
 
     Attributes:
-        steps: Numbers of the updates.
-        couplings: Frobenius norms of the couplings.
-        fields: Frobenius norms of the fields.
         energy: Mean energies of the applied states over the columns.
         lowest: Lowest energies of the columns.
         highest: Highest energies of the columns.
         random: Mean energies of random states.
-        changed: Shares of entries with another sign than in the recorded update
-            before, without those that were held in one of the two. NaN for the
-            first update.
         held: Shares of entries that did not move.
     """
 
-    steps: np.ndarray
-    couplings: np.ndarray
-    fields: np.ndarray
     energy: np.ndarray
     lowest: np.ndarray
     highest: np.ndarray
     random: np.ndarray
-    changed: np.ndarray
     held: np.ndarray
 
 
-def evolution(updates: list[Update]) -> Evolution:
-    """Returns the numbers of at most `MAX_POINTS` updates of one layer."""
+def applied_states(updates: list[Update]) -> AppliedStates:
+    """Returns the numbers of some updates of one layer."""
+    rows = []
+    # A diverged run has values that are not finite.
     with np.errstate(invalid="ignore", over="ignore"):
-        rows = [_row(updates, index) for index in thin(len(updates))]
-    return Evolution(*np.array(rows, dtype=float).T)
-
-
-def _row(updates, index):
-    update = updates[index]
-    energies = update.energies
-    before = updates[index - 1].states if index else None
-    return (
-        update.step,
-        np.linalg.norm(update.qubo.couplings),
-        np.linalg.norm(update.qubo.fields),
-        energies.mean(),
-        energies.min(),
-        energies.max(),
-        update.qubo.random_energy().mean(),
-        _changed(before, update.states),
-        (update.states == 0).mean(),
-    )
-
-
-def _changed(before, states):
-    # Two layers with the same name may have kernels of different shapes.
-    if before is None or before.shape != states.shape:
-        return np.nan
-    return share_changed(before, states)
+        for update in updates:
+            energies = update.energies
+            rows.append(
+                (
+                    energies.mean(),
+                    energies.min(),
+                    energies.max(),
+                    update.qubo.random_energy().mean(),
+                    (update.states == 0).mean(),
+                )
+            )
+    return AppliedStates(*np.array(rows, dtype=float).T)
 
 
 def thin(count: int) -> np.ndarray:
@@ -95,8 +76,9 @@ def last_with_reads(updates: list[Update]) -> Optional[Update]:
 
 def read_energies(update: Update) -> np.ndarray:
     """Returns the energies of all reads above the best read of their column."""
-    energies = np.asarray(_with_energies(update).sample_energies)
-    return (energies - energies.min(axis=0)).ravel()
+    columns = range(update.qubo.num_columns)
+    energies = [reads_of(update, column).energies for column in columns]
+    return np.concatenate([values - values.min() for values in energies])
 
 
 def similarity(update: Update, num_best: int = NUM_BEST) -> np.ndarray:
@@ -104,19 +86,9 @@ def similarity(update: Update, num_best: int = NUM_BEST) -> np.ndarray:
 
     The result is the mean of `analysis.sample_similarity` over the columns.
     """
-    update = _with_energies(update)
     columns = range(update.qubo.num_columns)
     matrices = [sample_similarity(update, num_best, j).matrix for j in columns]
     return np.mean(matrices, axis=0)
-
-
-def _with_energies(update: Update) -> Update:
-    """Computes energies that were not recorded, once for all columns."""
-    if update.sample_energies is not None:
-        return update
-    assert update.samples is not None
-    energies = update.qubo.varying_energies(update.samples)
-    return dataclasses.replace(update, sample_energies=energies)
 
 
 @dataclasses.dataclass

@@ -1,4 +1,4 @@
-"""Puts the sections together to one HTML page."""
+"""Puts the sections together to one HTML page, and has its style sheet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from keras_qpsbgd.analysis.run import Run
 from keras_qpsbgd.report import numbers
 from keras_qpsbgd.report import sections
 from keras_qpsbgd.report import text
-from keras_qpsbgd.report.style import CSS
 
 # The page must work without a server, and must not load anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -147,3 +146,117 @@ def _version():
         return importlib.metadata.version("keras_qpsbgd")
     except importlib.metadata.PackageNotFoundError:
         return ""
+
+
+# The style sheet, for light and dark mode
+
+CSS = """
+:root {
+  color-scheme: light dark;
+  --page: #f5f6f8; --card: #ffffff; --text: #1b212c; --muted: #566072;
+  --line: #dfe3ea; --grid: #e6e9ef; --accent: #0b5cad;
+  --s1: #0067ac; --s2: #c2410c; --s3: #5b6b00;
+  --good: #10693c; --good-bg: #e3f4ea; --warn: #8a4b00; --warn-bg: #fdf1dd;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --page: #0e131a; --card: #171e28; --text: #e7ebf1; --muted: #a3aebd;
+    --line: #2a3442; --grid: #2a3442; --accent: #7cc0ff;
+    --s1: #5db7ff; --s2: #ffa45c; --s3: #c5d86d;
+    --good: #7fdca6; --good-bg: #143324; --warn: #ffc977; --warn-bg: #3a2a10;
+  }
+}
+* { box-sizing: border-box; }
+html { -webkit-text-size-adjust: 100%; }
+body {
+  margin: 0; background: var(--page); color: var(--text);
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif;
+  overflow-wrap: anywhere;
+}
+main, header, footer { max-width: 1180px; margin: 0 auto; padding: 0 20px; }
+header { padding-top: 36px; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin: 0; letter-spacing: -0.01em; }
+h2 { font-size: 1.3rem; margin: 44px 0 12px; letter-spacing: -0.005em; }
+h3 { font-size: 1.08rem; margin: 28px 0 10px; }
+h3 small { font-weight: 400; color: var(--muted); font-size: 0.88rem; }
+p { margin: 0 0 12px; max-width: 46rem; }
+a { color: var(--accent); }
+a:focus-visible, .scroll:focus-visible {
+  outline: 2px solid var(--accent); outline-offset: 2px;
+}
+.muted, footer { color: var(--muted); font-size: 0.9rem; }
+.origin { display: flex; flex-wrap: wrap; gap: 8px 12px; align-items: center;
+  margin: 10px 0 0; color: var(--muted); }
+.badge { border-radius: 99px; padding: 1px 10px; font-size: 0.85rem;
+  font-weight: 600; }
+.complete { color: var(--good); background: var(--good-bg); }
+.incomplete { color: var(--warn); background: var(--warn-bg); }
+.notice { color: var(--warn); background: var(--warn-bg); max-width: none;
+  border-left: 4px solid currentColor; border-radius: 6px;
+  padding: 10px 14px; margin: 20px 0 0; }
+.facts { display: grid; gap: 12px; margin: 24px 0 0;
+  grid-template-columns: repeat(auto-fill, minmax(140px, 1fr)); }
+.facts > div, figure, .scroll { background: var(--card);
+  border: 1px solid var(--line); border-radius: 10px; }
+.facts > div { padding: 12px 14px; }
+dt { color: var(--muted); font-size: 0.85rem; }
+dd { margin: 0; }
+dd b { font-size: 1.45rem; line-height: 1.3; font-weight: 650; display: block;
+  font-variant-numeric: tabular-nums; }
+dd span { color: var(--muted); font-size: 0.82rem; }
+nav { margin-top: 20px; display: flex; flex-wrap: wrap; gap: 6px 16px; }
+.charts { display: grid; gap: 14px;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 340px), 1fr)); }
+figure { margin: 0; padding: 14px 14px 8px; min-width: 0; display: flex;
+  flex-direction: column; }
+figcaption { margin-bottom: 8px; flex: 1; }
+figcaption h4 { margin: 0; font-size: 0.95rem; }
+figcaption p { margin: 2px 0 0; color: var(--muted); font-size: 0.82rem; }
+.legend { display: flex; flex-wrap: wrap; gap: 2px 14px; margin: 4px 0 0;
+  padding: 0; list-style: none; font-size: 0.82rem; }
+.legend svg { display: inline-block; width: 22px; height: 8px;
+  vertical-align: middle; margin-right: 6px; }
+svg { display: block; width: 100%; height: auto; overflow: visible; }
+svg text { fill: var(--muted); font-size: 11px;
+  font-variant-numeric: tabular-nums; }
+.middle, .label { text-anchor: middle; }
+.end { text-anchor: end; }
+.grid { stroke: var(--grid); fill: none; }
+.line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
+.dashed { stroke-dasharray: 5 4; }
+.band { stroke: none; fill-opacity: 0.16; }
+.line.s1 { stroke: var(--s1); } .line.s2 { stroke: var(--s2); }
+.line.s3 { stroke: var(--s3); }
+.band.s1, circle.s1, .bar, .cell { fill: var(--s1); }
+.band.s2, circle.s2 { fill: var(--s2); }
+.band.s3, circle.s3 { fill: var(--s3); }
+.scroll { overflow-x: auto; }
+.scroll + .muted { margin-top: 8px; }
+table { border-collapse: collapse; width: 100%; font-size: 0.9rem; }
+th, td { padding: 7px 14px; text-align: left; vertical-align: top;
+  border-bottom: 1px solid var(--line); overflow-wrap: normal; }
+tbody tr:last-child > * { border-bottom: 0; }
+thead th { color: var(--muted); font-weight: 600; white-space: nowrap; }
+tbody th { font-weight: 500; }
+.n { text-align: right; font-variant-numeric: tabular-nums;
+  white-space: nowrap; }
+.settings th { width: 45%; }
+.settings td, .settings th { overflow-wrap: anywhere; }
+.settings td { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas,
+  monospace; font-size: 0.85rem; }
+.pair { display: grid; gap: 14px; align-items: start;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); }
+.pair h3 { margin-top: 0; }
+footer { padding-top: 32px; padding-bottom: 40px; }
+@media (max-width: 480px) {
+  main, header, footer { padding-left: 14px; padding-right: 14px; }
+  header { padding-top: 22px; }
+  .facts { grid-template-columns: 1fr 1fr; gap: 8px; }
+  figure { padding: 12px 10px 6px; }
+  th, td { padding: 6px 10px; }
+}
+@media print {
+  :root { --page: #fff; }
+  figure, .facts > div, tr { break-inside: avoid; }
+}
+"""

@@ -10,6 +10,7 @@ from typing import Optional
 
 import numpy as np
 
+from keras_qpsbgd.analysis.evolution import evolution_of
 from keras_qpsbgd.analysis.run import Run
 from keras_qpsbgd.analysis.run import Update
 from keras_qpsbgd.report import numbers
@@ -136,8 +137,7 @@ def _number(value):
 def layer(name: str, updates: list[Update]) -> str:
     """Draws the QUBOs, the energies and the reads of one layer."""
     qubo = updates[-1].qubo
-    found = numbers.evolution(updates)
-    charts = [*_over_steps(found), *_reads(updates)]
+    charts = [*_over_steps(name, updates), *_reads(updates)]
     size = f"{qubo.num_variables:,} variables × {qubo.num_columns:,} columns"
     plural = "s" * (len(updates) > 1)
     return (
@@ -147,9 +147,14 @@ def layer(name: str, updates: list[Update]) -> str:
     )
 
 
-def _over_steps(found):
+def _over_steps(name, updates):
+    indices = numbers.thin(len(updates))
+    evolution = evolution_of(name, updates, indices)
+    applied = numbers.applied_states([updates[index] for index in indices])
+    steps = evolution.steps.astype(float)
+
     def chart(title, note, series, share=False, ends=(None, None)):
-        drawing = svg.lines(title, found.steps, series, "step", share, ends)
+        drawing = svg.lines(title, steps, series, "step", share, ends)
         return figure(title, note, drawing, series)
 
     yield chart(
@@ -157,30 +162,33 @@ def _over_steps(found):
         "Mean over the columns. The band reaches from the lowest to the "
         "highest column.",
         [
-            svg.Series("applied", found.energy, found.lowest, found.highest),
-            svg.Series("random states", found.random, dashed=True),
+            svg.Series(
+                "applied", applied.energy, applied.lowest, applied.highest
+            ),
+            svg.Series("random states", applied.random, dashed=True),
         ],
     )
     yield chart(
         "Changed and held entries",
         "Changed: other sign than in the recorded update before.",
         [
-            svg.Series("changed", found.changed),
-            svg.Series("held", found.held, dashed=True),
+            svg.Series("changed", evolution.changed_states),
+            svg.Series("held", applied.held, dashed=True),
         ],
         True,
         (0.0, 1.0),
     )
     yield chart(
         "Size of the couplings",
-        "Frobenius norm of Q.",
-        [svg.Series("couplings", found.couplings)],
+        "Frobenius norm of Q without its diagonal, which is constant for "
+        "spins.",
+        [svg.Series("couplings", evolution.coupling_norms)],
         ends=(0.0, None),
     )
     yield chart(
         "Size of the fields",
         "Frobenius norm of s, which follows the gradient.",
-        [svg.Series("fields", found.fields)],
+        [svg.Series("fields", evolution.field_norms)],
         ends=(0.0, None),
     )
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.analysis.evolution import evolution_of
 
 pytestmark = pytest.mark.once
 
@@ -46,6 +47,28 @@ def test_evolution():
     )
     # One of two; the only one that moved twice; none moved twice.
     np.testing.assert_allclose(found.changed_states, [nan, 0.5, 1, nan, nan])
+
+
+def test_some_updates_are_compared_with_the_one_before():
+    """Whether that one is among them or not."""
+    updates = run().of_layer("a")
+    every = evolution_of("a", updates)
+    found = evolution_of("a", updates, [0, 2])
+    np.testing.assert_array_equal(found.steps, [0, 20])
+    for name in ("coupling_norms", "field_changes", "changed_states"):
+        np.testing.assert_array_equal(
+            getattr(found, name), getattr(every, name)[[0, 2]]
+        )
+
+
+def test_layers_of_the_same_name():
+    one = run().updates[0]
+    qubo = kq.Qubo(np.eye(3), np.ones((3, 1)))
+    other = kq.analysis.Update(9, "a", qubo, np.ones((3, 1)))
+    found = evolution_of("a", [one, other])
+    np.testing.assert_array_equal(found.steps, [0, 9])
+    assert np.isnan(found.field_changes).all()
+    assert np.isnan(found.changed_states).all()
 
 
 def test_unknown_layer():

@@ -5,8 +5,7 @@ import pytest
 import tools
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.analysis import axes
-from keras_qpsbgd.analysis import schedules
+from keras_qpsbgd.analysis import common
 from keras_qpsbgd.analysis import spectrum
 
 pytest.importorskip("scipy")
@@ -161,7 +160,7 @@ def test_own_schedule():
 
 def test_advantage_schedule():
     """Rows of D-Wave's table that are not among those of the package."""
-    strengths = schedules.schedule_of("advantage").strengths
+    strengths = spectrum.schedule_of("advantage").strengths
     for s, a, b in (
         (0.01, 9.536482, 0.2644757),
         (0.25, 4.328536, 0.5731411),
@@ -216,7 +215,7 @@ def test_too_large():
 
 def test_missing_package():
     with pytest.raises(ImportError, match=r"keras_qpsbgd\[analysis\]"):
-        axes.require("no_such_package")
+        common.require("no_such_package")
 
 
 # Plot

@@ -8,8 +8,8 @@ import pytest
 import recorded
 
 from keras_qpsbgd.analysis.run import Run
+from keras_qpsbgd.report import page as pages
 from keras_qpsbgd.report import render
-from keras_qpsbgd.report import style
 from keras_qpsbgd.report import svg
 from keras_qpsbgd.report import text
 
@@ -282,7 +282,7 @@ def luminance(color):
 @pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
 def test_contrast(mode):
     """WCAG 2.2, level AA: 4.5 for text, 3 for the lines of a chart."""
-    block = re.findall(r":root \{(.*?)\}", style.CSS, re.S)[mode]
+    block = re.findall(r":root \{(.*?)\}", pages.CSS, re.S)[mode]
     colors = dict(re.findall(r"--([\w-]+): (#\w{6})", block))
 
     def contrast(a, b):

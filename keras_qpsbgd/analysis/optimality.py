@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_qpsbgd import backends
-from keras_qpsbgd.analysis import arguments
-from keras_qpsbgd.analysis import axes
+from keras_qpsbgd.analysis import common
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.qubo import Qubo
 
@@ -104,7 +103,7 @@ def optimality_gap(
     print(found)
     ```
     """
-    arguments.check_qubo(qubo)
+    common.check_qubo(qubo)
     if not isinstance(solvers, Mapping) or "name" in solvers:
         solvers = {_name(solvers): solvers}
     if not solvers:
@@ -142,11 +141,11 @@ def plot_optimality_gap(found: OptimalityGap, ax: Any = None) -> Any:
     Returns:
         The axis.
     """
-    ax = axes.new_axes() if ax is None else ax
+    ax = common.new_axes() if ax is None else ax
     # The same places in every row, so that columns can be compared.
     spread = np.linspace(-0.25, 0.25, found.gaps.shape[1])
     for row, gaps in enumerate(found.gaps):
-        color = axes.COLORS[row % len(axes.COLORS)]
+        color = common.COLORS[row % len(common.COLORS)]
         ax.plot(gaps, row + spread, "o", color=color, alpha=0.6, markersize=4)
         ax.plot(gaps.mean(), row, "|", color="black", markersize=18)
     ax.axvline(0.0, color="0.8", linewidth=0.8, zorder=0)

@@ -1,7 +1,9 @@
-"""Optional packages of the analysis tools, and axes for their plots."""
+"""What several tools share: optional packages, axes for plots, checks."""
 
 import importlib
 from typing import Any
+
+from keras_qpsbgd.qubo import Qubo
 
 # Distinguishable with any kind of color vision (Okabe and Ito).
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -47,3 +49,21 @@ def new_axes(number: int = 1, width: float = 6.0, height: float = 4.0) -> Any:
         1, number, figsize=(width * number, height), layout="constrained"
     )
     return axes
+
+
+def check_qubo(qubo: Any) -> None:
+    """Raises an error for anything but a `Qubo`, such as a recorded `Update`.
+
+    Args:
+        qubo: The argument `qubo` of a tool.
+
+    Raises:
+        ValueError: If it is not a `Qubo`.
+    """
+    if not isinstance(qubo, Qubo):
+        hint = ""
+        if isinstance(getattr(qubo, "qubo", None), Qubo):
+            hint = " Pass the `qubo` of the update."
+        raise ValueError(
+            f"`qubo` must be a `Qubo`.{hint} Received: {type(qubo).__name__}"
+        )

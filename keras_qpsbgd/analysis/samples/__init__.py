@@ -1,1 +1,0 @@
-"""What the reads of a solver look like, and how good they are."""
