@@ -49,7 +49,7 @@ class Entry:
 
     Attributes:
         name: String. Name for readers.
-        layer: String. Where the layer is in the model, see `weights`.
+        layer: String. Where the layer is in the model, see `saving`.
         index: Integer. Which of the layer's own weights it is.
         dtype: String. The dtype of the variable.
         shape: Tuple of integers.

@@ -1,14 +1,25 @@
-"""The weights that binary layers compute with, as float kernels."""
+"""Finds the binary kernels among the arrays of an exported file.
+
+Converters rename, transpose and reshape kernels, and may multiply them by the
+scales of a batch normalization. The levels identify them: an array is the
+kernel if it is the levels times one number per output, or one per input.
+"""
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from keras_qpsbgd import ops
-from keras_qpsbgd.layers import BinaryEinsumDense
+from keras_qpsbgd import _keras
+from keras_qpsbgd.layers import BinaryLayer
+from keras_qpsbgd.layers import kinds
+
+# Largest relative difference between the scales of an output, from rounding.
+TOLERANCE = 1e-6
+# Layouts of a convolution in other formats, as permutations of Keras's axes.
+CONV_LAYOUTS = ((0, 1, 2, 3), (3, 2, 0, 1), (3, 0, 1, 2))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -16,66 +27,72 @@ class Kernel:
     """A kernel `levels * scales`, whose last axes are the outputs.
 
     Attributes:
-        name: String. The name of the layer.
         bits: Integer. Number of bits of a weight.
         levels: Int8 array of odd integers, in the shape of the kernel.
         scales: Float32 array with an entry for each output, in their shape.
     """
 
-    name: str
     bits: int
     levels: np.ndarray
     scales: np.ndarray
 
-    @property
-    def values(self) -> np.ndarray:
-        """The kernel as a float32 array."""
-        product = self.levels * self.scales.astype(np.float64)
-        return product.astype(np.float32)
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Match:
+    """An array as `levels * scales`.
 
-def kernel_of(layer: Any) -> Kernel:
-    """Returns the kernel of a binary layer, including its output scale."""
-    levels = ops.levels(tf.convert_to_tensor(layer.kernel), layer.bits).numpy()
-    scales = _factor(layer) / ops.max_level(layer.bits)
-    return Kernel(
-        layer.name,
-        layer.bits,
-        levels.astype(np.int8),
-        scales.astype(np.float32),
-    )
-
-
-def values_of(layer: Any) -> np.ndarray:
-    """Returns what a binary layer multiplies its inputs by.
-
-    Also for layers with a real kernel, which have no levels.
+    Attributes:
+        bits: Integer. Number of bits of a weight.
+        levels: Int8 array of odd integers, in the shape of the array.
+        scales: Float32 array of shape `(m,)`, not negative.
+        axis: Integer. The axis of the scales.
     """
-    if not layer.has_real_kernel:
-        return kernel_of(layer).values
-    kernel = layer.kernel.numpy().astype(np.float64)
-    if layer.output_scale == "channel":
-        # The scale of a real kernel starts at 1.
-        kernel = kernel * _factor(layer) * math.sqrt(_fan_in(layer))
-    return kernel.astype(np.float32)
+
+    bits: int
+    levels: np.ndarray
+    scales: np.ndarray
+    axis: int
 
 
-def _factor(layer):
-    """Returns the output scale of a layer, in the shape of its outputs."""
-    shape = _outputs(layer)
-    if layer.output_scale == "channel":
-        return layer.scale.numpy().astype(np.float64).reshape(shape)
-    is_scaled = layer.output_scale == "fan_in"
-    return np.full(shape, _fan_in(layer) ** -0.5 if is_scaled else 1.0)
+def kernels_of(model: Any) -> list[Kernel]:
+    """Returns the kernels of all binary layers of a model."""
+    return [
+        Kernel(layer.bits, *kinds.scaled_levels(layer))
+        for layer in _keras.all_layers(model)
+        if isinstance(layer, BinaryLayer) and not layer.has_real_kernel
+    ]
 
 
-def _fan_in(layer):
-    return math.prod(layer.kernel.shape) // math.prod(_outputs(layer))
+def find(array: np.ndarray, kernels: list[Kernel]) -> Match | None:
+    """Returns an array as levels and scales, or `None`."""
+    for kernel in kernels:
+        for levels, axis in _layouts(kernel):
+            if levels.shape != array.shape:
+                continue
+            ratios = np.moveaxis(array / levels, axis, 0)
+            ratios = ratios.reshape(array.shape[axis], -1)
+            scales = np.median(ratios, axis=1)
+            error = np.abs(ratios - scales[:, None]).max(axis=1)
+            if (error <= TOLERANCE * np.abs(scales)).all():
+                shape = [1] * array.ndim
+                shape[axis] = -1
+                signs = np.where(scales < 0, -1, 1).reshape(shape)
+                return Match(
+                    kernel.bits,
+                    (levels * signs).astype(np.int8),
+                    np.abs(scales).astype(np.float32),
+                    axis,
+                )
+    return None
 
 
-def _outputs(layer):
-    axes = 1
-    if isinstance(layer, BinaryEinsumDense):
-        inputs, _, rest = layer.equation.partition(",")
-        axes = len(set(rest.partition("->")[0]) - set(inputs))
-    return tuple(layer.kernel.shape[-axes:])
+def _layouts(kernel: Kernel) -> Iterator[tuple[np.ndarray, int]]:
+    """Yields the levels in possible layouts, and the axis of the scales."""
+    levels = kernel.levels
+    if levels.ndim == 4 and kernel.scales.ndim == 1:
+        for layout in CONV_LAYOUTS:
+            yield levels.transpose(layout), layout.index(3)
+    matrix = levels.reshape(-1, math.prod(kernel.scales.shape))
+    for axis in (1, 0):  # outputs, inputs
+        yield matrix, axis
+        yield matrix.T, 1 - axis

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.export import matching
+from keras_qpsbgd.export import kernels
 from keras_qpsbgd.export import stock
 
 # Numbers of the LiteRT schema. Older versions of TensorFlow lack the names.
@@ -62,10 +62,10 @@ def litert(model: Any, path: Any) -> None:
         floats = str(pathlib.Path(temporary, "model"))
         stock.export_folder(stock.inference_model(model), floats)
         content = tf.lite.TFLiteConverter.from_saved_model(floats).convert()
-    disk.write(path, _compressed(content, stock.binary_kernels(model)))
+    disk.write(path, _compressed(content, kernels.kernels_of(model)))
 
 
-def _compressed(content, kernels):
+def _compressed(content, binary):
     import flatbuffers
     from tensorflow.lite.python import schema_py_generated as schema
 
@@ -73,7 +73,7 @@ def _compressed(content, kernels):
     changed = False
     for graph in model.subgraphs:
         for index, tensor in enumerate(list(graph.tensors)):
-            found = _match(model, schema, tensor, kernels)
+            found = _match(model, schema, tensor, binary)
             if found is not None:
                 _replace(model, schema, graph, index, found)
                 changed = True
@@ -94,14 +94,14 @@ def _metadata(model):
     return {each.buffer for each in model.metadata or ()}
 
 
-def _match(model, schema, tensor, kernels):
+def _match(model, schema, tensor, binary):
     data = model.buffers[tensor.buffer].data
     if tensor.type != schema.TensorType.FLOAT32 or data is None:
         return None
     array = np.asarray(data, np.uint8).view("<f4")
     if array.size < MIN_WEIGHTS or array.size != np.prod(tensor.shape):
         return None
-    return matching.find(array.reshape(tuple(tensor.shape)), kernels)
+    return kernels.find(array.reshape(tuple(tensor.shape)), binary)
 
 
 def _replace(model, schema, graph, index, found):

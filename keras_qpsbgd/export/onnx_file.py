@@ -22,7 +22,7 @@ import numpy as np
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import disk
-from keras_qpsbgd.export import matching
+from keras_qpsbgd.export import kernels
 from keras_qpsbgd.export import stock
 from keras_qpsbgd.ops import max_level
 
@@ -81,11 +81,11 @@ def onnx(model: Any, path: Any) -> None:
             floats, format="onnx", verbose=False
         )
         proto = onnx_package.load(floats)
-    _compress(proto, stock.binary_kernels(model))
+    _compress(proto, kernels.kernels_of(model))
     disk.write(path, proto.SerializeToString())
 
 
-def _compress(proto, kernels):
+def _compress(proto, binary):
     """Replaces products with binary kernels in an ONNX graph."""
     from onnx import helper
     from onnx import numpy_helper
@@ -100,7 +100,7 @@ def _compress(proto, kernels):
         name = node.input[1]
         if name not in matches:
             array = numpy_helper.to_array(arrays[name])
-            found = matching.find(array, kernels) if array.ndim == 2 else None
+            found = kernels.find(array, binary) if array.ndim == 2 else None
             small = array.shape[0] < MIN_INPUTS
             matches[name] = None if small or found is None else found
             if matches[name] is not None and found.axis == 1:

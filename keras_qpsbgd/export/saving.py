@@ -1,10 +1,18 @@
-"""Small files: the kernels of binary layers as bits."""
+"""Small files: the kernels of binary layers as bits.
+
+A model that is built again from its configuration has the same layers, but some
+layers and all variables may get other names. Therefore a file gives each layer
+a path: the name of the layer inside a Sequential or functional model, and its
+position inside any other layer.
+"""
 
 import contextlib
 import copy
+import dataclasses
 import json
 import os
 import pathlib
+from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,15 +23,34 @@ from tensorflow import keras
 from keras_qpsbgd import _keras
 from keras_qpsbgd import disk
 from keras_qpsbgd import ops
+from keras_qpsbgd import statistics
 from keras_qpsbgd._version import __version__
 from keras_qpsbgd.export import container
 from keras_qpsbgd.export import program
 from keras_qpsbgd.export import safety
 from keras_qpsbgd.export import stock
-from keras_qpsbgd.export import weights
 from keras_qpsbgd.layers import BinaryLayer
 
 PathLike = str | os.PathLike[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Weight:
+    """A variable and its place in the model.
+
+    Attributes:
+        name: String. Name for readers, for example `"dense/kernel"`.
+        layer: String. The path of the layer.
+        index: Integer. Which of the layer's own weights it is.
+        variable: The variable.
+        bits: Integer, or `None` if the variable is not a binary kernel.
+    """
+
+    name: str
+    layer: str
+    index: int
+    variable: Any
+    bits: int | None
 
 
 def packed(
@@ -123,7 +150,7 @@ def content_of(
     """
     _check_model(model)
     custom_objects = dict(custom_objects or {})
-    found = weights.find(model)
+    found = find_weights(model)
     _check_weights(model, found)
     config = _config_of(model)
     names = safety.refused(config, custom_objects)
@@ -338,7 +365,7 @@ def _graph():
 
 
 def _variables(model):
-    return {(each.layer, each.index): each for each in weights.find(model)}
+    return {(each.layer, each.index): each for each in find_weights(model)}
 
 
 def _built(config, custom_objects):
@@ -356,3 +383,49 @@ def _built(config, custom_objects):
     if not is_built:
         raise container.InvalidFile("its model cannot be built")
     return model
+
+
+def find_weights(model: Any) -> list[Weight]:
+    """Returns all weights of a model.
+
+    A layer that is part of two inner models is listed twice, because its copies
+    in a model that is built again are two layers.
+    """
+    found: list[Weight] = []
+    names: set[str] = set()
+    for path, title, layer in _walk(model):
+        for index, variable in enumerate(_own_weights(layer)):
+            mark = statistics.mark_of(variable)
+            name = "/".join([*title, _short_name(variable)])
+            if name in names:
+                name = f"{name}_{len(found)}"
+            names.add(name)
+            bits = None if mark is None else mark.bits
+            found.append(Weight(name, path, index, variable, bits))
+    return found
+
+
+def _walk(
+    layer: Any, path: tuple[str, ...] = (), title: tuple[str, ...] = ()
+) -> Iterator[tuple[str, tuple[str, ...], Any]]:
+    """Yields the path, the names for readers and the layer, at any depth."""
+    yield "/".join(path), title, layer
+    is_graph = _keras.is_graph_of_layers(layer)
+    for position, inner in enumerate(_keras.inner_layers(layer)):
+        part = inner.name if is_graph else str(position)
+        yield from _walk(inner, (*path, part), (*title, inner.name))
+
+
+def _own_weights(layer: Any) -> list[Any]:
+    """Returns the weights of a layer that belong to no layer inside it."""
+    inside = {
+        id(variable)
+        for inner in _keras.inner_layers(layer)
+        for variable in inner.weights
+    }
+    return [each for each in layer.weights if id(each) not in inside]
+
+
+def _short_name(variable):
+    # "dense/kernel:0" in legacy Keras
+    return variable.name.rpartition("/")[2].partition(":")[0]

@@ -12,22 +12,15 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import layers
-from keras_qpsbgd.export import kernels
+from keras_qpsbgd.layers import BinaryLayer
+from keras_qpsbgd.layers import kinds
 from keras_qpsbgd.quantize import network
-from keras_qpsbgd.quantize.attention import FrozenMultiHeadAttention
+from keras_qpsbgd.quantize import targets
 
 # The file that every SavedModel has.
 MAIN_FILE = "saved_model.pb"
 # Arguments of binary layers that stock layers do not have.
 OWN_ARGUMENTS = ("bits", "output_scale", "training_weights", "check_adjacency")
-STOCK = {
-    layers.BinaryDense: keras.layers.Dense,
-    layers.BinaryConv2D: keras.layers.Conv2D,
-    layers.BinaryEinsumDense: keras.layers.EinsumDense,
-    layers.BinaryMultiHeadAttention: keras.layers.MultiHeadAttention,
-    FrozenMultiHeadAttention: keras.layers.MultiHeadAttention,
-}
 
 
 def inference_model(model: Any) -> Any:
@@ -173,7 +166,7 @@ def check(model: Any) -> None:
         )
     problems = [
         f"{name} ({type(layer).__name__}: {reason})"
-        for name, layer in network.walk(model)
+        for name, layer in targets.walk(model)
         if (reason := _problem(layer)) is not None
     ]
     if problems:
@@ -202,24 +195,14 @@ def check_is_model(model: Any) -> None:
     )
 
 
-def binary_kernels(model: Any) -> list[kernels.Kernel]:
-    """Returns the kernels of all binary layers of a model."""
-    return [
-        kernels.kernel_of(layer)
-        for layer in _keras.all_layers(model)
-        if isinstance(layer, layers.BinaryLayer) and not layer.has_real_kernel
-    ]
-
-
 def _problem(layer):
     """Returns why a layer cannot be replaced, or `None`."""
     if isinstance(layer, keras.Model):
         return "subclassed model"
-    if isinstance(layer, layers.BinaryGraphConv):
-        return _graph_problem(layer)
-    if type(layer) in STOCK:
-        return None
-    if isinstance(layer, layers.BinaryLayer):
+    if kinds.stock_class(layer) is not type(layer):
+        kind = kinds.kind_of(layer)
+        return None if kind is None else kind.stock_problem(layer)
+    if isinstance(layer, BinaryLayer):
         return "custom binary layer"
     if any(_is_own(type(inner)) for inner in _keras.all_layers(layer)):
         return "binary layer inside another layer"
@@ -227,17 +210,6 @@ def _problem(layer):
     if _is_own(function) and function.__name__ not in ACTIVATIONS:
         return f"activation {function.__name__}"
     return "unknown layer" if _is_own(type(layer)) else None
-
-
-def _graph_problem(layer):
-    x, a = tf.nest.flatten(_keras.input_tensors(layer))[:2]
-    if _keras.has_mask(x):
-        return "node mask"
-    if _keras.is_sparse(x):
-        return "sparse node features"
-    if _keras.is_sparse(a) and len(x.shape) == 3:
-        return "sparse adjacency matrix in mixed or batch mode"
-    return None
 
 
 def _replacement(layer):
@@ -249,9 +221,8 @@ def _replacement(layer):
     config = layer.get_config()
     function = getattr(layer, "activation", None)
     own_function = function if _is_own(function) else None
-    if isinstance(layer, layers.BinaryGraphConv):
-        return _graph_layers(layer, config, own_function)
-    stock = STOCK.get(type(layer), type(layer))
+    stock = kinds.stock_class(layer)
+    kind = kinds.kind_of(layer) if isinstance(layer, BinaryLayer) else None
     stripped = {
         key: None if key.endswith(("_constraint", "_regularizer")) else value
         for key, value in config.items()
@@ -261,38 +232,29 @@ def _replacement(layer):
         return None
     if own_function:
         stripped["activation"] = "linear"
-    first = stripped.get("data_format") == "channels_first"
-    if isinstance(layer, layers.BinaryConv2D) and first:
-        # On a CPU, TensorFlow has no other convolution.
-        stripped["data_format"] = "channels_last"
-    else:
-        first = False
-    new = stock.from_config(stripped)
-    if not first and not own_function:
+    is_one = kind is None or kind.is_one_stock_layer(layer)
+    if is_one and not own_function:
+        new = stock.from_config(stripped)
         return new, new
-    inputs = _keras.copy_input(_keras.input_tensors(layer))
-    outputs = keras.layers.Permute((2, 3, 1))(inputs) if first else inputs
-    outputs = new(outputs)
-    outputs = keras.layers.Permute((3, 1, 2))(outputs) if first else outputs
-    outputs = _activated(outputs, own_function)
+    inputs = _copied_inputs(layer)
+    if kind is None:
+        new = stock.from_config(stripped)
+        outputs = new(inputs)
+    else:
+        new, outputs = kind.stock_outputs(layer, stripped, inputs)
+    if own_function:
+        outputs = ACTIVATIONS[own_function.__name__](outputs)
     return keras.Model(inputs, outputs, name=layer.name), new
 
 
-def _graph_layers(layer, config, own_function):
+def _copied_inputs(layer):
     tensors = tf.nest.flatten(_keras.input_tensors(layer))
-    inputs = [
-        _keras.copy_input(tensor, f"{layer.name}_{letter}")
-        for letter, tensor in zip("xae", tensors)
+    if len(tensors) == 1:
+        return _keras.copy_input(tensors[0])
+    return [
+        _keras.copy_input(tensor, f"{layer.name}_{number}")
+        for number, tensor in enumerate(tensors)
     ]
-    dense = keras.layers.Dense(
-        layer.channels,
-        activation=None if own_function else config["activation"],
-        use_bias=layer.use_bias,
-        dtype=config["dtype"],
-    )
-    product = _keras.symbolic_matmul(inputs[1], inputs[0])
-    outputs = _activated(dense(product), own_function)
-    return keras.Model(inputs, outputs, name=layer.name), dense
 
 
 def _set_weights(layer, new):
@@ -300,8 +262,8 @@ def _set_weights(layer, new):
         parts = _keras.attention_parts(new)
         for name, part in _keras.attention_parts(layer).items():
             _set_weights(part, parts[name])
-    elif isinstance(layer, layers.BinaryLayer):
-        new.kernel.assign(kernels.values_of(layer))
+    elif isinstance(layer, BinaryLayer):
+        new.kernel.assign(kinds.float_kernel(layer))
         if getattr(layer, "bias", None) is not None:
             new.bias.assign(layer.bias.numpy())
     else:
@@ -313,12 +275,6 @@ def _is_own(found):
     names = getattr(found, "__globals__", {})
     module = names.get("__name__", getattr(found, "__module__", None))
     return isinstance(module, str) and module.startswith("keras_qpsbgd.")
-
-
-def _activated(tensor, function):
-    return (
-        tensor if function is None else ACTIVATIONS[function.__name__](tensor)
-    )
 
 
 def _sign(tensor):

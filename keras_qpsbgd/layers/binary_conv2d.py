@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import ops
-from keras_qpsbgd.layers import patches
+from keras_qpsbgd.layers import rows
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
 # Statistics of the rows use about this many positions of an image.
@@ -148,7 +148,7 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
         return self._patches(images, stride)
 
     def _patches(self, images, stride):
-        found = patches.extract(
+        found = rows.patches(
             images,
             self.kernel_size,
             tuple(stride * size for size in self.strides),

@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd.layers import equations
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
 
@@ -81,7 +82,15 @@ class BinaryEinsumDense(BinaryLayer, _keras.keras.layers.EinsumDense):
         output_scale: str | None = "fan_in",
         **kwargs: Any,
     ) -> None:
-        self._num_outputs = _num_outputs(equation)
+        self._output_axes = equations.num_output_axes(equation)
+        if self._output_axes is None:
+            raise ValueError(
+                "`equation` must have the form 'bi,io->bo', where each letter "
+                "stands for one or more axes. The axes that are summed over "
+                "must be the last axes of the inputs and the first of the "
+                "kernel, and the other axes of the kernel the last of the "
+                f"outputs. Received: equation={equation!r}"
+            )
         super().__init__(
             equation,
             output_shape,
@@ -94,7 +103,7 @@ class BinaryEinsumDense(BinaryLayer, _keras.keras.layers.EinsumDense):
 
     def build(self, input_shape: Any) -> None:
         super().build(input_shape)
-        self.mark_binary(self.kernel, self._num_outputs)
+        self.mark_binary(self.kernel, self._output_axes)
 
     def binary_call(self, inputs: Any, binary_kernel: tf.Tensor) -> Any:
         return tf.einsum(self.equation, inputs, binary_kernel)
@@ -110,29 +119,3 @@ class BinaryEinsumDense(BinaryLayer, _keras.keras.layers.EinsumDense):
         if self.activation is not None:
             outputs = self.activation(outputs)
         return outputs
-
-
-def _num_outputs(equation):
-    """Returns the number of output axes of the kernel. Checks the equation."""
-    inputs, _, rest = equation.replace("...", ".").partition(",")
-    kernel, _, outputs = rest.partition("->")
-    summed = "".join(axis for axis in kernel if axis in inputs)
-    free = kernel[len(summed) :]
-    batch = inputs.removesuffix(summed)
-    is_dense = (
-        summed
-        and free
-        and kernel == summed + free
-        and inputs == batch + summed
-        and outputs == batch + free
-        and len(set(batch + kernel)) == len(batch + kernel)
-    )
-    if not is_dense:
-        raise ValueError(
-            "`equation` must have the form 'bi,io->bo', where each letter "
-            "stands for one or more axes. The axes that are summed over must "
-            "be the last axes of the inputs and the first of the kernel, and "
-            "the other axes of the kernel the last of the outputs. "
-            f"Received: equation={equation!r}"
-        )
-    return len(free)

@@ -19,14 +19,13 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import activations
 from keras_qpsbgd import ops
 from keras_qpsbgd import statistics
-from keras_qpsbgd.layers import jacobian
-from keras_qpsbgd.layers.no_adapters import NoAdapters
+from keras_qpsbgd.layers import rows
 
 OUTPUT_SCALES = ("fan_in", "channel", None)
 TRAINING_WEIGHTS = ("binary", "latent")
 
 
-class BinaryLayer(NoAdapters, _keras.keras.layers.Layer):
+class BinaryLayer(_keras.keras.layers.Layer):
     r"""Base class of layers with weights of +1 and -1, or up to four bits.
 
     The weights of a layer with \(b\) bits are \(W = q / L\) with
@@ -341,8 +340,8 @@ class BinaryLayer(NoAdapters, _keras.keras.layers.Layer):
     def _rows_for_statistics(self, inputs, weights, count):
         """Returns about `count` rows of a batch, evenly spaced, or all."""
         if not self._has_rows():
-            rows = jacobian.rows(self._multiply, inputs, weights)
-            return rows if count is None else ops.evenly_spaced(rows, count)
+            found = rows.jacobian_rows(self._multiply, inputs, weights)
+            return found if count is None else ops.evenly_spaced(found, count)
         if count is None:
             return self.rows(inputs)
         return self.sample_rows(inputs, count)
@@ -365,12 +364,13 @@ class BinaryLayer(NoAdapters, _keras.keras.layers.Layer):
 
     def _layer_call(self, inputs, weights, upstream):
         if self._has_rows():
-            rows, gradients = self.rows(inputs), self.row_gradients(upstream)
-            return ops.LayerCall(rows, gradients)
+            return ops.LayerCall(
+                self.rows(inputs), self.row_gradients(upstream)
+            )
         return ops.LayerCall(
-            jacobian.rows(self._multiply, inputs, weights),
+            rows.jacobian_rows(self._multiply, inputs, weights),
             tf.reshape(upstream, (-1, 1)),
-            jacobian.kept(upstream),
+            rows.jacobian_kept(upstream),
         )
 
     def _has_rows(self):
@@ -403,6 +403,34 @@ class BinaryLayer(NoAdapters, _keras.keras.layers.Layer):
             _keras.keras.layers.Layer.load_own_variables(self, store)
         else:
             super().load_own_variables(store)
+
+    # Features of Keras 3 layers that binary layers do not support.
+
+    def _reject_adapters(self):
+        for name in ("lora_rank", "quantization_config"):
+            value = getattr(self, name, None)
+            if value:
+                raise ValueError(
+                    f"`{type(self).__name__}` does not support `{name}`, "
+                    "because its weights already have few bits. "
+                    f"Received: {name}={value}"
+                )
+
+    def enable_lora(self, rank: int, *args: Any, **kwargs: Any) -> None:
+        """Raises a `ValueError`, because LoRA is not supported."""
+        raise ValueError(
+            f"`{type(self).__name__}` does not support LoRA, because its "
+            "kernel is binary and a low-rank update is not. "
+            f"Received: rank={rank}"
+        )
+
+    def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> None:
+        """Raises a `ValueError`, because the weights are quantized already."""
+        raise ValueError(
+            f"`{type(self).__name__}` cannot be quantized, because its weights "
+            "already have few bits. Set the argument `bits`. "
+            f"Received: mode={mode}"
+        )
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()

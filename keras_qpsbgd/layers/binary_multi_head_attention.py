@@ -1,4 +1,4 @@
-"""Multi-head attention with projections of one to four bits."""
+"""Multi-head attention with projections of few bits, or frozen."""
 
 from typing import Any
 
@@ -79,3 +79,23 @@ class BinaryMultiHeadAttention(_keras.keras.layers.MultiHeadAttention):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self._binary_arguments}
+
+
+@_keras.register
+class FrozenMultiHeadAttention(_keras.keras.layers.MultiHeadAttention):
+    """`keras.layers.MultiHeadAttention` that `quantize` has frozen.
+
+    The layer computes what `keras.layers.MultiHeadAttention` computes. If it is
+    saved with `trainable = False`, it is still frozen after loading. Keras 3
+    would train the projections of a loaded `MultiHeadAttention`, because it
+    creates them in `build` without this flag.
+    """
+
+    if _keras.KERAS_3:
+
+        def build(
+            self, query_shape: Any, value_shape: Any, key_shape: Any = None
+        ) -> None:
+            super().build(query_shape, value_shape, key_shape)
+            for part in _keras.all_layers(self):
+                part.trainable = self.trainable

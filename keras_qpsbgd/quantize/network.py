@@ -8,7 +8,6 @@ The given model is only read.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -19,88 +18,15 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd.layers import BinaryMultiHeadAttention
-from keras_qpsbgd.quantize import kinds
-from keras_qpsbgd.quantize.attention import FrozenMultiHeadAttention
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Target:
-    """A layer that can be quantized.
-
-    Attributes:
-        name: Name of the layer, after the names of the models that contain it.
-        layer: The layer of the given model.
-        kind: Its kind, see `kinds`.
-        owner: The layer of the model that contains it, usually itself.
-        part: Name of the attribute of `owner`, for a part of a layer.
-    """
-
-    name: str
-    layer: Any
-    kind: kinds.DenseKind
-    owner: Any
-    part: Optional[str] = None
-
-    def find(self, copies: dict[int, Any]) -> Any:
-        """Returns the same layer in a copy of the model."""
-        copied = copies[id(self.owner)]
-        return copied if self.part is None else getattr(copied, self.part)
-
-
-def find_layers(
-    model: Any,
-) -> tuple[list[Target], list[tuple[str, Any, str]]]:
-    """Finds the layers with weights, also those of nested models.
-
-    Returns:
-        A tuple `(targets, unsupported)`. `unsupported` is a list of tuples
-        `(name, layer, reason)`.
-    """
-    targets: list[Target] = []
-    unsupported: list[tuple[str, Any, str]] = []
-    for name, layer in walk(model):
-        if not layer.weights:
-            continue
-        if type(layer) is keras.layers.MultiHeadAttention:
-            for part, dense in _keras.attention_parts(layer).items():
-                path = f"{name}/{dense.name}"
-                kind = kinds.EinsumDenseKind()
-                reason = kind.problem(dense)
-                if reason is None:
-                    targets.append(Target(path, dense, kind, layer, part))
-                else:
-                    unsupported.append((path, dense, reason))
-            continue
-        found = kinds.kind_of(layer)
-        if found is None:
-            unsupported.append((name, layer, kinds.unsupported_reason(layer)))
-            continue
-        reason = found.problem(layer)
-        if reason is None:
-            targets.append(Target(name, layer, found, layer))
-        else:
-            unsupported.append((name, layer, reason))
-    return targets, unsupported
-
-
-def walk(model, prefix="", seen=None):
-    """Yields names and layers, each once, in the order of the model."""
-    seen = set() if seen is None else seen
-    for layer in model.layers:
-        if id(layer) in seen:
-            continue
-        seen.add(id(layer))
-        name = prefix + layer.name
-        if _keras.is_graph_of_layers(layer):
-            yield from walk(layer, f"{name}/", seen)
-        else:
-            yield name, layer
-
-
-def has_graph_layers(model: Any) -> bool:
-    """Returns whether a layer of the model takes a graph."""
-    return any(kinds.is_graph_layer(layer) for _, layer in walk(model))
+from keras_qpsbgd.layers import kinds
+from keras_qpsbgd.layers.binary_multi_head_attention import (
+    BinaryMultiHeadAttention,
+)
+from keras_qpsbgd.layers.binary_multi_head_attention import (
+    FrozenMultiHeadAttention,
+)
+from keras_qpsbgd.quantize.targets import Target
+from keras_qpsbgd.quantize.targets import is_frozen
 
 
 def copy_model(
@@ -195,27 +121,6 @@ def _copy_state(layer, copies, replaced):
     copied.set_weights(layer.get_weights())
 
 
-def is_frozen(target: Target, targets: list[Target]) -> bool:
-    """Returns whether a layer keeps its class and is frozen.
-
-    Args:
-        target: The layer.
-        targets: List of all layers that are quantized. An attention layer is
-            replaced only if all of its projections are in the list.
-    """
-    if target.part is None:
-        return not target.kind.can_replace(target.layer)
-    parts = [other for other in targets if other.owner is target.owner]
-    projections = [
-        layer
-        for layer in _keras.all_layers(target.owner)
-        if isinstance(layer, keras.layers.EinsumDense)
-    ]
-    return len(parts) < len(projections) or not all(
-        part.kind.can_replace(part.layer) for part in parts
-    )
-
-
 def quantized_copy(
     model: Any, batch: Any, targets: list[Target], bits: int
 ) -> tuple[Any, dict[int, Any]]:
@@ -239,7 +144,7 @@ def quantized_copy(
             return None
         frozen = is_frozen(target, targets)
         if target.part is None:
-            return None if frozen else target.kind.replace(layer, bits)
+            return None if frozen else target.kind.quantized(layer, bits)
         config = layer.get_config()
         if frozen:
             return FrozenMultiHeadAttention.from_config(config)

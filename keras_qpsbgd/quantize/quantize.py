@@ -14,20 +14,20 @@ from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import backends
+from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.ops import MAX_BITS
 from keras_qpsbgd.ops import max_level
-from keras_qpsbgd.quantize import cost
 from keras_qpsbgd.quantize import network
+from keras_qpsbgd.quantize import targets as targets_module
 from keras_qpsbgd.quantize.calibration import Calibration
 from keras_qpsbgd.quantize.numerics import grid
 from keras_qpsbgd.quantize.numerics.layer import METHODS
 from keras_qpsbgd.quantize.numerics.layer import quantize_layer
-from keras_qpsbgd.quantize.numerics.statistics import Statistics
-from keras_qpsbgd.quantize.report import LayerQuantization
-from keras_qpsbgd.quantize.report import QuantizationReport
-from keras_qpsbgd.quantize.report import UnchangedLayer
-from keras_qpsbgd.quantize.selection import choose_layers
+from keras_qpsbgd.quantize.numerics.output_error import Statistics
+from keras_qpsbgd.quantize.quantization_report import LayerQuantization
+from keras_qpsbgd.quantize.quantization_report import QuantizationReport
+from keras_qpsbgd.quantize.quantization_report import UnchangedLayer
 
 SCALES = ("column", "layer")
 ONCE = {"name": "native", "preset": "once"}
@@ -125,9 +125,11 @@ def quantize(
     """
     _check_model(model)
     _check_arguments(bits, method, scale, seed, damping, verbose)
-    data = Calibration(model, calibration, network.has_graph_layers(model))
+    data = Calibration(
+        model, calibration, targets_module.has_graph_layers(model)
+    )
     batch = next(iter(data))
-    targets, unchanged = choose_layers(model, layers)
+    targets, unchanged = targets_module.choose_layers(model, layers)
     _check_weights(model)
 
     # The float copy and the copy whose layers are quantized one by one.
@@ -149,7 +151,7 @@ def quantize(
     if method == "qubo" and targets:
         solver = backends.get(ONCE if backend == "native" else backend)
         sizes = [target.kind.kernel(target.layer).shape for target in targets]
-        cost.check(solver, sizes)
+        check_cost(solver, sizes)
 
     # For each layer: the rows, and each method up to the chosen one.
     steps = 2 + METHODS.index(method)
@@ -179,7 +181,7 @@ def quantize(
         _write_floats(target, both[1], result)
         results[target.name] = result
         seconds = time.perf_counter() - start
-        frozen = network.is_frozen(target, targets)
+        frozen = targets_module.is_frozen(target, targets)
         rows.append(
             _layer_report(target, result, bits, method, seconds, frozen)
         )
@@ -300,7 +302,36 @@ def _progress_bar(total, verbose):
     return lambda: bar.add(1)
 
 
-# Checks of the arguments
+# Checks of the arguments and the cost
+
+
+def check_cost(backend: Backend, sizes: list[tuple[int, int]]) -> None:
+    """Raises if a backend cannot solve all layers within its budget.
+
+    Args:
+        backend: The backend.
+        sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
+
+    Raises:
+        BackendUnavailable: If the backend cannot run or a layer is too wide.
+        BudgetExceeded: If the estimated QPU time of all layers exceeds what is
+            left of `qpu_budget_seconds`.
+    """
+    for num_inputs, num_outputs in sizes:
+        backend.check(num_inputs, num_outputs)
+    budget: Any = getattr(backend, "budget", None)
+    if budget is None or budget.seconds is None:
+        return
+    # A solver on the host or a QPU solves each layer once, one after the other.
+    seconds = sum(backend.step_cost([size]).seconds for size in sizes)
+    if budget.charged + seconds > budget.seconds:
+        raise backends.BudgetExceeded(
+            "Quantizing all layers could exceed `qpu_budget_seconds`: "
+            f"{budget.charged:.4g} s are spent, and {len(sizes)} layers would "
+            f"take up to {seconds:.4g} s. Nothing was sent to the QPU. Choose "
+            "fewer `layers`, or a larger budget. "
+            f"Received: qpu_budget_seconds={budget.seconds:g}"
+        )
 
 
 def _check_model(model):
@@ -354,7 +385,7 @@ def _is_integer(value):
 
 
 def _check_weights(model):
-    for name, layer in network.walk(model):
+    for name, layer in targets_module.walk(model):
         for weight in layer.get_weights():
             if weight.dtype.kind == "f" and not np.isfinite(weight).all():
                 raise ValueError(

@@ -7,15 +7,15 @@ import pytest
 
 from keras_qpsbgd import Qubo
 from keras_qpsbgd import backends
-from keras_qpsbgd.quantize.numerics import candidate
-from keras_qpsbgd.quantize.numerics import descent
 from keras_qpsbgd.quantize.numerics import grid
-from keras_qpsbgd.quantize.numerics.encoding import Full
-from keras_qpsbgd.quantize.numerics.encoding import Rounding
-from keras_qpsbgd.quantize.numerics.gptq import Gptq
+from keras_qpsbgd.quantize.numerics import heuristics
+from keras_qpsbgd.quantize.numerics import output_error as errors_module
+from keras_qpsbgd.quantize.numerics.heuristics import Gptq
 from keras_qpsbgd.quantize.numerics.layer import METHODS
 from keras_qpsbgd.quantize.numerics.layer import quantize_layer
-from keras_qpsbgd.quantize.numerics.statistics import Statistics
+from keras_qpsbgd.quantize.numerics.output_error import Statistics
+from keras_qpsbgd.quantize.numerics.qubo import Full
+from keras_qpsbgd.quantize.numerics.qubo import Rounding
 
 pytestmark = pytest.mark.once
 
@@ -110,7 +110,7 @@ def test_errors_are_those_of_the_outputs(bias):
     problem = statistics.problem(damping=0.05)
     levels = 2.0 * np.random.default_rng(1).integers(4, size=(6, 4)) - 3
     scales = np.array([0.1, 0.5, -0.3, 0.0])
-    found = candidate.create(problem, levels, scales)
+    found = errors_module.create_candidate(problem, levels, scales)
     kernel = levels * scales
     expected = output_error(statistics, x, quantized, kernel)
     np.testing.assert_allclose(found.errors, expected, rtol=1e-9)
@@ -140,9 +140,11 @@ def test_best_scales_never_raise_the_error(scale):
     statistics, *_ = layer(6, 5)
     problem = statistics.problem(0.01)
     levels = 2.0 * np.random.default_rng(1).integers(4, size=(6, 5)) - 3
-    best = candidate.fit_scales(problem, levels, scale)
+    best = errors_module.fit_scales(problem, levels, scale)
     for factor in (0.5, 0.99, 1.01, 2.0):
-        other = candidate.create(problem, levels, factor * best.scales)
+        other = errors_module.create_candidate(
+            problem, levels, factor * best.scales
+        )
         if scale == "column":
             negated = best.scales == 0
             assert (best.damped <= other.damped)[~negated].all()
@@ -193,7 +195,7 @@ def test_enumerated_optimum(name, bits, n):
         n = min(n, 6)
     statistics, *_ = layer(n, 2)
     problem = statistics.problem(0.01)
-    start = candidate.fit_scales(
+    start = errors_module.fit_scales(
         problem, grid.nearest_levels(2 * statistics.kernel, bits), "column"
     )
     columns = np.arange(2)
@@ -248,8 +250,8 @@ def test_descent_ends_where_no_single_change_helps(bits, scale):
     statistics, *_ = layer(40, 6, rows=200)
     problem = statistics.problem(0.01)
     levels = grid.nearest_levels(statistics.kernel, bits)
-    start = candidate.fit_scales(problem, levels, scale)
-    end = descent.descend(problem, start, bits, scale)
+    start = errors_module.fit_scales(problem, levels, scale)
+    end = heuristics.descend(problem, start, bits, scale)
     assert end.damped.sum() < start.damped.sum()
     if scale == "column":
         assert (end.damped <= start.damped).all()
@@ -259,7 +261,7 @@ def test_descent_ends_where_no_single_change_helps(bits, scale):
             levels = end.levels.copy()
             levels[i] = np.clip(levels[i] + step, -largest, largest)
             levels[i] += (levels[i] == 0) * step
-            other = candidate.create(problem, levels, end.scales)
+            other = errors_module.create_candidate(problem, levels, end.scales)
             assert (other.damped >= end.damped * (1 - 1e-12)).all()
 
 

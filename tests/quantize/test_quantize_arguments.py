@@ -10,8 +10,8 @@ import keras_qpsbgd as kq
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.dwave.leap.budget import Budget
 from keras_qpsbgd.backends.solution import StepCost
-from keras_qpsbgd.quantize import cost
 from keras_qpsbgd.quantize.calibration import Calibration
+from keras_qpsbgd.quantize.quantize import check_cost
 
 X = quantizing.data(20, 8)
 L = keras.layers
@@ -257,7 +257,7 @@ def test_budget_is_checked_before_the_first_call(monkeypatch):
     assert 0 < report.qpu_seconds <= 1.01 * needed
     # What was spent is no longer available.
     with pytest.raises(backends.BudgetExceeded):
-        cost.check(enough, sizes)
+        check_cost(enough, sizes)
 
 
 class Failing(backends.Backend):

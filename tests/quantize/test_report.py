@@ -6,9 +6,9 @@ import pytest
 import quantizing
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.quantize.report import LayerQuantization
-from keras_qpsbgd.quantize.report import QuantizationReport
-from keras_qpsbgd.quantize.report import UnchangedLayer
+from keras_qpsbgd.quantize.quantization_report import LayerQuantization
+from keras_qpsbgd.quantize.quantization_report import QuantizationReport
+from keras_qpsbgd.quantize.quantization_report import UnchangedLayer
 
 
 def layer(name, **changes):

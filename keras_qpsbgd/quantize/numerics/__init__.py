@@ -1,6 +1,6 @@
 """Quantizes the kernel of one layer, in NumPy.
 
-`statistics` describes the output error of a layer, `grid` its levels, and
-`candidate` a quantized kernel. `gptq`, `descent` and `qubo` (with `encoding`)
-look for the best one, and `layer` runs them.
+`output_error` describes the output error of a layer and has its candidates, the
+quantized kernels. `grid` has the levels. `heuristics` (GPTQ and coordinate
+descent) and `qubo` look for the best candidate, and `layer` runs them.
 """

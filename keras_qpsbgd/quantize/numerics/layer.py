@@ -9,12 +9,11 @@ from typing import Optional
 import numpy as np
 
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
-from keras_qpsbgd.quantize.numerics import descent
 from keras_qpsbgd.quantize.numerics import grid
+from keras_qpsbgd.quantize.numerics import heuristics
 from keras_qpsbgd.quantize.numerics import qubo
-from keras_qpsbgd.quantize.numerics.candidate import best_of
-from keras_qpsbgd.quantize.numerics.candidate import fit_scales
-from keras_qpsbgd.quantize.numerics.gptq import Gptq
+from keras_qpsbgd.quantize.numerics.output_error import best_of
+from keras_qpsbgd.quantize.numerics.output_error import fit_scales
 
 # Every method includes the methods before it.
 METHODS = ("nearest", "gptq", "descent", "qubo")
@@ -86,12 +85,14 @@ def quantize_layer(
     infos: list = []
     seconds = 0.0
     if "gptq" in steps:
-        gptq = Gptq(problem)
+        gptq = heuristics.Gptq(problem)
         levels = gptq.levels(weight_scales, bits)
         found["gptq"] = fit_scales(problem, levels, scale)
         advance()
     if "descent" in steps:
-        found["descent"] = descent.descend(problem, found["gptq"], bits, scale)
+        found["descent"] = heuristics.descend(
+            problem, found["gptq"], bits, scale
+        )
         advance()
     if "qubo" in steps:
         others = list(found.values())

@@ -29,8 +29,8 @@ class Equation(NamedTuple):
 
 def parse(equation: str) -> Equation:
     """Splits an equation such as `"abc,cd->abd"` or `"...x,xy->...y"`."""
-    left, outputs = equation.replace(" ", "").split("->")
-    inputs, kernel = left.split(",")
+    left, _, outputs = equation.replace(" ", "").partition("->")
+    inputs, _, kernel = left.partition(",")
     return Equation(inputs, kernel, outputs)
 
 
@@ -47,16 +47,25 @@ def problem(equation: str) -> str | None:
     return None
 
 
-def is_dense(equation: str) -> bool:
-    """Returns whether `BinaryEinsumDense` supports an equation.
+def num_output_axes(equation: str) -> int | None:
+    """Returns the number of output axes of the kernel of `BinaryEinsumDense`.
 
-    The contracted axes must be the last axes of the inputs, and the other axes
-    of the kernel the last axes of the outputs, in the order of the kernel.
+    Returns:
+        Integer, or `None` if the layer does not support the equation. The
+        contracted axes must be the last axes of the inputs and the first of the
+        kernel, and the other axes of the kernel the last axes of the outputs.
     """
     parsed = parse(equation)
     contracted, free = "".join(parsed.contracted), "".join(parsed.free)
     batch = parsed.inputs.removesuffix(contracted)
-    return parsed == (batch + contracted, contracted + free, batch + free)
+    letters = (batch + contracted + free).replace("...", "")
+    is_dense = (
+        contracted
+        and free
+        and parsed == (batch + contracted, contracted + free, batch + free)
+        and len(set(letters)) == len(letters)
+    )
+    return len(free) if is_dense else None
 
 
 def _permutation(parsed):

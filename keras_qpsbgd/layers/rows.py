@@ -1,4 +1,10 @@
-"""Patches of images, the rows of a convolution."""
+"""Rows that the kernel of a layer is multiplied with.
+
+The rows of a convolution are patches of its images. A layer that does not
+define its rows has those of the Jacobian of its product.
+"""
+
+import math
 
 import tensorflow as tf
 
@@ -8,7 +14,7 @@ from keras_qpsbgd import products
 MAX_SLICES = 49
 
 
-def extract(images, kernel_size, strides, dilations, padding):
+def patches(images, kernel_size, strides, dilations, padding):
     """Returns the patch at each output position of a convolution.
 
     On a GPU, compiled programs extract patches with a convolution, which is
@@ -66,3 +72,31 @@ def _slices(images, kernel_size, strides, dilations, padding):
         ],
         axis=-1,
     )
+
+
+def jacobian_rows(multiply, inputs, weights):
+    """Returns the Jacobian of the product, one row for each of its entries.
+
+    Args:
+        multiply: Function of `inputs` and `weights`. Returns the product.
+        inputs: The inputs of the product.
+        weights: Tensor. The binary weights.
+    """
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        product = multiply(inputs, weights)
+    jacobian = tape.jacobian(product, weights)
+    return tf.reshape(jacobian, (-1, math.prod(weights.shape)))
+
+
+def jacobian_kept(upstream):
+    """Returns which rows are part of a problem, see `ops.kept_rows`.
+
+    As in layers that define `rows`, a row is kept if any entry along the last
+    axis has a gradient, even if its own gradient is zero.
+
+    Args:
+        upstream: Tensor. The gradient of the product.
+    """
+    found = tf.reduce_any(upstream != 0, axis=-1, keepdims=True)
+    return tf.reshape(tf.broadcast_to(found, tf.shape(upstream)), (-1, 1))

@@ -1,0 +1,269 @@
+"""Describes the layers of Keras as steps of a prediction, in plain data."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+from typing import Optional
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd.bits import max_level
+from keras_qpsbgd.layers import BinaryLayer
+from keras_qpsbgd.layers import kinds
+
+# Layers that return their input in a prediction.
+IDENTITIES = (
+    "ActivityRegularization",
+    "AlphaDropout",
+    "Dropout",
+    "GaussianDropout",
+    "GaussianNoise",
+    "SpatialDropout1D",
+    "SpatialDropout2D",
+)
+# Functions of one number that never fall, or never rise.
+MONOTONE = ("relu", "hard_tanh", "tanh", "sigmoid")
+
+
+class NotSupported(ValueError):
+    """Raised if `Predictor` does not support a model or a layer."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stored:
+    """A weight of the model that a step uses.
+
+    Attributes:
+        variable: The variable.
+        array: Its value as an array. The levels of a binary kernel.
+        bits: Integer, or `None` if it is not a binary kernel.
+    """
+
+    variable: Any
+    array: np.ndarray
+    bits: Optional[int] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Elementwise:
+    """A function of each entry.
+
+    Attributes:
+        exact: Function that computes it as Keras does, with an array whose last
+            axis has the outputs.
+        outputs: Integer. The number of outputs, 1 if they are all treated
+            alike.
+        step: Dictionary. The step that computes it, with other rounding errors.
+            `None` for the binary activation.
+    """
+
+    exact: Callable
+    outputs: int
+    step: Optional[dict[str, Any]]
+
+
+def translated(layer, rank):
+    """Returns the steps and elementwise functions of a layer.
+
+    Args:
+        layer: Keras layer.
+        rank: Integer. The rank of its input.
+
+    Raises:
+        NotSupported: If the layer is not supported. The message is the reason.
+    """
+    name = type(layer).__name__
+    kind = kinds.kind_of(layer)
+    is_product = kind is not None and kind.has_steps
+    if is_product or type(layer) in TRANSLATIONS:
+        if getattr(layer, "data_format", None) == "channels_first":
+            raise NotSupported("`data_format` is 'channels_first'")
+        if is_product:
+            return _product(layer, kind)
+        return TRANSLATIONS[type(layer)](layer, rank)
+    is_stock = type(layer) is getattr(keras.layers, name, None)
+    if is_stock and name in IDENTITIES:
+        return []
+    raise NotSupported("")
+
+
+def _product(layer, kind):
+    problem = kind.problem(layer)
+    if problem is not None:
+        raise NotSupported(problem)
+    windows = kind.windows(layer)
+    step = {
+        "step": "product",
+        "kernel": _kernel(layer),
+        "windows": None if windows is None else _windows(**windows),
+    }
+    return [step, *_finish(layer, step["kernel"].bits)]
+
+
+def _windows(size, strides, padding, dilations=(1, 1)):
+    if padding not in ("valid", "same"):
+        raise NotSupported(f"`padding` is {padding!r}")
+    return {
+        "size": _integers(size),
+        "strides": _integers(strides),
+        "dilations": _integers(dilations),
+        "padding": padding,
+    }
+
+
+def _integers(values):
+    return [int(value) for value in values]
+
+
+def _kernel(layer):
+    if not isinstance(layer, BinaryLayer) or layer.has_real_kernel:
+        return _stored(layer.kernel)
+    levels = layer.binary_kernel.numpy()
+    if np.isnan(levels).any():
+        raise NotSupported("its kernel has NaN")
+    return Stored(layer.kernel, levels.astype(np.int8), layer.bits)
+
+
+def _stored(variable):
+    value = tf.convert_to_tensor(variable)
+    if value.dtype == tf.bfloat16:  # NumPy has no bfloat16
+        value = tf.cast(value, tf.float32)
+    return Stored(variable, value.numpy())
+
+
+def _finish(layer, bits):
+    """Returns output scale, bias and activation of a layer."""
+    has_scale = isinstance(layer, BinaryLayer)
+    level = 1.0 if bits is None else 1 / max_level(bits)
+    bias = _stored(layer.bias) if layer.use_bias else None
+
+    def exact(x):
+        x = tf.constant(x)
+        if level != 1.0:
+            x *= level
+        if has_scale:
+            x = layer._scaled(x)
+        return x + (0.0 if bias is None else tf.cast(bias.array, tf.float32))
+
+    factor: float = level
+    scale: Any = None
+    if has_scale:
+        # The scale does not depend on the input.
+        ones = tf.ones((1, layer.kernel.shape[-1]))
+        scale = layer._scaled(ones).numpy()[0]
+        if (scale == scale[0]).all():
+            factor, scale = factor * float(scale[0]), None
+        elif not layer.has_real_kernel:
+            scale = _stored(layer.scale)
+    found = []
+    if bias is not None or scale is not None or factor != 1.0:
+        step = {
+            "step": "affine",
+            "factor": factor,
+            "scale": scale,
+            "shift": bias,
+        }
+        outputs = (
+            1 if bias is None and scale is None else layer.kernel.shape[-1]
+        )
+        found.append(Elementwise(exact, outputs, step))
+    return found + _activation(layer.activation)
+
+
+def _activation(function):
+    """Returns the steps and elementwise functions of an activation."""
+    if function in (None, keras.activations.linear):
+        return []
+    for name in (*MONOTONE, "softmax", "binary"):
+        if function is keras.activations.get(name):
+            step = {"step": "activation", "name": name}
+            if name == "softmax":
+                return [step]
+            return [
+                Elementwise(
+                    lambda x: function(tf.constant(x)),
+                    1,
+                    None if name == "binary" else step,
+                )
+            ]
+    name = getattr(function, "__name__", function)
+    raise NotSupported(f"its activation is {name}")
+
+
+def _activation_layer(layer, rank):
+    return _activation(layer.activation)
+
+
+def _relu(layer, rank):
+    config = layer.get_config()
+    slope = config["negative_slope"]
+    if config["max_value"] is not None or slope or config["threshold"]:
+        raise NotSupported(
+            "`max_value`, `negative_slope` or `threshold` is set"
+        )
+    return _activation(keras.activations.relu)
+
+
+def _softmax(layer, rank):
+    axis = layer.get_config()["axis"]
+    if axis not in (-1, rank - 1):
+        raise NotSupported(f"`axis` is {axis}")
+    return _activation(keras.activations.softmax)
+
+
+def _batch_normalization(layer, rank):
+    axis = layer.axis
+    axis = list(axis) if isinstance(axis, (list, tuple)) else [axis]
+    if axis not in ([-1], [rank - 1]):
+        raise NotSupported(f"`axis` is {axis[0]}")
+
+    def exact(x):
+        return tf.cast(layer(tf.constant(x), training=False), tf.float32)
+
+    step = {
+        "step": "normalization",
+        "mean": _stored(layer.moving_mean),
+        "variance": _stored(layer.moving_variance),
+        "gamma": _stored(layer.gamma) if layer.scale else None,
+        "beta": _stored(layer.beta) if layer.center else None,
+        "epsilon": float(layer.epsilon),
+    }
+    return [Elementwise(exact, int(layer.moving_mean.shape[0]), step)]
+
+
+def _flatten(layer, rank):
+    return [{"step": "reshape", "shape": None}]
+
+
+def _reshape(layer, rank):
+    return [{"step": "reshape", "shape": _integers(layer.target_shape)}]
+
+
+def _pooling(name):
+    def translate(layer, rank):
+        windows = _windows(layer.pool_size, layer.strides, layer.padding)
+        return [{"step": name, "windows": windows, "keepdims": False}]
+
+    return translate
+
+
+def _global_pooling(name):
+    return lambda layer, rank: [
+        {"step": name, "windows": None, "keepdims": bool(layer.keepdims)}
+    ]
+
+
+TRANSLATIONS: dict[Any, Callable] = {
+    keras.layers.Activation: _activation_layer,
+    keras.layers.ReLU: _relu,
+    keras.layers.Softmax: _softmax,
+    keras.layers.BatchNormalization: _batch_normalization,
+    keras.layers.Flatten: _flatten,
+    keras.layers.Reshape: _reshape,
+    keras.layers.MaxPooling2D: _pooling("max_pooling"),
+    keras.layers.AveragePooling2D: _pooling("average_pooling"),
+    keras.layers.GlobalMaxPooling2D: _global_pooling("max_pooling"),
+    keras.layers.GlobalAveragePooling2D: _global_pooling("average_pooling"),
+}

@@ -1,0 +1,373 @@
+"""Kinds of layers: a Keras layer, its binary layer, and what both compute.
+
+A layer of a kind multiplies rows of shape `(B, n)` by a kernel of shape
+`(n, m)`. The kind says how to read both from a layer. Quantization, exported
+models, and packed files ask the kinds, so a new layer is added here and nowhere
+else.
+
+| kind | Keras layer | binary layer |
+|---|---|---|
+| `DenseKind` | `Dense` | `BinaryDense` |
+| `Conv2DKind` | `Conv2D` | `BinaryConv2D` |
+| `EinsumDenseKind` | `EinsumDense` | `BinaryEinsumDense` |
+| `GraphConvKind` | `GCNConv` of Spektral | `BinaryGraphConv` |
+
+An attention layer is made of `EinsumDense` layers.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd import ops
+from keras_qpsbgd.layers import adjacency
+from keras_qpsbgd.layers import equations
+from keras_qpsbgd.layers.binary_conv2d import BinaryConv2D
+from keras_qpsbgd.layers.binary_dense import BinaryDense
+from keras_qpsbgd.layers.binary_einsum_dense import BinaryEinsumDense
+from keras_qpsbgd.layers.binary_graph_conv import BinaryGraphConv
+from keras_qpsbgd.layers.binary_multi_head_attention import (
+    BinaryMultiHeadAttention,
+)
+from keras_qpsbgd.layers.binary_multi_head_attention import (
+    FrozenMultiHeadAttention,
+)
+
+# Patches are extracted in pieces of at most this many rows and numbers.
+MAX_ROWS = 2**15
+MAX_NUMBERS = 2**24
+
+
+class DenseKind:
+    """`Dense`, and the base class of the other kinds.
+
+    Attributes:
+        stock: Class of the Keras layer that computes the same as `binary`.
+        binary: Class of the binary layer.
+        has_steps: Boolean. Whether `Predictor` supports the kind.
+    """
+
+    stock: Any = keras.layers.Dense
+    binary: Any = BinaryDense
+    has_steps = True
+
+    def problem(self, layer: Any) -> str | None:
+        """Returns why a layer of this class is not supported, or `None`."""
+        if getattr(layer, "lora_enabled", False):
+            return "LoRA weights"
+        if getattr(layer, "quantization_mode", None) is not None:
+            return "quantized by Keras"
+        return None
+
+    def kernel(self, layer: Any) -> np.ndarray:
+        """Returns the kernel as a float64 array of shape `(n, m)`."""
+        kernel = layer.kernel.numpy().astype(np.float64)
+        return kernel.reshape(-1, kernel.shape[-1])
+
+    def set_kernel(self, layer: Any, kernel: np.ndarray) -> None:
+        """Assigns a kernel of shape `(n, m)`."""
+        layer.kernel.assign(kernel.reshape(layer.kernel.shape))
+
+    def has_bias(self, layer: Any) -> bool:
+        """Returns whether the layer has a bias for each of its m outputs."""
+        return bool(layer.use_bias)
+
+    def change_bias(self, layer: Any, change: np.ndarray) -> None:
+        """Adds an array of shape `(m,)` to the bias, if the layer has one."""
+        if self.has_bias(layer):
+            bias = layer.bias.numpy()
+            new = bias.astype(np.float64) + change.reshape(bias.shape)
+            layer.bias.assign(new.astype(bias.dtype))
+
+    def rows(
+        self, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Iterator[tf.Tensor]:
+        """Yields the rows of one call of the layer, in pieces `(B, n)`."""
+        del layer
+        inputs = _first(args, kwargs)
+        if isinstance(inputs, tf.SparseTensor):
+            inputs = ops.to_dense(inputs)
+        yield tf.reshape(inputs, (-1, inputs.shape[-1]))
+
+    def windows(self, layer: Any) -> dict[str, Any] | None:
+        """Returns the windows whose patches are the rows, for `Predictor`."""
+        del layer
+        return None
+
+    def can_quantize(self, layer: Any) -> bool:
+        """Returns whether the binary layer can replace a Keras layer."""
+        del layer
+        return True
+
+    def quantized(self, layer: Any, bits: int) -> Any:
+        """Returns a binary layer with the settings of a Keras layer."""
+        config = layer.get_config()
+        # Absent in some versions of Keras, and `None` for supported layers.
+        config.pop("quantization_config", None)
+        config.pop("lora_rank", None)
+        config.pop("lora_alpha", None)
+        return self.binary.from_config(with_bits(config, bits))
+
+    def stock_problem(self, layer: Any) -> str | None:
+        """Returns why layers of Keras cannot replace it, or `None`."""
+        del layer
+        return None
+
+    def is_one_stock_layer(self, layer: Any) -> bool:
+        """Returns whether one layer of Keras can replace a binary layer."""
+        del layer
+        return True
+
+    def stock_outputs(
+        self, layer: Any, config: dict[str, Any], inputs: Any
+    ) -> tuple[Any, Any]:
+        """Computes what a binary layer computes with layers of Keras.
+
+        Args:
+            layer: Binary layer of this kind.
+            config: Dictionary. The configuration of the Keras layer.
+            inputs: Symbolic inputs.
+
+        Returns:
+            A tuple `(new, outputs)` of the layer with the weights and the
+            symbolic outputs.
+        """
+        del layer
+        new = self.stock.from_config(config)
+        return new, new(inputs)
+
+
+class Conv2DKind(DenseKind):
+    """`Conv2D`, whose rows are patches."""
+
+    stock = keras.layers.Conv2D
+    binary = BinaryConv2D
+
+    def problem(self, layer):
+        if layer.groups != 1:
+            return f"`groups` is {layer.groups}"
+        return super().problem(layer)
+
+    def rows(self, layer, args, kwargs):
+        images = _first(args, kwargs)
+        if layer.data_format == "channels_first":
+            images = tf.transpose(images, (0, 2, 3, 1))
+        size = math.prod(layer.kernel.shape[:-1])
+        step = max(1, _max_rows(size) // _positions(layer, images.shape))
+        for begin in range(0, images.shape[0], step):
+            patches = tf.image.extract_patches(
+                images[begin : begin + step],
+                sizes=(1, *layer.kernel_size, 1),
+                strides=(1, *layer.strides, 1),
+                rates=(1, *layer.dilation_rate, 1),
+                padding=layer.padding.upper(),
+            )
+            yield tf.reshape(patches, (-1, size))
+
+    def windows(self, layer):
+        return {
+            "size": layer.kernel_size,
+            "strides": layer.strides,
+            "dilations": layer.dilation_rate,
+            "padding": layer.padding,
+        }
+
+    def is_one_stock_layer(self, layer):
+        # On a CPU, TensorFlow has no other convolution than channels last.
+        return layer.data_format != "channels_first"
+
+    def stock_outputs(self, layer, config, inputs):
+        if self.is_one_stock_layer(layer):
+            return super().stock_outputs(layer, config, inputs)
+        config = {**config, "data_format": "channels_last"}
+        inputs = keras.layers.Permute((2, 3, 1))(inputs)
+        new, outputs = super().stock_outputs(layer, config, inputs)
+        return new, keras.layers.Permute((3, 1, 2))(outputs)
+
+
+class GraphConvKind(DenseKind):
+    """`GCNConv` of Spektral, whose rows are those of A X.
+
+    Layers of Keras compute the product A X and a `Dense` layer.
+    """
+
+    binary = BinaryGraphConv
+    has_steps = False
+
+    def rows(self, layer, args, kwargs):
+        x, a = _first(args, kwargs)[:2]
+        if isinstance(x, tf.SparseTensor):
+            x = ops.to_dense(x)
+        rows = adjacency.propagate(tf.cast(a, x.dtype), x)
+        mask = kwargs.get("mask")
+        mask = mask[0] if isinstance(mask, (list, tuple)) else mask
+        rows = tf.reshape(rows, (-1, rows.shape[-1]))
+        if mask is not None:
+            # The outputs of masked nodes are zero, whatever the kernel is.
+            rows = tf.boolean_mask(rows, tf.reshape(mask, (-1,)) != 0)
+        yield rows
+
+    def stock_problem(self, layer):
+        x, a = tf.nest.flatten(_keras.input_tensors(layer))[:2]
+        if _keras.has_mask(x):
+            return "node mask"
+        if _keras.is_sparse(x):
+            return "sparse node features"
+        if _keras.is_sparse(a) and len(x.shape) == 3:
+            return "sparse adjacency matrix in mixed or batch mode"
+        return None
+
+    def is_one_stock_layer(self, layer):
+        return False
+
+    def stock_outputs(self, layer, config, inputs):
+        dense = keras.layers.Dense(
+            layer.channels,
+            activation=config["activation"],
+            use_bias=layer.use_bias,
+            dtype=config["dtype"],
+        )
+        return dense, dense(_keras.symbolic_matmul(inputs[1], inputs[0]))
+
+
+class EinsumDenseKind(DenseKind):
+    """`EinsumDense`."""
+
+    stock = keras.layers.EinsumDense
+    binary = BinaryEinsumDense
+    has_steps = False
+
+    def problem(self, layer):
+        found = super().problem(layer)
+        return found or equations.problem(layer.equation)
+
+    def kernel(self, layer):
+        return equations.to_matrix(
+            layer.equation, layer.kernel.numpy().astype(np.float64)
+        )
+
+    def set_kernel(self, layer, kernel):
+        shape = tuple(layer.kernel.shape)
+        layer.kernel.assign(
+            equations.from_matrix(layer.equation, kernel, shape)
+        )
+
+    def can_quantize(self, layer):
+        return equations.num_output_axes(layer.equation) is not None
+
+    def has_bias(self, layer):
+        return equations.bias_is_per_output(layer.equation, layer.bias_axes)
+
+    def rows(self, layer, args, kwargs):
+        yield equations.rows(layer.equation, _first(args, kwargs))
+
+
+def with_bits(config: dict[str, Any], bits: int) -> dict[str, Any]:
+    """Returns the configuration of a binary layer for quantized weights.
+
+    The regularizer and the constraint of a float kernel do not fit latent
+    weights, which have another scale. They would change the levels.
+    """
+    return {
+        **config,
+        "bits": bits,
+        "output_scale": "channel",
+        "kernel_regularizer": None,
+        "kernel_constraint": None,
+    }
+
+
+KINDS = (DenseKind(), Conv2DKind(), EinsumDenseKind(), GraphConvKind())
+ATTENTION = (BinaryMultiHeadAttention, FrozenMultiHeadAttention)
+
+
+def kind_of(layer: Any) -> DenseKind | None:
+    """Returns the kind of a Keras layer or a binary layer, or `None`.
+
+    Subclasses have no kind, because they may compute something else.
+    """
+    for kind in KINDS:
+        if type(layer) in (kind.binary, kind.stock):
+            return kind
+    return GraphConvKind() if _is_gcn_conv(layer) else None
+
+
+def stock_class(layer: Any) -> Any:
+    """Returns the class of the Keras layer that computes the same.
+
+    It is the class of the layer itself if it is not a layer of this package.
+    """
+    if type(layer) in ATTENTION:
+        return keras.layers.MultiHeadAttention
+    binary = {kind.binary: kind.stock for kind in KINDS}
+    return binary.get(type(layer), type(layer))
+
+
+def scaled_levels(layer: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the kernel of a binary layer as integers and factors.
+
+    Returns:
+        A tuple `(levels, scales)` of an int8 array in the shape of the kernel
+        and a float32 array in the shape of its outputs. The layer multiplies
+        its inputs by `levels * scales`.
+    """
+    levels = layer.binary_kernel.numpy().astype(np.int8)
+    scales = _output_factors(layer) / ops.max_level(layer.bits)
+    return levels, scales.astype(np.float32)
+
+
+def float_kernel(layer: Any) -> np.ndarray:
+    """Returns what a binary layer multiplies its inputs by, as float32.
+
+    Also for layers with a real kernel, which have no levels.
+    """
+    if not layer.has_real_kernel:
+        levels, scales = scaled_levels(layer)
+        return (levels * scales.astype(np.float64)).astype(np.float32)
+    kernel = layer.kernel.numpy().astype(np.float64)
+    if layer.output_scale == "channel":
+        # The scale of a real kernel starts at 1.
+        factors = _output_factors(layer) * math.sqrt(layer._fan_in())
+        kernel = kernel * factors
+    return kernel.astype(np.float32)
+
+
+def _output_factors(layer):
+    """Returns the output scale of a layer, in the shape of its outputs."""
+    shape = layer._outputs
+    if layer.output_scale == "channel":
+        return layer.scale.numpy().astype(np.float64).reshape(shape)
+    is_scaled = layer.output_scale == "fan_in"
+    return np.full(shape, layer._fan_in() ** -0.5 if is_scaled else 1.0)
+
+
+def _is_gcn_conv(layer):
+    # Spektral is optional. A layer of it exists only if it was imported.
+    if "spektral" not in sys.modules:
+        return False
+    from spektral.layers import GCNConv
+
+    return type(layer) is GCNConv
+
+
+def _first(args, kwargs):
+    return args[0] if args else kwargs["inputs"]
+
+
+def _max_rows(size):
+    return max(1, min(MAX_ROWS, MAX_NUMBERS // size))
+
+
+def _positions(layer, shape):
+    """Returns the approximate number of patches of one image."""
+    return max(
+        1, math.prod(-(-n // s) for n, s in zip(shape[1:3], layer.strides))
+    )
