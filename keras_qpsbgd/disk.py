@@ -19,7 +19,7 @@ LEFTOVER_SECONDS = 24 * 3600.0
 
 
 def cache_folder():
-    """Returns the folder that keeps embeddings and datasets between runs.
+    """Returns the folder that keeps datasets between runs.
 
     Returns:
         `KERAS_QPSBGD_CACHE` if it is set, otherwise a folder in the cache

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from keras_qpsbgd.analysis import common
-from keras_qpsbgd.backends.dwave.chip import search
-from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
+from keras_qpsbgd.backends.dwave.cliques import lattices
+from keras_qpsbgd.backends.dwave.packing import Cliques
 from keras_qpsbgd.qubo import Qubo
 
 # The chips of current D-Wave systems, without dead qubits.
@@ -46,7 +46,7 @@ def embedding(
     """Embeds columns of a layer on a chip, as the backend `dwave` does.
 
     The couplings of a layer are a complete graph, so the chains do not depend
-    on the values of a QUBO. Embeddings are cached on disk.
+    on the values of a QUBO.
 
     Args:
         qubo: A `Qubo`, or the number of variables of a column.
@@ -150,7 +150,7 @@ def _chip(topology):
             f"Received: topology={topology!r}"
         )
     common.require("minorminer", "dwave")
-    make = getattr(search.lattices(), f"{topology}_graph")
+    make = getattr(lattices(), f"{topology}_graph")
     return make(*SHAPES[topology])
 
 
@@ -195,7 +195,7 @@ def _draw_chains(axis, found, colors):
     from matplotlib.collections import LineCollection
 
     family = found.chip.graph["family"]
-    layout = getattr(search.lattices(), f"{family}_layout")
+    layout = getattr(lattices(), f"{family}_layout")
     position = layout(found.chip)
     used = np.array([position[q] for c in found.chains for q in _qubits(c)])
     few = len(used) <= 60

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_qpsbgd.analysis import common
-from keras_qpsbgd.backends.dwave.chip import ranges
+from keras_qpsbgd.backends.dwave import ranges
 from keras_qpsbgd.qubo import Qubo
 
 MAX_VARIABLES = 14

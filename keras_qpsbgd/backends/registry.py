@@ -52,9 +52,9 @@ def _builtin(module, name):
 
 
 def _token_missing(hint=""):
-    from keras_qpsbgd.backends.dwave.leap import ocean
+    from keras_qpsbgd.backends.dwave import connection
 
-    missing = ocean.token_missing()
+    missing = connection.token_missing()
     return missing and missing + hint
 
 

@@ -13,7 +13,7 @@ from keras_qpsbgd import backends
 from keras_qpsbgd import statistics
 from keras_qpsbgd.backends.dwave.cost import layer_cost
 from keras_qpsbgd.backends.dwave.cost import step_calls
-from keras_qpsbgd.backends.dwave.leap import timing
+from keras_qpsbgd.backends.dwave.cost import timing_source
 from keras_qpsbgd.cli import console
 from keras_qpsbgd.columns import DAMPINGS
 from keras_qpsbgd.columns import dense_layers
@@ -153,8 +153,8 @@ def _run(arguments):
         _print_sweeps(arguments, layers, costs)
     else:
         _print_steps(arguments, layers, costs, step)
-    print(f"The embeddings took {embedding:.1f} s and are cached on disk.")
-    data = timing.source(backend.open().sampler)
+    print(f"The embeddings took {embedding:.1f} s.")
+    data = timing_source(backend.open().sampler)
     text = f"Timing data: {data}."
     print(textwrap.fill(text, console.WIDTH, break_on_hyphens=False))
     if any(cost.block_size < cost.num_variables for cost in costs):
@@ -251,7 +251,7 @@ def _print_affordable(arguments, unit, seconds):
 
 def _draw_chip(backend, names, step, path):
     try:
-        from keras_qpsbgd.backends.dwave.chip import drawing
+        from keras_qpsbgd.backends.dwave import drawing
 
         graph = backend.open().sampler.to_networkx_graph()
         drawing.draw(graph, names, step.calls, path)

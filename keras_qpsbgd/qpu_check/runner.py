@@ -77,7 +77,7 @@ class Runner:
     def __init__(self, sampler: Any, budget_seconds: float) -> None:
         self.sampler = RecordingSampler(sampler)
         # One for all checks, because every new one embeds the layers again.
-        self._connection = DWaveBackend(sampler=self.sampler).connection()
+        self._chip = DWaveBackend(sampler=self.sampler).open()
         self.budget_seconds = budget_seconds
         self.charged = 0.0
 
@@ -134,7 +134,9 @@ class Runner:
     def _backend(self, check):
         left = max(0.0, self.budget_seconds - self.charged)
         options = {"qpu_budget_seconds": left, "retries": 1, **check.options}
-        return _ConnectedBackend(self._connection, **options)
+        backend = DWaveBackend(sampler=self.sampler, **options)
+        backend._handle = self._chip
+        return backend
 
     def _solve(self, check, backend, outcome):
         for repeat in range(check.repeats):
@@ -185,17 +187,6 @@ class Runner:
             for call in outcome.calls
             if call.found is not None
         ]
-
-
-class _ConnectedBackend(DWaveBackend):
-    """A backend that uses an open connection."""
-
-    def __init__(self, connection, **options):
-        super().__init__(sampler=connection.chip().sampler, **options)
-        self._shared = connection
-
-    def connection(self):
-        return self._shared
 
 
 def _solve_layers(backend, qubos, seeds):

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.backends.dwave.leap import timing
-from keras_qpsbgd.backends.dwave.leap.connection import solver_name
+from keras_qpsbgd.backends.dwave.connection import solver_name
+from keras_qpsbgd.backends.dwave.cost import timing_source
 from keras_qpsbgd.qpu_check import page
 
 PACKAGES = (
@@ -54,7 +54,7 @@ def describe(sampler: Any) -> dict[str, Any]:
         "graph_id": graph or "",
         "num_qubits": len(sampler.nodelist),
         "num_couplers": len(sampler.edgelist),
-        "timing_data": timing.source(sampler),
+        "timing_data": timing_source(sampler),
         "properties": {k: properties[k] for k in PROPERTIES if k in properties},
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(
             timespec="seconds"

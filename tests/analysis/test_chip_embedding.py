@@ -50,9 +50,9 @@ def test_couplings_of_a_qubo():
 
 
 def test_own_chip():
-    from keras_qpsbgd.backends.dwave.chip import search
+    from keras_qpsbgd.backends.dwave import cliques
 
-    small = search.lattices().pegasus_graph(2)
+    small = cliques.lattices().pegasus_graph(2)
     found = kq.analysis.embedding(4, small, columns=2)
     assert found.num_qubits == 8 and found.chip is small
     with pytest.raises(ValueError, match="`columns` must be at most.*Received"):

@@ -124,7 +124,7 @@ def test_qpu_cost_of_a_saved_model(capsys, tmp_path):
     from matplotlib import colors
     from matplotlib import image
 
-    from keras_qpsbgd.backends.dwave.chip import drawing
+    from keras_qpsbgd.backends.dwave import drawing
 
     path = str(tmp_path / "model.keras")
     tools.small_model().save(path)

@@ -15,7 +15,6 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 from keras_qpsbgd.compare import checkpoint
 from keras_qpsbgd.compare import records
 from keras_qpsbgd.compare.engine import run
@@ -97,14 +96,6 @@ def record_training(folder):
         verbose=0,
         callbacks=[recorder, Started(folder)],
     )
-
-
-def store_embeddings(folder, graph, copies):
-    """Writes the same list repeatedly."""
-    pathlib.Path(folder, "started").touch()
-    known = Cliques(graph, folder)
-    for count in itertools.cycle(range(1, len(copies) + 1)):
-        known._store(12, copies[:count], count == len(copies))
 
 
 class Value:

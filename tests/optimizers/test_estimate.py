@@ -8,8 +8,8 @@ import pytest
 import tools
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.dwave.leap import ocean
-from keras_qpsbgd.backends.dwave.leap import timing
+from keras_qpsbgd.backends.dwave import connection
+from keras_qpsbgd.backends.dwave import cost
 
 SIZES = [(5, 3), (3, 3)]
 
@@ -81,7 +81,7 @@ def test_time_is_unknown_without_a_cost_model(monkeypatch):
     def access_time(*args, **parameters):
         raise ValueError("no timing data")
 
-    monkeypatch.setattr(timing, "access_time", access_time)
+    monkeypatch.setattr(cost, "access_time", access_time)
     opt = kq.QPSBGD(backend=offline.qpu(offline.small_chip()))
     found = opt.estimate(tools.small_model(), 10)
     assert found.calls_per_update == 1 and found.seconds == 0
@@ -93,7 +93,7 @@ def test_solver_that_cannot_be_reached(monkeypatch):
     def connect(*args, **options):
         raise kq.backends.BackendUnavailable("offline")
 
-    monkeypatch.setattr(ocean, "connect", connect)
+    monkeypatch.setattr(connection, "connect", connect)
     with pytest.raises(kq.backends.BackendUnavailable, match="offline"):
         kq.QPSBGD(backend="dwave").estimate(tools.small_model(), 10)
 

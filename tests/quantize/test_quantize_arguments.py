@@ -8,7 +8,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import backends
-from keras_qpsbgd.backends.dwave.leap.budget import Budget
+from keras_qpsbgd.backends.dwave.cost import Budget
 from keras_qpsbgd.backends.solution import StepCost
 from keras_qpsbgd.quantize.calibration import Calibration
 from keras_qpsbgd.quantize.quantize import check_cost

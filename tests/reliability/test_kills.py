@@ -17,7 +17,6 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import analysis
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import disk
-from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
 from keras_qpsbgd.compare import checkpoint
 from keras_qpsbgd.compare import records
 from keras_qpsbgd.compare.engine import run
@@ -353,52 +352,6 @@ def temporary(folder):
 def make_old(paths):
     for path in paths:
         os.utime(path, (0, 0))
-
-
-@pytest.fixture
-def embeddings():
-    lattices = pytest.importorskip("dwave.graphs")
-    pytest.importorskip("minorminer")
-    graph = lattices.pegasus_graph(3)
-    copies = Cliques(graph).copies(12)
-    assert len(copies) > 1
-    return graph, copies
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("count", FEW_AND_SLOW)
-def test_killed_embeddings(start, tmp_path, embeddings, count):
-    graph, copies = embeddings
-    for _ in range(count):
-        kill_soon(start, "store_embeddings", tmp_path, graph, copies)
-        # The first process may be killed before it writes a file.
-        if not list(tmp_path.glob("cliques*.json")):
-            continue
-        found, complete = Cliques(graph, tmp_path)._load(12)
-        assert found == copies[: len(found)]
-        assert complete == (len(found) == len(copies))
-    # Leftovers of killed processes are removed after a day.
-    make_old(temporary(tmp_path))
-    Cliques(graph, tmp_path)._store(12, copies, True)
-    assert not temporary(tmp_path)
-
-
-@pytest.mark.once
-def test_embeddings_of_two_processes(start, tmp_path, embeddings):
-    graph, copies = embeddings
-    writers = [
-        start("store_embeddings", tmp_path, graph, copies) for _ in range(2)
-    ]
-    known = Cliques(graph, tmp_path)
-    while not list(tmp_path.glob("cliques*.json")):
-        time.sleep(0.001)
-    for _ in range(300):
-        found, complete = known._load(12)
-        assert found == copies[: len(found)]
-        assert complete == (len(found) == len(copies))
-    for writer in writers:
-        kill(writer)
-        assert writer.exitcode == -9
 
 
 @pytest.mark.once

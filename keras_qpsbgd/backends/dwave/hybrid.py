@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_qpsbgd.backends.base import Backend
-from keras_qpsbgd.backends.dwave.leap import ocean
+from keras_qpsbgd.backends.dwave import connection
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import reject_secrets
 from keras_qpsbgd.backends.host.samplers import ordered_samples
@@ -80,7 +80,7 @@ class LeapHybridBackend(Backend):
         """Returns the sampler, which is opened on first use."""
         with self._lock:
             if self._handle is None:
-                self._handle = self.sampler or ocean.connect(
+                self._handle = self.sampler or connection.connect(
                     "LeapHybridSampler",
                     self.timeout_seconds,
                     solver=self.solver,
@@ -103,7 +103,7 @@ class LeapHybridBackend(Backend):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         del seed  # the solver has none
         n, m = qubo.num_variables, qubo.num_columns
-        found = ocean.sample(
+        found = connection.sample(
             self.open(),
             qubo.to_union_bqm(),
             self.timeout_seconds,

@@ -9,8 +9,8 @@ from dwave.samplers import SimulatedAnnealingSampler
 from dwave.system import DWaveSampler
 from dwave.system.testing import MockDWaveSampler
 
-from keras_qpsbgd.backends.dwave.chip import ranges
-from keras_qpsbgd.backends.dwave.leap import timing as chip_timing
+from keras_qpsbgd.backends.dwave import cost
+from keras_qpsbgd.backends.dwave import ranges
 
 SHAPES = {"pegasus": [16], "zephyr": [12, 4]}
 # Inverse temperatures at the start and at the end.
@@ -26,7 +26,7 @@ class MockQPU(MockDWaveSampler):
     `auto_scale=False`, problems that exceed the ranges are rejected. So are
     schedules that the solver does not support, and fast anneals with linear
     biases. Times come from Ocean's cost model with published timing data, see
-    `timing.source`. The same problem always gets the same answer.
+    `cost.timing_source`. The same problem always gets the same answer.
 
     Args:
         topology: String. `"pegasus"` or `"zephyr"`. Defaults to `"pegasus"`.
@@ -61,7 +61,7 @@ class MockQPU(MockDWaveSampler):
             # Advantage2 limits groups of couplers instead of qubits.
             del self.properties["per_qubit_coupling_range"]
             self.properties["per_group_coupling_range"] = [-13.0, 10.0]
-        self.solver = chip_timing.offline_solver(self.properties)
+        self.solver = cost.offline_solver(self.properties)
         self._limits = (b"", None)
 
     def sample(self, bqm, **parameters):
@@ -109,7 +109,7 @@ class MockQPU(MockDWaveSampler):
                 raise SolverFailureError("fast_anneal excludes schedules")
 
     def _check_ranges(self, parameters, timing):
-        limits = chip_timing.parameter_ranges(self.properties, parameters)
+        limits = ranges.parameter_ranges(self.properties, parameters)
         for name, (low, high) in limits.items():
             if name in parameters and not low <= parameters[name] <= high:
                 raise SolverFailureError(f"Parameter {name} out of range")
@@ -119,9 +119,9 @@ class MockQPU(MockDWaveSampler):
 
     def _timing(self, num_qubits, parameters):
         """Returns the times in microseconds, in the format of a QPU."""
-        access = 1e6 * chip_timing.access_time(self, num_qubits, **parameters)
+        access = 1e6 * cost.access_time(self, num_qubits, **parameters)
         none = {**parameters, "num_reads": 0}
-        programming = 1e6 * chip_timing.access_time(self, num_qubits, **none)
+        programming = 1e6 * cost.access_time(self, num_qubits, **none)
         return {
             "qpu_access_time": access,
             "qpu_programming_time": programming,

@@ -7,19 +7,15 @@ from typing import Any
 import numpy as np
 
 from keras_qpsbgd.backends.base import Backend
-from keras_qpsbgd.backends.dwave import arguments
-from keras_qpsbgd.backends.dwave import call_parameters
+from keras_qpsbgd.backends.dwave import connection
 from keras_qpsbgd.backends.dwave import cost
-from keras_qpsbgd.backends.dwave import groups
+from keras_qpsbgd.backends.dwave import ranges
 from keras_qpsbgd.backends.dwave import step
-from keras_qpsbgd.backends.dwave.chip import ranges
-from keras_qpsbgd.backends.dwave.chip.open_chip import OpenChip
-from keras_qpsbgd.backends.dwave.chip.packing import Packing
-from keras_qpsbgd.backends.dwave.leap import ocean
-from keras_qpsbgd.backends.dwave.leap import timing
-from keras_qpsbgd.backends.dwave.leap.budget import Budget
-from keras_qpsbgd.backends.dwave.leap.connection import Connection
+from keras_qpsbgd.backends.dwave.embedding import OpenChip
+from keras_qpsbgd.backends.dwave.packing import Packing
 from keras_qpsbgd.backends.errors import BackendUnavailable
+from keras_qpsbgd.backends.errors import check_number
+from keras_qpsbgd.backends.errors import reject_secrets
 from keras_qpsbgd.backends.solution import Solution
 from keras_qpsbgd.backends.solution import StepCost
 from keras_qpsbgd.qubo import Qubo
@@ -34,12 +30,14 @@ class DWaveBackend(Backend):
     The couplings of a layer form a complete graph on its inputs, the same for
     all columns. The columns of all layers are annealed in one call, each on its
     own qubits. Columns that do not fit on the chip are annealed in further
-    calls. The places of the columns are searched once per chip and network, and
-    cached in memory and on disk. A layer that is wider than the largest
-    complete graph on the chip is solved in blocks, with its own calls.
+    calls. The places of the columns are found once per chip and network, in
+    seconds. A layer that is wider than the largest complete graph on the chip
+    is solved in blocks, with its own calls.
 
     A call that fails is a failure of each layer in it, and `on_failure` decides
-    for each of them. Layers that are not in it keep their answers.
+    for each of them. Layers that are not in it keep their answers. A solver
+    that goes offline and a working graph that changes are such failures. Call
+    `close`, and the next solve connects and embeds the layers again.
 
     The backend takes the best read of each column. `Solution.info` has
     `qpu_access_time` (microseconds), `chain_break_fraction` (per column),
@@ -54,10 +52,9 @@ class DWaveBackend(Backend):
 
     Args:
         solver: String, dictionary or list of these (optional). Name of the
-            solver, or its features. The solvers of a list are tried in order,
-            at the start and when the solver in use goes offline during
-            training. Defaults to `None`, which uses D-Wave's configuration, or
-            the largest QPU if that names no solver.
+            solver, or its features. The solvers of a list are tried in order
+            when the backend connects. Defaults to `None`, which uses D-Wave's
+            configuration, or the largest QPU if that names no solver.
         topology: String (optional). Chooses a solver by its topology,
             `"pegasus"` or `"zephyr"`. Defaults to `None`.
         num_reads: Integer. Number of anneals per call. Defaults to `100`.
@@ -131,33 +128,77 @@ class DWaveBackend(Backend):
                 f"{name}={options[name]!r}"
             )
         super().__init__(**options)
-        arguments.check(
-            solver=solver,
-            topology=topology,
-            mock=mock,
-            num_reads=num_reads,
-            annealing_time=annealing_time,
-            chain_strength=chain_strength,
-            parameters=parameters,
-            qpu_budget_seconds=qpu_budget_seconds,
-            gauge=gauge,
-            problem_label=problem_label,
-        )
         self.solver = solver
         self.topology = topology
         self.num_reads = num_reads
         self.annealing_time = annealing_time
         self.chain_strength = chain_strength
-        self.parameters = dict(parameters or {})
+        self.parameters = parameters
         self.qpu_budget_seconds = qpu_budget_seconds
-        self.gauge = bool(gauge)
+        self.gauge = gauge
         self.problem_label = problem_label
         self.profile = profile
         self.region = region
         self.mock = mock
         self.sampler = sampler
-        self.budget = Budget(qpu_budget_seconds)
+        self._check_arguments()
+        self.parameters = dict(parameters or {})
+        self.gauge = bool(gauge)
+        self.budget = cost.Budget(qpu_budget_seconds)
         self._warned = False
+
+    def _check_arguments(self):
+        """Raises a `ValueError` if an argument is invalid."""
+        self._check_solver()
+        reject_secrets({"solver": self.solver, "parameters": self.parameters})
+        if not isinstance(self.parameters, (dict, type(None))) or (
+            {"num_reads", "annealing_time"} & set(self.parameters or ())
+        ):
+            raise ValueError(
+                "`parameters` must be a dictionary without `num_reads` and "
+                "`annealing_time`, which are separate arguments. Received: "
+                f"parameters={self.parameters!r}"
+            )
+        optional = {"optional": True}
+        if not callable(self.chain_strength):
+            self._check_number("chain_strength", above=0, **optional)
+        self._check_number("num_reads", at_least=1, whole=True)
+        self._check_number("annealing_time", above=0, **optional)
+        self._check_number("qpu_budget_seconds", at_least=0, **optional)
+        if not isinstance(self.gauge, (bool, np.bool_)):
+            raise ValueError(
+                f"`gauge` must be True or False. Received: gauge={self.gauge!r}"
+            )
+        if not isinstance(self.problem_label, (str, type(None))):
+            raise ValueError(
+                "`problem_label` must be a string or None. Received: "
+                f"problem_label={self.problem_label!r}"
+            )
+
+    def _check_number(self, name, **bounds):
+        check_number(name, getattr(self, name), **bounds)
+
+    def _check_solver(self):
+        if self.topology not in (None, "pegasus", "zephyr"):
+            raise ValueError(
+                '`topology` must be "pegasus", "zephyr" or None. Received: '
+                f"topology={self.topology!r}"
+            )
+        solvers = _listed(self.solver)
+        is_list = solvers is self.solver
+        kinds = (str, dict) if is_list else (str, dict, type(None))
+        if not solvers or not all(isinstance(s, kinds) for s in solvers):
+            raise ValueError(
+                "`solver` must be a string, a dictionary of features, a list "
+                f"of these or None. Received: solver={self.solver!r}"
+            )
+        if self.solver is not None and (self.topology is not None or self.mock):
+            raise ValueError(
+                "`solver` cannot be combined with `topology` or `mock`, which "
+                "choose the chip themselves. Remove one of them. "
+                f"Received: solver={self.solver!r}, "
+                f"topology={self.topology!r}, mock={self.mock!r}"
+            )
 
     # Setup
 
@@ -169,28 +210,22 @@ class DWaveBackend(Backend):
         """Connects, checks the parameters and packs the layers."""
         for num_variables, num_columns in sizes:
             super().check(num_variables, num_columns)
-        call_parameters.check(self)
-        for group in groups.pack(self, sizes):
-            call_parameters.check_duration(self, group.packing)
+        ranges.check_parameters(self)
+        for group in step.pack_groups(self, sizes):
+            ranges.check_duration(self, group.packing)
         if self.qpu_budget_seconds is not None:
             self.call_seconds(num_qubits=1)
 
     def open(self) -> Any:
         """Returns the sampler and its embeddings, opened on first use."""
-        return self.connection().chip()
-
-    def connection(self) -> Connection:
-        """Returns the `Connection`, which replaces a chip that has changed."""
         with self._lock:
             if self._handle is None:
-                several = isinstance(self.solver, (list, tuple))
-                self._handle = Connection(
-                    OpenChip,
-                    self._connect,
-                    self.solver if several else [self.solver],
-                    self.sampler,
-                    self.timeout_seconds,
-                )
+                sampler = self.sampler
+                if sampler is None:
+                    sampler = connection.connect_first(
+                        self._connect, _listed(self.solver)
+                    )
+                self._handle = OpenChip(sampler)
             return self._handle
 
     def _connect(self, solver):
@@ -203,7 +238,7 @@ class DWaveBackend(Backend):
                 "topology__type": self.topology,
                 "order_by": "-num_active_qubits",
             }
-        return ocean.connect(
+        return connection.connect(
             "DWaveSampler",
             self.timeout_seconds,
             solver=solver,
@@ -279,9 +314,9 @@ class DWaveBackend(Backend):
             num_qubits: Integer. Number of qubits of the call.
             **others: Parameters that replace those of the backend.
         """
-        given = {**call_parameters.of_call(self), **others}
+        given = {**ranges.call_parameters(self), **others}
         try:
-            return timing.access_time(self.open().sampler, num_qubits, **given)
+            return cost.access_time(self.open().sampler, num_qubits, **given)
         except (KeyError, ValueError) as error:
             raise BackendUnavailable(
                 "Ocean has no cost model for this solver, so QPU time can be "
@@ -332,8 +367,8 @@ class DWaveBackend(Backend):
 
     def close(self) -> None:
         with self._lock:
-            if self._handle is not None:
-                self._handle.close()
+            if self._handle is not None and self.sampler is None:
+                self._handle.sampler.close()
             super().close()
 
     # Configuration
@@ -372,4 +407,8 @@ class DWaveBackend(Backend):
 
     def __setstate__(self, state):
         super().__setstate__(state)
-        self.budget = Budget(self.qpu_budget_seconds)
+        self.budget = cost.Budget(self.qpu_budget_seconds)
+
+
+def _listed(solver):
+    return solver if isinstance(solver, (list, tuple)) else [solver]

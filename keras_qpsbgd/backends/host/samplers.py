@@ -8,8 +8,7 @@ import dimod
 import numpy as np
 
 from keras_qpsbgd.backends.base import Backend
-from keras_qpsbgd.backends.dwave.leap import ocean
-from keras_qpsbgd.backends.dwave.leap.worker import Worker
+from keras_qpsbgd.backends.dwave import connection
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import in_short
 from keras_qpsbgd.backends.host import progress
@@ -71,8 +70,8 @@ class SamplerBackend(Backend):
 
     def _call(self, model, parameters):
         if self._handle is None:
-            self._handle = Worker()
-        return ocean.sample(
+            self._handle = connection.Worker()
+        return connection.sample(
             self.sampler,
             model,
             self.timeout_seconds,
@@ -283,7 +282,7 @@ def ordered_samples(sample_set, order, sampler):
     Raises:
         SolverError: If `sample_set` is not a sample set of these variables.
     """
-    ocean.check_sample_set(sample_set, sampler)
+    connection.check_sample_set(sample_set, sampler)
     sampler_name = type(sampler).__name__
     labels = list(sample_set.variables)
     position = {label: i for i, label in enumerate(labels)}

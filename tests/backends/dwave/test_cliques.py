@@ -1,28 +1,20 @@
-"""Disjoint embeddings: number, validity, and the cache on disk."""
+"""Disjoint embeddings: number and validity."""
 
 import ast
-import json
 import pathlib
 import random
 import threading
 
 import pytest
 
-from keras_qpsbgd import disk
-from keras_qpsbgd.backends.dwave.chip import cliques
-from keras_qpsbgd.backends.dwave.chip import search
-from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
+from keras_qpsbgd.backends.dwave import cliques
+from keras_qpsbgd.backends.dwave.packing import LARGEST
+from keras_qpsbgd.backends.dwave.packing import Cliques
 
 pytest.importorskip("dwave.system")
 lattices = pytest.importorskip("dwave.graphs")
 
 pytestmark = pytest.mark.once
-
-
-@pytest.fixture(autouse=True)
-def directory(tmp_path, monkeypatch):
-    monkeypatch.setenv("KERAS_QPSBGD_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 def chip(family, size, qubits=0, couplers=0, **labels):
@@ -50,18 +42,6 @@ def check(copies, n, graph):
                 assert any(graph.has_edge(p, q) for p in chain for q in copy[j])
 
 
-@pytest.fixture
-def no_search(monkeypatch):
-    def forbidden(*arguments):
-        raise AssertionError("searched")
-
-    def forbid():
-        monkeypatch.setattr(search, "extend", forbidden)
-        monkeypatch.setattr(search, "largest_copy", forbidden)
-
-    return forbid
-
-
 @pytest.mark.parametrize(
     "family, size, qubits, couplers, n, least, longest",
     [
@@ -79,9 +59,9 @@ def test_number_of_copies(family, size, qubits, couplers, n, least, longest):
     copies = Cliques(graph).copies(n)
     check(copies, n, graph)
     assert len(copies) >= least
-    assert search.longest_chain(copies) <= longest
-    first = search.longest_chain(copies[:1])
-    assert first == min(search.longest_chain([copy]) for copy in copies)
+    assert cliques.longest_chain(copies) <= longest
+    first = cliques.longest_chain(copies[:1])
+    assert first == min(cliques.longest_chain([copy]) for copy in copies)
 
 
 # busclique does not return for n from 5 to 8.
@@ -102,7 +82,7 @@ def test_graph_for_busclique_has_no_missing_couplers(family, coordinates):
     # busclique takes minutes to work around those of a large chip.
     whole = chip(family, 3, coordinates=coordinates)
     graph = chip(family, 3, 5, 10, coordinates=coordinates)
-    regular = search.without_gaps(graph)
+    regular = cliques.without_gaps(graph)
     assert len(graph) - 10 <= len(regular) < len(graph)
     assert set(regular) < set(graph)
     couplers = {frozenset(e) for e in whole.subgraph(regular).edges}
@@ -111,13 +91,11 @@ def test_graph_for_busclique_has_no_missing_couplers(family, coordinates):
 
 @pytest.mark.parametrize("n", [4, 8, 12])
 @pytest.mark.parametrize("family", ["chimera", "pegasus", "zephyr"])
-def test_coordinates(family, n, no_search):
+def test_coordinates(family, n):
     graph = chip(family, 4, 3, 3, coordinates=True)
     copies = Cliques(graph).copies(n)
     check(copies, n, graph)
     assert copies
-    no_search()
-    assert Cliques(graph).copies(n) == copies
 
 
 def test_graph_of_a_sampler():
@@ -131,28 +109,23 @@ def test_graph_of_a_sampler():
 
 
 @pytest.mark.parametrize("n", [6, 9, 16])
-def test_copies_are_a_prefix(n, tmp_path):
+def test_copies_are_a_prefix(n):
     graph = chip("zephyr", 4, 20)
-    everything = Cliques(graph, tmp_path / "a").copies(n)
+    everything = Cliques(graph).copies(n)
     assert len(everything) > 3
     for count in (0, 1, 3, len(everything) + 5):
-        fresh = Cliques(graph, tmp_path / f"{count}")
-        assert fresh.copies(n, count) == everything[:count]
-    # In several steps, each from the files of the previous object.
+        assert Cliques(graph).copies(n, count) == everything[:count]
+    # In several steps, each from the result of the previous one.
+    known = Cliques(graph)
     for count in (1, 3, 2, None):
-        assert (
-            Cliques(graph, tmp_path / "b").copies(n, count)
-            == (everything[:count])
-        )
+        assert known.copies(n, count) == everything[:count]
 
 
-def test_order_of_the_graph_does_not_matter(tmp_path):
+def test_order_of_the_graph_does_not_matter():
     graph = chip("pegasus", 3)
     other = type(graph)(**graph.graph)
     other.add_edges_from(sorted(graph.edges, reverse=True))
-    assert Cliques(other, tmp_path / "a").copies(12) == (
-        Cliques(graph, tmp_path / "b").copies(12)
-    )
+    assert Cliques(other).copies(12) == Cliques(graph).copies(12)
 
 
 def test_caller_may_change_the_result():
@@ -164,121 +137,22 @@ def test_caller_may_change_the_result():
     assert known.copies(4)[0] == first
 
 
-def test_embeddings_are_cached_on_disk(directory, no_search):
+def test_results_are_kept(monkeypatch):
+    def forbidden(*arguments):
+        raise AssertionError("not kept")
+
     graph = chip("pegasus", 3)
-    first = Cliques(graph)
-    copies, largest = first.copies(12), first.largest()
-    part = first.copies(16, 1)
-    no_search()
-    assert first.copies(12) == copies
-    second = Cliques(graph)
-    assert second.copies(12) == copies
-    assert second.copies(12, 1) == copies[:1]
-    assert second.copies(16, 1) == part
-    assert second.largest() == largest
-    with pytest.raises(AssertionError, match="searched"):
-        second.copies(16)
-    # Another chip does not use them.
-    with pytest.raises(AssertionError, match="searched"):
-        Cliques(chip("pegasus", 3, couplers=1)).copies(12)
-    # No temporary file is left.
-    assert sorted(path.suffix for path in directory.iterdir()) == [".json"] * 3
-
-
-def halve(text):
-    return text[: len(text) // 2]
-
-
-def too_deep(text):
-    return "[" * 10**5
-
-
-def overlap(text):
-    stored = json.loads(text)
-    stored["copies"].append(stored["copies"][0])
-    return json.dumps(stored)
-
-
-def cut_chains(text):
-    stored = json.loads(text)
-    stored["copies"][0] = [chain[:1] for chain in stored["copies"][0]]
-    return json.dumps(stored)
-
-
-def fewer_variables(text):
-    stored = json.loads(text)
-    stored["copies"] = [chains[:-1] for chains in stored["copies"]]
-    return json.dumps(stored)
-
-
-def unknown_qubit(text):
-    stored = json.loads(text)
-    stored["copies"][0][0] = [10**6]
-    return json.dumps(stored)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        halve,
-        too_deep,
-        overlap,
-        cut_chains,
-        fewer_variables,
-        unknown_qubit,
-        lambda text: "",
-        lambda text: "[]",
-        lambda text: '{"copies": [], "complete": true}',
-        lambda text: '{"copies": [[[]]], "complete": true}',
-    ],
-)
-def test_damaged_files_are_replaced(damage, directory):
-    graph = chip("pegasus", 3)
-    copies = Cliques(graph).copies(12)
-    (path,) = directory.iterdir()
-    content = path.read_bytes()
-    text = disk.read_with_checksum(path).decode()
-    # With a valid checksum, so that the content is checked, and without one.
-    disk.write_with_checksum(path, damage(text).encode())
-    assert Cliques(graph).copies(12) == copies
-    assert path.read_bytes() == content
-    path.write_text(damage(text))
-    assert Cliques(graph).copies(12) == copies
-    assert path.read_bytes() == content
-
-
-@pytest.mark.parametrize("complete", [True, False])
-def test_embeddings_with_a_wrong_checksum_are_replaced(directory, complete):
-    """They fit the chip, but are not the result of a search."""
-    graph = chip("pegasus", 3)
-    copies = Cliques(graph).copies(12)
-    (path,) = directory.iterdir()
-    stored = json.loads(disk.read_with_checksum(path))
-    del stored["copies"][-1]
-    stored["complete"] = complete
-    content = path.read_bytes()
-    checksum = content[: content.index(b"\n") + 1]
-    path.write_bytes(checksum + json.dumps(stored).encode())
-    assert Cliques(graph).copies(12) == copies
-    assert path.read_bytes() == content
-
-
-def test_unwritable_directory(tmp_path):
-    graph = chip("zephyr", 2)
-    (tmp_path / "file").write_text("")
-    blocked = Cliques(graph, tmp_path / "file")
-    assert blocked.copies(4) == Cliques(graph).copies(4)
-    assert blocked.largest() == Cliques(graph).largest()
-
-
-def test_default_directory(tmp_path, monkeypatch):
-    monkeypatch.delenv("KERAS_QPSBGD_CACHE")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    graph = chip("zephyr", 1)
-    Cliques(graph).copies(2)
-    (path,) = (tmp_path / "home").rglob("*.json")
-    assert "keras_qpsbgd" in str(path.parent)
+    known = Cliques(graph)
+    copies, largest = known.copies(12), known.largest()
+    part = known.copies(16, 1)
+    monkeypatch.setattr(cliques, "more_copies", forbidden)
+    monkeypatch.setattr(cliques, "largest_copy", forbidden)
+    assert known.copies(12) == copies and known.copies(12, 1) == copies[:1]
+    assert known.copies(16, 1) == part and known.largest() == largest
+    with pytest.raises(AssertionError, match="not kept"):
+        known.copies(16)
+    assert Cliques(graph).chip == known.chip
+    assert Cliques(chip("pegasus", 3, couplers=1)).chip != known.chip
 
 
 @pytest.mark.parametrize(
@@ -291,7 +165,7 @@ def test_default_directory(tmp_path, monkeypatch):
                 largest,
                 marks=pytest.mark.slow,
             )
-            for name, largest in cliques.LARGEST.items()
+            for name, largest in LARGEST.items()
         ),
         ("pegasus", 3, 24),
         ("zephyr", 4, 56),
@@ -318,19 +192,19 @@ def test_one_variable():
 def test_threads(monkeypatch):
     graph = chip("zephyr", 4, 20)
     expected = Cliques(graph).copies(12)
-    shared = Cliques(graph, "/dev/null/nowhere")
-    searches = []
+    shared = Cliques(graph)
+    requests = []
     results = {}
-    extend = search.extend
+    more_copies = cliques.more_copies
 
     def count(*arguments):
-        searches.append(arguments[1])
-        return extend(*arguments)
+        requests.append(arguments[1])
+        return more_copies(*arguments)
 
     def work(k):
         results[k] = shared.copies(12, None if k % 2 else k)
 
-    monkeypatch.setattr(search, "extend", count)
+    monkeypatch.setattr(cliques, "more_copies", count)
     threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
     for thread in threads:
         thread.start()
@@ -339,18 +213,18 @@ def test_threads(monkeypatch):
     for k, copies in results.items():
         assert copies == (expected if k % 2 else expected[:k])
     assert len(results) == 8
-    # After a search for all copies, no other search is needed.
-    assert len(searches) <= 5
+    # Once all copies are known, no others are looked for.
+    assert len(requests) <= 5
 
 
 def test_validate():
     graph = chip("chimera", 1)  # 0..3 are coupled to 4..7
     good = [{0: (0,), 1: (4,)}, {0: (1, 5), 1: (2, 6), 2: (3, 7)}]
-    search.validate(good, graph)
-    assert search.is_disjoint(good)
-    assert search.longest_chain(good) == 2
-    assert search.longest_chain([]) == 0
-    assert not search.is_disjoint([{0: (0,)}, {0: (1, 0)}])
+    cliques.validate(good, graph)
+    assert cliques.is_disjoint(good)
+    assert cliques.longest_chain(good) == 2
+    assert cliques.longest_chain([]) == 0
+    assert not cliques.is_disjoint([{0: (0,)}, {0: (1, 0)}])
     for bad in (
         [{0: (0,)}, {0: (0,)}],  # shared qubit
         [{0: (0,), 1: (1,)}],  # chains that are not coupled
@@ -358,7 +232,7 @@ def test_validate():
         [{0: ()}],
     ):
         with pytest.raises(ValueError, match="`embeddings`.*Received"):
-            search.validate(bad, graph)
+            cliques.validate(bad, graph)
 
 
 def test_invalid_arguments():

@@ -8,10 +8,10 @@ import tools
 from dwave.cloud.exceptions import SolverFailureError
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.dwave.chip import ranges
-from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
-from keras_qpsbgd.backends.dwave.chip.columns import EmbeddedCall
-from keras_qpsbgd.backends.dwave.chip.layout import Layout
+from keras_qpsbgd.backends.dwave import ranges
+from keras_qpsbgd.backends.dwave.embedding import EmbeddedCall
+from keras_qpsbgd.backends.dwave.embedding import Layout
+from keras_qpsbgd.backends.dwave.packing import Cliques
 
 pytestmark = pytest.mark.once
 

@@ -12,11 +12,10 @@ import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.backends.dwave import cliques
 from keras_qpsbgd.backends.dwave import cost
 from keras_qpsbgd.backends.dwave import mock
-from keras_qpsbgd.backends.dwave.chip import ranges
-from keras_qpsbgd.backends.dwave.chip import search
-from keras_qpsbgd.backends.dwave.leap import timing
+from keras_qpsbgd.backends.dwave import ranges
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
 
 pytestmark = pytest.mark.once
@@ -68,8 +67,8 @@ def test_64_columns_of_16_inputs(topology, dead):
     )
     backend = offline.qpu(sampler, num_reads=5)
     copies = backend.copies(16, 64)
-    assert search.is_disjoint(copies)
-    search.validate(copies, sampler.to_networkx_graph())
+    assert cliques.is_disjoint(copies)
+    cliques.validate(copies, sampler.to_networkx_graph())
     if topology == "pegasus" or not dead:
         assert len(copies) == 64
     problem = qubo(16, 64)
@@ -96,20 +95,18 @@ def test_more_columns_than_copies(spy, monkeypatch):
     assert solution.info["chain_break_fraction"].shape == (15,)
 
 
-def test_embedding_is_searched_once(spy, monkeypatch, tmp_path):
-    searches = []
-    original = search.extend
-    monkeypatch.setenv("KERAS_QPSBGD_CACHE", str(tmp_path))
+def test_places_are_found_once(spy, monkeypatch):
+    found = []
+    original = cliques.more_copies
     monkeypatch.setattr(
-        search,
-        "extend",
-        lambda graph, n, *rest: searches.append(n) or original(graph, n, *rest),
+        cliques,
+        "more_copies",
+        lambda graph, n, *rest: found.append(n) or original(graph, n, *rest),
     )
-    for _ in range(2):  # the second backend finds it on disk
-        backend = offline.qpu(spy)
-        for _ in range(2):
-            backend.solve(qubo(11))
-    assert searches.count(11) == 1
+    backend = offline.qpu(spy)
+    for _ in range(2):
+        backend.solve(qubo(11))
+    assert found.count(11) == 1
 
 
 def test_wide_layers_are_solved_in_blocks(spy):
@@ -524,7 +521,7 @@ def test_mock_has_the_ranges_of_a_qpu():
     with pytest.raises(SolverFailureError, match="duration"):
         sampler.sample(strong, num_reads=10_000, annealing_time=2000.0)
     assert found.info["timing"]["qpu_access_time"] == pytest.approx(
-        1e6 * timing.access_time(sampler, 2, num_reads=3)
+        1e6 * cost.access_time(sampler, 2, num_reads=3)
     )
     with pytest.raises(dimod.exceptions.BinaryQuadraticModelStructureError):
         sampler.sample(dimod.BinaryQuadraticModel({-5: 1.0}, {}, "SPIN"))

@@ -13,11 +13,11 @@ from dwave.embedding import embed_bqm
 from dwave.system.coupling_groups import coupling_groups
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.dwave.chip import ranges
-from keras_qpsbgd.backends.dwave.chip.cliques import Cliques
-from keras_qpsbgd.backends.dwave.chip.columns import EmbeddedCall
-from keras_qpsbgd.backends.dwave.chip.layout import Layout
+from keras_qpsbgd.backends.dwave import ranges
+from keras_qpsbgd.backends.dwave.embedding import EmbeddedCall
+from keras_qpsbgd.backends.dwave.embedding import Layout
 from keras_qpsbgd.backends.dwave.mock import MockQPU
+from keras_qpsbgd.backends.dwave.packing import Cliques
 
 pytestmark = pytest.mark.once
 
@@ -343,9 +343,9 @@ def test_groups_by_hand():
 
 
 def _zephyr(rows, **options):
-    from keras_qpsbgd.backends.dwave.chip import search
+    from keras_qpsbgd.backends.dwave import cliques
 
-    return search.lattices().zephyr_graph(rows, **options)
+    return cliques.lattices().zephyr_graph(rows, **options)
 
 
 @pytest.mark.parametrize("topology", ["pegasus", "zephyr"])

@@ -12,9 +12,8 @@ import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.backends.dwave import embedding
 from keras_qpsbgd.backends.dwave import mock
-from keras_qpsbgd.backends.dwave.chip import open_chip
-from keras_qpsbgd.backends.dwave.leap.connection import ChipChanged
 from keras_qpsbgd.backends.host import calls
 from keras_qpsbgd.backends.host.calls import Stopped
 from keras_qpsbgd.report import numbers
@@ -185,39 +184,16 @@ def test_process_pool():
     assert "num_reads" in str(error)
 
 
-def test_chip_that_changes_in_the_middle(chip, monkeypatch):
-    """Answers of the old chip are kept, and the rest is packed again."""
-    backend = qpu(chip)
-    offline.split_calls(monkeypatch, backend, 3)
-    connection = backend.connection()
-    original, sent = connection.sample, []
-
-    def sample(*args, **kwargs):
-        sent.append(args[1].num_variables)
-        if len(sent) == 2:
-            error = ChipChanged("offline")
-            error.info = {"qpu_access_time": 0.0}
-            raise error
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(connection, "sample", sample)
-    problems = qubos()
-    found = backend.solve_layers(problems, [1, 2, 3], True)
-    assert_solved(found, problems)
-    assert len(sent) == 4 and len(chip.calls) == 3
-    assert found[0].info["problem_id"] == ["id-0"]
-
-
 def test_calls_on_the_same_qubits_share_their_layout(chip, monkeypatch):
     """Layers and columns of a call do not matter, and few layouts are kept."""
     built = []
 
-    class CountedLayout(open_chip.Layout):
+    class CountedLayout(embedding.Layout):
         def __init__(self, slots, sampler):
             built.append(slots)
             super().__init__(slots, sampler)
 
-    monkeypatch.setattr(open_chip, "Layout", CountedLayout)
+    monkeypatch.setattr(embedding, "Layout", CountedLayout)
     # Nineteen columns with 20 inputs do not fit on the chip together.
     sizes = [(20, 15), (20, 4), (3, 1)]
     problems = qubos(sizes)
@@ -230,7 +206,7 @@ def test_calls_on_the_same_qubits_share_their_layout(chip, monkeypatch):
         found = backend.solve_layers(problems, [seed] * 3, True)
         assert not any(isinstance(f, Exception) for f in found)
     assert len(built) == len(set(built)) and set(built) == layouts
-    monkeypatch.setattr(open_chip, "MAX_LAYOUTS", 1)
+    monkeypatch.setattr(embedding, "MAX_LAYOUTS", 1)
     chip = backend.open()
     for call in calls:
         chip.embedded(call)

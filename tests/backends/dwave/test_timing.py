@@ -12,9 +12,8 @@ from dwave.cloud.testing import mocks
 from dwave.system.testing import MockDWaveSampler
 
 import keras_qpsbgd
+from keras_qpsbgd.backends.dwave import cost
 from keras_qpsbgd.backends.dwave import mock
-from keras_qpsbgd.backends.dwave.leap import published
-from keras_qpsbgd.backends.dwave.leap import timing
 
 pytestmark = pytest.mark.once
 
@@ -67,7 +66,7 @@ def test_estimates_equal_those_of_ocean(num_qubits):
     chip = offline.small_chip()
     for call in CALLS:
         expected = 1e-6 * ocean.estimate_qpu_access_time(num_qubits, **call)
-        assert timing.access_time(chip, num_qubits, **call) == expected
+        assert cost.access_time(chip, num_qubits, **call) == expected
 
 
 def test_timing_data_of_the_solver_are_used():
@@ -78,21 +77,21 @@ def test_timing_data_of_the_solver_are_used():
     remote = types.SimpleNamespace(solver=ocean, properties=ocean.properties)
     for sampler, call in itertools.product((chip, remote), CALLS):
         expected = 1e-6 * ocean.estimate_qpu_access_time(70, **call)
-        assert timing.access_time(sampler, 70, **call) == expected
-    assert ocean.name in timing.source(remote)
+        assert cost.access_time(sampler, 70, **call) == expected
+    assert ocean.name in cost.timing_source(remote)
     for sampler in (chip, remote):
-        assert "problem_timing_data" in timing.source(sampler)
+        assert "problem_timing_data" in cost.timing_source(sampler)
 
 
 def test_sources_name_a_solver_and_a_date():
-    assert timing.source(offline.small_chip()).startswith(
+    assert cost.timing_source(offline.small_chip()).startswith(
         "Advantage_system4.1, August 2022 ("
     )
     zephyr = mock.MockQPU("zephyr", shape=[2, 4])
-    assert timing.source(zephyr).startswith("Advantage2_system1.7, ")
-    data = published.for_topology("zephyr").data
+    assert cost.timing_source(zephyr).startswith("Advantage2_system1.7, ")
+    data = cost.PUBLISHED["zephyr"].data
     for num_qubits, num_reads in ((1, 1), (500, 100), (4000, 1000)):
-        found = timing.access_time(zephyr, num_qubits, num_reads=num_reads)
+        found = cost.access_time(zephyr, num_qubits, num_reads=num_reads)
         assert 1e6 * found == pytest.approx(
             by_hand(data, num_qubits, num_reads)
         )
@@ -101,7 +100,7 @@ def test_sources_name_a_solver_and_a_date():
 def test_zephyr_estimates_are_documented_times():
     """33.6 ms to program; 20 + 101 + 60.6 microseconds per read."""
     zephyr = mock.MockQPU("zephyr", shape=[2, 4])
-    seconds = timing.access_time(zephyr, 100, num_reads=100)
+    seconds = cost.access_time(zephyr, 100, num_reads=100)
     assert seconds == pytest.approx(33.6e-3 + 1e-3 + 100 * 181.6e-6)
 
 

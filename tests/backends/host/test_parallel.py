@@ -17,7 +17,7 @@ import pytest
 import tools
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.dwave.leap import ocean
+from keras_qpsbgd.backends.dwave import connection
 from keras_qpsbgd.backends.host import calls
 
 pytestmark = pytest.mark.once
@@ -216,7 +216,7 @@ def test_nothing_stays_reserved(how, monkeypatch):
         def interrupt(*args, **kwargs):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(ocean, "sample", interrupt)
+        monkeypatch.setattr(connection, "sample", interrupt)
     if how == "waiting":
         release = threading.Event()
         executor.submit(release.wait)

@@ -1,19 +1,18 @@
-"""Searches for disjoint complete graphs on a chip.
+"""Finds disjoint complete graphs on a chip.
 
 A column of a layer with n inputs is a complete graph K_n. One call can anneal
-many columns if the chip holds many complete graphs that share no qubit. Two
-searches find them:
+many columns if the chip holds many complete graphs that share no qubit. There
+are two ways to find them:
 
 - Up to K_10, `short_copies` maps variables to single qubits and to coupled
-  pairs of qubits. It packs more copies than the second search, and tolerates
-  dead qubits because it assumes nothing about the lattice.
+  pairs of qubits. It finds more copies than the second way, and tolerates dead
+  qubits because it assumes nothing about the lattice.
 - busclique from minorminer repeatedly finds the copy with the shortest chains
   on the remaining qubits.
 """
 
 import functools
-
-from keras_qpsbgd.backends.dwave.chip.short_cliques import short_copies
+import heapq
 
 # Lattices and the graph attributes that define their size.
 FAMILIES = {
@@ -21,15 +20,15 @@ FAMILIES = {
     "pegasus": ("rows",),
     "zephyr": ("rows", "tile"),
 }
-# Pairs of qubits hold no larger K_n on Pegasus. On Zephyr they do, but the
-# search takes a minute.
+# Pairs of qubits hold no larger K_n on Pegasus. On Zephyr they do, but finding
+# them takes a minute.
 MAX_SHORT = 10
-# busclique does not return from searches for smaller graphs on Zephyr.
+# busclique does not return for smaller graphs on Zephyr.
 MIN_BUSCLIQUE = 9
 
 
 class Lattice:
-    """The working graph of a chip, as the searches need it.
+    """The working graph of a chip.
 
     Args:
         graph: Graph of a family in `FAMILIES`. It must not change.
@@ -103,14 +102,14 @@ class FreeQubits:
             self._left.remove_nodes_from(qubits_of(copies))
 
 
-def extend(lattice, n, copies, at_most):
+def more_copies(lattice, n, copies, at_most):
     """Extends the copies of K_n. Returns them and whether they are complete.
 
-    The next copy depends only on the remaining qubits, so the search continues
-    from the given copies.
+    The next copy depends only on the remaining qubits, so it does not matter
+    how many copies are already known.
     """
     if n <= MAX_SHORT:
-        # This search cannot continue, but always finds the same first copies.
+        # These start again, but the first copies are always the same.
         short = short_copies(lattice.graph, n, at_most)
         copies = max(short, copies, key=len)
     return FreeQubits(lattice, copies).place_more(n, copies, at_most)
@@ -129,7 +128,7 @@ def largest_copy(lattice):
             high = n
     if best:
         return best
-    short = (extend(lattice, n, [], 1)[0] for n in range(low, 0, -1))
+    short = (more_copies(lattice, n, [], 1)[0] for n in range(low, 0, -1))
     return next(copies[0] for copies in short if copies)
 
 
@@ -173,6 +172,96 @@ def without_gaps(graph):
         if p in regular and q in regular:
             regular.remove_node(max(p, q, key=whole.degree))
     return regular
+
+
+# Chains of one or two qubits
+
+
+def short_copies(graph, n, at_most=None, taken=frozenset()):
+    """Finds copies of K_n whose chains are single qubits or coupled pairs.
+
+    A copy consists of a core of a few mutually coupled qubits and of pairs that
+    are coupled to the whole core and to each other. Starting from the qubit
+    with the fewest free neighbors leaves few qubits that no copy can use.
+
+    Args:
+        graph: Graph. The working graph of a chip.
+        n: Integer. Number of variables.
+        at_most: Integer (optional). Stops after this many copies, which are
+            the first of those found without it. Defaults to `None`.
+        taken: Set of qubits that must not be used. Defaults to none.
+
+    Returns:
+        A list of dictionaries from 0..n-1 to tuples of qubits.
+    """
+    free = {q: set(graph.adj[q]) - taken for q in graph if q not in taken}
+    copies = []
+    # No lattice has five mutually coupled qubits.
+    for size in range(min(n, 4), min(n, 2) - 1, -1):
+        starts = set(free)
+        queue = sorted((len(free[q]), q) for q in starts)
+        while queue and len(copies) != at_most:
+            degree, start = heapq.heappop(queue)
+            if start not in starts or degree != len(free[start]):
+                continue
+            found = (_extend(free, c, n) for c in _cores(free, start, size))
+            chains = next(filter(None, found), None)
+            if chains is None:
+                starts.remove(start)
+                continue
+            copies.append(dict(enumerate(chains)))
+            for q in (q for chain in chains for q in chain):
+                starts.discard(q)
+                for r in free.pop(q):
+                    free[r].remove(q)
+                    heapq.heappush(queue, (len(free[r]), r))
+    return copies
+
+
+def _cores(free, start, size):
+    """Yields all sets of `size` mutually coupled qubits with `start`.
+
+    Qubits with few free neighbors come first.
+    """
+
+    def grow(core, common):
+        if len(core) == size:
+            yield core
+            return
+        for k, q in enumerate(common):
+            rest = [r for r in common[k + 1 :] if r in free[q]]
+            yield from grow([*core, q], rest)
+
+    return grow([start], _by_free_neighbors(free, free[start]))
+
+
+def _extend(free, core, n):
+    """Adds pairs to the core to form the chains of K_n, or returns `None`."""
+    chains = [(q,) for q in core]
+    near = set().union(*(free[q] for q in core)) - {*core}
+    near = _by_free_neighbors(free, near)
+    reach = {q: free[q].intersection(core) for q in near}
+    for p in near:
+        if len(chains) == n:
+            break
+        if any(p in chain for chain in chains):
+            continue
+        for r in near:
+            if r not in free[p] or len(reach[p] | reach[r]) < len(core):
+                continue
+            both = free[p] | free[r]
+            if all(both.intersection(c) and r not in c for c in chains):
+                chains.append((p, r))
+                break
+    return chains if len(chains) == n else None
+
+
+def _by_free_neighbors(free, qubits):
+    """Sorts qubits by their number of free neighbors."""
+    return sorted(qubits, key=lambda q: (len(free[q]), q))
+
+
+# Properties of embeddings
 
 
 def qubits_of(copies):

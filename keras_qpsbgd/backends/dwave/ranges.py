@@ -1,4 +1,4 @@
-"""The ranges of a quantum annealer, and the scales that fit problems to them.
+"""The ranges of a chip, the scales that fit problems to them, and parameters.
 
 A chip limits the linear biases (`h_range`), the couplings (`extended_j_range`,
 or `j_range` where there is none) and the sum of the couplings:
@@ -125,36 +125,6 @@ def scale_factor(bqm, properties):
     return 1.0 / largest if largest > 0 else 1.0
 
 
-def check_fast_anneal(parameters):
-    """Raises a `BackendUnavailable` if the parameters ask for a fast anneal.
-
-    By D-Wave's documentation of the solver parameter `fast_anneal`, all linear
-    biases must be zero. The linear biases of a column are its gradient.
-
-    `LinearAncillaComposite` of dwave-system emulates a linear bias with a
-    coupling to a free neighboring qubit that a flux bias holds in place. It is
-    not used here:
-
-    - It needs a free neighbor for every qubit of the problem. Columns are
-      packed so that few qubits are left, and it raises if there is none.
-    - The bias of a qubit is limited to the range of one coupling, and couplings
-      to the ancillas count toward the limits of the sum of couplings.
-    - It does not support `auto_scale`, and its default flux bias is a number
-      that must be large enough for the chip at hand.
-
-    Args:
-        parameters: Dictionary. Parameters of the call.
-    """
-    if parameters.get("fast_anneal"):
-        raise BackendUnavailable(
-            "`parameters` must not contain `fast_anneal`. The fast-anneal "
-            "protocol requires that all linear biases are zero, and the linear "
-            "biases of a column are its gradient. Use a short `annealing_time` "
-            "instead. Received: fast_anneal="
-            f"{parameters['fast_anneal']!r}"
-        )
-
-
 def _ratio(values, bounds):
     """Returns the ratios of values to the bounds on their side of zero."""
     low, high = bounds
@@ -183,3 +153,113 @@ def _groups(properties, qubits, first, second):
         np.array([group_of[a, b] for a, b in ends], dtype=np.intp),
         np.array(owners, dtype=np.intp),
     )
+
+
+# Parameters of a call
+
+
+def call_parameters(backend):
+    """Returns the solver parameters of a call of a `DWaveBackend`."""
+    sampler = backend.open().sampler
+    given = {"num_reads": backend.num_reads, **backend.parameters}
+    if backend.annealing_time is not None:
+        given["annealing_time"] = backend.annealing_time
+    # Return every read, and show a label in Leap's list of problems.
+    defaults = {"answer_mode": "raw", **PARAMETERS}
+    if backend.problem_label is not None:
+        defaults["label"] = backend.problem_label
+    for name, value in defaults.items():
+        if name in sampler.parameters:
+            given.setdefault(name, value)
+    return given
+
+
+def check_parameters(backend):
+    """Raises a `BackendUnavailable` if the solver rejects the parameters."""
+    sampler = backend.open().sampler
+    unknown = sorted(set(backend.parameters) - set(sampler.parameters))
+    if unknown:
+        raise BackendUnavailable(
+            "`parameters` must be parameters of this solver: "
+            f"{sorted(sampler.parameters)}. Received: {unknown}"
+        )
+    check_fast_anneal(backend.parameters)
+    if _is_reverse(backend.parameters):
+        raise BackendUnavailable(
+            "`parameters` must not contain `initial_state` or an "
+            "`anneal_schedule` that starts at s = 1, because reverse annealing "
+            f"is not supported. Received: parameters={backend.parameters!r}"
+        )
+    limits = parameter_ranges(sampler.properties, backend.parameters)
+    for name, value in call_parameters(backend).items():
+        low, high = limits.get(name, (-np.inf, np.inf))
+        if isinstance(value, (int, float)) and not low <= value <= high:
+            raise BackendUnavailable(
+                f"`{name}` must be between {low:g} and {high:g} on this "
+                f"solver. Received: {name}={value}"
+            )
+
+
+def _is_reverse(parameters):
+    if "initial_state" in parameters:
+        return True
+    try:
+        return parameters["anneal_schedule"][0][1] == 1
+    except (KeyError, IndexError, TypeError):  # no schedule, or not a valid one
+        return False
+
+
+def check_duration(backend, packing):
+    """Raises a `BackendUnavailable` if a call takes longer than allowed."""
+    limits = backend.open().sampler.properties.get("problem_run_duration_range")
+    qubits = max(call.num_qubits for call in packing.calls)
+    try:  # without the programming time, which does not count
+        seconds = backend.call_seconds(qubits)
+        seconds -= backend.call_seconds(qubits, num_reads=0)
+    except BackendUnavailable:
+        return
+    if limits and seconds > 1e-6 * limits[1]:
+        raise BackendUnavailable(
+            f"A call would take {seconds:.3g} s, but this solver allows at "
+            f"most {1e-6 * limits[1]:g} s. Lower `num_reads` or "
+            f"`annealing_time`. Received: num_reads={backend.num_reads}, "
+            f"annealing_time={backend.annealing_time}"
+        )
+
+
+def parameter_ranges(properties, parameters):
+    """Returns the known ranges of `num_reads` and `annealing_time`."""
+    fast = "fast_anneal_time_range"
+    time = fast if parameters.get("fast_anneal") else "annealing_time_range"
+    names = {"num_reads": "num_reads_range", "annealing_time": time}
+    return {k: properties[v] for k, v in names.items() if properties.get(v)}
+
+
+def check_fast_anneal(parameters):
+    """Raises a `BackendUnavailable` if the parameters ask for a fast anneal.
+
+    By D-Wave's documentation of the solver parameter `fast_anneal`, all linear
+    biases must be zero. The linear biases of a column are its gradient.
+
+    `LinearAncillaComposite` of dwave-system emulates a linear bias with a
+    coupling to a free neighboring qubit that a flux bias holds in place. It is
+    not used here:
+
+    - It needs a free neighbor for every qubit of the problem. Columns are
+      packed so that few qubits are left, and it raises if there is none.
+    - The bias of a qubit is limited to the range of one coupling, and couplings
+      to the ancillas count toward the limits of the sum of couplings.
+    - It does not support `auto_scale`, and its default flux bias is a number
+      that must be large enough for the chip at hand.
+
+    Args:
+        parameters: Dictionary. Parameters of the call.
+    """
+    if parameters.get("fast_anneal"):
+        raise BackendUnavailable(
+            "`parameters` must not contain `fast_anneal`. The fast-anneal "
+            "protocol requires that all linear biases are zero, and the linear "
+            "biases of a column are its gradient. Use a short `annealing_time` "
+            "instead. Received: fast_anneal="
+            f"{parameters['fast_anneal']!r}"
+        )

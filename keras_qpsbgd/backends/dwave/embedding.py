@@ -1,15 +1,144 @@
-"""Maps the columns of layers from QUBOs to qubits and back."""
+"""Embeds the columns of a call on a chip, and reads its answers."""
 
+import threading
 from typing import Any
 from typing import NamedTuple
 
 import numpy as np
 
+from keras_qpsbgd.backends.dwave.packing import Cliques
+from keras_qpsbgd.backends.dwave.ranges import Limits
 from keras_qpsbgd.backends.errors import SolverError
 
+# Layouts that are kept. A network needs a few, because most of its calls use
+# the same qubits. One layout takes about 1 MB.
+MAX_LAYOUTS = 32
 
-class Problem(NamedTuple):
-    """One call, on qubits.
+
+class OpenChip:
+    """A sampler and the embeddings on its graph. Threads may share it.
+
+    Args:
+        sampler: A `DWaveSampler`, or a compatible sampler.
+    """
+
+    def __init__(self, sampler):
+        self.sampler = sampler
+        self.cliques = Cliques(sampler.to_networkx_graph())
+        self._layouts = {}
+        self._lock = threading.Lock()
+
+    def embedded(self, packed):
+        """Returns the `EmbeddedCall` of a `PackedCall`."""
+        return EmbeddedCall(packed, self._layout(packed.chains))
+
+    def _layout(self, chains):
+        with self._lock:
+            found = self._layouts.pop(chains, None)
+            if found is None:
+                found = Layout(chains, self.sampler)
+            # The most recently used one is last.
+            self._layouts[chains] = found
+            if len(self._layouts) > MAX_LAYOUTS:
+                del self._layouts[next(iter(self._layouts))]
+            return found
+
+
+class Layout:
+    """Index arrays of the complete graphs that one call anneals.
+
+    A slot is one complete graph. The arrays depend on the qubits only, not on
+    the layers and columns in the slots, so all calls on the same qubits share
+    one object. Building it takes up to half a second of CPU time. It is
+    immutable, so threads may share it.
+
+    Args:
+        slots: Tuple with the chains of each slot, as in `PackedCall.chains`.
+        sampler: A structured sampler, such as `DWaveSampler`.
+
+    Attributes:
+        slots: The argument.
+        sizes: Array. Number of variables of each slot.
+        starts: Array. First variable of each slot.
+        lengths: Array. Number of qubits of each variable.
+        qubits: List of the labels of all qubits, chain by chain.
+        chain_starts: Array. Position of the first qubit of each variable.
+        variable: Array. Variable of each qubit.
+        slot: Array. Slot of each qubit.
+        first, second: Arrays. Positions of the qubits of each coupler. Couplers
+            within chains come first, then those between chains, slot by slot.
+        num_within: Integer. Number of couplers within chains.
+        coupler_slot: Array. Slot of each coupler.
+        entries: Array. For each coupler between chains, its entry in the
+            flat coupling matrix of its slot.
+        weights: Array. For each coupler between chains, 2 divided by the number
+            of couplers of the same entry.
+        limits: The `Limits` of the chip for these couplers.
+
+    Raises:
+        ValueError: If slots share a qubit, or if two chains of a slot are not
+            coupled.
+    """
+
+    def __init__(self, slots, sampler):
+        from dwave.embedding import EmbeddedStructure
+
+        self.slots = slots
+        chains = [chain for slot in slots for chain in slot]
+        self.sizes = np.array([len(slot) for slot in slots])
+        self.starts = np.cumsum(self.sizes) - self.sizes
+        self.lengths = np.array([len(chain) for chain in chains])
+        self.qubits = [qubit for chain in chains for qubit in chain]
+        self.chain_starts = np.cumsum(self.lengths) - self.lengths
+        self.variable = np.repeat(np.arange(len(chains)), self.lengths)
+        self.slot = np.repeat(np.arange(len(slots)), self.sizes)[self.variable]
+        position = {qubit: k for k, qubit in enumerate(self.qubits)}
+        if len(position) < len(self.qubits):
+            raise ValueError(
+                "`slots` must use every qubit once. Received: "
+                f"{len(self.qubits) - len(position)} qubits used again"
+            )
+        structure = EmbeddedStructure(sampler.edgelist, dict(enumerate(chains)))
+        couplers = [
+            pair for v in structure for pair in structure.chain_edges(v)
+        ]
+        self.num_within = len(couplers)
+        entries, weights = [], []
+        for number, start in enumerate(self.starts.tolist()):
+            self._couple(number, start, structure, couplers, entries, weights)
+        self.entries = np.array(entries, dtype=np.intp)
+        self.weights = np.array(weights)
+        ends = [[position[q] for q in coupler] for coupler in couplers]
+        ends = np.array(ends, dtype=np.intp).reshape(-1, 2)
+        self.first, self.second = ends.T.copy()
+        self.coupler_slot = self.slot[self.first]
+        self.limits = Limits(
+            sampler.properties, self.qubits, self.first, self.second
+        )
+
+    def _couple(self, number, start, structure, couplers, entries, weights):
+        """Appends the couplers between the chains of a slot."""
+        n = len(self.slots[number])
+        for i in range(n):
+            for j in range(i + 1, n):
+                before = len(couplers)
+                couplers.extend(
+                    structure.interaction_edges(start + i, start + j)
+                )
+                count = len(couplers) - before
+                if not count:
+                    raise ValueError(
+                        "`slots` must have a coupler between all chains of a "
+                        f"slot. Received: none between variables {i} and {j} "
+                        f"of slot {number}"
+                    )
+                entries.extend(count * [i * n + j])
+                # Each pair is in both halves of the symmetric matrix.
+                weights.extend(count * [2.0 / count])
+
+
+class QubitModel(NamedTuple):
+    """The problem of one call, on qubits.
 
     Attributes:
         bqm: A `dimod.BinaryQuadraticModel`.
@@ -40,7 +169,7 @@ class EmbeddedCall:
     large arrays are in the layout.
 
     **Scale.** Every column is scaled to the ranges of the chip for itself, see
-    `chip.ranges`.
+    `ranges`.
 
     **Gauge.** A random spin reversal replaces the variable `g_i` by `-g_i` for
     half of the variables, so that errors that favor one direction do not favor
@@ -99,7 +228,7 @@ class EmbeddedCall:
                 spin reversal. Defaults to `None`, which flips no variable.
 
         Returns:
-            A `Problem`.
+            A `QubitModel`.
         """
         import dimod
 
@@ -136,7 +265,7 @@ class EmbeddedCall:
             dimod.SPIN,
             variable_order=layout.qubits,
         )
-        return Problem(bqm, signs, scales, linear)
+        return QubitModel(bqm, signs, scales, linear)
 
     def _set_chain_strengths(self, strengths, qubos, chain_strength):
         """Sets the chain strength of each slot, in units of its QUBO."""
@@ -158,8 +287,8 @@ class EmbeddedCall:
         """Returns the spins of the variables, by majority vote.
 
         Args:
-            found: A resolved `dimod.SampleSet`, the answer to `Problem.bqm`.
-            gauge: Array (optional). `Problem.gauge`. Defaults to `None`.
+            found: A resolved `dimod.SampleSet`, the answer to `QubitModel.bqm`.
+            gauge: Array (optional). `QubitModel.gauge`. Defaults to `None`.
 
         Returns:
             A dictionary from layers to tuples `(samples, broken)`. `samples`

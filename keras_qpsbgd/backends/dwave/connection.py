@@ -1,13 +1,14 @@
-"""Remote calls to D-Wave, with a timeout and with this package's errors."""
+"""Connections and calls to D-Wave, with timeouts and this package's errors."""
 
 import concurrent.futures
 import os
+import queue
 import sys
+import threading
 import urllib.error
 
 import dimod
 
-from keras_qpsbgd.backends.dwave.leap.worker import Worker
 from keras_qpsbgd.backends.errors import NOT_RUN
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
@@ -61,6 +62,45 @@ def connect(kind, seconds, **config):
             f"The connection to D-Wave Leap failed: {known}. Check the "
             f"network. {CONFIGURE}"
         ) from error
+
+
+def connect_first(connect, solvers):
+    """Connects to the first solver of a list that is available.
+
+    Args:
+        connect: Function that receives an entry of `solvers` and returns a
+            sampler, or raises `BackendUnavailable`.
+        solvers: Sequence of names or features of solvers, in the order to try
+            them.
+
+    Returns:
+        The sampler.
+
+    Raises:
+        BackendUnavailable: If no solver can be reached.
+    """
+    errors = []
+    for solver in solvers:
+        try:
+            return connect(solver)
+        except BackendUnavailable as error:
+            if not _is_offline(error.__cause__):  # no token or no network
+                raise
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    raise BackendUnavailable(
+        "None of the solvers is available: "
+        + "; ".join(map(str, errors))
+        + f". Received: solver={list(solvers)}"
+    ) from errors[-1]
+
+
+def solver_name(sampler):
+    """Returns the name of the chip or solver behind a sampler."""
+    chip = (sampler.properties or {}).get("chip_id")
+    solver = getattr(sampler, "solver", None)
+    return chip or getattr(solver, "name", None) or type(sampler).__name__
 
 
 def sample(sampler, problem, seconds, worker=None, /, **parameters):
@@ -141,7 +181,7 @@ def translate(error):
     | Result | Cause |
     |---|---|
     | `BackendUnavailable` | 401, 403, 404, configuration (permanent) |
-    | `TransientError` | timeouts, 429, 5xx, lost connections (temporary) |
+    | `TransientError` | timeouts, 429, 5xx, offline, lost connections |
     | `SolverError` | all others |
     """
     from dwave.cloud import exceptions
@@ -177,6 +217,10 @@ def translate(error):
         known = TransientError(f"Too many requests: {text}")
         known.info = NOT_RUN
         return known
+    if _is_offline(error):
+        known = TransientError(f"The solver is offline: {text}")
+        known.info = NOT_RUN
+        return known
     transient = (
         api.InternalServerError,
         api.RequestTimeout,
@@ -184,7 +228,6 @@ def translate(error):
         exceptions.Timeout,
         exceptions.PollingTimeout,
         exceptions.ProblemUploadError,
-        exceptions.SolverOfflineError,
     )
     is_transient = (
         isinstance(error, transient)
@@ -192,6 +235,25 @@ def translate(error):
         or _is_network_failure(error)
     )
     return (TransientError if is_transient else SolverError)(text)
+
+
+def is_structural(error):
+    """Returns whether a problem does not fit the working graph of a solver.
+
+    Samplers check this before they send a problem.
+    """
+    from dwave.cloud.exceptions import ProblemStructureError
+
+    kind = dimod.exceptions.BinaryQuadraticModelStructureError
+    return isinstance(error, (kind, ProblemStructureError))
+
+
+def _is_offline(error):
+    """Returns whether Leap reported that the solver is offline or gone."""
+    from dwave.cloud import exceptions
+
+    kinds = (exceptions.SolverOfflineError, exceptions.SolverNotFoundError)
+    return isinstance(error, kinds)
 
 
 def token_missing():
@@ -218,3 +280,60 @@ def _mask_token(text):
     for token in filter(None, tokens):
         text = text.replace(token, "***")
     return text
+
+
+class Worker:
+    """Runs functions in one thread that stays alive between calls.
+
+    A new thread for each call would cost more than small problems take. After a
+    timeout the thread cannot be stopped: it is abandoned and ends with its
+    function or with the process, and the next call starts another one.
+    """
+
+    def __init__(self):
+        self._tasks = None
+
+    def call(self, seconds, function):
+        """Returns `function()`, or raises a `TransientError` if it is late."""
+        if self._tasks is None:
+            self._tasks = queue.SimpleQueue()
+            threading.Thread(
+                target=_work, args=(self._tasks,), daemon=True
+            ).start()
+        answers = queue.SimpleQueue()
+        self._tasks.put((function, answers))
+        try:
+            value, error = answers.get(timeout=seconds)
+        except BaseException as reason:
+            # After a timeout or an interrupt, the thread is still busy.
+            self.close()
+            if isinstance(reason, queue.Empty):
+                raise TransientError(
+                    f"No answer within {seconds:g} s (`timeout_seconds`)"
+                ) from None
+            raise
+        if error is not None:
+            raise error
+        return value
+
+    def close(self):
+        """Ends the thread after its current call."""
+        if self._tasks is not None:
+            self._tasks.put(None)
+            self._tasks = None
+
+    def __del__(self):
+        self.close()
+
+
+def _work(tasks):
+    while True:
+        task = tasks.get()
+        if task is None:
+            return
+        function, answers = task
+        try:
+            answers.put((function(), None))
+        except BaseException as error:
+            answers.put((None, error))
+        del task, function, answers  # do not keep results until the next call

@@ -1,6 +1,6 @@
 """Draws the calls of a training step on a chip."""
 
-from keras_qpsbgd.backends.dwave.chip import search
+from keras_qpsbgd.backends.dwave.cliques import lattices
 
 MAX_PICTURES = 4
 # Distinguishable with any color vision (Okabe and Ito).
@@ -132,4 +132,4 @@ def _color(layer, shade):
 
 def _layout(graph):
     family = graph.graph["family"]
-    return getattr(search.lattices(), f"{family}_layout")(graph)
+    return getattr(lattices(), f"{family}_layout")(graph)

@@ -1,1 +1,0 @@
-"""The hardware: cliques on the chip, and the ranges of its biases."""

@@ -1,1 +1,0 @@
-"""The service: connections, errors, timing and the budget."""
