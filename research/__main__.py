@@ -7,6 +7,7 @@ from research.analysis import command as analysis
 from research.bench import command as bench
 from research.experiments import command as experiments
 from research.few_solves import command as few_solves
+from research.qpu_check import command as qpu_check
 from research.quantization import command as quantization
 
 
@@ -20,6 +21,7 @@ def main(argv=None):
             bench.add,
             quantization.add,
             few_solves.add,
+            qpu_check.add,
             analysis.add_gaps,
             analysis.add_appendix,
             analysis.add_pictures,

@@ -110,12 +110,24 @@ def test_qpu_cost(capsys, monkeypatch, topology):
 
 
 @pytest.mark.once
-def test_qpu_cost_names_the_replacement_of_a_removed_option(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["qpu-cost", "8-2", "--replicas", "fill"])
-    message = (
-        "--replicas was removed. Use --num-reads. Received: --replicas fill"
-    )
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (
+            ["qpu-cost", "8-2", "--replicas", "fill"],
+            "--replicas was removed. Use --num-reads. Received: --replicas",
+        ),
+        (
+            ["qpu-check", "--mock"],
+            "`python -m research qpu-check`. Received: qpu-check --mock",
+        ),
+    ],
+)
+def test_removed_options_and_commands(arguments, message, capsys):
+    try:
+        assert cli.main(arguments) == 1
+    except SystemExit as error:  # of the parser
+        assert error.code == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
 

@@ -1,0 +1,1 @@
+"""Small problems for a QPU, and a page about the answers."""

@@ -1,0 +1,441 @@
+"""Small problems for each feature of the backend `dwave`, and verdicts."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
+
+import dimod
+import numpy as np
+
+from keras_qpsbgd import backends
+from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
+from keras_qpsbgd.qubo import Qubo
+
+# The layers of the network 16-4-4-2.
+NETWORK = ((16, 4), (4, 4), (4, 2))
+NUM_READS = 100
+LABEL = "keras_qpsbgd qpu-check"
+# A read that is no better than a random state has a gap of about 1.
+MAX_GAP = 0.2
+# A call with another time than this share of its estimate is reported.
+MAX_ERROR = 0.3
+# Up to this number of variables, the optimum is found by enumeration.
+MAX_EXACT = 16
+
+
+class Check(NamedTuple):
+    """One feature, and how to see that it works.
+
+    Attributes:
+        name: String. Name of the file.
+        title: String. What is checked.
+        sizes: Tuple of `(num_inputs, num_outputs)`, one per layer.
+        verify: Function that receives the `Outcome` and yields pairs of a
+            sentence and whether it holds.
+        options: Dictionary. Arguments of `DWaveBackend`.
+        how: String. `"together"`: all layers in as few calls as possible.
+            `"apart"`: each layer with its own calls. `"same"`: together,
+            the same problem each time. `"refused"`: no call may be made.
+        repeats: Integer. Number of times, each with another problem.
+        field_scales: Tuple of floats (optional). Factors of the columns.
+    """
+
+    name: str
+    title: str
+    sizes: tuple[tuple[int, int], ...]
+    verify: Callable[[Any], Any]
+    options: dict[str, Any]
+    how: str = "together"
+    repeats: int = 1
+    field_scales: tuple[float, ...] = ()
+
+    def qubos(self, repeat):
+        """Returns the problems of one repetition, always the same."""
+        rng = np.random.default_rng([repeat, len(self.sizes)])
+        found = []
+        for n, m in self.sizes:
+            rows, v = rng.normal(size=(32, n)), rng.normal(size=(32, m))
+            qubo = Qubo.from_rows(rows, v)
+            if self.field_scales:
+                fields = qubo.fields * np.asarray(self.field_scales)
+                qubo = Qubo(qubo.couplings, fields)
+            found.append(qubo)
+        return found
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What one check found.
+
+    Attributes:
+        check: The `Check`.
+        estimated: Float. QPU seconds, estimated before the calls.
+        charged: Float. QPU seconds that the answers report.
+        calls: List of `Call`.
+        layers: List of dictionaries of arrays, one per layer and repetition.
+        error: String. The error that ended the check, if any.
+        findings: List of pairs of a sentence and whether it holds.
+    """
+
+    check: Check
+    estimated: float = 0.0
+    charged: float = 0.0
+    calls: list = dataclasses.field(default_factory=list)
+    layers: list = dataclasses.field(default_factory=list)
+    error: str = ""
+    findings: list = dataclasses.field(default_factory=list)
+
+    @property
+    def passed(self):
+        holds = all(holds for _, holds in self.findings)
+        return holds and bool(self.findings)
+
+    @property
+    def gaps(self):
+        """The gap of each column: 0 is the optimum, 1 a random state."""
+        return self._columns("gaps")
+
+    @property
+    def chain_breaks(self):
+        """The fraction of broken chains of each column."""
+        return self._columns("chain_breaks")
+
+    @property
+    def answers(self):
+        """The `info` of each answered call."""
+        found = [call.found for call in self.calls]
+        return [answer.info or {} for answer in found if answer is not None]
+
+    @property
+    def problem_ids(self):
+        return [str(info.get("problem_id", "")) for info in self.answers]
+
+    def _columns(self, name):
+        return [float(value) for layer in self.layers for value in layer[name]]
+
+
+@dataclasses.dataclass
+class Call:
+    """One call of the QPU.
+
+    Attributes:
+        model: `dimod.BinaryQuadraticModel` on qubits, as it was sent.
+        parameters: Dictionary. Parameters of the call.
+        found: `dimod.SampleSet` with the raw reads, or `None` if it failed.
+    """
+
+    model: Any
+    parameters: dict
+    found: Any = None
+
+    def arrays(self):
+        """Returns the problem and the reads as a dictionary of arrays."""
+        linear, (first, second, pairs), _, qubits = (
+            self.model.spin.to_numpy_vectors(return_labels=True)
+        )
+        qubits = np.array(qubits)
+        arrays = {
+            "qubits": qubits,
+            "linear": linear,
+            "couplers": np.stack([qubits[first], qubits[second]], axis=1),
+            "couplings": pairs,
+        }
+        if self.found is not None:
+            record = self.found.record
+            order = [self.found.variables.index(q) for q in qubits.tolist()]
+            arrays["reads"] = record.sample[:, order].astype(np.int8)
+            arrays["read_energies"] = record.energy
+            arrays["occurrences"] = record.num_occurrences
+        return arrays
+
+
+class _RecordingSampler:
+    """Forwards everything to another sampler, and records its calls."""
+
+    def __init__(self, sampler):
+        self._sampler = sampler
+        self.calls = []
+
+    def __getattr__(self, name):
+        return getattr(self._sampler, name)
+
+    def sample(self, model, **parameters):
+        call = Call(model.copy(), dict(parameters))
+        self.calls.append(call)
+        found = self._sampler.sample(model, **parameters)
+        if isinstance(found, dimod.SampleSet):
+            found.resolve()
+            call.found = found
+        return found
+
+
+class Runner:
+    """Runs checks on one sampler, within a budget.
+
+    Args:
+        sampler: A `DWaveSampler` or `MockQPU`. It is not closed.
+        budget_seconds: Float. Maximum QPU access time of all checks. No call is
+            made that could exceed it.
+
+    Attributes:
+        charged: Float. QPU seconds of all checks so far.
+    """
+
+    def __init__(self, sampler: Any, budget_seconds: float) -> None:
+        self.budget_seconds = budget_seconds
+        self.charged = 0.0
+        self._sampler = _RecordingSampler(sampler)
+        self._chip = DWaveBackend(sampler=self._sampler).open()
+
+    def estimate(self, check: Check) -> float:
+        """Estimates the QPU seconds of a check.
+
+        Raises:
+            BackendUnavailable: If the solver has no timing data that Ocean
+                supports.
+        """
+        if check.how == "refused":
+            return 0.0
+        backend, sizes = self._backend(check), check.sizes
+        if check.how == "apart":
+            seconds = sum(backend.step_cost([size]).seconds for size in sizes)
+        else:
+            seconds = backend.step_cost(sizes).seconds
+        return check.repeats * seconds
+
+    def run(self, check: Check) -> Outcome:
+        """Runs one check. Errors become part of the outcome."""
+        outcome = Outcome(check)
+        self._sampler.calls = outcome.calls
+        backend = self._backend(check)
+        try:
+            outcome.estimated = self.estimate(check)
+            with warnings.catch_warnings():
+                # Small gradients are part of the checks.
+                warnings.filterwarnings("ignore", "(?s).*below the precision")
+                _solve(check, backend, outcome)
+        except Exception as error:  # a check must not end the others
+            outcome.error = f"{type(error).__name__}: {error}"
+        finally:
+            outcome.charged = backend.budget.charged
+            self.charged += outcome.charged
+        if check.how == "refused" or not outcome.error:
+            outcome.findings = list(check.verify(outcome))
+        return outcome
+
+    def _backend(self, check):
+        left = max(0.0, self.budget_seconds - self.charged)
+        options = {"qpu_budget_seconds": left, "retries": 1, **check.options}
+        backend = DWaveBackend(sampler=self._sampler, **options)
+        # Every new chip would embed the layers again.
+        backend._handle = self._chip
+        return backend
+
+
+def _solve(check, backend, outcome):
+    if check.how == "refused":
+        backend.check(*check.sizes[0])
+    for repeat in range(check.repeats):
+        qubos = check.qubos(0 if check.how == "same" else repeat)
+        seeds = [repeat] * len(qubos)  # they choose the gauge
+        if check.how == "apart":
+            found = [backend.solve(q, seed) for q, seed in zip(qubos, seeds)]
+        else:
+            found = backend.solve_layers(qubos, seeds, True)
+        for qubo, solution in zip(qubos, found):
+            if isinstance(solution, Exception):
+                raise solution
+            outcome.layers.append(_arrays(qubo, solution))
+
+
+def _arrays(qubo, solution):
+    best = _best_energies(qubo)
+    samples = solution.samples
+    return {
+        "couplings": qubo.couplings,
+        "fields": qubo.fields,
+        "states": solution.states,
+        "samples": solution.states[None] if samples is None else samples,
+        "energies": solution.energies,
+        "best_energies": best,
+        "gaps": (solution.energies - best) / (qubo.random_energy() - best),
+        "chain_breaks": np.asarray(solution.info["chain_break_fraction"]),
+    }
+
+
+def _best_energies(qubo):
+    """Returns the lowest energies, by enumeration if there are few states."""
+    solver: Any = "exact"
+    if qubo.num_variables > MAX_EXACT:
+        solver = {"name": "simulated_annealing", "num_reads": 50}
+    return backends.get(solver).solve(qubo).energies
+
+
+# Verdicts
+
+
+def _solved(outcome, calls=None):
+    mean = float(np.mean(outcome.gaps))
+    yield f"mean gap {mean:.4f}, at most {MAX_GAP}", mean <= MAX_GAP
+    ratio = outcome.charged / outcome.estimated
+    yield (
+        f"charged {1000 * outcome.charged:.1f} ms, estimated "
+        f"{1000 * outcome.estimated:.1f} ms",
+        abs(ratio - 1) <= MAX_ERROR,
+    )
+    ids, found = outcome.problem_ids, len(outcome.calls)
+    yield (
+        f"problem ids: {len(ids)}, calls: {found}",
+        len(ids) == found and all(ids),
+    )
+    if calls is not None:
+        wanted = calls * outcome.check.repeats
+        yield f"calls: {found}, expected {wanted}", found == wanted
+
+
+def _calls(per_repeat):
+    return lambda outcome: _solved(outcome, per_repeat)
+
+
+def _several_calls(outcome):
+    yield from _solved(outcome)
+    found = len(outcome.calls)
+    yield f"calls: {found}, expected at least 2", found >= 2
+
+
+def _labeled(outcome):
+    yield from _solved(outcome, 1)
+    labels = {call.parameters.get("label") for call in outcome.calls}
+    text = ", ".join(sorted(map(str, labels)))
+    yield f"label: {text}", labels == {LABEL}
+
+
+def _gauged(outcome):
+    """A gauge flips signs. The sizes change by one factor per column.
+
+    The factor differs because the range of couplings is not symmetric.
+    """
+    yield from _solved(outcome, 1)
+    fields = []
+    for call in outcome.calls[:2]:
+        arrays = call.arrays()
+        fields.append(arrays["linear"][np.argsort(arrays["qubits"])])
+    first, second = fields
+    flipped = float(np.mean(np.sign(first) != np.sign(second)))
+    yield f"{100 * flipped:.0f} % of the signs differ", 0.1 < flipped < 0.9
+    factors = np.unique(np.round(np.abs(second / first), 5))
+    columns = outcome.check.sizes[0][1]
+    yield (
+        f"the sizes of the fields differ by {len(factors)} factors, at most "
+        f"{columns}, one per column",
+        len(factors) <= columns,
+    )
+
+
+def _weak_chains(outcome):
+    share = float(np.mean(outcome.chain_breaks))
+    yield f"{100 * share:.1f} % of the chains are broken", share > 0.01
+
+
+def _refused(word):
+    def verify(outcome):
+        yield f"refused: {outcome.error}", word in outcome.error
+        found = len(outcome.calls)
+        yield f"calls: {found}, expected 0", found == 0
+
+    return verify
+
+
+READS = {"num_reads": NUM_READS}
+CHECKS = (
+    Check(
+        "together",
+        "All layers of 16-4-4-2 in one call",
+        NETWORK,
+        _calls(1),
+        READS,
+        repeats=5,
+    ),
+    Check(
+        "apart",
+        "The same layers, one call each",
+        NETWORK,
+        _calls(len(NETWORK)),
+        READS,
+        how="apart",
+        repeats=5,
+    ),
+    Check(
+        "without_gauge",
+        "The same layers in one call, without gauge transforms",
+        NETWORK,
+        _calls(1),
+        {**READS, "gauge": False},
+        repeats=5,
+    ),
+    Check(
+        "gauge",
+        "One problem twice, with two gauge transforms",
+        ((12, 4),),
+        _gauged,
+        READS,
+        how="same",
+        repeats=2,
+    ),
+    Check(
+        "ranges",
+        "A column with a small gradient beside a large one",
+        ((8, 2),),
+        _calls(1),
+        READS,
+        field_scales=(1.0, 100.0),
+    ),
+    Check(
+        "weak_chains",
+        "Chains that are too weak",
+        ((16, 4),),
+        _weak_chains,
+        {**READS, "chain_strength": 0.01},
+    ),
+    Check(
+        "several_calls",
+        "More columns than fit on the chip",
+        ((64, 10),),
+        _several_calls,
+        {"num_reads": 20},
+    ),
+    Check(
+        "blocks",
+        "A layer in blocks",
+        ((16, 2),),
+        _calls(2),
+        {**READS, "block_size": 8, "block_sweeps": 1},
+    ),
+    Check(
+        "label",
+        "Problem ids and label",
+        ((4, 2),),
+        _labeled,
+        {"num_reads": 10, "problem_label": LABEL},
+    ),
+    Check(
+        "fast_anneal",
+        "Fast anneal with linear biases, which must be refused",
+        ((4, 2),),
+        _refused("fast_anneal"),
+        {"parameters": {"fast_anneal": True}},
+        how="refused",
+    ),
+    Check(
+        "budget",
+        "A call beyond the budget, which must be refused",
+        ((4, 2),),
+        _refused("qpu_budget_seconds"),
+        {"qpu_budget_seconds": 0.001},
+        how="refused",
+    ),
+)

@@ -1,0 +1,377 @@
+"""`python -m research qpu-check`: runs the checks and writes a page.
+
+The API token is read by Ocean and never written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import io
+import json
+import math
+import os
+import pathlib
+import platform
+import sys
+import textwrap
+
+import numpy as np
+
+from keras_qpsbgd import backends
+from keras_qpsbgd import disk
+from keras_qpsbgd.cli import console
+
+PACKAGES = (
+    "keras_qpsbgd",
+    "dwave-system",
+    "dwave-cloud-client",
+    "dwave-samplers",
+    "dimod",
+    "minorminer",
+    "numpy",
+    "tensorflow",
+    "keras",
+)
+# Properties of the solver that the outcomes depend on. None of them is secret.
+PROPERTIES = (
+    "chip_id",
+    "topology",
+    "h_range",
+    "j_range",
+    "extended_j_range",
+    "per_qubit_coupling_range",
+    "per_group_coupling_range",
+    "num_reads_range",
+    "annealing_time_range",
+    "default_annealing_time",
+    "problem_run_duration_range",
+    "problem_timing_data",
+)
+HEAD = (
+    "check",
+    "status",
+    "calls",
+    "mean gap",
+    "largest gap",
+    "broken chains",
+    "estimated",
+    "charged",
+)
+
+
+def add(commands):
+    """Adds the command `qpu-check`."""
+    parser = commands.add_parser(
+        "qpu-check",
+        help="check the backend `dwave` on a QPU with small problems",
+        description=(
+            "Run a scripted set of small problems on a D-Wave QPU, one for "
+            "each feature of the backend `dwave`. The command prints the plan "
+            "with its estimated QPU time and asks before it starts. It writes "
+            "raw reads, timings and a page to a folder. The API token is read "
+            "from D-Wave's configuration and never written."
+        ),
+    )
+    parser.add_argument(
+        "--budget-seconds",
+        type=_seconds,
+        default=20.0,
+        metavar="S",
+        help="maximum QPU access time in seconds (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--solver",
+        action="append",
+        metavar="NAME",
+        help="name of the solver; repeat the option for solvers to try if it "
+        "is offline (default: D-Wave's configuration)",
+    )
+    parser.add_argument(
+        "--mock",
+        action="store_true",
+        help="simulate the chip; needs no token and no confirmation",
+    )
+    parser.add_argument(
+        "--topology",
+        choices=["pegasus", "zephyr"],
+        help="topology of the chip (default: any; pegasus with --mock)",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        help="folder of the files (default: qpu-check-DATE)",
+    )
+    parser.add_argument(
+        "--yes", action="store_true", help="start without confirmation"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _seconds(text):
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"must be a finite number above 0. Received: {text}"
+        )
+    return value
+
+
+def _run(arguments):
+    backend = None
+    try:
+        backend = backends.get(
+            {
+                "name": "dwave",
+                "mock": arguments.mock,
+                "solver": arguments.solver,
+                "topology": arguments.topology,
+            }
+        )
+        console.show_status("connecting ...")
+        return _check(arguments, backend.open().sampler)
+    except (ValueError, backends.BackendUnavailable) as error:
+        print(error, file=sys.stderr)
+        return 1
+    finally:
+        if backend is not None:
+            backend.close()
+
+
+def _check(arguments, sampler):
+    from research.qpu_check import checks  # imports Ocean
+
+    runner = checks.Runner(sampler, arguments.budget_seconds)
+    facts = {"mock": arguments.mock, **describe(sampler)}
+    console.show_status("embedding ...")
+    plan = [(check, runner.estimate(check)) for check in checks.CHECKS]
+    console.show_status("")
+    total = sum(seconds for _, seconds in plan)
+    _print_plan(plan, facts, total, arguments)
+    if total > arguments.budget_seconds:
+        raise ValueError(
+            f"The plan needs {total:.3f} s of QPU time, more than "
+            "`--budget-seconds`. Nothing was sent. Received: "
+            f"--budget-seconds {arguments.budget_seconds:g}"
+        )
+    date = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = pathlib.Path(arguments.output or f"qpu-check-{date}")
+    if not arguments.mock and not arguments.yes and not _confirmed(facts):
+        print("Nothing was sent.")
+        return 1
+    try:  # before any QPU time is spent
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            "`--output` must be a folder that can be written. Nothing was "
+            f"sent. Received: --output {folder} ({error.strerror})"
+        ) from error
+    outcomes = []
+    for check, _ in plan:
+        console.show_status(f"running {check.name} ...")
+        outcomes.append(runner.run(check))
+        console.show_status("")
+        print(f"{check.name:<14} {_status(outcomes[-1])}")
+        # After every check, so that an interrupted run keeps what was paid for.
+        save(folder, outcomes, facts)
+    failed = sum(not outcome.passed for outcome in outcomes)
+    print(
+        f"\nQPU access time: {runner.charged:.3f} s charged, {total:.3f} s "
+        f"estimated.\n{failed} of {len(outcomes)} checks failed.\n"
+        f"Page written to {folder / 'report.md'}"
+    )
+    return 1 if failed else 0
+
+
+def _print_plan(plan, facts, total, arguments):
+    chip = "simulated chip" if arguments.mock else facts["solver"]
+    print(f"Plan on {chip}, {facts['num_qubits']:,} qubits\n")
+    print(f"{'check':<14} {'QPU ms':>8}  what")
+    print("-" * console.WIDTH)
+    for check, seconds in plan:
+        print(f"{check.name:<14} {1000 * seconds:>8.1f}  {check.title}")
+    print(
+        f"\nEstimated: {total:.3f} s of QPU access time. Budget: "
+        f"{arguments.budget_seconds:g} s."
+    )
+    text = f"Timing data: {facts['timing_data']}."
+    print(textwrap.fill(text, console.WIDTH, break_on_hyphens=False), "\n")
+
+
+def _confirmed(facts):
+    try:
+        answer = input(f"Run this on {facts['solver']}? [y/N] ")
+    except EOFError:
+        return False
+    return answer.strip().lower() in ("y", "yes")
+
+
+def describe(sampler):
+    """Describes the solver and the installed packages."""
+    from keras_qpsbgd.backends.dwave.connection import solver_name
+    from keras_qpsbgd.backends.dwave.cost import timing_source
+
+    properties = sampler.properties
+    graph = getattr(getattr(sampler, "solver", None), "graph_id", None)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return {
+        "solver": solver_name(sampler),
+        "graph_id": graph or "",
+        "num_qubits": len(sampler.nodelist),
+        "num_couplers": len(sampler.edgelist),
+        "timing_data": timing_source(sampler),
+        "properties": {k: properties[k] for k in PROPERTIES if k in properties},
+        "date": now.isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def save(folder, outcomes, facts):
+    """Writes the files of a check.
+
+    - `report.md`: the page.
+    - `summary.json`: what the page shows, and the timings of all calls.
+    - `NAME.npz` for each check with calls: problems and raw reads on the qubits
+      (`call0_reads`, ...), and QUBOs and reads of the layers
+      (`layer0_samples`, ...).
+
+    Args:
+        folder: Path of the folder.
+        outcomes: List of `Outcome`.
+        facts: Dictionary. Result of `describe`, with the entry `mock`.
+    """
+    latest = outcomes[-1]
+    if latest.calls:
+        arrays = {}
+        for k, call in enumerate(latest.calls):
+            for name, array in call.arrays().items():
+                arrays[f"call{k}_{name}"] = array
+        for k, layer in enumerate(latest.layers):
+            for name, array in layer.items():
+                arrays[f"layer{k}_{name}"] = array
+        file = io.BytesIO()
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+        disk.write(folder / f"{latest.check.name}.npz", file.getvalue())
+    summary = {**facts, "checks": [_summary(outcome) for outcome in outcomes]}
+    text = json.dumps(summary, indent=1, default=_plain)
+    disk.write(folder / "summary.json", text)
+    disk.write(folder / "report.md", render(outcomes, facts))
+
+
+def _summary(outcome):
+    return {
+        "name": outcome.check.name,
+        "title": outcome.check.title,
+        "status": _status(outcome),
+        "findings": outcome.findings,
+        "error": outcome.error,
+        "estimated_seconds": outcome.estimated,
+        "charged_seconds": outcome.charged,
+        "gaps": outcome.gaps,
+        "chain_breaks": outcome.chain_breaks,
+        "problem_ids": outcome.problem_ids,
+        "timings": [info.get("timing") for info in outcome.answers],
+    }
+
+
+def _plain(value):
+    """Converts what JSON does not know."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def _status(outcome):
+    return "passed" if outcome.passed else "failed"
+
+
+def render(outcomes, facts):
+    """Returns the page in Markdown. The arguments are those of `save`."""
+    passed = sum(outcome.passed for outcome in outcomes)
+    charged = sum(outcome.charged for outcome in outcomes)
+    estimated = sum(outcome.estimated for outcome in outcomes)
+    chip = f"`{facts['solver']}`"
+    lines = []
+    if facts["mock"]:
+        chip = "a simulated chip (mock)"
+        lines = [
+            "Simulated annealing replaces the chip. Gaps, chain breaks and "
+            "times say nothing about a QPU.",
+            "",
+        ]
+    lines = [
+        f"# QPU check on {chip}",
+        "",
+        f"{facts['date']}: {passed} passed, {len(outcomes) - passed} failed. "
+        f"QPU access time: {charged:.3f} s charged, {estimated:.3f} s "
+        "estimated.",
+        "",
+        *lines,
+        *_table(HEAD, map(_row, outcomes)),
+        "",
+        "The gap of a column is 0 for the optimum and about 1 for a random "
+        "state. Up to 16 inputs the optimum is exact. For wider layers it is "
+        "the best of 50 reads of simulated annealing, and a gap may be "
+        "negative.",
+        "",
+        "## Findings",
+        "",
+    ]
+    for outcome in outcomes:
+        lines += [f"**{outcome.check.title}** (`{outcome.check.name}`)", ""]
+        if outcome.error and not outcome.passed:
+            lines.append(f"- FAILED: {_clean(outcome.error)}")
+        for sentence, holds in outcome.findings:
+            lines.append(f"- {'ok' if holds else 'FAILED'}: {_clean(sentence)}")
+        if outcome.problem_ids:
+            ids = ", ".join(f"`{name}`" for name in outcome.problem_ids)
+            lines.append(f"- problem ids: {ids}")
+        lines.append("")
+    lines += ["## Solver and versions", "", *_table(("", ""), _facts(facts))]
+    return "\n".join(lines) + "\n"
+
+
+def _row(outcome):
+    figures = ("", "", "")
+    if outcome.gaps:
+        figures = (
+            f"{np.mean(outcome.gaps):.4f}",
+            f"{np.max(outcome.gaps):.4f}",
+            f"{100 * np.mean(outcome.chain_breaks):.2f} %",
+        )
+    return (
+        f"`{outcome.check.name}`",
+        _status(outcome),
+        str(len(outcome.calls)),
+        *figures,
+        f"{1000 * outcome.estimated:.1f} ms",
+        f"{1000 * outcome.charged:.1f} ms",
+    )
+
+
+def _facts(facts):
+    for name in ("solver", "graph_id", "num_qubits", "num_couplers"):
+        yield name, str(facts[name])
+    yield "topology", str(facts["properties"].get("topology"))
+    yield "timing data", facts["timing_data"]
+    yield "Python", facts["python"]
+    yield from facts["versions"].items()
+
+
+def _table(head, rows):
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(_clean(cell) for cell in row)} |"
+
+
+def _clean(text):
+    """Keeps a text in one line and in its cell of a table."""
+    return " ".join(str(text).split()).replace("|", "\\|")
