@@ -3,25 +3,31 @@
 See the README for a first example. The optimizer is `keras_qpsbgd.QPSBGD`.
 """
 
-from keras_qpsbgd import activations
-from keras_qpsbgd import analysis
-from keras_qpsbgd import backends
-from keras_qpsbgd import callbacks
-from keras_qpsbgd import constraints
-from keras_qpsbgd import export
-from keras_qpsbgd import inference
-from keras_qpsbgd import layers
-from keras_qpsbgd import metrics
-from keras_qpsbgd import optimizers
-from keras_qpsbgd import spektral
+import importlib
+from typing import TYPE_CHECKING
+
+from keras_qpsbgd._loading import register_with_keras
 from keras_qpsbgd._version import __version__ as __version__
-from keras_qpsbgd.columns import fit_columns
-from keras_qpsbgd.compare import compare
-from keras_qpsbgd.optimizers import QPSBGD
-from keras_qpsbgd.projection import binary_map
-from keras_qpsbgd.quantize import quantize
-from keras_qpsbgd.qubo import Qubo
-from keras_qpsbgd.summary import summary
+
+if TYPE_CHECKING:  # for editors; the names are loaded when they are first used
+    from keras_qpsbgd import activations
+    from keras_qpsbgd import analysis
+    from keras_qpsbgd import backends
+    from keras_qpsbgd import callbacks
+    from keras_qpsbgd import constraints
+    from keras_qpsbgd import export
+    from keras_qpsbgd import inference
+    from keras_qpsbgd import layers
+    from keras_qpsbgd import metrics
+    from keras_qpsbgd import optimizers
+    from keras_qpsbgd import spektral
+    from keras_qpsbgd.columns import fit_columns
+    from keras_qpsbgd.compare import compare
+    from keras_qpsbgd.optimizers import QPSBGD
+    from keras_qpsbgd.projection import binary_map
+    from keras_qpsbgd.quantize import quantize
+    from keras_qpsbgd.qubo import Qubo
+    from keras_qpsbgd.summary import summary
 
 __all__ = [
     "QPSBGD",
@@ -44,6 +50,17 @@ __all__ = [
     "summary",
 ]
 
+# The modules of the functions and classes. All other names are modules.
+_MODULES = {
+    "QPSBGD": "optimizers",
+    "Qubo": "qubo",
+    "binary_map": "projection",
+    "compare": "compare",
+    "fit_columns": "columns",
+    "quantize": "quantize",
+    "summary": "summary",
+}
+
 
 def __getattr__(name):
     if name == "datasets":
@@ -52,4 +69,16 @@ def __getattr__(name):
             "`sklearn.datasets` or `spektral.datasets`. Received: "
             "keras_qpsbgd.datasets"
         )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_MODULES.get(name, name)}")
+    value = getattr(module, name) if name in _MODULES else module
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted(set(globals()) | set(__all__))
+
+
+register_with_keras()

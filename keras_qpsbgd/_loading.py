@@ -1,0 +1,93 @@
+"""Registers the classes of the package with Keras as soon as Keras is imported.
+
+`import keras_qpsbgd` does not import TensorFlow, so that the command line and
+`keras_qpsbgd.inference` start fast and run without TensorFlow. But Keras loads
+a saved model only if the classes of its layers are registered. They are
+registered when both packages have been imported, in either order.
+"""
+
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+
+# Each of these packages imports another one of them.
+KERAS_PACKAGES = ("tensorflow", "keras", "tf_keras")
+# The modules with classes that Keras can find in a saved model.
+REGISTERED = (
+    "activations",
+    "backends",
+    "constraints",
+    "layers",
+    "metrics",
+    "optimizers",
+)
+
+
+def register_with_keras():
+    """Registers the classes now, or when Keras is imported."""
+    if _has_keras():
+        _register()
+    else:
+        sys.meta_path.insert(0, _AfterKeras())
+
+
+def _has_keras():
+    return any(name in sys.modules for name in KERAS_PACKAGES)
+
+
+def _register():
+    for name in REGISTERED:
+        importlib.import_module(f"keras_qpsbgd.{name}")
+    # These functions have the names of their modules.
+    package = sys.modules["keras_qpsbgd"]
+    for name in ("compare", "quantize", "summary"):
+        module = importlib.import_module(f"keras_qpsbgd.{name}")
+        setattr(package, name, getattr(module, name))
+
+
+class _AfterKeras(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds modules as usual, and registers the classes after their import.
+
+    TensorFlow imports Keras, Keras imports TensorFlow, and the modules of this
+    package import both. The classes are registered when the import that began
+    first has finished, so that no module is loaded in part.
+    """
+
+    def __init__(self):
+        self._searched = set()
+        self._loaders = {}
+        self._open_imports = 0
+
+    def find_spec(self, fullname, path=None, target=None):
+        ours = fullname.rpartition(".")[0] == "keras_qpsbgd"
+        if not (ours or fullname in KERAS_PACKAGES):
+            return None
+        if fullname in self._searched:
+            return None
+        self._searched.add(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._searched.remove(fullname)
+        if spec is None or spec.loader is None:
+            return None
+        self._loaders[fullname] = spec.loader
+        spec.loader = self
+        return spec
+
+    def create_module(self, spec):
+        return self._loaders[spec.name].create_module(spec)
+
+    def exec_module(self, module):
+        loader = self._loaders[module.__name__]
+        # Tools such as `inspect` and `pkgutil` ask the usual loader.
+        module.__spec__.loader = module.__loader__ = loader
+        self._open_imports += 1
+        try:
+            loader.exec_module(module)
+        finally:
+            self._open_imports -= 1
+        if not self._open_imports and self in sys.meta_path and _has_keras():
+            sys.meta_path.remove(self)
+            _register()
