@@ -144,14 +144,6 @@ def test_convolution():
     assert convolution.real_params == 8
 
 
-def test_graph_convolution():
-    x, a = keras.Input((7,)), keras.Input((None,))
-    model = keras.Model([x, a], layers.BinaryGraphConv(5, name="graph")([x, a]))
-    row = by_name(quiet(model))["graph"]
-    assert (row.num_variables, row.num_columns) == (7, 5)
-    assert row.binary_params == 35
-
-
 class BinaryScale(layers.BinaryLayer):
     """A custom layer. Without `rows`, its kernel is one QUBO."""
 
@@ -229,19 +221,18 @@ def test_frozen_and_real_layers():
     assert row.fits == {}
 
 
-def test_model_without_binary_layers(capsys):
-    model = keras.Sequential([INPUT((4,)), keras.layers.Dense(2)])
-    found = kq.summary(model)
+@pytest.mark.parametrize(
+    "layer, real, text",
+    [
+        (keras.layers.Dense(2), 10, "no binary layers"),
+        (keras.layers.ReLU(), 0, "Total"),
+    ],
+)
+def test_model_without_binary_layers(capsys, layer, real, text):
+    found = kq.summary(keras.Sequential([INPUT((4,)), layer]))
+    assert (found.binary_params, found.real_params) == (0, real)
     assert found.compression == 1
-    assert (found.binary_params, found.real_params) == (0, 10)
-    assert "no binary layers" in capsys.readouterr().out
-
-
-def test_model_without_weights(capsys):
-    model = keras.Sequential([INPUT((4,)), keras.layers.ReLU()])
-    found = kq.summary(model)
-    assert (found.layers, found.compression, found.packed_bytes) == ([], 1, 0)
-    assert "Total" in capsys.readouterr().out
+    assert text in capsys.readouterr().out
 
 
 def test_table_fits_a_terminal():

@@ -14,12 +14,12 @@ from tensorflow import keras
 from keras_qpsbgd import _keras
 from keras_qpsbgd import statistics
 from keras_qpsbgd._version import __version__
+from keras_qpsbgd.analysis.full_gradient import find_qpsbgd
 from keras_qpsbgd.analysis.run import Run
 from keras_qpsbgd.analysis.run import RunWriter
 from keras_qpsbgd.analysis.run import Update
 from keras_qpsbgd.analysis.run import load_run
 from keras_qpsbgd.backends.errors import check_number
-from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.optimizers import step_solver
 
 
@@ -114,7 +114,7 @@ class QuboRecorder(keras.callbacks.Callback):
         return load_run(self.path)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        optimizer = _qpsbgd(self.model)
+        optimizer = find_qpsbgd(self.model.optimizer)
         other = optimizer.recorder
         if isinstance(other, _Recording) and other.is_for(self.model):
             raise ValueError(
@@ -149,7 +149,7 @@ class QuboRecorder(keras.callbacks.Callback):
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._recording is not None:
             self._recording.end()
-            _qpsbgd(self.model).recorder = None
+            find_qpsbgd(self.model.optimizer).recorder = None
             self.model.make_train_function(force=True)
 
 
@@ -252,18 +252,6 @@ class _Recording:
             self._writer.end()
 
 
-def _qpsbgd(model):
-    optimizer = model.optimizer
-    # Mixed precision wraps the optimizer in a `LossScaleOptimizer`.
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    if not isinstance(inner, QPSBGD):
-        raise ValueError(
-            "`QuboRecorder` requires the optimizer `QPSBGD`. Received: "
-            f"optimizer={type(inner).__name__}"
-        )
-    return inner
-
-
 def _settings(callback, marks):
     """Returns the settings of a run as plain values."""
     chosen = callback.layers
@@ -276,7 +264,7 @@ def _settings(callback, marks):
             "python": platform.python_version(),
         },
         "model": callback.model.name,
-        "optimizer": _optimizer_config(_qpsbgd(callback.model)),
+        "optimizer": _optimizer_config(find_qpsbgd(callback.model.optimizer)),
         "layers": {
             mark.name: {
                 "num_variables": mark.num_variables,

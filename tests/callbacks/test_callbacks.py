@@ -16,9 +16,10 @@ def setting():
     x, y = tools.data()
     model = tools.small_model()
     model.compile(
-        tools.optimizer(real_optimizer="adam"),
+        tools.optimizer(backend="sign", real_optimizer="adam"),
         tools.loss(),
         metrics=["accuracy"],
+        run_eagerly=True,
     )
 
     def fit(callbacks, epochs=2, **arguments):
@@ -48,9 +49,7 @@ def test_model_checkpoint(setting, tmp_path):
     tools.assert_equal(loaded.get_weights(), model.get_weights())
 
 
-@pytest.mark.parametrize(
-    "package", [pytest.param(keras, marks=pytest.mark.slow), kq]
-)
+@pytest.mark.parametrize("package", [keras, kq])
 def test_backup_and_restore(setting, tmp_path, package):
     """A run that is killed in epoch 3 resumes and ends with equal weights."""
     model, fit = setting
@@ -64,7 +63,8 @@ def test_backup_and_restore(setting, tmp_path, package):
 
     def fresh():
         net = tools.small_model()
-        net.compile(tools.optimizer(real_optimizer="adam"), tools.loss())
+        opt = tools.optimizer(backend="sign", real_optimizer="adam")
+        net.compile(opt, tools.loss(), run_eagerly=True)
         return net
 
     x, y = tools.data()
@@ -88,7 +88,8 @@ def test_backup_without_deletion(tmp_path):
     found = []
     for epochs in (2, 3):
         model = tools.small_model()
-        model.compile(tools.optimizer(), tools.loss())
+        opt = tools.optimizer(backend="sign")
+        model.compile(opt, tools.loss(), run_eagerly=True)
         backup = kq.callbacks.BackupAndRestore(tmp_path / "a", False)
         history = model.fit(
             x,
@@ -104,9 +105,6 @@ def test_backup_without_deletion(tmp_path):
     if _keras.KERAS_3:
         kept = [path.name for path in (tmp_path / "a").iterdir()]
         assert kept == ["epoch-00000003"]
-    for folder in ("", ".", "/"):
-        with pytest.raises(ValueError, match="`backup_dir` .*Received: "):
-            kq.callbacks.BackupAndRestore(folder)
 
 
 def test_early_stopping_restores_the_best_weights(setting):
@@ -161,7 +159,8 @@ def test_loggers(setting, tmp_path):
 def test_swap_ema_weights():
     x, y = tools.data()
     model = tools.small_model()
-    model.compile(tools.optimizer(use_ema=True), tools.loss())
+    opt = tools.optimizer(backend="sign", use_ema=True)
+    model.compile(opt, tools.loss(), run_eagerly=True)
     model.fit(
         x,
         y,

@@ -33,22 +33,20 @@ BACKENDS = {
 READS = {"annealing": 4, "dimod": 32, "dwave": 20}
 SLOW = pytest.mark.slow
 # One backend in the graph, which compiles fast, and one on the host.
-BOTH = ["sign", "dimod"]
 GRAPH_AND_SLOW_HOST = ["sign", pytest.param("dimod", marks=SLOW)]
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "eager"),
     [
-        pytest.param(name, marks=() if name in ("native", "dwave") else SLOW)
-        for name in BACKENDS
-        if name != "sign"
+        *((name, True) for name in BACKENDS),
+        ("sign", False),
+        pytest.param("native", False, marks=SLOW),
+        pytest.param("dimod", False, marks=SLOW),
     ],
 )
-def test_all_backends(name):
+def test_all_backends(name, eager):
     recorder = kq.callbacks.QuboRecorder(every=3)
-    # Eager steps are faster to test, and differ only outside the backend.
-    eager = name in ("annealing", "gurobi", "dwave")
     kernels, model = train(BACKENDS[name](), recorder, run_eagerly=eager)
     run = recorder.run
     check(run, kernels, model)
@@ -57,6 +55,10 @@ def test_all_backends(name):
     assert logs["epoch"] == 0
     assert logs["loss"] == model.history.history["loss"][0]
     for update in run.updates:
+        size = len(update.states)
+        assert update.qubo.couplings.shape == (size, size)
+        # The sign of the fields is the solution without couplings.
+        assert update.qubo.couplings.any() == (name != "sign")
         assert "energies" not in update.info
         if name not in READS:
             assert update.samples is None and update.sample_energies is None
@@ -80,18 +82,6 @@ def test_all_backends(name):
         info = run.updates[0].info
         assert info["qpu_access_time"] > 0
         assert len(info["chain_break_fraction"]) == 3
-
-
-@pytest.mark.parametrize("name", BOTH)
-def test_eager(name):
-    recorder = kq.callbacks.QuboRecorder(every=3)
-    kernels, model = train(BACKENDS[name](), recorder, run_eagerly=True)
-    check(recorder.run, kernels, model)
-    for update in recorder.run.updates:
-        size = len(update.states)
-        assert update.qubo.couplings.shape == (size, size)
-        # The sign of the fields is the solution without couplings.
-        assert update.qubo.couplings.any() == (name != "sign")
 
 
 @pytest.mark.slow
@@ -183,7 +173,6 @@ def test_blocks(on_host):
         assert not update.states[size:].any()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(
     not _keras.KERAS_3, reason="legacy Keras has no gradient accumulation"
 )
@@ -194,7 +183,7 @@ def test_accumulation(name):
     optimizer = tools.optimizer(
         backend=BACKENDS[name](), gradient_accumulation_steps=2
     )
-    model.compile(optimizer, tools.loss())
+    model.compile(optimizer, tools.loss(), run_eagerly=True)
     kernels, _ = train(None, recorder, model=model, epochs=2)
     # The kernels before each update, every second batch.
     check(recorder.run, kernels[::2], model)
@@ -209,11 +198,12 @@ def test_two_replicas(name, mirrored):
     check(recorder.run, kernels, model)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", GRAPH_AND_SLOW_HOST)
+@pytest.mark.parametrize("name", ["sign", "dimod"])
 def test_loss_scale_optimizer(name):
     recorder = kq.callbacks.QuboRecorder(every=3)
-    kernels, model = train(BACKENDS[name](), recorder, wrap=tools.loss_scaled)
+    kernels, model = train(
+        BACKENDS[name](), recorder, wrap=tools.loss_scaled, run_eagerly=True
+    )
     check(recorder.run, kernels, model)
 
 
@@ -264,7 +254,6 @@ def test_file_and_memory_are_the_same(tmp_path, monkeypatch):
     assert layers[names(model)[0]]["kernel_shape"] == [5, 3]
 
 
-@pytest.mark.slow
 def test_model_can_be_saved_while_it_is_recorded(tmp_path):
     path = str(tmp_path / "model.keras")
     save = keras.callbacks.ModelCheckpoint(path)
@@ -279,11 +268,11 @@ def test_model_can_be_saved_while_it_is_recorded(tmp_path):
     assert kq.QPSBGD.from_config(config).get_config().keys() == config.keys()
 
 
-@pytest.mark.slow
 def test_model_that_is_built_in_the_first_step():
     def deferred():
         model = keras.Sequential([kq.layers.BinaryDense(3)])
-        model.compile(tools.optimizer(backend="sign"), tools.loss())
+        opt = tools.optimizer(backend="sign")
+        model.compile(opt, tools.loss(), run_eagerly=True)
         return model
 
     recorder = kq.callbacks.QuboRecorder(every=2)

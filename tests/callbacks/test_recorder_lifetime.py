@@ -17,57 +17,6 @@ import keras_qpsbgd as kq
 SLOW = pytest.mark.slow
 
 
-class Fake:
-    """A recorder as `QPSBGD` expects it."""
-
-    def __init__(self):
-        self.found = []
-
-    def wants(self, step, layer):
-        return step % 2 == 0
-
-    def record(self, step, layer, *values):
-        self.found.append((step, layer, len(values)))
-
-
-def host_calls(backend, recorder):
-    """Returns the number of calls of the host in the graph of a step."""
-    x, y = data()
-    model = tools.small_model()
-    optimizer = tools.optimizer(backend=backend)
-    optimizer.recorder = recorder
-
-    @tf.function
-    def step(x, y):
-        gradients = tools.gradients(model, x, y)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
-
-    graph = step.get_concrete_function(x[:6], y[:6]).graph.as_graph_def()
-    nodes = list(graph.node)
-    for function in graph.library.function:
-        nodes.extend(function.node_def)
-    inputs = [len(node.input) for node in nodes if "PyFunc" in node.op]
-    return inputs, model, lambda: step(x[:6], y[:6])
-
-
-@pytest.mark.parametrize(("name", "arrays"), [("sign", 2), ("ridge", 3)])
-def test_step_without_a_recorder_contains_no_recording(name, arrays):
-    assert host_calls(name, None)[0] == []
-    recorder = Fake()
-    found, model, step = host_calls(name, recorder)
-    # The step, and for each layer states, fields and, if used, couplings.
-    assert found == [1 + 2 * arrays]
-    for _ in range(3):
-        step()
-    assert recorder.found == [
-        (step, name, 2) for step in (0, 2) for name in names(model)
-    ]
-    # The host call of a solver passes the step and the masks to a recorder.
-    (plain,), *_ = host_calls(dimod.ExactSolver(), None)
-    (recorded,), *_ = host_calls(dimod.ExactSolver(), Fake())
-    assert recorded == plain + 1 + 2
-
-
 @pytest.mark.parametrize(
     ("name", "eager"),
     [
@@ -182,22 +131,31 @@ def test_failed_solves():
     assert recorder.run.updates == []
 
 
-def test_errors(tmp_path):
-    for every in (0, 1.5, "10"):
-        with pytest.raises(ValueError, match="`every` .*Received: "):
-            kq.callbacks.QuboRecorder(every=every)
-    for layers in ("dense", [1]):
-        with pytest.raises(ValueError, match="`layers` .*Received: "):
-            kq.callbacks.QuboRecorder(layers=layers)
+@pytest.mark.parametrize(
+    ("make", "name", "values"),
+    [
+        (kq.callbacks.QuboRecorder, "every", [0, 1.5, "10"]),
+        (kq.callbacks.QuboRecorder, "layers", ["dense", [1]]),
+        (kq.callbacks.SolverProgress, "after", [-1, "2", None]),
+        (kq.callbacks.BackupAndRestore, "backup_dir", ["", ".", "/"]),
+    ],
+)
+def test_invalid_arguments(make, name, values):
+    for value in values:
+        with pytest.raises(ValueError, match=f"`{name}` .*Received: "):
+            make(**{name: value})
+
+
+def test_errors_of_fit(tmp_path):
     model = tools.small_model()
     recorder = kq.callbacks.QuboRecorder(layers=["missing"])
     with pytest.raises(ValueError, match=f"{names(model)[0]}.*'missing'"):
-        train("sign", recorder, model=model)
+        train("sign", recorder, model=model, run_eagerly=True)
     with pytest.raises(ValueError, match="one `QuboRecorder`.*Received: "):
         both = [kq.callbacks.QuboRecorder() for _ in range(2)]
         train(None, *both, model=model)
     model.compile("sgd", tools.loss())
-    with pytest.raises(ValueError, match="`QPSBGD`. Received: .*SGD"):
+    with pytest.raises(ValueError, match="must be a `QPSBGD`.*Received: .*SGD"):
         train(None, kq.callbacks.QuboRecorder(), model=model)
     folder = kq.callbacks.QuboRecorder(tmp_path)
     with pytest.raises(OSError):

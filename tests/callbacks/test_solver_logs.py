@@ -117,14 +117,12 @@ def no_waiting(monkeypatch):
     monkeypatch.setattr(calls, "FIRST_WAIT", 0.0)
 
 
-@pytest.mark.slow
 def test_retries(no_waiting):
     history = fit(Unreliable())
     assert history["solver_retries"] == [8, 8]
     assert history["solver_fallbacks"] == [0, 0]
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:A solve failed")
 def test_fallbacks_and_failures():
     solver = dimod.ExactSolver()

@@ -33,7 +33,7 @@ class Started(keras.callbacks.Callback):
         (self._folder / "started").touch()
 
 
-def train(folder, optimizer="qpsbgd", callback="ours", **arguments):
+def train(folder):
     """Trains a model and writes all variables to `weights.npz`."""
     folder = pathlib.Path(folder)
     # One thread, so that the training time depends little on other load and the
@@ -50,17 +50,11 @@ def train(folder, optimizer="qpsbgd", callback="ours", **arguments):
             keras.layers.Dense(1),
         ]
     )
-    if optimizer == "qpsbgd":
-        optimizer = kq.optimizers.QPSBGD(0.01, real_optimizer="adam", seed=1)
-    model.compile(optimizer, "mse")
+    model.compile(kq.QPSBGD(0.01, real_optimizer="adam", seed=1), "mse")
     rng = np.random.default_rng(0)
     x = rng.normal(size=(64, 8)).astype("float32")
     y = x[:, :1] * x[:, 1:2]
-    backups = {
-        "ours": kq.callbacks.BackupAndRestore,
-        "keras": keras.callbacks.BackupAndRestore,
-    }
-    backup = backups[callback](str(folder / "backup"), **arguments)
+    backup = kq.callbacks.BackupAndRestore(folder / "backup")
     model.fit(
         x,
         y,

@@ -130,13 +130,20 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("backend", ["exact", "native", "host"])
-def test_fit_agrees(way, backend):
-    if backend == "host":
-        if way == "jit":
-            pytest.skip("a solver on the host cannot be compiled")
-        backend = dimod.ExactSolver()
+@pytest.mark.parametrize(
+    "backend, way",
+    [
+        ("exact", "jit"),
+        ("native", "graph"),
+        ("native", "eager"),
+        ("native", "two steps per call"),
+        pytest.param("native", "jit", marks=pytest.mark.slow),
+        ("host", "graph"),
+        pytest.param("host", "two steps per call", marks=pytest.mark.slow),
+    ],
+)
+def test_fit_agrees(backend, way):
+    backend = dimod.ExactSolver() if backend == "host" else backend
     x, y = batches(4)
     model = one_layer()
     rule = expected(kernel_of(model), x, y)
@@ -200,11 +207,16 @@ def step_carried(model, opt):
     return lambda rows, targets: apply(compute(rows, targets))
 
 
-LOOPS = [step_plain, step_clipped, step_stored, step_carried]
-
-
-@pytest.mark.parametrize("mode", ["eager", "graph"])
-@pytest.mark.parametrize("make", LOOPS)
+@pytest.mark.parametrize(
+    "make, mode",
+    [
+        (step_clipped, "eager"),
+        (step_stored, "graph"),
+        (step_carried, "graph"),
+        pytest.param(step_clipped, "graph", marks=pytest.mark.slow),
+        pytest.param(step_stored, "eager", marks=pytest.mark.slow),
+    ],
+)
 def test_custom_loops_agree(make, mode):
     x, y = batches(4)
     model, opt = one_layer(), averaged()
@@ -315,14 +327,6 @@ def test_rule_of_the_paper():
     assert not np.any(next(iter(opt._couplings.values())))
 
 
-def test_rule_of_the_paper_must_be_built_first():
-    x, y = batches(1)
-    model = one_layer()
-    model.compile(kq.QPSBGD(RATE, "exact", rule="paper"), "mse")
-    with pytest.raises(ValueError, match=r"`optimizer.build\(model"):
-        model.train_on_batch(x[0], y[0])
-
-
 def test_paper_gradient_leaves_out_rows_without_a_gradient():
     x, y = batches(1)
     model = one_layer()
@@ -343,30 +347,6 @@ def test_paper_gradient_leaves_out_rows_without_a_gradient():
     )
 
 
-@pytest.mark.parametrize("argument", sorted(qpsbgd.REMOVED))
-def test_removed_arguments_name_a_replacement(argument):
-    with pytest.raises(TypeError, match=f"`{argument}` was removed. Use"):
-        kq.QPSBGD(**{argument: 1})
-
-
-@pytest.mark.parametrize(
-    "arguments, name",
-    [
-        ({"kappa": 0}, "kappa"),
-        ({"kappa": "1"}, "kappa"),
-        ({"momentum": 1.0}, "momentum"),
-        ({"momentum": -0.1}, "momentum"),
-        ({"covariance_decay": 1.0}, "covariance_decay"),
-        ({"covariance_decay": None}, "covariance_decay"),
-        ({"rule": "newton"}, "rule"),
-        ({"max_variables": 0}, "max_variables"),
-    ],
-)
-def test_invalid_arguments(arguments, name):
-    with pytest.raises(ValueError, match=f"`{name}`.*Received: {name}="):
-        kq.QPSBGD(**arguments)
-
-
 # Models
 
 
@@ -379,7 +359,7 @@ class Generator(keras.Model):
         self.discriminator = keras.Sequential(
             [keras.layers.InputLayer((OUTPUTS,)), kq.layers.BinaryDense(1)]
         )
-        self.optimizers = [averaged("native"), averaged("native")]
+        self.optimizers = [averaged("ridge"), averaged("ridge")]
 
     @tf.function
     def step(self, noise, real):
@@ -432,7 +412,9 @@ class Cell(keras.layers.Layer):
         return state, [state]
 
 
-@pytest.mark.parametrize("unroll", [False, True])
+@pytest.mark.parametrize(
+    "unroll", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
 def test_recurrent_layers(unroll):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(32, 5, 4)).astype("float32")
@@ -445,7 +427,7 @@ def test_recurrent_layers(unroll):
             kq.layers.BinaryDense(3),
         ]
     )
-    opt = averaged("native")
+    opt = averaged("ridge")
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(opt, loss)
     history = model.fit(x, y, epochs=8, batch_size=8, verbose=0)
@@ -521,22 +503,14 @@ def test_gradient_of_an_input_variable(rule, mode):
     )
 
 
-def test_other_optimizers_compute_no_statistics():
-    """Without an observer, a training pass has no operation of its own."""
-    operations = {}
-    for training in (True, False):
-        model = one_layer()
-        step = tf.function(lambda x: model(x, training=training))  # noqa: B023
-        graph = step.get_concrete_function(tf.zeros((BATCH, INPUTS))).graph
-        operations[training] = [op.type for op in graph.get_operations()]
-    assert operations[True] == operations[False]
-
-
 def test_statistics_end_with_the_optimizer():
+    """Without an observer, a training pass computes no statistics."""
     model = one_layer()
+    mark = statistics.mark_of(model.layers[-1].kernel)
+    kq.optimizers.Bop().build(model.trainable_variables)
+    assert mark.observer is None
     opt = averaged()
     opt.build(model.trainable_variables)
-    mark = statistics.mark_of(model.layers[-1].kernel)
     assert mark.observer is not None
     del opt
     assert mark.observer is None
@@ -601,7 +575,9 @@ def test_blocks_of_couplings():
     np.testing.assert_array_equal(joined, np.tile(np.arange(n)[:, None], m))
 
 
-@pytest.mark.parametrize("inputs", [600, 4608])
+@pytest.mark.parametrize(
+    "inputs", [600, pytest.param(4608, marks=pytest.mark.slow)]
+)
 def test_wide_layers_train(inputs):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(64, inputs)).astype("float32")

@@ -33,11 +33,11 @@ def loss(y_true, y_pred):
     return 2.0 * y_true * y_pred  # Keras takes the mean over two samples
 
 
-def hand_model(opt=None, weights=None, **arguments):
+def hand_model(opt=None, weights=None, bits=1, **arguments):
     if weights is None:
         weights = "latent" if isinstance(opt, ProxQuant) else "binary"
     layer = kq.layers.BinaryDense(
-        1, output_scale=None, training_weights=weights
+        1, bits=bits, output_scale=None, training_weights=weights
     )
     model = keras.Sequential([keras.layers.InputLayer((4,)), layer])
     restart(model)
@@ -114,7 +114,7 @@ PROX = [
 def test_prox_quant_in_fit():
     """From the first step, the loss is the loss of the real weights."""
     opt = ProxQuant(0.5, 0.25, real_optimizer=keras.optimizers.SGD(0.5))
-    model = hand_model(opt)
+    model = hand_model(opt)  # in a graph
     # g.kernel + bias/2. The bias decreases by 1/4 in each step.
     assert losses(model, 3) == [LATENT, -0.9375 - 0.125, -2.1875 - 0.25]
     assert kernel(model) == PROX[2]
@@ -315,27 +315,46 @@ def test_config():
         assert restored.get_config() == config
 
 
+# Two bits. The kernel has the levels (1, 1, 3, -1) and the weights
+# (1/3, 1/3, 1, -1/3), so the loss is 1/3 + 1/6 - 1 = -1/2 at the start.
+
+
 @pytest.mark.parametrize(
-    "kind, arguments, name",
+    "opt, steps",
     [
-        (SignSGD, {"momentum": 1.0}, "momentum"),
-        (SignSGD, {"real_optimizer": Bop()}, "real_optimizer"),
-        (ProxQuant, {"regularization": -1.0}, "regularization"),
-        (Bop, {"threshold": float("nan")}, "threshold"),
-        (SignSGD, {"momentum": None}, "momentum"),
-        (ProxQuant, {"regularization": "1"}, "regularization"),
-        (Bop, {"threshold": "a"}, "threshold"),
+        # With couplings of (1, 2) between neighbors, 2 kappa f / rms is 12.6,
+        # so the solution has the signs of g.
+        (lambda: QPSBGD(0.25, "sign"), [[0.25, 0, 1, -0.5]]),
+        (lambda: QPSBGD(0.25, "exact"), [[0.25, 0, 1, -0.5]]),
+        (lambda: SignSGD(0.25), [[0.25, 0, 1, -0.5], [0, -0.25, 1.25, -0.5]]),
+        (lambda: keras.optimizers.SGD(0.25), [[0.25, 0.125, 1, -0.5]]),
+        # A distance of 1/8 toward 1/3, 1/3, 1 and -1/3.
+        (lambda: ProxQuant(0.25, 0.5), [[1 / 3, 0.25, 1, -0.375]]),
+        # Only |g| = 1 exceeds the threshold, and 3/4 is at the last level.
+        (
+            lambda: Bop(1.0, 0.75),
+            [[-1 / 3, *START[1:]], [-1, *START[1:]], [-1, *START[1:]]],
+        ),
     ],
 )
-def test_invalid_arguments_raise(kind, arguments, name):
-    with pytest.raises(ValueError, match=f"`{name}`.*Received: "):
-        kind(**arguments)
+def test_steps_with_two_bits(opt, steps):
+    opt = opt()
+    model = hand_model(opt, bits=2, run_eagerly=True)
+    arguments = {"batch_size": 2, "shuffle": False, "verbose": 0}
+    first = model.fit(X, T, **arguments).history["loss"][0]
+    latent = isinstance(opt, ProxQuant)
+    assert first == pytest.approx(-0.125 if latent else -0.5)
+    for position, expected in enumerate(steps):
+        if position:
+            model.fit(X, T, **arguments)
+        found = model.layers[-1].kernel.numpy()[:, 0]
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ALL)
-def test_model_without_binary_kernel_raises(kind):
-    variable = tf.Variable([1.0])
-    with pytest.raises(
-        ValueError, match=f"`{kind.__name__}` found no trainable .*Received"
-    ):
-        kind().apply([tf.constant([1.0])], [variable])
+@pytest.mark.slow
+def test_fixed_points_are_outer_levels():
+    model = hand_model(QPSBGD(0.25, "exact"), bits=2, run_eagerly=True)
+    for last, expected in ((-0.6, 0.0), (-0.7, 1.0)):  # the levels -1 and -3
+        model.layers[-1].kernel.assign([[last], [-1.0], [0.8], [0.1]])
+        points = kq.analysis.fixed_points(model, X, T)
+        assert points.share == expected

@@ -51,6 +51,7 @@ def state(opt):
     ]
 
 
+EAGER = {"run_eagerly": True}
 MESSAGES = {
     "raises": "the solver is offline",
     "shape": "samples of shape",
@@ -60,7 +61,7 @@ MESSAGES = {
 
 @pytest.mark.parametrize(
     "how, mode",
-    [("raises", {}), *((how, {"run_eagerly": True}) for how in MESSAGES)],
+    [("raises", {}), *((how, EAGER) for how in MESSAGES)],
     ids=str,
 )
 def test_raise(how, mode):
@@ -81,6 +82,27 @@ def test_raise(how, mode):
     # Training can continue.
     model.fit(x[6:12], y[6:12], batch_size=6, verbose=0)
     assert not np.array_equal(model.get_weights()[0], before[0])
+
+
+@pytest.mark.parametrize("mode", [{}, EAGER], ids=str)
+def test_paper_couplings_of_a_failed_batch_are_dropped(mode):
+    """The next update has only its own rows."""
+    x, y = tools.data()
+    found = []
+    for fails in (False, True):
+        model = tools.small_model()
+        backend = Failing("raises", on=(0,) if fails else ())
+        opt = tools.optimizer(backend=backend, rule="paper")
+        opt.build(model.trainable_variables)
+        model.compile(opt, tools.loss(), **mode)
+        if fails:
+            with pytest.raises(Exception, match="SolverError"):
+                model.train_on_batch(x[6:12], y[6:12])
+        for couplings in opt._couplings.values():
+            assert not np.any(couplings)
+        model.train_on_batch(x[:6], y[:6])
+        found.append(model.get_weights())
+    tools.assert_equal(*found)
 
 
 def test_raise_on_two_replicas(mirrored):
@@ -106,7 +128,7 @@ def test_hold():
     with pytest.warns(
         UserWarning, match="on_failure='hold'.*the solver is offline"
     ):
-        found = tools.fit(model, opt, x[:6], y[:6])
+        found = tools.fit(model, opt, x[:6], y[:6], **EAGER)
     still = [np.array_equal(a, b) for a, b in zip(before, found)]
     assert sorted(still) == [False, True]  # only one layer has moved
     assert isinstance(opt.last_error, OSError)
@@ -118,12 +140,14 @@ def test_fallback():
         backend=Failing("raises", on=range(100)), on_failure="exact"
     )
     with pytest.warns(UserWarning, match="on_failure='exact'"):
-        found = tools.fit(tools.small_model(), opt, x, y)
+        found = tools.fit(tools.small_model(), opt, x, y, **EAGER)
     expected = tools.clear_cut_fit(tools.CLEAR_CUT["averaged"])
     tools.assert_equal(found, expected)
 
 
-@pytest.mark.parametrize("mode", [{}, {"run_eagerly": True}], ids=str)
+@pytest.mark.parametrize(
+    "mode", [pytest.param({}, marks=pytest.mark.slow), EAGER], ids=str
+)
 def test_failing_fallback(mode):
     """Training ends as with "raise", and the message names both errors."""
     x, y = tools.data()
@@ -170,7 +194,7 @@ def test_backends_may_edit_the_problem(fails):
     """The edit affects neither the choice of a sample nor the fallback."""
     x, y = tools.data()
     opt = tools.optimizer(backend=Edits(fails), on_failure="exact")
-    found = tools.fit(tools.small_model(), opt, x, y)
+    found = tools.fit(tools.small_model(), opt, x, y, **EAGER)
     expected = tools.clear_cut_fit(tools.CLEAR_CUT["averaged"])
     tools.assert_equal(found, expected)
     rng = np.random.default_rng(0)
@@ -195,7 +219,7 @@ def test_errors_with_invalid_text(error):
 
     opt = tools.optimizer(backend=Raises(), on_failure="hold")
     with pytest.warns(UserWarning, match=type(error).__name__):
-        tools.fit(tools.small_model(), opt, x, y)
+        tools.fit(tools.small_model(), opt, x, y, **EAGER)
     assert opt.last_error is error
     assert opt.solver_report().total.failures == 2 * tools.STEPS
 
@@ -209,7 +233,7 @@ def test_warnings_name_layer_backend_and_error(policy):
     model = tools.small_model()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        tools.fit(model, opt, x, y, epochs=2)
+        tools.fit(model, opt, x, y, epochs=2, **EAGER)
     messages = [str(w.message) for w in caught]
     for layer in model.layers:
         wanted = (
@@ -227,7 +251,7 @@ def test_no_layer_is_solved_after_a_failure(policy):
     on_failure = other if policy == "fallback" else policy
     model = tools.small_model()
     opt = tools.optimizer(backend=backend, on_failure=on_failure)
-    model.compile(opt, tools.loss())
+    model.compile(opt, tools.loss(), **EAGER)
     if policy == "hold":
         with pytest.warns(UserWarning):
             model.train_on_batch(x[:6], y[:6])
@@ -261,7 +285,7 @@ def test_failure_stops_concurrent_layers(monkeypatch):
         backend = FailsOnOne(executor=executor)
         opt = tools.optimizer(backend=backend)
         model = tools.small_model()
-        model.compile(opt, tools.loss())
+        model.compile(opt, tools.loss(), **EAGER)
         with pytest.raises(Exception, match="the solver is offline"):
             model.train_on_batch(x[:6], y[:6])
     total = opt.solver_report().total

@@ -83,7 +83,7 @@ def test_fixed_points(problem, rule):
         (fixed if np.array_equal(descent, start) else others).append(start)
     assert fixed and others
     for start in fixed:
-        for visited in path(problem, start, 20, rule):
+        for visited in path(problem, start, 8, rule):
             np.testing.assert_array_equal(visited, start)
     for start in others:
         # A weight is zero after 0.3 / 0.05 = 6 steps and then changes its sign.
