@@ -7,16 +7,9 @@ import sys
 import textwrap
 import time
 
-from tensorflow import keras
-
-from keras_qpsbgd import backends
-from keras_qpsbgd import statistics
-from keras_qpsbgd.backends.dwave.cost import layer_cost
-from keras_qpsbgd.backends.dwave.cost import step_calls
-from keras_qpsbgd.backends.dwave.cost import timing_source
 from keras_qpsbgd.cli import console
-from keras_qpsbgd.columns import DAMPINGS
-from keras_qpsbgd.columns import dense_layers
+
+# Functions import TensorFlow and Ocean, so that help and errors need neither.
 
 
 def add(commands):
@@ -58,7 +51,7 @@ def add(commands):
         type=console.positive,
         metavar="N",
         help="number of dampings of `fit_columns`, which share a call (default "
-        f"with `--sweeps`: {len(DAMPINGS)})",
+        "with `--sweeps`: the number of its default dampings)",
     )
     parser.add_argument(
         "--budget-seconds",
@@ -98,9 +91,13 @@ def add(commands):
         "--replicas", action=console.RemovedOption, instead="--num-reads"
     )
     parser.add_argument(
-        "--plot",
+        "--output",
+        type=console.picture_file,
         metavar="FILE",
-        help="write a plot of the calls to FILE, with one color per layer",
+        help="write a picture of the calls to FILE, with one color per layer",
+    )
+    parser.add_argument(
+        "--plot", action=console.RemovedOption, instead="--output"
     )
     parser.set_defaults(run=_run)
 
@@ -115,6 +112,11 @@ def _seconds(text):
 
 
 def _run(arguments):
+    from keras_qpsbgd import backends
+    from keras_qpsbgd.backends.dwave.cost import layer_cost
+    from keras_qpsbgd.backends.dwave.cost import step_calls
+    from keras_qpsbgd.backends.dwave.cost import timing_source
+
     is_columns = arguments.sweeps is not None
     try:
         _check(arguments)
@@ -162,9 +164,9 @@ def _run(arguments):
             "Layers solved in blocks may need fewer calls, because sweeps over "
             "the blocks can\nstop early."
         )
-    if arguments.plot:
+    if arguments.output:
         _draw_chip(
-            backend, [layer[0] for layer in layers], step, arguments.plot
+            backend, [layer[0] for layer in layers], step, arguments.output
         )
     return 0
 
@@ -175,14 +177,16 @@ def _check(arguments):
             "`--dampings` requires `--sweeps`. Received: --dampings "
             f"{arguments.dampings}"
         )
-    if arguments.sweeps is not None and arguments.plot:
+    if arguments.sweeps is not None and arguments.output:
         raise ValueError(
-            "`--plot` draws the calls of training steps and cannot be used "
-            f"with `--sweeps`. Received: --plot {arguments.plot}"
+            "`--output` draws the calls of training steps and cannot be used "
+            f"with `--sweeps`. Received: --output {arguments.output}"
         )
 
 
 def _num_dampings(arguments):
+    from keras_qpsbgd.columns import DAMPINGS
+
     return arguments.dampings or len(DAMPINGS)
 
 
@@ -253,6 +257,7 @@ def _draw_chip(backend, names, step, path):
     try:
         from keras_qpsbgd.backends.dwave import drawing
 
+        path.parent.mkdir(parents=True, exist_ok=True)
         graph = backend.open().sampler.to_networkx_graph()
         drawing.draw(graph, names, step.calls, path)
     except ImportError:
@@ -316,6 +321,11 @@ def _layers(network, is_columns):
             "`network` must be layer sizes such as 16-4-4-2, or the file of a "
             f"saved model (.keras, .h5). Received: {network}"
         )
+    from tensorflow import keras
+
+    from keras_qpsbgd import statistics
+    from keras_qpsbgd.columns import dense_layers
+
     model = keras.models.load_model(network, compile=False)
     if is_columns:
         return [

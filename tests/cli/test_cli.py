@@ -118,6 +118,10 @@ def test_qpu_cost(capsys, monkeypatch, topology):
             "--replicas was removed. Use --num-reads. Received: --replicas",
         ),
         (
+            ["qpu-cost", "8-2", "--plot", "a.png"],
+            "--plot was removed. Use --output. Received: --plot a.png",
+        ),
+        (
             ["qpu-check", "--mock"],
             "`python -m research qpu-check`. Received: qpu-check --mock",
         ),
@@ -132,6 +136,17 @@ def test_removed_options_and_commands(arguments, message, capsys):
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("name", ["chip.txt", "chip", "", "file/chip.png"])
+def test_path_of_the_picture_is_checked_first(name, capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    path = str(tmp_path / name)
+    with pytest.raises(SystemExit):
+        cli.main(["qpu-cost", "8-2", "--output", path])
+    message = "".join(capsys.readouterr().err.split())
+    assert "--output" in message and f"Received:{path}" in message
+
+
+@pytest.mark.once
 def test_qpu_cost_of_a_saved_model(capsys, tmp_path):
     from matplotlib import colors
     from matplotlib import image
@@ -140,8 +155,8 @@ def test_qpu_cost_of_a_saved_model(capsys, tmp_path):
 
     path = str(tmp_path / "model.keras")
     tools.small_model().save(path)
-    plot = tmp_path / "chip.png"
-    arguments = ["--block-size", "2", "--plot", str(plot)]
+    plot = tmp_path / "new" / "chip.png"
+    arguments = ["--block-size", "2", "--output", str(plot)]
     assert cli.main(["qpu-cost", path, *arguments]) == 0
     assert plot.read_bytes().startswith(b"\x89PNG")
     pixels = image.imread(plot)[..., :3].reshape(-1, 3)
@@ -238,7 +253,7 @@ def test_qpu_cost_of_a_budget(capsys):
     "arguments, message",
     [
         (["--dampings", "2"], "requires `--sweeps`.*--dampings 2"),
-        (["--sweeps", "2", "--plot", "a.png"], "--plot a.png"),
+        (["--sweeps", "2", "--output", "a.png"], "--output a.png"),
     ],
 )
 def test_qpu_cost_of_conflicting_arguments(arguments, message, capsys):
