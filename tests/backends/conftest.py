@@ -4,10 +4,10 @@ import collections
 
 import pytest
 
+from keras_qpsbgd.backends.graph import gpu_batches
 from keras_qpsbgd.backends.graph import graph_backend
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.backends.graph import relaxed
-from keras_qpsbgd.backends.graph.parallel import blocks
 
 
 @pytest.fixture
@@ -24,14 +24,14 @@ def nothing_compiled(monkeypatch):
 
 
 @pytest.fixture
-def few_blocks(monkeypatch, nothing_compiled):
-    """Compiles faster. The number of blocks matters only for the energies."""
-    monkeypatch.setattr(blocks, "COUNT", 3)
+def few_slices(monkeypatch, nothing_compiled):
+    """Compiles faster. The number of slices matters only for the energies."""
+    monkeypatch.setattr(gpu_batches, "SLICES", 3)
 
 
 @pytest.fixture(autouse=True)
-def few_blocks_in_variants(request):
-    """Uses few blocks in variants of tests with `search="parallel"`."""
+def few_slices_in_variants(request):
+    """Uses few slices in variants of tests with `search="parallel"`."""
     _, _, variant = request.node.name.partition("[")
     if "parallel" in variant:
-        request.getfixturevalue("few_blocks")
+        request.getfixturevalue("few_slices")

@@ -21,14 +21,15 @@ from keras_qpsbgd.backends import registry
 pytestmark = pytest.mark.once
 
 NATIVE = [
-    {"name": "native", "preset": preset}
-    for preset in ("fast", "balanced", "accurate")
+    {"name": "native", "preset": preset} for preset in ("fast", "accurate")
 ]
 NATIVE.append({"name": "native", "preset": "fast", "search": "parallel"})
 PARALLEL_RIDGE = {"name": "ridge", "search": "parallel"}
 GRAPH = [*NATIVE, PARALLEL_RIDGE, "exact", "ridge", "sign"]
 HOST = ["simulated_annealing", "tabu", "gurobi", "dwave", "leap_hybrid"]
 ALL = [*GRAPH, *HOST]
+# One of each kind.
+SOME = ["native", "ridge", "simulated_annealing", "gurobi", "dwave"]
 # Backends that find the optimum for certain, and those that also find it
 # reliably in small problems.
 EXACT = [*NATIVE, "exact", "gurobi"]
@@ -76,69 +77,45 @@ def test_small_layers_are_solved_exactly(n, backend):
         assert (solution.energies <= lowest_energies(problem) + bound).all()
 
 
+def problems():
+    """Yields problems of all kinds, the ordinary ones first."""
+    yield qubo(8, kind="sparse")
+    yield qubo(12, m=2, batch=30)
+    yield qubo(1, 3)  # one variable
+    yield qubo(6, 1)  # one column
+    yield qubo(3, m=60)  # many columns
+    rows, v = tools.rows_and_gradients(batch=5, n=4)
+    single = np.zeros_like(v)
+    single[2] = v[2]
+    yield kq.Qubo.from_rows(rows, np.zeros_like(v))  # all zeros
+    yield kq.Qubo(np.cov(rows.T), np.zeros((4, 3)))  # no fields
+    yield kq.Qubo(np.zeros((4, 4)), v[:4])  # no couplings
+    yield kq.Qubo.from_rows(rows, single)  # one row
+
+
 @pytest.mark.parametrize("backend", ALL, ids=str)
-def test_solution(backend):
-    for problem in (qubo(8, kind="sparse"), qubo(12, m=2, batch=30)):
-        solution = get(backend).solve(problem, seed=3)
+def test_solutions(backend):
+    solver = get(backend)
+    for number, problem in enumerate(problems()):
+        solution = solver.solve(problem, seed=3)
         assert solution.states.dtype == np.int8
         assert solution.states.shape == problem.fields.shape
         assert set(np.unique(solution.states)) <= {-1, 1}
         np.testing.assert_allclose(
-            solution.energies, problem.energy(solution.states)
+            solution.energies, problem.energy(solution.states), atol=1e-12
         )
         assert ((problem.fields * solution.states).sum(axis=0) <= 1e-9).all()
         if backend in SURE:
             bound = 1e-5 * problem.random_energy()
             assert (solution.energies <= lowest_energies(problem) + bound).all()
-        elif backend != "sign":
-            assert (solution.energies < problem.random_energy()).all()
-        again = get(backend).solve(problem, seed=3)  # mocks are also seeded
-        np.testing.assert_array_equal(solution.states, again.states)
+        if number < 2:
+            if backend != "sign":
+                assert (solution.energies < problem.random_energy()).all()
+            again = get(backend).solve(problem, seed=3)  # mocks are seeded too
+            np.testing.assert_array_equal(solution.states, again.states)
 
 
-@pytest.mark.parametrize("backend", ALL, ids=str)
-@pytest.mark.parametrize("n, m", [(1, 1), (1, 3), (6, 1)])
-def test_one_variable_and_one_column(backend, n, m):
-    problem = qubo(n, m)
-    solution = get(backend).solve(problem)
-    assert solution.states.shape == (n, m)
-    if backend in SURE:
-        bound = 1e-5 * problem.random_energy()
-        assert (solution.energies <= lowest_energies(problem) + bound).all()
-
-
-@pytest.mark.parametrize("backend", ALL, ids=str)
-def test_degenerate_problems(backend):
-    rows, v = tools.rows_and_gradients(batch=5, n=4)
-    single = np.zeros_like(v)
-    single[2] = v[2]
-    problems = [
-        kq.Qubo.from_rows(rows, np.zeros_like(v)),  # all zeros
-        kq.Qubo(np.cov(rows.T), np.zeros((4, 3))),  # no fields
-        kq.Qubo(np.zeros((4, 4)), v[:4]),  # no couplings
-        kq.Qubo.from_rows(rows, single),  # one row
-    ]
-    for problem in problems:
-        solution = get(backend).solve(problem)
-        assert set(np.unique(solution.states)) <= {-1, 1}
-        assert np.isfinite(solution.energies).all()
-        if backend in SURE:
-            bound = 1e-5 * problem.random_energy()
-            assert (solution.energies <= lowest_energies(problem) + bound).all()
-
-
-@pytest.mark.parametrize("backend", ALL, ids=str)
-def test_many_columns(backend):
-    problem = qubo(3, m=200)
-    solution = get(backend).solve(problem)
-    assert solution.states.shape == (3, 200)
-    if backend in SURE:
-        best = kq.backends.get("exact").solve(problem).energies
-        bound = 1e-5 * problem.random_energy()
-        assert (solution.energies <= best + bound).all()
-
-
-@pytest.mark.parametrize("backend", ALL, ids=str)
+@pytest.mark.parametrize("backend", SOME, ids=str)
 def test_arrays_with_any_memory_layout(backend):
     problem = qubo(6, m=4)
     strided = kq.Qubo(
@@ -153,7 +130,7 @@ def test_arrays_with_any_memory_layout(backend):
     )
 
 
-@pytest.mark.parametrize("backend", ALL, ids=str)
+@pytest.mark.parametrize("backend", SOME, ids=str)
 def test_several_threads(backend):
     backend = get(backend)
     problems = [qubo(5, m=3, seed=seed) for seed in range(6)]
@@ -190,10 +167,7 @@ def test_search_is_nearly_exact_at_20(backend):
     found = kq.backends.get(backend).solve(problem).energies
     gap = (found - best) / (problem.random_energy() - best)
     assert gap.min() >= -1e-6
-    assert (
-        gap.mean()
-        < {"fast": 0.1, "balanced": 0.03, "accurate": 1e-3}[backend["preset"]]
-    )
+    assert gap.mean() < {"fast": 0.1, "accurate": 1e-3}[backend["preset"]]
 
 
 @pytest.mark.parametrize("backend", [NATIVE[1], "ridge", "sign"])
@@ -232,7 +206,7 @@ def test_inactive_inputs_do_not_affect_the_search():
     small = kq.Qubo.from_rows(np.delete(rows, np.s_[::3], axis=1), v)
     full = kq.Qubo.from_rows(rows, v)
     best = kq.backends.get("exact").solve(small).energies
-    found = kq.backends.get(NATIVE[2]).solve(full).energies
+    found = kq.backends.get(NATIVE[1]).solve(full).energies
     np.testing.assert_allclose(found, best, rtol=1e-3)
 
 
@@ -374,6 +348,10 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
             "`preset`.*Received: preset='best'",
         ),
         (
+            {"name": "native", "preset": "balanced"},
+            "Use \"accurate\".*Received: preset='balanced'",
+        ),
+        (
             {"name": "dwave", "topology": "ring"},
             "`topology`.*Received: topology='ring'",
         ),
@@ -429,6 +407,24 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
 def test_invalid_identifiers(identifier, message):
     with pytest.raises(ValueError, match=message):
         kq.QPSBGD(backend=identifier)
+
+
+@pytest.mark.parametrize(
+    "hook, replacement",
+    [
+        ("prepare", "`sample`"),
+        ("columns_per_call", "`sample`"),
+        ("reserve", "`BudgetExceeded`"),
+        ("settle", "`sample`"),
+        ("modifies_problem", "`sample`"),
+        ("configuration_missing", "`check`"),
+        ("shares_calls", "`solve_layers`"),
+    ],
+)
+def test_removed_hooks_name_their_replacement(hook, replacement):
+    message = f"`Backend.{hook}` was removed.*{replacement}.*Received: a class"
+    with pytest.raises(TypeError, match=message):
+        type("Mine", (kq.backends.Backend,), {hook: None})
 
 
 def test_removed_arguments_name_their_replacement():
@@ -535,7 +531,7 @@ def test_import_does_not_need_solvers():
 
 GRAPH_BACKENDS = ["exact", "ridge", "sign"] + [
     {"name": "native", "preset": preset}
-    for preset in ("fast", "balanced", "accurate", "once")
+    for preset in ("fast", "accurate", "once")
 ]
 GRAPH_BACKENDS += [NATIVE[-1], PARALLEL_RIDGE]
 

@@ -22,7 +22,7 @@ NATIVE = [
     {"name": "native", "preset": preset, "search": search}
     for search, preset in (
         ("sequential", "fast"),
-        ("sequential", "balanced"),
+        ("sequential", "accurate"),
         ("parallel", "fast"),
     )
 ]
@@ -30,7 +30,22 @@ PARALLEL_RIDGE = {"name": "ridge", "search": "parallel"}
 GRAPH = [*NATIVE, "exact", "ridge", PARALLEL_RIDGE, "sign"]
 HOST = ["simulated_annealing", "tabu", "gurobi", "dwave", "leap_hybrid"]
 ALL = [*GRAPH, *HOST]
-EVERY = pytest.mark.parametrize("backend", ALL, ids=str)
+# Compiling these takes seconds, and other tests search with them.
+SLOW = (NATIVE[1], NATIVE[2])
+
+
+def slow_unless(backends):
+    """Parametrizes by all backends. Others than these are slow variants."""
+    return pytest.mark.parametrize(
+        "backend",
+        [
+            pytest.param(b, marks=() if b in backends else pytest.mark.slow)
+            for b in ALL
+        ],
+        ids=str,
+    )
+
+
 # Inputs, outputs and blocks. `native` enumerates up to 16 inputs.
 SHAPES = ((4, 3, 1), (9, 2, 2), (5, 2, 1))
 WIDE_SHAPES = ((4, 3, 1), (37, 3, 2), (18, 2, 1))
@@ -123,7 +138,7 @@ def fields_of(layer):
 # Properties of every backend
 
 
-@EVERY
+@slow_unless([b for b in ALL if b not in SLOW])
 def test_a_step(backend):
     """One test, because each list of layers is compiled."""
     layers = layers_for(backend)
@@ -157,7 +172,9 @@ def test_a_step(backend):
 
 
 @pytest.mark.parametrize(
-    "backend", [b for b in NATIVE if b["search"] == "sequential"], ids=str
+    "backend",
+    [NATIVE[0], pytest.param(NATIVE[1], marks=pytest.mark.slow)],
+    ids=str,
 )
 def test_compiled_equals_uncompiled(backend):
     layers = layers_for(backend)
@@ -167,7 +184,7 @@ def test_compiled_equals_uncompiled(backend):
     tools.assert_equal(solve(uncompiled, layers), expected)
 
 
-@EVERY
+@slow_unless([NATIVE[0], "ridge", "simulated_annealing", "dwave"])
 def test_blocks_are_separate_problems(backend):
     """Another block does not change the states of a block."""
     shape = (WIDE_SHAPES if backend in NATIVE else SHAPES)[1]
@@ -183,7 +200,7 @@ def test_blocks_are_separate_problems(backend):
     assert (after[1::2] != before[1::2]).any()
 
 
-@EVERY
+@slow_unless(["exact", "ridge", "sign", *HOST])
 def test_a_step_without_couplings(backend):
     """The first step of a layer whose inputs were all zero."""
     n, m = 5, 2
@@ -236,7 +253,11 @@ def test_starts_on_the_host(blocks):
         assert (qubo.energy(found) <= qubo.energy(qubo.start) + slack).all()
 
 
-@pytest.mark.parametrize("backend", NATIVE, ids=str)
+@pytest.mark.parametrize(
+    "backend",
+    [NATIVE[0], *(pytest.param(b, marks=pytest.mark.slow) for b in SLOW)],
+    ids=str,
+)
 def test_searches_are_never_worse_than_their_start(backend):
     (problem,) = layer(40, 6, 1, seed=3, with_start=True).problems()
     good = get("simulated_annealing").solve(qubo_of(problem)).states

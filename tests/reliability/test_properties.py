@@ -498,7 +498,6 @@ def qubos(draw, many):
 
 BACKENDS = [
     "native",
-    {"name": "native", "preset": "balanced"},
     {"name": "native", "preset": "accurate"},
     "exact",
     "ridge",

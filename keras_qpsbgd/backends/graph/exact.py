@@ -11,14 +11,15 @@ from keras_qpsbgd import ops
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.qubo import Qubo
 
-# Energies closer than this, relative to `_energy_scale`, are a tie. The value
-# is above the rounding error of a float32 energy and far below real gaps.
+# Above the rounding error of a float32 energy and far below real gaps.
 TIE = 1e-6
+# `best_states` enumerates this many columns at once, to limit the memory.
+COLUMNS = 32
 # Number of pieces that a row is split into to find its minimum.
 PIECES = 8
 
 
-def enumerate_states(problem):
+def enumerate_states(problem, tie=TIE):
     """Returns the best of all 2^n states of each column.
 
     A state and its negation differ only in the sign of s'g, so the better of
@@ -26,12 +27,21 @@ def enumerate_states(problem):
     whose first variable is +1. The variables are split into two halves,
     g = (a, b), and g'Qg is one table of all pairs, shared by all columns. Ties
     go to the lowest index.
+
+    Args:
+        problem: An `ops.Problem`.
+        tie: Float. Energies closer than this, relative to `_energy_scale`, are
+            a tie. Defaults to a value above the rounding error of float32.
+
+    Returns:
+        A tensor of shape `(n, m)`, with the type of the problem.
     """
     couplings = problem.couplings
     n = problem.fields.shape[0]
     half = n - n // 2
-    first = _all_states(half)[: 2 ** (half - 1)]
-    second = _all_states(n - half)
+    dtype = couplings.dtype.as_numpy_dtype
+    first = _all_states(half, dtype)[: 2 ** (half - 1)]
+    second = _all_states(n - half, dtype)
     table = (
         _quadratic(first, couplings[:half, :half])[:, None]
         + _quadratic(second, couplings[half:, half:])[None, :]
@@ -54,7 +64,8 @@ def enumerate_states(problem):
             best_of_first = tf.minimum(best_of_first, energies)
     best_of_first = tf.reduce_min(best_of_first, axis=2)
     bound = tf.reduce_min(best_of_first, axis=1)
-    bound += TIE * _energy_scale(problem)
+    if tie:
+        bound += tie * _energy_scale(problem)
     a = _first_true(best_of_first <= bound[:, None])
     linear = tf.gather(linear_first, a, batch_dims=1)[:, None] + linear_second
     b = _first_true(tf.gather(table, a) - tf.abs(linear) <= bound[:, None])
@@ -66,36 +77,23 @@ def enumerate_states(problem):
 def best_states(qubo):
     """Returns the best of all 2^n states of each column of a `Qubo`.
 
-    Computes in float64, with the same split as `enumerate_states`. The offset
-    and the diagonal of Q are left out because they are the same for all states.
-    Next to a large constant, small differences would be lost.
+    Computes in float64. The offset and the diagonal of Q are left out because
+    they are the same for all states. Next to a large constant, small
+    differences would be lost.
 
     Returns:
         An int8 array of shape `(n, m)`.
     """
     couplings = np.array(qubo.couplings, dtype=np.float64)
     np.fill_diagonal(couplings, 0.0)
+    couplings = tf.constant(couplings)
     fields = np.asarray(qubo.fields, dtype=np.float64)
-    n, m = fields.shape
-    half = n - n // 2
-    first = _all_states(half)[: 2 ** (half - 1)].astype(np.float64)
-    second = _all_states(n - half).astype(np.float64)
-    table = (
-        ((first @ couplings[:half, :half]) * first).sum(axis=1)[:, None]
-        + ((second @ couplings[half:, half:]) * second).sum(axis=1)[None, :]
-        + 2.0 * first @ couplings[:half, half:] @ second.T
-    )
-    linear_first = first @ fields[:half]
-    linear_second = second @ fields[half:]
-    states = np.empty((n, m), np.int8)
-    for column in range(m):
-        linear = np.add.outer(linear_first[:, column], linear_second[:, column])
-        energies = table - np.abs(linear)
-        a, b = np.unravel_index(energies.argmin(), energies.shape)
-        sign = -1 if linear[a, b] > 0 else 1
-        states[:half, column] = sign * first[a]
-        states[half:, column] = sign * second[b]
-    return states
+    found = []
+    for begin in range(0, qubo.num_columns, COLUMNS):
+        part = tf.constant(fields[:, begin : begin + COLUMNS])
+        states = enumerate_states(ops.Problem(couplings, part), tie=0.0)
+        found.append(states.numpy().astype(np.int8))
+    return np.concatenate(found, axis=1)
 
 
 class ExactBackend(GraphBackend):
@@ -129,11 +127,11 @@ def _energy_scale(problem):
     return trace + tf.reduce_sum(tf.abs(problem.fields), axis=0)
 
 
-def _all_states(n):
+def _all_states(n, dtype):
     """Returns all 2^n states of n variables as rows, (2^n, n)."""
     index = np.arange(2**n)[:, None]
     bits = (index >> np.arange(n)[None, ::-1]) & 1
-    return np.float32(1.0 - 2.0 * bits)
+    return (1.0 - 2.0 * bits).astype(dtype)
 
 
 def _quadratic(states, couplings):
@@ -150,7 +148,7 @@ def _product(left, right):
     terms = (
         left[:, i, None] * right[i][None, :] for i in range(right.shape[0])
     )
-    zeros = tf.zeros((left.shape[0], right.shape[1]))
+    zeros = tf.zeros((left.shape[0], right.shape[1]), left.dtype)
     return functools.reduce(operator.add, terms, zeros)
 
 

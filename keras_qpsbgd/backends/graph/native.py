@@ -9,62 +9,64 @@ import tensorflow as tf
 
 from keras_qpsbgd import ops
 from keras_qpsbgd import products
-from keras_qpsbgd.backends.graph import annealing
-from keras_qpsbgd.backends.graph import beam
-from keras_qpsbgd.backends.graph import descent
 from keras_qpsbgd.backends.graph import exact
+from keras_qpsbgd.backends.graph import gpu_batches
+from keras_qpsbgd.backends.graph import gpu_search
 from keras_qpsbgd.backends.graph import local_search
+from keras_qpsbgd.backends.graph import numpy_search
 from keras_qpsbgd.backends.graph import relaxed
 from keras_qpsbgd.backends.graph import sweeps
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
-from keras_qpsbgd.backends.graph.parallel import search as parallel_search
-from keras_qpsbgd.backends.graph.parallel import stacks
 from keras_qpsbgd.qubo import Qubo
 
 ENUMERATE_UP_TO = 16
-# Above this many weights, one flip per step is too slow, so sweeps are used.
-# `accurate` has a higher limit.
-SWEEP_FROM = 50_000
-ACCURATE_SWEEP_FROM = 200_000
 # From the states of the last update, few variables change, see `sweeps`.
 REPETITIONS = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class _Preset:
-    steps: float  # flips per lane, in units of n; 0 means plain descent
-    restarts: int
+    """How long to search.
+
+    Attributes:
+        tabu: Tuples of a number of inputs, and the steps in units of n and the
+            restarts of the tabu search for layers with up to this many inputs.
+            Without them, a descent is made.
+        sweeps: Number of sweeps over wide layers.
+        sweep_from: Layers with more weights than this are wide. One flip per
+            step would take too long.
+        gpu: `gpu_search.Effort`.
+    """
+
+    tabu: tuple
     sweeps: int
+    sweep_from: int
+    gpu: gpu_search.Effort
 
 
 # Chosen on other instances than those of `python -m research bench solver`.
+# Steps are cheap for small layers, and small layers hardly use a GPU, so they
+# get more of them.
 PRESETS = {
-    "fast": _Preset(steps=0, restarts=1, sweeps=1),
-    "balanced": _Preset(steps=0.75, restarts=1, sweeps=2),
-    "accurate": _Preset(steps=10, restarts=3, sweeps=8),
-    "once": _Preset(steps=10, restarts=3, sweeps=8),
-}
-# The same for the parallel search. Small layers hardly use a GPU, so they get
-# more restarts.
-PARALLEL_PRESETS = {
-    "fast": parallel_search.Effort(rounds=4, restarts=((32, 4), (64, 2))),
-    "balanced": parallel_search.Effort(
-        rounds=6,
-        restarts=((32, 8), (64, 4)),
-        kicks=3,
-        kick_rounds=2,
+    "fast": _Preset(
+        tabu=(),
+        sweeps=1,
+        sweep_from=50_000,
+        gpu=gpu_search.Effort(rounds=4, restarts=((32, 4), (64, 2))),
     ),
-    "accurate": parallel_search.Effort(
-        rounds=6,
-        restarts=((32, 64), (64, 16), (256, 2)),
-        kicks=10,
-        kick_rounds=3,
+    "accurate": _Preset(
+        tabu=((32, 20, 64), (64, 20, 8), (math.inf, 10, 3)),
+        sweeps=8,
+        sweep_from=200_000,
+        gpu=gpu_search.Effort(
+            rounds=6,
+            restarts=((32, 64), (64, 16), (256, 2)),
+            kicks=10,
+            kick_rounds=3,
+        ),
     ),
 }
-PARALLEL_PRESETS["once"] = PARALLEL_PRESETS["accurate"]
-# Steps are cheap for small layers, so `accurate` takes more of them there:
-# (maximum number of inputs, steps in units of n, restarts).
-ACCURATE_UP_TO = ((32, 20, 64), (64, 20, 8))
+PRESETS["once"] = PRESETS["accurate"]
 
 
 class NativeBackend(GraphBackend):
@@ -84,16 +86,15 @@ class NativeBackend(GraphBackend):
     update.
 
     Args:
-        preset: String. One of `"fast"` (descent; 1 sweep), `"balanced"` (tabu
-            search with 0.75n steps; 2 sweeps), `"accurate"` (tabu search with
-            10n steps and 3 restarts, more of both for up to 64 inputs; 8
-            sweeps) and `"once"`. The slower presets find lower energies
-            (`python -m research bench solver`). `python -m research bench
-            quality` measures their effect on training. `"once"` is for
-            problems that are solved once, such as those of `kq.quantize`. Its
-            `solve` uses a beam search and simulated annealing in sweeps, which
-            are also fast for wide layers. In training it is the same as
-            `"accurate"`. Defaults to `"fast"`.
+        preset: String. One of `"fast"` (descent; 1 sweep), `"accurate"` (tabu
+            search with 10n steps and 3 restarts, more of both for up to 64
+            inputs; 8 sweeps) and `"once"`. `"accurate"` finds lower energies
+            (`python -m research bench solver`), but networks trained with it
+            are as accurate as with `"fast"` (`python -m research bench
+            quality`). `"once"` is for problems that are solved once, such as
+            those of `kq.quantize`. Its `solve` uses a beam search and simulated
+            annealing in sweeps, which are also fast for wide layers. In
+            training it is the same as `"accurate"`. Defaults to `"fast"`.
         search: String. One of `"sequential"` (the methods above),
             `"parallel"` (above 16 inputs, flips many variables at once, in all
             layers together) and `"auto"`, which means `"parallel"` if
@@ -104,7 +105,7 @@ class NativeBackend(GraphBackend):
 
     Example:
         ```python
-        optimizer = kq.QPSBGD(backend={"name": "native", "preset": "balanced"})
+        optimizer = kq.QPSBGD(backend={"name": "native", "preset": "accurate"})
         ```
     """
 
@@ -112,6 +113,12 @@ class NativeBackend(GraphBackend):
     warm_start = True
 
     def __init__(self, preset: str = "fast", search: str = "auto") -> None:
+        if preset == "balanced":
+            raise ValueError(
+                '`preset` "balanced" was removed. Use "accurate", or the '
+                'default "fast", which trains networks as well. '
+                f"Received: preset={preset!r}"
+            )
         if preset not in PRESETS:
             raise ValueError(
                 f"`preset` must be one of {sorted(PRESETS)}. "
@@ -119,7 +126,7 @@ class NativeBackend(GraphBackend):
             )
         super().__init__()
         self.preset = preset
-        self.search_kind = stacks.check_kind(search)
+        self.search_kind = gpu_batches.check_kind(search)
 
     def start(self, problem: ops.Problem) -> tf.Tensor | None:
         n = problem.fields.shape[0]
@@ -136,14 +143,10 @@ class NativeBackend(GraphBackend):
             return exact.enumerate_states(problem)
         if self._is_wide(problem):
             return sweeps.shuffled_sweeps(problem, seed, preset.sweeps)
-        if preset.steps == 0:
-            return local_search.greedy(problem, seed)
-        steps, lanes = preset.steps, preset.restarts
-        if self.preset in ("accurate", "once"):
-            more = [row for row in ACCURATE_UP_TO if n <= row[0]]
-            if more:
-                _, steps, lanes = more[0]
-        return local_search.tabu(problem, seed, int(steps * n), lanes)
+        for most, steps, restarts in preset.tabu:
+            if n <= most:
+                return local_search.tabu(problem, seed, steps * n, restarts)
+        return local_search.greedy(problem, seed)
 
     def follow(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
         if not self._sweeps(problem):
@@ -178,16 +181,16 @@ class NativeBackend(GraphBackend):
                 swept.append(i)
             else:
                 searched.append(i)
-        found = stacks.in_batches(
+        found = gpu_batches.in_batches(
             [layers[i] for i in swept],
             [seeds[i] for i in swept],
-            parallel_sweep,
+            gpu_sweep,
             self._finished,
         )
-        found += parallel_search.search(
+        found += gpu_search.search(
             [layers[i] for i in searched],
             [seeds[i] for i in searched],
-            PARALLEL_PRESETS[self.preset],
+            PRESETS[self.preset].gpu,
             self._finished,
         )
         for i, layer in zip(swept + searched, found):
@@ -202,7 +205,7 @@ class NativeBackend(GraphBackend):
         return super()._search_all([problems], [seed], [is_warm])[0]
 
     def _is_parallel(self):
-        return stacks.is_parallel(self.search_kind)
+        return gpu_batches.is_parallel(self.search_kind)
 
     def sample(
         self, qubo: Qubo, seed: int
@@ -212,14 +215,14 @@ class NativeBackend(GraphBackend):
             return exact.best_states(qubo)[None], {"proven_optimal": proven}
         if self.preset == "once":
             start = self._sample_start(qubo, with_beam=True)
-            annealed = annealing.anneal(qubo, start, seed)
+            annealed = numpy_search.anneal(qubo, start, seed)
             return np.stack([start, annealed]), {}
         samples, info = super().sample(qubo, seed)
         problem = self._as_problem(qubo)
         if self._is_wide(problem):
             return samples, info
         start = self._sample_start(qubo, with_beam=self.preset == "accurate")
-        return descent.refine(qubo, samples[0], start)[None], info
+        return numpy_search.descend(qubo, samples[0], start)[None], info
 
     def _sample_start(self, qubo, with_beam):
         """Returns states to start from, or those of a beam search if better."""
@@ -227,7 +230,7 @@ class NativeBackend(GraphBackend):
         if start is None:
             problem = self._as_problem(qubo)
             start = np.asarray(ops.sign(relaxed.ridge_solution(problem)))
-        found = beam.search(qubo) if with_beam else None
+        found = numpy_search.beam_search(qubo) if with_beam else None
         if found is not None:
             before, after = qubo.varying_energies([start, found])
             start = np.where(after < before, found, start)
@@ -236,10 +239,7 @@ class NativeBackend(GraphBackend):
     def _is_wide(self, problem):
         """Returns whether single flips would take too long."""
         weights = math.prod(problem.fields.shape)
-        largest = SWEEP_FROM
-        if self.preset in ("accurate", "once"):
-            largest = ACCURATE_SWEEP_FROM
-        return weights > largest
+        return weights > PRESETS[self.preset].sweep_from
 
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = {"preset": self.preset}
@@ -258,8 +258,8 @@ def _swept(problems):
     return tf.unstack(sweeps.sweep(stack, repetitions=REPETITIONS))
 
 
-def parallel_sweep(stack, sizes, seeds):
-    """Sweeps once over a stack of problems, see `stacks.in_batches`."""
+def gpu_sweep(stack, sizes, seeds):
+    """Sweeps once over a stack of problems, see `gpu_batches.in_batches`."""
     del sizes, seeds
     stack = stack._replace(couplings=products.rounded(stack.couplings))
     return tf.linalg.matrix_transpose(sweeps.sweep(stack, unrolled=True))

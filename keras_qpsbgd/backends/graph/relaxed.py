@@ -2,15 +2,17 @@
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
+from keras_qpsbgd import products
+from keras_qpsbgd.backends.graph import gpu_batches
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
-from keras_qpsbgd.backends.graph.parallel import ridge as iterated_ridge
-from keras_qpsbgd.backends.graph.parallel import stacks
 
-RHO = iterated_ridge.RHO
-MIN_RIDGE = iterated_ridge.MIN_RIDGE
+RHO = 0.1
+# Added to the ridge, so that it is positive even if Q is zero.
+MIN_RIDGE = 1e-30
 # Iterations of conjugate gradients in place of a factorization.
 ITERATIONS = 8
 
@@ -22,13 +24,77 @@ def ridge_solution(problem, rho=RHO):
 
     One Cholesky factorization serves all columns.
     """
-    n = problem.fields.shape[0]
-    diagonal = tf.linalg.diag_part(problem.couplings)
-    ridge = tf.reduce_sum(diagonal) * (rho / n) + MIN_RIDGE
-    factor = tf.linalg.cholesky(
-        tf.linalg.set_diag(problem.couplings, diagonal + ridge)
-    )
+    couplings = problem.couplings
+    ridge = _ridge(couplings, problem.fields.shape[0], rho)
+    diagonal = tf.linalg.diag_part(couplings) + ridge
+    factor = tf.linalg.cholesky(tf.linalg.set_diag(couplings, diagonal))
     return tf.linalg.cholesky_solve(factor, -0.5 * problem.fields)
+
+
+def iterated_solution(problem, sizes, iterations, rho=RHO):
+    """Approximates `ridge_solution` without a factorization, for GPUs.
+
+    Runs a fixed number of conjugate gradient iterations for all columns of all
+    layers at once.
+
+    Args:
+        problem: A stack of `ops.Problem`, padded with zeros.
+        sizes: List of integers. Number of inputs of each layer.
+        iterations: Integer.
+        rho: Float. Ridge, relative to the mean diagonal of Q. Defaults to
+            `0.1`.
+
+    Returns:
+        Tensor of shape `(layers, m, n)`, up to a positive factor per column.
+    """
+    ridge = _ridge(problem.couplings, np.float32(sizes), rho)[:, None, None]
+    matrix = products.rounded(problem.couplings)
+    target = tf.linalg.matrix_transpose(-problem.fields)
+    # The squares of small numbers would underflow.
+    largest = tf.reduce_max(tf.abs(target), axis=-1, keepdims=True)
+    target = tf.math.divide_no_nan(target, largest)
+    return _conjugate_gradients(
+        lambda x: products.matmul(products.rounded(x), matrix),
+        ridge,
+        target,
+        iterations,
+    )
+
+
+def _ridge(couplings, n, rho):
+    return tf.linalg.trace(couplings) * (rho / n) + MIN_RIDGE
+
+
+def _conjugate_gradients(multiply, ridge, target, iterations):
+    """Solves for each row of `target`, starting from zero.
+
+    Args:
+        multiply: Function that multiplies rows by a symmetric matrix Q.
+        ridge: Tensor. The matrix of the equations is Q + ridge.
+        target: Tensor of shape `(layers, lanes, size)`.
+        iterations: Integer.
+    """
+    found = tf.zeros_like(target)
+    residual = direction = target
+    image = multiply(target)
+    square = _dot(residual, residual)
+    for step in range(iterations):
+        change = image + ridge * direction
+        size = tf.math.divide_no_nan(square, _dot(change, direction))
+        found += size * direction
+        if step == iterations - 1:
+            break
+        residual -= size * change
+        before = square
+        square = _dot(residual, residual)
+        ratio = tf.math.divide_no_nan(square, before)
+        direction = residual + ratio * direction
+        image = multiply(residual) + ratio * image
+    return found
+
+
+def _dot(a, b):
+    return tf.reduce_sum(a * b, axis=-1, keepdims=True)
 
 
 class RidgeBackend(GraphBackend):
@@ -57,12 +123,12 @@ class RidgeBackend(GraphBackend):
         if not rho > 0:
             raise ValueError(f"`rho` must be positive. Received: rho={rho}")
         self.rho = rho
-        self.search_kind = stacks.check_kind(search)
+        self.search_kind = gpu_batches.check_kind(search)
 
     @property
     def compiled(self) -> bool:  # type: ignore[override]
         # XLA factorizes a matrix slowly on a CPU.
-        return stacks.is_parallel(self.search_kind)
+        return gpu_batches.is_parallel(self.search_kind)
 
     def search(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
         del seed
@@ -83,10 +149,10 @@ class RidgeBackend(GraphBackend):
         def solve(stack, sizes, seeds):
             del seeds
             return ops.sign(
-                iterated_ridge.solution(stack, sizes, ITERATIONS, self.rho)
+                iterated_solution(stack, sizes, ITERATIONS, self.rho)
             )
 
-        return stacks.in_batches(layers, seeds, solve, self._finished)
+        return gpu_batches.in_batches(layers, seeds, solve, self._finished)
 
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = {"rho": self.rho}

@@ -23,7 +23,7 @@ The targets are:
 - With n = 32, `accurate` finds the optimum of at least 99.5 % of 500 columns
   (`optimum.py`).
 
-`par fast`, `par balanced` and `par accurate` are the presets with
+`par fast` and `par accurate` are the presets with
 `search="parallel"`, the search for GPUs. Only their gaps matter here.
 
 `--only` accepts sizes such as `n=128`, `optimum` and names of solvers.
@@ -133,7 +133,7 @@ def _ours():
     # The searches for GPUs. Their CPU time says nothing about a GPU.
     configs |= {
         f"par {preset}": configs[preset] | {"search": "parallel"}
-        for preset in ("fast", "balanced", "accurate")
+        for preset in ("fast", "accurate")
     }
     configs |= {name: {"name": name} for name in ("ridge", "sign")}
     return {name: backends.get(config) for name, config in configs.items()}

@@ -140,7 +140,7 @@ def _jobs(task, method, seeds, **settings):
 
 def _preset(method):
     if method == recipes.PARALLEL:
-        return native.PARALLEL_PRESETS[_default()]
+        return native.PRESETS[_default()].gpu
     return native.PRESETS.get(method)
 
 

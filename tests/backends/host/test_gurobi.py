@@ -18,10 +18,9 @@ def qubo(n, m, seed=0, scale=1.0):
 
 @pytest.mark.parametrize("scale", [0.1, 1.0])
 def test_equals_enumeration(scale):
-    """200 random columns in total, up to n = 16."""
     gurobi = kq.backends.get("gurobi")
-    for n in (2, 5, 9, 13, 16):
-        problem = qubo(n, 20, seed=n, scale=scale)
+    for n in (2, 9, 16):
+        problem = qubo(n, 8, seed=n, scale=scale)
         best = kq.backends.get("exact").solve(problem).energies
         solution = gurobi.solve(problem)
         np.testing.assert_allclose(

@@ -1,4 +1,4 @@
-"""The preset for problems that are solved once."""
+"""Searches in NumPy, and the preset for problems that are solved once."""
 
 import itertools
 
@@ -7,8 +7,7 @@ import pytest
 
 from keras_qpsbgd import Qubo
 from keras_qpsbgd import backends
-from keras_qpsbgd.backends.graph import annealing
-from keras_qpsbgd.backends.graph import beam
+from keras_qpsbgd.backends.graph import numpy_search
 
 pytestmark = pytest.mark.once
 
@@ -29,33 +28,35 @@ def lowest_energies(qubo):
 @pytest.mark.parametrize("rows", [5, 40])  # without and with full rank
 def test_a_beam_of_all_states_is_exact(rows):
     qubo = problem(rows, 9, 4)
-    states = beam.search(qubo)  # 2^9 partial states fit into the beam
+    states = numpy_search.beam_search(
+        qubo
+    )  # 2^9 partial states fit into the beam
     assert states.dtype == np.int8 and set(np.unique(states)) == {-1, 1}
     np.testing.assert_allclose(qubo.energy(states), lowest_energies(qubo))
 
 
 def test_a_narrow_beam_is_worse(monkeypatch):
     qubo = problem(100, 40, 30)
-    wide = qubo.energy(beam.search(qubo))
-    monkeypatch.setattr(beam, "MIN_WIDTH", 1)
-    monkeypatch.setattr(beam, "MAX_WIDTH", 1)
-    narrow = qubo.energy(beam.search(qubo))
+    wide = qubo.energy(numpy_search.beam_search(qubo))
+    monkeypatch.setattr(numpy_search, "MIN_WIDTH", 1)
+    monkeypatch.setattr(numpy_search, "MAX_WIDTH", 1)
+    narrow = qubo.energy(numpy_search.beam_search(qubo))
     assert wide.mean() < narrow.mean()
 
 
 @pytest.mark.parametrize("block", [1, 7, 64])
 def test_blocks_do_not_matter(monkeypatch, block):
     qubo = problem(60, 33, 5)
-    expected = beam.search(qubo)
-    monkeypatch.setattr(beam, "BLOCK", block)
-    np.testing.assert_array_equal(beam.search(qubo), expected)
+    expected = numpy_search.beam_search(qubo)
+    monkeypatch.setattr(numpy_search, "BEAM_BLOCK", block)
+    np.testing.assert_array_equal(numpy_search.beam_search(qubo), expected)
 
 
 def test_couplings_that_are_not_positive_semidefinite():
     rng = np.random.default_rng(0)
     couplings = rng.normal(size=(20, 20))
     qubo = Qubo(couplings + couplings.T, rng.normal(size=(20, 3)))
-    assert beam.search(qubo) is None
+    assert numpy_search.beam_search(qubo) is None
     solution = backends.get(ONCE).solve(qubo, seed=0)
     np.testing.assert_allclose(solution.energies, qubo.energy(solution.states))
     assert (solution.energies < qubo.random_energy()).all()
@@ -64,7 +65,7 @@ def test_couplings_that_are_not_positive_semidefinite():
 def test_annealing_ends_in_a_local_optimum():
     qubo = problem(100, 50, 6)
     start = np.where(np.random.default_rng(1).random((50, 6)) < 0.5, -1, 1)
-    states = annealing.anneal(qubo, start, seed=1)
+    states = numpy_search.anneal(qubo, start, seed=1)
     energies = qubo.energy(states)
     assert (energies < qubo.energy(start)).all()
     for i in range(50):

@@ -47,51 +47,54 @@ class ReportsWorker(kq.backends.Backend):
         return np.ones((1, qubo.num_variables, qubo.num_columns)), info
 
 
-@pytest.fixture(scope="module")
-def processes():
-    with kq.backends.process_pool(2) as pool:
+@pytest.fixture(
+    scope="module",
+    params=["threads", pytest.param("processes", marks=pytest.mark.slow)],
+)
+def executor(request):
+    if request.param == "threads":
+        pool = concurrent.futures.ThreadPoolExecutor(2)
+    else:
+        pool = kq.backends.process_pool(2)
+    with pool:
         yield pool
 
 
 @pytest.mark.parametrize("config", [ANNEALING, {"name": "gurobi"}], ids=str)
-def test_processes_give_the_same_answers(config, processes):
+def test_executors_give_the_same_answers(config, executor):
     problem = qubo()
     serial = kq.backends.get(config).solve(problem, 3)
-    for tasks in (3, 16):
-        backend = kq.backends.get(
-            {**config, "executor_tasks": tasks}, executor=processes
-        )
-        pooled = backend.solve(problem, 3)
-        np.testing.assert_array_equal(serial.states, pooled.states)
-        assert pooled.info["calls"] == serial.info["calls"] == 20
+    backend = kq.backends.get(
+        {**config, "executor_tasks": 3}, executor=executor
+    )
+    pooled = backend.solve(problem, 3)
+    np.testing.assert_array_equal(serial.states, pooled.states)
+    assert pooled.info["calls"] == serial.info["calls"] == 20
     if "proven_optimal" in serial.info:
         assert pooled.info["proven_optimal"].shape == (20,)
 
 
-def test_training_with_processes(processes):
+def test_training_with_an_executor(executor):
     seed = tools.CLEAR_CUT["averaged"]
     kernels = [
         tools.fit(
             tools.small_model(seed),
-            tools.optimizer(backend={**ANNEALING, "executor": executor}),
+            tools.optimizer(backend={**ANNEALING, "executor": one}),
             *tools.data(seed),
+            run_eagerly=True,
         )
-        for executor in (None, processes)
+        for one in (None, executor)
     ]
     tools.assert_equal(*kernels)
 
 
-def test_workers_have_their_own_handles(processes):
-    backend = ReportsWorker(executor=processes)
-    found = [backend.solve(qubo(m=40)).info for _ in range(3)]
-    used = np.unique(np.concatenate([info["process"] for info in found]))
-    assert os.getpid() not in used and 1 <= len(used) <= 2
-    with concurrent.futures.ThreadPoolExecutor(2) as threads:
-        backend = ReportsWorker(executor=threads)
-        info = backend.solve(qubo(m=40)).info
-        assert id(backend) not in info["copy"]
-        copies = set(zip(info["thread"], info["copy"]))
-        assert len(copies) == len(np.unique(info["thread"]))
+def test_workers_have_their_own_handles(executor):
+    backend = ReportsWorker(executor=executor)
+    info = backend.solve(qubo(m=40)).info
+    workers = set(zip(info["process"], info["thread"], info["copy"]))
+    threads = set(zip(info["process"], info["thread"]))
+    assert 1 <= len(workers) == len(threads) <= 2
+    assert id(backend) not in info["copy"] or os.getpid() not in info["process"]
     assert backend._handle is None
 
 
@@ -240,6 +243,7 @@ def test_backends_that_cannot_be_pickled():
             backend.check(3, 3)
 
 
+@pytest.mark.slow  # starts a process that imports TensorFlow
 def test_workers_that_die():
     with kq.backends.process_pool(1) as pool:
         with pytest.raises(kq.backends.SolverError, match="workers died"):

@@ -2,13 +2,17 @@
 
 Problems of similar shapes are padded to the same shape and stacked. Padding has
 no couplings and no fields, so it does not affect the other entries.
+
+The variables of each layer form `SLICES` slices. Slices are padded to the same
+width when layers are stacked. The slices of a layer, and so its states, do not
+depend on the other layers.
 """
 
+import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
 from keras_qpsbgd import products
-from keras_qpsbgd.backends.graph.parallel import blocks
 
 # Values of the argument `search`.
 KINDS = ("auto", "sequential", "parallel")
@@ -16,8 +20,8 @@ KINDS = ("auto", "sequential", "parallel")
 # doubles the work, or if the work (n * n * m) is small anyway.
 PADDING = 2.0
 SMALL_WORK = 2**25
-# Stands for the size of an axis of variables.
-VARIABLES = object()
+# Number of slices of the variables of a layer.
+SLICES = 16
 
 
 def check_kind(kind):
@@ -60,7 +64,7 @@ def in_batches(layers, seeds, solve, finish, kind=lambda problem: None):
         found = finish(tf.linalg.matrix_transpose(found), stack)
         for place, i in enumerate(batch):
             n, m = problems[i].fields.shape
-            states[i] = blocks.gather(found[place, :, :m], n)
+            states[i] = _unpad(found[place, :, :m], n)
     states = iter(states)
     return [[next(states) for _ in layer] for layer in layers]
 
@@ -101,31 +105,63 @@ def _largest_shape(problems):
 def _stack(problems):
     """Pads problems with zeros to the same shape and stacks them."""
     n, m = _largest_shape(problems)
-    width = blocks.width(n)
-    shapes = {"couplings": (VARIABLES, VARIABLES), "fields": (VARIABLES, m)}
-    for name in ("start", "informative"):
-        if getattr(problems[0], name) is not None:
-            shapes[name] = (VARIABLES, m)
-    return ops.Problem(
-        **{
-            name: tf.stack(
-                [_pad(getattr(p, name), shape, width) for p in problems]
-            )
-            for name, shape in shapes.items()
-        }
-    )
+    width = _width(n)
+
+    def stack(name):
+        tensors = [getattr(problem, name) for problem in problems]
+        if tensors[0] is None:
+            return None
+        tensors = [_spread(tensor, 0, width) for tensor in tensors]
+        if name == "couplings":
+            return tf.stack([_spread(tensor, 1, width) for tensor in tensors])
+        return tf.stack([ops.padded(tensor, 1, m) for tensor in tensors])
+
+    return ops.Problem(*map(stack, ops.Problem._fields))
 
 
-def _pad(tensor, shape, width):
-    """Pads with zeros to `shape`.
+def _width(n):
+    """Returns the number of variables per slice of a layer with n inputs."""
+    return -(-n // SLICES)
 
-    `VARIABLES` divides an axis into blocks of `width` variables.
+
+def _spread(tensor, axis, new_width):
+    """Pads an axis of n variables so that each slice has `new_width`."""
+    n = tensor.shape[axis]
+    old_width = _width(n)
+    tensor = ops.padded(tensor, axis, SLICES * old_width)
+    if old_width == new_width:
+        return tensor
+    shape = [-1 if size is None else size for size in tensor.shape]
+    slices = shape[:axis] + [SLICES, old_width] + shape[axis + 1 :]
+    tensor = tf.reshape(tensor, slices)
+    tensor = ops.padded(tensor, axis + 1, new_width)
+    shape[axis] = SLICES * new_width
+    return tf.reshape(tensor, shape)
+
+
+def _unpad(states, n):
+    """Returns the n variables of a layer from padded states (_, m)."""
+    padded, m = states.shape
+    states = tf.reshape(states, (SLICES, padded // SLICES, m))
+    return tf.reshape(states[:, : _width(n)], (-1, m))[:n]
+
+
+def positions(sizes, new_width):
+    """Returns the original index of each padded variable, for all layers.
+
+    Args:
+        sizes: List of integers. Number of inputs of each layer.
+        new_width: Integer. Width of the padded slices.
+
+    Returns:
+        Array of shape `(layers, SLICES * new_width)`.
     """
-    padding = []
-    for axis, size in enumerate(shape):
-        if size is VARIABLES:
-            tensor = blocks.spread(tensor, axis, width)
-            padding.append((0, 0))
-        else:
-            padding.append((0, size - tensor.shape[axis]))
-    return tf.pad(tensor, padding) if any(end for _, end in padding) else tensor
+    index, place = np.divmod(np.arange(SLICES * new_width), new_width)
+    return np.array([index * _width(n) + place for n in sizes])
+
+
+def slices_first(x):
+    """Reshapes (layers, lanes, n) to (layers, SLICES, lanes, n / SLICES)."""
+    layers, lanes, n = x.shape
+    x = tf.reshape(x, (layers, lanes, SLICES, n // SLICES))
+    return tf.transpose(x, (0, 2, 1, 3))

@@ -5,9 +5,9 @@ searches, which make one flip after the other, take too long there. This search
 consists of a fixed number of rounds, and a round is a few operations for all
 columns of all layers. It needs no factorization and no decision on the host.
 
-The variables form 16 blocks. In each round, every block proposes a move: it
+The variables form 16 slices. In each round, every slice proposes a move: it
 flips its variables whose gain is at least a share of the largest gain in the
-block. This share falls from round to round. Matrix products give the energies
+slice. This share falls from round to round. Matrix products give the energies
 of all combinations of moves. The moves are then made one after the other if
 they still lower the energy. A second pass takes back moves that turn out to
 raise it. So the energy never rises, except for rounding.
@@ -24,11 +24,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
-from keras_qpsbgd.backends.graph.parallel import blocks
-from keras_qpsbgd.backends.graph.parallel import forms
-from keras_qpsbgd.backends.graph.parallel import ridge
-from keras_qpsbgd.backends.graph.parallel import stacks
-from keras_qpsbgd.backends.graph.parallel.random_numbers import Random
+from keras_qpsbgd import products
+from keras_qpsbgd.backends.graph import gpu_batches
+from keras_qpsbgd.backends.graph import relaxed
+from keras_qpsbgd.backends.graph.gpu_batches import slices_first
 
 
 class Effort(NamedTuple):
@@ -94,34 +93,36 @@ def search(layers, seeds, effort, finish):
     def lanes(problem):
         return effort.lanes(problem.fields.shape[0])
 
-    return stacks.in_batches(layers, seeds, solve, finish, lanes)
+    return gpu_batches.in_batches(layers, seeds, solve, finish, lanes)
 
 
 def _search(problem, sizes, seeds, effort):
     """Searches a stack of problems, and returns states (layers, m, n)."""
     restarts = effort.lanes(sizes[0])  # the same for all layers
-    form = forms.Couplings(problem, restarts)
+    model = _Energies(problem, restarts)
     n, columns = problem.fields.shape[1:]
-    random = Random(seeds, blocks.positions(sizes, n // blocks.COUNT))
-    g = _start(problem, form, sizes, random, restarts)
-    memory = form.memory(g)
+    random = _Random(
+        seeds, gpu_batches.positions(sizes, n // gpu_batches.SLICES)
+    )
+    g = _start(problem, model, sizes, random, restarts)
+    memory = model.memory(g)
 
     def descend(g, memory, rounds):
         def body(index, g, memory):
             share = SHARE * (1.0 - tf.cast(index, tf.float32) / rounds)
-            return _round(form, g, memory, share)
+            return _round(model, g, memory, share)
 
         return _repeat(rounds, body, (g, memory))
 
     g, memory = descend(g, memory, effort.rounds)
     if effort.kicks == 0:
-        return _best(form, g, memory, restarts)
+        return _best(model, g, memory, restarts)
 
     n_of_layers = np.float32(sizes)[:, None, None]
     reach = np.clip(KICK_REACH / n_of_layers, *KICK_BOUNDS) / KICK
 
     def kick(index, g, memory, energy):
-        costs = -form.gains(g, memory)
+        costs = -model.gains(g, memory)
         size = tf.reduce_sum(tf.abs(costs), axis=-1, keepdims=True)
         # By column, because the number of lanes depends on the padding.
         chance = random.uniform(1 + index, restarts, columns)
@@ -130,8 +131,8 @@ def _search(problem, sizes, seeds, effort):
             costs < size / n_of_layers * reach * chance
         )
         kicked = tf.where(is_flipped, -g, g)
-        kicked, new = descend(kicked, form.memory(kicked), effort.kick_rounds)
-        new_energy = form.energy(kicked, new)
+        kicked, new = descend(kicked, model.memory(kicked), effort.kick_rounds)
+        new_energy = model.energy(kicked, new)
         is_better = new_energy < energy
         return (
             tf.where(is_better[..., None], kicked, g),
@@ -139,17 +140,17 @@ def _search(problem, sizes, seeds, effort):
             tf.where(is_better, new_energy, energy),
         )
 
-    state = (g, memory, form.energy(g, memory))
+    state = (g, memory, model.energy(g, memory))
     g, memory, _ = _repeat(effort.kicks, kick, state)
-    return _best(form, g, memory, restarts)
+    return _best(model, g, memory, restarts)
 
 
-def _start(problem, form, sizes, random, restarts):
+def _start(problem, model, sizes, random, restarts):
     """Returns the initial states of all lanes."""
     if problem.start is not None:
-        g = forms.lanes_first(problem.start)
+        g = tf.linalg.matrix_transpose(problem.start)
         return tf.tile(g, (1, restarts, 1))
-    x = ridge.solution(problem, sizes, ITERATIONS)
+    x = relaxed.iterated_solution(problem, sizes, ITERATIONS)
     if restarts == 1:
         return ops.sign(x)
     layers, m, n = x.shape
@@ -163,20 +164,20 @@ def _start(problem, form, sizes, random, restarts):
         tf.reshape(g, (layers, len(NOISE), restarts * m, n)), axis=1
     )
     best = candidates[0]
-    energy = form.energy(best, form.memory(best))
+    energy = model.energy(best, model.memory(best))
     for g in candidates[1:]:
-        new = form.energy(g, form.memory(g))
+        new = model.energy(g, model.memory(g))
         best = tf.where((new < energy)[..., None], g, best)
         energy = tf.minimum(new, energy)
     return best
 
 
-def _best(form, g, memory, count):
+def _best(model, g, memory, count):
     """Returns the best of `count` states of each lane, the first of ties."""
     if count == 1:
         return g
     layers, lanes, n = g.shape
-    energies = form.energy(g, memory)
+    energies = model.energy(g, memory)
     energies = tf.reshape(energies, (layers, count, lanes // count))
     g = tf.reshape(g, (layers, count, lanes // count, n))
     best, energy = g[:, 0], energies[:, 0]
@@ -187,13 +188,13 @@ def _best(form, g, memory, count):
     return best
 
 
-def _round(form, g, memory, share):
+def _round(model, g, memory, share):
     """Makes the moves of one round, and returns the new states and memory."""
-    gains = blocks.first(form.gains(g, memory))
+    gains = slices_first(model.gains(g, memory))
     largest = tf.reduce_max(gains, axis=-1, keepdims=True)
     is_chosen = (gains > 0.0) & (gains >= share * largest)
-    moves = tf.where(is_chosen, -blocks.first(g), 0.0)
-    responses, linear, pairs = form.evaluate(moves, memory)
+    moves = tf.where(is_chosen, -slices_first(g), 0.0)
+    responses, linear, pairs = model.evaluate(moves, memory)
     is_made = [made[..., None] for made in _made_moves(linear, pairs)]
     # Sums and not reductions, so that a GPU does not copy the decisions.
     zero = tf.zeros(())
@@ -210,7 +211,7 @@ def _round(form, g, memory, share):
         ],
         axis=-1,
     )
-    return g + 2.0 * flips, form.update(memory, response)
+    return g + 2.0 * flips, model.update(memory, response)
 
 
 def _made_moves(linear, pairs):
@@ -248,3 +249,118 @@ def _repeat(count, body, state):
         (0, *state),
     )
     return tuple(state)
+
+
+class _Energies:
+    r"""Energies of a stack of problems, in units of 4 and without constants.
+
+    The states g have the shape (layers, lanes, n), where the lanes are columns
+    and restarts. Besides the states, the search holds the memory
+    h = Qg + s/2, which gives the gains of all flips and is cheap to update. Q
+    is the matrix of the couplings without its diagonal.
+
+    A move is a set of flips within a slice: c = -g where a variable is flipped,
+    0 elsewhere. Its response is the product Qc. If the moves k with
+    \(a_k = 1\) are made, the energy changes by
+
+    $$\sum_k a_k l_k + \sum_{kl} a_k a_l C_{kl} .$$
+
+    The factors of all products are rounded first (see `products.rounded`), so
+    that TensorFloat-32 gives the same results as float32.
+
+    Args:
+        problem: A stack of `ops.Problem`.
+        restarts: Integer. Number of lanes per column.
+    """
+
+    def __init__(self, problem, restarts):
+        couplings = problem.couplings
+        zeros = tf.zeros_like(couplings[..., 0])
+        couplings = tf.linalg.set_diag(couplings, zeros)
+        self._couplings = products.rounded(couplings)
+        half_fields = tf.linalg.matrix_transpose(problem.fields) / 2.0
+        self._half_fields = tf.tile(half_fields, (1, restarts, 1))
+
+    def memory(self, g):
+        """Returns the field of states (layers, lanes, n)."""
+        return products.matmul(g, self._couplings) + self._half_fields
+
+    def energy(self, g, h):
+        """Returns g'Qg + s'g in units of 4."""
+        return tf.reduce_sum(g * (h + self._half_fields), axis=-1) / 4.0
+
+    def gains(self, g, h):
+        """Returns how much each flip alone lowers the energy."""
+        return g * h
+
+    def evaluate(self, moves, h):
+        """Returns the responses Qc, l and C of moves.
+
+        Args:
+            moves: Tensor of shape `(layers, SLICES, lanes, n / SLICES)`.
+            h: The memory.
+
+        Returns:
+            Three tensors of shape `(layers, SLICES, lanes, n)`,
+            `(layers, SLICES, lanes)` and `(layers, SLICES, SLICES, lanes)`.
+        """
+        layers, count, lanes, width = moves.shape
+        matrix = tf.reshape(
+            self._couplings, (layers, count, width, count * width)
+        )
+        responses = products.matmul(moves, matrix)
+        linear = tf.reduce_sum(moves * slices_first(h), axis=-1)
+        # The response of one move to the flips of another.
+        pairs = tf.reshape(responses, (layers, count, lanes, count, width))
+        pairs *= tf.transpose(moves, (0, 2, 1, 3))[:, None]
+        pairs = tf.reduce_sum(pairs, axis=-1)
+        return responses, linear, tf.transpose(pairs, (0, 1, 3, 2))
+
+    def update(self, h, response):
+        """Returns the memory after moves with this total response."""
+        return h + 2.0 * response
+
+
+class _Random:
+    """Random numbers of several layers, by hashing a seed and a position.
+
+    Unlike those of TensorFlow's generators, the numbers of a layer do not
+    depend on the padding, and those of all layers are one operation.
+
+    Args:
+        seeds: Int32 tensor of shape `(layers, 2)`.
+        positions: Integer array of shape `(layers, n)`. Variables at the same
+            position have the same numbers in all stacks.
+    """
+
+    def __init__(self, seeds, positions):
+        seeds = tf.cast(seeds, tf.uint32)
+        self._key = _hash(seeds[:, 1] + _hash(seeds[:, 0]))
+        self._positions = tf.constant(positions, tf.uint32)
+
+    def uniform(self, draw, *shape):
+        """Returns numbers from 0 to 1, of shape `(layers, *shape, n)`.
+
+        Args:
+            draw: Integer or int32 scalar. Different draws are independent.
+            *shape: Integers.
+        """
+        numbers = _hash(self._key + tf.cast(draw, tf.uint32))
+        for size in shape:
+            position = tf.cast(tf.range(size), tf.uint32)
+            numbers = _hash(numbers[..., None] + position)
+        layers, n = self._positions.shape
+        position = tf.reshape(self._positions, (layers, *[1] * len(shape), n))
+        numbers = _hash(numbers[..., None] + position)
+        # The upper 24 bits, which float32 represents exactly.
+        numbers = tf.bitwise.right_shift(numbers, tf.constant(8, tf.uint32))
+        return tf.cast(numbers, tf.float32) * 2.0**-24
+
+
+def _hash(x):
+    """Mixes the bits of uint32 numbers (the function `lowbias32`)."""
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1)):
+        shifted = tf.bitwise.right_shift(x, tf.constant(shift, tf.uint32))
+        x = tf.bitwise.bitwise_xor(x, shifted)
+        x *= tf.constant(factor, tf.uint32)
+    return x

@@ -1,1 +1,0 @@
-"""The search for GPUs. `search.py` describes it."""
