@@ -23,8 +23,8 @@ from tensorflow import keras
 from keras_qpsbgd import constraints
 from keras_qpsbgd import layers
 from keras_qpsbgd import optimizers
-from keras_qpsbgd.compare.report import canvas
-from keras_qpsbgd.compare.report.statistics import mean_and_error
+from keras_qpsbgd.compare import canvas
+from keras_qpsbgd.compare.statistics import mean_and_error
 
 EPOCHS = 20
 SEEDS = 3

@@ -5,7 +5,7 @@
 paper.
 """
 
-from keras_qpsbgd.compare.own_data.function import compare
-from keras_qpsbgd.compare.own_data.result import Comparison
+from keras_qpsbgd.compare.function import compare
+from keras_qpsbgd.compare.result import Comparison
 
 __all__ = ["Comparison", "compare"]

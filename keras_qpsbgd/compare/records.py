@@ -1,14 +1,14 @@
-"""Records of runs on disk: one line of JSON for each run.
+"""Records of finished jobs on disk: one line of JSON for each job.
 
-    OUT/<experiment>/runs/<task>--<method>.jsonl   results
-    OUT/<experiment>/times.jsonl                   CPU seconds, which vary
-    OUT/<experiment>/meta.json                     command, date, packages
+A job is a dictionary of plain values that identifies a run, such as its task,
+method, settings and seed. A record is the job together with its result. The
+runs of `kq.compare` and of an experiment are
 
-`pack` moves all runs of a finished experiment to `runs.jsonl.gz`, and the times
-to `times.jsonl.gz`. Reading supports packed and unpacked files, also side by
-side: new runs go to files in `runs/` until they are packed again.
+    OUT/runs.jsonl       results
+    OUT/times.jsonl      CPU seconds, which vary
+    OUT/meta.json        command, date, packages
 
-A record of a run is
+A record of such a run is
 
     {"task": "adult-2layer", "method": "QP-SBGD", "stage": "fresh",
      "configuration": {"rate": 0.02}, "seed": 0,
@@ -18,13 +18,11 @@ A record of a run is
 The stage is "tuning" for runs that compare configurations, only on validation
 data, and "fresh" for runs of the chosen configuration with seeds that were not
 used for the choice. Files of runs contain no times, so that the same command
-writes the same files. If a run diverged, its non-finite numbers are `null` in
+gives the same records. If a run diverged, its non-finite numbers are `null` in
 the file and NaN when read.
 """
 
-import collections
 import contextlib
-import functools
 import gzip
 import io
 import json
@@ -32,91 +30,275 @@ import math
 import numbers
 import os
 import pathlib
-import re
 import zlib
 
 import numpy as np
 
 from keras_qpsbgd import disk
 
-PACKED_RUNS = "runs.jsonl.gz"
 TIMES = "times.jsonl"
-PACKED_TIMES = "times.jsonl.gz"
 STAGES = ("tuning", "fresh")
-KEYS = ("task", "method", "stage", "configuration", "seed", "result")
+RUN = ("task", "method", "stage", "configuration", "seed")
 SIGNIFICANT_DIGITS = 6
 
 
-def path_of(folder, task, method):
-    """Returns the path of the file of a task and a method."""
-    method = re.sub(r"[^\w.+-]+", "-", method).strip("-")
-    return pathlib.Path(folder, "runs", f"{task}--{method}.jsonl")
+class Store:
+    """The records in a file of JSON lines, found by their jobs.
 
+    A record is appended when its job has finished. If the process is killed,
+    an incomplete last line is ignored and removed by the next one. `pack` moves
+    all records to the compressed file `NAME.jsonl.gz`. Both are read.
 
-def append(path, record):
-    """Appends the record of a run to a file, see `append_line`.
-
-    The configuration is not rounded, so that it equals the one in the grid.
+    Args:
+        path: Path of the file, which ends with `.jsonl`.
+        names: Tuple of strings. The values of a record that identify its job.
+        check: Function (optional) that raises a `ValueError` if a record is
+            invalid.
+        older: List of further files to read.
 
     Raises:
-        ValueError: If the record is invalid, or if a "tuning" run contains
-            results on test data.
+        ValueError: If a line is invalid, if a packed file is damaged, or if two
+            records of the same job differ.
     """
-    validate(record)
-    _write(path, _line_of_run(record))
+
+    def __init__(self, path, names, check=None, older=()):
+        self.path = pathlib.Path(path)
+        self._names = names
+        self._check = check or (lambda record: None)
+        self._older = list(older)
+        self._found = {}
+        # The packed file comes last: it has the records that were packed and
+        # not yet removed from the others.
+        for one in (*self._older, self.path, self.packed):
+            if one.exists():
+                for record in read_lines(one):
+                    self.insert(record, one)
+
+    @property
+    def packed(self):
+        """Path of the compressed file."""
+        return self.path.with_name(f"{self.path.name}.gz")
+
+    @property
+    def records(self):
+        """List of all records, in the order in which they were found."""
+        return list(self._found.values())
+
+    def __len__(self):
+        return len(self._found)
+
+    def __contains__(self, job):
+        return self._key(job) in self._found
+
+    def __getitem__(self, job):
+        return self._found[self._key(job)]
+
+    def _key(self, job):
+        return text_of({name: job[name] for name in self._names})
+
+    def insert(self, record, path):
+        """Inserts a record of an older file, which stays where it is."""
+        self._check(record)
+        key = self._key(record)
+        if key in self._found:
+            if text_of(self._found[key]) != text_of(record):
+                raise ValueError(
+                    f"{path} contains two different runs with the same "
+                    f"settings. Remove one of them. Received: {key}"
+                )
+            return
+        self._found[key] = record
+
+    def add(self, record, seconds=None):
+        """Appends a record to the file.
+
+        Floats are rounded to 6 significant digits, except those of the job.
+        Only one process may write a file.
+
+        Args:
+            record: Dictionary.
+            seconds: Float (optional). CPU seconds of the job, which `Runs`
+                stores.
+        """
+        del seconds
+        self._check(record)
+        line = self._line(record)
+        append(self.path, line)
+        self.insert(_with_nan(json.loads(line)), self.path)
+
+    def _line(self, record):
+        job = {name: record[name] for name in self._names}
+        return line_of({**plain(record), **plain(job, digits=17)})
+
+    def pack(self, order=None):
+        """Moves all records to the compressed file.
+
+        The same records give the same bytes. Nothing is lost if the process is
+        killed.
+
+        Args:
+            order: Function (optional) of a record that returns a sort key.
+        """
+        loose = [one for one in (*self._older, self.path) if one.exists()]
+        if not loose:
+            return
+        write_packed(
+            self.packed, map(self._line, sorted(self.records, key=order))
+        )
+        for one in loose:
+            one.unlink()
 
 
-def append_line(path, value):
-    """Appends a line of JSON to a file that no other process writes.
+# Runs of a comparison
 
-    Floats are rounded to 6 significant digits. An incomplete last line, which a
-    killed process left, is removed first.
+
+class Runs(Store):
+    """The runs of `kq.compare` or of an experiment, with their CPU times.
+
+    Args:
+        folder: Path of the folder.
     """
-    _write(path, _line(_plain(value)))
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        # Earlier versions wrote one file for each task and method.
+        older = sorted((self.folder / "runs").glob("*.jsonl"))
+        super().__init__(self.folder / "runs.jsonl", RUN, validate, older)
+
+    def add(self, record, seconds=None):
+        """Appends a run, and its CPU seconds to the file of times."""
+        super().add(record)
+        if seconds is not None:
+            names = ("task", "method", "stage", "seed")
+            time = {name: record[name] for name in names}
+            line = line_of(plain({**time, "seconds": seconds}))
+            append(self.folder / TIMES, line)
 
 
-def append_time(folder, value):
-    """Appends the CPU time of a run to the times of an experiment."""
-    append_line(pathlib.Path(folder, TIMES), value)
+def read(folder):
+    """Returns a list of all runs in a folder, in a fixed order."""
+    return sorted(Runs(folder).records, key=order_of_run)
 
 
-def _write(path, line):
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "ab+") as file:
-        file.seek(0)
-        file.truncate(len(_whole_lines(file.read())))
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
+def order_of_run(run):
+    """Returns the sort key of a run."""
+    return (
+        run["task"],
+        run["method"],
+        STAGES.index(run["stage"]),
+        order_of(run["configuration"]),
+        run["seed"],
+    )
+
+
+def validate(record):
+    """Raises a `ValueError` if the record of a run is invalid."""
+    missing = [key for key in (*RUN, "result") if key not in record]
+    if missing:
+        raise ValueError(
+            f"`record` must have the keys {', '.join((*RUN, 'result'))}. "
+            f"Received: no {', '.join(missing)}"
+        )
+    if record["stage"] not in STAGES:
+        raise ValueError(
+            f"`stage` must be one of {', '.join(STAGES)}. "
+            f"Received: {record['stage']}"
+        )
+    if not isinstance(record["seed"], numbers.Integral):
+        raise ValueError(
+            f"`seed` must be an integer. Received: {record['seed']}"
+        )
+    curves = record.setdefault("curves", {})
+    if len({len(curve) for curve in curves.values()}) > 1:
+        lengths = {key: len(curve) for key, curve in curves.items()}
+        raise ValueError(
+            f"All `curves` must have the same length. Received: {lengths}"
+        )
+    keys = [*curves, *record["result"]]
+    tested = sorted({key for key in keys if key.startswith("test_")})
+    if tested and record["stage"] == "tuning":
+        raise ValueError(
+            'A record with the `stage` "tuning" must not contain results on '
+            f"test data. Received: {', '.join(tested)}"
+        )
 
 
 def pack(folder):
-    """Packs the runs of an experiment and their times into one file each.
+    """Packs the runs of a folder and their times into one file each."""
+    folder = pathlib.Path(folder)
+    Runs(folder).pack(order_of_run)
+    with contextlib.suppress(OSError):  # it is not there, or not empty
+        (folder / "runs").rmdir()
+    times = folder / TIMES
+    if times.exists():
+        lines = [line_of(plain(time)) for time in read_times(folder)]
+        write_packed(times.with_name(f"{TIMES}.gz"), lines)
+        times.unlink()
 
-    The same runs give the same bytes. Nothing is lost if the process is killed:
-    the files in `runs/` are removed only when the packed file is complete, and
-    runs that are in both are read once. Only the process that performs the runs
-    may call this function.
+
+def read_times(folder):
+    """Returns the sorted CPU times of the runs."""
+    # A line that is in both files was packed, and is the same run.
+    texts = []
+    for name in (f"{TIMES}.gz", TIMES):
+        path = pathlib.Path(folder, name)
+        found = map(text_of, read_lines(path)) if path.exists() else ()
+        packed = set(texts)
+        texts += [text for text in found if text not in packed]
+    return [json.loads(text) for text in sorted(texts)]
+
+
+def read_meta(folder):
+    """Returns the content of `meta.json`, or `{}` if it is missing."""
+    path = pathlib.Path(folder, "meta.json")
+    return read_json(path) if path.exists() else {}
+
+
+@contextlib.contextmanager
+def locked(folders):
+    """Locks folders, so that two commands do not perform the same runs.
+
+    A killed command releases its lock.
 
     Args:
-        folder: folder of the experiment.
+        folders: list of `pathlib.Path`.
 
     Raises:
-        ValueError: See `read`. The files are not changed.
+        ValueError: If another command uses one of the folders.
     """
-    folder = pathlib.Path(folder)
-    runs, times = _loose_runs(folder), folder / TIMES
-    if runs:
-        write_packed(folder / PACKED_RUNS, map(_line_of_run, read(folder)))
-    for path in runs:
-        path.unlink()
-    with contextlib.suppress(OSError):  # the folder is not empty
-        (folder / "runs").rmdir()
-    if times.exists():
-        lines = map(_line, map(_plain, read_times(folder)))
-        write_packed(folder / PACKED_TIMES, lines)
-        times.unlink()
+    import filelock
+
+    with contextlib.ExitStack() as locks:
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(folder / ".lock", timeout=0)
+            try:
+                locks.enter_context(lock)
+            except filelock.Timeout as error:
+                raise ValueError(
+                    f"Another command is already running {folder.name}. "
+                    "Wait until it ends, or choose another folder with `out`. "
+                    f"Received: {folder}"
+                ) from error
+        yield
+
+
+# Files
+
+
+def append(path, line):
+    """Appends a line of bytes after the last complete one."""
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":  # a process was killed
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_packed(path, lines):
@@ -126,71 +308,6 @@ def write_packed(path, lines):
     with gzip.GzipFile("", "wb", 9, content, mtime=0) as file:
         file.write(b"".join(lines))
     disk.write(path, content.getvalue())
-
-
-def read(folder):
-    """Returns all runs of an experiment in a fixed order.
-
-    Args:
-        folder: folder of the experiment.
-
-    Returns:
-        List of dicts. An incomplete last line of a file is ignored.
-
-    Raises:
-        ValueError: If a line is invalid, if a packed file is damaged, or if two
-            runs with the same task, method, stage, configuration and seed
-            differ.
-    """
-    runs = _distinct(folder, _loose_runs(folder))
-    return sorted(
-        runs,
-        key=lambda run: (
-            run["task"],
-            run["method"],
-            STAGES.index(run["stage"]),
-            order_of(run["configuration"]),
-            run["seed"],
-        ),
-    )
-
-
-def runs_of(folder, task, method):
-    """Returns the runs of one task and one method, see `read`.
-
-    Args:
-        folder: folder of the experiment.
-        task: name of the task.
-        method: label of the method.
-    """
-    runs = _distinct(folder, [path_of(folder, task, method)])
-    return [
-        run for run in runs if (run["task"], run["method"]) == (task, method)
-    ]
-
-
-def _loose_runs(folder):
-    return sorted(pathlib.Path(folder, "runs").glob("*.jsonl"))
-
-
-def _distinct(folder, paths):
-    """Returns the runs of some files and of the packed file, each one once."""
-    runs = {}
-    # Read the packed file last: it contains the runs that another process has
-    # packed and removed from the other files in the meantime.
-    for path in [*paths, pathlib.Path(folder, PACKED_RUNS)]:
-        for run in _lines_if_any(path):
-            validate(run)
-            run = {"curves": {}, **run}
-            key = _key(run)
-            if key in runs and text_of(runs[key]) != text_of(run):
-                raise ValueError(
-                    f"{path} contains two different runs with the same "
-                    "settings. Remove one of them. "
-                    f"Received: {' '.join(map(str, key))}"
-                )
-            runs[key] = run
-    return list(runs.values())
 
 
 def read_lines(path):
@@ -203,35 +320,22 @@ def read_lines(path):
         ValueError: If a line is invalid, or if the packed file is damaged.
     """
     path = pathlib.Path(path)
-    if path.suffix != ".gz":
-        return _values(path, path.read_bytes())
-    status = path.stat()
-    stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
-    return list(_packed_values(path, stamp))
-
-
-# Every method of every task reads the same packed file.
-@functools.lru_cache(maxsize=2)
-def _packed_values(path, stamp):
-    del stamp  # only a key of the cache: it changes when the file does
     content = path.read_bytes()
-    try:
-        # `decompress` accepts an empty file, which is damaged here.
-        lines = gzip.decompress(content) if content else None
-    except (OSError, EOFError, zlib.error):
-        lines = None
-    if lines is None:
-        raise ValueError(
-            f"{path} is damaged. Restore it from a backup, or delete it, which "
-            "deletes all its runs. "
-            f"Received: {content[:20]!r}, {len(content)} bytes"
-        )
-    return _values(path, lines)
-
-
-def _values(path, content):
-    lines = _whole_lines(content).splitlines()
+    if path.suffix == ".gz":
+        try:
+            # `decompress` accepts an empty file, which is damaged here.
+            lines = gzip.decompress(content) if content else None
+        except (OSError, EOFError, zlib.error):
+            lines = None
+        if lines is None:
+            raise ValueError(
+                f"{path} is damaged. Restore it from a backup, or delete it, "
+                "which deletes all its runs. "
+                f"Received: {content[:20]!r}, {len(content)} bytes"
+            )
+        content = lines
     values = []
+    lines = content[: content.rfind(b"\n") + 1].splitlines()
     for number, line in enumerate(lines, 1):
         try:
             values.append(_with_nan(json.loads(line)))
@@ -243,33 +347,6 @@ def _values(path, content):
     return values
 
 
-def _lines_if_any(path):
-    try:
-        return read_lines(path)
-    except FileNotFoundError:
-        return []
-
-
-def read_times(folder):
-    """Returns the sorted CPU times of the runs."""
-    # Equal lines in one file are different runs. Equal lines in both files are
-    # the same run.
-    loose, packed = (
-        collections.Counter(map(text_of, _lines_if_any(path)))
-        for path in (
-            pathlib.Path(folder, TIMES),
-            pathlib.Path(folder, PACKED_TIMES),
-        )
-    )
-    return [json.loads(text) for text in sorted((loose | packed).elements())]
-
-
-def read_meta(folder):
-    """Returns the content of `meta.json`, or `{}` if it is missing."""
-    path = pathlib.Path(folder, "meta.json")
-    return read_json(path) if path.exists() else {}
-
-
 def read_json(path):
     """Returns the value in a JSON file."""
     content = pathlib.Path(path).read_bytes()
@@ -279,39 +356,6 @@ def read_json(path):
         raise ValueError(
             f"{path} is not valid JSON. Remove it. Received: {content[:60]!r}"
         ) from error
-
-
-def validate(record):
-    """Raises a `ValueError` if the record of a run is invalid."""
-    missing = [key for key in KEYS if key not in record]
-    if missing:
-        raise ValueError(
-            f"`record` must have the keys {', '.join(KEYS)}. "
-            f"Received: no {', '.join(missing)}"
-        )
-    if record["stage"] not in STAGES:
-        raise ValueError(
-            f"`stage` must be one of {', '.join(STAGES)}. "
-            f"Received: {record['stage']}"
-        )
-    if not isinstance(record["seed"], numbers.Integral):
-        raise ValueError(
-            f"`seed` must be an integer. Received: {record['seed']}"
-        )
-    curves = record.get("curves", {})
-    if len({len(curve) for curve in curves.values()}) > 1:
-        lengths = {key: len(curve) for key, curve in curves.items()}
-        raise ValueError(
-            f"All `curves` must have the same length. Received: {lengths}"
-        )
-    if record["stage"] == "tuning":
-        keys = [*curves, *record["result"]]
-        tested = sorted({key for key in keys if key.startswith("test_")})
-        if tested:
-            raise ValueError(
-                'A record with the `stage` "tuning" must not contain results '
-                f"on test data. Received: {', '.join(tested)}"
-            )
 
 
 def order_of(configuration):
@@ -329,31 +373,18 @@ def text_of(value):
     return json.dumps(value, sort_keys=True)
 
 
-def _key(run):
-    names = (run[name] for name in ("task", "method", "stage"))
-    return (*names, text_of(run["configuration"]), run["seed"])
-
-
-def _line_of_run(run):
-    configuration = _plain(run["configuration"], digits=17)
-    return _line({**_plain(run), "configuration": configuration})
-
-
-def _line(value):
+def line_of(value):
+    """Returns a line of JSON as bytes."""
     text = json.dumps(value, sort_keys=True, allow_nan=False)
     return text.encode() + b"\n"
 
 
-def _whole_lines(content):
-    return content[: content.rfind(b"\n") + 1]
-
-
-def _plain(value, digits=SIGNIFICANT_DIGITS):
+def plain(value, digits=SIGNIFICANT_DIGITS):
     """Converts a value to JSON types and rounds floats."""
     if isinstance(value, dict):
-        return {key: _plain(item, digits) for key, item in value.items()}
+        return {key: plain(item, digits) for key, item in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [_plain(item, digits) for item in value]
+        return [plain(item, digits) for item in value]
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     if isinstance(value, numbers.Integral):

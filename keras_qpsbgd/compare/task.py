@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from keras_qpsbgd import statistics
 from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.report.protocol import VALIDATION_ACCURACY
-from keras_qpsbgd.compare.report.protocol import Measure
+from keras_qpsbgd.compare.statistics import VALIDATION_ACCURACY
+from keras_qpsbgd.compare.statistics import Measure
 
 TUNING = "tuning"
 FRESH = "fresh"

@@ -48,14 +48,13 @@ class Trainer:
 
     # One run
 
-    def run(self, seed, configuration, stage, checkpoint=None):
+    def run(self, seed, configuration, stage):
         """Performs one run.
 
         Args:
             seed: int.
             configuration: dict with a `rate` and optionally a `real_rate`.
             stage: `"tuning"` or `"fresh"`. Only the latter uses the test data.
-            checkpoint: a `Checkpoint` to resume from and to save to, or `None`.
 
         Returns:
             A dict with `curves` and `result`.
@@ -76,10 +75,7 @@ class Trainer:
         rates, real_rates = self._rates(configuration, batches)
         curves = {"epoch": [0]}
         self._append_scores(curves, splits)
-        done = 0
-        if checkpoint is not None:
-            done = checkpoint.restore(self.variables(), curves)
-        for position in range(done, len(batches)):
+        for position in range(len(batches)):
             self._steps(
                 tf.constant(batches[position], tf.int32),
                 tf.constant(rates[position], tf.float32),
@@ -88,8 +84,6 @@ class Trainer:
             seen = (position + 1) * math.prod(batches.shape[1:])
             curves["epoch"].append(seen / len(rows))
             self._append_scores(curves, splits)
-            if checkpoint is not None:
-                checkpoint.save(self.variables(), curves, position + 1)
         return {"curves": curves, "result": self._result(curves)}
 
     def variables(self):

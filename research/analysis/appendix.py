@@ -210,7 +210,11 @@ def directions():
     for task, scale in scales.items():
         for key in ("native", "signsgd"):
             method = METHODS[key].label
-            found = records.runs_of(folder, task, method)
+            found = [
+                run
+                for run in records.read(folder)
+                if (run["task"], run["method"]) == (task, method)
+            ]
             if key == "signsgd" and task != direction.NAME:
                 continue  # its update does not depend on the scale
             rows.append(

@@ -7,13 +7,13 @@ import pathlib
 import numpy as np
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.compare.report.statistics import mean_and_error
-from keras_qpsbgd.compare.report.tables import markdown_table
+from keras_qpsbgd.compare.statistics import mean_and_error
+from keras_qpsbgd.compare.tables import markdown_table
 from research.analysis import appendix_figures
 from research.experiments import stored
-from research.experiments.pages.markdown import joined
-from research.experiments.pages.markdown import paragraph
 from research.experiments.tasks import direction
+from research.pages import joined
+from research.pages import paragraph
 
 NUMBERS = "appendix.json"
 PAGE = "RESULTS.md"

@@ -7,8 +7,8 @@ import textwrap
 import numpy as np
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.compare.report.statistics import mean_and_error
-from keras_qpsbgd.compare.report.tables import markdown_table
+from keras_qpsbgd.compare.statistics import mean_and_error
+from keras_qpsbgd.compare.tables import markdown_table
 from research.experiments import stored
 
 NUMBERS = "gaps.json"

@@ -1,8 +1,11 @@
-"""All experiments, by name."""
+"""All experiments by name, and their runs."""
 
 import dataclasses
 from collections.abc import Callable
 
+from keras_qpsbgd.compare import methods
+from keras_qpsbgd.compare.plan import FIRST_TUNING_SEED
+from keras_qpsbgd.compare.plan import Item
 from research.experiments.tasks import adult
 from research.experiments.tasks import citation
 from research.experiments.tasks import direction
@@ -11,6 +14,10 @@ from research.experiments.tasks import logistic
 from research.experiments.tasks import mnist
 from research.experiments.tasks import mnist_pairs
 
+MAX_SEEDS = 800  # some tasks start at 200; tuning seeds start at 1,000
+QUICK_SEEDS = 2
+QUICK_CONFIGURATIONS = 2
+
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
@@ -18,7 +25,7 @@ class Experiment:
 
     Attributes:
         tasks: function of `Options`; returns a list of `Task`.
-        report: function of `Options`; returns an `ExperimentReport`.
+        describe: function of `Options`; returns a `Description`.
         draw: function of the options, the folder and the configuration chosen
             for QP-SBGD on the first task, or `None`. Draws more pictures.
         overview: whether an overview of the first task is drawn (not with
@@ -27,25 +34,90 @@ class Experiment:
     """
 
     tasks: Callable
-    report: Callable
+    describe: Callable
     draw: Callable | None = None
     overview: bool = False
     in_paper: bool = True
 
 
 EXPERIMENTS = {
-    logistic.NAME: Experiment(logistic.tasks, logistic.report),
-    adult.TWO_LAYERS: Experiment(adult.two_layer_tasks, adult.two_layer_report),
-    adult.TEN_LAYERS: Experiment(adult.ten_layer_tasks, adult.ten_layer_report),
-    adult.SMALL: Experiment(adult.small_tasks, adult.small_report),
+    logistic.NAME: Experiment(logistic.tasks, logistic.describe),
+    adult.TWO_LAYERS: Experiment(
+        adult.two_layer_tasks, adult.describe_two_layers
+    ),
+    adult.TEN_LAYERS: Experiment(
+        adult.ten_layer_tasks, adult.describe_ten_layers
+    ),
+    adult.SMALL: Experiment(adult.small_tasks, adult.describe_small),
     mnist_pairs.NAME: Experiment(
-        mnist_pairs.tasks, mnist_pairs.report, mnist_pairs.draw
+        mnist_pairs.tasks, mnist_pairs.describe, mnist_pairs.draw
     ),
-    karate.NAME: Experiment(karate.tasks, karate.report),
+    karate.NAME: Experiment(karate.tasks, karate.describe),
     citation.CORA: Experiment(
-        citation.cora_tasks, citation.cora_report, overview=True
+        citation.cora_tasks, citation.describe_cora, overview=True
     ),
-    citation.PUBMED: Experiment(citation.pubmed_tasks, citation.pubmed_report),
-    direction.NAME: Experiment(direction.tasks, direction.report),
-    mnist.NAME: Experiment(mnist.tasks, mnist.report, in_paper=False),
+    citation.PUBMED: Experiment(
+        citation.pubmed_tasks, citation.describe_pubmed
+    ),
+    direction.NAME: Experiment(direction.tasks, direction.describe),
+    mnist.NAME: Experiment(mnist.tasks, mnist.describe, in_paper=False),
 }
+
+
+def items_of(name, options, runs):
+    """Returns the items of an experiment, in the order of the tables.
+
+    Args:
+        name: name of the experiment.
+        options: `Options`.
+        runs: the `records.Runs` of its folder.
+
+    Returns:
+        List of `Item`.
+    """
+    return [
+        _item(task, key, options, runs)
+        for task in EXPERIMENTS[name].tasks(options)
+        for key in methods.METHODS
+        if key in options.methods and key in task.methods
+    ]
+
+
+def _item(task, key, options, runs):
+    method = options.method(key)
+    like = None
+    if task.like or method.like:
+        other = method.like or key
+        like = _item(task.like or task, other, options, runs)
+    tuning = 1 if options.quick else task.tuning_seeds
+    fresh = _num_fresh_seeds(task, key, options)
+    return Item(
+        task=task,
+        method=method,
+        runs=runs,
+        grid=_grid(task, method.like or key, options),
+        tuning_seeds=range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + tuning),
+        fresh_seeds=range(task.first_seed, task.first_seed + fresh),
+        like=like,
+        data_dir=options.data_dir,
+    )
+
+
+def _grid(task, key, options):
+    found = task.grids.get(key, [])  # empty if `task.like` is set
+    if options.quick and not task.ablation:
+        middle = max(len(found) - QUICK_CONFIGURATIONS, 0) // 2
+        return found[middle : middle + QUICK_CONFIGURATIONS]
+    return found
+
+
+def _num_fresh_seeds(task, key, options):
+    if options.seeds is not None:
+        return options.seeds
+    if options.quick:
+        return 1 if task.ablation else QUICK_SEEDS
+    if options.paper:
+        return 6 if task.ablation else 5
+    if key in methods.HOST:
+        return task.host_seeds
+    return task.fresh_seeds

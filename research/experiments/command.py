@@ -6,13 +6,14 @@ import pathlib
 from keras_qpsbgd import backends
 from keras_qpsbgd.cli.console import positive
 from keras_qpsbgd.compare import methods
-from research.experiments import plan
+from research import pages
+from research.bench import export
 from research.experiments import reproduce
+from research.experiments import results
+from research.experiments import summaries
 from research.experiments.catalogue import EXPERIMENTS
+from research.experiments.catalogue import MAX_SEEDS
 from research.experiments.options import Options
-from research.experiments.pages import blocks
-from research.experiments.pages.findings import Folder
-from research.experiments.pages.summary import Summary
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -85,11 +86,6 @@ def _add_reproduce(commands):
         help="folder for the results (default: %(default)s)",
     )
     parser.add_argument(
-        "--page",
-        metavar="FILE",
-        help="file to write the page to (default: RESULTS.md in DIR)",
-    )
-    parser.add_argument(
         "--data-dir",
         help=(
             "folder of the data sets (default: KERAS_QPSBGD_DATA, else the "
@@ -107,57 +103,61 @@ def _add_reproduce(commands):
 def _add_pages(commands):
     parser = commands.add_parser(
         "pages",
-        help="write RESULTS.md and the results in README.md and docs/",
+        help="write the tables of results in RESULTS.md, README.md and docs/",
         description=(
-            "Writes RESULTS.md, results/paper/RESULTS.md, their tables and "
-            "figures, and the blocks <!-- results:NAME --> in README.md and "
-            "docs/ from the records in results/. Trains nothing."
+            "Writes tables and figures from the records in results/, and the "
+            "blocks <!-- results:NAME --> in RESULTS.md, "
+            "results/paper/RESULTS.md, README.md and docs/. Trains nothing."
         ),
     )
     parser.add_argument(
         "--blocks-only",
         action="store_true",
-        help="write only the blocks in README.md and docs/",
+        help="write only the blocks",
     )
     parser.set_defaults(run=_pages)
 
 
 def _pages(arguments):
+    folders = _folders(ROOT)
     try:
-        if not arguments.blocks_only:
-            for out, page, paper in (
-                (ROOT / "results", ROOT / "RESULTS.md", False),
-                (ROOT / "results" / "paper", None, True),
-            ):
-                options = Options(paper=paper)
-                print(reproduce.write_pages(options, out, page), flush=True)
-        summary = summary_of(ROOT)
-        for path in blocks.files(ROOT):
-            if blocks.update(path, summary.block):
+        for folder in () if arguments.blocks_only else folders:
+            folder.write_tables()
+            folder.draw()
+            print(folder.path, flush=True)
+        blocks = blocks_of(ROOT, *folders)
+        for path in pages.files(ROOT):
+            if pages.update(path, blocks):
                 print(path)
     except (ValueError, ImportError, OSError) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return 0
 
 
-def summary_of(root):
-    """The `Summary` of the records in a checkout.
+def _folders(root):
+    path = pathlib.Path(root, "results")
+    return (
+        results.Folder(path, Options()),
+        results.Folder(path / "paper", Options(paper=True)),
+    )
+
+
+def blocks_of(root, default=None, paper=None):
+    """Returns all blocks of a checkout by name.
 
     Args:
-        root: folder of the checkout.
+        root: Folder of the checkout.
+        default: `Folder` of `results` (optional).
+        paper: `Folder` of `results/paper` (optional).
     """
-
-    def folder(path, options):
-        names = (n for n in EXPERIMENTS if (path / n / "meta.json").is_file())
-        reports = {n: reproduce.report_of(n, options, path) for n in names}
-        return Folder(path, reports)
-
-    results = pathlib.Path(root, "results")
-    return Summary(
-        root,
-        folder(results, Options()),
-        folder(results / "paper", Options(paper=True)),
-    )
+    if default is None:
+        default, paper = _folders(root)
+    return {
+        "summary-table": summaries.summary_table(default.described),
+        "export-table": export.block(root),
+        **default.blocks(),
+        **paper.blocks("paper/"),
+    }
 
 
 def _reproduce(arguments):
@@ -172,9 +172,9 @@ def _reproduce(arguments):
                 f"`{argument}` must be one of {', '.join(known)}. "
                 f"Received: {' '.join(unknown)}"
             )
-    if (arguments.seeds or 0) > plan.MAX_SEEDS:
+    if (arguments.seeds or 0) > MAX_SEEDS:
         raise argparse.ArgumentTypeError(
-            f"`--seeds` must be at most {plan.MAX_SEEDS}, since higher seeds "
+            f"`--seeds` must be at most {MAX_SEEDS}, since higher seeds "
             f"are used for tuning. Received: {arguments.seeds}"
         )
     stated = [n for n, e in EXPERIMENTS.items() if e.in_paper]
@@ -204,7 +204,7 @@ def _reproduce(arguments):
             _flags(arguments),
             arguments.processes,
         )
-        page = reproduce.report(names, options, arguments.out, arguments.page)
+        page = results.report(names, options, arguments.out)
     except KeyboardInterrupt:
         print("\nStopped. Run the same command again to resume.")
         return 130

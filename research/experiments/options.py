@@ -1,4 +1,4 @@
-"""Options of the command line."""
+"""What the experiments receive and return: options and descriptions."""
 
 import dataclasses
 
@@ -47,3 +47,23 @@ class Options:
         if self.paper and method.backend is not None:
             return dataclasses.replace(method, rule=self.rule)
         return method
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """The tables and figures of an experiment.
+
+    Attributes:
+        name: folder of its records.
+        title: heading.
+        tasks: tuple of `TaskReport`.
+        pooled: whether the tasks share measures and seeds, and are also
+            compared together.
+        reference_method: the method that the others are compared with.
+    """
+
+    name: str
+    title: str
+    tasks: tuple
+    pooled: bool = False
+    reference_method: str = "QP-SBGD"

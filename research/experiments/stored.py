@@ -7,7 +7,6 @@ has no `rule` in its `settings.json`.
 import pathlib
 
 from keras_qpsbgd.compare import records
-from keras_qpsbgd.compare.methods import METHODS
 
 # Its label for the QUBO without couplings, which `signum` replaces.
 SIGN = "QP-SBGD (sign)"
@@ -24,7 +23,7 @@ def is_old(folder):
 
 
 def note(paper=False):
-    """Returns the line that each page of such records has.
+    """Returns the line that each table of such records has.
 
     Args:
         paper: Boolean. Whether they were made with `--paper`.
@@ -33,10 +32,3 @@ def note(paper=False):
         return NOTE.format(rule='gradient_scale="raw"', now='`rule="paper"`')
     now = "the averaged rule, the default since"
     return NOTE.format(rule='gradient_scale="max"', now=now)
-
-
-def labels(keys):
-    """Returns the labels that the methods had in version 0.1."""
-    labels = {key: method.label for key, method in METHODS.items()}
-    labels["signum"] = SIGN
-    return tuple(labels[key] for key in keys if key != "paper")

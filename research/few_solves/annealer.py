@@ -5,7 +5,6 @@ with.
 """
 
 import dataclasses
-import pathlib
 
 import numpy as np
 from tensorflow import keras
@@ -13,7 +12,8 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave.mock import MockQPU
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
-from research.few_solves import records
+from keras_qpsbgd.compare import engine
+from research.few_solves import study
 from research.few_solves.tasks.catalogue import TASKS
 
 NAME = "annealer"
@@ -101,22 +101,45 @@ def run(out, data_dir, quick=False):
         data_dir: Folder of the data, or `None`.
         quick: Boolean. Whether to use few seeds and updates.
     """
-    out = pathlib.Path(out)
-    done = records.read(out, NAME)
-    bar = keras.utils.Progbar(len(SEEDS) * len(VARIANTS), unit_name=NAME)
-    for task, count in SEEDS.items():
-        data = None
-        for name, settings in VARIANTS.items():
-            if settings.backend and key(task, name) not in done:
-                if data is None:
-                    seeds = range(2 if quick else count)
-                    data = TASKS[task].load(data_dir, list(seeds), quick)
-                last = QUICK_UPDATES if quick else max(UPDATES)
-                trainer = _Trainer(TASKS[task].network(None), settings)
-                found = trainer.runs(data, last)
-                records.write(out, NAME, key(task, name), found)
-            bar.add(1)
-    records.pack(out, NAME)
+    jobs = [
+        {
+            "key": key(task, name),
+            "task": task,
+            "variant": name,
+            "seed": seed,
+        }
+        for task, count in SEEDS.items()
+        for name, variant in VARIANTS.items()
+        for seed in range(2 if quick else count)
+        if variant.backend
+    ]
+    store = study.open_store(out, NAME)
+    engine.perform([jobs], _Work(data_dir, quick), store)
+    store.pack()
+
+
+class _Work:
+    """Performs runs. Keeps the data of the last task and the last network."""
+
+    def __init__(self, data_dir, quick):
+        self._data_dir, self._quick = data_dir, quick
+        self._task = self._data = None
+        self._key = self._trainer = None
+
+    def __call__(self, job):
+        task = TASKS[job["task"]]
+        if job["task"] != self._task:
+            seeds = range(2 if self._quick else SEEDS[job["task"]])
+            self._data = task.load(self._data_dir, list(seeds), self._quick)
+            self._task = job["task"]
+        if job["key"] != self._key:
+            variant = VARIANTS[job["variant"]]
+            self._trainer = _Trainer(task.network(None), variant)
+            self._key = job["key"]
+        last = QUICK_UPDATES if self._quick else max(UPDATES)
+        seed = job["seed"]
+        found = self._trainer.run(seed, self._data[seed], last)
+        return {"results": {str(k): result for k, result in found.items()}}
 
 
 class _Trainer:
@@ -137,15 +160,11 @@ class _Trainer:
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(loss=loss)
 
-    def runs(self, data, last):
-        """Returns a list of the results of all seeds."""
-        found = []
-        for seed, splits in data.items():
-            self._model.set_weights(self._initial_weights(seed))
-            self._calls, self._seconds = self._spent()
-            results = self._sweeps(splits, last)
-            found.append({"seed": seed, "results": results})
-        return found
+    def run(self, seed, splits, last):
+        """Returns the results of a seed by number of updates."""
+        self._model.set_weights(self._initial_weights(seed))
+        self._calls, self._seconds = self._spent()
+        return self._sweeps(splits, last)
 
     def _initial_weights(self, seed):
         """Returns the same random kernels as the main study."""

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from keras_qpsbgd.compare.report.statistics import mean_and_error
-from keras_qpsbgd.compare.report.statistics import paired_test
-from research.few_solves import records
-from research.few_solves.records import FIRST_TUNING_SEED
+from keras_qpsbgd.compare.statistics import mean_and_error
+from keras_qpsbgd.compare.statistics import paired_test
+from research.few_solves import study
+from research.few_solves.study import FIRST_TUNING_SEED
 
 # Training losses this close to the best one count as equal.
 TOLERANCE = 1e-5
@@ -18,17 +18,17 @@ class Numbers:
     validation loss of the tuning seeds is chosen. The other seeds are reported.
 
     Args:
-        out: Folder of the records.
+        out: Folder of the study.
         task: A `Task`.
     """
 
     def __init__(self, out, task):
         self.task = task
-        found = records.read(out, task.name)
-        tuned = records.read(out, task.tuned_on) if task.tuned_on else found
+        found = study.read(out, task.name)
+        tuned = study.read(out, task.tuned_on) if task.tuned_on else found
         self._runs, self._tuned = {}, {}
         for method, settings in task.methods.items():
-            keys = [records.key(method, c) for c in settings.grid]
+            keys = [study.key(method, c) for c in settings.grid]
             # A method counts only if all of its runs exist.
             if all(key in tuned for key in keys):
                 runs = [found.get(key, []) for key in keys]
@@ -36,9 +36,9 @@ class Numbers:
                 if self._is_complete(runs, self._tuned[method]):
                     self._runs[method] = runs
         self._optimum = None
-        if records.OPTIMUM in found:
-            losses = found[records.OPTIMUM]
-            self._optimum = {int(seed): loss for seed, loss in losses.items()}
+        if study.OPTIMUM in found:
+            losses = found[study.OPTIMUM]
+            self._optimum = {one["seed"]: one["loss"] for one in losses}
 
     @property
     def methods(self):
@@ -66,7 +66,7 @@ class Numbers:
         return self._chosen(method, updates) in (0, last)
 
     def _chosen(self, method, updates):
-        return records.best_position(
+        return study.best_position(
             self._tuned[method], self._decisive(method, updates)
         )
 
@@ -119,5 +119,5 @@ class Numbers:
         """Returns whether all chosen configurations have fresh seeds."""
         return all(
             any(run["seed"] < FIRST_TUNING_SEED for run in runs[position])
-            for position in records.best_positions(tuned, self.task.chosen_at)
+            for position in study.best_positions(tuned, self.task.chosen_at)
         )

@@ -1,135 +1,66 @@
-"""The page of `python -m research few-solves`, made from its records alone."""
+"""The tables and figures of `python -m research few-solves`.
+
+They are made from the records alone. `RESULTS.md` is written text with these
+tables.
+"""
 
 import pathlib
 
-from keras_qpsbgd import disk
-from keras_qpsbgd.compare.report import canvas
-from research.experiments.pages.markdown import item
-from research.experiments.pages.markdown import paragraph
-from research.few_solves import annealer_page
+import numpy as np
+
+from keras_qpsbgd.compare import canvas
+from keras_qpsbgd.compare.statistics import mean_and_error
+from keras_qpsbgd.compare.statistics import paired_test
+from keras_qpsbgd.compare.tables import markdown_table
+from research import pages
+from research.few_solves import annealer
+from research.few_solves import study
 from research.few_solves.numbers import TOLERANCE
 from research.few_solves.numbers import Numbers
 from research.few_solves.tasks.catalogue import TASKS
 
-TITLE = "# Few solver calls"
-QUESTION = (
-    "How far does a network get with 1 to 100 updates, which is the number of "
-    "solver calls per column? The update is that of QP-SBGD, a "
-    "binary Newton rule with several solvers and options, `kq.fit_columns`, or "
-    "a rule without a QUBO."
-)
-REMOVED = (
-    "**Version 0.1.** These methods ran with the rules of version 0.1 "
-    '(`gradient_scale="max"`, `update="newton"`), which are removed, and '
-    "cannot be run again: {titles}. *QP-SBGD, averaged* is the rule of "
-    "`QPSBGD` since, with 4 configurations: two learning rates, each with and "
-    "without momentum."
-)
+TITLE = "Few solver calls"
 END = "\N{DAGGER}"
-PROTOCOL = (
-    "All methods of a task have the same number of configurations. For each "
-    "number of updates, the one with the lowest mean validation loss on the "
-    "tuning seeds is chosen, and other seeds are reported. Seeds differ in "
-    "data, batches and initial weights, and all methods share them. Tables "
-    "show means, and in the column SE the largest standard error of the row. "
-    f"{END} marks a chosen configuration that is the first or last one of its "
-    "grid: one beyond it might be better. p-values are those of paired t-tests "
-    "and not corrected for the number of comparisons. Updates that were not "
-    "evaluated have a dash."
-)
-COLUMNS = (
-    "The numbers of updates of `fit_columns` are solves per column: a sweep "
-    "makes one solve for each damping. It computes the gradient again for each "
-    "column, so it takes more time than an update of the others."
-)
-# Conclusions, written by hand after reading the tables.
-NOTE = "note.md"
 COLORS = (
     "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
     "#000000", "#999999", "#7a5230",
 )  # fmt: skip
+# The number of updates of the detailed tables of solvers.
+DETAILED = {"logistic": 3, "layer-16": 3, "pairs": 20}
 
 
 def write(out):
     """Writes RESULTS.md and the figures, and returns the path of the page."""
     out = pathlib.Path(out)
-    parts = [TITLE, paragraph(QUESTION), "## Protocol"]
-    parts += [paragraph(PROTOCOL), paragraph(COLUMNS)]
-    parts += _removed(out)
-    parts.append("Command: `python -m research few-solves`")
-    note = out / NOTE
-    if note.exists():
-        parts += ["## Findings", note.read_text().strip()]
+    blocks = {}
     for task in TASKS.values():
         numbers = Numbers(out, task)
         if numbers.methods and _counts(numbers):
-            parts += _section(numbers, out)
-    parts += annealer_page.section(out)
-    path = out / "RESULTS.md"
-    disk.write(path, "\n\n".join(parts) + "\n")
-    return path
+            canvas.save(_figure(numbers), out / f"{task.name}.png")
+            blocks |= _blocks(numbers)
+    blocks |= _annealer_blocks(out)
+    return pages.write(out / "RESULTS.md", TITLE, blocks)
 
 
-def _removed(out):
-    """Returns a paragraph about methods that cannot run again, if any."""
-    titles = {
-        f"*{task.methods[method].title}*"
-        for task in TASKS.values()
-        for method in Numbers(out, task).methods
-        if not task.methods[method].can_run
-    }
-    if not titles:
-        return []
-    return [paragraph(REMOVED.format(titles="; ".join(sorted(titles))))]
-
-
-def _section(numbers, out):
-    """Returns the paragraphs of one task."""
+def _blocks(numbers):
+    """Returns the tables of one task by name."""
     task = numbers.task
-    figure = f"{task.name}.png"
-    canvas.save(_figure(numbers), out / figure)
-    parts = [f"## {task.title}", paragraph(f"{task.about} {_seeds(numbers)}")]
-    parts.append(f"![Training loss by updates]({figure})")
-    parts.append("Training loss:")
-    parts.append(_table(numbers, "train_loss", "{:.4f}", 1.0))
-    parts.append("Test accuracy, percent:")
     shown = f"{{:.{task.accuracy_digits}f}}"
-    parts.append(_table(numbers, "test_accuracy", shown, 100.0))
-    optimum = numbers.optimum()
-    if optimum is not None:
-        parts.append(
-            paragraph(
-                "The best possible weights of the layer, found by enumeration, "
-                f"have a mean training loss of {optimum:.4f}. Share of the "
-                "seeds in which a method reaches them "
-                f"(within {TOLERANCE:g}):"
-            )
-        )
-        parts.append(_optima(numbers))
-    parts.append(_tests(numbers))
-    return [part for part in parts if part]
-
-
-def _seeds(numbers):
-    task = numbers.task
-    grids = [len(task.methods[method].grid) for method in numbers.methods]
-    seeds = "seed" if task.tuning == 1 else "seeds"
-    text = (
-        f"{max(grids)} configurations, {task.tuning} tuning {seeds}, "
-        f"{task.fresh} other seeds."
-    )
-    if task.chosen_at:
-        text += f" Configurations are chosen after {task.chosen_at} updates"
-        if task.tuned_on:
-            text += f" of the task `{task.tuned_on}`, and not tuned again"
-        text += "."
-    return text
+    found = {
+        "train_loss": _table(numbers, "train_loss", "{:.4f}", 1.0),
+        "test_accuracy": _table(numbers, "test_accuracy", shown, 100.0),
+    }
+    if numbers.optimum() is not None:
+        found["optima"] = _optima(numbers)
+    if numbers.has(task.reference, task.tested):
+        found["tests"] = _tests(numbers)
+    return {f"{task.name}/{name}": text for name, text in found.items()}
 
 
 def _table(numbers, measure, shown, factor):
     """Returns a table with a row for each method."""
     counts = _counts(numbers)
-    rows = [["", *map(str, counts), "SE"]]
+    rows = []
     for method in numbers.methods:
         cells, errors = [numbers.task.methods[method].title], []
         for count in counts:
@@ -141,7 +72,7 @@ def _table(numbers, measure, shown, factor):
             cells.append(shown.format(factor * mean) + mark)
             errors.append(error)
         rows.append([*cells, shown.format(factor * max(errors))])
-    return _markdown(rows)
+    return markdown_table(["", *map(str, counts), "SE"], rows)
 
 
 def _counts(numbers):
@@ -155,7 +86,7 @@ def _counts(numbers):
 
 def _optima(numbers):
     counts = _counts(numbers)
-    rows = [["", *map(str, counts)]]
+    rows = []
     for method in numbers.methods:
         shares = [
             f"{numbers.share_of_optima(method, count):.0%}"
@@ -164,42 +95,149 @@ def _optima(numbers):
             for count in counts
         ]
         rows.append([numbers.task.methods[method].title, *shares])
-    return _markdown(rows)
-
-
-def _markdown(rows):
-    rows = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return markdown_table(["", *map(str, counts)], rows)
 
 
 def _tests(numbers):
-    """Returns a list of comparisons with the reference."""
+    """Returns a table of the reference minus the other methods."""
     task = numbers.task
     reference, updates = task.reference, task.tested
-    if not numbers.has(reference, updates):
-        return ""
-    title = task.methods[reference].title
-    lines = [f"After {updates} updates, {title} minus the others:\n"]
+    rows = []
     for method in numbers.methods:
         if method == reference or not numbers.has(method, updates):
             continue
         loss = numbers.test(reference, method, updates, "train_loss")
         accuracy = numbers.test(reference, method, updates, "test_accuracy")
-        lines.append(
-            item(
-                f"{task.methods[method].title}: training loss "
-                f"{loss.difference:+.4f} (p = {_p(loss.p)}), test accuracy "
-                f"{100 * accuracy.difference:+.{task.accuracy_digits}f} points "
-                f"(p = {_p(accuracy.p)})"
-            )
+        rows.append(
+            [
+                task.methods[method].title,
+                *_test_cells(loss, accuracy, task.accuracy_digits),
+            ]
         )
-    if len(lines) == 1:
-        return ""  # no other method was run
-    return "\n".join(lines)
+    title = task.methods[reference].title
+    head = [f"{title}, minus", "training loss", "p"]
+    return markdown_table([*head, "test accuracy, points", "p"], rows)
+
+
+def _test_cells(loss, accuracy, digits=1):
+    return [
+        f"{loss.difference:+.4f}",
+        _p(loss.p),
+        f"{100 * accuracy.difference:+.{digits}f}",
+        _p(accuracy.p),
+    ]
 
 
 def _p(value):
     return f"{value:.3f}" if value >= 0.001 else f"{value:.0e}"
+
+
+# Gurobi and the mock QPU
+
+
+def _annealer_blocks(out):
+    """Returns the tables of the solvers by name."""
+    found = study.read(out, annealer.NAME)
+    blocks = {}
+    for name in annealer.SEEDS:
+        runs = {
+            variant: found[annealer.key(name, variant)]
+            for variant in annealer.VARIANTS
+            if annealer.key(name, variant) in found
+        }
+        if not runs:
+            continue
+        counts = [
+            count
+            for count in annealer.UPDATES
+            if all(
+                str(count) in one["results"]
+                for results in runs.values()
+                for one in results
+            )
+        ]
+        detailed = min(DETAILED[name], counts[-1])
+        optima = study.read(out, name).get(study.OPTIMUM)
+        start = f"annealer/{name}"
+        blocks[f"{start}/train_loss"] = _by_count(runs, counts, _mean_loss)
+        if optima is not None:
+            best = {one["seed"]: one["loss"] for one in optima}
+            blocks[f"{start}/optima"] = _by_count(
+                runs, counts, lambda *given, best=best: _share(*given, best)
+            )
+        blocks[f"{start}/details"] = _details(runs, detailed)
+        blocks[f"{start}/tests"] = _solver_tests(runs, detailed)
+    return blocks
+
+
+def _by_count(runs, counts, cell):
+    """Returns a table with a row for each variant."""
+    rows = [
+        [_title(variant), *(cell(results, count) for count in counts)]
+        for variant, results in runs.items()
+    ]
+    return markdown_table(["", *map(str, counts)], rows)
+
+
+def _title(variant):
+    return annealer.VARIANTS[variant].title
+
+
+def _mean_loss(results, count):
+    return f"{np.mean(_values(results, count, 'train_loss')):.4f}"
+
+
+def _share(results, count, best):
+    losses = _by_seed(results, count, "train_loss")
+    reached = [loss <= best[seed] + TOLERANCE for seed, loss in losses.items()]
+    return f"{np.mean(reached):.0%}"
+
+
+def _details(runs, count):
+    rows = []
+    for variant, results in runs.items():
+        loss, error = mean_and_error(_values(results, count, "train_loss"))
+        cells = [_title(variant), f"{loss:.4f} +- {error:.4f}"]
+        accuracy, error = mean_and_error(
+            _values(results, count, "test_accuracy")
+        )
+        cells.append(f"{100 * accuracy:.1f} +- {100 * error:.1f}")
+        calls = np.mean(_values(results, count, "calls"))
+        seconds = np.mean(_values(results, count, "qpu_seconds"))
+        cells += [f"{calls:.0f}", f"{seconds:.2f}"] if calls else ["-", "-"]
+        rows.append(cells)
+    head = ["", "loss", "test accuracy, %", "calls", "QPU s"]
+    return markdown_table(head, rows)
+
+
+def _solver_tests(runs, count):
+    """Returns a table of the variants minus the same rule with `native`."""
+    rows = []
+    for variant, results in runs.items():
+        reference = annealer.VARIANTS[variant].reference
+        if reference not in runs:
+            continue
+        tests = (
+            paired_test(
+                _by_seed(results, count, measure),
+                _by_seed(runs[reference], count, measure),
+            )
+            for measure in ("train_loss", "test_accuracy")
+        )
+        rows.append([_title(variant), *_test_cells(*tests)])
+    head = ["minus `native`", "training loss", "p", "test accuracy, points"]
+    return markdown_table([*head, "p"], rows)
+
+
+def _by_seed(results, count, measure):
+    return {one["seed"]: one["results"][str(count)][measure] for one in results}
+
+
+def _values(results, count, measure):
+    return list(_by_seed(results, count, measure).values())
+
+
+# The figure
 
 
 def _figure(numbers):

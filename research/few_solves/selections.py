@@ -2,10 +2,11 @@
 
 import dataclasses
 
-from research.few_solves import rivals
 from research.few_solves.methods import AVERAGED
 from research.few_solves.methods import METHODS
 from research.few_solves.methods import Method
+from research.few_solves.methods import Ridge
+from research.few_solves.methods import TopFlips
 from research.few_solves.methods import averaged
 from research.few_solves.methods import columns
 from research.few_solves.methods import plain
@@ -43,12 +44,12 @@ MNIST = {
         columns=columns("native"),
     ),
     "columns-ridge": Method(
-        "column by column, `ridge`", TRIPLES, columns=columns(rivals.Ridge)
+        "column by column, `ridge`", TRIPLES, columns=columns(Ridge)
     ),
     "columns-top": Method(
         "column by column, top-k flips",
         SHARES,
-        columns=lambda shares: ([1.0] * len(shares), rivals.TopFlips(shares)),
+        columns=lambda shares: ([1.0] * len(shares), TopFlips(shares)),
     ),
     "average-wide": Method("Newton, `native`, averaged", WIDE_AVERAGE),
     "gradient-wide": Method(

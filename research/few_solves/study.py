@@ -1,20 +1,110 @@
 """Runs all methods on all tasks and stores the records.
 
 First, all configurations of a method run with the tuning seeds. Then those that
-are the best after one of the numbers of updates run with the other seeds.
+are the best after one of the numbers of updates run with the other seeds. The
+records of a task are lines of JSON in `OUT/TASK.jsonl`, or `OUT/TASK.jsonl.gz`
+once it is complete:
+
+    {"key": "adam_0.1", "seed": 0, "results": {"1": {"train_loss": 0.5}}}
+
+The results are those by number of updates.
 """
 
+import gzip
+import json
 import pathlib
 
-from tensorflow import keras
+import numpy as np
 
-from research.few_solves import records
+from keras_qpsbgd.compare import engine
+from keras_qpsbgd.compare.records import Store
 from research.few_solves.tasks.catalogue import TASKS
 from research.few_solves.tasks.small import enumerated_loss
 from research.few_solves.training import Trainer
 
+# Seeds of the choice of a configuration. Those of the results start at zero.
+FIRST_TUNING_SEED = 1000
 # Updates of quick runs.
 QUICK_UPDATES = 5
+# The key of the smallest losses, found by enumeration.
+OPTIMUM = "optimum"
+
+
+# Records
+
+
+def key(method, configuration):
+    """Returns the key of the runs of one configuration."""
+    return f"{method}_" + "-".join(f"{number:g}" for number in configuration)
+
+
+def open_store(out, task):
+    """Returns the `Store` of the records of a task."""
+    store = Store(pathlib.Path(out, f"{task}.jsonl"), ("key", "seed"))
+    # Version 0.1 wrote one dictionary of all keys.
+    older = pathlib.Path(out, f"{task}.json.gz")
+    if older.exists():
+        found = json.loads(gzip.decompress(older.read_bytes()))
+        for name, runs in found.items():
+            if name == OPTIMUM:
+                runs = [
+                    {"seed": int(seed), "loss": loss}
+                    for seed, loss in runs.items()
+                ]
+            for run in runs:
+                store.insert({"key": name, **run}, older)
+    return store
+
+
+def read(out, task):
+    """Returns a dictionary of the runs of a task, by their keys."""
+    return by_key(open_store(out, task))
+
+
+def by_key(store):
+    """Returns a dictionary of lists of records."""
+    found = {}
+    for record in store.records:
+        found.setdefault(record["key"], []).append(record)
+    return found
+
+
+def best_position(runs, count):
+    """Returns the position of the configuration with the best tuning runs.
+
+    It has the lowest mean validation loss.
+
+    Args:
+        runs: List of the runs of each configuration.
+        count: Integer. Number of updates.
+    """
+
+    def loss(position):
+        losses = [
+            run["results"][str(count)]["validation_loss"]
+            for run in runs[position]
+            if run["seed"] >= FIRST_TUNING_SEED
+        ]
+        mean = np.mean(losses)
+        return mean if np.isfinite(mean) else np.inf
+
+    return min(range(len(runs)), key=loss)
+
+
+def best_positions(runs, chosen_at=None):
+    """Returns a set of the best positions for all numbers of updates.
+
+    Args:
+        runs: List of the runs of each configuration.
+        chosen_at: Integer (optional). The only number of updates that counts.
+    """
+    counts = runs[0][0]["results"]
+    if str(chosen_at) in counts:
+        counts = [chosen_at]
+    return {best_position(runs, count) for count in counts}
+
+
+# Runs
 
 
 def run(names, out, data_dir, quick=False, only=None):
@@ -31,126 +121,103 @@ def run(names, out, data_dir, quick=False, only=None):
         ValueError: If a task has none of these methods, or needs another task
             that was not run.
     """
-    out = pathlib.Path(out)
-    out.mkdir(parents=True, exist_ok=True)
     for name in names:
-        study = _Study(TASKS[name], out, data_dir, quick)
-        runnable = {k: v for k, v in study.task.methods.items() if v.can_run}
-        methods = runnable
-        if only:
-            methods = {k: v for k, v in methods.items() if k in only}
+        task = TASKS[name]
+        runnable = {k: v for k, v in task.methods.items() if v.can_run}
+        methods = [k for k in runnable if not only or k in only]
         if not methods:
             raise ValueError(
                 f"`--methods` must name methods of the task {name}: "
                 f"{', '.join(runnable)}. Received: {', '.join(only)}"
             )
-        configurations = sum(len(method.grid) for method in methods.values())
-        bar = keras.utils.Progbar(2 * configurations, unit_name=name)
-        for method in methods:
-            study.run(method, bar)
-        study.enumerate()
-        records.pack(out, name)
+        _run_task(task, methods, out, data_dir, quick)
 
 
-class _Study:
-    """The study of one task.
+def _run_task(task, methods, out, data_dir, quick):
+    store = open_store(out, task.name)
+    tuned = open_store(out, task.tuned_on) if task.tuned_on else store
+    num_tuning, num_fresh = (1, 2) if quick else (task.tuning, task.fresh)
+    tuning = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + num_tuning)
+    fresh = range(num_fresh)
+    work = _Work(task, data_dir, [*tuning, *fresh], quick)
+    jobs = []
+    if not task.tuned_on:
+        jobs = [
+            job
+            for method in methods
+            for configuration in task.methods[method].grid
+            for job in _jobs(method, configuration, tuning)
+        ]
+    if task.is_enumerated:
+        jobs += [{"key": OPTIMUM, "seed": s} for s in (*tuning, *fresh)]
+    print(f"\n{task.name}: tuning", flush=True)
+    engine.perform([jobs], work, store)
+    print(f"\n{task.name}: results", flush=True)
+    jobs = []
+    for method in methods:
+        grid = task.methods[method].grid
+        wanted = _best(method, grid, by_key(tuned), task)
+        for position in sorted(wanted):
+            jobs += _jobs(method, grid[position], fresh)
+    engine.perform([jobs], work, store)
+    store.pack()
+
+
+def _jobs(method, configuration, seeds):
+    return [
+        {
+            "key": key(method, configuration),
+            "method": method,
+            "configuration": configuration,
+            "seed": seed,
+        }
+        for seed in seeds
+    ]
+
+
+def _best(method, grid, tuned, task):
+    """Returns the positions of the configurations to run with fresh seeds."""
+    keys = [key(method, configuration) for configuration in grid]
+    missing = [one for one in keys if one not in tuned]
+    if missing:
+        raise ValueError(
+            f"Run the task {task.tuned_on} first, which chooses the "
+            f"configurations of {task.name}. Missing: {missing}"
+        )
+    return best_positions([tuned[one] for one in keys], task.chosen_at)
+
+
+class _Work:
+    """Performs runs of one task. Keeps the data and the last network.
 
     Args:
         task: A `Task`.
-        out: Folder of the records.
         data_dir: Folder of the data, or `None`.
+        seeds: List of all seeds.
         quick: Boolean.
     """
 
-    def __init__(self, task, out, data_dir, quick):
-        self.task = task
-        self._out = out
-        self._data_dir = data_dir
-        self._quick = quick
-        first = records.FIRST_TUNING_SEED
-        tuning, fresh = (1, 2) if quick else (task.tuning, task.fresh)
-        self._tuning = list(range(first, first + tuning))
-        self._fresh = list(range(fresh))
+    def __init__(self, task, data_dir, seeds, quick):
+        self._task = task
+        self._load = lambda: task.load(data_dir, seeds, quick)
         self._counts = task.counts
         if quick:
             counts = [c for c in task.counts if c <= QUICK_UPDATES]
             self._counts = counts or [QUICK_UPDATES]
-        self._found = records.read(out, task.name)
-        self._tuned = self._found
-        if task.tuned_on:
-            self._tuned = records.read(out, task.tuned_on)
-        self._data = {}
+        self._data = None
+        self._key = self._trainer = None
 
-    def run(self, name, bar):
-        """Performs all runs of a method."""
-        grid = self.task.methods[name].grid
-        trainers = {}
-        for configuration in grid:
-            if not self.task.tuned_on:
-                self._complete(name, configuration, self._tuning, trainers)
-            bar.add(1)
-        keys = [records.key(name, configuration) for configuration in grid]
-        missing = [key for key in keys if key not in self._tuned]
-        if missing:
-            raise ValueError(
-                f"Run the task {self.task.tuned_on} first, which chooses the "
-                f"configurations of {self.task.name}. Missing: {missing}"
+    def __call__(self, job):
+        if self._data is None:
+            self._data = self._load()
+        splits = self._data[job["seed"]]
+        if job["key"] == OPTIMUM:
+            return {"loss": enumerated_loss(splits["train"])}
+        if job["key"] != self._key:
+            method = self._task.methods[job["method"]]
+            self._trainer = Trainer(
+                self._task, method, job["configuration"], splits
             )
-        wanted = records.best_positions(
-            [self._tuned[key] for key in keys], self.task.chosen_at
-        )
-        for position, configuration in enumerate(grid):
-            if position in wanted:
-                self._complete(name, configuration, self._fresh, trainers)
-            bar.add(1)
-
-    def enumerate(self):
-        """Computes the smallest loss of all networks."""
-        if self.task.is_enumerated and records.OPTIMUM not in self._found:
-            losses = {
-                seed: enumerated_loss(self._splits(seed)["train"])
-                for seed in (*self._tuning, *self._fresh)
-            }
-            records.write(self._out, self.task.name, records.OPTIMUM, losses)
-
-    def _runs(self, name, configuration):
-        return self._found.get(records.key(name, configuration), [])
-
-    def _complete(self, name, configuration, seeds, trainers):
-        """Performs the runs of one configuration that do not exist."""
-        runs = self._runs(name, configuration)
-        known = {run["seed"] for run in runs}
-        missing = [seed for seed in seeds if seed not in known]
-        if not missing:
-            return
-        key = records.key(name, configuration)
-        if key not in trainers:
-            trainers[key] = Trainer(
-                self.task,
-                self.task.methods[name],
-                configuration,
-                self._splits(missing[0]),
-            )
-        new = [
-            {
-                "seed": seed,
-                "results": _by_text(
-                    trainers[key].run(seed, self._splits(seed), self._counts)
-                ),
-            }
-            for seed in missing
-        ]
-        self._found[key] = runs + new
-        records.write(self._out, self.task.name, key, self._found[key])
-
-    def _splits(self, seed):
-        if not self._data:
-            self._data = self.task.load(
-                self._data_dir, [*self._tuning, *self._fresh], self._quick
-            )
-        return self._data[seed]
-
-
-def _by_text(results):
-    """Returns results as they are read from a file, with text as keys."""
-    return {str(count): result for count, result in results.items()}
+            self._key = job["key"]
+        found = self._trainer.run(job["seed"], splits, self._counts)
+        return {"results": {str(k): result for k, result in found.items()}}

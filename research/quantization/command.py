@@ -1,7 +1,6 @@
 """`python -m research quantize`."""
 
 import argparse
-import subprocess
 
 from keras_qpsbgd.cli.console import positive
 from research.datasets import DamagedFile
@@ -101,9 +100,7 @@ def _run(arguments):
         DamagedFile,
         ImportError,
         MissingFile,
-        RuntimeError,
         ValueError,
-        subprocess.SubprocessError,
     ) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     print(f"The page is {written}")

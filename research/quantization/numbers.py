@@ -3,17 +3,17 @@
 import numpy as np
 
 from research.quantization.quantizing import TOLERANCE
+from research.quantization.study import TUNING_SEED
+from research.quantization.study import chosen_rate
 from research.quantization.tasks import BITS
 from research.quantization.tasks import TASKS
-from research.quantization.worker import TUNING_SEED
-from research.quantization.worker import chosen_rate
 
 
 class Numbers:
     """The numbers of finished runs.
 
     Args:
-        records: Dictionary of records by key.
+        records: List of records.
         bench: Dictionary (optional). Results of `python -m research bench
             quantize`.
     """
@@ -22,9 +22,7 @@ class Numbers:
         self.records = records
         self.bench = bench
         self._fresh = [
-            record
-            for record in records.values()
-            if record["seed"] != TUNING_SEED
+            record for record in records if record["seed"] != TUNING_SEED
         ]
 
     @property

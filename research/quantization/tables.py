@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from keras_qpsbgd.compare.report.statistics import mean_and_error
-from keras_qpsbgd.compare.report.tables import markdown_table
+from keras_qpsbgd.compare.statistics import mean_and_error
+from keras_qpsbgd.compare.tables import markdown_table
 from research.quantization import keras_own
 from research.quantization.numbers import geometric_mean
 from research.quantization.quantizing import METHODS

@@ -11,9 +11,9 @@ longer than the step itself takes on the GPU.
 """
 
 import tensorflow as tf
+from joblib import cpu_count as cores
 from tensorflow import keras
 
-from keras_qpsbgd.compare.threads import cores
 from research.bench.steps import fit_steps
 from research.bench.steps.fit_steps import DEFAULT
 from research.bench.steps.fit_steps import GPU_NETWORKS

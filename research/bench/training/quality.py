@@ -27,16 +27,16 @@ interruption. Delete the file if the solvers change.
 `--only` accepts `cora`, `adult`, `mnist`, `conv` and names of methods.
 """
 
-import json
 import math
-import os
 import pathlib
 import time
 
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.compare.report.statistics import mean_and_error
+from keras_qpsbgd.compare import engine
+from keras_qpsbgd.compare.records import Store
+from keras_qpsbgd.compare.statistics import mean_and_error
 from research.bench.training import recipes
 
 HELP = "final test accuracy of the solver presets (100 minutes)"
@@ -59,19 +59,14 @@ SAME = {"cora": ", all presets enumerate"}
 
 
 class Runs:
-    """Finished training runs in a JSON Lines file."""
+    """Finished training runs in a JSON Lines file.
+
+    Args:
+        path: Path of the file.
+    """
 
     def __init__(self, path):
-        self._path = pathlib.Path(path)
-        self._made = {}
-        content = self._path.read_bytes() if self._path.exists() else b""
-        if content and not content.endswith(b"\n"):  # killed while writing
-            content = content[: content.rfind(b"\n") + 1]
-            # Truncated, because a kill while rewriting would lose all runs.
-            os.truncate(self._path, len(content))
-        for line in content.splitlines():
-            record = json.loads(line)
-            self._made[_key(record["job"])] = record["result"]
+        self._store = Store(path, ("job",))
 
     def make(self, jobs, train):
         """Returns the results of jobs, and trains those that are missing.
@@ -82,19 +77,17 @@ class Runs:
             train: Function that receives the missing seeds and yields a result
                 for each of them.
         """
-        missing = [job for job in jobs if _key(job) not in self._made]
+        wanted = [{"job": job} for job in jobs]
+        missing = [one for one in wanted if one not in self._store]
         if missing:
-            found = train([job["seed"] for job in missing])
-            for job, result in zip(missing, found):
-                self._made[_key(job)] = result
-                with self._path.open("a") as file:
-                    record = {"job": job, "result": result}
-                    file.write(json.dumps(record) + "\n")
-        return [self._made[_key(job)] for job in jobs]
-
-
-def _key(job):
-    return json.dumps(job, sort_keys=True)
+            found = iter(train([one["job"]["seed"] for one in missing]))
+            engine.perform(
+                [missing],
+                lambda one: {"result": next(found)},
+                self._store,
+                verbose=0,
+            )
+        return [self._store[one]["result"] for one in wanted]
 
 
 def names():

@@ -7,17 +7,17 @@ import numpy as np
 from keras_qpsbgd.compare.grids import grids
 from keras_qpsbgd.compare.methods import DEFAULT
 from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.report.protocol import TEST_ACCURACY
-from keras_qpsbgd.compare.report.protocol import TEST_LOSS
-from keras_qpsbgd.compare.report.protocol import TRAIN_LOSS
-from keras_qpsbgd.compare.report.protocol import VALIDATION_LOSS
-from keras_qpsbgd.compare.report.protocol import ExperimentReport
-from keras_qpsbgd.compare.report.protocol import TaskReport
+from keras_qpsbgd.compare.statistics import TEST_ACCURACY
+from keras_qpsbgd.compare.statistics import TEST_LOSS
+from keras_qpsbgd.compare.statistics import TRAIN_LOSS
+from keras_qpsbgd.compare.statistics import VALIDATION_LOSS
+from keras_qpsbgd.compare.tables import TaskReport
 from keras_qpsbgd.compare.task import Split
 from keras_qpsbgd.compare.task import Task
 from keras_qpsbgd.compare.task import random
 from keras_qpsbgd.compare.task import shuffled_batches
 from research import datasets
+from research.experiments.options import Description
 from research.experiments.tasks import networks
 
 TWO_LAYERS = "adult-2layer"
@@ -184,19 +184,7 @@ def small_tasks(options):
     ]
 
 
-def _report(
-    name, title, network, features, measures, curves, open_choices, note=""
-):
-    training = TRAININGS[name]
-    setting = (
-        f"{features} of UCI Adult, encoded as +1 and -1; network {network}; "
-        f"{training.epochs} epoch{'s' * (training.epochs > 1)} of "
-        f"{training.batches} batches of {training.batch} rows. The seed draws "
-        f"the training rows from the 1,605 rows of a1a; {VALIDATION_ROWS:,} of "
-        f"the remaining rows are for validation. The test set is always the "
-        f"same {TEST_ROWS:,} rows of a1a.t. Losses and accuracies are those "
-        f"after the last step. {note}"
-    )
+def _describe(name, title, network, measures, curves):
     task = TaskReport(
         name=name,
         title="Adult, ten layers"
@@ -207,73 +195,34 @@ def _report(
         chosen_by=VALIDATION_LOSS,
         paper={METHODS["native"].label: "figure only"},
     )
-    return ExperimentReport(name, title, setting, open_choices, (task,))
-
-
-def _choice(options, number):
-    taken = (
-        f"{number} at random, drawn by the seed"
-        if options.paper
-        else f"the {number} whose share of ones is closest to one half"
-    )
-    return f"Which {number} of the 123 features to use: we use {taken}."
+    return Description(name, title, (task,))
 
 
 _LOSSES = {
     "measures": (TRAIN_LOSS, TEST_LOSS, TEST_ACCURACY),
     "curves": (TRAIN_LOSS, TEST_LOSS),
 }
-_EPOCHS = "The number of epochs: we use two, as the public notebooks do."
 
 
-def two_layer_report(options):
-    return _report(
-        TWO_LAYERS,
-        "Adult, two layers",
-        "15-10-1",
-        "15 features",
-        **_LOSSES,
-        open_choices=(_choice(options, 15), _EPOCHS),
-    )
-
-
-def ten_layer_report(options):
+def describe_two_layers(options):
+    """Returns the tables and figures of two layers."""
     del options
-    return _report(
-        TEN_LAYERS,
-        "Adult, ten layers",
-        "123-128-...-128-1 (ten layers)",
-        "All 123 features",
-        **_LOSSES,
-        open_choices=(
-            _EPOCHS,
-            "The public notebook updates only the first layer, for every "
-            "method. We update all layers.",
-            "ProxQuant starts from the same signs as the other methods, but "
-            "with the variance of +1 and -1: with small real weights no signal "
-            "would pass through ten layers.",
-        ),
-    )
+    return _describe(TWO_LAYERS, "Adult, two layers", "15-10-1", **_LOSSES)
 
 
-def small_report(options):
-    return _report(
+def describe_ten_layers(options):
+    """Returns the tables and figures of ten layers."""
+    del options
+    return _describe(TEN_LAYERS, "Adult, ten layers", "ten layers", **_LOSSES)
+
+
+def describe_small(options):
+    """Returns the tables and figures of the very small network."""
+    del options
+    return _describe(
         SMALL,
         "Adult, a very small network",
         "3-5-2",
-        "3 features",
         measures=(TEST_ACCURACY, TRAIN_LOSS),
         curves=(TEST_ACCURACY, TRAIN_LOSS),
-        open_choices=(
-            _choice(options, 3),
-            "The number of outputs: the public notebook has one, the paper "
-            "two. We use two.",
-        ),
-        note=(
-            "Fresh seeds start at 100: after runs with the seeds from 0 on, "
-            "the learning rates of the grids were lowered, the number of "
-            "tuning seeds was doubled, and the validation loss replaced the "
-            "validation accuracy as the measure that chooses. The reported "
-            "seeds were first run after these changes."
-        ),
     )

@@ -7,15 +7,14 @@ from keras_qpsbgd import layers
 from keras_qpsbgd.compare.grids import grids
 from keras_qpsbgd.compare.methods import DEFAULT
 from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.report.protocol import TEST_ACCURACY
-from keras_qpsbgd.compare.report.protocol import TRAIN_LOSS
-from keras_qpsbgd.compare.report.protocol import VALIDATION_ACCURACY
-from keras_qpsbgd.compare.report.protocol import ExperimentReport
-from keras_qpsbgd.compare.report.protocol import TaskReport
+from keras_qpsbgd.compare.statistics import TEST_ACCURACY
+from keras_qpsbgd.compare.statistics import TRAIN_LOSS
+from keras_qpsbgd.compare.statistics import VALIDATION_ACCURACY
+from keras_qpsbgd.compare.tables import TaskReport
 from keras_qpsbgd.compare.task import Split
 from keras_qpsbgd.compare.task import Task
 from research import datasets
-from research.experiments.pages import overview
+from research.experiments.options import Description
 from research.experiments.tasks import networks
 from research.experiments.tasks.graphs import node_batches
 from research.experiments.tasks.graphs import sparse_tensor
@@ -187,18 +186,7 @@ def pubmed_tasks(options):
     ]
 
 
-_OPEN_CHOICES = (
-    'The encoder, "a two-layer MLP": we use features-32-10 with tanh and '
-    "dropout of one half, trained by Adam with the weight decay of Kipf and "
-    "Welling. Its learning rate (`real rate`) is part of the configurations "
-    "of every method.",
-    "The widths of the graph network: we use 10-16-classes, as the public code "
-    "does.",
-)
-
-
-def _report(options, graph, title, nodes, literature):
-    batches = PAPER_BATCHES if options.paper else BATCHES
+def _describe(options, graph, title, literature):
     tasks = [
         TaskReport(
             name=graph,
@@ -230,38 +218,22 @@ def _report(options, graph, title, nodes, literature):
                 paper={},
             )
         )
-    return ExperimentReport(
-        name=graph,
-        title=title,
-        setting=(
-            f"Public split of Planetoid ({nodes} nodes to train on, 500 to "
-            "validate, 1,000 to test); an encoder with real weights, then "
-            f"binary graph convolutions 10-16-classes; {STEPS[graph]} steps on "
-            f"1/{batches} of the training nodes. The network is evaluated "
-            "every four steps; the reported values are those of the evaluation "
-            "with the best validation accuracy. Curves show every evaluation."
-        ),
-        open_choices=_OPEN_CHOICES,
-        tasks=tuple(tasks),
-        pictures=((overview.FILE, f"All methods on {title}, the best first."),),
-    )
+    return Description(name=graph, title=title, tasks=tuple(tasks))
 
 
-def cora_report(options):
-    return _report(
+def describe_cora(options):
+    return _describe(
         options,
         CORA,
         "Cora",
-        140,
         {"Bi-GCN, width 16": 0.770, "Bi-GCN, width 64": 0.812},
     )
 
 
-def pubmed_report(options):
-    return _report(
+def describe_pubmed(options):
+    return _describe(
         options,
         PUBMED,
         "PubMed",
-        60,
         {"Bi-GCN, width 16": 0.765, "Bi-GCN, width 64": 0.782},
     )

@@ -18,12 +18,11 @@ import tensorflow as tf
 
 from keras_qpsbgd.analysis import DirectionTest
 from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.report.protocol import ExperimentReport
-from keras_qpsbgd.compare.report.protocol import Measure
-from keras_qpsbgd.compare.report.protocol import TaskReport
+from keras_qpsbgd.compare.statistics import Measure
+from keras_qpsbgd.compare.tables import TaskReport
 from keras_qpsbgd.compare.task import grid
 from keras_qpsbgd.compare.training import Trainer
-from research.experiments.tasks import half_planes
+from research.experiments.options import Description
 from research.experiments.tasks import mnist_pairs
 
 NAME = "direction"
@@ -121,22 +120,10 @@ def _titles(options):
     return {name: f'gradient_scale="{s}"' for name, s in scales.items()}
 
 
-def report(options):
-    return ExperimentReport(
+def describe(options):
+    return Description(
         name=NAME,
         title="Direction of the binary gradient",
-        setting=(
-            f"The network of the pairs of digits on the digits "
-            f"{half_planes.PAIRS[0][0]} and {half_planes.PAIRS[0][1]}; {STEPS} "
-            f"steps of {mnist_pairs.BATCH} images; learning rate {RATE:g}. The "
-            "sign of every weight's update is compared with that of the "
-            "gradient on all training images; zeros are left out."
-        ),
-        open_choices=(
-            "The pair of digits: we use the first pair.",
-            "Zeros: we leave them out. The public notebook compares with the "
-            "opposite sign, for QP-SBGD only.",
-        ),
         tasks=tuple(
             TaskReport(
                 name=name,

@@ -5,16 +5,16 @@ import numpy as np
 from keras_qpsbgd import layers
 from keras_qpsbgd.compare.grids import grids
 from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.report.protocol import TEST_ACCURACY
-from keras_qpsbgd.compare.report.protocol import TRAIN_ACCURACY
-from keras_qpsbgd.compare.report.protocol import TRAIN_LOSS
-from keras_qpsbgd.compare.report.protocol import ExperimentReport
-from keras_qpsbgd.compare.report.protocol import TaskReport
+from keras_qpsbgd.compare.statistics import TEST_ACCURACY
+from keras_qpsbgd.compare.statistics import TRAIN_ACCURACY
+from keras_qpsbgd.compare.statistics import TRAIN_LOSS
+from keras_qpsbgd.compare.tables import TaskReport
 from keras_qpsbgd.compare.task import TUNING
 from keras_qpsbgd.compare.task import Split
 from keras_qpsbgd.compare.task import Task
 from keras_qpsbgd.compare.task import random
 from research import datasets
+from research.experiments.options import Description
 from research.experiments.tasks import networks
 from research.experiments.tasks.graphs import node_batches
 from research.experiments.tasks.graphs import sparse_tensor
@@ -90,41 +90,11 @@ def tasks(options):
     ]
 
 
-def report(options):
+def describe(options):
     del options
-    return ExperimentReport(
+    return Description(
         name=NAME,
         title="Karate club",
-        setting=(
-            "34 members in four groups; five members of each group to train "
-            "on, the other 14 to test, the same for all seeds. The seed draws "
-            "the first weights. Binary graph convolutions 6-8-4 without an "
-            f"encoder; {STEPS} steps on all training nodes. The network is "
-            "evaluated every three steps; the reported values are those of the "
-            "evaluation with the best training accuracy and, among equals, the "
-            "lowest training loss. Curves show every evaluation. Fresh seeds "
-            "start at 200: after runs with the seeds from 0 on, the grid of "
-            "QP-SBGD was lowered; after runs with the seeds from 100 on, the "
-            "members to train and test on were fixed, since tuning had "
-            "validated on test members of other seeds, and the rule for the "
-            "reported evaluation changed. The reported seeds were first run "
-            "after these changes."
-        ),
-        open_choices=(
-            "The four groups: we use those of maximum modularity, since "
-            "another common labeling has a group of only four members. The "
-            "smallest group then has no test member.",
-            "The five training members of each group: we draw them once. "
-            "Accuracies depend on that draw.",
-            "The features: the paper states only that the network has six "
-            "inputs. We use the six bits of a member's number, as +1 and -1.",
-            "Validation nodes: there are none. Configurations are compared on "
-            "one training member of each group that is left out. On these "
-            "members, the evaluation with the best training accuracy is better "
-            "than the one with the lowest loss for every binary method, as the "
-            "records of the tuning runs show. This was first observed on other "
-            "draws of the members.",
-        ),
         tasks=(
             TaskReport(
                 name=NAME,

@@ -4,17 +4,17 @@ import numpy as np
 
 from keras_qpsbgd.compare.grids import grids
 from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.report.protocol import TEST_ACCURACY
-from keras_qpsbgd.compare.report.protocol import TEST_LOSS
-from keras_qpsbgd.compare.report.protocol import TRAIN_LOSS
-from keras_qpsbgd.compare.report.protocol import VALIDATION_LOSS
-from keras_qpsbgd.compare.report.protocol import ExperimentReport
-from keras_qpsbgd.compare.report.protocol import TaskReport
+from keras_qpsbgd.compare.statistics import TEST_ACCURACY
+from keras_qpsbgd.compare.statistics import TEST_LOSS
+from keras_qpsbgd.compare.statistics import TRAIN_LOSS
+from keras_qpsbgd.compare.statistics import VALIDATION_LOSS
+from keras_qpsbgd.compare.tables import TaskReport
 from keras_qpsbgd.compare.task import Split
 from keras_qpsbgd.compare.task import Task
 from keras_qpsbgd.compare.task import grid
 from keras_qpsbgd.compare.task import random
 from keras_qpsbgd.compare.task import shuffled_batches
+from research.experiments.options import Description
 from research.experiments.tasks import networks
 
 NAME = "logistic"
@@ -82,26 +82,11 @@ def tasks(options):
     ]
 
 
-def report(options):
-    """Returns the report."""
-    return ExperimentReport(
+def describe(options):
+    """Returns the tables and figures."""
+    return Description(
         name=NAME,
         title="Logistic regression",
-        setting=(
-            "Two Gaussian blobs in the plane and an intercept; one layer 3-1; "
-            f"binary cross-entropy; {EPOCHS * ROWS['train'] // BATCH} steps of "
-            f"{BATCH} rows. The training loss is computed after the last step "
-            f"on all {ROWS['train']} training rows."
-        ),
-        open_choices=(
-            "Size and position of the blobs: we use "
-            f"{ROWS['train']} training rows and centers {DISTANCE:g} standard "
-            "deviations from the origin, on opposite sides; the seed rotates "
-            "them.",
-            "Learning rates: the paper states those of QP-SBGD, signSGD and "
-            "SGD, which `--paper` uses. All others are chosen on validation "
-            "data.",
-        ),
         tasks=(
             TaskReport(
                 name=NAME,

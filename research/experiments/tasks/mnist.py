@@ -4,16 +4,16 @@ import numpy as np
 
 from keras_qpsbgd.compare.grids import grids
 from keras_qpsbgd.compare.methods import DEFAULT
-from keras_qpsbgd.compare.report.protocol import TEST_ACCURACY
-from keras_qpsbgd.compare.report.protocol import TRAIN_LOSS
-from keras_qpsbgd.compare.report.protocol import ExperimentReport
-from keras_qpsbgd.compare.report.protocol import TaskReport
+from keras_qpsbgd.compare.statistics import TEST_ACCURACY
+from keras_qpsbgd.compare.statistics import TRAIN_LOSS
+from keras_qpsbgd.compare.tables import TaskReport
 from keras_qpsbgd.compare.task import TUNING
 from keras_qpsbgd.compare.task import Split
 from keras_qpsbgd.compare.task import Task
 from keras_qpsbgd.compare.task import random
 from keras_qpsbgd.compare.task import shuffled_batches
 from research import datasets
+from research.experiments.options import Description
 from research.experiments.tasks import networks
 
 NAME = "mnist"
@@ -155,34 +155,16 @@ def tasks(options):
     ]
 
 
-def report(options):
+def describe(options):
     del options
     titles = {
         NORMALIZED: "MNIST, 784-256-10 with batch normalization",
         PLAIN: "MNIST, 784-256-10 without batch normalization",
         WIDE: "MNIST, 784-1024-1024-10 with batch normalization",
     }
-    return ExperimentReport(
+    return Description(
         name=NAME,
         title="MNIST, ten classes (not in the paper)",
-        setting=(
-            f"{NUM_TRAIN:,} images to train on, 10,000 to test; pixels in "
-            "[-1, 1]; latent weights clipped to [-1, 1]; batches of "
-            f"{BATCH}; {EPOCHS[NORMALIZED]} epochs ({EPOCHS[WIDE]} for "
-            "784-1024-1024-10). Configurations are compared after "
-            f"{TUNING_EPOCHS} epochs on 55,000 of the images by the accuracy "
-            "on the other 5,000. 784-1024-1024-10 uses the configurations "
-            "chosen for 784-256-10 with batch normalization. Accuracies are "
-            "those after the last epoch. The training loss is computed on "
-            f"{PROBE:,} training images."
-        ),
-        open_choices=(
-            "Everything: the paper has no such experiment.",
-            "ProxQuant: the strength of its regularization is set for ten "
-            "epochs and has little effect in the three epochs of tuning. Its "
-            "batch normalization adapts to the real weights, not to their "
-            "signs.",
-        ),
         tasks=tuple(
             TaskReport(
                 name=name,

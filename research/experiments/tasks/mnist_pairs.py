@@ -8,9 +8,9 @@ import numpy as np
 from keras_qpsbgd import disk
 from keras_qpsbgd.compare.grids import grids
 from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.report.protocol import TEST_ACCURACY
-from keras_qpsbgd.compare.report.protocol import TRAIN_LOSS
-from keras_qpsbgd.compare.report.protocol import TaskReport
+from keras_qpsbgd.compare.statistics import TEST_ACCURACY
+from keras_qpsbgd.compare.statistics import TRAIN_LOSS
+from keras_qpsbgd.compare.tables import TaskReport
 from keras_qpsbgd.compare.task import FRESH
 from keras_qpsbgd.compare.task import Split
 from keras_qpsbgd.compare.task import Task
@@ -18,8 +18,8 @@ from keras_qpsbgd.compare.task import random
 from keras_qpsbgd.compare.task import shuffled_batches
 from keras_qpsbgd.compare.training import Trainer
 from research import datasets
-from research.experiments.pages import half_plane_pictures
-from research.experiments.pages.pooled import PooledReport
+from research.experiments.options import Description
+from research.experiments.tasks import half_plane_pictures
 from research.experiments.tasks import half_planes
 from research.experiments.tasks import networks
 
@@ -144,33 +144,11 @@ def tasks(options):
     ]
 
 
-def report(options):
+def describe(options):
     del options
-    return PooledReport(
+    return Description(
         name=NAME,
         title="Pairs of MNIST digits",
-        setting=(
-            f"{SIZES['train']} images to train on, {SIZES['validation']:,} to "
-            f"validate, {SIZES['test']:,} to test; network "
-            f"{'-'.join(map(str, NETWORK))}; "
-            f"{EPOCHS * SIZES['train'] // BATCH} steps of {BATCH} images. The "
-            "images are the same for all seeds; the seed draws the first "
-            "weights and the batches. Values are those after the last step."
-        ),
-        open_choices=(
-            "Key points and half planes: the paper describes them in words "
-            "only. We use the centers of the bright superpixels among 75 SLIC "
-            "superpixels, and 16 half planes through their centroid. See "
-            "`research/experiments/tasks/half_planes.py`, also for the "
-            "accuracy that other recipes allow. Accuracies above the paper's "
-            "table are due to the features as much as to training.",
-            "Test images: MNIST has fewer than 3,000 test images of a pair. We "
-            "add training images that are not used otherwise. Recipes for the "
-            "features were first tried on some of these.",
-            "Steps, batches and learning rates: the paper does not state them.",
-            "The solver: the paper uses Gurobi. `native` is also exact for "
-            "layers of this size.",
-        ),
         tasks=tuple(
             TaskReport(
                 name=task_name(pair),
@@ -184,15 +162,7 @@ def report(options):
             )
             for pair in half_planes.PAIRS
         ),
-        pooled="the three pairs",
-        pictures=(
-            (FEATURES, "How digits become bits."),
-            (
-                CLASSIFIED,
-                f"{SHOWN} test images of the first pair, classified by the "
-                "network of QP-SBGD's first seed.",
-            ),
-        ),
+        pooled=True,
     )
 
 

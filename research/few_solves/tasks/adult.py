@@ -32,11 +32,6 @@ TASKS = (
         "Adult, ten layers",
         load,
         network,
-        f"Network {SIZES[0]}-{SIZES[1]}-...-{SIZES[1]}-1, ten layers without "
-        f"biases. The seed draws {TRAIN_ROWS:,} of the 1,605 rows of a1a to "
-        "train on, and the others are for validation. Each update draws "
-        f"{BATCH} training rows. `fit_columns` was left out: it would visit "
-        "more than a thousand columns in each sweep.",
         counts=(1, 2, 3, 5, 10, 20, 50),
         batch=BATCH,
         methods=selections.ADULT,

@@ -3,7 +3,6 @@
 from research.few_solves.tasks import adult
 from research.few_solves.tasks import cora
 from research.few_solves.tasks import mnist
-from research.few_solves.tasks import mnist_epochs
 from research.few_solves.tasks import small
 
 TASKS = {
@@ -13,6 +12,5 @@ TASKS = {
         *adult.TASKS,
         *cora.TASKS,
         *mnist.TASKS,
-        *mnist_epochs.TASKS,
     )
 }

@@ -40,12 +40,6 @@ TASKS = (
         "Cora, encoder and binary graph convolutions",
         load,
         network,
-        "Public split of Planetoid: 140 nodes to train on, all of them in each "
-        "update, 500 to validate and 1,000 to test. An encoder with real "
-        "weights, features-32-10, which Adam with the rate "
-        f"{ENCODER_RATE} trains in all methods, then binary graph convolutions "
-        "10-16-7. Seeds differ in initial weights and dropout. "
-        "`fit_columns` was left out: it only trains `BinaryDense` layers.",
         methods=selections.CORA,
         tuning=3,
         fresh=10,

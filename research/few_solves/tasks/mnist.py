@@ -1,4 +1,4 @@
-"""MNIST with ten classes, 784-256-10, on large batches."""
+"""MNIST with ten classes, 784-256-10: large batches, and several epochs."""
 
 import numpy as np
 from tensorflow import keras
@@ -22,23 +22,6 @@ NORMALIZATION_RATE = 0.1
 QUICK = 400
 # Column by column, a sweep has one or three solves per column.
 COUNTS = (1, 2, 3, 6, 9, 15, 24)
-ABOUT = (
-    f"50,000 images to train on, {VALIDATION:,} to validate and 10,000 to "
-    "test; pixels in [-1, 1]. Every update, and every sweep of `fit_columns`, "
-    "draws {batch:,} training images. Seeds differ in initial weights and "
-    f"batches. The training loss is computed on {PROBE:,} training images. A "
-    "sweep of `fit_columns` has three dampings (or three shares k), so three "
-    "solves per column, or one damping, so one solve per column and more "
-    "sweeps."
-)
-NORMALIZED = (
-    "Batch normalization follows each layer. Its statistics are computed anew "
-    f"before each evaluation, with {PROBE:,} training images. Adam with the "
-    f"rate {NORMALIZATION_RATE} trains its scales and offsets in all methods, "
-    "one step for each update. `fit_columns` uses fixed "
-    "statistics within a sweep, and after it makes as many of these steps as "
-    "it had solves per column."
-)
 
 
 def load(data_dir, seeds, quick):
@@ -72,7 +55,6 @@ def network(normalized):
 
 def _task(batch, normalized):
     kind = "mnist-bn" if normalized else "mnist"
-    about = ABOUT.format(batch=batch)
     methods = selections.MNIST
     if normalized:
         methods = selections.MNIST_NORMALIZED
@@ -85,7 +67,6 @@ def _task(batch, normalized):
         f"{batch:,}",
         load,
         network(normalized),
-        f"{about} {NORMALIZED}" if normalized else about,
         counts=COUNTS,
         batch=batch,
         methods=methods,
@@ -101,8 +82,46 @@ def _task(batch, normalized):
     )
 
 
-TASKS = tuple(
-    _task(batch, normalized)
-    for normalized in (False, True)
-    for batch in BATCHES
+# Several epochs of small batches
+EPOCH_BATCH = 128
+# 10,000 of the 60,000 images validate, as in the other tasks on MNIST.
+PER_EPOCH = 50_000 // EPOCH_BATCH
+EPOCH_REAL_RATE = 0.005
+SHORT = "mnist-bn-3-epochs"
+
+
+def _epochs_task(name, epochs, tuned_on, fresh):
+    counts = tuple(PER_EPOCH * epoch for epoch in epochs)
+    methods = selections.epochs(counts[-1])
+    return Task(
+        name,
+        f"MNIST 784-256-10 with batch normalization, {epochs[-1]} epochs",
+        load,
+        network(normalized=True),
+        counts=counts,
+        batch=EPOCH_BATCH,
+        methods=methods,
+        tuning=1,
+        tuned_on=tuned_on,
+        chosen_at=PER_EPOCH * 3,
+        fresh=fresh,
+        reference="adam-decay",
+        tested=counts[-1],
+        shown=tuple(methods),
+        probe=PROBE,
+        real_rate=EPOCH_REAL_RATE,
+        first_limit=None,
+        accuracy_digits=2,
+    )
+
+
+TASKS = (
+    *(
+        _task(batch, normalized)
+        for normalized in (False, True)
+        for batch in BATCHES
+    ),
+    # Not few solves, but the usual way to train, for comparison.
+    _epochs_task(SHORT, (1, 2, 3), None, 2),
+    _epochs_task("mnist-bn-10-epochs", (1, 3, 5, 10), SHORT, 5),
 )

@@ -11,11 +11,6 @@ PAIRS = ((0, 2), (1, 2), (1, 7))
 # Random problems: samples per part, inputs, and noise of the labels.
 SAMPLES, INPUTS, NOISE = 300, 12, 0.5
 POOLED = 7
-ALL_SAMPLES = "All updates use all training samples."
-DIGITS = (
-    "The digits 0 and 2, 1 and 2, or 1 and 7; each seed draws 500 training "
-    f"samples. {ALL_SAMPLES}"
-)
 SINGLE = {
     "reference": "newton",
     "tested": 2,
@@ -91,8 +86,6 @@ TASKS = (
         f"Random logistic regression, {INPUTS} inputs",
         random_problems,
         plain(INPUTS, 1),
-        f"Each seed draws a problem with {SAMPLES} training samples. "
-        f"{ALL_SAMPLES}",
         counts=(1, 2, 3, 5, 10, 20),
         fresh=100,
         is_enumerated=True,
@@ -103,7 +96,6 @@ TASKS = (
         "One layer on pairs of digits, 16 inputs",
         _digits(pooled=False),
         plain(16, 1),
-        DIGITS,
         fresh=21,
         is_enumerated=True,
         **SINGLE,
@@ -113,7 +105,6 @@ TASKS = (
         "One layer on pairs of digits, 49 inputs",
         _digits(pooled=True),
         plain(49, 1),
-        DIGITS,
         fresh=21,
         **SINGLE,
     ),
@@ -122,7 +113,6 @@ TASKS = (
         "Pairs of digits, 16-4-4-2",
         _digits(pooled=False),
         plain(16, 4, 4, 2),
-        DIGITS,
         fresh=21,
     ),
 )

@@ -35,7 +35,6 @@ class Task:
             dictionaries with a `Split` for each of the parts `"train"`,
             `"validation"` and `"test"`.
         network: Function of the splits of a seed. Returns a new network.
-        about: String. What the page says about data and network.
         counts: Tuple of the numbers of updates after which a network is
             evaluated.
         batch: Integer (optional). Number of samples of an update, which are
@@ -70,7 +69,6 @@ class Task:
     title: str
     load: Callable[[Any, list, bool], dict]
     network: Callable[[dict], Any]
-    about: str
     counts: tuple[int, ...] = UPDATES
     batch: int | None = None
     methods: dict[str, Method] = dataclasses.field(

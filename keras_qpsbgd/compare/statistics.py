@@ -1,4 +1,4 @@
-"""Means, errors, paired tests and the choice of a configuration."""
+"""Measures, means, errors, paired tests and the choice of a configuration."""
 
 import dataclasses
 import itertools
@@ -11,6 +11,40 @@ from keras_qpsbgd.compare import records
 # A p-value below the first is significant. With many baselines, use the second.
 LEVEL = 0.05
 STRICT_LEVEL = 0.005
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A measure in a table or a figure.
+
+    Attributes:
+        key: name in `result` and `curves` of a record.
+        label: name in tables and figures.
+        higher_is_better: whether higher values are better.
+        percent: whether to show a fraction such as 0.8 as 80 %.
+    """
+
+    key: str
+    label: str
+    higher_is_better: bool
+    percent: bool = False
+
+    @property
+    def sign(self):
+        """+1 if higher values are better, else -1."""
+        return 1 if self.higher_is_better else -1
+
+
+TRAIN_LOSS = Measure("train_loss", "training loss", False)
+TRAIN_ACCURACY = Measure(
+    "train_accuracy", "training accuracy", True, percent=True
+)
+VALIDATION_LOSS = Measure("validation_loss", "validation loss", False)
+VALIDATION_ACCURACY = Measure(
+    "validation_accuracy", "validation accuracy", True, percent=True
+)
+TEST_LOSS = Measure("test_loss", "test loss", False)
+TEST_ACCURACY = Measure("test_accuracy", "test accuracy", True, percent=True)
 
 
 def mean_and_error(values):

@@ -16,7 +16,7 @@ def check_packages(processes, out):
     """Raises an `ImportError` if a required package is missing."""
     needed = ["matplotlib", "scipy"]
     needed += ["filelock"] if out is not None else []
-    needed += ["loky"] if processes != 1 else []
+    needed += ["joblib"] if processes != 1 else []
     missing = [
         name for name in needed if importlib.util.find_spec(name) is None
     ]

@@ -1,19 +1,17 @@
-"""Figures of results: learning curves, bars, and maps of an ablation.
+"""Learning curves.
 
 A method looks the same in all figures of an experiment. Methods differ in color
 (Okabe and Ito's palette, safe for color-blind readers) and, for grayscale
 prints, in marker and line style.
 """
 
-import itertools
 import math
 
 import numpy as np
 
-from keras_qpsbgd.compare.report import canvas
-from keras_qpsbgd.compare.report import statistics
-from keras_qpsbgd.compare.report import tables
-from keras_qpsbgd.compare.report.statistics import mean_and_error
+from keras_qpsbgd.compare import canvas
+from keras_qpsbgd.compare import tables
+from keras_qpsbgd.compare.statistics import mean_and_error
 
 REFERENCE_COLOR = "#0072b2"
 COLORS = (
@@ -48,13 +46,8 @@ def styles_of(runs, reference):
     }
 
 
-def draw(runs, task, reference, path):
-    """Saves the figure of a task to a file, see `figure_of`."""
-    canvas.save(figure_of(runs, task, reference), path)
-
-
 def figure_of(runs, task, reference):
-    """Returns the figure of a task.
+    """Returns a figure of the means over epochs.
 
     Args:
         runs: records of the experiment.
@@ -66,10 +59,6 @@ def figure_of(runs, task, reference):
     """
     styles = styles_of(runs, reference)
     fresh = tables.select(runs, task=task.name, stage="fresh")
-    if task.kind == "cells":
-        return _cells(fresh, task, reference)
-    if task.kind == "bars":
-        return _bars(fresh, task, reference, styles)
     return _curves(fresh, task, reference, styles)
 
 
@@ -81,7 +70,7 @@ def draw_curves(runs, task, reference, panel):
     panel.legend(frameon=False, fontsize=9, handlelength=3.6)
 
 
-def _new(width, height, panels=1):
+def new(width, height, panels=1):
     figure = canvas.figure(width, height)
     axes = figure.subplots(1, panels, squeeze=False).ravel()
     for panel in axes:
@@ -90,15 +79,15 @@ def _new(width, height, panels=1):
     return figure, axes
 
 
-def _factor(measure):
+def factor(measure):
     return 100 if measure.percent else 1
 
 
-def _label(measure):
+def label(measure):
     return f"{measure.label} [%]" if measure.percent else measure.label
 
 
-def _title(figure, task, runs):
+def add_title(figure, task, runs):
     """Sets the title: the task and the number of seeds."""
     counts = {
         len({run["seed"] for run in tables.select(runs, method=method)})
@@ -121,7 +110,7 @@ def _curves(runs, task, reference, styles):
     methods = tables.methods_of(runs, reference)
     columns = panels + 1
     legend_height = 0.22 * math.ceil(len(methods) / columns)
-    figure, axes = _new(4.2 * panels + 1.4, 4.0 + legend_height, panels)
+    figure, axes = new(4.2 * panels + 1.4, 4.0 + legend_height, panels)
     for panel, measure in zip(axes, task.curves):
         _draw_curves(panel, runs, measure, reference, styles)
     handles, labels = axes[0].get_legend_handles_labels()
@@ -134,7 +123,7 @@ def _curves(runs, task, reference, styles):
         fontsize=9,
         handlelength=3.6,
     )
-    _title(figure, task, runs)
+    add_title(figure, task, runs)
     return figure
 
 
@@ -171,7 +160,7 @@ def _draw_curves(panel, runs, measure, reference, styles):
         means.append(mean)
     _limit(panel, measure, means)
     panel.set_xlabel("epoch")
-    panel.set_title(_label(measure), fontsize=10)
+    panel.set_title(label(measure), fontsize=10)
     panel.xaxis.set_major_locator(
         MaxNLocator(integer=True, steps=[1, 2, 5, 10])
     )
@@ -188,7 +177,7 @@ def _curve(runs, measure):
         return None
     length = min(len(curve["epoch"]) for curve in curves)
     values = [curve[measure.key][:length] for curve in curves]
-    mean, error = mean_and_error(_factor(measure) * np.array(values, float))
+    mean, error = mean_and_error(factor(measure) * np.array(values, float))
     return np.array(curves[0]["epoch"][:length]), mean, error
 
 
@@ -213,128 +202,3 @@ def _limit(panel, measure, means):
         return
     margin = 0.06 * (high - low) or 0.01 * abs(high) or 1.0
     panel.set_ylim(low - margin, high + margin)
-
-
-# Bars
-
-
-def _bars(runs, task, reference, styles):
-    """Draws a bar with its error for each method, and the paper's values."""
-    measure = task.measures[0]
-    factor = _factor(measure)
-    methods = tables.methods_of(runs, reference)
-    figure, (panel,) = _new(6.4, 1.4 + 0.42 * len(methods))
-    for place, method in enumerate(methods):
-        values = statistics.by_seed(tables.select(runs, method=method), measure)
-        mean, error = mean_and_error(list(values.values()))
-        panel.barh(
-            place,
-            factor * mean,
-            xerr=None if math.isnan(error) else factor * error,
-            height=0.6,
-            color=styles[method]["color"],
-            alpha=1.0 if method == reference else 0.7,
-            error_kw={"capsize": 3},
-        )
-        paper = task.paper.get(method)
-        ends = paper if isinstance(paper, tuple) else (paper, paper)
-        if not any(isinstance(end, str) or end is None for end in ends):
-            ends = [factor * end for end in ends]
-            panel.plot(
-                ends,
-                [place + 0.38] * 2,
-                color="black",
-                marker="|",
-                markersize=9,
-                linewidth=2.5,
-                solid_capstyle="butt",
-                label="paper" if "paper" not in _labels(panel) else None,
-            )
-    panel.set_yticks(range(len(methods)), methods)
-    panel.invert_yaxis()
-    panel.set_xlabel(_label(measure))
-    panel.grid(axis="x", color="#dddddd", linewidth=0.8)
-    if _labels(panel):
-        figure.legend(loc="outside lower right", frameon=False, fontsize=9)
-    _title(figure, task, runs)
-    return figure
-
-
-def _labels(panel):
-    return panel.get_legend_handles_labels()[1]
-
-
-# Cells
-
-
-def _cells(runs, task, reference):
-    """Draws a map of means over two settings for each method."""
-    measure = task.measures[0]
-    row, column, row_values, column_values = tables.axes_of(runs, task)
-    methods = tables.methods_of(runs, reference)
-    figure, axes = _new(
-        (1.3 * len(column_values) + 1.0) * len(methods) + 1.2,
-        0.7 * len(row_values) + 1.6,
-        len(methods),
-    )
-    maps = {}
-    for method in methods:
-        of_method = tables.select(runs, method=method)
-        maps[method] = [
-            [
-                list(
-                    statistics.by_seed(
-                        tables.cell_of(of_method, row, column, value, other),
-                        measure,
-                    ).values()
-                )
-                for other in column_values
-            ]
-            for value in row_values
-        ]
-    means = {
-        method: np.array([[_mean(cell) for cell in line] for line in cells])
-        for method, cells in maps.items()
-    }
-    low = min(np.nanmin(values) for values in means.values())
-    high = max(np.nanmax(values) for values in means.values())
-    # Bright means good.
-    colors = "cividis" if measure.higher_is_better else "cividis_r"
-    for panel, method in zip(axes, methods):
-        image = panel.imshow(
-            means[method], cmap=colors, vmin=low, vmax=high, aspect="auto"
-        )
-        places = itertools.product(
-            range(len(row_values)), range(len(column_values))
-        )
-        for i, j in places:
-            cell = maps[method][i][j]
-            red, green, blue, _ = image.cmap(image.norm(means[method][i, j]))
-            bright = 0.3 * red + 0.6 * green + 0.1 * blue > 0.5
-            panel.text(
-                j,
-                i,
-                tables.mean_text(cell, measure).replace(" +- ", "\n+- ")
-                if cell
-                else "-",
-                ha="center",
-                va="center",
-                fontsize=8,
-                color="black" if bright else "white",
-            )
-        panel.set_title(method, fontsize=10)
-        panel.set_xticks(range(len(column_values)), _ticks(column_values))
-        panel.set_yticks(range(len(row_values)), _ticks(row_values))
-        panel.set_xlabel(tables.setting_text(column, None))
-        panel.spines[:].set_visible(False)
-    axes[0].set_ylabel(tables.setting_text(row, None))
-    _title(figure, task, runs)
-    return figure
-
-
-def _mean(values):
-    return np.mean(values) if values else math.nan
-
-
-def _ticks(values):
-    return [tables.setting_text(None, value) for value in values]

@@ -3,15 +3,14 @@
 import os
 from typing import Any
 
+from keras_qpsbgd.compare import canvas
+from keras_qpsbgd.compare import figures
+from keras_qpsbgd.compare import tables
 from keras_qpsbgd.compare.methods import KEYS
 from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.report import canvas
-from keras_qpsbgd.compare.report import figures
-from keras_qpsbgd.compare.report import tables
-from keras_qpsbgd.compare.report.protocol import TEST_ACCURACY
-from keras_qpsbgd.compare.report.protocol import TEST_LOSS
-from keras_qpsbgd.compare.report.protocol import TRAIN_LOSS
-from keras_qpsbgd.compare.report.protocol import TaskReport
+from keras_qpsbgd.compare.statistics import TEST_ACCURACY
+from keras_qpsbgd.compare.statistics import TEST_LOSS
+from keras_qpsbgd.compare.statistics import TRAIN_LOSS
 
 
 class Comparison:
@@ -76,12 +75,11 @@ class Comparison:
         self._records = runs
         self._label = METHODS[reference].label
         shown = (TEST_ACCURACY, TEST_LOSS) if is_class else (TEST_LOSS,)
-        self._task = TaskReport(
+        self._task = tables.TaskReport(
             name=name,
             title=name,
             measures=(*shown, TRAIN_LOSS),
             curves=(shown[0], TRAIN_LOSS),
-            paper={},
         )
         self._rows = tables.rows_of(runs, self._task, self._label)
         rows = {KEYS[row.method]: row for row in self._rows}
@@ -96,11 +94,11 @@ class Comparison:
 
     def table(self) -> str:
         """Returns the table as text with at most 80 columns."""
-        return tables.text_table(*self._table())
+        return tables.text_table(*tables.table_of(self._rows, self._task))
 
     def markdown(self) -> str:
         """Returns the table in Markdown."""
-        return tables.markdown_table(*self._table())
+        return tables.markdown_table(*tables.table_of(self._rows, self._task))
 
     def plot(self, ax: Any = None) -> Any:
         """Plots means and standard errors over the epochs.
@@ -124,41 +122,6 @@ class Comparison:
         if ax is not None:
             canvas.save(figure, os.fspath(ax))
         return figure
-
-    def _table(self):
-        """Returns the header and the rows of the table."""
-        measures = self._task.measures
-        head = [
-            "method",
-            *(measure.label for measure in measures),
-            "seeds",
-            "difference",
-            "p",
-            "verdict",
-            "configuration",
-        ]
-        body = [
-            [
-                row.method,
-                *(tables.row_text(row, measure) for measure in measures),
-                str(len(row.values[measures[0].key])),
-                *self._compared(row),
-                tables.configuration_text(row.configuration),
-            ]
-            for row in self._rows
-        ]
-        return head, body
-
-    def _compared(self, row):
-        if row.comparison is None:
-            return ["", "", "reference"]
-        # A `Row` has the reference minus the method.
-        difference = -row.comparison.difference
-        return [
-            tables.difference_text(difference, self._task.measures[0]),
-            tables.p_text(row.comparison.p),
-            row.verdict,
-        ]
 
     def __repr__(self):
         return self.table()

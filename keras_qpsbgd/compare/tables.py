@@ -10,12 +10,44 @@ import math
 
 import numpy as np
 
-from keras_qpsbgd.compare.report import statistics
-from keras_qpsbgd.compare.report.statistics import PairedTest
-from keras_qpsbgd.compare.report.statistics import mean_and_error
+from keras_qpsbgd.compare import statistics
+from keras_qpsbgd.compare.statistics import VALIDATION_ACCURACY
+from keras_qpsbgd.compare.statistics import Measure
+from keras_qpsbgd.compare.statistics import PairedTest
+from keras_qpsbgd.compare.statistics import mean_and_error
 
 WIDTH = 80
 GAP = "  "
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskReport:
+    """One table and one figure.
+
+    Attributes:
+        name: `task` of its records.
+        title: heading.
+        measures: measures in the table. Methods are compared by the first.
+        curves: measures that are drawn over epochs.
+        paper: dict that maps methods to the paper's value of the first measure:
+            a number, a range `(low, high)`, or text such as "figure only".
+            With `None`, there is no such column.
+        literature: dict that maps labels to values of the first measure that
+            were published elsewhere.
+        kind: `"curves"` for methods over epochs, `"bars"` for methods without
+            epochs, `"cells"` for methods over two settings of which none is
+            chosen.
+        chosen_by: measure by which configurations were chosen.
+    """
+
+    name: str
+    title: str
+    measures: tuple
+    curves: tuple
+    paper: dict | None = None
+    literature: dict = dataclasses.field(default_factory=dict)
+    kind: str = "curves"
+    chosen_by: Measure = VALIDATION_ACCURACY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,11 +220,13 @@ def setting_text(name, value):
 # Tables: a header and rows of text
 
 
-def table_of(runs, task, reference):
-    """Returns the header and the rows of the table of a task."""
-    if task.kind == "cells":
-        return _cells(runs, task, reference)
-    rows = rows_of(runs, task, reference)
+def table_of(rows, task):
+    """Returns the header and the rows of the table of a task.
+
+    Args:
+        rows: list of `Row`.
+        task: a `TaskReport`.
+    """
     first = task.measures[0]
     head = [
         "method",
@@ -201,25 +235,24 @@ def table_of(runs, task, reference):
         "difference",
         "p",
         "verdict",
-        "paper",
+        *(["paper"] if task.paper is not None else []),
         "configuration",
     ]
-    return head, [
-        [
-            row.method,
-            *(row_text(row, measure) for measure in task.measures),
-            str(len(row.values[first.key])),
-            *_compared(row, first),
-            paper_text(task.paper.get(row.method), first),
-            configuration_text(row.configuration),
-        ]
-        for row in rows
-    ]
+    body = []
+    for row in rows:
+        line = [row.method]
+        line += [row_text(row, measure) for measure in task.measures]
+        line += [str(len(row.values[first.key])), *_compared(row, first)]
+        if task.paper is not None:
+            line.append(paper_text(task.paper.get(row.method), first))
+        body.append([*line, configuration_text(row.configuration)])
+    return head, body
 
 
 def _compared(row, measure):
     if row.comparison is None:
         return ["", "", "reference"]
+    # A `Row` has the reference minus the method.
     return [
         difference_text(-row.comparison.difference, measure),
         p_text(row.comparison.p),
@@ -227,72 +260,12 @@ def _compared(row, measure):
     ]
 
 
-def axes_of(runs, task):
-    """Returns the settings that differ between the cells of an ablation.
-
-    Returns:
-        The name of the setting of the rows, that of the columns, and the sorted
-        values of both. If fewer than two settings differ, the missing one has
-        the name `None` and the single value `None`.
-
-    Raises:
-        ValueError: If more than two settings differ.
-    """
-    cells = [run["configuration"] for run in select(runs, task=task.name)]
-    # Methods may have settings that others do not have.
-    shared = sorted(set.intersection(*(set(cell) for cell in cells)))
-    values = {key: sorted({cell[key] for cell in cells}) for key in shared}
-    names = [key for key in values if len(values[key]) > 1]
-    if len(names) > 2:
-        raise ValueError(
-            f'The cells of "{task.name}" must differ in at most two settings. '
-            f"Received: {', '.join(names)}"
-        )
-    values[None] = [None]
-    column, row = [None, None, *names][-2:]
-    return row, column, values[row], values[column]
-
-
-def cell_of(runs, row, column, row_value, column_value):
-    """Returns the runs of a cell, see `axes_of`."""
-    return [
-        run
-        for run in runs
-        if run["configuration"].get(row) == row_value
-        and run["configuration"].get(column) == column_value
-    ]
-
-
-def _cells(runs, task, reference):
-    """Returns a table with one setting as rows and the other as columns."""
-    runs = select(runs, task=task.name)
-    row, column, row_values, column_values = axes_of(runs, task)
-    measure = task.measures[0]
-    head = ["method", setting_text(row, None)]
-    head += [setting_text(column, value) for value in column_values]
-    body = []
-    for method in methods_of(runs, reference):
-        of_method = select(runs, method=method)
-        for value in row_values:
-            line = [method, setting_text(None, value)]
-            for other in column_values:
-                cell = cell_of(of_method, row, column, value, other)
-                values = statistics.by_seed(cell, measure).values()
-                line.append(mean_text(values, measure) if cell else "-")
-            body.append(line)
-    return head, body
-
-
-def terminal(runs, task, reference):
-    """Returns the table of a task as text with at most 80 columns.
-
-    Columns that do not fit are printed below, with the methods repeated.
-    """
-    return text_table(*table_of(runs, task, reference))
-
-
 def text_table(head, rows, width=WIDTH):
-    """Returns a table as text. Wide tables are split into several blocks."""
+    """Returns a table as text.
+
+    Columns that do not fit the width are printed below, with the first one
+    repeated.
+    """
     first = [_cut(line[0], width // 3) for line in (head, *rows)]
     left = max(map(len, first))
     room = width - left - len(GAP)
@@ -319,11 +292,6 @@ def _block(first, left, columns):
 
 def _cut(text, width):
     return text if len(text) <= width else text[: width - 3] + "..."
-
-
-def markdown(runs, task, reference):
-    """Returns the table of a task in Markdown."""
-    return markdown_table(*table_of(runs, task, reference))
 
 
 def markdown_table(head, rows):

@@ -1,6 +1,7 @@
 """`kq.compare`."""
 
 import contextlib
+import json
 import os
 import pathlib
 import tempfile
@@ -13,22 +14,19 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.compare.engine import run
-from keras_qpsbgd.compare.engine.pool import open_pool
+from keras_qpsbgd.compare import arguments
+from keras_qpsbgd.compare import data as own_data
+from keras_qpsbgd.compare import network
+from keras_qpsbgd.compare import plan
+from keras_qpsbgd.compare import records
+from keras_qpsbgd.compare.grids import default_grids
+from keras_qpsbgd.compare.grids import warn_about_edges
 from keras_qpsbgd.compare.methods import KEYS
 from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.own_data import arguments
-from keras_qpsbgd.compare.own_data import data as own_data
-from keras_qpsbgd.compare.own_data import kept
-from keras_qpsbgd.compare.own_data import network
-from keras_qpsbgd.compare.own_data import settings
-from keras_qpsbgd.compare.own_data.default_grids import default_grids
-from keras_qpsbgd.compare.own_data.edges import warn_about_edges
-from keras_qpsbgd.compare.own_data.result import Comparison
 from keras_qpsbgd.compare.plan import FIRST_TUNING_SEED
-from keras_qpsbgd.compare.plan import Item
-from keras_qpsbgd.compare.report.protocol import VALIDATION_ACCURACY
-from keras_qpsbgd.compare.report.protocol import VALIDATION_LOSS
+from keras_qpsbgd.compare.result import Comparison
+from keras_qpsbgd.compare.statistics import VALIDATION_ACCURACY
+from keras_qpsbgd.compare.statistics import VALIDATION_LOSS
 from keras_qpsbgd.compare.task import Task
 from keras_qpsbgd.compare.task import marked_kernels
 from keras_qpsbgd.compare.task import shuffled_batches
@@ -36,6 +34,9 @@ from keras_qpsbgd.compare.task import shuffled_batches
 DEFAULT_METHODS = ("native", "ridge", "signum", "adam", "frozen", "real")
 EVALUATION_ROWS = 1_000
 TRAIN_LOSS_ROWS = 10_000
+SETTINGS = "settings.json"
+# On different machines, the outputs of a network agree to this accuracy.
+TOLERANCE = 1e-3
 
 
 def compare(
@@ -210,8 +211,8 @@ def compare(
         network.has_other_variables(model),
     )
     grids = arguments.grids_of(grids, methods, default)
-    run.check_backends([METHODS[key].backend for key in methods])
-    everything = settings.of(
+    plan.check_backends([METHODS[key].backend for key in methods])
+    everything = _settings_of(
         data,
         model,
         outputs,
@@ -227,13 +228,13 @@ def compare(
         name, data, build_model, [*tuning, *fresh], loss_function, epochs, batch
     )
     with _folder(out) as folder:
+        _check_settings(folder, everything)
         items = _items(task, methods, grids, tuning, fresh, folder)
-        settings.check(folder, everything)
         for item in items:
             item.check()
-        settings.write(folder, everything)
-        with _resumable(out, items), open_pool(processes, len(items)) as pool:
-            run.make_missing(items, pool, verbose)
+        disk.write(folder / SETTINGS, json.dumps(everything, indent=1) + "\n")
+        with _resumable(out, items):
+            plan.make_missing(items, processes, verbose)
         found = {item.method.key: item.records() for item in items}
         comparison = Comparison(
             name, sum(found.values(), []), chosen_reference, loss is None
@@ -248,6 +249,61 @@ def _num_classes(data):
     return 1 + max(int(np.max(split.y)) for split in data.splits.values())
 
 
+def _settings_of(data, model, outputs, **numbers):
+    """Returns the settings of a comparison.
+
+    Args:
+        data: a `Data`.
+        model: a model with the initial weights of some seed.
+        outputs: its outputs for some rows. They distinguish networks whose
+            weights have the same shapes.
+        **numbers: all other settings.
+    """
+    return {
+        "data": data.fingerprint(),
+        "weights": [list(weight.shape) for weight in model.weights],
+        "outputs": [float(f"{v:.6g}") for v in np.ravel(outputs)[:10]],
+        **numbers,
+    }
+
+
+def _check_settings(folder, settings):
+    """Checks that the runs in a folder were made with the same settings.
+
+    Raises:
+        ValueError: If they were not.
+    """
+    path = folder / SETTINGS
+    if not path.exists():
+        return
+    present = records.read_json(path)
+    differ = [
+        name
+        for name in settings
+        if not _are_equal(name, present.get(name), settings[name])
+    ]
+    if differ:
+        shown = [
+            f"{name}={settings[name]} instead of {present.get(name)}"
+            if isinstance(settings[name], (int, str)) and name != "data"
+            else f"different {name}"
+            for name in differ
+        ]
+        raise ValueError(
+            "`out` must be a new folder or one with runs of the same "
+            f"comparison, but {folder} contains runs with different settings. "
+            f"Received: {', '.join(shown)}"
+        )
+
+
+def _are_equal(name, before, now):
+    if name != "outputs":
+        return before == now
+    if before is None or len(before) != len(now):
+        return False
+    return np.allclose(before, now, rtol=TOLERANCE, atol=TOLERANCE)
+
+
 def _write_report(folder, comparison, task, reference):
     """Writes the table and the figure of all methods in a folder.
 
@@ -257,7 +313,7 @@ def _write_report(folder, comparison, task, reference):
         task: the `Task`.
         reference: the reference that the user passed, or `None`.
     """
-    runs = kept.reported_runs(folder, comparison.chosen, task.chosen_by)
+    runs = plan.reported_runs(folder, comparison.chosen, task.chosen_by)
     if reference is None:
         # Earlier calls may have had `native`.
         made = {KEYS[run["method"]] for run in runs}
@@ -275,7 +331,7 @@ def _folder(out):
             yield pathlib.Path(folder)
         return
     folder = pathlib.Path(out).expanduser()
-    with run.locked([folder]):
+    with records.locked([folder]):
         yield folder
 
 
@@ -287,7 +343,7 @@ def _resumable(out, items):
     except KeyboardInterrupt:
         if out is not None:
             total = sum(item.size() for item in items)
-            saved = total - run.num_missing(items)
+            saved = total - plan.num_missing(items)
             print(
                 f"\n{saved} of {total} runs are saved in {out}. "
                 "Repeat the call to resume.",
@@ -320,13 +376,14 @@ def _task(name, data, build_model, seeds, loss, epochs, batch):
 
 def _items(task, methods, grids, tuning, fresh, folder):
     items = {}
+    runs = records.Runs(folder)
     # A method that uses the configuration of another comes after it.
     for key in sorted(methods, key=lambda key: METHODS[key].like is not None):
         like = items.get(METHODS[key].like)
-        items[key] = Item(
+        items[key] = plan.Item(
             task=task,
             method=METHODS[key],
-            folder=folder,
+            runs=runs,
             grid=like.grid if like else grids[key],
             tuning_seeds=tuning,
             fresh_seeds=fresh,

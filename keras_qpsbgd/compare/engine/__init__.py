@@ -1,1 +1,0 @@
-"""Performs runs in this process or on all cores. Killed runs can be resumed."""

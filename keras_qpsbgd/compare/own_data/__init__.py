@@ -1,1 +1,0 @@
-"""`kq.compare`: the protocol of the experiments, applied to your own data."""

@@ -1,1 +1,0 @@
-"""Statistics, tables and figures of a comparison."""

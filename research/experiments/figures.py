@@ -1,0 +1,303 @@
+"""Figures of the experiments: curves, bars, ablations and an overview."""
+
+import itertools
+import math
+
+import numpy as np
+
+from keras_qpsbgd.compare import canvas
+from keras_qpsbgd.compare import figures
+from keras_qpsbgd.compare import statistics
+from keras_qpsbgd.compare import tables
+from keras_qpsbgd.compare.methods import METHODS
+from keras_qpsbgd.compare.statistics import mean_and_error
+from research.experiments.tables import axes_of
+from research.experiments.tables import cell_of
+
+REAL_WEIGHTS = METHODS["real"].label
+OVERVIEW = "overview.png"
+WIDTH, HEIGHT = 8.0, 4.0  # inches, 150 pixels each
+OTHER = "#5f6b76"
+REAL = "#b0620a"
+LINE = "#9aa3ab"
+INK = "#1f2429"
+
+
+def draw(runs, task, reference, path):
+    """Draws the figure of a task.
+
+    Args:
+        runs: records of the experiment.
+        task: a `TaskReport`.
+        reference: the method that is drawn on top.
+        path: file to write.
+
+    Raises:
+        ImportError: Matplotlib is not installed.
+    """
+    if task.kind == "curves":
+        figure = figures.figure_of(runs, task, reference)
+    else:
+        fresh = tables.select(runs, task=task.name, stage="fresh")
+        styles = figures.styles_of(runs, reference)
+        if task.kind == "cells":
+            figure = _cells(fresh, task, reference)
+        else:
+            figure = _bars(fresh, task, reference, styles)
+    canvas.save(figure, path)
+
+
+# Bars
+
+
+def _bars(runs, task, reference, styles):
+    """Draws a bar with its error for each method, and the paper's values."""
+    measure = task.measures[0]
+    factor = figures.factor(measure)
+    methods = tables.methods_of(runs, reference)
+    figure, (panel,) = figures.new(6.4, 1.4 + 0.42 * len(methods))
+    for place, method in enumerate(methods):
+        values = statistics.by_seed(tables.select(runs, method=method), measure)
+        mean, error = mean_and_error(list(values.values()))
+        panel.barh(
+            place,
+            factor * mean,
+            xerr=None if math.isnan(error) else factor * error,
+            height=0.6,
+            color=styles[method]["color"],
+            alpha=1.0 if method == reference else 0.7,
+            error_kw={"capsize": 3},
+        )
+        paper = task.paper.get(method)
+        ends = paper if isinstance(paper, tuple) else (paper, paper)
+        if not any(isinstance(end, str) or end is None for end in ends):
+            ends = [factor * end for end in ends]
+            panel.plot(
+                ends,
+                [place + 0.38] * 2,
+                color="black",
+                marker="|",
+                markersize=9,
+                linewidth=2.5,
+                solid_capstyle="butt",
+                label="paper" if "paper" not in _labels(panel) else None,
+            )
+    panel.set_yticks(range(len(methods)), methods)
+    panel.invert_yaxis()
+    panel.set_xlabel(figures.label(measure))
+    panel.grid(axis="x", color="#dddddd", linewidth=0.8)
+    if _labels(panel):
+        figure.legend(loc="outside lower right", frameon=False, fontsize=9)
+    figures.add_title(figure, task, runs)
+    return figure
+
+
+def _labels(panel):
+    return panel.get_legend_handles_labels()[1]
+
+
+# Cells
+
+
+def _cells(runs, task, reference):
+    """Draws a map of means over two settings for each method."""
+    measure = task.measures[0]
+    row, column, row_values, column_values = axes_of(runs, task)
+    methods = tables.methods_of(runs, reference)
+    figure, axes = figures.new(
+        (1.3 * len(column_values) + 1.0) * len(methods) + 1.2,
+        0.7 * len(row_values) + 1.6,
+        len(methods),
+    )
+    maps = {}
+    for method in methods:
+        of_method = tables.select(runs, method=method)
+        maps[method] = [
+            [
+                list(
+                    statistics.by_seed(
+                        cell_of(of_method, row, column, value, other),
+                        measure,
+                    ).values()
+                )
+                for other in column_values
+            ]
+            for value in row_values
+        ]
+    means = {
+        method: np.array([[_mean(cell) for cell in line] for line in cells])
+        for method, cells in maps.items()
+    }
+    low = min(np.nanmin(values) for values in means.values())
+    high = max(np.nanmax(values) for values in means.values())
+    # Bright means good.
+    colors = "cividis" if measure.higher_is_better else "cividis_r"
+    for panel, method in zip(axes, methods):
+        image = panel.imshow(
+            means[method], cmap=colors, vmin=low, vmax=high, aspect="auto"
+        )
+        places = itertools.product(
+            range(len(row_values)), range(len(column_values))
+        )
+        for i, j in places:
+            cell = maps[method][i][j]
+            red, green, blue, _ = image.cmap(image.norm(means[method][i, j]))
+            bright = 0.3 * red + 0.6 * green + 0.1 * blue > 0.5
+            panel.text(
+                j,
+                i,
+                tables.mean_text(cell, measure).replace(" +- ", "\n+- ")
+                if cell
+                else "-",
+                ha="center",
+                va="center",
+                fontsize=8,
+                color="black" if bright else "white",
+            )
+        panel.set_title(method, fontsize=10)
+        panel.set_xticks(range(len(column_values)), _ticks(column_values))
+        panel.set_yticks(range(len(row_values)), _ticks(row_values))
+        panel.set_xlabel(tables.setting_text(column, None))
+        panel.spines[:].set_visible(False)
+    axes[0].set_ylabel(tables.setting_text(row, None))
+    figures.add_title(figure, task, runs)
+    return figure
+
+
+def _mean(values):
+    return np.mean(values) if values else math.nan
+
+
+def _ticks(values):
+    return [tables.setting_text(None, value) for value in values]
+
+
+# The overview
+
+
+def draw_overview(runs, report, path):
+    """Draws the methods of the first task, the best on top.
+
+    Args:
+        runs: records of the experiment.
+        report: its `Description`.
+        path: file to write.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    task, reference = report.tasks[0], report.reference_method
+    measure = task.measures[0]
+    rows = _sorted_rows(runs, task, reference)
+    figure = canvas.figure(WIDTH, HEIGHT)
+    figure.set_facecolor("white")
+    panel = figure.subplots()
+    factor = 100 if measure.percent else 1
+    for place, (row, mean, error) in enumerate(rows):
+        color = _color(row.method, reference)
+        ours = row.method == reference
+        if ours:
+            panel.axhspan(place - 0.5, place + 0.5, color=color, alpha=0.09)
+        panel.errorbar(
+            factor * mean,
+            place,
+            xerr=None if math.isnan(error) else factor * error,
+            fmt="o" if row.method != REAL_WEIGHTS else "D",
+            color=color,
+            markersize=9 if ours else 7,
+            linewidth=2.4 if ours else 1.8,
+            capsize=4,
+            zorder=3,
+        )
+        panel.text(
+            1.01,
+            place,
+            tables.row_text(row, measure).replace("+-", "\N{PLUS-MINUS SIGN}"),
+            transform=panel.get_yaxis_transform(),
+            color=color if ours else INK,
+            fontweight="bold" if ours else "normal",
+            fontsize=10,
+            va="center",
+        )
+    _label_methods(panel, [row.method for row, *_ in rows], reference)
+    _reference_lines(panel, task, factor)
+    _decorate(panel, task, measure, rows, reference)
+    canvas.save(figure, path)
+
+
+def _sorted_rows(runs, task, reference):
+    """Rows with mean and error, the best first.
+
+    Methods with fewer seeds than the reference are left out: their means are
+    not comparable.
+    """
+    measure = task.measures[0]
+    rows = tables.rows_of(runs, task, reference)
+    counts = {row.method: len(row.values[measure.key]) for row in rows}
+    rows = [
+        (row, *mean_and_error(list(row.values[measure.key].values())))
+        for row in rows
+        if counts[row.method] >= counts.get(reference, 0)
+    ]
+    rows = [row for row in rows if not math.isnan(row[1])]
+    return sorted(rows, key=lambda row: -measure.sign * row[1])
+
+
+def _color(method, reference):
+    if method.startswith(reference) and method != reference:
+        return "#56a0d3"
+    colors = {reference: figures.REFERENCE_COLOR, REAL_WEIGHTS: REAL}
+    return colors.get(method, OTHER)
+
+
+def _label_methods(panel, methods, reference):
+    panel.set_yticks(range(len(methods)), methods, fontsize=10.5)
+    for label, method in zip(panel.get_yticklabels(), methods):
+        ours = method == reference
+        label.set_color(_color(method, reference) if ours else INK)
+        label.set_fontweight("bold" if ours else "normal")
+    panel.set_ylim(len(methods) - 0.4, -0.6)
+
+
+def _reference_lines(panel, task, factor):
+    """Values published elsewhere."""
+    for label, value in task.literature.items():
+        panel.axvline(
+            factor * value, color=LINE, linestyle=(0, (4, 3)), linewidth=1.3
+        )
+        panel.text(
+            factor * value,
+            1.01,
+            f"{label}\n(published)",
+            transform=panel.get_xaxis_transform(),
+            color="#5f6b76",
+            fontsize=8.5,
+            ha="center",
+            va="bottom",
+        )
+
+
+def _decorate(panel, task, measure, rows, reference):
+    from matplotlib.ticker import MaxNLocator
+
+    unit = " [%]" if measure.percent else ""
+    seeds = {
+        len(row.values[measure.key])
+        for row, *_ in rows
+        if row.method == reference
+    }
+    panel.set_xlabel(
+        f"{measure.label}{unit}, mean and standard error of {max(seeds)} seeds",
+        fontsize=10,
+        color=INK,
+    )
+    panel.set_title(
+        task.title, loc="left", fontsize=12, fontweight="bold", pad=32
+    )
+    panel.xaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
+    panel.grid(axis="x", color="#e6e9ec", linewidth=0.8)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right", "left"]].set_visible(False)
+    panel.spines["bottom"].set_color(LINE)
+    panel.tick_params(axis="y", length=0)
+    panel.tick_params(axis="x", color=LINE, labelcolor=INK)

@@ -1,1 +1,0 @@
-"""Pages, pictures and summaries of the results."""

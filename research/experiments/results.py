@@ -1,0 +1,171 @@
+"""The tables, figures and pages of experiments, from their records alone."""
+
+import dataclasses
+import pathlib
+
+from keras_qpsbgd import disk
+from keras_qpsbgd.compare import records
+from keras_qpsbgd.compare import tables
+from keras_qpsbgd.compare.tables import markdown_table
+from research import pages
+from research.experiments import figures
+from research.experiments import stored
+from research.experiments import summaries
+from research.experiments.catalogue import EXPERIMENTS
+from research.experiments.catalogue import items_of
+from research.experiments.reproduce import SETTINGS
+from research.experiments.tables import grids_table
+from research.experiments.tables import task_table
+
+TITLE = "Results of the paper's experiments"
+PAGE = "RESULTS.md"
+QUICK = "**Short runs (`--quick`) that only show that it works.**"
+
+
+class Folder:
+    """The records of experiments in a folder such as `results`.
+
+    Args:
+        path: The folder.
+        options: `Options`. Those of the records take precedence.
+    """
+
+    def __init__(self, path, options):
+        self.path = pathlib.Path(path)
+        self._options = options
+        self._runs = {}
+        for name in EXPERIMENTS:
+            runs = records.read(self.path / name)
+            if runs:
+                self._runs[name] = runs
+        self.described = [(self.describe(n), r) for n, r in self._runs.items()]
+
+    def options(self, name):
+        """Returns the options with which the runs were made."""
+        path = self.path / name / "settings.json"
+        if not path.exists():
+            return self._options
+        settings = records.read_json(path)
+        return dataclasses.replace(
+            self._options,
+            is_old=stored.is_old(path.parent),
+            **{name: settings[name] for name in SETTINGS},
+        )
+
+    def describe(self, name):
+        """Returns the `Description` of an experiment."""
+        return EXPERIMENTS[name].describe(self.options(name))
+
+    def print_tables(self, names):
+        """Prints the tables of experiments."""
+        for description, runs in self.described:
+            if description.name in names:
+                for task in _tasks_with_runs(description, runs):
+                    table = task_table(runs, task, description.reference_method)
+                    text = tables.text_table(*table)
+                    print(f"\n{task.title}\n\n{text}", flush=True)
+
+    def write_tables(self):
+        """Writes `table.md` in the folder of each experiment."""
+        for description, runs in self.described:
+            folder = self.path / description.name
+            parts = [f"# {description.title}"]
+            options = self.options(description.name)
+            if options.is_old:
+                parts.append(pages.paragraph(stored.note(options.paper)))
+            if options.quick:
+                parts.append(QUICK)
+            for task in _tasks_with_runs(description, runs):
+                table = task_table(runs, task, description.reference_method)
+                parts += [f"## {task.title}", markdown_table(*table)]
+            disk.write(folder / "table.md", "\n\n".join(parts) + "\n")
+
+    def draw(self):
+        """Draws the figures of all tasks."""
+        for description, runs in self.described:
+            folder = self.path / description.name
+            reference = description.reference_method
+            for task in _tasks_with_runs(description, runs):
+                path = folder / f"{task.name}.png"
+                figures.draw(runs, task, reference, path)
+            experiment = EXPERIMENTS[description.name]
+            if experiment.overview and not self._options.paper:
+                path = folder / figures.OVERVIEW
+                figures.draw_overview(runs, description, path)
+
+    def blocks(self, prefix=""):
+        """Returns all tables by name, for `pages.fill`.
+
+        Args:
+            prefix: String. The names start with it.
+        """
+        found = {"overview": summaries.overview_table(self.described)}
+        for description, runs in self.described:
+            name = description.name
+            reference = description.reference_method
+            shown = _tasks_with_runs(description, runs)
+            for task in shown:
+                table = task_table(runs, task, reference)
+                found[f"{name}/{task.name}"] = markdown_table(*table)
+            measures = description.tasks[0].measures
+            for measure in measures if description.pooled else ():
+                table = summaries.pooled_table(runs, description, measure)
+                if table:
+                    found[f"{name}/pooled/{measure.key}"] = table
+            times = records.read_times(self.path / name)
+            for task in shown:
+                if task.kind != "cells":
+                    found[f"{name}/grids/{task.name}"] = grids_table(
+                        runs, task, reference, times
+                    )
+        return {f"{prefix}{name}": text for name, text in found.items()}
+
+    def write_page(self):
+        """Writes all tables, with their figures, to a page in the folder."""
+        parts = []
+        for name in self.blocks():
+            parts += pages.empty(name)
+            folder, _, task = name.rpartition("/")
+            if (self.path / folder / f"{task}.png").is_file():
+                parts.append(f"![{task}]({folder}/{task}.png)")
+        path = self.path / PAGE
+        return pages.write(path, TITLE, self.blocks(), parts)
+
+
+def _tasks_with_runs(description, runs):
+    return [
+        task
+        for task in description.tasks
+        if tables.select(runs, task=task.name, stage="fresh")
+    ]
+
+
+def report(names, options, out):
+    """Prints tables, and writes tables, figures and the page.
+
+    Args:
+        names: names of the experiments to print.
+        options: `Options`.
+        out: folder of the results.
+
+    Returns:
+        Path of the page.
+    """
+    found = Folder(out, options)
+    found.print_tables(names)
+    for name in names:
+        _draw_more(name, found.path / name, options)
+    found.write_tables()
+    found.draw()
+    return found.write_page()
+
+
+def _draw_more(name, folder, options):
+    """Draws the additional pictures of an experiment, if QP-SBGD was run."""
+    draw = EXPERIMENTS[name].draw
+    if draw is None or "native" not in options.methods:
+        return
+    first = items_of(name, options, records.Runs(folder))[0]
+    chosen = first.fresh_configurations()
+    if chosen:
+        draw(options, folder, chosen[0])
