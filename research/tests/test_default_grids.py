@@ -6,9 +6,9 @@ import pathlib
 import pytest
 
 from keras_qpsbgd.compare import records
+from keras_qpsbgd.compare.grids import default_grids
 from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.own_data.default_grids import default_grids
-from keras_qpsbgd.compare.own_data.network import latent_scale
+from keras_qpsbgd.compare.network import latent_scale
 from keras_qpsbgd.compare.task import marked_kernels
 from research.experiments import stored
 from research.experiments.tasks import networks

@@ -20,21 +20,21 @@ import pytest
 import tensorflow as tf
 
 from keras_qpsbgd import layers
-from keras_qpsbgd.compare import checkpoint
+from keras_qpsbgd.compare import plan
 from keras_qpsbgd.compare import records
-from keras_qpsbgd.compare.engine import worker
+from keras_qpsbgd.compare import statistics
 from keras_qpsbgd.compare.methods import HOST
 from keras_qpsbgd.compare.methods import METHODS
 from keras_qpsbgd.compare.methods import Update
-from keras_qpsbgd.compare.report import protocol
 from keras_qpsbgd.compare.task import FRESH
 from keras_qpsbgd.compare.task import TUNING
 from keras_qpsbgd.compare.task import Split
 from keras_qpsbgd.compare.training import Trainer
 from research import datasets
 from research.__main__ import main
-from research.experiments import plan
+from research.experiments import catalogue
 from research.experiments import reproduce
+from research.experiments import results as results_of
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.options import Options
 from research.experiments.tasks import direction
@@ -166,8 +166,7 @@ def items_of(experiment, folder, options=QUICK, keys=None):
         # Compiles much faster.
         backend="sign" if experiment in ("cora", "direction") else None,
     )
-    tasks = EXPERIMENTS[experiment].tasks(options)
-    return plan.items(tasks, options, folder)
+    return catalogue.items_of(experiment, options, records.Runs(folder))
 
 
 def task_of(name, options=QUICK):
@@ -178,12 +177,18 @@ def all_tasks(options):
     return [t for e in EXPERIMENTS.values() for t in e.tasks(options)]
 
 
+def all_items(options, folder):
+    runs = records.Runs(folder)
+    return [
+        item
+        for name in EXPERIMENTS
+        for item in catalogue.items_of(name, options, runs)
+    ]
+
+
 def make(items):
-    """Makes the missing runs; returns the reports."""
-    made = []
-    for item in items:
-        worker.make_runs(item, lambda *done: made.append(done))
-    return made
+    """Makes the missing runs in this process."""
+    plan.make_missing(items, processes=1, verbose=0)
 
 
 @pytest.fixture(scope="module")
@@ -199,12 +204,6 @@ def results(tmp_path_factory):
     return folder_of
 
 
-def contents(folder):
-    """Returns the contents of the files of runs by name."""
-    files = sorted((folder / "runs").iterdir())
-    return {path.name: path.read_bytes() for path in files}
-
-
 @pytest.mark.parametrize(
     "experiment",
     [
@@ -214,21 +213,21 @@ def contents(folder):
 )
 def test_experiment_runs(experiment, results):
     runs = records.read(results(experiment))
-    report = EXPERIMENTS[experiment].report(QUICK)
+    described = EXPERIMENTS[experiment].describe(QUICK)
     found = collections.Counter(
         (r["task"], r["method"], r["stage"]) for r in runs
     )
     for item in items_of(experiment, results(experiment)):
         assert not item.num_missing()
         of_item = (item.task.name, item.method.label)
-        assert found.pop((*of_item, TUNING), 0) == len(item.tuning_runs())
+        assert found.pop((*of_item, TUNING), 0) == len(item.jobs(TUNING))
         fresh = len(item.grid) if item.task.ablation else 1
         assert found.pop((*of_item, FRESH)) == fresh
     assert not found
-    shown = {task.name: task for task in report.tasks}
+    shown = {task.name: task for task in described.tasks}
     tasks = EXPERIMENTS[experiment].tasks(QUICK)
     assert [(t.name, t.chosen_by) for t in tasks] == [
-        (t.name, t.chosen_by) for t in report.tasks
+        (t.name, t.chosen_by) for t in described.tasks
     ]
     for run in runs:
         keys = {*run["result"], *run["curves"]}
@@ -246,15 +245,6 @@ def test_every_method_runs():
     assert {key for keys in RUNS.values() for key in keys} == set(METHODS)
 
 
-def test_same_files_in_another_order(results, tmp_path):
-    first = contents(results("logistic"))
-    make(items_of("logistic", tmp_path, keys=("sgd", "ridge"))[::-1])
-    found = contents(tmp_path)
-    assert len(found) == 2
-    for name, content in found.items():
-        assert content == first[name]
-
-
 # The first solves QUBOs, the second has dropout and an inner optimizer, the
 # third has batch normalization.
 @pytest.mark.parametrize(
@@ -266,25 +256,17 @@ def test_same_files_in_another_order(results, tmp_path):
     ],
 )
 def test_runs_depend_only_on_the_seed(experiment, key, results, tmp_path):
+    """They are the same in any order."""
     item = items_of(experiment, results(experiment), keys=(key,))[0]
-    *tuning, fresh = item.path.read_text().splitlines(keepends=True)
-    assert tuning
-    again = dataclasses.replace(item, folder=tmp_path)
-    trainers = {}
-
-    def line_of(record):
-        run = json.loads(record)
-        where = run["configuration"], run["seed"], run["stage"]
-        run, left = worker.one_run(again, trainers, {}, *where)
-        left.remove()
-        records.append(again.path, run)
-        return again.path.read_text().splitlines(keepends=True)[-1]
-
-    line_of(fresh.replace('"seed": 0', '"seed": 5'))
-    for record in (fresh, *tuning[::-1], fresh):
-        assert line_of(record) == record
-    other = again.path.read_text().splitlines(keepends=True)[0]
-    assert other.replace('"seed": 5', '"seed": 0') != fresh
+    found = item.records()
+    assert {run["stage"] for run in found} == {TUNING, FRESH}
+    work, runs = plan.Work([item]), records.Runs(tmp_path)
+    other = {**found[-1], "seed": 5}
+    runs.add({**other, **work(other)})
+    for run in found[::-1]:
+        runs.add({**run, **work(run)})
+        assert runs[run] == run
+    assert runs[other]["result"] != found[-1]["result"]
 
 
 # --- Killed and resumed ---
@@ -306,16 +288,16 @@ def test_killed_command_resumes(tmp_path, capsys):
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    files = out / "logistic" / "runs"
+    path = out / "logistic" / "runs.jsonl"
     try:
-        while not any(f.stat().st_size for f in files.glob("*.jsonl")):
+        while not path.exists() or not path.stat().st_size:
             assert command.poll() is None
             time.sleep(0.005)
     finally:
         os.killpg(command.pid, signal.SIGKILL)
         command.wait()
-    before = contents(out / "logistic")
-    assert 0 < b"".join(before.values()).count(b"\n") < total
+    before = records.read(out / "logistic")
+    assert 0 < len(before) < total
 
     assert main(words) == 0
     printed = capsys.readouterr().out
@@ -325,61 +307,18 @@ def test_killed_command_resumes(tmp_path, capsys):
     options = Options(quick=True, seeds=seeds, methods=methods)
     whole = tmp_path / "whole"
     make(items_of("logistic", whole / "logistic", options, methods))
-    reproduce.report(["logistic"], options, whole)
-    loose = contents(whole / "logistic")
-    assert all(loose[name].startswith(c) for name, c in before.items())
+    results_of.report(["logistic"], options, whole)
     records.pack(whole / "logistic")
-    assert not (out / "logistic" / "runs").exists()
-    found, expected = (
-        (folder / "logistic" / records.PACKED_RUNS).read_bytes()
-        for folder in (out, whole)
-    )
-    assert found == expected
-    tables = [
-        (folder / "logistic" / "table.md").read_text()
-        for folder in (out, whole)
-    ]
-    assert tables[0] == tables[1]
-    assert all(METHODS[key].label in tables[0] for key in methods)
-
-
-class Killed(BaseException):
-    """No code handles this exception."""
-
-
-def test_long_run_resumes(results, tmp_path, monkeypatch):
-    """Kills a network with dropout between two evaluations."""
-    item = items_of("pubmed", results("pubmed"))[0]
-    *_, before = item.path.read_text().splitlines(keepends=True)
-    configuration = json.loads(before)["configuration"]
-    again = dataclasses.replace(item, folder=tmp_path)
-    saved = []
-
-    class Saved(checkpoint.Checkpoint):
-        def save(self, variables, curves, done):
-            super().save(variables, curves, done)
-            saved.append(done)
-            if len(saved) == 2:
-                raise Killed
-
-    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
-    trainers = {}
-    run = functools.partial(worker.one_run, again, trainers, {}, configuration)
-    monkeypatch.setattr(worker, "Checkpoint", Saved)
-    with pytest.raises(Killed):
-        run(0, FRESH)
-    (kept,) = again.path.parent.iterdir()
-    content = kept.read_bytes()
-    # Another run clears the state of the killed one in memory.
-    run(1, FRESH)[1].remove()
-    assert not kept.exists()
-    kept.write_bytes(content)
-    found, left = run(0, FRESH)
-    records.append(again.path, found)
-    left.remove()
-    assert again.path.read_text() == before
-    assert saved == [1, 2, 1, 2, 3, 4, 5, 3, 4, 5]
-    assert [path.suffix for path in again.path.parent.iterdir()] == [".jsonl"]
+    found = records.read(out / "logistic")
+    assert all(run in found for run in before)
+    for name in ("runs.jsonl.gz", "table.md"):
+        one, two = (
+            (folder / "logistic" / name).read_bytes() for folder in (out, whole)
+        )
+        assert one == two
+    assert not path.exists()
+    text = (out / "RESULTS.md").read_text()
+    assert all(METHODS[key].label in text for key in methods)
 
 
 # --- Data ---
@@ -583,7 +522,7 @@ def test_real_graphs(name, nodes, monkeypatch):
 def test_all_methods_have_the_same_number_of_configurations(options, tmp_path):
     """Frozen kernels may have fewer."""
     sizes = {}
-    for item in plan.items(all_tasks(options), options, tmp_path):
+    for item in all_items(options, tmp_path):
         if item.is_tuned():
             texts = {records.text_of(one) for one in item.grid}
             sizes.setdefault(item.task.name, {})[item.method.key] = len(texts)
@@ -599,12 +538,12 @@ def test_all_methods_have_the_same_number_of_configurations(options, tmp_path):
         assert {*of_task} == {*task_of(name, options).methods} - untuned
 
 
-MOST = dataclasses.replace(FULL, seeds=plan.MAX_SEEDS)
+MOST = dataclasses.replace(FULL, seeds=catalogue.MAX_SEEDS)
 
 
 @pytest.mark.parametrize("options", [FULL, QUICK, PAPER, MOST])
 def test_fresh_seeds_are_not_tuning_seeds(options, tmp_path):
-    for item in plan.items(all_tasks(options), options, tmp_path):
+    for item in all_items(options, tmp_path):
         assert not {*item.tuning_seeds} & {*item.fresh_seeds}
         assert item.num_missing() == item.size() > 0
         if options is PAPER:
@@ -622,42 +561,47 @@ def record(item, stage, configuration, seed, score=0.5):
         "seed": seed,
         "result": {"validation_accuracy": score, "validation_loss": -score},
     }
-    records.append(item.path, run)
+    item.runs.add(run)
 
 
 def tune(item, best):
-    for configuration, seed in item.tuning_runs():
-        record(item, TUNING, configuration, seed, float(configuration == best))
+    for job in item.jobs(TUNING):
+        configuration = job["configuration"]
+        score = float(configuration == best)
+        record(item, TUNING, configuration, job["seed"], score)
+
+
+def missing(item):
+    """Returns the fresh runs that are missing."""
+    jobs = [job for job in item.jobs(FRESH) if job not in item.runs]
+    return [(job["configuration"], job["seed"]) for job in jobs]
 
 
 @pytest.mark.parametrize("position", [0, 2])
 def test_solvers_on_the_host_use_the_choice_of_native(position, tmp_path):
-    native, gurobi, dwave = plan.items(
-        [task_of("karate", FULL)],
-        dataclasses.replace(FULL, methods=("native", *HOST)),
-        tmp_path,
-    )
+    options = dataclasses.replace(FULL, methods=("native", *HOST))
+    runs = records.Runs(tmp_path)
+    native, gurobi, dwave = catalogue.items_of("karate", options, runs)
     with pytest.raises(
         ValueError, match='"gurobi" in "karate" .* Received: inc'
     ):
-        gurobi.missing(FRESH)
+        gurobi.jobs(FRESH)
     best = native.grid[position]
     tune(native, best)
-    assert not native.missing(TUNING) and not dwave.missing(TUNING)
+    assert not dwave.jobs(TUNING)
     for item, seeds in ((native, 50), (gurobi, 10), (dwave, 10)):
         first = item.task.first_seed
-        wanted = [(best, first + seed) for seed in range(seeds)]
-        assert item.missing(FRESH) == wanted
+        assert missing(item) == [(best, first + seed) for seed in range(seeds)]
         # One of a previous choice, one of this choice.
         record(item, FRESH, native.grid[1], first)
         record(item, FRESH, best, first + 1)
-        assert item.num_missing() == len(item.missing(FRESH)) == seeds - 1
+        assert item.num_missing() == len(missing(item)) == seeds - 1
 
 
 def test_runs_of_another_grid_are_refused(tmp_path):
     """Raises before runs are made, not when tables are written."""
     options = dataclasses.replace(FULL, methods=("native",))
-    (item,) = plan.items([task_of("karate", FULL)], options, tmp_path)
+    (item,) = catalogue.items_of("karate", options, records.Runs(tmp_path))
     tune(item, item.grid[0])
     item.check()
     record(item, TUNING, {"rate": 7.0}, 1000)
@@ -667,34 +611,51 @@ def test_runs_of_another_grid_are_refused(tmp_path):
 
 def test_wide_network_uses_the_choice_of_the_other(tmp_path):
     options = dataclasses.replace(FULL, methods=("native", "adam"))
-    tasks = EXPERIMENTS["mnist"].tasks(options)
-    items = plan.items(tasks, options, tmp_path)
+    items = catalogue.items_of("mnist", options, records.Runs(tmp_path))
     of = {(item.task.name, item.method.key): item for item in items}
     for method, position in (("native", 3), ("adam", 1)):
         wide = of["mnist-1024-bn", method]
-        assert wide.depends and wide.size() == wide.num_missing() == 1
+        assert wide.like and wide.size() == wide.num_missing() == 1
         with pytest.raises(ValueError, match="mnist-1024-bn.* Received: inc"):
-            wide.missing(FRESH)
+            wide.jobs(FRESH)
         other = of["mnist-256-bn", method]
         best = other.grid[position]
         tune(other, best)
-        assert wide.missing(FRESH) == [(best, 0)]
+        assert missing(wide) == [(best, 0)]
 
 
 def test_more_seeds_only_add_runs(results, tmp_path):
     folder = tmp_path / "logistic"
     shutil.copytree(results("logistic"), folder)
-    before = contents(folder)
+    before = records.read(folder)
+    records.pack(folder)
     options = dataclasses.replace(QUICK, seeds=2)
-    made = make(items_of("logistic", folder, options, ("sgd",)))
-    assert [run[:4] for run in made] == [
-        ("logistic", METHODS["sgd"].label, FRESH, 1)
-    ]
-    for name, content in contents(folder).items():
-        assert content.startswith(before[name])
-        assert (content != before[name]) == (
-            "SGD" in name and "sign" not in name
-        )
+    make(items_of("logistic", folder, options, ("sgd",)))
+    after = records.read(folder)
+    (new,) = [run for run in after if run not in before]
+    assert len(after) == len(before) + 1
+    assert (new["method"], new["stage"], new["seed"]) == (
+        METHODS["sgd"].label,
+        FRESH,
+        1,
+    )
+
+
+@pytest.mark.parametrize("folder", ["results", "results/paper"])
+def test_runs_of_the_repository_are_packed_and_complete(folder):
+    folders = [path.parent for path in (ROOT / folder).glob("*/meta.json")]
+    assert folders
+    for path in folders:
+        assert not list(path.glob("**/*.jsonl"))
+        if path.name not in EXPERIMENTS:  # `quantize` has its own test
+            continue
+        settings = json.loads((path / "settings.json").read_text())
+        keys = ("native", "sgd", "signsgd", "adam", "proxquant")
+        options = Options(**settings, methods=keys)
+        runs = records.Runs(path)
+        for item in catalogue.items_of(path.name, options, runs):
+            item.check()
+            assert item.num_missing() == 0, (path, item.method.key)
 
 
 # --- `--paper` ---
@@ -926,8 +887,8 @@ def test_training_learns_and_the_iterate_that_counts():
     assert result["test_accuracy"] > 0.9
     assert result["epoch"] == 5 and len(curves["epoch"]) == 26
     for measure, best in (
-        (protocol.TRAIN_LOSS, min),
-        (protocol.TEST_ACCURACY, max),
+        (statistics.TRAIN_LOSS, min),
+        (statistics.TEST_ACCURACY, max),
     ):
         trainer.task = dataclasses.replace(task, reported=(measure,))
         again = trainer.run(0, {"rate": 0.15}, FRESH)
@@ -938,7 +899,7 @@ def test_training_learns_and_the_iterate_that_counts():
 
 def test_iterate_among_equals():
     task = types.SimpleNamespace(
-        reported=(protocol.TRAIN_ACCURACY, protocol.TRAIN_LOSS)
+        reported=(statistics.TRAIN_ACCURACY, statistics.TRAIN_LOSS)
     )
     curves = {
         "epoch": [0, 1, 2, 3, 4],

@@ -1,20 +1,24 @@
 """Tests the study of few solver calls."""
 
 import dataclasses
+import gzip
+import json
+import pathlib
 
 import numpy as np
 import pytest
 from scipy import sparse
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
 from keras_qpsbgd.compare.task import Split
 from research import __main__ as research
 from research import datasets
 from research.experiments.tasks import networks
+from research.few_solves import annealer
 from research.few_solves import methods
 from research.few_solves import numbers
-from research.few_solves import records
-from research.few_solves import rivals
+from research.few_solves import page
 from research.few_solves import study
 from research.few_solves import training
 from research.few_solves.command import NAMES
@@ -22,6 +26,7 @@ from research.few_solves.tasks import small
 from research.few_solves.tasks.catalogue import TASKS
 
 pytestmark = pytest.mark.once
+ROOT = pathlib.Path(__file__).parents[2]
 FEW = ("averaged", "signum", "columns", "adam")
 
 
@@ -44,7 +49,7 @@ def quick_runs(folder, name):
     arguments = ["few-solves", "--quick", "--tasks", name]
     assert research.main([*arguments, "--out", str(folder)]) == 0
     found = {}
-    for key, runs in records.read(folder, name).items():
+    for key, runs in study.read(folder, name).items():
         found.setdefault(key.split("_")[0], []).append(runs)
     return found
 
@@ -68,15 +73,15 @@ def test_command_writes_a_page_and_resumes(tmp_path, monkeypatch, capsys):
     text = (tmp_path / "RESULTS.md").read_text()
     for method in task.methods.values():
         assert method.title in text
-    assert "found by enumeration" in text
+    assert "<!-- results:logistic/optima -->" in text
     assert (tmp_path / "logistic.png").stat().st_size > 0
-    assert set(found) == {*FEW, records.OPTIMUM}
+    assert set(found) == {*FEW, study.OPTIMUM}
     for name in FEW:
         seeds = [len(runs) for runs in found[name]]
         # Those that were not chosen only have the tuning seed.
         assert max(seeds) == 3 and set(seeds) <= {1, 3}
-    assert not (tmp_path / "logistic").exists()  # packed into one file
-    packed = (tmp_path / "logistic.json.gz").read_bytes()
+    assert not (tmp_path / "logistic.jsonl").exists()  # packed
+    packed = (tmp_path / "logistic.jsonl.gz").read_bytes()
     monkeypatch.setattr(study, "Trainer", None)
     quick_runs(tmp_path, "logistic")  # computes nothing again
     arguments = ["few-solves", "--quick", "--tasks", "logistic"]
@@ -85,20 +90,24 @@ def test_command_writes_a_page_and_resumes(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr()
     assert "must name methods of the task" in printed.out + printed.err
     assert "The page is" in printed.out
-    assert (tmp_path / "logistic.json.gz").read_bytes() == packed
+    assert (tmp_path / "logistic.jsonl.gz").read_bytes() == packed
+
+
+def add(folder, key, runs):
+    store = study.open_store(folder, "logistic")
+    for run in runs:
+        store.add({**run, "key": key})
 
 
 def test_removed_rules_are_shown_but_not_run(tmp_path, monkeypatch, capsys):
     task = shorten(monkeypatch, "logistic", ["newton", "adam"])
-    assert set(quick_runs(tmp_path, "logistic")) == {"adam", records.OPTIMUM}
-    assert "Version 0.1" not in (tmp_path / "RESULTS.md").read_text()
+    assert set(quick_runs(tmp_path, "logistic")) == {"adam", study.OPTIMUM}
     # As if these runs were those of the removed rule.
-    found = records.read(tmp_path, "logistic")
+    found = study.read(tmp_path, "logistic")
     grids = [task.methods[name].grid for name in ("adam", "newton")]
     for ours, removed in zip(*grids):
-        key = records.key("newton", removed)
-        runs = found[records.key("adam", ours)]
-        records.write(tmp_path, "logistic", key, runs)
+        runs = found[study.key("adam", ours)]
+        add(tmp_path, study.key("newton", removed), runs)
     arguments = ["few-solves", "--quick", "--tasks", "logistic"]
     arguments += ["--out", str(tmp_path)]
     assert research.main([*arguments, "--methods", "newton"]) == 1
@@ -106,18 +115,39 @@ def test_removed_rules_are_shown_but_not_run(tmp_path, monkeypatch, capsys):
     message = "task logistic: adam. Received: newton"
     assert message in " ".join((printed.out + printed.err).split())
     assert research.main([*arguments, "--page"]) == 0
-    text = (tmp_path / "RESULTS.md").read_text()
-    assert "run again: *Newton, exact*." in " ".join(text.split())
-    assert "| Newton, exact | " in text
+    assert "| Newton, exact | " in (tmp_path / "RESULTS.md").read_text()
 
 
-def test_missing_seeds_are_added(tmp_path, monkeypatch):
+def test_records_of_version_0_1_are_completed(tmp_path, monkeypatch):
+    """It stored one dictionary by key. Missing seeds are added."""
     shorten(monkeypatch, "logistic", ["adam"])
-    first = quick_runs(tmp_path, "logistic")["adam"]
-    key = records.key("adam", TASKS["logistic"].methods["adam"].grid[0])
-    runs = records.read(tmp_path, "logistic")[key]
-    records.write(tmp_path, "logistic", key, runs[:1])
-    assert quick_runs(tmp_path, "logistic")["adam"] == first
+    first = quick_runs(tmp_path / "new", "logistic")
+    old = {}
+    for key, runs in study.read(tmp_path / "new", "logistic").items():
+        if key == study.OPTIMUM:
+            old[key] = {str(run["seed"]): run["loss"] for run in runs}
+        else:
+            old[key] = [
+                {"seed": run["seed"], "results": run["results"]}
+                for run in runs[:1]
+            ]
+    (tmp_path / "old").mkdir()
+    content = gzip.compress(json.dumps(old).encode())
+    (tmp_path / "old" / "logistic.json.gz").write_bytes(content)
+    again = quick_runs(tmp_path / "old", "logistic")
+    assert len(again["adam"]) == len(first["adam"])
+    for one, two in zip(first["adam"], again["adam"]):
+        assert [r["results"] for r in one] == [r["results"] for r in two]
+
+
+def test_page_of_the_repository_has_the_tables_of_its_records(monkeypatch):
+    out = ROOT / "results" / "few-solves"
+    before = (out / "RESULTS.md").read_text()
+    monkeypatch.setattr(page.canvas, "save", lambda *_: None)
+    written = []
+    monkeypatch.setattr(page.pages.disk, "write", lambda *a: written.append(a))
+    page.write(out)
+    assert not written and "<!-- results:annealer/pairs/tests -->" in before
 
 
 def small_mnist(data_dir, download):
@@ -158,7 +188,7 @@ def test_mnist(name, tmp_path, monkeypatch):
     task = shorten(monkeypatch, larger, ("adam",), network=task.network)
     quick_runs(tmp_path, larger)
     # Only the chosen configurations run, and without the tuning seeds.
-    runs = records.read(tmp_path, larger).values()
+    runs = study.read(tmp_path, larger).values()
     assert 1 <= len(runs) <= 3
     assert all(run["seed"] < 1000 for part in runs for run in part)
     assert numbers.Numbers(tmp_path, task).methods == ["adam"]
@@ -286,7 +316,7 @@ def test_top_flips():
     fields = gradient - 2 * couplings @ start
     qubo = kq.Qubo(couplings, np.repeat(fields[:, None], 3, 1))
     qubo.start = np.repeat(start[:, None], 3, 1).astype("int8")
-    states = rivals.TopFlips([0.25, 0.5, 1.0]).solve(qubo, seed=0).states
+    states = methods.TopFlips([0.25, 0.5, 1.0]).solve(qubo, seed=0).states
     assert states.T.tolist() == [
         [-1, -1, 1, -1],
         [-1, 1, 1, -1],
@@ -322,19 +352,18 @@ def write(folder, method, configuration, losses):
         }
         for seed, loss in losses.items()
     ]
-    key = records.key(method, configuration)
-    records.write(folder, "logistic", key, runs)
+    add(folder, study.key(method, configuration), runs)
 
 
 def test_configuration_is_chosen_on_tuning_seeds(tmp_path, monkeypatch):
     task = TASKS["logistic"]
-    first = records.FIRST_TUNING_SEED
+    first = study.FIRST_TUNING_SEED
     a, b, c, d = task.methods["newton"].grid
     # Better on the tuning seed, although worse on the others.
     write(tmp_path, "newton", a, {first: 0.3, 0: 0.2})
     write(tmp_path, "newton", b, {first: 0.1, 0: 0.9, 1: 0.7})
     write(tmp_path, "newton", c, {first: 0.2, 0: 0.1, 1: 0.1})
-    write(tmp_path, "newton", d, {first: 0.3})
+    write(tmp_path, "newton", d, {first: 0.3, 0: 0.5})
     # Not complete: some configurations, and the chosen one on fresh seeds.
     write(tmp_path, "adam", methods.METHODS["adam"].grid[0], {first: 0.1})
     for configuration in methods.METHODS["sgd"].grid:
@@ -347,5 +376,72 @@ def test_configuration_is_chosen_on_tuning_seeds(tmp_path, monkeypatch):
     mean, error = found.mean("newton", 2, "test_loss")
     assert (mean, error) == (pytest.approx(0.8), pytest.approx(0.1))
     assert found.has("newton", 2) and not found.has("newton", 3)
-    write(tmp_path, "newton", d, {first: 0.0, 0: 0.5})
+    write(tmp_path, "newton", d, {first + 1: -0.5})
     assert numbers.Numbers(tmp_path, task).is_at_end("newton", 2)
+
+
+# --- Gurobi and the mock QPU ---
+
+SOLVERS = ("columns-native", "columns-qpu", "columns-reads-qpu")
+
+
+@pytest.mark.slow
+def test_solvers_of_the_small_tasks(tmp_path, monkeypatch):
+    few = {name: annealer.VARIANTS[name] for name in SOLVERS}
+    monkeypatch.setattr(annealer, "VARIANTS", few)
+    monkeypatch.setattr(annealer, "SEEDS", {"logistic": 2})
+    arguments = ["few-solves", "--annealer", "--quick", "--out", str(tmp_path)]
+    assert research.main(arguments) == 0
+    found = study.read(tmp_path, annealer.NAME)
+    assert len(found) == len(SOLVERS)
+    losses = [
+        [run["results"]["2"]["train_loss"] for run in runs]
+        for runs in found.values()
+    ]
+    # 12 inputs: all of them find the same optimum.
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    assert losses[0] == pytest.approx(losses[2], abs=1e-5)
+    # One call per update, with the time of the cost model.
+    backend = DWaveBackend(mock=True, num_reads=annealer.NUM_READS)
+    for run in found["logistic_columns-qpu"]:
+        assert run["results"]["2"]["calls"] == 2
+        seconds = 2 * backend.step_cost([(12, 1)]).seconds
+        assert run["results"]["2"]["qpu_seconds"] == pytest.approx(
+            seconds, abs=1e-5
+        )
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "<!-- results:annealer/logistic/details -->" in text
+    packed = (tmp_path / "annealer.jsonl.gz").read_bytes()
+    monkeypatch.setattr(annealer, "_Trainer", None)
+    assert research.main(arguments) == 0  # computes nothing again
+    assert (tmp_path / "annealer.jsonl.gz").read_bytes() == packed
+
+
+def test_tables_of_solvers(tmp_path):
+    store = study.open_store(tmp_path, annealer.NAME)
+    for variant, losses, calls in (
+        ("newton-native", (0.5, 0.4), 0),
+        ("newton-qpu", (0.5, 0.6), 3),
+    ):
+        for seed, loss in enumerate(losses):
+            result = {
+                "train_loss": loss,
+                "test_accuracy": 0.75,
+                "calls": calls,
+                "qpu_seconds": 0.25 * calls,
+            }
+            results = {str(count): result for count in annealer.UPDATES}
+            key = annealer.key("logistic", variant)
+            store.add({"key": key, "seed": seed, "results": results})
+    best = [{"seed": seed, "loss": loss} for seed, loss in ((0, 0.5), (1, 0.4))]
+    add(tmp_path, study.OPTIMUM, best)
+    found = page._annealer_blocks(tmp_path)
+    start = "annealer/logistic"
+    six = " | ".join(["0.4500"] * 6)
+    assert f"| Newton, native | {six} |" in found[f"{start}/train_loss"]
+    for name, share in (("native", "100%"), ("QPU", "50%")):
+        six = " | ".join([share] * 6)
+        assert f"| Newton, {name} | {six} |" in found[f"{start}/optima"]
+    line = "| Newton, QPU | 0.5500 +- 0.0500 | 75.0 +- 0.0 | 3 | 0.75 |"
+    assert line in found[f"{start}/details"]
+    assert "| Newton, QPU | +0.1000 | 0.500 | " in found[f"{start}/tests"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from research.experiments.pages import half_plane_pictures
+from research.experiments.tasks import half_plane_pictures
 from research.experiments.tasks import half_planes
 
 # These tests do not use Keras.

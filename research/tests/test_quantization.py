@@ -10,16 +10,15 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.quantize.numerics.output_error import Statistics
+from research import pages
 from research.quantization import command
 from research.quantization import figures
 from research.quantization import keras_own
 from research.quantization import page
 from research.quantization import quantizing
-from research.quantization import records
 from research.quantization import study
 from research.quantization import tables
 from research.quantization import tasks
-from research.quantization import worker
 from research.quantization.data import Arrays
 from research.quantization.networks import Binary
 from research.quantization.networks import Float
@@ -67,18 +66,26 @@ def tiny(monkeypatch):
 # Runs
 
 
-@pytest.mark.slow
-def test_runs_of_a_task(tiny, tmp_path, capsys):
-    worker.Worker(tmp_path, "mnist", worker.TUNING_SEED, quick=True).run()
-    tuning = records.read(tmp_path)
-    assert not any("test" in record for record in tuning.values())
-    grid = tiny.grids[tasks.QUANTIZED, tasks.ADAM].rates
-    ran = [r for r in tuning.values() if r["kind"] == "train"]
-    assert len(ran) == 4 * len(grid)
+def run(folder):
+    study.run(["mnist"], 1, folder, quick=True, processes=1)
+    store = study.open_store(folder)
+    return {record["key"]: record for record in store.records}
 
-    fresh = worker.Worker(tmp_path, "mnist", 0, quick=True)
-    fresh.run()
-    found = records.read(tmp_path)
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    """The command sets the number of threads."""
+    monkeypatch.setattr(study.os, "environ", {})
+
+
+@pytest.mark.slow
+def test_runs_of_a_task(tiny, tmp_path, monkeypatch):
+    found = run(tmp_path)
+    tuning = [r for r in found.values() if r["seed"] == study.TUNING_SEED]
+    assert not any("test" in record for record in tuning)
+    grid = tiny.grids[tasks.QUANTIZED, tasks.ADAM].rates
+    assert sum(r["kind"] == "train" for r in tuning) == 4 * len(grid)
+
     record = found["mnist/0/quantize/1/qubo"]
     for layer in record["layers"]:
         errors = layer["errors"]
@@ -94,42 +101,37 @@ def test_runs_of_a_task(tiny, tmp_path, capsys):
         curves = [r for r in scratch if r["optimizer"] == optimizer]
         assert max(len(r["test"]) for r in curves) == 3
     # A second command has nothing to do.
-    capsys.readouterr()
-    worker.Worker(tmp_path, "mnist", 0, quick=True).run()
-    assert capsys.readouterr().out == ""
-    assert records.read(tmp_path) == found
+    monkeypatch.setattr(study.Work, "__call__", None)
+    assert run(tmp_path) == found
     # The page is made from these records.
-    disk_page = page.write(tmp_path).read_text()
-    assert disk_page == page.page(page.load(tmp_path))
+    text = page.write(tmp_path).read_text()
+    assert "<!-- results:mnist/training -->" in text
     assert (tmp_path / figures.ERRORS).exists()
 
 
 def test_a_killed_run_resumes(tiny, tmp_path, monkeypatch):
     task = dataclasses.replace(tiny, tuned_bits=())
     monkeypatch.setitem(tasks.TASKS, "mnist", task)
-    quantize = worker.Worker.quantize
+    work = study.Work.__call__
 
-    def killed(self, model, bits, method):
-        if method == "descent":
+    def killed(self, job):
+        if job.get("method") == "descent":
             raise KeyboardInterrupt
-        quantize(self, model, bits, method)
+        return work(self, job)
 
-    monkeypatch.setattr(worker.Worker, "quantize", killed)
+    monkeypatch.setattr(study.Work, "__call__", killed)
     with pytest.raises(KeyboardInterrupt):
-        worker.Worker(tmp_path, "mnist", 0, quick=True).run()
-    before = records.read(tmp_path)
+        run(tmp_path)
+    store = study.open_store(tmp_path)
+    before = {record["key"]: record for record in store.records}
     assert "mnist/0/quantize/1/gptq" in before
-    # Half a line, and an interrupted command is packed by the next one.
-    with open(tmp_path / "runs" / "mnist-0.jsonl", "a") as file:
+    with open(store.path, "a") as file:  # half a line
         file.write('{"key": "mnist/0/quan')
-    records.pack(tmp_path)
-    assert records.read(tmp_path) == before
-    monkeypatch.setattr(worker.Worker, "quantize", quantize)
+    monkeypatch.setattr(study.Work, "__call__", work)
     trained = []
     monkeypatch.setattr(Arrays, "fit_epoch", lambda *_: trained.append(1))
-    worker.Worker(tmp_path, "mnist", 0, quick=True).run()
+    after = run(tmp_path)
     assert not trained  # the float network was read from its file
-    after = records.read(tmp_path)
     assert {key: after[key] for key in before} == before
     assert "mnist/0/quantize/1/qubo" in after
 
@@ -269,14 +271,13 @@ def errors(qubo, descent, gptq, **others):
 
 def made_up():
     """Two seeds of MNIST with two layers each."""
-    found = {}
+    found = []
 
-    def add(*parts, **values):
-        key = records.key("mnist", *parts)
-        found[key] = {"key": key, "task": "mnist", "seed": parts[0], **values}
+    def add(seed, **values):
+        found.append({"task": "mnist", "seed": seed, **values})
 
     for seed in (0, 1):
-        add(seed, "float", kind="float", test=0.98, validation=0.98)
+        add(seed, kind="float", test=0.98, validation=0.98)
         for method, test, cpu in (("gptq", 0.90, 2.0), ("qubo", 0.95, 8.0)):
             layers = [
                 {"name": "a", "errors": errors(0.2, 0.26, 0.8)},
@@ -292,7 +293,7 @@ def made_up():
                 "excess": {"accurate": [0.0, 0.004], "once": [0.0, 0.006]},
             }
             add(
-                *(seed, "quantize", 1, method),
+                seed,
                 kind="quantize",
                 bits=1,
                 method=method,
@@ -325,25 +326,27 @@ def test_targets():
 
 
 def test_rate_is_chosen_on_the_tuning_seed():
-    found = {}
+    found = []
     for seed, rate, curve in (
-        (worker.TUNING_SEED, 0.1, [0.5, 0.6, 0.9]),
-        (worker.TUNING_SEED, 0.2, [0.7, 0.6, 0.8]),
+        (study.TUNING_SEED, 0.1, [0.5, 0.6, 0.9]),
+        (study.TUNING_SEED, 0.2, [0.7, 0.6, 0.8]),
         (0, 0.3, [1.0, 1.0, 1.0]),
     ):
-        found[str(rate)] = {
-            "kind": "train",
-            "seed": seed,
-            "task": "mnist",
-            "bits": 1,
-            "start": tasks.SCRATCH,
-            "optimizer": tasks.ADAM,
-            "rate": rate,
-            "validation": curve,
-        }
+        found.append(
+            {
+                "kind": "train",
+                "seed": seed,
+                "task": "mnist",
+                "bits": 1,
+                "start": tasks.SCRATCH,
+                "optimizer": tasks.ADAM,
+                "rate": rate,
+                "validation": curve,
+            }
+        )
     arguments = (found, "mnist", 1, tasks.SCRATCH, tasks.ADAM)
-    assert worker.chosen_rate(*arguments, 1) == 0.2
-    assert worker.chosen_rate(*arguments, 3) == 0.1
+    assert study.chosen_rate(*arguments, 1) == 0.2
+    assert study.chosen_rate(*arguments, 3) == 0.1
 
 
 def test_tables():
@@ -352,12 +355,6 @@ def test_tables():
     assert "| qubo / gptq | 0.500 (50%) |" in tables.ratio_table(numbers)
     line = tables.proof_table(numbers).splitlines()[-1]
     assert line.endswith("| 6 | 4 | 100.0% | 0.40 % | 50.0% | 0.60 % |")
-    said = " ".join(page.not_better(numbers))
-    assert (
-        "Of 4 layers, `qubo` has a larger output error than `descent` in 0"
-        in said
-    )
-    assert "and the same in 2" in said
 
 
 def test_folder_of_other_settings(tmp_path):
@@ -379,11 +376,10 @@ def test_command_knows_all_tasks():
 # The page
 
 
-def test_page_is_made_from_the_records():
+def test_page_has_the_tables_of_the_records():
     numbers = page.load(RESULTS)
-    made = page.page(numbers, page.is_quick(RESULTS), page.note(RESULTS))
-    assert (RESULTS / "RESULTS.md").read_text() == made
-    assert not page.is_quick(RESULTS)
+    text = (RESULTS / "RESULTS.md").read_text()
+    assert pages.fill(text, page.blocks_of(numbers)) == text
     assert numbers.tasks == list(tasks.TASKS)
     counts = {
         len(numbers.accuracy(task, bits, method))

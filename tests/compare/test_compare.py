@@ -13,11 +13,10 @@ from comparing import splits
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.compare import checkpoint
+from keras_qpsbgd.compare import grids as own_grids
+from keras_qpsbgd.compare import plan
 from keras_qpsbgd.compare import records
-from keras_qpsbgd.compare.engine import worker
 from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.own_data import edges
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +129,7 @@ def test_rows_are_evaluated_in_parts(whole, monkeypatch):
 
 def test_second_call_makes_no_runs(whole, monkeypatch):
     comparison, out, _ = whole
-    monkeypatch.setattr(worker, "one_run", None)
+    monkeypatch.setattr(plan.Work, "__call__", None)
     again = kq.compare(
         small_model,
         *splits(),
@@ -148,7 +147,7 @@ def test_table_in_out_has_the_methods_of_earlier_calls(
     comparison, out, _ = whole
     folder = tmp_path / "copy"
     shutil.copytree(out, folder)
-    monkeypatch.setattr(worker, "one_run", None)
+    monkeypatch.setattr(plan.Work, "__call__", None)
     arguments = {"methods": ["adam"], "seeds": 1, "out": folder, **QUICK}
     found = kq.compare(small_model, *splits(), **arguments)
     # The result has only what was asked for.
@@ -168,20 +167,20 @@ def test_wider_grid_reuses_the_runs_in_out(whole, tmp_path, monkeypatch):
     comparison, out, _ = whole
     folder = tmp_path / "copy"
     shutil.copytree(out, folder)
-    original, made = worker.one_run, []
+    original, made = plan.Work.__call__, []
 
-    def counted(*arguments):
-        made.append(arguments[-1])
-        return original(*arguments)
+    def counted(self, job):
+        made.append(job["stage"])
+        return original(self, job)
 
-    monkeypatch.setattr(worker, "one_run", counted)
+    monkeypatch.setattr(plan.Work, "__call__", counted)
     grid = [
         run["configuration"]
         for run in comparison.runs
         if (run["method"], run["stage"]) == ("signum", "tuning")
     ]
     arguments = {"methods": ["signum"], "seeds": 2, "out": folder, **QUICK}
-    wider = edges.widen(comparison.chosen["signum"], grid)
+    wider = own_grids.widen(comparison.chosen["signum"], grid)
     found = kq.compare(
         small_model, *splits(), grids={"signum": wider}, **arguments
     )
@@ -192,7 +191,7 @@ def test_wider_grid_reuses_the_runs_in_out(whole, tmp_path, monkeypatch):
 
 def test_interrupted_comparison_resumes(whole, tmp_path, monkeypatch, capsys):
     comparison, _, _ = whole
-    original, count = worker.one_run, [0]
+    original, count = plan.Work.__call__, [0]
 
     def interrupted(*arguments):
         count[0] += 1
@@ -201,7 +200,7 @@ def test_interrupted_comparison_resumes(whole, tmp_path, monkeypatch, capsys):
         return original(*arguments)
 
     arguments = {"methods": ["signum"], "seeds": 2, "out": tmp_path, **QUICK}
-    monkeypatch.setattr(worker, "one_run", interrupted)
+    monkeypatch.setattr(plan.Work, "__call__", interrupted)
     with pytest.raises(KeyboardInterrupt):
         kq.compare(small_model, *splits(), **arguments)
     assert f"3 of 6 runs are saved in {tmp_path}" in capsys.readouterr().out
@@ -253,67 +252,16 @@ def test_folder_of_another_grid_raises(whole):
         )
 
 
-def test_checkpoints_of_a_comparison(whole, tmp_path, monkeypatch):
-    """A run that is killed between two epochs resumes with the same dropout."""
-    comparison, *_ = whole
-    saved = []
-
-    class Saved(checkpoint.Checkpoint):
-        def save(self, *arguments):
-            super().save(*arguments)
-            saved.append(1)
-            if len(saved) == 1:
-                raise KeyboardInterrupt
-
-    chosen = comparison.chosen["signum"]
-    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(worker, "Checkpoint", Saved)
-    arguments = {
-        "methods": ["signum"],
-        "grids": {"signum": [chosen]},
-        "seeds": 1,
-        "out": tmp_path,
-        **QUICK,
-    }
-    with pytest.raises(KeyboardInterrupt):
-        kq.compare(small_model, *splits(), **arguments)
-    (kept,) = (tmp_path / "runs").iterdir()
-    assert kept.suffix == ".npz"
-    found = kq.compare(small_model, *splits(), **arguments)
-    assert len(saved) == 2  # one epoch before the kill, and one after it
-    (run,) = found.runs
-    (whole_run,) = [
-        r
-        for r in comparison.runs
-        if (r["method"], r["stage"], r["seed"]) == ("signum", "fresh", 0)
-    ]
-    assert run == whole_run
-
-
 def test_runs_do_not_depend_on_each_other(whole):
     """The second seed gives the same result before and after the first."""
     comparison, *_ = whole
-    original, kept = worker.one_run, []
-
-    def reversed_runs(item, *arguments):
-        run = original(item, *arguments)
-        kept.append(run[0])
-        return run
-
     chosen = comparison.chosen["signum"]
+    original = plan.Item.jobs
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker, "one_run", reversed_runs)
         patch.setattr(
-            kq.compare.__globals__["Item"],
-            "missing",
-            lambda self, stage: (
-                [(chosen, 1), (chosen, 0)] if stage == "fresh" else []
-            ),
+            plan.Item, "jobs", lambda self, stage: original(self, stage)[::-1]
         )
-        patch.setattr(
-            kq.compare.__globals__["Item"], "check", lambda self: None
-        )
-        kq.compare(
+        found = kq.compare(
             small_model,
             *splits(),
             methods=["signum"],
@@ -321,10 +269,7 @@ def test_runs_do_not_depend_on_each_other(whole):
             seeds=2,
             **QUICK,
         )
-    assert [run["seed"] for run in kept] == [1, 0]
-    for run in kept:
-        value = comparison.results["signum"][run["seed"]]
-        assert run["result"]["test_accuracy"] == pytest.approx(value, abs=1e-6)
+    assert found.results["signum"] == comparison.results["signum"]
 
 
 def test_warnings_of_a_whole_comparison(whole):

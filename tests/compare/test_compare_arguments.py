@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.compare import plan
 
 X = np.random.default_rng(0).normal(size=(20, 3))
 Y = np.arange(20) % 2
@@ -169,7 +170,7 @@ def test_invalid_arguments(change, message, monkeypatch):
 
     # Valid arguments must not start training.
     function = kq.compare
-    monkeypatch.setitem(function.__globals__, "open_pool", stop)
+    monkeypatch.setattr(plan, "make_missing", stop)
     arguments = {
         "build_model": model,
         "train": SPLIT,
@@ -202,7 +203,7 @@ def test_graph_arguments():
 
 @pytest.mark.once
 def test_optional_packages_are_imported_lazily():
-    heavy = {"scipy", "matplotlib", "loky", "filelock", "cloudpickle"}
+    heavy = {"scipy", "matplotlib", "joblib", "filelock", "cloudpickle"}
     folder = pathlib.Path(kq.__file__).parent / "compare"
     for path in folder.rglob("*.py"):
         for node in ast.parse(path.read_text()).body:
@@ -221,7 +222,7 @@ def test_missing_packages_raise_before_training(monkeypatch, tmp_path):
     for missing, arguments in (
         ("scipy", {}),
         ("filelock", {"out": tmp_path / "out"}),
-        ("loky", {"processes": 2}),
+        ("joblib", {"processes": 2}),
     ):
         monkeypatch.setattr(
             importlib.util,

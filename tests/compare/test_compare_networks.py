@@ -15,9 +15,9 @@ from scipy import sparse
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.compare.engine import worker
-from keras_qpsbgd.compare.own_data import data as own_data
-from keras_qpsbgd.compare.own_data import network
+from keras_qpsbgd.compare import data as own_data
+from keras_qpsbgd.compare import network
+from keras_qpsbgd.compare import plan
 
 RNG = np.random.default_rng(1)
 
@@ -53,19 +53,19 @@ def test_initial_weights_depend_only_on_the_seed():
     assert (states[0] != states[1]).any()
 
     seen = {}
-    original = worker.one_run
+    original = plan.Work.__call__
 
-    def watched(item, trainers, *arguments):
-        result = original(item, trainers, *arguments)
-        (trainer,) = trainers.values()
-        seed = arguments[2]
+    def watched(self, job):
+        result = original(self, job)
+        (trainer,) = self._trainers.values()
+        seed = job["seed"]
         trainer._reset(seed)
         values = [v.numpy() for v in trainer.model_variables()]
         seen.setdefault(seed, []).append(values)
         return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker, "one_run", watched)
+        patch.setattr(plan.Work, "__call__", watched)
         kq.compare(
             conv_model,
             *parts,

@@ -58,7 +58,7 @@ except KeyError as error:
 @pytest.mark.once
 def test_processes_from_a_script_without_a_main_guard(tmp_path):
     """It comes from standard input, so like a notebook it has no module."""
-    pytest.importorskip("loky")
+    pytest.importorskip("joblib")
     done = subprocess.run(
         [sys.executable, "-"],
         input=SCRIPT,

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
+from keras_qpsbgd.compare import plan
 from keras_qpsbgd.compare import records
+from keras_qpsbgd.compare import tables
 from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.own_data import kept
-from keras_qpsbgd.compare.own_data.result import Comparison
-from keras_qpsbgd.compare.report import tables
-from keras_qpsbgd.compare.report.protocol import TEST_ACCURACY
-from keras_qpsbgd.compare.report.protocol import TEST_LOSS
-from keras_qpsbgd.compare.report.protocol import VALIDATION_ACCURACY
+from keras_qpsbgd.compare.result import Comparison
+from keras_qpsbgd.compare.statistics import TEST_ACCURACY
+from keras_qpsbgd.compare.statistics import TEST_LOSS
+from keras_qpsbgd.compare.statistics import VALIDATION_ACCURACY
 
 pytestmark = pytest.mark.once
 
@@ -93,10 +93,10 @@ def test_zero_difference_has_no_minus():
 
 
 def reported(folder, runs, chosen):
+    store = records.Runs(folder)
     for run in runs:
-        path = records.path_of(folder, run["task"], run["method"])
-        records.append(path, run)
-    found = kept.reported_runs(folder, chosen, VALIDATION_ACCURACY)
+        store.add(run)
+    found = plan.reported_runs(folder, chosen, VALIDATION_ACCURACY)
     assert {run["stage"] for run in found} == {"fresh"}
     return {
         (run["method"], run["configuration"]["rate"], run["seed"])

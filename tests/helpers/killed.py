@@ -15,9 +15,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.compare import checkpoint
 from keras_qpsbgd.compare import records
-from keras_qpsbgd.compare.engine import run
 from research.experiments import reproduce
 from research.experiments.options import Options
 
@@ -92,19 +90,6 @@ def record_training(folder):
     )
 
 
-class Value:
-    """A variable with the methods that `Checkpoint` uses."""
-
-    def __init__(self, value):
-        self.value = np.full(10**4, value)
-
-    def numpy(self):
-        return self.value
-
-    def assign(self, value):
-        self.value = value
-
-
 def record(seed):
     return {
         "task": "t",
@@ -118,16 +103,13 @@ def record(seed):
 
 
 def make_runs(folder):
-    """Continues the runs in a folder, with one evaluation per run."""
-    checkpoint.EVERY_SECONDS = 0.0
+    """Continues the runs in a folder, and packs them from time to time."""
     folder = pathlib.Path(folder)
-    path = records.path_of(folder, "t", "m")
     (folder / "started").touch()
-    for seed in itertools.count(len(records.read(folder))):
-        kept = checkpoint.Checkpoint(path.with_suffix(".npz"), {})
-        kept.save([Value(seed)] * 3, {"epoch": [seed]}, seed)
-        records.append(path, record(seed))
-        reproduce._write_settings(folder, Options())
+    runs = records.Runs(folder)
+    for seed in itertools.count(len(runs)):
+        runs.add(record(seed), seconds=1.0)
+        reproduce.write_settings(folder, Options())
         reproduce.write_meta(folder, "command")
         if seed % 3 == 2:
             records.pack(folder)
@@ -135,6 +117,6 @@ def make_runs(folder):
 
 def hold_the_lock(folder):
     folder = pathlib.Path(folder)
-    with run.locked([folder / "experiment"]):
+    with records.locked([folder / "experiment"]):
         (folder / "started").touch()
         time.sleep(600)

@@ -17,13 +17,9 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import analysis
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import disk
-from keras_qpsbgd.compare import checkpoint
 from keras_qpsbgd.compare import records
-from keras_qpsbgd.compare.engine import run
-from research.bench.training import quality
 from research.experiments import reproduce
 from research.experiments.options import Options
-from research.experiments.pages import results_page
 from research.experiments.tasks import mnist_pairs
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -292,9 +288,6 @@ def kill_soon(start, name, folder, *arguments):
 @pytest.mark.once
 def test_killed_experiments(start, tmp_path):
     """Several processes are killed one after another in the same folder."""
-    import killed
-
-    path = records.path_of(tmp_path, "t", "m")
     made = 0
     for _ in range(10):
         kill_soon(start, "make_runs", tmp_path)
@@ -302,35 +295,9 @@ def test_killed_experiments(start, tmp_path):
         assert [run["seed"] for run in runs] == list(range(len(runs)))
         assert len(runs) >= made
         made = len(runs)
-        values, curves = [killed.Value(-1) for _ in range(3)], {}
-        kept = checkpoint.Checkpoint(path.with_suffix(".npz"), {})
-        done = kept.restore(values, curves)
-        if path.with_suffix(".npz").exists():
-            assert made - 1 <= done <= made
-            assert curves == {"epoch": [done]}
-            assert all((value.value == done).all() for value in values)
         reproduce._check_settings(tmp_path, Options())
         assert records.read_meta(tmp_path).get("command") in (None, "command")
     assert made > 0
-
-
-@pytest.mark.once
-def test_damaged_checkpoint_is_ignored(tmp_path, monkeypatch):
-    import killed
-
-    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
-    path = tmp_path / "a.npz"
-    kept = checkpoint.Checkpoint(path, {})
-    kept.save([killed.Value(3)], {"epoch": [3]}, 3)
-    content = path.read_bytes()
-    for damaged in (content[:-1], b"", content[:500] + b"x" + content[501:]):
-        path.write_bytes(damaged)
-        value, curves = killed.Value(-1), {"epoch": []}
-        assert kept.restore([value], curves) == 0
-        assert (value.value == -1).all() and curves == {"epoch": []}
-    path.write_bytes(content)
-    assert kept.restore([value], curves) == 3
-    assert (value.value == 3).all() and curves == {"epoch": [3]}
 
 
 @pytest.mark.slow
@@ -340,10 +307,10 @@ def test_lock_of_a_killed_command(start, tmp_path):
     holder = start("hold_the_lock", tmp_path)
     wait_for(tmp_path / "started", holder)
     with pytest.raises(ValueError, match="Another command .* Received: "):
-        with run.locked([tmp_path / "experiment"]):
+        with records.locked([tmp_path / "experiment"]):
             pass
     kill(holder)
-    with run.locked([tmp_path / "experiment"]):
+    with records.locked([tmp_path / "experiment"]):
         pass
 
 
@@ -354,10 +321,10 @@ def test_another_command_starts_with_other_options(tmp_path, monkeypatch):
     @contextlib.contextmanager
     def locked(folders):
         for folder in folders:
-            reproduce._write_settings(folder, Options(quick=True))
+            reproduce.write_settings(folder, Options(quick=True))
         yield
 
-    monkeypatch.setattr(run, "locked", locked)
+    monkeypatch.setattr(records, "locked", locked)
     with pytest.raises(ValueError, match="other options: --quick"):
         reproduce.reproduce(["karate"], Options(methods=("native",)), tmp_path)
     settings = json.loads((tmp_path / "karate" / "settings.json").read_text())
@@ -378,32 +345,12 @@ def test_files_that_are_not_json(tmp_path):
             read()
 
 
-@pytest.mark.once
-def test_second_kill_keeps_the_results_of_a_benchmark(tmp_path, monkeypatch):
-    """The file contains all complete lines at any time."""
-    path = tmp_path / "bench-quality.jsonl"
-    line = json.dumps({"job": {"seed": 1}, "result": 2}) + "\n"
-    path.write_text(line + line[:9])
-    monkeypatch.setattr(os, "truncate", lambda *_: None)
-    quality.Runs(path)
-    assert path.read_text() == line + line[:9]
-    monkeypatch.undo()
-    assert quality.Runs(path).make([{"seed": 1}], None) == [2]
-    assert path.read_text() == line
-
-
-def write_checkpoint(folder):
-    checkpoint.Checkpoint(folder / "a.npz", {}).save([], {}, 1)
-
-
 WRITERS = {
     "text": lambda folder: disk.write(folder / "a", "new"),
     "checksum": lambda folder: disk.write_with_checksum(folder / "a", b"new"),
-    "settings": lambda folder: reproduce._write_settings(folder, Options()),
+    "settings": lambda folder: reproduce.write_settings(folder, Options()),
     "meta": lambda folder: reproduce.write_meta(folder, "command"),
-    "checkpoint": write_checkpoint,
     "features": lambda _: mnist_pairs.cached_features(np.zeros((1, 28, 28))),
-    "page": lambda folder: results_page.write(folder, ()),
 }
 
 
@@ -413,7 +360,6 @@ WRITERS = {
 def test_old_file_stays_until_the_new_one_is_complete(
     tmp_path, monkeypatch, name, last
 ):
-    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
     monkeypatch.setenv("KERAS_QPSBGD_CACHE", str(tmp_path))
     monkeypatch.setattr(
         mnist_pairs.half_planes, "features", lambda images: images[:, 0]

@@ -10,12 +10,12 @@ from comparing import splits
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.compare.own_data import arguments
-from keras_qpsbgd.compare.own_data import data as own_data
-from keras_qpsbgd.compare.own_data import edges
-from keras_qpsbgd.compare.own_data import network
-from keras_qpsbgd.compare.own_data.default_grids import default_grids
-from keras_qpsbgd.compare.report.protocol import VALIDATION_ACCURACY
+from keras_qpsbgd.compare import arguments
+from keras_qpsbgd.compare import data as own_data
+from keras_qpsbgd.compare import grids as own_grids
+from keras_qpsbgd.compare import network
+from keras_qpsbgd.compare.grids import default_grids
+from keras_qpsbgd.compare.statistics import VALIDATION_ACCURACY
 
 
 def runs_of(grid, scores):
@@ -35,7 +35,7 @@ def warnings_of(grids, scores):
     runs = {key: runs_of(grids[key], scores.get(key, ())) for key in grids}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        edges.warn_about_edges(runs, grids, VALIDATION_ACCURACY)
+        own_grids.warn_about_edges(runs, grids, VALIDATION_ACCURACY)
     return [str(warning.message) for warning in caught]
 
 
@@ -97,22 +97,22 @@ def test_wider_grids():
     grid = [
         {"rate": r, "regularization": 0.01 / r} for r in (1.0, 4.0, 16.0, 64.0)
     ]
-    *lower, first, _, _, _ = edges.widen(grid[0], grid, "rate", "lowest")
+    *lower, first, _, _, _ = own_grids.widen(grid[0], grid, "rate", "lowest")
     assert [one["rate"] for one in lower] == [0.062, 0.25]
     assert lower[0]["regularization"] == pytest.approx(0.16)
     assert first == grid[0]
     bop = [{"rate": 0.1, "threshold": t} for t in (1e-4, 1e-3, 1e-2, 1e-1)]
-    *same, one, two = edges.widen(bop[-1], bop, "threshold", "highest")
+    *same, one, two = own_grids.widen(bop[-1], bop, "threshold", "highest")
     assert same == bop
     assert [one["threshold"], two["threshold"]] == [1.0, 10.0]
     assert {one["rate"], two["rate"]} == {0.1}
     # Between the ends: one more at each of them.
-    below, *same, above = edges.widen(bop[1], bop)
+    below, *same, above = own_grids.widen(bop[1], bop)
     assert same == bop
     assert [below["threshold"], above["threshold"]] == [1e-5, 1.0]
     # Close values, and numbers of NumPy.
     close = [{"rate": rate} for rate in np.array([0.1, 0.101, 0.102])]
-    found = edges.widen(close[-1], close, "rate", "highest")
+    found = own_grids.widen(close[-1], close, "rate", "highest")
     assert [one["rate"] for one in found[-2:]] == [0.2, 0.41]
     assert {type(one["rate"]) for one in found} == {float}
 

@@ -1,0 +1,370 @@
+"""Tables, figures and pages of the experiments."""
+
+import json
+import math
+import pathlib
+import re
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from keras_qpsbgd.compare import records
+from keras_qpsbgd.compare import statistics
+from keras_qpsbgd.compare import tables
+from keras_qpsbgd.compare.methods import METHODS
+from research import pages
+from research.experiments import command
+from research.experiments import figures
+from research.experiments import reproduce
+from research.experiments import results
+from research.experiments import summaries
+from research.experiments.options import Description
+from research.experiments.options import Options
+from research.experiments.tables import grids_table
+
+pytestmark = pytest.mark.once
+
+ROOT = pathlib.Path(__file__).parents[2]
+ACCURACY = statistics.TEST_ACCURACY
+LOSS = statistics.TEST_LOSS
+OURS = "QP-SBGD"
+
+
+def make_run(
+    seed=0, test=0.8, validation=0.7, method=OURS, stage="fresh", rate=0.02
+):
+    measured = {"validation_accuracy": validation}
+    if stage == "fresh":
+        measured |= {"test_accuracy": test, "test_loss": 1 - test}
+    return {
+        "task": "a",
+        "method": method,
+        "stage": stage,
+        "configuration": {"rate": rate, "real_rate": 0.01},
+        "seed": seed,
+        "curves": {
+            "epoch": [0, 1],
+            **{key: [value / 2, value] for key, value in measured.items()},
+        },
+        "result": {"epoch": 1, **measured},
+    }
+
+
+def make_task(**changes):
+    settings = {
+        "name": "a",
+        "title": "Task A",
+        "measures": (ACCURACY, LOSS),
+        "curves": (ACCURACY, LOSS),
+        "paper": {OURS: 0.8, "SGD": "figure only"},
+    }
+    return tables.TaskReport(**{**settings, **changes})
+
+
+def of_method(method, values, **settings):
+    return [
+        make_run(seed, value, method=method, **settings)
+        for seed, value in enumerate(values)
+    ]
+
+
+# Ours is about 0.80; the others are above, equal and below.
+OUR_VALUES = (0.80, 0.81, 0.79, 0.80)
+RUNS = [
+    *of_method(OURS, OUR_VALUES),
+    *of_method("Adam", (0.90, 0.92, 0.90, 0.91)),
+    *of_method("SGD", (0.81, 0.80, 0.80, 0.79)),
+    *of_method(
+        "a method with a name that is far too long", (0.6, 0.7, 0.6, 0.7)
+    ),
+    *of_method("QP-SBGD (gurobi)", (0.80,)),
+]
+
+
+# --- Tables ---
+
+
+def test_grids():
+    tuning = [
+        make_run(seed, validation=value, stage="tuning", rate=rate)
+        for seed in (5, 6, 7)
+        for rate, value in ((0.02, 0.7), (0.1, 0.6))
+    ]
+    runs = [*RUNS[:4], *tuning, *of_method("frozen", (0.5, 0.5))]
+    text = grids_table(runs, make_task(), OURS)
+    assert text.splitlines() == [
+        "| method | fresh seeds | tuning seeds | tried | configurations with "
+        "their validation accuracy (chosen one in bold) |",
+        "| --- | --- | --- | --- | --- |",
+        "| QP-SBGD | 0 to 3 | 5 to 7 | 2 | **rate 0.02, real rate 0.01: 70.0 "
+        "+- 0.0 %**; rate 0.1, real rate 0.01: 60.0 +- 0.0 % |",
+        "| frozen | 0, 1 | - | - | not tuned |",
+    ]
+    for run in tuning:
+        run["result"]["validation_accuracy"] *= -1
+        run["seed"] -= 3
+    text = grids_table([*RUNS[:4], *tuning], make_task(), OURS)
+    assert "| 0 to 3 (also tuned on: 2, 3) |" in text
+    assert re.search(r"0.02, .*\*\* \(run, but not the best\); rate 0.1", text)
+
+
+def test_ends_of_a_grid_are_marked():
+    tuning = [
+        make_run(5, validation=rate, stage="tuning", rate=rate)
+        for rate in (0.1, 0.2, 0.3)
+    ]
+    for rate, note in ((0.2, ""), (0.3, " (the highest rate of the grid)")):
+        runs = [make_run(0, rate=rate), *tuning]
+        text = grids_table(runs, make_task(), OURS)
+        best = " (run, but not the best)" if rate == 0.2 else ""
+        value = f"{100 * rate:.1f} %**{best}{note}"
+        assert f"**rate {rate:g}, real rate 0.01: {value}" in text
+
+
+def test_pooled_over_tasks():
+    """Ours minus theirs: 1, 2, 3 on one task, 1, 0, 5 on the other."""
+    values = {
+        ("a", OURS): (5.0, 5.0, 5.0),
+        ("b", OURS): (9.0, 9.0, 9.0),
+        ("a", "Adam"): (4.0, 3.0, 2.0),
+        ("b", "Adam"): (8.0, 9.0, 4.0),
+        ("a", "SGD"): (5.0, 5.0),
+        ("b", "SGD"): (9.0, 9.0, 9.0),
+        ("a", "run on one task"): (1.0, 1.0, 1.0),
+    }
+    runs = [
+        {**run, "task": task}
+        for (task, method), of_method_ in values.items()
+        for run in of_method(method, of_method_)
+    ]
+    adam, sgd = summaries.pooled_rows(runs, ["a", "b"], ACCURACY, OURS)
+    assert adam.method == "Adam" and adam.differences == (-2.0, -2.0)
+    # Averages of the seeds are 1, 1, 4, with mean 2 and standard error 1. With
+    # two degrees of freedom p is 1 - t / sqrt(2 + t^2).
+    assert (adam.comparison.difference, adam.comparison.pairs) == (2.0, 3)
+    assert adam.comparison.p == pytest.approx(1 - 2 / math.sqrt(6))
+    assert adam.verdict == "tie"
+    # All six have mean 2 and variance 16 / 5.
+    expected = stats.t.sf(2 / math.sqrt(16 / 5 / 6), df=5) * 2
+    assert adam.independent.p == pytest.approx(expected)
+    assert adam.independent.pairs == 6
+    # The third seed is missing on one task.
+    assert (sgd.comparison.p, sgd.comparison.pairs) == (1.0, 2)
+    assert sgd.independent.pairs == 5
+
+
+def test_pooled_table():
+    tasks = (make_task(title="A"), make_task(name="b", title="B"))
+    runs = [*RUNS, *({**run, "task": "b"} for run in RUNS)]
+    description = Description("e", "E", tasks, pooled=True)
+    text = summaries.pooled_table(runs, description, ACCURACY)
+    head, _, *rows = text.splitlines()
+    assert head.startswith("| method: difference in test accuracy | A | B | me")
+    assert "| Adam | +10.7 pp | +10.7 pp | +10.7 pp | 4 | <0.001 |" in rows[-2]
+    assert not summaries.pooled_table(RUNS, description, ACCURACY)
+
+
+@pytest.mark.parametrize(
+    "paper, word",
+    [
+        (0.80, "agrees"),
+        (0.809, "is below"),
+        (0.791, "is above"),
+        ((0.7, 0.795), "agrees"),
+        ((0.7, 0.79), "is above"),
+        ("figure only", "-"),
+    ],
+)
+def test_overview_table(paper, word):
+    """A mean over fewer seeds is not the best of the other methods."""
+    task = make_task(paper={OURS: paper})
+    lucky = make_run(0, 0.99, method="QP-SBGD (lucky)")
+    found = [(Description("e", "An experiment", (task,)), [*RUNS, lucky])]
+    line = summaries.overview_table(found).splitlines()[-1]
+    assert "[Task A](#an-experiment) | test accuracy | 80.0 +- 0.4 %" in line
+    assert "| Adam: 90.8 +- 0.5 % | 1 / 1 / 1 |" in line
+    assert line.endswith(f"| {word} |")
+
+
+def save(folder, runs):
+    store = records.Runs(folder)
+    for run in runs:
+        store.add(run)
+
+
+def test_figures_do_not_depend_on_the_order_of_records(tmp_path):
+    """Three kinds of tasks: curves, cells and bars."""
+    cells = [
+        {**run, "task": "cells", "configuration": {"rate": rate, "batch": 4}}
+        for rate in (0.1, 0.2)
+        for run in RUNS[:4]
+    ]
+    bars = [{**run, "task": "bars", "curves": {}} for run in RUNS]
+    tasks = (
+        make_task(),
+        make_task(name="cells", kind="cells"),
+        make_task(name="bars", kind="bars", paper={OURS: (0.7, 0.8)}),
+    )
+    for name, order in (("one", 1), ("two", -1)):
+        save(tmp_path / name, [*RUNS, *cells, *bars][::order])
+        runs = records.read(tmp_path / name)
+        for task in tasks:
+            path = tmp_path / name / f"{task.name}.png"
+            figures.draw(runs, task, OURS, path)
+    for task in tasks:
+        one, two = (
+            (tmp_path / name / f"{task.name}.png").read_bytes()
+            for name in ("one", "two")
+        )
+        assert one == two
+
+
+def test_overview(tmp_path):
+    task = make_task(literature={"others": 0.7})
+    path = tmp_path / figures.OVERVIEW
+    figures.draw_overview(RUNS, Description("e", "E", (task,)), path)
+    content = path.read_bytes()
+    assert content.startswith(b"\x89PNG")
+    # Width and height are in the header.
+    sizes = [int.from_bytes(content[i : i + 4], "big") for i in (16, 20)]
+    assert sizes == [1200, 600]
+
+
+# --- Folders and pages ---
+
+
+def test_options_of_each_folder(tmp_path):
+    names = ("adult-2layer", "adult-small")
+    for name, paper in zip(names, (False, True)):
+        (tmp_path / name).mkdir()
+        backend = "ridge" if paper else None
+        settings = {"quick": not paper, "paper": paper, "backend": backend}
+        path = tmp_path / name / "settings.json"
+        path.write_text(json.dumps(settings))
+    folder = results.Folder(tmp_path, Options(paper=True))
+    quick, paper = map(folder.options, names)
+    assert quick.quick and not quick.paper and quick.is_old
+    assert paper.paper and paper.backend == "ridge"
+
+
+def test_missing_packages_raise_before_the_runs(monkeypatch, tmp_path):
+    monkeypatch.setattr(reproduce, "NEEDED", {"no_such_module": "such"})
+    with pytest.raises(ImportError, match="need such. Install"):
+        reproduce.reproduce(["logistic"], Options(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_all_commands_and_dates_of_a_folder_are_kept(tmp_path):
+    before = {"date": "2020-01-01", "notes": ["A note."]}
+    (tmp_path / "meta.json").write_text(json.dumps(before))
+    for line in ("first", "second", "first"):
+        reproduce.write_meta(tmp_path, line)
+    meta = records.read_meta(tmp_path)
+    assert meta["command"] == "first\nsecond"
+    first, today = meta["date"].splitlines()
+    assert first == "2020-01-01" < today
+    assert meta["notes"] == ["A note."]
+
+
+def test_iterate_of_the_karate_club():
+    """On held-out members, training accuracy is a better choice than loss."""
+    gains = {}
+    for run in records.read(ROOT / "results" / "karate"):
+        if run["stage"] != "tuning":
+            continue
+        curves = run["curves"]
+        losses = curves["train_loss"]
+        by_loss = int(np.argmin(losses))
+        by_both = int(
+            np.lexsort((losses, -np.array(curves["train_accuracy"])))[0]
+        )
+        found = curves["validation_accuracy"]
+        gain = found[by_both] - found[by_loss]
+        gains.setdefault(run["method"], []).append(gain)
+    assert len(gains) == 9
+    for method, values in gains.items():
+        assert np.mean(values) > 0 or method == METHODS["real"].label
+
+
+def test_blocks_are_filled(tmp_path):
+    text = "a\n<!-- results:x -->\nold\n<!-- /results -->\nb\n"
+    filled = pages.fill(text, {"x": "new x"})
+    assert filled == (
+        "a\n<!-- results:x -->\n\nnew x\n\n<!-- /results -->\nb\n"
+    )
+    assert pages.fill(filled, {"x": "new x"}) == filled
+    assert pages.fill("no block\n", {}) == "no block\n"
+    start, end = "<!-- results:x -->\n", "<!-- /results -->\n"
+    for bad in (start, end, start + start + end, start + end + end):
+        with pytest.raises(ValueError, match="`<!-- /results -->` .* Received"):
+            pages.fill(bad, {"x": ""})
+    with pytest.raises(ValueError, match="one of y. Received: x"):
+        pages.fill(text, {"y": ""})
+    # A new page has all blocks, and text written later is kept.
+    path = pages.write(tmp_path / "a.md", "Title", {"x": "one", "y": "two"})
+    path.write_text(path.read_text() + "\nwritten\n")
+    pages.write(path, "Title", {"x": "three", "y": "two"})
+    text = path.read_text()
+    assert "three" in text and "one" not in text
+    assert text.startswith("# Title") and text.endswith("written\n")
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    return command.blocks_of(ROOT)
+
+
+def test_pages_of_the_repository_have_the_tables_of_its_records(blocks):
+    """They have what `python -m research pages` writes."""
+    for path in pages.files(ROOT):
+        text = path.read_text(encoding="utf-8")
+        message = f"{path}: run `python -m research pages`"
+        assert pages.fill(text, blocks) == text, message
+        if path.name == "RESULTS.md":
+            start = "paper/" if path.parent.name == "paper" else ""
+            for name in blocks:
+                if name.startswith("paper/") == bool(start) and "/" in name:
+                    assert f"<!-- results:{name} -->" in text
+            for link in re.findall(r"!\[[^]]*\]\(([^)]*)\)", text):
+                assert (path.parent / link).is_file()
+
+
+@pytest.mark.parametrize("name", ["results", "results/paper"])
+def test_tables_in_the_folders_of_records(name, monkeypatch):
+    written = {}
+    monkeypatch.setattr(results.disk, "write", written.__setitem__)
+    results.Folder(ROOT / name, Options(paper="paper" in name)).write_tables()
+    assert len(written) >= 9
+    for path, text in written.items():
+        assert path.read_text() == text
+
+
+def test_summary_table(blocks):
+    head, _, *rows = blocks["summary-table"].splitlines()
+    assert head == (
+        "| task | measure | QP-SBGD | best other binary method | verdict | "
+        "real weights |"
+    )
+    assert len(rows) == 15
+    cells = [cell.strip() for cell in rows[2].strip("|").split("|")]
+    # As in the table of this task.
+    runs = records.read(ROOT / "results" / "adult-10layer")
+    loss = statistics.TRAIN_LOSS
+    ours, best, real = (
+        [
+            run["result"]["train_loss"]
+            for run in tables.select(runs, method=method, stage="fresh")
+        ]
+        for method in (OURS, METHODS["signsgd"].label, METHODS["real"].label)
+    )
+    p = stats.ttest_rel(ours, best).pvalue
+    assert p < 0.001
+    assert cells == [
+        "Adult, ten layers",
+        "training loss",
+        tables.mean_text(ours, loss),
+        f"BinaryConnect with signSGD: {tables.mean_text(best, loss)}",
+        "ahead (p < 0.001)",
+        tables.mean_text(real, loss),
+    ]
