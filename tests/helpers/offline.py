@@ -1,6 +1,7 @@
 """Replacements for the QPU and the Leap service, for offline tests."""
 
 import functools
+import random
 import types
 from unittest import mock
 
@@ -72,6 +73,33 @@ def hybrid(**arguments):
         return LeapHybridBackend(sampler=LeapHybridSampler(), **arguments)
 
 
+def lattice(family, size, qubits=0, couplers=0, seed=0, **labels):
+    """Returns the graph of a chip without some random qubits and couplers."""
+    from keras_qpsbgd.backends.dwave.cliques import lattices
+
+    graph = getattr(lattices(), f"{family}_graph")(size, **labels)
+    rng = random.Random(seed)
+    graph.remove_nodes_from(rng.sample(sorted(graph), qubits))
+    graph.remove_edges_from(rng.sample(sorted(graph.edges), couplers))
+    return graph
+
+
+def assert_clique(chains, graph):
+    """Asserts that chains are connected, and each coupled to all others."""
+    owner = {q: i for i, chain in enumerate(chains) for q in chain}
+    coupled = set()
+    for chain in chains:
+        assert isinstance(chain, tuple)
+        reached = {chain[0]}
+        for _ in chain:
+            reached |= {q for q in chain if reached & set(graph[q])}
+        assert reached == set(chain)
+        for q in chain:
+            coupled |= {(owner[q], owner[r]) for r in graph[q] if r in owner}
+    n = len(chains)
+    assert {(i, j) for i in range(n) for j in range(n) if i != j} <= coupled
+
+
 def dead_qubits(nodes, count, seed=0):
     """Draws random qubits to remove from a chip."""
     rng = np.random.default_rng(seed)
@@ -83,11 +111,11 @@ def exact_chip(topology="pegasus", shape=(4,)):
     from keras_qpsbgd.backends.dwave.mock import MockQPU
 
     chip = MockQPU(topology, shape=list(shape))
-    chip.substitute_sampler = _GroundStates()
+    chip.substitute_sampler = GroundStates()
     return chip
 
 
-class _GroundStates:
+class GroundStates:
     """Enumerates the states of each connected component of a problem."""
 
     def sample(self, bqm, num_reads=1, **ignored):

@@ -111,7 +111,7 @@ def test_output_of_qpu_cost_is_current(name, capsys):
     from keras_qpsbgd import cli
 
     def without_time(text):
-        return re.sub(r"took [\d.]+ s and", "", text)
+        return re.sub(r"took [\d.]+ s", "", text)
 
     start = "$ python -m keras_qpsbgd "
     text = (DOCS / "guides" / f"{name}.md").read_text()

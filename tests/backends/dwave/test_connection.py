@@ -87,20 +87,26 @@ def test_after_a_rejected_token_no_other_solver_is_tried(monkeypatch):
     assert tried == ["first"]
 
 
-@pytest.mark.parametrize("solver", [[], ["a", None], [3], 3, {"a"}])
-def test_invalid_solvers(solver):
-    with pytest.raises(ValueError, match="`solver`.*Received: solver="):
-        DWaveBackend(solver=solver)
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"solver": []}, "`solver`.*Received: solver="),
+        ({"solver": ["a", None]}, "`solver`.*Received: solver="),
+        ({"solver": [3]}, "`solver`.*Received: solver="),
+        ({"solver": {"a"}}, "`solver`.*Received: solver="),
+        ({"solver": ["first", {"token": "abc"}]}, "secrets"),
+        ({"solver": ["first"], "mock": True}, "cannot be combined"),
+    ],
+)
+def test_invalid_solvers(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        DWaveBackend(**arguments)
 
 
 def test_list_of_solvers_is_saved():
     solvers = ["first", {"topology__type": "zephyr"}]
     config = kq.backends.serialize(DWaveBackend(solver=solvers))
     assert config == {"name": "dwave", "num_reads": 100, "solver": solvers}
-    with pytest.raises(ValueError, match="secrets"):
-        DWaveBackend(solver=["first", {"token": "abc"}])
-    with pytest.raises(ValueError, match="cannot be combined"):
-        DWaveBackend(solver=["first"], mock=True)
 
 
 # In the middle

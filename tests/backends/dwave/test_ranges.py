@@ -238,7 +238,15 @@ def test_invalid_calls():
 # The ranges
 
 
-@pytest.mark.parametrize("name", CHIPS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=[pytest.mark.slow] * name.endswith(("6", "12"))
+        )
+        for name in CHIPS
+    ],
+)
 @pytest.mark.parametrize("gauge", [None, 3])
 @pytest.mark.parametrize("strength", [None, 0.01])
 def test_every_column_uses_its_ranges_fully(name, gauge, strength):
@@ -314,7 +322,9 @@ def test_columns_without_values():
 def test_groups_by_hand():
     """On Zephyr, a qubit crosses two lines of eight qubits each."""
     chip = MockQPU("zephyr", shape=[3, 4])
-    coordinates = nx.get_node_attributes(_zephyr(3, data=True), "zephyr_index")
+    coordinates = nx.get_node_attributes(
+        offline.lattice("zephyr", 3, data=True), "zephyr_index"
+    )
     graph = graph_of(chip)
     qubit = next(
         q for q in graph if coordinates[q][1] == 3 and graph.degree(q) == 20
@@ -340,12 +350,6 @@ def test_groups_by_hand():
     assert len(lines) == 4
     straight = {(qubit, other): 1.0 for other in left + lines}
     assert excess(straight) == pytest.approx(1.0)  # 8 + 2 and 2
-
-
-def _zephyr(rows, **options):
-    from keras_qpsbgd.backends.dwave import cliques
-
-    return cliques.lattices().zephyr_graph(rows, **options)
 
 
 @pytest.mark.parametrize("topology", ["pegasus", "zephyr"])
@@ -383,15 +387,6 @@ def test_chips_have_the_limits_of_their_generation():
 
 
 # Fast anneals
-
-
-def test_fast_anneal_is_refused():
-    with pytest.raises(
-        kq.backends.BackendUnavailable, match="linear biases.*Received: fast"
-    ):
-        ranges.check_fast_anneal({"fast_anneal": True})
-    ranges.check_fast_anneal({"fast_anneal": False})
-    ranges.check_fast_anneal({})
 
 
 def test_mock_rejects_linear_biases_in_fast_anneals():
