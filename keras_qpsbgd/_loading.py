@@ -46,7 +46,7 @@ def _register():
         setattr(package, name, getattr(module, name))
 
 
-class _AfterKeras(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _AfterKeras(importlib.abc.MetaPathFinder):
     """Finds modules as usual, and registers the classes after their import.
 
     TensorFlow imports Keras, Keras imports TensorFlow, and the modules of this
@@ -56,7 +56,6 @@ class _AfterKeras(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def __init__(self):
         self._searched = set()
-        self._loaders = {}
         self._open_imports = 0
 
     def find_spec(self, fullname, path=None, target=None):
@@ -70,19 +69,11 @@ class _AfterKeras(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             spec = importlib.util.find_spec(fullname)
         finally:
             self._searched.remove(fullname)
-        if spec is None or spec.loader is None:
-            return None
-        self._loaders[fullname] = spec.loader
-        spec.loader = self
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self)
         return spec
 
-    def create_module(self, spec):
-        return self._loaders[spec.name].create_module(spec)
-
-    def exec_module(self, module):
-        loader = self._loaders[module.__name__]
-        # Tools such as `inspect` and `pkgutil` ask the usual loader.
-        module.__spec__.loader = module.__loader__ = loader
+    def load(self, loader, module):
         self._open_imports += 1
         try:
             loader.exec_module(module)
@@ -91,3 +82,22 @@ class _AfterKeras(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if not self._open_imports and self in sys.meta_path and _has_keras():
             sys.meta_path.remove(self)
             _register()
+
+
+class _Loader(importlib.abc.Loader):
+    """Loads a module with its usual loader, which the finder counts."""
+
+    def __init__(self, loader, finder):
+        self._loader = loader
+        self._finder = finder
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        # Tools such as `inspect` and `pkgutil` ask the usual loader.
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._finder.load(self._loader, module)
+
+    def __getattr__(self, name):  # `python -m` asks for the code
+        return getattr(self._loader, name)

@@ -1,17 +1,14 @@
 """Command line interface: `python -m keras_qpsbgd ...`.
 
-Each command is a module with a function `add`, which adds its parser.
+`options` has the options of all commands. Each command is a module with a
+function `run`.
 """
 
 import argparse
 import sys
 
-from keras_qpsbgd.cli import backends
-from keras_qpsbgd.cli import demo
-from keras_qpsbgd.cli import export
-from keras_qpsbgd.cli import qpu_check
-from keras_qpsbgd.cli import qpu_cost
-from keras_qpsbgd.cli import report
+from keras_qpsbgd._version import __version__
+from keras_qpsbgd.cli import options
 
 
 def main(argv=None):
@@ -29,12 +26,12 @@ def main(argv=None):
         "Train binary neural networks (weights of +1 and -1) with QUBO solvers "
         "and quantum annealers.",
         (
-            demo.add,
-            backends.add,
-            qpu_cost.add,
-            qpu_check.add,
-            report.add,
-            export.add,
+            options.add_demo,
+            options.add_backends,
+            options.add_qpu_cost,
+            options.add_qpu_check,
+            options.add_report,
+            options.add_export,
         ),
         argv,
     )
@@ -55,6 +52,9 @@ def run(prog, description, adders, argv=None):
         The exit code.
     """
     parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser.add_argument(
+        "--version", action="version", version=f"keras_qpsbgd {__version__}"
+    )
     commands = parser.add_subparsers(metavar="command", required=True)
     for add in adders:
         add(commands)

@@ -7,20 +7,8 @@ from keras_qpsbgd import backends
 from keras_qpsbgd.cli import console
 
 
-def add(commands):
-    """Adds the command `backends`."""
-    parser = commands.add_parser(
-        "backends",
-        help="list all solvers and whether they can run on this machine",
-        description=(
-            "List all solver backends, whether each of them can run on this "
-            "machine, and what is missing if it cannot."
-        ),
-    )
-    parser.set_defaults(run=_run)
-
-
-def _run(arguments):
+def run(arguments):
+    """Runs the command."""
     del arguments
     rows = backends.available()
     names = max(len("backend"), *(len(row.name) for row in rows))

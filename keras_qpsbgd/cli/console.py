@@ -1,12 +1,9 @@
 """Helpers of the commands: table width, status line, argument types."""
 
 import argparse
-import os
-import pathlib
 import sys
 
 WIDTH = 80
-PICTURES = (".png", ".pdf", ".svg", ".jpg", ".jpeg")
 
 
 def show_status(text):
@@ -23,30 +20,6 @@ def positive(text):
             f"must be at least 1. Received: {text}"
         )
     return value
-
-
-def picture_file(text):
-    """Converts an argument to the path of a picture that can be written.
-
-    The path is checked when the arguments are parsed, before the work. The
-    folder may be missing, but it must be possible to create it.
-    """
-    path = pathlib.Path(text).expanduser()
-    existing = path.parent
-    while not existing.exists():
-        existing = existing.parent
-    problem = ""
-    if path.suffix.lower() not in PICTURES:
-        problem = f"must end with one of {', '.join(PICTURES)}"
-    elif path.is_dir():
-        problem = "must not be a folder"
-    elif not existing.is_dir() or not os.access(existing, os.W_OK):
-        problem = f"must be in a folder that can be written, not {existing}"
-    elif path.exists() and not os.access(path, os.W_OK):
-        problem = "must be a file that can be written"
-    if problem:
-        raise argparse.ArgumentTypeError(f"{problem}. Received: {text}")
-    return path
 
 
 class RemovedOption(argparse.Action):

@@ -3,51 +3,11 @@
 import sys
 import time
 
-from keras_qpsbgd.cli import console
 from keras_qpsbgd.cli import digits
 
 
-def add(commands):
-    """Adds the command `demo`."""
-    parser = commands.add_parser(
-        "demo",
-        help="train a binary network on handwritten digits (about a minute)",
-        description=(
-            "Train a binary network on scikit-learn's handwritten digits with "
-            "three methods and compare the test accuracy: QP-SBGD, "
-            "BinaryConnect (Adam), and frozen binary weights."
-        ),
-    )
-    parser.add_argument(
-        "--epochs",
-        type=console.positive,
-        metavar="N",
-        default=digits.EPOCHS,
-        help="number of training epochs (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--seeds",
-        type=console.positive,
-        metavar="N",
-        default=digits.SEEDS,
-        help="number of training runs per method (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--output",
-        default="digits.png",
-        metavar="FILE",
-        help="write a plot of the learning curves to FILE "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--no-plot",
-        action="store_true",
-        help="do not plot the learning curves",
-    )
-    parser.set_defaults(run=_run)
-
-
-def _run(arguments):
+def run(arguments):
+    """Runs the command."""
     start = time.perf_counter()
     try:
         data = digits.load()
@@ -73,7 +33,7 @@ def _run(arguments):
     print("\n" + digits.table(runs))
     if seeds > 1:
         print("+- is the standard error of the mean over seeds.")
-    if not arguments.no_plot:
+    if arguments.output:
         _plot(runs, arguments.output)
     print(f"\nDone in {time.perf_counter() - start:.0f} s.")
     return 0
@@ -81,6 +41,7 @@ def _run(arguments):
 
 def _plot(runs, path):
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         digits.plot(runs, path)
     except ImportError:
         print(

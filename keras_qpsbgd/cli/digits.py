@@ -23,11 +23,10 @@ from tensorflow import keras
 from keras_qpsbgd import constraints
 from keras_qpsbgd import layers
 from keras_qpsbgd import optimizers
+from keras_qpsbgd.cli.options import EPOCHS
 from keras_qpsbgd.compare import canvas
 from keras_qpsbgd.compare.statistics import mean_and_error
 
-EPOCHS = 20
-SEEDS = 3
 BATCH = 64
 HIDDEN = 64
 NUM_CLASSES = 10

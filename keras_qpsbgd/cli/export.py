@@ -8,51 +8,21 @@ import numpy as np
 from tensorflow import keras
 
 from keras_qpsbgd import export
+from keras_qpsbgd.cli.options import SUFFIXES
 from keras_qpsbgd.export import container
 
 # The first bytes of .keras files, which are zip files, and of HDF5 files.
 KERAS_MAGIC = (b"PK\x03\x04", b"\x89HDF")
-# Functions and suffixes by format. A SavedModel is a folder.
-FORMATS = {
-    "packed": (export.packed, ".kq"),
-    "onnx": (export.onnx, ".onnx"),
-    "litert": (export.litert, ".tflite"),
-    "savedmodel": (export.saved_model, ""),
+WRITERS = {
+    "packed": export.packed,
+    "onnx": export.onnx,
+    "litert": export.litert,
+    "savedmodel": export.saved_model,
 }
 
 
-def add(commands):
-    """Adds the command `export`."""
-    parser = commands.add_parser(
-        "export",
-        help="write a saved model as a small file or for another runtime",
-        description=(
-            "Write a saved model in a format for deployment. packed: a file "
-            "with 1 to 4 bits per binary weight, for this package. onnx, "
-            "litert: 2 or 4 bits per binary weight, for ONNX Runtime and "
-            "LiteRT. savedmodel: a folder for TensorFlow. Only packed needs "
-            "this package to run."
-        ),
-    )
-    parser.add_argument(
-        "model", metavar="MODEL", help="a .keras, HDF5 or packed file"
-    )
-    parser.add_argument(
-        "--to",
-        required=True,
-        choices=FORMATS,
-        help="the format to write",
-    )
-    parser.add_argument(
-        "--out",
-        metavar="PATH",
-        help="write to PATH (default: MODEL with the suffix .kq, .onnx or "
-        ".tflite, or without suffix)",
-    )
-    parser.set_defaults(run=_run)
-
-
-def _run(arguments):
+def run(arguments):
+    """Runs the command."""
     path = pathlib.Path(os.path.expanduser(arguments.model))
     if not path.exists():
         return _fail(f"No such file: {path}")
@@ -63,18 +33,16 @@ def _run(arguments):
             "`MODEL` must be a saved Keras model (.keras or HDF5) or a packed "
             f"file. {path} cannot be loaded: {_reason(error)}"
         )
-    write, suffix = FORMATS[arguments.to]
-    if arguments.out == "":
-        return _fail("Nothing was written. `--out` is empty.")
-    out = arguments.out or path.with_suffix(suffix)
-    out = pathlib.Path(os.path.expanduser(out))
+    out = pathlib.Path(
+        arguments.output or path.with_suffix(SUFFIXES[arguments.to])
+    )
     if out.exists() and out.resolve() == path.resolve():
         return _fail(
             f"The output would replace MODEL ({path}). Choose another path "
-            "with `--out`."
+            "with `--output`."
         )
     try:
-        write(model, out)
+        WRITERS[arguments.to](model, out)
     except (ValueError, ImportError) as error:
         return _fail(f"Nothing was written. {error}")
     except OSError as error:

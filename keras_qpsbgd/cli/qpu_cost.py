@@ -1,122 +1,25 @@
 """`qpu-cost`: estimates the cost of training a network on a QPU."""
 
-import argparse
 import math
 import re
 import sys
 import textwrap
 import time
 
+from tensorflow import keras
+
+from keras_qpsbgd import backends
+from keras_qpsbgd import statistics
+from keras_qpsbgd.backends.dwave.cost import layer_cost
+from keras_qpsbgd.backends.dwave.cost import step_calls
+from keras_qpsbgd.backends.dwave.cost import timing_source
 from keras_qpsbgd.cli import console
-
-# Functions import TensorFlow and Ocean, so that help and errors need neither.
-
-
-def add(commands):
-    """Adds the command `qpu-cost`."""
-    parser = commands.add_parser(
-        "qpu-cost",
-        help="estimate the cost of training a network on a D-Wave QPU",
-        description=(
-            "Embed the layers of a network on a D-Wave chip and estimate the "
-            "QPU time of training it, with `QPSBGD` (`--steps`) or with "
-            "`fit_columns` (`--sweeps`). No API token is needed, and no QPU is "
-            "called. Times are estimated with Ocean's cost model and timing "
-            "data that D-Wave has published. The output names the solver and "
-            "the date of these data."
-        ),
-    )
-    parser.add_argument(
-        "network",
-        help="layer sizes such as 16-4-4-2, or the file of a saved model "
-        "(.keras, .h5)",
-    )
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument(
-        "--steps",
-        type=console.positive,
-        default=1000,
-        metavar="N",
-        help="number of training steps, which are the updates of `QPSBGD` with "
-        "any `update` (default: %(default)s)",
-    )
-    length.add_argument(
-        "--sweeps",
-        type=console.positive,
-        metavar="N",
-        help="number of sweeps of `fit_columns`, instead of training steps",
-    )
-    parser.add_argument(
-        "--dampings",
-        type=console.positive,
-        metavar="N",
-        help="number of dampings of `fit_columns`, which share a call (default "
-        "with `--sweeps`: the number of its default dampings)",
-    )
-    parser.add_argument(
-        "--budget-seconds",
-        type=_seconds,
-        metavar="S",
-        help="also show how many steps or sweeps S seconds of QPU time are "
-        "enough for",
-    )
-    parser.add_argument(
-        "--num-reads",
-        type=console.positive,
-        default=100,
-        metavar="N",
-        help="number of anneals per QPU call (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--annealing-time",
-        type=float,
-        metavar="T",
-        help="annealing time in microseconds (default: the default of the "
-        "chip, 20)",
-    )
-    parser.add_argument(
-        "--topology",
-        choices=["pegasus", "zephyr"],
-        default="pegasus",
-        help="topology of the chip (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--block-size",
-        type=console.positive,
-        metavar="N",
-        help="solve wider layers in blocks of N inputs (default: 64 for layers "
-        "that do not fit on the chip; other layers are solved whole)",
-    )
-    parser.add_argument(
-        "--replicas", action=console.RemovedOption, instead="--num-reads"
-    )
-    parser.add_argument(
-        "--output",
-        type=console.picture_file,
-        metavar="FILE",
-        help="write a picture of the calls to FILE, with one color per layer",
-    )
-    parser.add_argument(
-        "--plot", action=console.RemovedOption, instead="--output"
-    )
-    parser.set_defaults(run=_run)
+from keras_qpsbgd.columns import DAMPINGS
+from keras_qpsbgd.columns import dense_layers
 
 
-def _seconds(text):
-    seconds = float(text)
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(
-            f"must be positive and finite. Received: {text}"
-        )
-    return seconds
-
-
-def _run(arguments):
-    from keras_qpsbgd import backends
-    from keras_qpsbgd.backends.dwave.cost import layer_cost
-    from keras_qpsbgd.backends.dwave.cost import step_calls
-    from keras_qpsbgd.backends.dwave.cost import timing_source
-
+def run(arguments):
+    """Runs the command."""
     is_columns = arguments.sweeps is not None
     try:
         _check(arguments)
@@ -185,8 +88,6 @@ def _check(arguments):
 
 
 def _num_dampings(arguments):
-    from keras_qpsbgd.columns import DAMPINGS
-
     return arguments.dampings or len(DAMPINGS)
 
 
@@ -321,11 +222,6 @@ def _layers(network, is_columns):
             "`network` must be layer sizes such as 16-4-4-2, or the file of a "
             f"saved model (.keras, .h5). Received: {network}"
         )
-    from tensorflow import keras
-
-    from keras_qpsbgd import statistics
-    from keras_qpsbgd.columns import dense_layers
-
     model = keras.models.load_model(network, compile=False)
     if is_columns:
         return [

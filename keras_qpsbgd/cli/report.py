@@ -9,29 +9,10 @@ from keras_qpsbgd import disk
 from keras_qpsbgd import report
 
 
-def add(commands):
-    """Adds the command `report`."""
-    parser = commands.add_parser(
-        "report",
-        help="write an HTML page about a recorded training run",
-        description=(
-            "Write one self-contained HTML page about a training run that "
-            "`callbacks.QuboRecorder` recorded: curves, QUBOs, energies, "
-            "reads, solver statistics, and settings."
-        ),
-    )
-    parser.add_argument("run_file", metavar="RUN", help="the recorded file")
-    parser.add_argument(
-        "--out",
-        metavar="FILE",
-        help="write the page to FILE (default: RUN with the suffix .html)",
-    )
-    parser.set_defaults(run=_run)
-
-
-def _run(arguments):
+def run(arguments):
+    """Runs the command."""
     path = pathlib.Path(arguments.run_file)
-    out = pathlib.Path(arguments.out or path.with_suffix(".html"))
+    out = pathlib.Path(arguments.output or path.with_suffix(".html"))
     try:
         _write(path, out)
     except _NotARun as error:
@@ -63,5 +44,5 @@ def _write(path, out):
     except (ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
         raise _NotARun("not a recorded run") from error
     if out.exists() and out.samefile(path):
-        raise _NotARun("`--out` must be another file")
+        raise _NotARun("`--output` must be another file")
     disk.write(out, report.render(run, path.name).encode())

@@ -1,7 +1,9 @@
 """The command line interface."""
 
+import importlib
 import math
 import re
+import subprocess
 import sys
 
 import numpy as np
@@ -13,6 +15,7 @@ import keras_qpsbgd as kq
 from keras_qpsbgd import backends
 from keras_qpsbgd import cli
 from keras_qpsbgd.cli import digits
+from keras_qpsbgd.cli import options
 
 
 def test_backends_table(capsys):
@@ -64,8 +67,8 @@ def test_demo_help_shows_the_defaults(capsys):
     with pytest.raises(SystemExit):
         cli.main(["demo", "--help"])
     out = " ".join(capsys.readouterr().out.split())
-    assert f"training epochs (default: {digits.EPOCHS})" in out
-    assert f"training runs per method (default: {digits.SEEDS})" in out
+    assert f"training epochs (default: {options.EPOCHS})" in out
+    assert f"training runs per method (default: {options.SEEDS})" in out
 
 
 @pytest.mark.slow  # `test_demo` runs the command
@@ -293,3 +296,52 @@ def test_table_fits_a_terminal():
     lines = digits.table(runs).splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert "90.5 +- 0.5 %" in lines[2]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "command, code",
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        (["demo", "--help"], 0),
+        (["demo", "--epochs", "0"], 2),
+        (["qpu-check", "--mock"], 1),
+    ],
+    ids=str,
+)
+def test_answers_without_tensorflow(command, code):
+    program = (
+        "import sys; from keras_qpsbgd import cli\n"
+        f"try: code = cli.main({command})\n"
+        "except SystemExit as error: code = error.code\n"
+        "print(code, 'tensorflow' in sys.modules, 'numpy' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True
+    )
+    assert done.stdout.split()[-3:] == [str(code), "False", "False"]
+
+
+@pytest.mark.parametrize(
+    "command, message",
+    [
+        (["demo", "--output", "{folder}/a.txt"], "must end with one of .png"),
+        (["demo", "--output", "{folder}/file/a.png"], "file is not a folder"),
+        (["demo", "--output", ""], "the path is empty"),
+        (["qpu-cost", "4-2", "--output", "{folder}"], "must end with one of"),
+        (["qpu-cost", "4-2", "--plot", "a.png"], "Use --output. Received"),
+        (["report", "a.run", "--output", "{folder}/file/b"], "not a folder"),
+        (["export", "a", "--to", "onnx", "--output", ""], "path is empty"),
+    ],
+)
+def test_outputs_are_checked_before_the_work(
+    command, message, tmp_path, capsys, monkeypatch
+):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(
+        importlib, "import_module", lambda name: pytest.fail("work begins")
+    )
+    with pytest.raises(SystemExit):
+        cli.main([word.format(folder=tmp_path) for word in command])
+    assert message in " ".join(capsys.readouterr().err.split())

@@ -24,7 +24,7 @@ def test_report(run, tmp_path, capsys):
     text = page.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>") and "wine.run" in text
     out = tmp_path / "new" / "other.html"
-    assert cli.main(["report", str(path), "--out", str(out)]) == 0
+    assert cli.main(["report", str(path), "--output", str(out)]) == 0
     assert out.read_text(encoding="utf-8") == text
 
 
@@ -59,12 +59,13 @@ def test_page_does_not_replace_the_run(run, tmp_path, capsys):
     path = recorded.save(run, tmp_path / "wine.html")
     before = path.read_bytes()
     assert cli.main(["report", str(path)]) == 1
-    assert "`--out` must be another file" in error_line(capsys)
+    assert "`--output` must be another file" in error_line(capsys)
     assert path.read_bytes() == before
 
 
 def test_page_that_cannot_be_written(run, tmp_path, capsys):
     path = recorded.save(run, tmp_path / "wine.run")
     blocked = path / "page.html"  # a file is not a folder
-    assert cli.main(["report", str(path), "--out", str(blocked)]) == 1
-    assert str(blocked) in error_line(capsys)
+    with pytest.raises(SystemExit):
+        cli.main(["report", str(path), "--output", str(blocked)])
+    assert str(blocked) in capsys.readouterr().err
