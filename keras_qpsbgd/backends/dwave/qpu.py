@@ -286,6 +286,18 @@ class DWaveBackend(Backend):
     def solve_layers(
         self, qubos: Sequence[Qubo], seeds: Sequence[int], stop_at_failure: bool
     ) -> list[Solution | Exception]:
+        """Solves the layers of one training step, in as few calls as possible.
+
+        Args:
+            qubos: List of `Qubo`, one per layer.
+            seeds: List of integers, one per layer.
+            stop_at_failure: Boolean. If True, no further call is made after one
+                has failed. The layers that are left get a `Stopped` error.
+
+        Returns:
+            A list with a `Solution` or an exception for each layer. The `info`
+            of an exception has what is known about the layer's calls.
+        """
         return step.solve_layers(self, qubos, seeds, stop_at_failure)
 
     def step_cost(self, sizes: Sequence[tuple[int, int]]) -> StepCost:

@@ -79,7 +79,7 @@ def pack_groups(backend, sizes):
 
 
 def solve_layers(backend, qubos, seeds, stop_at_failure):
-    """Solves the layers of one training step, see `Backend.solve_layers`.
+    """Solves the layers of one training step.
 
     Args:
         backend: A `DWaveBackend`.
@@ -153,7 +153,8 @@ def _solve_packed(backend, qubos, seeds, stop_at_failure):
             [(q.num_variables, q.num_columns) for q in qubos]
         )
         shared = [
-            _SharedCall(backend, chip, packed, layers, [*seeds, number])
+            # The zero keeps the gauges of stored runs.
+            _SharedCall(backend, chip, packed, layers, [*seeds, 0, number])
             for number, packed in enumerate(packing.calls)
         ]
     except Exception as error:  # the layers cannot be packed
@@ -333,8 +334,11 @@ class _CallTask(calls.Task):
 
     def run(self, backend):
         chip = backend.open()
-        if chip.cliques.chip != self.chip:  # only in a worker
-            raise _chip_changed("A worker is connected to another chip")
+        if chip.cliques.chip != self.chip:  # a worker that connected before
+            backend.close()
+            chip = backend.open()
+            if chip.cliques.chip != self.chip:
+                raise _chip_changed("a worker is connected to another chip")
         embedded = chip.embedded(self.packed)
         gauge = np.random.default_rng(self.seed) if backend.gauge else None
         model = embedded.embed(self.qubos, backend.chain_strength, gauge)
