@@ -1,4 +1,4 @@
-"""The tables and figures of `python -m research quantize`.
+"""The tables and the page of `python -m research quantize`.
 
 They are made from the records alone. `RESULTS.md` is written text with these
 tables.
@@ -7,15 +7,29 @@ tables.
 import json
 import pathlib
 
+import numpy as np
+
+from keras_qpsbgd.compare.statistics import mean_and_error
+from keras_qpsbgd.compare.tables import markdown_table
 from research import pages
 from research.quantization import figures
-from research.quantization import tables
+from research.quantization import quantizing
 from research.quantization.numbers import Numbers
+from research.quantization.numbers import geometric_mean
+from research.quantization.quantizing import METHODS
+from research.quantization.quantizing import SCALES_ONLY
 from research.quantization.study import open_store
 from research.quantization.targets import targets
+from research.quantization.tasks import ADAM
+from research.quantization.tasks import EPOCHS
+from research.quantization.tasks import QPSBGD
+from research.quantization.tasks import QUANTIZED
+from research.quantization.tasks import TASKS
+from research.quantization.tasks import is_end_of_grid
 
 BENCH = "bench-quantize.json"
 TITLE = "Quantize a trained network"
+RIVALS = (SCALES_ONLY, "descent", "gptq", "nearest")
 
 
 def write(out):
@@ -41,15 +55,168 @@ def load(out):
 def blocks_of(numbers):
     """Returns all tables by name."""
     found = {
-        "targets": tables.target_table(targets(numbers)),
-        "errors": tables.ratio_table(numbers),
+        "targets": target_table(targets(numbers)),
+        "errors": ratio_table(numbers),
     }
     for task in numbers.tasks:
-        found[f"{task}/accuracy"] = tables.accuracy_table(numbers, task)
-        found[f"{task}/errors"] = tables.ratio_table(numbers, task)
+        found[f"{task}/accuracy"] = accuracy_table(numbers, task)
+        found[f"{task}/errors"] = ratio_table(numbers, task)
         if numbers.bits_of(task, "train"):
-            found[f"{task}/training"] = tables.training_table(numbers, task)
-        found[f"{task}/layers"] = tables.layer_table(numbers, task)
-    found["times"] = tables.time_table(numbers)
-    found["proofs"] = tables.proof_table(numbers)
+            found[f"{task}/training"] = training_table(numbers, task)
+        found[f"{task}/layers"] = layer_table(numbers, task)
+    found["times"] = time_table(numbers)
+    found["proofs"] = proof_table(numbers)
     return found
+
+
+# Tables
+
+
+def mean_text(values, factor=1.0, digits=2):
+    """Formats a mean and its standard error."""
+    values = factor * np.array(list(values), float)
+    if not values.size:
+        return "-"
+    mean, error = mean_and_error(values)
+    text = f"{mean:.{digits}f}"
+    return f"{text} +- {error:.{digits}f}" if np.isfinite(error) else text
+
+
+def target_table(found):
+    """Returns all targets as a table."""
+    outcome = {True: "yes", False: "no", None: "not measured"}
+    return markdown_table(
+        ["target", "goal", "reached", "met"],
+        [[row.text, row.goal, row.value, outcome[row.met]] for row in found],
+    )
+
+
+def accuracy_table(numbers, task):
+    """Returns test accuracies in percent by method and bits."""
+    bits = numbers.bits_of(task, "quantize")
+    methods = (*METHODS, quantizing.KERAS_INT4, quantizing.KERAS_GPTQ)
+    lines = []
+    for method in methods:
+        cells = [
+            mean_text(numbers.accuracy(task, count, method).values(), 100)
+            for count in bits
+        ]
+        if set(cells) != {"-"}:
+            lines.append([method, *cells])
+    return markdown_table(["method", *map(_bits, bits)], lines)
+
+
+def ratio_table(numbers, task=None):
+    """Returns the ratios of output errors, `qubo` to each other method."""
+    every = sorted({layer["bits"] for layer in numbers.layers(task)})
+    lines = []
+    for other in RIVALS:
+        cells = []
+        for bits in every:
+            ratios = numbers.ratios("qubo", other, task, bits)
+            lower = (ratios < 1).mean() if ratios.size else np.nan
+            cells.append(f"{geometric_mean(ratios):.3f} ({lower:.0%})")
+        lines.append([f"qubo / {other}", *cells])
+    return markdown_table(["output error", *map(_bits, every)], lines)
+
+
+def layer_table(numbers, task):
+    """Returns the output errors of every layer, means over the seeds."""
+    groups = {}
+    for layer in numbers.layers(task):
+        groups.setdefault((layer["bits"], layer["name"]), []).append(layer)
+    lines = []
+    for (bits, name), group in groups.items():
+        size = f"{group[0]['inputs']} x {group[0]['outputs']}"
+        errors = [
+            f"{np.mean([layer['errors'][method] for layer in group]):.3g}"
+            for method in METHODS
+        ]
+        lines.append([str(bits), name, size, *errors])
+    return markdown_table(["bits", "layer", "size", *METHODS], lines)
+
+
+def time_table(numbers):
+    """Returns the CPU seconds of a quantization with 1 bit."""
+    lines = []
+    for task in numbers.tasks:
+        cells = [
+            mean_text(
+                numbers.by_seed(
+                    "cpu", kind="quantize", task=task, bits=1, method=method
+                ).values()
+            )
+            for method in METHODS
+        ]
+        lines.append([TASKS[task].title, *cells])
+    return markdown_table(["CPU seconds, 1 bit", *METHODS], lines)
+
+
+def training_table(numbers, task):
+    """Returns test accuracies of trained networks in percent."""
+    lines = []
+    for bits in numbers.bits_of(task, "train"):
+        plain = numbers.accuracy(task, bits, "qubo").values()
+        lines.append([str(bits), "quantized", "-", "0", "-", _percent(plain)])
+        for start in TASKS[task].starts:
+            for optimizer in (QPSBGD, ADAM):
+                for epochs in EPOCHS[start]:
+                    rate, found = numbers.trained(
+                        task, bits, start, optimizer, epochs
+                    )
+                    lines.append(
+                        [
+                            str(bits),
+                            start if start == QUANTIZED else "from scratch",
+                            optimizer,
+                            str(epochs),
+                            _rate(task, start, optimizer, rate),
+                            _percent(found.values()),
+                        ]
+                    )
+    head = ["bits", "start", "optimizer", "epochs", "rate", "test accuracy, %"]
+    return markdown_table(head, lines)
+
+
+def _rate(task, start, optimizer, rate):
+    if rate is None:
+        return "-"
+    mark = " (end)" if is_end_of_grid(task, start, optimizer, rate) else ""
+    return f"{rate:g}{mark}"
+
+
+def proof_table(numbers):
+    """Returns the columns with a proven optimum, by task and bits."""
+    groups = {}
+    for layer in numbers.layers():
+        if "proof" in layer:
+            groups.setdefault((layer["task"], layer["bits"]), []).append(
+                layer["proof"]
+            )
+    lines = []
+    for (task, bits), proofs in groups.items():
+        columns = sum(proof["columns"] for proof in proofs)
+        proven = sum(proof["proven"] for proof in proofs)
+        cells = []
+        for preset in ("accurate", "once"):
+            excess = np.concatenate([p["excess"][preset] for p in proofs])
+            if excess.size:
+                cells += [f"{(excess <= 0.005).mean():.1%}"]
+                cells += [f"{100 * excess.max():.2f} %"]
+            else:
+                cells += ["-", "-"]
+        lines.append(
+            [TASKS[task].title, str(bits), str(columns), str(proven), *cells]
+        )
+    head = ["task", "bits", "columns", "proven"]
+    for preset in ("accurate", "once"):
+        head += [f"`{preset}` within 0.5 %", f"`{preset}` worst"]
+    return markdown_table(head, lines)
+
+
+def _percent(values):
+    return mean_text(values, 100)
+
+
+def _bits(count):
+    return "1 bit" if count == 1 else f"{count} bits"

@@ -25,7 +25,6 @@ from keras_qpsbgd.compare import engine
 from keras_qpsbgd.compare.records import Store
 from keras_qpsbgd.compare.records import read_json
 from research.experiments.reproduce import write_meta
-from research.quantization import keras_own
 from research.quantization import quantizing
 from research.quantization import tasks
 from research.quantization.networks import Binary
@@ -119,12 +118,14 @@ def _quantize_jobs(name, seed, store):
         for method in quantizing.METHODS
     ]
     if 4 in task.bits and not task.is_graph:
-        jobs.append(_job(name, seed, "keras", bits=4, method=keras_own.INT4))
+        jobs.append(
+            _job(name, seed, "keras", bits=4, method=quantizing.KERAS_INT4)
+        )
     # Keras's GPTQ takes minutes, so only one network is quantized with it.
     if task.keras_gptq and seed == 0:
         jobs += [
-            _job(name, seed, "keras", bits=bits, method=keras_own.GPTQ)
-            for bits in keras_own.GPTQ_BITS
+            _job(name, seed, "keras", bits=bits, method=quantizing.KERAS_GPTQ)
+            for bits in quantizing.KERAS_GPTQ_BITS
         ]
     return jobs
 
@@ -332,10 +333,12 @@ class _Networks:
         """Quantizes with a method of Keras."""
         model = self._float_model()
         start = time.process_time()
-        if job["method"] == keras_own.INT4:
-            found = keras_own.int4(model)
+        if job["method"] == quantizing.KERAS_INT4:
+            found = quantizing.keras_int4(model)
         else:
-            found = keras_own.gptq(model, self._data.calibration, job["bits"])
+            found = quantizing.keras_gptq(
+                model, self._data.calibration, job["bits"]
+            )
         seconds = time.process_time() - start
         return {"cpu": seconds, **self._accuracies(found)}
 

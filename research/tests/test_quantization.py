@@ -13,11 +13,9 @@ from keras_qpsbgd.quantize.numerics.output_error import Statistics
 from research import pages
 from research.quantization import command
 from research.quantization import figures
-from research.quantization import keras_own
 from research.quantization import page
 from research.quantization import quantizing
 from research.quantization import study
-from research.quantization import tables
 from research.quantization import tasks
 from research.quantization.data import Arrays
 from research.quantization.networks import Binary
@@ -235,7 +233,7 @@ def test_keras_gptq_on_images():
     data = arrays()
     model = mlp(Float, data, (6,))
     x = data.calibration
-    found = keras_own.gptq(model, x, 4)
+    found = quantizing.keras_gptq(model, x, 4)
     exact = model(x).numpy()
     error = np.square(found(x).numpy() - exact).sum() / np.square(exact).sum()
     assert 0 < error < 0.05
@@ -246,7 +244,7 @@ def test_keras_int4_skips_convolutions():
     x = keras.layers.Conv2D(4, 3, name="conv")(inputs)
     x = keras.layers.Dense(2, name="dense")(keras.layers.Flatten()(x))
     model = keras.Model(inputs, x)
-    found = keras_own.int4(model)
+    found = quantizing.keras_int4(model)
     assert found.get_layer("conv").quantization_mode is None
     assert found.get_layer("dense").quantization_mode == "int4"
     np.testing.assert_array_equal(
@@ -351,9 +349,9 @@ def test_rate_is_chosen_on_the_tuning_seed():
 
 def test_tables():
     numbers = Numbers(made_up())
-    assert "| qubo | 95.50 +- 0.50 |" in tables.accuracy_table(numbers, "mnist")
-    assert "| qubo / gptq | 0.500 (50%) |" in tables.ratio_table(numbers)
-    line = tables.proof_table(numbers).splitlines()[-1]
+    assert "| qubo | 95.50 +- 0.50 |" in page.accuracy_table(numbers, "mnist")
+    assert "| qubo / gptq | 0.500 (50%) |" in page.ratio_table(numbers)
+    line = page.proof_table(numbers).splitlines()[-1]
     assert line.endswith("| 6 | 4 | 100.0% | 0.40 % | 50.0% | 0.60 % |")
 
 

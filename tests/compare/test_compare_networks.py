@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from comparing import PARTS
 from comparing import QUICK
 from comparing import X
@@ -20,6 +21,14 @@ from keras_qpsbgd.compare import network
 from keras_qpsbgd.compare import plan
 
 RNG = np.random.default_rng(1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def eagerly():
+    """The networks make few steps. Compiling them would take longer."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
 # --- The same initial weights for all methods ---
