@@ -7,7 +7,6 @@ and then renames it in one step.
 
 import contextlib
 import glob
-import hashlib
 import os
 import pathlib
 import secrets
@@ -16,22 +15,6 @@ import time
 
 # No write takes this long, so older temporary files are leftovers.
 LEFTOVER_SECONDS = 24 * 3600.0
-
-
-def cache_folder():
-    """Returns the folder that keeps datasets between runs.
-
-    Returns:
-        `KERAS_QPSBGD_CACHE` if it is set, otherwise a folder in the cache
-        folder of the system.
-    """
-    if os.environ.get("KERAS_QPSBGD_CACHE"):
-        return pathlib.Path(os.environ["KERAS_QPSBGD_CACHE"]).expanduser()
-    try:
-        from platformdirs import user_cache_dir
-    except ImportError:
-        return pathlib.Path.home() / ".cache" / "keras_qpsbgd"
-    return pathlib.Path(user_cache_dir("keras_qpsbgd"))
 
 
 def file_path(path):
@@ -80,26 +63,6 @@ def write(path, content):
         raise
 
 
-def write_with_checksum(path, content):
-    """Writes bytes with their checksum, for `read_with_checksum`."""
-    write(path, _checksum(content) + content)
-
-
-def read_with_checksum(path):
-    """Reads a file written by `write_with_checksum`.
-
-    Returns:
-        Bytes, or `None` if the file does not exist, cannot be read or does not
-        match its checksum.
-    """
-    try:
-        found = pathlib.Path(path).read_bytes()
-    except OSError:
-        return None
-    checksum, newline, content = found.partition(b"\n")
-    return content if checksum + newline == _checksum(content) else None
-
-
 def remove_leftovers(folder, pattern):
     """Removes the temporary files of processes that were killed long ago."""
     for path in pathlib.Path(folder).glob(pattern):
@@ -111,7 +74,3 @@ def remove_leftovers(folder, pattern):
                 shutil.rmtree(path)
             else:
                 path.unlink()
-
-
-def _checksum(content):
-    return hashlib.sha256(content).hexdigest().encode() + b"\n"

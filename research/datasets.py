@@ -28,8 +28,6 @@ import numpy as np
 from scipy import sparse
 from tensorflow import keras
 
-from keras_qpsbgd import disk
-
 PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 VALIDATION_NODES = 500
 ADULT_FEATURES = 123
@@ -408,7 +406,23 @@ def _folder(data_dir):
     given = data_dir or os.environ.get("KERAS_QPSBGD_DATA")
     if given:
         return pathlib.Path(given).expanduser()
-    return disk.cache_folder() / "datasets"
+    return cache_folder() / "datasets"
+
+
+def cache_folder():
+    """Returns the folder that keeps datasets between runs.
+
+    Returns:
+        `KERAS_QPSBGD_CACHE` if it is set, otherwise a folder in the cache
+        folder of the system.
+    """
+    if os.environ.get("KERAS_QPSBGD_CACHE"):
+        return pathlib.Path(os.environ["KERAS_QPSBGD_CACHE"]).expanduser()
+    try:
+        from platformdirs import user_cache_dir
+    except ImportError:
+        return pathlib.Path.home() / ".cache" / "keras_qpsbgd"
+    return pathlib.Path(user_cache_dir("keras_qpsbgd"))
 
 
 def _read(path, place):

@@ -347,7 +347,6 @@ def test_files_that_are_not_json(tmp_path):
 
 WRITERS = {
     "text": lambda folder: disk.write(folder / "a", "new"),
-    "checksum": lambda folder: disk.write_with_checksum(folder / "a", b"new"),
     "settings": lambda folder: reproduce.write_settings(folder, Options()),
     "meta": lambda folder: reproduce.write_meta(folder, "command"),
     "features": lambda _: mnist_pairs.cached_features(np.zeros((1, 28, 28))),
