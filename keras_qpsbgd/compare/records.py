@@ -138,12 +138,14 @@ class Store:
 
         Args:
             order: Function (optional) of a record that returns a sort key.
+                Defaults to the job as text.
         """
         loose = [one for one in (*self._older, self.path) if one.exists()]
         if not loose:
             return
         write_packed(
-            self.packed, map(self._line, sorted(self.records, key=order))
+            self.packed,
+            map(self._line, sorted(self.records, key=order or self._key)),
         )
         for one in loose:
             one.unlink()

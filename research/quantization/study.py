@@ -72,7 +72,7 @@ def run(names, seeds, out, data_dir=None, quick=False, processes=None):
             jobs = [job for pair in pairs for job in jobs_of(*pair, store)]
             engine.perform([jobs], work, store, processes)
     finally:
-        store.pack(order=lambda record: record["key"])
+        store.pack()
         if len(store) > before:
             flags = ["--quick"] if quick else []
             command = ["python -m research quantize", *flags]
