@@ -27,7 +27,7 @@ from research.few_solves.tasks.catalogue import TASKS
 
 pytestmark = pytest.mark.once
 ROOT = pathlib.Path(__file__).parents[2]
-FEW = ("averaged", "signum", "columns", "adam")
+FEW = ("signum", "columns", "adam")
 
 
 def shorten(monkeypatch, name, kept, **changes):
