@@ -224,11 +224,13 @@ def _program(path_or_model, kernels):
         return _program_of_file(content, given, kernels)
     if not path.endswith(KERAS_SUFFIXES):
         raise ValueError(f"{received}, which is another kind of file")
-    from tensorflow import keras
-
-    # The classes of the package must be registered before Keras reads a file.
-    from keras_qpsbgd import layers  # noqa: F401
-
+    try:
+        from tensorflow import keras
+    except ImportError as error:
+        raise ImportError(
+            "Keras files need TensorFlow. Install it, or write a file with "
+            f"`export.packed`. Received: path_or_model={given!r}"
+        ) from error
     model = keras.models.load_model(path, compile=False)
     return _program_of_model(model, kernels)
 

@@ -22,6 +22,8 @@ POOLING = {
     "average_pooling": steps.AveragePooling,
 }
 PADDINGS = ("valid", "same")
+# Larger windows of a damaged file would take very long.
+MAX_WINDOW = 2**12
 
 
 class Weight(NamedTuple):
@@ -148,8 +150,9 @@ def _product(step, threshold, is_signs, kernels):
     windows = _windows(step.get("windows"))
     if num_bits is None:
         array = array.astype(np.float32)
-    if windows is not None and array.shape[:2] != windows.size:
-        raise ValueError("the windows of a product are those of no kernel")
+    size = () if windows is None else windows.size
+    if array.ndim != len(size) + 2 or array.shape[: len(size)] != size:
+        raise ValueError(f"a kernel has the shape {array.shape}")
     kernel = array.reshape(-1, array.shape[-1])
     limits = None
     if threshold is not None:
@@ -235,6 +238,8 @@ def _windows(found):
     for key in ("size", "strides", "dilations"):
         height, width = found[key]
         pairs.append((_positive(height), _positive(width)))
+        if max(pairs[-1]) > MAX_WINDOW:
+            raise ValueError(f"too large windows {pairs[-1]}")
     if found["padding"] not in PADDINGS:
         raise ValueError(f"unknown padding {found['padding']!r}")
     return Windows(*pairs, found["padding"])

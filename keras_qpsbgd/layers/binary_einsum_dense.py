@@ -82,8 +82,8 @@ class BinaryEinsumDense(BinaryLayer, _keras.keras.layers.EinsumDense):
         output_scale: str | None = "fan_in",
         **kwargs: Any,
     ) -> None:
-        self._output_axes = equations.num_output_axes(equation)
-        if self._output_axes is None:
+        output_axes = equations.num_output_axes(equation)
+        if output_axes is None:
             raise ValueError(
                 "`equation` must have the form 'bi,io->bo', where each letter "
                 "stands for one or more axes. The axes that are summed over "
@@ -91,6 +91,7 @@ class BinaryEinsumDense(BinaryLayer, _keras.keras.layers.EinsumDense):
                 "kernel, and the other axes of the kernel the last of the "
                 f"outputs. Received: equation={equation!r}"
             )
+        self._output_axes = output_axes
         super().__init__(
             equation,
             output_shape,

@@ -81,9 +81,12 @@ def mutate_bytes(content, rng):
     return bytes(content)
 
 
-def test_mutated_bytes(content, tmp_path):
+@pytest.mark.parametrize(
+    "count", [200, pytest.param(2000, marks=pytest.mark.slow)]
+)
+def test_mutated_bytes(content, count, tmp_path):
     rng = random.Random(0)
-    for _ in range(2000):
+    for _ in range(count):
         mutated = mutate_bytes(content, rng)
         if mutated == content:
             continue
@@ -129,7 +132,7 @@ def mutate_header(header, rng):
 
 
 @pytest.mark.parametrize(
-    "count", [80, pytest.param(1000, marks=pytest.mark.slow)]
+    "count", [30, pytest.param(1000, marks=pytest.mark.slow)]
 )
 def test_mutated_header_with_correct_checksum(content, count, tmp_path):
     header, data = parts(content)
@@ -152,6 +155,40 @@ def test_mutated_header_with_correct_checksum(content, count, tmp_path):
         for entry, stored in container.decode(path.read_bytes())[1]:
             assert places[entry.layer, entry.index] == stored
     assert 0 < loaded < count
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "count", [100, pytest.param(2000, marks=pytest.mark.slow)]
+)
+def test_mutated_steps(count, tmp_path):
+    """A predictor, or a clear error when the file is read or used."""
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((5, 5, 2)),
+            kq.layers.BinaryConv2D(3, 2, activation="binary", bits=2),
+            keras.layers.MaxPooling2D(2),
+            keras.layers.Flatten(),
+            kq.layers.BinaryDense(3, activation="softmax"),
+        ]
+    )
+    header, data = parts(saving.content_of(exporting.randomize(model)))
+    steps = header["predictor"]
+    path = tmp_path / "model.kq"
+    rng = random.Random(2)
+    computed = 0
+    for _ in range(count):
+        header["predictor"] = mutate_header(steps, rng)
+        path.write_bytes(joined(header, data))
+        try:
+            predictor = kq.inference.Predictor(path)
+        except ValueError as error:
+            assert "its steps are wrong" in str(error)
+            continue
+        with contextlib.suppress(ValueError, IndexError):
+            predictor(np.zeros((2, 5, 5, 2)))
+            computed += 1
+    assert 0 < computed < count
 
 
 @pytest.mark.parametrize(

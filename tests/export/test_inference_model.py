@@ -27,9 +27,8 @@ def own_names(config):
     return "keras_qpsbgd" in json.dumps(config)
 
 
-@pytest.mark.parametrize("bits", range(1, 5))
-@pytest.mark.parametrize("name", exporting.MODELS)
-def test_same_outputs(name, bits, tmp_path):
+@pytest.mark.parametrize("name, bits", exporting.CASES)
+def test_same_outputs(name, bits):
     scale = exporting.SCALES[(bits + 1) % len(exporting.SCALES)]
     model = exporting.MODELS[name](bits=bits, output_scale=scale)
     exporting.randomize(model)
@@ -164,11 +163,9 @@ assert not any(name.startswith("keras_qpsbgd") for name in sys.modules)
 NAMES = ("dense", "channels_first", "attention", "graph", "twice")
 
 
-@pytest.mark.parametrize(
-    "names", [NAMES[:1], pytest.param(NAMES, marks=pytest.mark.slow)]
-)
-def test_loads_where_this_package_cannot_be_imported(names, tmp_path):
-    for name in names:
+@pytest.mark.slow
+def test_loads_where_this_package_cannot_be_imported(tmp_path):
+    for name in NAMES:
         model = exporting.randomize(exporting.MODELS[name](bits=2))
         stock = kq.export.inference_model(model)
         inputs = exporting.batch(model)
@@ -183,7 +180,7 @@ def test_loads_where_this_package_cannot_be_imported(names, tmp_path):
         stock.export(str(tmp_path / name))
     environment = {**os.environ, "PYTHONPATH": ""}
     subprocess.run(
-        [sys.executable, "-c", LOAD, str(tmp_path), *names],
+        [sys.executable, "-c", LOAD, str(tmp_path), *NAMES],
         check=True,
         env=environment,
         cwd=tmp_path,

@@ -1,6 +1,7 @@
 """Small models with every binary layer, and inputs for them."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from tensorflow import keras
 
@@ -115,6 +116,16 @@ MODELS = {
         *(graph, sparse_graph, graphs, twice, nested),
     )
 }
+# Each model with one number of bits, and all numbers of bits in the slow tests.
+CASES = [
+    pytest.param(
+        name,
+        bits,
+        marks=[] if bits == 1 + index % 4 else [pytest.mark.slow],
+    )
+    for index, name in enumerate(MODELS)
+    for bits in range(1, 5)
+]
 
 
 def randomize(model, seed=0):

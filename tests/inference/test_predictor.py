@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd import bits
 from keras_qpsbgd.inference import Predictor
 from keras_qpsbgd.inference import products
 
 KERNELS = products.available()
+WORKERS = products.Workers(1)
 layers = keras.layers
 BinaryDense = kq.layers.BinaryDense
 BinaryConv2D = kq.layers.BinaryConv2D
@@ -48,7 +50,7 @@ def integers(shape, seed=0):
 
 
 def assert_equal(model, x, exact=False, **arguments):
-    expected = model.predict_on_batch(x)
+    expected = model(x, training=False).numpy()  # without compiling
     for kernels in KERNELS:
         found = Predictor(model, kernels=kernels, **arguments).predict(x)
         assert found.dtype == np.float32
@@ -56,10 +58,11 @@ def assert_equal(model, x, exact=False, **arguments):
         if exact:
             np.testing.assert_array_equal(found, expected)
         else:
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+            atol = 1e-5 * max(1, np.abs(expected).max())
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=atol)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(
     st.integers(0, 2**16),
     st.lists(st.integers(1, 150), min_size=2, max_size=4),
@@ -69,12 +72,12 @@ def assert_equal(model, x, exact=False, **arguments):
     st.booleans(),
     st.integers(1, 9),
 )
-def test_random_networks(seed, sizes, name, bits, scale, norm, batch):
+def test_random_networks(seed, sizes, name, num_bits, scale, norm, batch):
     # Sums of several bits are rounded, so the sign of zero is not exact.
-    assume(bits == 1 or name != "binary")
+    assume(num_bits == 1 or name != "binary")
     chain = []
     for size in sizes[1:]:
-        chain.append(BinaryDense(size, bits=bits, output_scale=scale))
+        chain.append(BinaryDense(size, bits=num_bits, output_scale=scale))
         if norm:
             chain.append(layers.BatchNormalization())
         if name is not None:
@@ -84,53 +87,44 @@ def test_random_networks(seed, sizes, name, bits, scale, norm, batch):
     assert_equal(model, x)
 
 
-@pytest.mark.parametrize("bits", [2, 3, 4])
-def test_several_bits_after_a_binary_activation(bits):
+@pytest.mark.parametrize("num_bits", [2, 3, 4])
+def test_several_bits_after_a_binary_activation(num_bits):
     model = sequential(
         (40,),
         BinaryDense(70, activation="binary"),
-        BinaryDense(9, bits=bits, activation="hard_tanh"),
+        BinaryDense(9, bits=num_bits, activation="hard_tanh"),
     )
     assert_equal(model, integers((6, 40)))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 80, 81, 128, 129, 500, 4100])
-@pytest.mark.parametrize("outputs", [1, 3, 4, 230])
-def test_products_are_exact(n, outputs):
+def test_products_are_exact(n):
     """Integers are equal in all kernels, whatever the sizes."""
     rng = np.random.default_rng(n)
-    model = sequential(
-        (n,), BinaryDense(outputs, use_bias=False, output_scale=None)
-    )
-    kernel = np.sign(model.layers[-1].get_weights()[0])
     x = rng.integers(-50, 50, (5, n)).astype("float32")
-    for kernels in KERNELS:
-        found = Predictor(model, kernels=kernels)(x)
-        np.testing.assert_array_equal(found, x @ kernel)
-    both = sequential(
-        (n,),
-        layers.Activation("binary"),
-        BinaryDense(outputs, use_bias=False, output_scale=None),
-    )
-    kernel = np.sign(both.layers[-1].get_weights()[0])
-    for kernels in KERNELS:
-        found = Predictor(both, kernels=kernels)(x)
-        np.testing.assert_array_equal(found, np.where(x < 0, -1, 1) @ kernel)
+    signs = np.where(x < 0, -1, 1)
+    for outputs in (1, 3, 4, 230):
+        levels = 2 * rng.integers(4, size=(n, outputs)) - 3
+        planes = bits.planes(levels, 2)
+        for kernels in KERNELS:
+            product = products.SignProduct(planes, kernels)
+            np.testing.assert_array_equal(product(x, WORKERS), x @ levels)
+            product = products.XnorProduct(planes, kernels)
+            found = product(bits.pack_signs(x >= 0), WORKERS)
+            np.testing.assert_array_equal(found, signs @ levels)
 
 
-def test_long_rows_do_not_overflow():
+@pytest.mark.once
+@pytest.mark.parametrize("sign", [1, -1])
+def test_long_rows_do_not_overflow(sign):
     """The counts of a byte and of 16 bits have to be widened in time."""
     n = 70_000
-    for sign in (1.0, -1.0):
-        model = sequential(
-            (n,),
-            layers.Activation("binary"),
-            BinaryDense(5, use_bias=False, output_scale=None),
-        )
-        model.set_weights([np.full((n, 5), sign)])
-        for kernels in KERNELS:
-            found = Predictor(model, kernels=kernels)(np.ones((2, n)))
-            np.testing.assert_array_equal(found, np.full((2, 5), sign * n))
+    planes = np.full((1, n, 5), sign > 0)
+    ones = bits.pack_signs(np.ones((2, n), bool))
+    for kernels in KERNELS:
+        found = products.XnorProduct(planes, kernels)(ones, WORKERS)
+        np.testing.assert_array_equal(found, np.full((2, 5), sign * n))
 
 
 @pytest.mark.parametrize("outer", ["binary", "real"])
@@ -279,7 +273,7 @@ def test_mixed_precision_is_computed_in_float32():
     ]
     model = sequential((5,), *chain)
     x = integers((4, 5))
-    expected = np.asarray(model.predict_on_batch(x)).astype("float32")
+    expected = np.asarray(model(x, training=False)).astype("float32")
     np.testing.assert_allclose(
         Predictor(model)(x), expected, rtol=0.1, atol=0.1
     )
@@ -311,7 +305,7 @@ def test_inputs_stay_as_they_are():
         np.testing.assert_array_equal(x, kept)
 
 
-@pytest.mark.parametrize("batch", [1, 2, 3, 5, 8, 33])
+@pytest.mark.parametrize("batch", [1, 5, 33])
 def test_threads_and_batches_give_the_same_bits(batch):
     rng = np.random.default_rng(0)
     model = sequential(

@@ -1,10 +1,16 @@
 """Tests files, errors and the C module of `Predictor`."""
 
+import hashlib
+import json
+import pathlib
+
 import numpy as np
 import pytest
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd import _keras
+from keras_qpsbgd.export import container
 from keras_qpsbgd.export import program
 from keras_qpsbgd.inference import Predictor
 from keras_qpsbgd.inference import products
@@ -26,24 +32,35 @@ def binary_model():
 
 
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
-@pytest.mark.parametrize("suffix", ["keras", "h5"])
-def test_keras_files(tmp_path, suffix):
+def test_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
     model = binary_model()
-    model.save(str(tmp_path / f"model.{suffix}"))
+    model.save(tmp_path / "model.keras")
+    model.save(str(tmp_path / "model.h5"))
+    kq.export.packed(model, tmp_path / "model.kq")
     x = np.random.default_rng(0).normal(size=(5, 6))
-    for path in (tmp_path / f"model.{suffix}",):
-        np.testing.assert_array_equal(
-            Predictor(str(path))(x), Predictor(model)(x)
-        )
-        np.testing.assert_array_equal(Predictor(path)(x), Predictor(model)(x))
+    expected = Predictor(model)(x)
+    for path in (
+        tmp_path / "model.keras",
+        str(tmp_path / "model.h5"),
+        tmp_path / "model.kq",
+        "~/model.kq",
+    ):
+        np.testing.assert_array_equal(Predictor(path)(x), expected)
 
 
-def test_packed_files(tmp_path):
-    model = binary_model()
-    path = tmp_path / "model.kqp"
-    kq.export.packed(model, path)
-    x = np.random.default_rng(0).normal(size=(5, 6))
-    np.testing.assert_array_equal(Predictor(path)(x), Predictor(model)(x))
+@pytest.mark.skipif(not _keras.KERAS_3, reason="a file of Keras 3")
+def test_file_of_an_earlier_version():
+    """A file without the steps of a prediction, written by version 0.1.0."""
+    path = pathlib.Path(__file__).parent / "without_steps.kq"
+    x, expected = np.load(path.with_suffix(".npy"))
+    np.testing.assert_allclose(
+        kq.export.load_packed(path)(x), expected[:, :3], rtol=1e-5, atol=1e-6
+    )
+    for kernels in products.available():
+        found = Predictor(path, kernels=kernels)(x)
+        np.testing.assert_allclose(found, expected[:, :3], rtol=1e-5, atol=1e-6)
 
 
 def test_files_that_are_no_models(tmp_path):
@@ -54,7 +71,7 @@ def test_files_that_are_no_models(tmp_path):
         Predictor("no.keras")
     with pytest.raises(ValueError, match=f"{kinds}.*, which is a folder"):
         Predictor(tmp_path)
-    path = tmp_path / "model.kqp"
+    path = tmp_path / "model.kq"
     path.write_bytes(b"nothing")
     with pytest.raises(ValueError, match=f"{kinds}.*another kind of file"):
         Predictor(path)
@@ -64,15 +81,50 @@ def test_files_that_are_no_models(tmp_path):
         Predictor(path)
 
 
-def test_file_in_the_home_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    model = binary_model()
-    kq.export.packed(model, tmp_path / "model.kq")
-    x = np.random.default_rng(0).normal(size=(5, 6))
-    np.testing.assert_array_equal(
-        Predictor("~/model.kq")(x), Predictor(model)(x)
-    )
+def with_steps(content, change):
+    """Returns a file with changed steps and a correct checksum."""
+    header, arrays = container.decode(content)
+    change(header["predictor"])
+    entries = header.pop("arrays")
+    data = content[16 + int.from_bytes(content[12:16], "little") : -32]
+    text = json.dumps({**header, "arrays": entries}).encode()
+    body = container.START.pack(container.MAGIC, 1, len(text)) + text + data
+    return body + hashlib.sha256(body).digest()
+
+
+STEP_CHANGES = {
+    "no list": lambda p: p.update(steps=None),
+    "no shape": lambda p: p.pop("input_shape"),
+    "wrong shape": lambda p: p.update(input_shape=[None, -6]),
+    "unknown": lambda p: p["steps"][0].update(step="system"),
+    "no kernel": lambda p: p["steps"][0].pop("kernel"),
+    "other array": lambda p: p["steps"][0].update(kernel={"array": 1}),
+    "missing array": lambda p: p["steps"][0].update(kernel={"array": 99}),
+    "windows": lambda p: p["steps"][0].update(windows={"size": [1, 1]}),
+    "limits": lambda p: p["steps"][1].update(limits={"float32": "AAAAAA=="}),
+    "no text": lambda p: p["steps"][1].update(limits={"float32": 3}),
+    "activation": lambda p: p["steps"].append(
+        {"step": "activation", "name": "eval"}
+    ),
+    "reshape": lambda p: p["steps"].append({"step": "reshape", "shape": [0]}),
+    "pooling": lambda p: p["steps"].append(
+        {"step": "max_pooling", "windows": 3, "keepdims": False}
+    ),
+}
+
+
+@pytest.mark.once
+def test_wrong_steps_in_a_file(tmp_path):
+    path = tmp_path / "model.kq"
+    kq.export.packed(binary_model(), path)
+    content = path.read_bytes()
+    path.write_bytes(with_steps(content, lambda predictor: None))
+    Predictor(path)
+    for name, change in STEP_CHANGES.items():
+        path.write_bytes(with_steps(content, change))
+        with pytest.raises(ValueError, match="its steps are wrong") as caught:
+            Predictor(path)
+        assert str(caught.value).endswith("model.kq'"), name
 
 
 def test_all_unsupported_layers_are_named():
@@ -105,17 +157,6 @@ class Doubled(layers.Dense):
         (layers.ReLU(max_value=6.0), "`max_value`"),
         (layers.Lambda(lambda x: x), "Lambda"),
         (kq.layers.BinaryEinsumDense("ab,bc->ac", 3), "BinaryEinsumDense"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_unsupported_layer(layer, reason):
-    with pytest.raises(ValueError, match=f"{reason}.*Received: "):
-        Predictor(small(layer))
-
-
-@pytest.mark.parametrize(
-    "layer, reason",
-    [
         (layers.Conv2D(4, 2, groups=2), "`groups` is 2"),
         (layers.BatchNormalization(axis=1), "`axis` is 1"),
         (layers.Softmax(axis=1), "`axis` is 1"),
@@ -126,8 +167,10 @@ def test_unsupported_layer(layer, reason):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_unsupported_settings(layer, reason):
-    model = keras.Sequential([layers.InputLayer((4, 4, 4)), layer])
+def test_unsupported_layer(layer, reason):
+    is_image = reason.startswith(("`groups`", "`axis`", "'channels"))
+    shape = (4, 4, 4) if is_image else (6,)
+    model = keras.Sequential([layers.InputLayer(shape), layer])
     with pytest.raises(ValueError, match=f"{reason}.*Received: "):
         Predictor(model)
 
