@@ -99,7 +99,7 @@ class Backend:
     budget: Any = None
     # Entries that the `info` of every solution has, beyond those of all
     # backends. Callbacks log them from the first epoch on.
-    reports: tuple[str, ...] = ()
+    info_entries: tuple[str, ...] = ()
     # Whether `sample` may modify its `qubo`, so that it must receive a copy.
     _modifies_problem: bool = True
     # The open connection or solver. Opened on first use, not sent to workers.

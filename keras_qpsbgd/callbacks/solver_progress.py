@@ -160,7 +160,7 @@ class SolverProgress(keras.callbacks.Callback):
         if not batches or not self.model.built:
             return
         epochs = self.params.get("epochs", 1)
-        if "qpu_access_time" not in self._optimizer.backend.reports:
+        if "qpu_access_time" not in self._optimizer.backend.info_entries:
             return
         found = self._optimizer.estimate(self.model, int(batches * epochs))
         _logger.info("Estimate for this fit:\n%s", found)
@@ -193,7 +193,7 @@ class SolverProgress(keras.callbacks.Callback):
             return
         report = self._optimizer.solver_report()
         whole, epoch = report.total, report.since(self._report).total
-        reported = self._optimizer.backend.reports
+        reported = self._optimizer.backend.info_entries
         logs.setdefault("solver_s", math.nan)
         logs["solver_energy"] = _or_nan(epoch.mean_energy)
         logs["solver_retries"] = epoch.retries

@@ -8,6 +8,7 @@ from keras_qpsbgd.backends.graph import gpu_batches
 from keras_qpsbgd.backends.graph import graph_backend
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.backends.graph import relaxed
+from keras_qpsbgd.backends.graph import sweeps
 
 
 @pytest.fixture
@@ -25,8 +26,9 @@ def nothing_compiled(monkeypatch):
 
 @pytest.fixture
 def few_slices(monkeypatch, nothing_compiled):
-    """Compiles faster. The number of slices matters only for the energies."""
+    """Compiles faster. Only the energies depend on the number of slices."""
     monkeypatch.setattr(gpu_batches, "SLICES", 3)
+    monkeypatch.setattr(sweeps, "BLOCK", 4)
 
 
 @pytest.fixture(autouse=True)

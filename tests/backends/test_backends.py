@@ -93,7 +93,15 @@ def problems():
     yield kq.Qubo.from_rows(rows, single)  # one row
 
 
-@pytest.mark.parametrize("backend", ALL, ids=str)
+@pytest.mark.parametrize(
+    "backend",
+    [
+        # It compiles each shape.
+        pytest.param(b, marks=pytest.mark.slow) if b == PARALLEL_RIDGE else b
+        for b in ALL
+    ],
+    ids=str,
+)
 def test_solutions(backend):
     solver = get(backend)
     for number, problem in enumerate(problems()):
@@ -170,13 +178,19 @@ def test_search_is_nearly_exact_at_20(backend):
     assert gap.mean() < {"fast": 0.1, "accurate": 1e-3}[backend["preset"]]
 
 
-@pytest.mark.parametrize("backend", [NATIVE[1], "ridge", "sign"])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        NATIVE[0],
+        pytest.param(NATIVE[1], marks=pytest.mark.slow),
+        "ridge",
+        "sign",
+    ],
+    ids=str,
+)
 def test_compiled_search_equals_plain_search(backend):
     backend = kq.backends.get(backend)
-    # `native` searches above 16 inputs. Without XLA, enumerating the states of
-    # 20 inputs takes seconds.
-    problem = qubo(12 if backend.name == "exact" else 20, batch=30)
-    problem = backend._as_problem(problem)
+    problem = backend._as_problem(qubo(20, batch=30))
     seed = tf.constant([1, 2])
     compiled = backend.solve_in_graph(problem, seed).numpy()
     given = problem._replace(start=backend.start(problem))
@@ -200,6 +214,7 @@ def test_more_sweeps_find_lower_energies():
     assert (energies[1] < energies[0]).any()
 
 
+@pytest.mark.slow
 def test_inactive_inputs_do_not_affect_the_search():
     rows, v = tools.rows_and_gradients(batch=20, n=30)
     rows[:, ::3] = 0.0
@@ -513,6 +528,7 @@ def test_native_sampler_api():
     np.testing.assert_allclose(found.first.energy, best)
 
 
+@pytest.mark.slow  # imports TensorFlow in another process
 def test_import_does_not_need_solvers():
     code = (
         "import sys, tensorflow\n"
@@ -529,15 +545,21 @@ def test_import_does_not_need_solvers():
     assert output.stdout.strip() == "[]"
 
 
-GRAPH_BACKENDS = ["exact", "ridge", "sign"] + [
-    {"name": "native", "preset": preset}
-    for preset in ("fast", "accurate", "once")
-]
-GRAPH_BACKENDS += [NATIVE[-1], PARALLEL_RIDGE]
-
-
-@pytest.mark.parametrize("backend", GRAPH_BACKENDS, ids=str)
-@pytest.mark.parametrize("n", [10, 18])
+@pytest.mark.parametrize(
+    "backend, n",
+    [
+        ("exact", 10),
+        ("ridge", 10),
+        ("sign", 10),
+        (NATIVE[0], 10),
+        (NATIVE[0], 18),
+        ({"name": "native", "preset": "once"}, 18),
+        pytest.param(NATIVE[1], 18, marks=pytest.mark.slow),
+        pytest.param(NATIVE[2], 18, marks=pytest.mark.slow),
+        pytest.param(PARALLEL_RIDGE, 10, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_graph_backends_do_not_modify_their_problem(backend, n):
     # They receive the arrays of the caller, not a copy.
     random = np.random.default_rng(0)

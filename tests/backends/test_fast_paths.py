@@ -214,20 +214,6 @@ def test_ascending_states_are_negated(compiled, shape):
     np.testing.assert_array_equal(states, expected)
 
 
-def test_changing_a_backend_does_not_change_shared_functions(nothing_compiled):
-    """A seed of another type traces the shared function again."""
-    problem = layer(CELLS[0])[0]._replace(informative=None)
-    first = kq.backends.get("native")
-    expected = first.solve_in_graph(problem, SEED).numpy()
-    first.preset = "accurate"
-    accurate = first.solve_in_graph(problem, SEED).numpy()
-    assert np.any(accurate != expected)
-    found = kq.backends.get("native").solve_in_graph(
-        problem, tf.cast(SEED, tf.int64)
-    )
-    np.testing.assert_array_equal(found, expected)
-
-
 @pytest.mark.parametrize(
     "search",
     ["sequential", pytest.param("parallel", marks=pytest.mark.slow)],

@@ -75,11 +75,11 @@ def test_annealing_ends_in_a_local_optimum():
 
 
 def test_optima_that_gurobi_proves():
-    qubo = problem(200, 30, 10)
+    qubo = problem(200, 24, 5)
     gurobi = backends.get({"name": "gurobi", "work_limit": None})
     best = gurobi.solve(qubo)
     assert best.info["proven_optimal"].all()
     for preset in ("accurate", "once"):
         found = backends.get({"name": "native", "preset": preset}).solve(qubo)
         excess = found.energies / best.energies - 1
-        assert (excess < 0.005).all() and (excess < 1e-9).sum() >= 9
+        assert (excess < 0.005).all() and (excess < 1e-9).sum() >= 4

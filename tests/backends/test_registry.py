@@ -193,6 +193,16 @@ def test_list_modified_in_place():
     assert first_state(Constant([1.0])) == 1
 
 
+def test_changing_a_backend_does_not_change_shared_functions():
+    """A seed of another type traces the shared function again."""
+    first = Constant(1.0)
+    assert first_state(first) == 1
+    first.value = -1.0
+    assert first_state(first) == -1
+    seed = tf.cast(SEED, tf.int64)
+    assert Constant(1.0).solve_in_graph(problem(), seed)[0, 0] == 1
+
+
 def test_equal_backends_share_searches():
     class Counting(Constant):
         traced = 0

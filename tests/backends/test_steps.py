@@ -31,7 +31,7 @@ GRAPH = [*NATIVE, "exact", "ridge", PARALLEL_RIDGE, "sign"]
 HOST = ["simulated_annealing", "tabu", "gurobi", "dwave", "leap_hybrid"]
 ALL = [*GRAPH, *HOST]
 # Compiling these takes seconds, and other tests search with them.
-SLOW = (NATIVE[1], NATIVE[2])
+SLOW = (NATIVE[1], NATIVE[2], PARALLEL_RIDGE, "exact")
 
 
 def slow_unless(backends):
@@ -200,7 +200,7 @@ def test_blocks_are_separate_problems(backend):
     assert (after[1::2] != before[1::2]).any()
 
 
-@slow_unless(["exact", "ridge", "sign", *HOST])
+@slow_unless(["ridge", "sign", *HOST])
 def test_a_step_without_couplings(backend):
     """The first step of a layer whose inputs were all zero."""
     n, m = 5, 2
@@ -255,7 +255,7 @@ def test_starts_on_the_host(blocks):
 
 @pytest.mark.parametrize(
     "backend",
-    [NATIVE[0], *(pytest.param(b, marks=pytest.mark.slow) for b in SLOW)],
+    [NATIVE[0], *(pytest.param(b, marks=pytest.mark.slow) for b in NATIVE[1:])],
     ids=str,
 )
 def test_searches_are_never_worse_than_their_start(backend):

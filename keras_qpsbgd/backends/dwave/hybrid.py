@@ -51,7 +51,7 @@ class LeapHybridBackend(Backend):
     """
 
     name = "leap_hybrid"
-    reports = ("qpu_access_time",)
+    info_entries = ("qpu_access_time",)
 
     def __init__(
         self,

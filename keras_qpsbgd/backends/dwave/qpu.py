@@ -101,7 +101,7 @@ class DWaveBackend(Backend):
     """
 
     name = "dwave"
-    reports = ("qpu_access_time", "chain_break_fraction")
+    info_entries = ("qpu_access_time", "chain_break_fraction")
     # Removed arguments and what to use instead.
     REMOVED = {"replicas": "a larger `num_reads`"}
 
