@@ -128,36 +128,6 @@ def test_output_of_qpu_cost_is_current(name, capsys):
         assert without_time(output) == without_time(expected)
 
 
-# Numbers
-
-RESULT = re.compile(r"\d (?:%|ms\b)|\d \+- \d")
-
-
-def sections(text):
-    """Returns the sections of a page, without code and generated blocks."""
-    text = re.sub(r"<!-- results:.*?<!-- /results -->", "", text, flags=re.S)
-    return re.split(r"^#+ .*$", FENCE.sub("", text), flags=re.M)
-
-
-@pytest.mark.parametrize(
-    "path", [p for p in PAGES if p.name != "CHANGELOG.md"], ids=page_id
-)
-def test_measured_numbers_name_their_command(path):
-    """Numbers from `results/` are in generated blocks, tested elsewhere."""
-    for section in sections(path.read_text()):
-        found = RESULT.search(section)
-        assert not found or "python -m" in section, found[0]
-
-
-def test_rows_of_the_benchmark_page_name_their_command():
-    text = (DOCS / "benchmarks.md").read_text()
-    tables = re.findall(r"^\|.*\| command \|\n(?:\|.*\n)+", text, re.M)
-    assert len(tables) >= 4
-    for table in tables:
-        for row in table.splitlines()[2:]:
-            assert re.search(r"`python -m [^`]+` \|$", row), row
-
-
 # Code
 
 
