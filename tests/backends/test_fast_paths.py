@@ -145,19 +145,6 @@ def test_search_is_no_worse_than_plain_descent(preset):
         assert excess.max() < ROUNDING, cell
 
 
-def test_descent_from_ridge_is_no_worse_than_from_field_signs():
-    """Within 1 % of E_rand. It is better in trained layers (`bench solver`)."""
-    ours, theirs = [], []
-    for cell in CELLS:
-        problem, qubo = layer(cell)
-        problem = problem._replace(informative=None)
-        found = kq.backends.get("native").solve_in_graph(problem, SEED)
-        plain = descend(qubo, np.where(qubo.fields <= 0, 1, -1))
-        ours.append(energies(qubo, found).mean())
-        theirs.append(energies(qubo, plain).mean())
-    assert np.mean(ours) <= np.mean(theirs) + 0.01
-
-
 @pytest.mark.parametrize(
     ("preset", "search"),
     [

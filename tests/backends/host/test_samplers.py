@@ -176,11 +176,29 @@ def test_backends_must_return_samples_and_info(answer):
 
 
 @pytest.mark.parametrize(
-    "samples", [[[1, 2], [3]], np.full((1, 6, 4), None), [["a"] * 4] * 6]
+    "samples, message",
+    [
+        (np.ones((1, 5, 4)), "shape"),
+        (np.ones((6, 4)), "shape"),
+        (np.ones((0, 6, 4)), "shape"),
+        (np.zeros((1, 6, 4)), r"\+1 and -1"),
+        (np.full((1, 6, 4), np.nan), r"\+1 and -1"),
+        (np.full((1, 6, 4), None), r"\+1 and -1"),
+        ([[1, 2], [3]], "shape"),
+        ([["a"] * 4] * 6, "shape"),
+    ],
 )
-def test_invalid_samples(samples):
-    with pytest.raises(kq.backends.SolverError, match="`Returns`.*Received: "):
+def test_invalid_samples(samples, message):
+    message = f"`Returns`.*{message}.*Received: "
+    with pytest.raises(kq.backends.SolverError, match=message):
         Returns((samples, {})).solve(qubo())
+
+
+def test_ascending_answer_is_negated():
+    problem = qubo()
+    ascent = np.sign(problem.fields)[None]
+    solution = Returns((ascent, {})).solve(problem)
+    np.testing.assert_array_equal(solution.states, -ascent[0])
 
 
 @pytest.mark.parametrize(
