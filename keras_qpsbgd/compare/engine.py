@@ -48,6 +48,8 @@ def perform(waves, work, store, processes=1, total=None, verbose=1):
     if total is None:
         waves = list(waves)
         total = sum(job not in store for jobs in waves for job in jobs)
+    if not total:
+        return
     bar = _bar(total) if verbose else None
     with _open(work, processes) as perform_all:
         for jobs in waves:
@@ -69,11 +71,13 @@ def _bar(total):
 @contextlib.contextmanager
 def _open(work, processes):
     """Yields a function of jobs that yields jobs, results and CPU seconds."""
+    if processes != 1:
+        import joblib
+
+        processes = processes or joblib.cpu_count()
     if processes == 1:
         yield lambda jobs: (_timed(work, job) for job in jobs)
         return
-    import joblib
-
     with tempfile.TemporaryDirectory() as folder, _set(environment(1)):
         # Pickled once for all jobs, because data may be large.
         path = pathlib.Path(folder, "work")
@@ -82,7 +86,7 @@ def _open(work, processes):
         with (
             joblib.parallel_config("loky", inner_max_num_threads=1),
             joblib.Parallel(
-                processes or joblib.cpu_count(),
+                processes,
                 batch_size=1,
                 pre_dispatch="all",
                 return_as="generator_unordered",
@@ -150,7 +154,8 @@ _loaded: dict = {}
 
 
 def _perform(path, parent, job):
-    if not _loaded:
+    # Within a process of joblib, it may be the same process.
+    if not _loaded and os.getpid() != parent:
         # Ctrl-C reaches all processes. The parent kills this one, so a
         # traceback is not needed here.
         signal.signal(signal.SIGINT, signal.SIG_IGN)

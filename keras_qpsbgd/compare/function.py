@@ -133,8 +133,8 @@ def compare(
             shuffled in every epoch. Defaults to `64`.
         tuning_seeds: Integer. Number of runs of each configuration when the
             best one is chosen. Defaults to `3`.
-        processes: Integer (optional). Number of processes that train different
-            methods at the same time, each with one thread and without a GPU.
+        processes: Integer (optional). Number of processes that train at the
+            same time, each with one thread and without a GPU.
             `None` uses one process per core. Defaults to `1`, which trains in
             this process.
         reference: String (optional). The method that all others are compared
