@@ -5,7 +5,7 @@ A generated table is the text between two lines of a Markdown file:
     <!-- results:cora/cora -->
     <!-- /results -->
 
-A page that does not exist yet gets all its tables under their names.
+Tables that a page does not have yet are added to its end, under their names.
 """
 
 import pathlib
@@ -37,31 +37,33 @@ def files(root):
     return [path for path in paths if path.is_file()]
 
 
-def write(path, title, blocks, parts=None):
-    """Writes the blocks of a page, which is created if it does not exist.
+def write(path, title, blocks, pictures=None):
+    """Writes the blocks of a page, and adds those that it does not have.
 
     Args:
-        path: Path of the page.
+        path: Path of the page. It is created if it does not exist.
         title: String. Heading of a new page.
         blocks: Dictionary. Maps names of blocks to their texts.
-        parts: List of strings (optional). The parts of a new page, with a line
-            `<!-- results:NAME -->` for each block. Defaults to all blocks.
+        pictures: Dictionary (optional). Maps names of blocks to links to
+            pictures, which are added after new blocks.
 
     Returns:
         The path.
     """
     path = pathlib.Path(path)
-    if not path.exists():
-        parts = parts or [part for name in blocks for part in empty(name)]
-        disk.write(path, "\n\n".join([f"# {title}", *parts]) + "\n")
-    update(path, blocks)
+    text = f"# {title}\n"
+    if path.exists():
+        text = path.read_text(encoding="utf-8")
+    for name in blocks:
+        start = f"<!-- results:{name} -->"
+        if start not in text:
+            text += f"\n## {name}\n\n{start}\n<!-- /results -->\n"
+            if name in (pictures or {}):
+                text += f"\n![{name}]({pictures[name]})\n"
+    after = fill(text, blocks)
+    if not path.exists() or after != path.read_text(encoding="utf-8"):
+        disk.write(path, after)
     return path
-
-
-def empty(name, title=None):
-    """Returns a heading and an empty block."""
-    block = f"<!-- results:{name} -->\n<!-- /results -->"
-    return [f"## {title or name}", block]
 
 
 def update(path, blocks):

@@ -122,14 +122,13 @@ class Folder:
 
     def write_page(self):
         """Writes all tables, with their figures, to a page in the folder."""
-        parts = []
-        for name in self.blocks():
-            parts += pages.empty(name)
-            folder, _, task = name.rpartition("/")
-            if (self.path / folder / f"{task}.png").is_file():
-                parts.append(f"![{task}]({folder}/{task}.png)")
-        path = self.path / PAGE
-        return pages.write(path, TITLE, self.blocks(), parts)
+        blocks = self.blocks()
+        pictures = {
+            name: f"{name}.png"
+            for name in blocks
+            if (self.path / f"{name}.png").is_file()
+        }
+        return pages.write(self.path / PAGE, TITLE, blocks, pictures)
 
 
 def _tasks_with_runs(description, runs):

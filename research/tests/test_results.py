@@ -301,13 +301,14 @@ def test_blocks_are_filled(tmp_path):
             pages.fill(bad, {"x": ""})
     with pytest.raises(ValueError, match="one of y. Received: x"):
         pages.fill(text, {"y": ""})
-    # A new page has all blocks, and text written later is kept.
-    path = pages.write(tmp_path / "a.md", "Title", {"x": "one", "y": "two"})
+    # A page has all blocks, and text written later is kept.
+    path = pages.write(tmp_path / "a.md", "Title", {"x": "one"})
     path.write_text(path.read_text() + "\nwritten\n")
-    pages.write(path, "Title", {"x": "three", "y": "two"})
+    pages.write(path, "Title", {"x": "three", "y": "two"}, {"y": "y.png"})
     text = path.read_text()
     assert "three" in text and "one" not in text
-    assert text.startswith("# Title") and text.endswith("written\n")
+    assert text.startswith("# Title") and "\nwritten\n" in text
+    assert text.endswith("two\n\n<!-- /results -->\n\n![y](y.png)\n")
 
 
 @pytest.fixture(scope="module")
