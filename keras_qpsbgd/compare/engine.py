@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 
 from tensorflow import keras
 
@@ -78,11 +79,17 @@ def _open(work, processes):
     if processes == 1:
         yield lambda jobs: (_timed(work, job) for job in jobs)
         return
-    with tempfile.TemporaryDirectory() as folder, _set(environment(1)):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _set(environment(1)),
+        warnings.catch_warnings(),
+    ):
         # Pickled once for all jobs, because data may be large.
         path = pathlib.Path(folder, "work")
         path.write_bytes(_pickled(work))
         call = joblib.delayed(_perform)
+        # joblib replaces processes whose memory has grown.
+        warnings.filterwarnings("ignore", "A worker stopped while", UserWarning)
         with (
             joblib.parallel_config("loky", inner_max_num_threads=1),
             joblib.Parallel(
