@@ -53,7 +53,7 @@ def study(
         say: function that receives a line before each part.
 
     Returns:
-        Dictionary of plain values for `appendix_page`.
+        Dictionary of plain values for `tables`.
     """
     found = {
         "rule": RULE,

@@ -14,7 +14,7 @@ def add_gaps(commands):
             "Compute the spectral gaps of the QUBOs of small networks on UCI "
             "Adult, and what the scale of the gradient, held variables and "
             "damped couplings change (about two CPU minutes). Writes "
-            "gaps.json, table.md and RESULTS.md."
+            "gaps.json, table.md and the tables of RESULTS.md."
         ),
     )
     parser.add_argument(
@@ -36,7 +36,7 @@ def add_appendix(commands):
             "Train a small network on MNIST digits with the mock QPU, and draw "
             "the figures of the paper's appendix beside what it reports (about "
             "two CPU minutes). Takes gaps and directions from `results/`. "
-            "Writes appendix.json, the figures and RESULTS.md."
+            "Writes appendix.json, the figures, and the table of RESULTS.md."
         ),
     )
     _add_folders(parser, "results/appendix")
@@ -53,7 +53,8 @@ def _add_folders(parser, out):
     parser.add_argument(
         "--page",
         action="store_true",
-        help="only write the page again, from the numbers in the folder",
+        help="only write tables and figures again, from the numbers in the "
+        "folder",
     )
     parser.add_argument(
         "--data-dir",
@@ -79,44 +80,39 @@ def add_pictures(commands):
 
 
 def _gaps(arguments):
-    from research.analysis import gaps_page
+    from research.analysis import gaps
+    from research.analysis import tables
 
-    try:
-        if arguments.page:
-            page = gaps_page.write_page(arguments.out)
-        else:
-            from research.analysis import gaps
+    def measure():
+        study = gaps.study(arguments.seeds, arguments.data_dir)
+        tables.store(study, arguments.out, tables.GAPS)
 
-            start = time.process_time()
-            study = gaps.study(arguments.seeds, arguments.data_dir)
-            page = gaps_page.write(study, arguments.out)
-            seconds = time.process_time() - start
-            print(gaps_page.table(study))
-            print(f"\n{seconds:.0f} CPU seconds.")
-    except (ImportError, OSError, ValueError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    print(f"The page is {page}")
-    return 0
+    return _run(arguments, measure, tables.write_gaps)
 
 
 def _appendix(arguments):
-    from research.analysis import appendix_page
+    from research.analysis import appendix
+    from research.analysis import tables
 
+    def measure():
+        study = appendix.study(arguments.data_dir)
+        tables.store(study, arguments.out, tables.APPENDIX)
+
+    return _run(arguments, measure, tables.write_appendix)
+
+
+def _run(arguments, measure, write):
+    """Measures, unless `--page` is given, and writes the tables."""
     try:
-        if arguments.page:
-            page = appendix_page.write_page(arguments.out)
-        else:
-            from research.analysis import appendix
-
+        if not arguments.page:
             start = time.process_time()
-            study = appendix.study(arguments.data_dir)
-            page = appendix_page.write(study, arguments.out)
+            measure()
             seconds = time.process_time() - start
-            print(appendix_page.table(study))
             print(f"\n{seconds:.0f} CPU seconds.")
+        path = write(arguments.out)
     except (ImportError, OSError, ValueError) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-    print(f"The page is {page}")
+    print(f"The page is {path}")
     return 0
 
 

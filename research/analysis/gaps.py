@@ -14,7 +14,6 @@ import numpy as np
 from keras_qpsbgd import analysis
 from keras_qpsbgd.compare.task import random
 from keras_qpsbgd.qubo import Qubo
-from research.analysis import anneals
 from research.analysis import collect
 from research.experiments.tasks import adult
 from research.experiments.tasks import networks
@@ -26,6 +25,8 @@ PER_SEED = 12
 LEARNING_RATE = 0.05
 DURATION = 10.0
 VALUES = ("gap", "plain", "ghz", "optima", "quantum", "thermal", "kept", "held")
+# Energies this close, relative to their range, are equal.
+TIE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +66,8 @@ def scaled(kappa=None, damping=0.0, hold=False):
         fields = factor * problem.qubo.fields
         left = np.ones(len(fields), bool)
         if hold:
-            states, energies = anneals.all_energies(Qubo(couplings, fields))
-            best = states[anneals.optimal(energies)]
+            states, energies = all_energies(Qubo(couplings, fields))
+            best = states[optimal(energies)]
             left = (best == best[0]).all(axis=0)
         return Qubo(couplings[np.ix_(left, left)], fields[left]), left
 
@@ -143,18 +144,18 @@ def measure(problem, change, seed=0):
     qubo, left = change.apply(problem)
     found = dict.fromkeys(VALUES, np.nan)
     found["held"] = float(1.0 - left.mean())
-    _, energies = anneals.all_energies(qubo)
-    if not left.any() or anneals.optimal(energies).all():
+    _, energies = all_energies(qubo)
+    if not left.any() or optimal(energies).all():
         return found
     on_chip = analysis.spectral_gap(qubo)
-    fitted = anneals.scaled(qubo, on_chip.scale)
+    fitted = multiplied(qubo, on_chip.scale)
     found.update(
         gap=on_chip.gap,
         plain=analysis.spectral_gap(qubo, scale=False).gap,
         ghz=analysis.spectral_gap(qubo, schedule="advantage").gap,
         optima=float(on_chip.degeneracy),
-        thermal=anneals.thermal(fitted, seed=seed),
-        quantum=anneals.quantum(fitted, DURATION),
+        thermal=thermal(fitted, seed=seed),
+        quantum=quantum(fitted, DURATION),
         kept=kept(problem, change, qubo, left),
     )
     return found
@@ -166,10 +167,10 @@ def kept(problem, change, qubo, left):
     Held variables may have any value there.
     """
     base, _ = CHANGES[change.base].apply(problem)
-    states, energies = anneals.all_energies(base)
-    targets = {tuple(g[left]) for g in states[anneals.optimal(energies)]}
-    states, energies = anneals.all_energies(qubo)
-    best = states[anneals.optimal(energies)]
+    states, energies = all_energies(base)
+    targets = {tuple(g[left]) for g in states[optimal(energies)]}
+    states, energies = all_energies(qubo)
+    best = states[optimal(energies)]
     return float(np.mean([tuple(g) in targets for g in best]))
 
 
@@ -177,7 +178,7 @@ def study(seeds=SEEDS, data_dir=None, widths=WIDTHS):
     """Measures all changes on all networks.
 
     Returns:
-        Dictionary for `gaps_page`: settings, and for every network and change
+        Dictionary for `tables`: settings, and for every network and change
         the mean of each value and of its difference to the base, per seed.
     """
     rows = []
@@ -233,3 +234,78 @@ def _apply(function, values):
     """
     values = values[np.isfinite(values)]
     return float(f"{function(values):.5g}") if values.size else None
+
+
+# Two simulated anneals of a small problem: how often is the answer optimal?
+
+
+def all_energies(qubo):
+    """States (2^n, n) and energies of the first column, without constants."""
+    n = qubo.num_variables
+    index = np.arange(2**n)[:, None]
+    states = 1.0 - 2.0 * ((index >> np.arange(n)) & 1)
+    return states, qubo.varying_energies(states[:, :, None])[:, 0]
+
+
+def optimal(energies):
+    """Which states have the lowest energy."""
+    return energies <= energies.min() + TIE * max(np.ptp(energies), 1e-30)
+
+
+def multiplied(qubo, factor):
+    """The first column times a factor."""
+    return Qubo(factor * qubo.couplings, factor * qubo.fields[:, :1])
+
+
+def thermal(qubo, num_reads=100, num_sweeps=100, seed=0):
+    """Share of optimal reads of the mock QPU's simulated annealing.
+
+    Args:
+        qubo: `Qubo` of one column, scaled to the ranges of the chip.
+        num_reads: number of reads.
+        num_sweeps: sweeps per read.
+        seed: seed of the sampler.
+    """
+    from dwave.samplers import SimulatedAnnealingSampler
+
+    found = SimulatedAnnealingSampler().sample(
+        qubo.to_bqm(),
+        num_reads=num_reads,
+        num_sweeps=num_sweeps,
+        beta_range=(0.1, 10.0),  # as in `backends/dwave/mock.py`
+        seed=seed,
+    )
+    states, energies = all_energies(qubo)
+    order = np.argsort(found.variables)
+    samples = found.record.sample[:, order]
+    index = ((samples < 0) << np.arange(samples.shape[1])).sum(axis=1)
+    hits = optimal(energies)[index]
+    return float(np.average(hits, weights=found.record.num_occurrences))
+
+
+def quantum(qubo, duration=10.0, steps=200):
+    """Probability of an optimal state after an anneal without noise.
+
+    Solves Schroedinger's equation for H(s) = -(1-s)/2 sum X + s/2 problem, from
+    the ground state of the first term.
+
+    Args:
+        qubo: `Qubo` of one column.
+        duration: time of the anneal, in units of 1 / A(0).
+        steps: number of steps in which H is constant.
+    """
+    _, energies = all_energies(qubo)
+    size = len(energies)
+    index = np.arange(size)
+    flips = np.zeros((size, size))
+    for bit in range(qubo.num_variables):
+        flips[index, index ^ (1 << bit)] = 1.0
+    s = (np.arange(steps) + 0.5) / steps
+    matrices = -(1 - s)[:, None, None] / 2 * flips
+    matrices[:, index, index] = s[:, None] / 2 * energies
+    values, vectors = np.linalg.eigh(matrices)
+    phases = np.exp(-1j * values * duration / steps)
+    state = np.full(size, size**-0.5, complex)
+    for phase, basis in zip(phases, vectors):
+        state = basis @ (phase * (basis.T @ state))
+    return float((np.abs(state[optimal(energies)]) ** 2).sum())

@@ -1,7 +1,8 @@
-"""The figures of the paper's appendix: numbers, figures, the page."""
+"""The figures of the paper's appendix: numbers, figures, the table."""
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import keras_qpsbgd as kq
 from research.analysis import appendix
 from research.analysis import appendix_figures
-from research.analysis import appendix_page
+from research.analysis import tables
 
 pytest.importorskip("scipy")
 pytestmark = pytest.mark.once
@@ -21,7 +22,7 @@ RESULTS = ROOT / "results" / "appendix"
 
 @pytest.fixture(scope="module")
 def study():
-    return json.loads((RESULTS / appendix_page.NUMBERS).read_text())
+    return json.loads((RESULTS / tables.APPENDIX).read_text())
 
 
 # Values that JSON can store
@@ -118,21 +119,11 @@ def test_directions():
 # The page
 
 
-def test_page_is_made_from_the_numbers(study):
-    assert (RESULTS / "RESULTS.md").read_text() == appendix_page.page(study)
+def test_table_is_made_from_the_numbers(study):
+    assert tables.appendix_table(study) in (RESULTS / tables.PAGE).read_text()
     pictures = {path.stem: path for path in RESULTS.glob("*.png")}
     assert set(pictures) == set(appendix_figures.FIGURES)
     assert all(path.stat().st_size < 150_000 for path in pictures.values())
-
-
-def test_direction_is_compared_with_the_paper():
-    def row(agreement):
-        return {"method": "QP-SBGD", "scale": "max", "agreement": agreement}
-
-    rows = [row([0.5, 0.51]), row([0.58, 0.6]), row([0.7, 0.71])]
-    found = appendix_page._against_the_paper(rows)
-    places = [sentence.split(" is ")[1].split()[0] for sentence in found]
-    assert places == ["below", "within", "above"]
 
 
 @pytest.mark.parametrize(
@@ -158,6 +149,9 @@ def test_study(monkeypatch, tmp_path, capsys):
     for row in found["fixed_points"]:
         assert row["steps"] == [4]
         assert np.shape(row["shares"]) == np.shape(row["flips"]) == (2, 1)
-    page = appendix_page.write(found, tmp_path).read_text()
-    assert page == appendix_page.page(found)
-    assert "80 images" in page and "| [Fixed points](#fixed-points) |" in page
+    shutil.copy(RESULTS / tables.PAGE, tmp_path)
+    tables.store(found, tmp_path, tables.APPENDIX)
+    tables.write_appendix(tmp_path)
+    page = (tmp_path / tables.PAGE).read_text()
+    assert tables.appendix_table(found) in page
+    assert len(list(tmp_path.glob("*.png"))) == len(appendix_figures.FIGURES)

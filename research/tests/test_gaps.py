@@ -1,16 +1,16 @@
-"""The study of spectral gaps: changes of a QUBO, anneals, the page."""
+"""The study of spectral gaps: changes of a QUBO, anneals, tables."""
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
 import tools
 
 import keras_qpsbgd as kq
-from research.analysis import anneals
 from research.analysis import gaps
-from research.analysis import gaps_page
+from research.analysis import tables
 
 pytest.importorskip("scipy")
 pytestmark = pytest.mark.once
@@ -81,8 +81,8 @@ def test_optima_that_are_not_kept():
 def test_quantum_anneal_of_one_spin():
     """A sudden anneal leaves it as it was, a slow one in the optimum."""
     qubo = kq.Qubo([[0.0]], [[1.0]])
-    assert anneals.quantum(qubo, 1e-6) == pytest.approx(0.5, abs=1e-6)
-    assert anneals.quantum(qubo, 200.0, steps=4000) > 0.999
+    assert gaps.quantum(qubo, 1e-6) == pytest.approx(0.5, abs=1e-6)
+    assert gaps.quantum(qubo, 200.0, steps=4000) > 0.999
 
 
 def test_quantum_anneal_against_an_integrator():
@@ -90,7 +90,7 @@ def test_quantum_anneal_against_an_integrator():
 
     rows, v = tools.rows_and_gradients(1, n=3, m=1)
     qubo = kq.Qubo.from_rows(rows, v)
-    states, energies = anneals.all_energies(qubo)
+    states, energies = gaps.all_energies(qubo)
     flips = (states @ states.T == 1).astype(float)  # differ in one of three
 
     def slope(t, psi):
@@ -101,33 +101,35 @@ def test_quantum_anneal_against_an_integrator():
     start = np.full(8, 8**-0.5, complex)
     end = solve_ivp(slope, (0, 5.0), start, rtol=1e-9, atol=1e-11).y[:, -1]
     expected = np.abs(end[energies.argmin()]) ** 2
-    found = anneals.quantum(qubo, 5.0, steps=1000)
+    found = gaps.quantum(qubo, 5.0, steps=1000)
     assert found == pytest.approx(expected, abs=1e-4)
 
 
 def test_thermal_anneal():
     pytest.importorskip("dwave.samplers")
     easy = kq.Qubo(np.zeros((3, 3)), [[4.0], [-4.0], [4.0]])
-    assert anneals.thermal(easy) == 1.0
+    assert gaps.thermal(easy) == 1.0
     # Differences far below the temperature: one of eight is a matter of luck.
     blind = kq.Qubo(np.zeros((3, 3)), 1e-4 * np.array([[4.0], [-4.0], [4.0]]))
-    assert anneals.thermal(blind, num_reads=1000) == pytest.approx(
-        0.125, abs=0.05
-    )
+    assert gaps.thermal(blind, num_reads=1000) == pytest.approx(0.125, abs=0.05)
 
 
-# The page
+# Tables
 
 
-def test_page_is_made_from_the_numbers():
-    study = json.loads((RESULTS / gaps_page.NUMBERS).read_text())
-    assert (RESULTS / "RESULTS.md").read_text() == gaps_page.page(study)
-    assert (RESULTS / "table.md").read_text() == gaps_page.table(study) + "\n"
+def test_tables_are_made_from_the_numbers(tmp_path):
+    shutil.copytree(RESULTS, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "table.md").unlink()
+    tables.write_gaps(tmp_path)
+    for name in ("RESULTS.md", "table.md"):
+        expected = (RESULTS / name).read_text()
+        assert (tmp_path / name).read_text() == expected
+    study = json.loads((RESULTS / tables.GAPS).read_text())
     rows = {(row["width"], row["change"]) for row in study["rows"]}
     assert rows == {(w, c) for w in gaps.WIDTHS for c in gaps.CHANGES}
 
 
-def test_findings(tmp_path):
+def test_comparison(tmp_path):
     """Two seeds: the gap rises, one success falls, the other varies."""
 
     def row(change, base, kept=1.0, **differences):
@@ -165,19 +167,15 @@ def test_findings(tmp_path):
             row("kappa 4, held", "max, kappa 4", gap=[None, None]),
         ],
     }
-    least, gap, ghz, quantum, thermal = gaps_page.findings(study)
-    assert least.endswith("0.250 (k = 2).")
-    assert "all networks with `max, kappa 4`, and in some with none" in gap
-    for sentence in (ghz, quantum, thermal):
-        assert "all networks with none" in sentence
-    first, second = gaps_page.comparison(study).splitlines()[2:]
+    first, second = tables.comparison(study).splitlines()[2:]
     assert first == "| max, kappa 4 | raw | + | = | - | = | 50 % |"
     assert second == (
         "| kappa 4, held | max, kappa 4 | ? | = | = | = | 100 % |"
     )
-    page = gaps_page.write(study, tmp_path).read_text()
-    assert "| 2-2-2 | max, kappa 4 | 0.600 +- 0.100 |" in page
-    assert "| 60 +- 10 % |" in page
+    tables.store(study, tmp_path, tables.GAPS)
+    table = tables.write_gaps(tmp_path).read_text()
+    assert "| 2-2-2 | max, kappa 4 | 0.600 +- 0.100 |" in table
+    assert "| 60 +- 10 % |" in table
 
 
 @pytest.mark.slow  # the tests above check the parts
