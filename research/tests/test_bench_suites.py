@@ -147,7 +147,7 @@ def test_limits_of_baselines():
         assert all(baseline.columns_for(n, cell) <= 4 for n in (256, 784))
 
 
-@pytest.mark.slow  # `test_measure_step` covers `measure` in the short run
+@pytest.mark.slow
 def test_measure_solver():
     options = Options(quick=True, only=("n=16", "sign", "descent"))
     result = solver.measure(options)
