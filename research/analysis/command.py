@@ -45,7 +45,7 @@ def add_appendix(commands):
 
 def _add_folders(parser, out):
     parser.add_argument(
-        "--out",
+        "--output",
         default=out,
         metavar="DIR",
         help="folder of the results (default: %(default)s)",
@@ -71,7 +71,7 @@ def add_pictures(commands):
         description="Draw the pictures of docs/inside/analysis.md.",
     )
     parser.add_argument(
-        "--out",
+        "--output",
         default="docs/images",
         metavar="DIR",
         help="folder of the pictures (default: %(default)s)",
@@ -85,7 +85,7 @@ def _gaps(arguments):
 
     def measure():
         study = gaps.study(arguments.seeds, arguments.data_dir)
-        tables.store(study, arguments.out, tables.GAPS)
+        tables.store(study, arguments.output, tables.GAPS)
 
     return _run(arguments, measure, tables.write_gaps)
 
@@ -96,7 +96,7 @@ def _appendix(arguments):
 
     def measure():
         study = appendix.study(arguments.data_dir)
-        tables.store(study, arguments.out, tables.APPENDIX)
+        tables.store(study, arguments.output, tables.APPENDIX)
 
     return _run(arguments, measure, tables.write_appendix)
 
@@ -109,7 +109,7 @@ def _run(arguments, measure, write):
             measure()
             seconds = time.process_time() - start
             print(f"\n{seconds:.0f} CPU seconds.")
-        path = write(arguments.out)
+        path = write(arguments.output)
     except (ImportError, OSError, ValueError) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     print(f"The page is {path}")
@@ -120,7 +120,7 @@ def _pictures(arguments):
     from research.analysis import pictures
 
     try:
-        for path in pictures.draw(arguments.out):
+        for path in pictures.draw(arguments.output):
             print(path)
     except (ImportError, OSError) as error:
         raise argparse.ArgumentTypeError(str(error)) from error

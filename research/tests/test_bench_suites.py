@@ -315,12 +315,12 @@ def quality_result(default):
         return [{"test": value / 100, "seconds": 1234.5} for value in values]
 
     methods = {method: runs(97, 98) for method in quality.METHODS}
-    methods["balanced"] = runs(*default)
+    methods["fast"] = runs(*default)
     task = {"methods": methods}
     adult = {"methods": methods, "rate": 0.1, "tuning": {"0.1": 0.8}}
     return {
         2: {
-            "default": "balanced",
+            "default": "fast",
             "tasks": {"cora": task, "adult": adult, "mnist": task},
         }
     }

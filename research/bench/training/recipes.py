@@ -234,8 +234,9 @@ def _first_weights(recipe, seed):
 
 # Cora
 
-# The best of six settings with `balanced`. Validation accuracy in percent, mean
-# of the seeds 1000 and 1001, by rate / rate of the encoder:
+# The best of six settings with the former preset `balanced`. Validation
+# accuracy in percent, mean of the seeds 1000 and 1001, by rate / rate of the
+# encoder:
 #   .005/.01: 79.7; .01/.01: 81.2; .02/.01: 81.4
 #   .005/.03: 79.9; .01/.03: 80.8; .02/.03: 80.0
 CORA_RATE = 0.02

@@ -1,6 +1,6 @@
 """Make the picture of a report page: a small network on a mock QPU.
 
-    python -m research.bench.training.report_page --out docs/images
+    python -m research.bench.training.report_page --output docs/images
 
 Trains a 13-8-3 network on scikit-learn's wine data with Ocean's mock QPU,
 writes the recorded run and its page to a temporary folder, or to the folder of
@@ -78,15 +78,15 @@ def picture(page, path, width=1200, height=1980):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", default="docs/images", help="folder")
+    parser.add_argument("--output", default="docs/images", help="folder")
     parser.add_argument("--run", help="folder for the run and its page")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(arguments.run or temporary).resolve()
         train(folder / "wine.run")
         page = folder / "wine.html"
-        cli.main(["report", str(folder / "wine.run"), "--out", str(page)])
-        out = pathlib.Path(arguments.out).resolve() / "report.png"
+        cli.main(["report", str(folder / "wine.run"), "--output", str(page)])
+        out = pathlib.Path(arguments.output).resolve() / "report.png"
         picture(page, out)
         print(f"Picture written to {out}")
 
