@@ -121,20 +121,7 @@ def estimate_model(
             "not routed to `real_optimizer` (see `max_variables`). "
             f"Received: model={model.name}"
         )
-    return estimate(backend, sizes, int(steps), accumulation)
-
-
-def estimate(
-    backend: Any, sizes: list[tuple[int, int]], steps: int, accumulation: int
-) -> QpuEstimate:
-    """Estimates the QPU time of a number of training steps.
-
-    Args:
-        backend: A `Backend`.
-        sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
-        steps: Integer. Number of training steps.
-        accumulation: Integer. Number of steps per update.
-    """
+    steps = int(steps)
     cost = backend.step_cost(sizes)
     updates = steps // accumulation
     seconds = updates * cost.seconds

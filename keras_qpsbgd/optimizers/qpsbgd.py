@@ -104,7 +104,8 @@ class QPSBGD(QuboOptimizer):
 
             - `"raise"`: ends training with an error whose message contains
               `SolverError`. All variables stay unchanged, except for moving
-              statistics of the forward pass, such as \(C\).
+              statistics of the forward pass, such as \(C\). With
+              `rule="paper"`, a gradient accumulation starts again.
             - `"hold"`: continues training without updating the layer. The
               moving average of its gradient is updated.
             - A backend: solves the QUBO with this backend instead. If it also
