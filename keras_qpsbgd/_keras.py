@@ -72,6 +72,14 @@ def register_activation(function):
     return function
 
 
+class Untracked(dict):
+    """A dictionary that TensorFlow leaves out of checkpoints.
+
+    TensorFlow saves every plain dictionary of an optimizer of legacy Keras, and
+    requires keys that are strings.
+    """
+
+
 class Optimizer(keras.optimizers.Optimizer):
     """A Keras optimizer with the Keras 3 signature in both versions.
 

@@ -57,9 +57,12 @@ def fit(model, layer, **arguments):
     "arguments",
     [
         {},
-        {"layer": 1, "run_eagerly": True},
+        pytest.param({"layer": 1, "run_eagerly": True}, marks=pytest.mark.slow),
         {"dtype": "mixed_bfloat16", "run_eagerly": True},
-        {"optimizer": "adam", "rate": 0.1, "run_eagerly": True},
+        pytest.param(
+            {"optimizer": "adam", "rate": 0.1, "run_eagerly": True},
+            marks=pytest.mark.slow,
+        ),
         {"backend": tools.GapBackend(), "run_eagerly": True},
     ],
     ids=["first", "last", "mixed", "adam", "host"],

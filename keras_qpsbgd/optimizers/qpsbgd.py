@@ -192,9 +192,9 @@ class QPSBGD(QuboOptimizer):
         self.rule = rule
         # By `BinaryKernel`: the variables M and C, and the observers that
         # update C. By `variable_key`: the states of the last update.
-        self._averages: dict = {}
-        self._couplings: dict = {}
-        self._observers: dict = {}
+        self._averages = _keras.Untracked()
+        self._couplings = _keras.Untracked()
+        self._observers = _keras.Untracked()
         self._last_states: dict = {}
         self._late: list = []  # layers whose first rows could not be used
 

@@ -80,7 +80,7 @@ class QuboOptimizer(BinaryOptimizer):
         self.recorder: Any = None
         # `add_state` creates these variables.
         self._skipped: Any = None
-        self._accumulated: dict = {}
+        self._accumulated = _keras.Untracked()
         self._checked = False
 
     @property

@@ -49,7 +49,9 @@ def test_model_checkpoint(setting, tmp_path):
     tools.assert_equal(loaded.get_weights(), model.get_weights())
 
 
-@pytest.mark.parametrize("package", [keras, kq])
+@pytest.mark.parametrize(
+    "package", [pytest.param(keras, marks=pytest.mark.slow), kq]
+)
 def test_backup_and_restore(setting, tmp_path, package):
     """A run that is killed in epoch 3 resumes and ends with equal weights."""
     model, fit = setting

@@ -31,7 +31,11 @@ def data(seed=0, count=60, inputs=6):
 
 @pytest.mark.parametrize(
     "activation, backend",
-    [("relu", "native"), ("hard_tanh", "native"), ("tanh", "sign")],
+    [
+        ("relu", "native"),
+        pytest.param("hard_tanh", "native", marks=pytest.mark.slow),
+        pytest.param("tanh", "sign", marks=pytest.mark.slow),
+    ],
 )
 def test_loss_never_rises(activation, backend):
     model = make(activation=activation)
@@ -89,7 +93,7 @@ def test_calls_are_counted():
     history = kq.fit_columns(make(), x, y, **kwargs)
     assert (history.calls, history.solves) == (8, 16)
     assert history.qpu_seconds == 0
-    backend = offline.small_qpu()
+    backend = offline.qpu(offline.small_chip())
     history = kq.fit_columns(make(), x, y, backend=backend, **kwargs)
     assert (history.calls, history.solves) == (8, 16)
     assert history.qpu_seconds == pytest.approx(backend.budget.charged)

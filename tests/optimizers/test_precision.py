@@ -11,7 +11,11 @@ from keras_qpsbgd import _keras
 
 @pytest.mark.parametrize(
     ("rule", "eager"),
-    [("averaged", False), ("averaged", True), ("paper", False)],
+    [
+        pytest.param("averaged", False, marks=pytest.mark.slow),
+        ("averaged", True),
+        ("paper", False),
+    ],
 )
 def test_loss_scale_optimizer(rule, eager):
     """The rule of the paper, which depends on the loss, is not scaled."""

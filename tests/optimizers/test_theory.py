@@ -75,7 +75,9 @@ def path(problem, start, steps, rule):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("rule", ["averaged", "paper"])
+@pytest.mark.parametrize(
+    "rule", [pytest.param("averaged", marks=pytest.mark.slow), "paper"]
+)
 def test_fixed_points(problem, rule):
     fixed, others = [], []
     for start in itertools.product((1.0, -1.0), repeat=N):

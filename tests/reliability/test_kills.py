@@ -257,7 +257,7 @@ def all_equal(found, expected):
     ],
     ids=["keras", "double", "ours"],
 )
-@pytest.mark.parametrize("writes", [1, 3])
+@pytest.mark.parametrize("writes", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_kill_between_weights_and_epoch(
     tmp_path, not_killed, callback, is_equal, writes
 ):

@@ -25,7 +25,7 @@ from keras_qpsbgd import _keras
 
 RATE = 0.05
 # Number of examples per property in the suite, and shares of the slow examples.
-QUICK = {"step": 10, "misuse": 15, "energy": 20}
+QUICK = {"step": 6, "misuse": 15, "energy": 15}
 SHARES = {"step": 0.15, "saving": 0.03, "misuse": 0.62, "energy": 0.2}
 SLOW = 200
 
