@@ -209,7 +209,6 @@ def _confirmed(facts):
 
 def describe(sampler):
     """Describes the solver and the installed packages."""
-    from keras_qpsbgd.backends.dwave.connection import solver_name
     from keras_qpsbgd.backends.dwave.cost import timing_source
 
     properties = sampler.properties
@@ -226,6 +225,13 @@ def describe(sampler):
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in PACKAGES},
     }
+
+
+def solver_name(sampler):
+    """Returns the name of the chip or solver behind a sampler."""
+    chip = (sampler.properties or {}).get("chip_id")
+    solver = getattr(sampler, "solver", None)
+    return chip or getattr(solver, "name", None) or type(sampler).__name__
 
 
 def _version(name):

@@ -96,13 +96,6 @@ def connect_first(connect, solvers):
     ) from errors[-1]
 
 
-def solver_name(sampler):
-    """Returns the name of the chip or solver behind a sampler."""
-    chip = (sampler.properties or {}).get("chip_id")
-    solver = getattr(sampler, "solver", None)
-    return chip or getattr(solver, "name", None) or type(sampler).__name__
-
-
 def sample(sampler, problem, seconds, worker=None, /, **parameters):
     """Returns the resolved answer, or raises an error of this package.
 

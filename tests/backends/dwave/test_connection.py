@@ -1,7 +1,6 @@
 """Lists of solvers, solvers that go offline, and graphs that change."""
 
 import concurrent.futures
-import types
 
 import leap_service
 import numpy as np
@@ -209,10 +208,3 @@ def test_conditions_of_dwave_system_are_translated():
     failed = exceptions.SolverFailureError("failed")
     assert type(translated(failover, failed)) is kq.backends.SolverError
     assert type(translated(failover, None)) is kq.backends.SolverError
-
-
-def test_names_of_samplers():
-    named = types.SimpleNamespace(name="a")
-    assert connection.solver_name(offline.small_chip()) == "MockDWaveSampler"
-    sampler = types.SimpleNamespace(properties={}, solver=named)
-    assert connection.solver_name(sampler) == "a"
