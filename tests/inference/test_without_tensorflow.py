@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -97,9 +98,17 @@ def test_no_other_package_is_imported(files):
 def test_wheel_and_numpy_in_an_empty_folder(files, tmp_path):
     """As on a small device: the wheel without its dependencies, and NumPy."""
     folder, expected = files
+    clone = tmp_path / "clone"  # without files of an earlier build
+    for name in ("keras_qpsbgd", "setup.py", "setup.cfg", "pyproject.toml"):
+        source = ROOT / name
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        clone.mkdir(exist_ok=True)
+        copy(source, clone / name)
+    for name in ("README.md", "LICENSE"):
+        shutil.copy(ROOT / name, clone / name)
     built = subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet"]
-        + ["--no-build-isolation", "--wheel-dir", str(tmp_path), str(ROOT)],
+        + ["--no-build-isolation", "--wheel-dir", str(tmp_path), str(clone)],
         capture_output=True,
         text=True,
     )

@@ -117,8 +117,7 @@ def test_saved_models(tmp_path, kind, suffix):
 
 
 OPTIMIZERS = {
-    "exact": lambda: tools.optimizer(backend="exact"),
-    "paper": lambda: kq.QPSBGD(0.3, "exact", rule="paper"),
+    "paper": lambda: kq.QPSBGD(0.3, "sign", rule="paper"),
     "sign": lambda: kq.QPSBGD(0.3, "sign"),
     "sign_sgd": lambda: kq.optimizers.SignSGD(0.1),
     "prox_quant": lambda: kq.optimizers.ProxQuant(0.1),
@@ -142,8 +141,7 @@ def test_every_optimizer_trains_both_layers(name):
     before = tools.kernels(model)
     opt = OPTIMIZERS[name]()
     opt.build(model.trainable_variables)
-    is_compiled = name in ("sign", "adam")
-    how = "jit_compile" if is_compiled else "run_eagerly"
+    how = "jit_compile" if name == "sign" else "run_eagerly"
     tools.fit(model, opt, *tools.data(), epochs=2, **{how: True})
     for old, new in zip(before, tools.kernels(model)):
         assert np.isfinite(new).all()
@@ -181,7 +179,7 @@ def test_mixed_precision(policy):
     assert hidden(x).dtype == policy.removeprefix("mixed_")
     assert set(np.unique(tf.cast(hidden(x), "float32"))) <= {-1.0, 1.0}
     before = tools.kernels(model)
-    opt = tools.optimizer(backend="exact")
+    opt = tools.optimizer(backend="sign")
     if policy == "mixed_float16":
         opt = tools.loss_scaled(opt)
     after = tools.fit(model, opt, x, y, run_eagerly=True)

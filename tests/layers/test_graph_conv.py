@@ -375,6 +375,7 @@ def test_fit_without_spektral(monkeypatch, sparse):
 
 
 @pytest.mark.once
+@pytest.mark.slow  # the next test also reads `supports_jit`
 def test_xla_with_dense_adjacency():
     x, a = graph()
     model = functional()

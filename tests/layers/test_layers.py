@@ -280,9 +280,9 @@ def test_masks_and_sequences():
     x = np.ones((2, 4, 3), "float32")
     x[:, 2:] = 0.0
     assert layers.BinaryDense(2).supports_masking
-    model.compile(tools.optimizer(backend="exact"), "mse")
+    model.compile(tools.optimizer(backend="sign"), "mse", run_eagerly=True)
     model.fit(x, np.ones((2, 4, 2)), verbose=0)
-    assert model.predict(x, verbose=0).shape == (2, 4, 2)
+    assert model(x).shape == (2, 4, 2)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
@@ -313,7 +313,7 @@ def test_mixed_precision(policy):
             else keras.mixed_precision.LossScaleOptimizer
         )
         opt = wrapper(opt)
-    found = tools.fit(model, opt, *tools.data())
+    found = tools.fit(model, opt, *tools.data(), run_eagerly=True)
     assert len(seen) == 2 * tools.STEPS
     assert set(seen) == {(np.dtype("float32"), np.dtype("float32"))}
     assert not np.array_equal(found[0], start[0])
@@ -347,13 +347,12 @@ def test_custom_layer_without_rows():
     model = keras.Sequential(
         [keras.layers.InputLayer((4,)), BinaryScale(output_scale=None)]
     )
-    model.compile(kq.QPSBGD(0.3, "exact", seed=0), "mse")
+    model.compile(kq.QPSBGD(0.3, "exact", seed=0), "mse", run_eagerly=True)
     model.fit(x, x * target, epochs=2, batch_size=16, verbose=0)
     np.testing.assert_array_equal(model.layers[-1].binary_kernel, target)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_nothing_is_computed_without_qpsbgd(optimizer, monkeypatch):
+def test_nothing_is_computed_without_qpsbgd(monkeypatch):
     model = tools.small_model()
     before = len([v for v in model.variables])
     x, y = tools.data()
@@ -365,15 +364,15 @@ def test_nothing_is_computed_without_qpsbgd(optimizer, monkeypatch):
         return rows(self, inputs)
 
     monkeypatch.setattr(layers.BinaryDense, "rows", counted)
-    model.compile(optimizer, tools.loss())
+    model.compile("adam", tools.loss(), run_eagerly=True)
     model.fit(x, y, verbose=0)
     assert not calls
     assert len(model.variables) == before
-    model.compile(tools.optimizer(), tools.loss())
+    model.compile(tools.optimizer(), tools.loss(), run_eagerly=True)
     model.fit(x, y, verbose=0)
     assert set(calls) == {layer.name for layer in model.layers[-2:]}
     # With the optimizer, its statistics end.
-    model.compile(optimizer, tools.loss())
+    model.compile("adam", tools.loss(), run_eagerly=True)
     gc.collect()
     calls.clear()
     model.fit(x, y, verbose=0)
@@ -455,7 +454,7 @@ def test_training_on_sparse_inputs_in_any_order():
                 layers.BinaryDense(3),
             ]
         )
-        model.compile(tools.optimizer(), tools.loss())
+        model.compile(tools.optimizer(), tools.loss(), run_eagerly=True)
         model.fit(
             tf.data.Dataset.from_tensors((x, tf.constant([0, 1]))), verbose=0
         )

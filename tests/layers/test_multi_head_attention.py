@@ -80,7 +80,7 @@ def test_train_save_load_and_continue(tmp_path, name):
     model = network(training_weights=weights, output_scale="channel")
     model.layers[-1].training_weights = weights
     x, y = data()
-    model.compile(opt, tools.loss())
+    model.compile(opt, tools.loss(), run_eagerly=True)
     before = model.get_weights()
     history = model.fit(x, y, epochs=6, batch_size=8, verbose=0).history["loss"]
     assert history[-1] < history[0]

@@ -184,7 +184,7 @@ def test_energies_are_the_errors(bits, encoding):
             name,
             bits,
             n,
-            marks=pytest.mark.slow if name == "dwave" and bits > 1 else (),
+            marks=pytest.mark.slow if name == "dwave" else (),
         )
         for bits, n in [(1, 12), (2, 8), (3, 6), (4, 5)]
         for name in BACKENDS
@@ -362,7 +362,7 @@ def test_solutions_are_never_worse_than_the_start(name):
 def test_annealing_improves_a_local_optimum():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(400, 120))
-    qubo = Qubo.from_rows(rows, 0.1 * rng.normal(size=(400, 20)))
+    qubo = Qubo.from_rows(rows, 0.1 * rng.normal(size=(400, 8)))
     start = backends.get("native").solve(qubo)
     qubo.start = start.states
     solution = backends.get(ONCE).solve(qubo, seed=1)
