@@ -197,7 +197,8 @@ def chosen_rate(found, task, bits, start, optimizer, epochs):
         and record["start"] == start
         and record["optimizer"] == optimizer
     }
-    return max(rates, key=rates.get)
+    # Of equals, always the same one, in any order of the records.
+    return max(sorted(rates, key=str), key=rates.get)
 
 
 # In the processes

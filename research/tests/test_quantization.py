@@ -345,6 +345,10 @@ def test_rate_is_chosen_on_the_tuning_seed():
     arguments = (found, "mnist", 1, tasks.SCRATCH, tasks.ADAM)
     assert study.chosen_rate(*arguments, 1) == 0.2
     assert study.chosen_rate(*arguments, 3) == 0.1
+    # Equal after two epochs: the order of the records does not matter.
+    for order in (1, -1):
+        arguments = (found[::order], *arguments[1:])
+        assert study.chosen_rate(*arguments, 2) == 0.1
 
 
 def test_tables():
