@@ -22,12 +22,12 @@ if TYPE_CHECKING:  # for editors; the names are loaded when they are first used
     from keras_qpsbgd import optimizers
     from keras_qpsbgd import spektral
     from keras_qpsbgd.columns import fit_columns
-    from keras_qpsbgd.compare import compare
+    from keras_qpsbgd.comparison import compare
+    from keras_qpsbgd.model_summary import summary
     from keras_qpsbgd.optimizers import QPSBGD
     from keras_qpsbgd.projection import binary_map
-    from keras_qpsbgd.quantize import quantize
+    from keras_qpsbgd.quantization import quantize
     from keras_qpsbgd.qubo import Qubo
-    from keras_qpsbgd.summary import summary
 
 __all__ = [
     "QPSBGD",
@@ -55,10 +55,10 @@ _MODULES = {
     "QPSBGD": "optimizers",
     "Qubo": "qubo",
     "binary_map": "projection",
-    "compare": "compare",
+    "compare": "comparison",
     "fit_columns": "columns",
-    "quantize": "quantize",
-    "summary": "summary",
+    "quantize": "quantization",
+    "summary": "model_summary",
 }
 
 

@@ -39,11 +39,6 @@ def _has_keras():
 def _register():
     for name in REGISTERED:
         importlib.import_module(f"keras_qpsbgd.{name}")
-    # These functions have the names of their modules.
-    package = sys.modules["keras_qpsbgd"]
-    for name in ("compare", "quantize", "summary"):
-        module = importlib.import_module(f"keras_qpsbgd.{name}")
-        setattr(package, name, getattr(module, name))
 
 
 class _AfterKeras(importlib.abc.MetaPathFinder):

@@ -9,8 +9,8 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import statistics
-from keras_qpsbgd.summary import LayerSummary
-from keras_qpsbgd.summary import ModelSummary
+from keras_qpsbgd.model_summary import LayerSummary
+from keras_qpsbgd.model_summary import ModelSummary
 
 layers = kq.layers
 INPUT = keras.layers.InputLayer

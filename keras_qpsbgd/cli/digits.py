@@ -24,8 +24,8 @@ from keras_qpsbgd import constraints
 from keras_qpsbgd import layers
 from keras_qpsbgd import optimizers
 from keras_qpsbgd.cli.options import EPOCHS
-from keras_qpsbgd.compare import canvas
-from keras_qpsbgd.compare.statistics import mean_and_error
+from keras_qpsbgd.comparison import canvas
+from keras_qpsbgd.comparison.statistics import mean_and_error
 
 BATCH = 64
 HIDDEN = 64

@@ -14,8 +14,8 @@ from tensorflow import keras
 from keras_qpsbgd import _keras
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.layers import kinds
-from keras_qpsbgd.quantize import network
-from keras_qpsbgd.quantize import targets
+from keras_qpsbgd.quantization import network
+from keras_qpsbgd.quantization import targets
 
 # The file that every SavedModel has.
 MAIN_FILE = "saved_model.pb"

@@ -18,9 +18,9 @@ from keras_qpsbgd import backends
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import layers
 from keras_qpsbgd import metrics
-from keras_qpsbgd.compare import records
-from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.task import random
+from keras_qpsbgd.comparison import records
+from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.task import random
 from research.analysis import collect
 from research.analysis import gaps
 from research.experiments import stored

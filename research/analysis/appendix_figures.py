@@ -5,8 +5,8 @@ import pathlib
 import numpy as np
 
 from keras_qpsbgd import analysis
-from keras_qpsbgd.compare import canvas
-from keras_qpsbgd.compare.statistics import mean_and_error
+from keras_qpsbgd.comparison import canvas
+from keras_qpsbgd.comparison.statistics import mean_and_error
 from research.analysis.appendix import restored
 from research.experiments.tasks.direction import PAPER
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from keras_qpsbgd import analysis
-from keras_qpsbgd.compare.task import random
+from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.qubo import Qubo
 from research.analysis import collect
 from research.experiments.tasks import adult

@@ -8,7 +8,7 @@ from tensorflow import keras
 from keras_qpsbgd import analysis
 from keras_qpsbgd import backends
 from keras_qpsbgd import layers
-from keras_qpsbgd.compare import canvas
+from keras_qpsbgd.comparison import canvas
 from keras_qpsbgd.qubo import Qubo
 from research.analysis import collect
 

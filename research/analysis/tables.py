@@ -11,8 +11,8 @@ import pathlib
 import numpy as np
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.compare.statistics import mean_and_error
-from keras_qpsbgd.compare.tables import markdown_table
+from keras_qpsbgd.comparison.statistics import mean_and_error
+from keras_qpsbgd.comparison.tables import markdown_table
 from research import pages
 from research.analysis import appendix_figures
 from research.experiments.tasks import direction

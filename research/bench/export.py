@@ -15,7 +15,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.compare import tables
+from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.export import container
 from keras_qpsbgd.export import saving
 

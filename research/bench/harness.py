@@ -24,7 +24,7 @@ from tensorflow import keras
 
 from keras_qpsbgd import disk
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.compare.engine import environment
+from keras_qpsbgd.comparison.engine import environment
 from research.bench import export
 from research.bench import inference
 from research.bench import quantize

@@ -24,7 +24,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.compare.task import random
+from keras_qpsbgd.comparison.task import random
 from research.bench import timing
 from research.experiments.tasks.mnist import images
 

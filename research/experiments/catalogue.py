@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Callable
 
-from keras_qpsbgd.compare import methods
-from keras_qpsbgd.compare.plan import FIRST_TUNING_SEED
-from keras_qpsbgd.compare.plan import Item
+from keras_qpsbgd.comparison import methods
+from keras_qpsbgd.comparison.plan import FIRST_TUNING_SEED
+from keras_qpsbgd.comparison.plan import Item
 from research.experiments.tasks import adult
 from research.experiments.tasks import citation
 from research.experiments.tasks import direction

@@ -5,7 +5,7 @@ import pathlib
 
 from keras_qpsbgd import backends
 from keras_qpsbgd.cli.console import positive
-from keras_qpsbgd.compare import methods
+from keras_qpsbgd.comparison import methods
 from research import pages
 from research.bench import export
 from research.experiments import reproduce

@@ -5,12 +5,12 @@ import math
 
 import numpy as np
 
-from keras_qpsbgd.compare import canvas
-from keras_qpsbgd.compare import figures
-from keras_qpsbgd.compare import statistics
-from keras_qpsbgd.compare import tables
-from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.statistics import mean_and_error
+from keras_qpsbgd.comparison import canvas
+from keras_qpsbgd.comparison import figures
+from keras_qpsbgd.comparison import statistics
+from keras_qpsbgd.comparison import tables
+from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.statistics import mean_and_error
 from research.experiments.tables import axes_of
 from research.experiments.tables import cell_of
 

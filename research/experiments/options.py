@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from keras_qpsbgd.compare import methods
+from keras_qpsbgd.comparison import methods
 
 
 @dataclasses.dataclass(frozen=True)

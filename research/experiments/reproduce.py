@@ -13,10 +13,10 @@ import os
 import pathlib
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.compare import engine
-from keras_qpsbgd.compare import plan
-from keras_qpsbgd.compare import records
-from keras_qpsbgd.compare.methods import METHODS
+from keras_qpsbgd.comparison import engine
+from keras_qpsbgd.comparison import plan
+from keras_qpsbgd.comparison import records
+from keras_qpsbgd.comparison.methods import METHODS
 from research.experiments import stored
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import items_of

@@ -4,9 +4,9 @@ import dataclasses
 import pathlib
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.compare import records
-from keras_qpsbgd.compare import tables
-from keras_qpsbgd.compare.tables import markdown_table
+from keras_qpsbgd.comparison import records
+from keras_qpsbgd.comparison import tables
+from keras_qpsbgd.comparison.tables import markdown_table
 from research import pages
 from research.experiments import figures
 from research.experiments import stored

@@ -6,7 +6,7 @@ has no `rule` in its `settings.json`.
 
 import pathlib
 
-from keras_qpsbgd.compare import records
+from keras_qpsbgd.comparison import records
 
 # Its label for the QUBO without couplings, which `signum` replaces.
 SIGN = "QP-SBGD (sign)"

@@ -14,12 +14,12 @@ import math
 
 import numpy as np
 
-from keras_qpsbgd.compare import statistics
-from keras_qpsbgd.compare import tables
-from keras_qpsbgd.compare.methods import HOST
-from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.statistics import PairedTest
-from keras_qpsbgd.compare.statistics import mean_and_error
+from keras_qpsbgd.comparison import statistics
+from keras_qpsbgd.comparison import tables
+from keras_qpsbgd.comparison.methods import HOST
+from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.statistics import PairedTest
+from keras_qpsbgd.comparison.statistics import mean_and_error
 from research.experiments import stored
 
 OURS = METHODS["native"].label

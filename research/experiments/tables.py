@@ -1,7 +1,7 @@
 """The tables of a task: the methods, an ablation, and the configurations."""
 
-from keras_qpsbgd.compare import statistics
-from keras_qpsbgd.compare import tables
+from keras_qpsbgd.comparison import statistics
+from keras_qpsbgd.comparison import tables
 
 # Settings whose chosen value may be at an end of the grid.
 SETTINGS = ("rate", "real_rate", "threshold")

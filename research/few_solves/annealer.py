@@ -12,7 +12,7 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave.mock import MockQPU
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
-from keras_qpsbgd.compare import engine
+from keras_qpsbgd.comparison import engine
 from research.few_solves import study
 from research.few_solves.tasks.catalogue import TASKS
 

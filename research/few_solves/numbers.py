@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from keras_qpsbgd.compare.statistics import mean_and_error
-from keras_qpsbgd.compare.statistics import paired_test
+from keras_qpsbgd.comparison.statistics import mean_and_error
+from keras_qpsbgd.comparison.statistics import paired_test
 from research.few_solves import study
 from research.few_solves.study import FIRST_TUNING_SEED
 

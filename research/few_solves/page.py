@@ -8,10 +8,10 @@ import pathlib
 
 import numpy as np
 
-from keras_qpsbgd.compare import canvas
-from keras_qpsbgd.compare.statistics import mean_and_error
-from keras_qpsbgd.compare.statistics import paired_test
-from keras_qpsbgd.compare.tables import markdown_table
+from keras_qpsbgd.comparison import canvas
+from keras_qpsbgd.comparison.statistics import mean_and_error
+from keras_qpsbgd.comparison.statistics import paired_test
+from keras_qpsbgd.comparison.tables import markdown_table
 from research import pages
 from research.few_solves import annealer
 from research.few_solves import study

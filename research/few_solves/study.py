@@ -16,8 +16,8 @@ import pathlib
 
 import numpy as np
 
-from keras_qpsbgd.compare import engine
-from keras_qpsbgd.compare.records import Store
+from keras_qpsbgd.comparison import engine
+from keras_qpsbgd.comparison.records import Store
 from research.few_solves.tasks.catalogue import TASKS
 from research.few_solves.tasks.small import enumerated_loss
 from research.few_solves.training import Trainer

@@ -6,7 +6,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import statistics
-from keras_qpsbgd.compare.task import marked_kernels
+from keras_qpsbgd.comparison.task import marked_kernels
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from research.few_solves.methods import REAL_RATE
 from research.few_solves.methods import Setup

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import layers
-from keras_qpsbgd.compare.task import random
+from keras_qpsbgd.comparison.task import random
 from research import datasets
 from research.experiments.tasks.graphs import sparse_tensor
 from research.experiments.tasks.mnist import images

@@ -4,8 +4,8 @@ import textwrap
 
 import numpy as np
 
-from keras_qpsbgd.compare import canvas
-from keras_qpsbgd.compare.statistics import mean_and_error
+from keras_qpsbgd.comparison import canvas
+from keras_qpsbgd.comparison.statistics import mean_and_error
 from research.quantization.quantizing import METHODS
 from research.quantization.quantizing import SCALES_ONLY
 from research.quantization.tasks import TASKS

@@ -9,8 +9,8 @@ import pathlib
 
 import numpy as np
 
-from keras_qpsbgd.compare.statistics import mean_and_error
-from keras_qpsbgd.compare.tables import markdown_table
+from keras_qpsbgd.comparison.statistics import mean_and_error
+from keras_qpsbgd.comparison.tables import markdown_table
 from research import pages
 from research.quantization import figures
 from research.quantization import quantizing

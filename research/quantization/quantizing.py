@@ -16,10 +16,10 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import backends
-from keras_qpsbgd.quantize.numerics.layer import quantize_layer
+from keras_qpsbgd.quantization.numerics.layer import quantize_layer
 
 # The attribute of the package is the function.
-_function = importlib.import_module("keras_qpsbgd.quantize.quantize")
+_function = importlib.import_module("keras_qpsbgd.quantization.quantize")
 
 SCALES_ONLY = "descent+scales"
 METHODS = ("nearest", "gptq", "descent", SCALES_ONLY, "qubo")

@@ -21,9 +21,9 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import disk
-from keras_qpsbgd.compare import engine
-from keras_qpsbgd.compare.records import Store
-from keras_qpsbgd.compare.records import read_json
+from keras_qpsbgd.comparison import engine
+from keras_qpsbgd.comparison.records import Store
+from keras_qpsbgd.comparison.records import read_json
 from research.experiments.reproduce import write_meta
 from research.quantization import quantizing
 from research.quantization import tasks

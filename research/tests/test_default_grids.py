@@ -5,11 +5,11 @@ import pathlib
 
 import pytest
 
-from keras_qpsbgd.compare import records
-from keras_qpsbgd.compare.grids import default_grids
-from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.network import latent_scale
-from keras_qpsbgd.compare.task import marked_kernels
+from keras_qpsbgd.comparison import records
+from keras_qpsbgd.comparison.grids import default_grids
+from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.network import latent_scale
+from keras_qpsbgd.comparison.task import marked_kernels
 from research.experiments import stored
 from research.experiments.tasks import networks
 

@@ -20,16 +20,16 @@ import pytest
 import tensorflow as tf
 
 from keras_qpsbgd import layers
-from keras_qpsbgd.compare import plan
-from keras_qpsbgd.compare import records
-from keras_qpsbgd.compare import statistics
-from keras_qpsbgd.compare.methods import HOST
-from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.methods import Update
-from keras_qpsbgd.compare.task import FRESH
-from keras_qpsbgd.compare.task import TUNING
-from keras_qpsbgd.compare.task import Split
-from keras_qpsbgd.compare.training import Trainer
+from keras_qpsbgd.comparison import plan
+from keras_qpsbgd.comparison import records
+from keras_qpsbgd.comparison import statistics
+from keras_qpsbgd.comparison.methods import HOST
+from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.methods import Update
+from keras_qpsbgd.comparison.task import FRESH
+from keras_qpsbgd.comparison.task import TUNING
+from keras_qpsbgd.comparison.task import Split
+from keras_qpsbgd.comparison.training import Trainer
 from research import datasets
 from research.__main__ import main
 from research.experiments import catalogue

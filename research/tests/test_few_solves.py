@@ -11,7 +11,7 @@ from scipy import sparse
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
-from keras_qpsbgd.compare.task import Split
+from keras_qpsbgd.comparison.task import Split
 from research import __main__ as research
 from research import datasets
 from research.experiments.tasks import networks

@@ -9,7 +9,7 @@ import pytest
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.quantize.numerics.output_error import Statistics
+from keras_qpsbgd.quantization.numerics.output_error import Statistics
 from research import pages
 from research.quantization import command
 from research.quantization import figures

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from keras_qpsbgd.compare import records
-from keras_qpsbgd.compare import statistics
-from keras_qpsbgd.compare import tables
-from keras_qpsbgd.compare.methods import METHODS
+from keras_qpsbgd.comparison import records
+from keras_qpsbgd.comparison import statistics
+from keras_qpsbgd.comparison import tables
+from keras_qpsbgd.comparison.methods import METHODS
 from research import pages
 from research.experiments import command
 from research.experiments import figures

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.compare import records
+from keras_qpsbgd.comparison import records
 from research.experiments import reproduce
 from research.experiments.options import Options
 

@@ -17,7 +17,7 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import analysis
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import disk
-from keras_qpsbgd.compare import records
+from keras_qpsbgd.comparison import records
 from research.experiments import reproduce
 from research.experiments.options import Options
 from research.experiments.tasks import mnist_pairs

@@ -34,9 +34,9 @@ import time
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.compare import engine
-from keras_qpsbgd.compare.records import Store
-from keras_qpsbgd.compare.statistics import mean_and_error
+from keras_qpsbgd.comparison import engine
+from keras_qpsbgd.comparison.records import Store
+from keras_qpsbgd.comparison.statistics import mean_and_error
 from research.bench.training import recipes
 
 HELP = "final test accuracy of the solver presets (100 minutes)"

@@ -11,7 +11,7 @@ best mean validation accuracy after the last epoch to
 import argparse
 
 from keras_qpsbgd.cli import digits
-from keras_qpsbgd.compare import statistics
+from keras_qpsbgd.comparison import statistics
 
 RATES = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256)
 FIRST_SEED = 100

@@ -4,15 +4,15 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import layers
-from keras_qpsbgd.compare.grids import grids
-from keras_qpsbgd.compare.methods import DEFAULT
-from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.statistics import TEST_ACCURACY
-from keras_qpsbgd.compare.statistics import TRAIN_LOSS
-from keras_qpsbgd.compare.statistics import VALIDATION_ACCURACY
-from keras_qpsbgd.compare.tables import TaskReport
-from keras_qpsbgd.compare.task import Split
-from keras_qpsbgd.compare.task import Task
+from keras_qpsbgd.comparison.grids import grids
+from keras_qpsbgd.comparison.methods import DEFAULT
+from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
+from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
+from keras_qpsbgd.comparison.statistics import VALIDATION_ACCURACY
+from keras_qpsbgd.comparison.tables import TaskReport
+from keras_qpsbgd.comparison.task import Split
+from keras_qpsbgd.comparison.task import Task
 from research import datasets
 from research.experiments.options import Description
 from research.experiments.tasks import networks

@@ -17,11 +17,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd.analysis import DirectionTest
-from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.statistics import Measure
-from keras_qpsbgd.compare.tables import TaskReport
-from keras_qpsbgd.compare.task import grid
-from keras_qpsbgd.compare.training import Trainer
+from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.statistics import Measure
+from keras_qpsbgd.comparison.tables import TaskReport
+from keras_qpsbgd.comparison.task import grid
+from keras_qpsbgd.comparison.training import Trainer
 from research.experiments.options import Description
 from research.experiments.tasks import mnist_pairs
 

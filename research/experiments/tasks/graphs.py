@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd.compare.task import random
+from keras_qpsbgd.comparison.task import random
 
 
 def node_batches(seed, rows, batches, steps, evaluate_every, one_draw=False):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from keras_qpsbgd.compare import canvas
+from keras_qpsbgd.comparison import canvas
 from research.experiments.tasks import half_planes
 
 # Distinct for any color vision (Okabe and Ito). Dashes and signs also show the

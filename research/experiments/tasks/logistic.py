@@ -2,18 +2,18 @@
 
 import numpy as np
 
-from keras_qpsbgd.compare.grids import grids
-from keras_qpsbgd.compare.methods import METHODS
-from keras_qpsbgd.compare.statistics import TEST_ACCURACY
-from keras_qpsbgd.compare.statistics import TEST_LOSS
-from keras_qpsbgd.compare.statistics import TRAIN_LOSS
-from keras_qpsbgd.compare.statistics import VALIDATION_LOSS
-from keras_qpsbgd.compare.tables import TaskReport
-from keras_qpsbgd.compare.task import Split
-from keras_qpsbgd.compare.task import Task
-from keras_qpsbgd.compare.task import grid
-from keras_qpsbgd.compare.task import random
-from keras_qpsbgd.compare.task import shuffled_batches
+from keras_qpsbgd.comparison.grids import grids
+from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
+from keras_qpsbgd.comparison.statistics import TEST_LOSS
+from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
+from keras_qpsbgd.comparison.statistics import VALIDATION_LOSS
+from keras_qpsbgd.comparison.tables import TaskReport
+from keras_qpsbgd.comparison.task import Split
+from keras_qpsbgd.comparison.task import Task
+from keras_qpsbgd.comparison.task import grid
+from keras_qpsbgd.comparison.task import random
+from keras_qpsbgd.comparison.task import shuffled_batches
 from research.experiments.options import Description
 from research.experiments.tasks import networks
 

@@ -3,8 +3,8 @@
 import numpy as np
 from tensorflow import keras
 
-from keras_qpsbgd.compare.task import Split
-from keras_qpsbgd.compare.task import random
+from keras_qpsbgd.comparison.task import Split
+from keras_qpsbgd.comparison.task import random
 from research.experiments.tasks import mnist
 from research.experiments.tasks import networks
 from research.few_solves import selections

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_qpsbgd.compare.task import Split
+from keras_qpsbgd.comparison.task import Split
 from research.experiments.tasks import mnist_pairs
 from research.few_solves.tasks.task import Task
 from research.few_solves.tasks.task import plain

@@ -1,0 +1,204 @@
+"""Learning curves.
+
+A method looks the same in all figures of an experiment. Methods differ in color
+(Okabe and Ito's palette, safe for color-blind readers) and, for grayscale
+prints, in marker and line style.
+"""
+
+import math
+
+import numpy as np
+
+from keras_qpsbgd.comparison import canvas
+from keras_qpsbgd.comparison import tables
+from keras_qpsbgd.comparison.statistics import mean_and_error
+
+REFERENCE_COLOR = "#0072b2"
+COLORS = (
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#555555",
+)
+MARKERS = "os^Dv*XP<>hp"
+LINES = ("-", "--", "-.", ":")
+MARKS_PER_CURVE = 8
+# Losses get a logarithmic axis if the highest is this many times the lowest.
+LOGARITHMIC = 4
+
+
+def styles_of(runs, reference):
+    """Returns a dict that maps each method to keyword arguments of `plot`."""
+    return {
+        method: {
+            "color": REFERENCE_COLOR
+            if method == reference
+            else COLORS[index % len(COLORS)],
+            "marker": MARKERS[index % len(MARKERS)],
+            "linestyle": LINES[index % len(LINES)],
+            "linewidth": 2.4 if method == reference else 1.4,
+            # Draws the reference on top where curves meet.
+            "zorder": 4 if method == reference else 3,
+        }
+        for index, method in enumerate(tables.methods_of(runs, reference))
+    }
+
+
+def figure_of(runs, task, reference):
+    """Returns a figure of the means over epochs.
+
+    Args:
+        runs: records of the experiment.
+        task: a `TaskReport`.
+        reference: the method that is drawn on top.
+
+    Raises:
+        ImportError: If Matplotlib is not installed.
+    """
+    styles = styles_of(runs, reference)
+    fresh = tables.select(runs, task=task.name, stage="fresh")
+    return _curves(fresh, task, reference, styles)
+
+
+def draw_curves(runs, task, reference, panel):
+    """Draws the curves of the first measure, with a legend, on given axes."""
+    styles = styles_of(runs, reference)
+    fresh = tables.select(runs, task=task.name, stage="fresh")
+    _draw_curves(panel, fresh, task.curves[0], reference, styles)
+    panel.legend(frameon=False, fontsize=9, handlelength=3.6)
+
+
+def new(width, height, panels=1):
+    figure = canvas.figure(width, height)
+    axes = figure.subplots(1, panels, squeeze=False).ravel()
+    for panel in axes:
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def factor(measure):
+    return 100 if measure.percent else 1
+
+
+def label(measure):
+    return f"{measure.label} [%]" if measure.percent else measure.label
+
+
+def add_title(figure, task, runs):
+    """Sets the title: the task and the number of seeds."""
+    counts = {
+        len({run["seed"] for run in tables.select(runs, method=method)})
+        for method in {run["method"] for run in runs}
+    }
+    seeds = " to ".join(str(count) for count in _ends(counts))
+    note = f"mean and standard error of {seeds} seeds"
+    figure.suptitle(f"{task.title}: {note}", fontsize=11)
+
+
+def _ends(values):
+    return sorted({min(values), max(values)})
+
+
+# Curves
+
+
+def _curves(runs, task, reference, styles):
+    panels = len(task.curves)
+    methods = tables.methods_of(runs, reference)
+    columns = panels + 1
+    legend_height = 0.22 * math.ceil(len(methods) / columns)
+    figure, axes = new(4.2 * panels + 1.4, 4.0 + legend_height, panels)
+    for panel, measure in zip(axes, task.curves):
+        _draw_curves(panel, runs, measure, reference, styles)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=9,
+        handlelength=3.6,
+    )
+    add_title(figure, task, runs)
+    return figure
+
+
+def _draw_curves(panel, runs, measure, reference, styles):
+    from matplotlib.ticker import MaxNLocator
+
+    methods = tables.methods_of(runs, reference)
+    means = []
+    for index, method in enumerate(methods):
+        found = _curve(tables.select(runs, method=method), measure)
+        if found is None:
+            continue
+        epochs, mean, error = found
+        # Markers of different methods are at different epochs.
+        every = max(len(epochs) // MARKS_PER_CURVE, 1)
+        start = index * every // len(methods)
+        style = styles[method]
+        panel.plot(
+            epochs,
+            mean,
+            label=method,
+            markersize=5,
+            markevery=(start, every),
+            **style,
+        )
+        panel.fill_between(
+            epochs,
+            mean - error,
+            mean + error,
+            color=style["color"],
+            alpha=0.15,
+            lw=0,
+        )
+        means.append(mean)
+    _limit(panel, measure, means)
+    panel.set_xlabel("epoch")
+    panel.set_title(label(measure), fontsize=10)
+    panel.xaxis.set_major_locator(
+        MaxNLocator(integer=True, steps=[1, 2, 5, 10])
+    )
+    panel.grid(axis="y", color="#dddddd", linewidth=0.8)
+
+
+def _curve(runs, measure):
+    """Returns epochs, means and errors up to the end of the shortest run.
+
+    Returns `None` if the runs do not have the measure.
+    """
+    curves = [run["curves"] for run in runs if measure.key in run["curves"]]
+    if not curves:
+        return None
+    length = min(len(curve["epoch"]) for curve in curves)
+    values = [curve[measure.key][:length] for curve in curves]
+    mean, error = mean_and_error(factor(measure) * np.array(values, float))
+    return np.array(curves[0]["epoch"][:length]), mean, error
+
+
+def _limit(panel, measure, means):
+    """Sets the limits so that all means after the first tenth are visible.
+
+    Means of untrained networks differ more and would dominate the axis.
+    """
+    shown = np.concatenate([mean[len(mean) // 10 :] for mean in means] or [[]])
+    shown = shown[np.isfinite(shown)]
+    if not len(shown):
+        return
+    low, high = shown.min(), shown.max()
+    if not measure.higher_is_better and low > 0 and high > LOGARITHMIC * low:
+        from matplotlib import ticker
+
+        panel.set_yscale("log")
+        panel.set_ylim(low / 1.1, high * 1.1)
+        panel.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_minor_formatter(ticker.NullFormatter())
+        return
+    margin = 0.06 * (high - low) or 0.01 * abs(high) or 1.0
+    panel.set_ylim(low - margin, high + margin)

@@ -1,0 +1,221 @@
+"""Measures, means, errors, paired tests and the choice of a configuration."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+
+from keras_qpsbgd.comparison import records
+
+# A p-value below the first is significant. With many baselines, use the second.
+LEVEL = 0.05
+STRICT_LEVEL = 0.005
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A measure in a table or a figure.
+
+    Attributes:
+        key: name in `result` and `curves` of a record.
+        label: name in tables and figures.
+        higher_is_better: whether higher values are better.
+        percent: whether to show a fraction such as 0.8 as 80 %.
+    """
+
+    key: str
+    label: str
+    higher_is_better: bool
+    percent: bool = False
+
+    @property
+    def sign(self):
+        """+1 if higher values are better, else -1."""
+        return 1 if self.higher_is_better else -1
+
+
+TRAIN_LOSS = Measure("train_loss", "training loss", False)
+TRAIN_ACCURACY = Measure(
+    "train_accuracy", "training accuracy", True, percent=True
+)
+VALIDATION_LOSS = Measure("validation_loss", "validation loss", False)
+VALIDATION_ACCURACY = Measure(
+    "validation_accuracy", "validation accuracy", True, percent=True
+)
+TEST_LOSS = Measure("test_loss", "test loss", False)
+TEST_ACCURACY = Measure("test_accuracy", "test accuracy", True, percent=True)
+
+
+def mean_and_error(values):
+    r"""Returns the mean and its standard error along the first axis.
+
+    $$ \bar x = \frac1k \sum_i x_i, \qquad
+       \sqrt{\frac{1}{k (k - 1)} \sum_i (x_i - \bar x)^2} $$
+
+    The error of a single value is NaN.
+    """
+    values = np.asarray(values, dtype=float)
+    if len(values) == 1:
+        return values[0], np.full_like(values[0], np.nan)
+    error = values.std(axis=0, ddof=1) / math.sqrt(len(values))
+    return values.mean(axis=0), error
+
+
+@dataclasses.dataclass(frozen=True)
+class PairedTest:
+    """A test of two methods on their common seeds.
+
+    Attributes:
+        difference: mean of the first method minus mean of the second.
+        p: p-value of the two-sided paired t-test, or NaN.
+        pairs: number of common seeds.
+    """
+
+    difference: float
+    p: float
+    pairs: int
+
+
+def paired_test(ours, theirs):
+    r"""Runs a paired t-test on common seeds.
+
+    With differences $d_i$ of $k$ pairs, their mean $\bar d$ and the standard
+    error $e$ of that mean, $t = \bar d / e$ has $k - 1$ degrees of freedom. If
+    the difference is the same for all seeds, the error is zero. Then p is 1 if
+    the difference is zero, and NaN otherwise. With a single pair or a value
+    that is not finite, p is also NaN.
+
+    Args:
+        ours: dict that maps seeds to values.
+        theirs: dict that maps seeds to values.
+
+    Returns:
+        A `PairedTest`.
+    """
+    seeds = sorted(ours.keys() & theirs.keys())
+    differences = np.array([ours[seed] - theirs[seed] for seed in seeds])
+    if not len(differences):
+        return PairedTest(math.nan, math.nan, 0)
+    return PairedTest(
+        float(differences.mean()), _p_value(differences), len(seeds)
+    )
+
+
+def _p_value(differences):
+    if len(differences) < 2 or not np.isfinite(differences).all():
+        return math.nan
+    # Records have six digits, so smaller differences are rounding errors.
+    if np.ptp(differences) < 1e-9 * max(1.0, np.abs(differences).max()):
+        return 1.0 if np.abs(differences).max() < 1e-9 else math.nan
+    from scipy import stats
+
+    return float(stats.ttest_1samp(differences, 0.0).pvalue)
+
+
+def verdict(comparison, measure):
+    """Returns whether a method is better or worse than the reference.
+
+    Args:
+        comparison: a `PairedTest` of the reference and the method.
+        measure: the `Measure` of the test.
+
+    Returns:
+        "better" or "worse" if p < 0.05, otherwise "tie", or "not tested" if p
+        is NaN.
+    """
+    if math.isnan(comparison.p):
+        return "not tested"
+    if comparison.p >= LEVEL:
+        return "tie"
+    is_higher = comparison.difference < 0
+    return "better" if is_higher == measure.higher_is_better else "worse"
+
+
+def by_seed(runs, measure):
+    """Returns a dict that maps seeds to values, NaN for missing ones."""
+    return {
+        run["seed"]: run["result"].get(measure.key, math.nan) for run in runs
+    }
+
+
+def by_configuration(runs):
+    """Returns sorted pairs of a configuration and its runs."""
+    key = lambda run: records.order_of(run["configuration"])
+    groups = itertools.groupby(sorted(runs, key=key), key)
+    found = [list(group) for _, group in groups]
+    return [(group[0]["configuration"], group) for group in found]
+
+
+def choose(runs, measure, grid=None):
+    """Returns the configuration with the best mean of a measure.
+
+    Only runs of the stage "tuning" are used. A configuration with a run that
+    diverged (NaN) is worst. Ties go to the first configuration in the grid.
+
+    Args:
+        runs: records of one task and one method.
+        measure: a `Measure` of validation data.
+        grid: list of configurations. `None` uses those of the runs, sorted.
+
+    Returns:
+        A configuration.
+
+    Raises:
+        ValueError: If `measure` is a measure of test data, if there are no
+            tuning runs, or if the configurations have different seeds.
+    """
+    if measure.key.startswith("test_"):
+        raise ValueError(
+            "`measure` must not be a measure of test data. "
+            f"Received: {measure.key}"
+        )
+    tuning = [run for run in runs if run["stage"] == "tuning"]
+    found = by_configuration(tuning)
+    if grid is not None:
+        found = [
+            (one, [run for run in tuning if _has(run, one)]) for one in grid
+        ]
+    seeds = {tuple(sorted(run["seed"] for run in group)) for _, group in found}
+    if len(seeds) != 1 or () in seeds:
+        raise ValueError(
+            "`runs` must have the same tuning seeds for every configuration, "
+            f"and at least one. Received: {sorted(seeds)}"
+        )
+    # `max` returns the first of equals.
+    return max(found, key=lambda pair: score(pair[1], measure))[0]
+
+
+def edge(configuration, grid, name):
+    """Returns whether a setting is the lowest or the highest in a grid.
+
+    Args:
+        configuration: the chosen configuration.
+        grid: all configurations.
+        name: name of the setting, such as `"rate"`.
+
+    Returns:
+        `"lowest"`, `"highest"`, or `None` if it is neither or if the grid has
+        fewer than three values.
+    """
+    values = sorted({other.get(name) for other in grid} - {None})
+    if len(values) < 3 or configuration[name] not in (values[0], values[-1]):
+        return None
+    return "lowest" if configuration[name] == values[0] else "highest"
+
+
+def score(runs, measure):
+    """Returns the mean of a measure, negated if lower values are better.
+
+    If a run diverged (NaN), the result is minus infinity.
+    """
+    mean = float(np.mean(list(by_seed(runs, measure).values())))
+    if math.isnan(mean):
+        return -math.inf
+    # Rounding errors of the sum must not break a tie.
+    return round(measure.sign * mean, 9)
+
+
+def _has(run, configuration):
+    texts = map(records.text_of, (run["configuration"], configuration))
+    return len(set(texts)) == 1

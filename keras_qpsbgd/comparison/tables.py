@@ -1,0 +1,310 @@
+"""Tables of results for the terminal and in Markdown.
+
+All tables have the same order: the reference, its variants, then the other
+methods by name. Every method is compared with the reference by the first
+measure of the task.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from keras_qpsbgd.comparison import statistics
+from keras_qpsbgd.comparison.statistics import VALIDATION_ACCURACY
+from keras_qpsbgd.comparison.statistics import Measure
+from keras_qpsbgd.comparison.statistics import PairedTest
+from keras_qpsbgd.comparison.statistics import mean_and_error
+
+WIDTH = 80
+GAP = "  "
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskReport:
+    """One table and one figure.
+
+    Attributes:
+        name: `task` of its records.
+        title: heading.
+        measures: measures in the table. Methods are compared by the first.
+        curves: measures that are drawn over epochs.
+        paper: dict that maps methods to the paper's value of the first measure:
+            a number, a range `(low, high)`, or text such as "figure only".
+            With `None`, there is no such column.
+        literature: dict that maps labels to values of the first measure that
+            were published elsewhere.
+        kind: `"curves"` for methods over epochs, `"bars"` for methods without
+            epochs, `"cells"` for methods over two settings of which none is
+            chosen.
+        chosen_by: measure by which configurations were chosen.
+    """
+
+    name: str
+    title: str
+    measures: tuple
+    curves: tuple
+    paper: dict | None = None
+    literature: dict = dataclasses.field(default_factory=dict)
+    kind: str = "curves"
+    chosen_by: Measure = VALIDATION_ACCURACY
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """The results of a method on a task.
+
+    Attributes:
+        method: label of the method.
+        configuration: the chosen configuration.
+        values: dict that maps keys of measures to dicts `{seed: value}`.
+        comparison: test of the reference minus the method, `None` for the
+            reference.
+        verdict: "better", "tie", "worse" or "not tested", compared with the
+            reference. Empty for the reference.
+    """
+
+    method: str
+    configuration: dict
+    values: dict
+    comparison: PairedTest | None
+    verdict: str
+
+
+def methods_of(runs, reference):
+    """Returns the labels of the methods in the order of the tables."""
+    names = {run["method"] for run in runs}
+    return sorted(
+        names,
+        key=lambda name: (
+            name != reference,
+            not name.startswith(reference),
+            name.casefold(),
+        ),
+    )
+
+
+def select(runs, **wanted):
+    """Returns the runs with the given task, method or stage."""
+    return [
+        run
+        for run in runs
+        if all(run[key] == value for key, value in wanted.items())
+    ]
+
+
+def rows_of(runs, task, reference):
+    """Returns the results of all methods on a task, from their fresh runs.
+
+    Args:
+        runs: records.
+        task: a `TaskReport`.
+        reference: label of the method that the others are compared with.
+
+    Returns:
+        List of `Row`.
+
+    Raises:
+        ValueError: If a method has fresh runs of several configurations.
+    """
+    fresh = select(runs, task=task.name, stage="fresh")
+    first = task.measures[0]
+    ours = statistics.by_seed(select(fresh, method=reference), first)
+    rows = []
+    for method in methods_of(fresh, reference):
+        found = statistics.by_configuration(select(fresh, method=method))
+        if len(found) > 1:
+            raise ValueError(
+                "The fresh runs of a method must all have the same "
+                f"configuration. Received: {len(found)} configurations of "
+                f'"{method}" in "{task.name}"'
+            )
+        configuration, group = found[0]
+        values = {
+            measure.key: statistics.by_seed(group, measure)
+            for measure in task.measures
+        }
+        comparison, word = None, ""
+        if method != reference:
+            comparison = statistics.paired_test(ours, values[first.key])
+            word = statistics.verdict(comparison, first)
+        rows.append(Row(method, configuration, values, comparison, word))
+    return rows
+
+
+# Numbers as text
+
+
+def number(value, measure):
+    """Formats a mean without its error: `80.6 %`, `0.4351`."""
+    if measure.percent:
+        return f"{100 * value:.1f} %"
+    return f"{value:.{_mean_decimals(value)}f}"
+
+
+def mean_text(values, measure):
+    """Formats mean and standard error: `80.6 +- 0.3 %`, `97.57 +- 0.03 %`."""
+    values = np.asarray(list(values), dtype=float)
+    diverged = int(np.sum(~np.isfinite(values)))
+    if diverged:
+        return f"{diverged} of {len(values)} diverged"
+    mean, error = mean_and_error(values)
+    if math.isnan(error):
+        return number(mean, measure)
+    if measure.percent:
+        decimals = 2 if 0.00005 < error < 0.001 else 1
+        return f"{100 * mean:.{decimals}f} +- {100 * error:.{decimals}f} %"
+    decimals = _mean_decimals(mean)
+    return f"{mean:.{decimals}f} +- {error:.{decimals}f}"
+
+
+def row_text(row, measure):
+    """Formats mean and standard error of a `Row`."""
+    return mean_text(row.values[measure.key].values(), measure)
+
+
+def _mean_decimals(value):
+    """Returns six decimals for a small loss, which four would round to 0."""
+    return 6 if 0 < abs(value) < 0.001 else _decimals(value)
+
+
+def _decimals(value):
+    """Returns the number of decimals for four significant digits, at most 4."""
+    whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
+    return max(0, 4 - whole)
+
+
+def difference_text(value, measure):
+    """Formats a difference with its sign: `-3.2 pp` (percentage points)."""
+    if math.isnan(value):
+        return "-"
+    decimals, unit = _decimals(value), ""
+    if measure.percent:
+        decimals = 2 if abs(value) < 0.01 else 1
+        value, unit = 100 * value, " pp"
+    # Adding zero turns -0.0 into 0.0, which prints without a minus.
+    return f"{round(value, decimals) + 0.0:+.{decimals}f}{unit}"
+
+
+def p_text(p):
+    """Formats a p-value: `0.023` or `<0.001`."""
+    if math.isnan(p):
+        return "-"
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def paper_text(value, measure):
+    """Formats a value of the paper: a number, a range or text."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    ends = value if isinstance(value, tuple) else (value,)
+    factor, unit = (100, " %") if measure.percent else (1, "")
+    return " to ".join(f"{factor * end:.4g}" for end in ends) + unit
+
+
+def configuration_text(configuration):
+    """Formats a configuration: `rate 0.02, real rate 0.01`."""
+    settings = sorted(configuration.items())
+    return ", ".join(setting_text(*pair) for pair in settings) or "-"
+
+
+def setting_text(name, value):
+    """Formats a setting: `real rate 0.01`. Name or value may be `None`."""
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    words = [(name or "").replace("_", " "), "" if value is None else text]
+    return " ".join(filter(None, words))
+
+
+# Tables: a header and rows of text
+
+
+def table_of(rows, task):
+    """Returns the header and the rows of the table of a task.
+
+    Args:
+        rows: list of `Row`.
+        task: a `TaskReport`.
+    """
+    first = task.measures[0]
+    head = [
+        "method",
+        *(measure.label for measure in task.measures),
+        "seeds",
+        "difference",
+        "p",
+        "verdict",
+        *(["paper"] if task.paper is not None else []),
+        "configuration",
+    ]
+    body = []
+    for row in rows:
+        line = [row.method]
+        line += [row_text(row, measure) for measure in task.measures]
+        line += [str(len(row.values[first.key])), *_compared(row, first)]
+        if task.paper is not None:
+            line.append(paper_text(task.paper.get(row.method), first))
+        body.append([*line, configuration_text(row.configuration)])
+    return head, body
+
+
+def _compared(row, measure):
+    if row.comparison is None:
+        return ["", "", "reference"]
+    # A `Row` has the reference minus the method.
+    return [
+        difference_text(-row.comparison.difference, measure),
+        p_text(row.comparison.p),
+        row.verdict,
+    ]
+
+
+def text_table(head, rows, width=WIDTH):
+    """Returns a table as text.
+
+    Columns that do not fit the width are printed below, with the first one
+    repeated.
+    """
+    first = [_cut(line[0], width // 3) for line in (head, *rows)]
+    left = max(map(len, first))
+    room = width - left - len(GAP)
+    blocks, used = [[]], 0
+    for index in range(1, len(head)):
+        column = [_cut(line[index], room) for line in (head, *rows)]
+        size = max(map(len, column))
+        if used and used + size + len(GAP) * len(blocks[-1]) > room:
+            blocks.append([])
+            used = 0
+        blocks[-1].append([f"{cell:<{size}}" for cell in column])
+        used += size
+    return "\n\n".join(_block(first, left, block) for block in blocks)
+
+
+def _block(first, left, columns):
+    lines = [
+        GAP.join([f"{cell:<{left}}", *cells]).rstrip()
+        for cell, *cells in zip(first, *columns)
+    ]
+    rule = "-" * max(map(len, lines))
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _cut(text, width):
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def markdown_table(head, rows):
+    """Returns a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def seeds_text(runs):
+    """Formats seeds: `0 to 9`, or a list if some are missing in between."""
+    seeds = sorted({run["seed"] for run in runs})
+    if not seeds:
+        return "none"
+    if len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1:
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))

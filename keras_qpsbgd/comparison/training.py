@@ -1,0 +1,280 @@
+"""Trains one method on one task. All seeds share the compiled graphs."""
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd.comparison import methods
+from keras_qpsbgd.comparison.task import FRESH
+
+DEFAULT_REAL_RATE = 0.01
+SCORES = ("loss", "accuracy")
+
+
+class Trainer:
+    """Performs runs that do not depend on each other.
+
+    The initial weights and the batches depend only on the seed. They are the
+    same for all methods, so differences between methods are paired.
+
+    Args:
+        task: a `Task`.
+        source: the return value of `task.load`.
+        method: a `Method`.
+        settings: dict of further arguments of the optimizer. They are compiled
+            into the graph.
+    """
+
+    def __init__(self, task, source, method, settings):
+        self.task = task
+        self.source = source
+        self.model = task.build(source, method.weights)
+        self.kernels = task.kernels(self.model)
+        self.update = methods.Update(method, self.model, self.kernels, settings)
+        self._decayed = None
+        if task.weight_decay:
+            self._decayed = self.model.get_layer("encoder").kernel
+        self._unit_variance = method.key in task.unit_variance
+        self._data = {}
+        variables = [*self.model_variables(), *self.update.state()]
+        self._state = [(v, v.numpy()) for v in variables]
+        self._steps = tf.function(self._make_steps)
+        self._scores = {}
+
+    # One run
+
+    def run(self, seed, configuration, stage):
+        """Performs one run.
+
+        Args:
+            seed: int.
+            configuration: dict with a `rate` and optionally a `real_rate`.
+            stage: `"tuning"` or `"fresh"`. Only the latter uses the test data.
+
+        Returns:
+            A dict with `curves` and `result`.
+        """
+        self._reset(seed)
+        splits = self.task.splits(self.source, seed, stage)
+        if stage != FRESH:
+            splits.pop("test", None)
+        rows = splits["train"].rows
+        if self.task.probe is not None:
+            splits["train"] = dataclasses.replace(
+                splits["train"], rows=rows[: self.task.probe]
+            )
+        self._assign(splits)
+        batches = self.task.batches(
+            seed, rows, stage, **_batches_of(configuration)
+        )
+        rates, real_rates = self._rates(configuration, batches)
+        curves = {"epoch": [0]}
+        self._append_scores(curves, splits)
+        for position in range(len(batches)):
+            self._steps(
+                tf.constant(batches[position], tf.int32),
+                tf.constant(rates[position], tf.float32),
+                tf.constant(real_rates[position], tf.float32),
+            )
+            seen = (position + 1) * math.prod(batches.shape[1:])
+            curves["epoch"].append(seen / len(rows))
+            self._append_scores(curves, splits)
+        return {"curves": curves, "result": self._result(curves)}
+
+    def variables(self):
+        """Returns all variables that change during training."""
+        return [variable for variable, _ in self._state]
+
+    def model_variables(self):
+        """Returns the weights and the random states of the model."""
+        return _keras.variables_with_random_states(self.model)
+
+    def _reset(self, seed):
+        for variable, value in self._state:
+            variable.assign(value)
+        if self.task.first_weights is None:
+            self._draw_first_weights(seed)
+        else:
+            values = self.task.first_weights(self.source, seed)
+            for variable, value in zip(self.model_variables(), values):
+                variable.assign(value)
+        if self._unit_variance:
+            for kernel in self.kernels:
+                kernel.assign(kernel / np.std(kernel))
+
+    def _draw_first_weights(self, seed):
+        # After `set_random_seed`, TensorFlow would rebuild all graphs.
+        for position, variable in enumerate(self.model.weights):
+            # Kernels of convolutions have four axes.
+            if len(variable.shape) >= 2:
+                initializer = keras.initializers.GlorotUniform(
+                    seed=1_000 * seed + position
+                )
+                variable.assign(initializer(variable.shape))
+            elif variable.dtype == "int32":  # the random state of dropout
+                variable.assign([seed, 0])
+
+    def _assign(self, splits):
+        """Assigns the data to the variables that the graphs read."""
+        for name, split in splits.items():
+            if name not in self._data:
+                self._data[name] = _Data(split)
+            else:
+                self._data[name].assign(split)
+
+    def _rates(self, configuration, batches):
+        """Returns the rates of all steps, for kernels and other variables."""
+        shape = batches.shape[:2]
+        progress = np.arange(shape[0] * shape[1]) / (shape[0] * shape[1])
+        decay = 0.5 * (1.0 + np.cos(math.pi * progress))
+        if not self.task.decay:
+            decay = np.ones_like(decay)
+        decay = decay.reshape(shape)
+        real_rate = configuration.get("real_rate") or DEFAULT_REAL_RATE
+        rate = configuration.get("rate") or 0.0
+        return rate * decay, real_rate * decay
+
+    def _result(self, curves):
+        """Returns the scores of the iterate that is reported."""
+        positions = range(len(curves["epoch"]))
+        if self.task.reported:
+            # The earliest of equals: training could have stopped there.
+            position = max(positions, key=lambda k: self._rank(curves, k))
+        else:
+            position = positions[-1]
+        return {name: values[position] for name, values in curves.items()}
+
+    def _rank(self, curves, position):
+        return [
+            measure.sign * curves[measure.key][position]
+            for measure in self.task.reported
+        ]
+
+    # In the graph
+
+    def loss(self, logits, y):
+        """Returns the mean loss: the task's, by default the cross-entropy."""
+        if self.task.loss is not None:
+            return self.task.loss(logits, y)
+        if logits.shape[-1] == 1:
+            losses = tf.nn.sigmoid_cross_entropy_with_logits(
+                tf.cast(y, logits.dtype), logits[:, 0]
+            )
+        else:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+        return tf.reduce_mean(losses)
+
+    def gradients(self, rows, training=True):
+        """Returns straight-through gradients of the loss on training rows."""
+        data = self._data["train"]
+        with tf.GradientTape() as tape:
+            logits = self.task.logits(self.model, data.inputs, rows, training)
+            loss = self.loss(logits, tf.gather(data.y, rows))
+            if self._decayed is not None:
+                kernel = tf.convert_to_tensor(self._decayed)
+                loss += self.task.weight_decay * tf.nn.l2_loss(kernel)
+            if self.model.losses:  # from regularizers
+                loss += tf.add_n(self.model.losses)
+        return tape.gradient(loss, self.model.trainable_variables)
+
+    def _make_steps(self, batches, rates, real_rates):
+        for position in tf.range(tf.shape(batches)[0]):
+            self.update.set_rates(rates[position], real_rates[position])
+            self.update.apply(self.gradients(batches[position]))
+
+    def _make_scores(self, name):
+        """Returns a dict of the mean scores over the rows of a split."""
+        data = self._data[name]
+        size = self.task.evaluation_rows
+        if size is None or self.task.is_graph or data.num_rows <= size:
+            return self._scores_of(data, data.rows)
+        return self._scores_in_parts(data, size)
+
+    def _scores_in_parts(self, data, size):
+        """Computes the scores in parts to limit the memory of activations."""
+        total = tf.shape(data.rows)[0]
+        names = ["loss"] if self.task.loss is not None else SCORES
+        sums = [tf.constant(0.0)] * len(names)
+        for start in tf.range(0, total, size):
+            rows = data.rows[start : start + size]
+            scores = self._scores_of(data, rows)
+            weight = tf.cast(tf.shape(rows)[0], tf.float32)
+            sums = [
+                before + weight * scores[one]
+                for before, one in zip(sums, names)
+            ]
+        total = tf.cast(total, tf.float32)
+        return {one: sum_ / total for one, sum_ in zip(names, sums)}
+
+    def _scores_of(self, data, rows):
+        logits = self.task.logits(self.model, data.inputs, rows, training=False)
+        y = tf.gather(data.y, rows)
+        scores = {"loss": self.loss(logits, y)}
+        if self.task.loss is None:
+            if logits.shape[-1] == 1:
+                predicted = tf.cast(logits[:, 0] > 0, tf.int32)
+            else:
+                predicted = tf.argmax(logits, axis=1, output_type=tf.int32)
+            correct = tf.cast(predicted == y, tf.float32)
+            scores["accuracy"] = tf.reduce_mean(correct)
+        return scores
+
+    def _append_scores(self, curves, splits):
+        for name in splits:
+            if name not in self._scores:
+                self._scores[name] = tf.function(
+                    functools.partial(self._make_scores, name)
+                )
+            found = self._scores[name]()
+            for score in SCORES:
+                if score in found:
+                    curve = curves.setdefault(f"{name}_{score}", [])
+                    curve.append(float(found[score]))
+
+
+class _Data:
+    """A split in variables, so that all seeds can share one graph."""
+
+    def __init__(self, split):
+        self._split = split
+        self.inputs = tuple(
+            tf.Variable(array, trainable=False)
+            if isinstance(array, np.ndarray)
+            else array
+            for array in split.inputs
+        )
+        self.num_rows = len(split.rows)
+        # The stage `tuning` may have fewer training rows.
+        self.rows = tf.Variable(
+            split.rows.astype("int32"), trainable=False, shape=(None,)
+        )
+        self.y = tf.Variable(_targets(split.y), trainable=False)
+
+    def assign(self, split):
+        for variable, old, new in zip(
+            self.inputs, self._split.inputs, split.inputs
+        ):
+            if new is not old:
+                variable.assign(new)
+        self.rows.assign(split.rows.astype("int32"))
+        if split.y is not self._split.y:
+            self.y.assign(_targets(split.y))
+        self._split = split
+
+
+def _targets(y):
+    """Converts targets to float32 and classes to int32."""
+    kind = "float32" if y.dtype.kind == "f" else "int32"
+    return y.astype(kind)
+
+
+def _batches_of(configuration):
+    """Returns the number of batches, if a configuration has one."""
+    if "batches" in configuration:
+        return {"batches": configuration["batches"]}
+    return {}

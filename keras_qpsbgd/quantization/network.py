@@ -1,0 +1,252 @@
+"""Copies of a network, and the inputs of their layers.
+
+Quantization works on two private copies. The first one stays as it is. In the
+second one, the kernels of the layers that are already quantized are replaced by
+their quantized values, so it computes what the quantized network will compute.
+The given model is only read.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+from typing import Optional
+
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd.layers import kinds
+from keras_qpsbgd.layers.binary_multi_head_attention import (
+    BinaryMultiHeadAttention,
+)
+from keras_qpsbgd.layers.binary_multi_head_attention import (
+    FrozenMultiHeadAttention,
+)
+from keras_qpsbgd.quantization.targets import Target
+from keras_qpsbgd.quantization.targets import is_frozen
+
+
+def copy_model(
+    model: Any,
+    batch: Any,
+    replace: Callable[[Any], Any] = lambda layer: None,
+) -> tuple[Any, dict[int, Any]]:
+    """Copies a model with its weights and its `trainable` flags.
+
+    Args:
+        model: Sequential or functional model.
+        batch: Inputs on which the copy is called, to build it. `None` if the
+            shapes of the inputs of the model are known.
+        replace: Function that receives a layer and returns the layer of the
+            copy, or `None` to copy the layer. The weights of replaced layers
+            are not set. Defaults to copying all layers.
+
+    Returns:
+        A tuple `(copy, copies)`. `copies` maps the `id` of each layer of the
+        model to the layer of the copy.
+    """
+    copies: dict[int, Any] = {}
+    replaced = set()
+
+    def copy_layer(layer):
+        if id(layer) not in copies:
+            new = None
+            if _keras.is_graph_of_layers(layer):
+                new = _copy_graph(layer, copy_layer)
+            else:
+                new = replace(layer)
+                if new is not None:
+                    replaced.add(id(layer))
+            copies[id(layer)] = _copy_config(layer) if new is None else new
+        return copies[id(layer)]
+
+    copied = copy_layer(model)
+    if batch is not None:
+        copied(batch, training=False)
+    _copy_state(model, copies, replaced)
+    return copied, copies
+
+
+def _copy_graph(model, copy_layer):
+    if not isinstance(model, keras.Sequential):
+        return _keras.copy_functional(model, copy_layer)
+    layers = [copy_layer(layer) for layer in model.layers]
+    if not model.inputs:  # Keras could not infer the shapes
+        return keras.Sequential(layers, name=model.name)
+    # A model that was built by its first batch has the size of this batch.
+    stateful = any(getattr(layer, "stateful", False) for layer in layers)
+    start = _keras.copy_input(model.inputs[0], keep_batch_size=stateful)
+    return keras.Sequential([start, *layers], name=model.name)
+
+
+def _copy_config(layer):
+    try:
+        config = layer.get_config()
+        if not isinstance(layer, keras.layers.Lambda):
+            return type(layer).from_config(config)
+        # The function comes from this process, not from a file. Its serialized
+        # form does not include the modules that it uses.
+        safe = {"safe_mode": False} if _keras.KERAS_3 else {}
+        copied = type(layer).from_config(config, **safe)
+        copied.function = layer.function
+        return copied
+    except Exception as error:  # layers of users may raise anything
+        raise ValueError(
+            "`model` must have layers that can be copied from their "
+            "configuration. Define `get_config` and `from_config` of the "
+            f"layer. Received: the layer `{layer.name}` of type "
+            f"{type(layer).__name__}, which raised: {error}"
+        ) from error
+
+
+def _copy_state(layer, copies, replaced):
+    """Copies the weights and the `trainable` flags, from the outside in."""
+    copied = copies[id(layer)]
+    copied.trainable = layer.trainable
+    if _keras.is_graph_of_layers(layer):
+        for inner in layer.layers:
+            if id(inner) in copies:  # all but input layers
+                _copy_state(inner, copies, replaced)
+        return
+    if id(layer) in replaced:
+        return
+    # Setting a flag sets those of all inner layers. In legacy Keras, the order
+    # of the weights depends on the flags.
+    parts = zip(_keras.all_layers(layer), _keras.all_layers(copied))
+    for part, copied_part in parts:
+        copied_part.trainable = part.trainable
+    copied.set_weights(layer.get_weights())
+
+
+def quantized_copy(
+    model: Any, batch: Any, targets: list[Target], bits: int
+) -> tuple[Any, dict[int, Any]]:
+    """Copies a model with layers for quantized weights.
+
+    Args:
+        model: Sequential or functional model.
+        batch: Inputs on which the copy is called, to build it.
+        targets: List of `Target`. The layers to quantize. The caller sets their
+            weights.
+        bits: Integer. Number of bits per weight.
+
+    Returns:
+        The return value of `copy_model`.
+    """
+    by_owner = {id(target.owner): target for target in targets}
+
+    def replace(layer):
+        target = by_owner.get(id(layer))
+        if target is None:
+            return None
+        frozen = is_frozen(target, targets)
+        if target.part is None:
+            return None if frozen else target.kind.quantized(layer, bits)
+        config = layer.get_config()
+        if frozen:
+            return FrozenMultiHeadAttention.from_config(config)
+        return BinaryMultiHeadAttention.from_config(
+            kinds.with_bits(config, bits)
+        )
+
+    copied, copies = copy_model(model, batch, replace)
+    for target in by_owner.values():
+        owner = copies[id(target.owner)]
+        if isinstance(owner, FrozenMultiHeadAttention):
+            owner.set_weights(target.owner.get_weights())
+        if is_frozen(target, targets):
+            # Training would move the weights off the grid.
+            owner.trainable = False
+    return copied, copies
+
+
+class _Stop(BaseException):
+    """Ends a forward pass early. Keras wraps instances of `Exception`."""
+
+
+class Capture:
+    """Captures the inputs of layers in the forward passes of a private copy.
+
+    Args:
+        model: A private copy. The `call` methods of its layers are wrapped.
+        layers: Dictionary that maps a key to each layer to observe.
+    """
+
+    def __init__(self, model: Any, layers: dict[str, Any]) -> None:
+        self._model = model
+        self._calls: list[tuple[str, Any, Any]] = []
+        self._wanted: Optional[str] = None
+        self._limit: Optional[int] = None
+        for key, layer in layers.items():
+            self._wrap(key, layer)
+
+    def _wrap(self, key, layer):
+        call = layer.call
+
+        @functools.wraps(call)
+        def captured(*args, **kwargs):
+            if self._wanted is None:
+                self._calls.append((key, None, None))
+            elif self._wanted == key:
+                self._calls.append((key, args, kwargs))
+                if len(self._calls) == self._limit:
+                    raise _Stop
+            return call(*args, **kwargs)
+
+        layer.call = captured
+
+    def order(self, batch: Any) -> list[str]:
+        """Returns the keys of the layers in the order of their calls."""
+        self._wanted, self._calls = None, []
+        self._model(batch, training=False)
+        return [key for key, _, _ in self._calls]
+
+    def calls(self, key: str, batch: Any, count: int) -> list[tuple[Any, Any]]:
+        """Returns the arguments of the calls of one layer.
+
+        Args:
+            key: String. Key of the layer.
+            batch: Inputs of the model.
+            count: Integer. Number of calls in a forward pass. The pass ends
+                after the last one.
+
+        Returns:
+            A list of tuples `(args, kwargs)`.
+        """
+        self._wanted, self._limit, self._calls = key, count, []
+        try:
+            self._model(batch, training=False)
+        except _Stop:
+            pass
+        found, self._calls = self._calls, []
+        return [(args, kwargs) for _, args, kwargs in found]
+
+
+def row_pairs(
+    target: Target,
+    layers: tuple[Any, Any],
+    captures: tuple[Capture, Capture],
+    batch: Any,
+    count: int,
+) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+    """Yields the rows of a layer in both copies, piece by piece.
+
+    Args:
+        target: The layer.
+        layers: Tuple of the layer in the float and in the quantized copy.
+        captures: Tuple of the captures of these copies.
+        batch: Inputs of the model.
+        count: Integer. Number of calls of the layer in a forward pass.
+
+    Yields:
+        Tuples `(rows, quantized_rows)` of tensors of shape `(B, n)`.
+    """
+    both = [capture.calls(target.name, batch, count) for capture in captures]
+    for call, quantized_call in zip(*both):
+        yield from zip(
+            target.kind.rows(layers[0], *call),
+            target.kind.rows(layers[1], *quantized_call),
+        )

@@ -1,0 +1,317 @@
+"""The report of a quantized network: errors, memory and solver calls."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+from typing import NamedTuple
+from typing import Optional
+
+from keras_qpsbgd.model_summary import WIDTH
+from keras_qpsbgd.model_summary import memory_text
+from keras_qpsbgd.model_summary import shorten
+from keras_qpsbgd.model_summary import table_row
+
+# Output errors below this value are drawn and printed as if they were zero.
+_SMALLEST = 1e-12
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerQuantization:
+    """The numbers of one quantized layer.
+
+    The output error is the sum of squared differences between the products of
+    the quantized and of the float layer on the calibration data, relative to
+    the sum of the squared float products. 0 is perfect. The input of the
+    quantized layer comes from the quantized layers before it.
+
+    Attributes:
+        name: Name of the layer, after the names of the models that contain it.
+        type: Name of its class in the given model.
+        num_inputs: Number of inputs n of the kernel.
+        num_outputs: Number of outputs m of the kernel.
+        bits: Number of bits per weight.
+        errors: Dictionary that maps the method and the simpler methods, which
+            always run before it, to their output errors.
+        error: Output error of the quantized layer.
+        proven: Number of columns whose levels are proven to be optimal for
+            their scale, or `None` if the method proves nothing.
+        frozen: Whether the layer keeps its type and is frozen.
+        packed_bytes: Memory with `bits` per weight and 32 bits per scale and
+            per bias.
+        float32_bytes: Memory with 32 bits per weight and bias.
+        calls: Number of calls of the solver.
+        seconds: Time of the quantization of this layer, with the forward
+            passes.
+        qpu_seconds: QPU access time that the solver reports.
+    """
+
+    name: str
+    type: str
+    num_inputs: int
+    num_outputs: int
+    bits: int
+    errors: dict[str, float]
+    error: float
+    proven: Optional[int]
+    frozen: bool
+    packed_bytes: int
+    float32_bytes: int
+    calls: int = 0
+    seconds: float = 0.0
+    qpu_seconds: float = 0.0
+
+
+class UnchangedLayer(NamedTuple):
+    """A layer with weights that was not quantized.
+
+    Attributes:
+        name: Name of the layer, after the names of the models that contain it.
+        type: Name of its class.
+        reason: Why it was not quantized.
+    """
+
+    name: str
+    type: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class QuantizationReport:
+    """The report of `kq.quantize`. `print(report)` shows a table.
+
+    Attributes:
+        name: Name of the model.
+        bits: Number of bits per weight.
+        method: Name of the method.
+        backend: Name of the backend, or `None` if the method uses none.
+        layers: List of `LayerQuantization`, in the order of the forward pass.
+        unchanged: List of `UnchangedLayer`, the other layers with weights.
+        unchanged_bytes: Memory of the unchanged layers and of the weights that
+            do not belong to a layer in these lists.
+        packed_bytes: Memory of the quantized model.
+        float32_bytes: Memory of the given model with 32 bits per weight.
+        compression: Ratio of `float32_bytes` to `packed_bytes`.
+        calls: Number of calls of the solver.
+        seconds: Time of the quantization.
+        qpu_seconds: QPU access time that the solver reports.
+    """
+
+    name: str
+    bits: int
+    method: str
+    backend: Optional[str]
+    layers: list[LayerQuantization]
+    unchanged: list[UnchangedLayer]
+    unchanged_bytes: int = 0
+
+    @property
+    def packed_bytes(self) -> int:
+        packed = sum(layer.packed_bytes for layer in self.layers)
+        return packed + self.unchanged_bytes
+
+    @property
+    def float32_bytes(self) -> int:
+        plain = sum(layer.float32_bytes for layer in self.layers)
+        return plain + self.unchanged_bytes
+
+    @property
+    def compression(self) -> float:
+        return self.float32_bytes / self.packed_bytes
+
+    @property
+    def calls(self) -> int:
+        return sum(layer.calls for layer in self.layers)
+
+    @property
+    def seconds(self) -> float:
+        return sum(layer.seconds for layer in self.layers)
+
+    @property
+    def qpu_seconds(self) -> float:
+        return sum(layer.qpu_seconds for layer in self.layers)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the report as plain dictionaries and lists, for JSON."""
+        totals = (
+            "packed_bytes",
+            "float32_bytes",
+            "compression",
+            "calls",
+            "seconds",
+            "qpu_seconds",
+        )
+        return {
+            "name": self.name,
+            "bits": self.bits,
+            "method": self.method,
+            "backend": self.backend,
+            "layers": [dataclasses.asdict(layer) for layer in self.layers],
+            "unchanged": [layer._asdict() for layer in self.unchanged],
+            "unchanged_bytes": self.unchanged_bytes,
+            **{name: getattr(self, name) for name in totals},
+        }
+
+    def plot(self, ax: Any = None) -> Any:
+        """Plots the output error of each layer and method as bars.
+
+        Args:
+            ax: Matplotlib axes (optional). Defaults to `None`, which creates a
+                new figure.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ImportError: If Matplotlib is not installed.
+        """
+        try:
+            from matplotlib import pyplot
+        except ImportError as error:
+            raise ImportError(
+                "`QuantizationReport.plot` needs Matplotlib. Install it with "
+                '`python -m pip install "keras_qpsbgd[plots]"`.'
+            ) from error
+        if ax is None:
+            width = max(6.0, 2.5 + 0.9 * len(self.layers))
+            _, ax = pyplot.subplots(figsize=(width, 3.4), layout="constrained")
+        methods = _methods(self.layers)
+        bar = 0.8 / max(1, len(methods))
+        for place, method in enumerate(methods):
+            bars = [
+                (index, layer.errors[method])
+                for index, layer in enumerate(self.layers)
+                if layer.errors[method] > _SMALLEST
+            ]
+            shift = (place - (len(methods) - 1) / 2) * bar
+            ax.bar(
+                [index + shift for index, _ in bars],
+                [error for _, error in bars],
+                bar,
+                label=method,
+                color=f"C{place}",
+            )
+        ax.set_yscale("log")
+        errors = [error for v in self.layers for error in v.errors.values()]
+        drawn = [error for error in errors if error > _SMALLEST]
+        if drawn:
+            # Bars from a power of ten, so that small differences look small.
+            ax.set_ylim(10.0 ** math.floor(math.log10(min(drawn))))
+        names = [shorten(layer.name, 18) for layer in self.layers]
+        tilted = sum(map(len, names)) > 10 * len(names)
+        ax.set_xticks(
+            range(len(names)),
+            names,
+            rotation=30 if tilted else 0,
+            ha="right" if tilted else "center",
+        )
+        ax.set_ylabel("relative output error")
+        ax.set_title(f"{self.name}, {_bits_text(self.bits)} per weight")
+        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+        return ax
+
+    def __repr__(self):
+        return (
+            f"QuantizationReport(name={self.name!r}, bits={self.bits}, "
+            f"method={self.method!r}, {len(self.layers)} layers, "
+            f"compression={self.compression:.1f})"
+        )
+
+    def __str__(self):
+        return "\n".join([*_error_lines(self), *_memory_lines(self)])
+
+
+def _methods(layers):
+    """Returns the names of the methods, in the order in which they ran."""
+    return list(layers[0].errors) if layers else []
+
+
+# The tables
+
+
+def _error_lines(report):
+    methods = _methods(report.layers)
+    solver = f", backend {report.backend}" if report.backend else ""
+    lines = [
+        f'Model: "{report.name}", {_bits_text(report.bits)} per weight, '
+        f"method {report.method}{solver}",
+        "_" * WIDTH,
+        _row(
+            "Output error of layer",
+            [("Size", 12), *((method, 10) for method in methods)],
+        ),
+        "=" * WIDTH,
+    ]
+    for layer in report.layers:
+        size = f"{layer.num_inputs} x {layer.num_outputs}"
+        texts = [_number(layer.errors[method]) for method in methods]
+        lines.append(
+            _row(layer.name, [(size, 12), *((text, 10) for text in texts)])
+        )
+    counts = [layer.proven for layer in report.layers]
+    if any(count is not None for count in counts):
+        count = sum(filter(None, counts))
+        total = sum(layer.num_outputs for layer in report.layers)
+        lines += [
+            "",
+            f"Proven optimal for their scale: {count} of {total} outputs",
+        ]
+    return lines
+
+
+def _memory_lines(report):
+    lines = [
+        "",
+        _memory_row(
+            "Layer (type)", "Packed", "Float32", "Calls", "Seconds", "QPU s"
+        ),
+        "=" * WIDTH,
+    ]
+    for layer in report.layers:
+        mark = "*" if layer.frozen else ""
+        lines.append(_counts(f"{mark}{layer.name} ({layer.type})", layer))
+    for name, kind, reason in report.unchanged:
+        text = f" unchanged ({reason})"
+        lines.append(_row(f"{name} ({kind})", [(text, len(text))]))
+    lines += [
+        "_" * WIDTH,
+        _counts("Total", report),
+        f"Compression: {report.compression:.1f}x "
+        f"({_bits_text(report.bits)} per weight of the layers above, 32 of "
+        "others)",
+    ]
+    if any(layer.frozen for layer in report.layers):
+        lines.append(
+            "* stays a float layer and is frozen (`trainable = False`)"
+        )
+    return lines
+
+
+def _counts(name, counted):
+    qpu = f"{counted.qpu_seconds:.3f}" if counted.qpu_seconds else "-"
+    return _memory_row(
+        name,
+        memory_text(counted.packed_bytes),
+        memory_text(counted.float32_bytes),
+        f"{counted.calls:,}",
+        f"{counted.seconds:.1f}",
+        qpu,
+    )
+
+
+def _memory_row(name, packed, plain, calls, seconds, qpu):
+    cells = [(packed, 11), (plain, 11), (calls, 8), (seconds, 9), (qpu, 8)]
+    return _row(name, cells)
+
+
+def _row(name, cells):
+    return table_row(name, "".join(f"{text:>{width}}" for text, width in cells))
+
+
+def _number(error):
+    return "0" if error < _SMALLEST else f"{error:.3g}"
+
+
+def _bits_text(bits):
+    return "1 bit" if bits == 1 else f"{bits} bits"

@@ -1,0 +1,250 @@
+"""Jobs, their records, and the runs of a task."""
+
+import json
+import os
+import threading
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.backends import BackendUnavailable
+from keras_qpsbgd.comparison import engine
+from keras_qpsbgd.comparison import plan
+from keras_qpsbgd.comparison import records
+from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.task import Task
+from keras_qpsbgd.comparison.training import Trainer
+
+JOBS = [{"task": "t", "settings": {"rate": 1 / 3}, "seed": k} for k in range(5)]
+
+
+def open_store(folder):
+    return records.Store(folder / "found.jsonl", ("task", "settings", "seed"))
+
+
+def work(job):
+    return {"value": job["seed"] / 3}
+
+
+# --- Jobs ---
+
+
+@pytest.mark.once
+def test_finished_jobs_are_not_repeated(tmp_path):
+    made = []
+
+    def stopped(job):
+        made.append(job["seed"])
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        return work(job)
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.perform([JOBS], stopped, open_store(tmp_path), verbose=0)
+    assert len(open_store(tmp_path)) == 2
+    engine.perform([JOBS], stopped, open_store(tmp_path), verbose=0)
+    assert made == [0, 1, 2, 2, 3, 4]
+    store = open_store(tmp_path)
+    assert all(job in store for job in JOBS)
+    # Results have six digits, and jobs all of them.
+    assert store[JOBS[1]] == {**JOBS[1], "value": 0.333333}
+
+
+@pytest.mark.once
+def test_later_jobs_may_depend_on_the_results_of_earlier_ones(tmp_path):
+    store = open_store(tmp_path)
+
+    def waves():
+        yield JOBS[:3]
+        best = max(store.records, key=lambda record: record["value"])
+        yield [{**JOBS[0], "seed": 10 + best["seed"]}]
+
+    engine.perform(waves(), work, store, total=4, verbose=0)
+    assert [record["seed"] for record in store.records] == [0, 1, 2, 12]
+
+
+@pytest.mark.slow  # two processes that import TensorFlow
+@pytest.mark.once
+def test_jobs_in_processes(tmp_path):
+    parent = os.getpid()
+
+    def elsewhere(job):
+        if job["seed"] == 9:
+            raise ZeroDivisionError("nine")
+        assert os.getpid() != parent
+        names = ("TF_NUM_INTRAOP_THREADS", "CUDA_VISIBLE_DEVICES")
+        return {"value": [os.environ[name] for name in names]}
+
+    store = open_store(tmp_path)
+    engine.perform([JOBS[:2], JOBS[2:]], elsewhere, store, 2, verbose=0)
+    assert {tuple(r["value"]) for r in store.records} == {("1", "-1")}
+    assert len(open_store(tmp_path)) == 5
+    with pytest.raises(ZeroDivisionError, match="nine"):
+        jobs = [{**JOBS[0], "seed": 9}]
+        engine.perform([jobs], elsewhere, store, 2, verbose=0)
+
+
+@pytest.mark.once
+def test_objects_that_cannot_be_pickled():
+    pytest.importorskip("cloudpickle")
+    with pytest.raises(ValueError, match="`processes` must be 1 if .*lock"):
+        engine._pickled([threading.Lock()])
+
+
+# --- Records ---
+
+
+@pytest.mark.once
+def test_incomplete_last_line(tmp_path):
+    store = open_store(tmp_path)
+    engine.perform([JOBS[:2]], work, store, verbose=0)
+    with open(store.path, "ab") as file:
+        file.write(b'{"task": "t", "se')
+    store = open_store(tmp_path)
+    assert len(store) == 2
+    engine.perform([JOBS], work, store, verbose=0)
+    lines = store.path.read_text().splitlines()
+    assert [json.loads(line)["seed"] for line in lines] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.once
+def test_packed_records(tmp_path):
+    store = open_store(tmp_path)
+    engine.perform([JOBS], work, store, verbose=0)
+    order = lambda record: record["seed"]
+    store.pack(order)
+    first = store.packed.read_bytes()
+    assert not store.path.exists()
+    again = open_store(tmp_path)
+    assert again.records == store.records
+    # A kill between packing and removing: the records are in both files.
+    again.path.write_bytes(records.line_of({**JOBS[0], "value": 0.0}))
+    again = open_store(tmp_path)
+    again.pack(order)
+    assert store.packed.read_bytes() == first
+    again.path.write_bytes(records.line_of({**JOBS[0], "value": 1.0}))
+    with pytest.raises(ValueError, match="two different runs"):
+        open_store(tmp_path)
+    again.path.unlink()
+    store.packed.write_bytes(first[:-20])
+    with pytest.raises(ValueError, match="is damaged. .*Received"):
+        open_store(tmp_path)
+
+
+class Killed(BaseException):
+    """No code handles this exception."""
+
+
+@pytest.mark.once
+def test_nothing_is_lost_by_a_kill_while_packing(tmp_path, monkeypatch):
+    """Kills before each call that changes the folder."""
+    order = lambda record: record["seed"]
+    for position in range(20):
+        folder = tmp_path / str(position)
+        store = open_store(folder)
+        engine.perform([JOBS[:2]], work, store, verbose=0)
+        store.pack(order)
+        engine.perform([JOBS], work, store, verbose=0)
+        left = iter(range(position, -1, -1))
+
+        def killing(call, left=left):
+            def run(*arguments, **named):
+                if next(left, 1) == 0:
+                    raise Killed
+                return call(*arguments, **named)
+
+            return run
+
+        killed = False
+        with monkeypatch.context() as patch:
+            for name in ("replace", "unlink", "fsync"):
+                patch.setattr(os, name, killing(getattr(os, name)))
+            try:
+                store.pack(order)
+            except Killed:
+                killed = True
+        again = open_store(folder)
+        assert sorted(again.records, key=order) == sorted(
+            store.records, key=order
+        )
+        if not killed:
+            break
+    assert position >= 3
+
+
+# --- Runs of a task ---
+
+
+def conv_task():
+    """Returns a task without `first_weights`, like those of the experiments."""
+
+    def build(source, weights):
+        return keras.Sequential(
+            [
+                keras.layers.InputLayer((3, 3, 1)),
+                kq.layers.BinaryConv2D(2, 2),
+                keras.layers.Flatten(),
+                kq.layers.BinaryDense(2),
+            ]
+        )
+
+    return Task(
+        name="images",
+        load=None,
+        splits=None,
+        batches=None,
+        build=build,
+        grids={},
+    )
+
+
+def test_initial_convolution_kernels_depend_only_on_the_seed():
+    found = {}
+    for key in ("signsgd", "frozen"):
+        trainer = Trainer(conv_task(), None, METHODS[key], {})
+        for seed in (0, 1):
+            trainer._reset(seed)
+            found[key, seed] = trainer.kernels[0].numpy()
+    assert found["signsgd", 0].shape == (2, 2, 1, 2)
+    assert (found["signsgd", 0] != found["signsgd", 1]).all()
+    for seed in (0, 1):
+        np.testing.assert_array_equal(
+            found["signsgd", seed], found["frozen", seed]
+        )
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "error, kind, text",
+    [
+        (KeyError("mine"), KeyError, "KeyError: mine"),
+        (ValueError("bad"), ValueError, "bad"),
+        (
+            tf.errors.InvalidArgumentError(None, None, "no shape"),
+            RuntimeError,
+            "InvalidArgumentError: no shape",
+        ),
+        (BackendUnavailable("no license"), BackendUnavailable, None),
+    ],
+)
+def test_errors_name_method_and_task(error, kind, text):
+    def fail(data_dir):
+        raise error
+
+    task = types.SimpleNamespace(name="mine", load=fail)
+    item = types.SimpleNamespace(
+        task=task, method=METHODS["adam"], data_dir=None
+    )
+    job = {"task": "mine", "method": METHODS["adam"].label, "configuration": {}}
+    with pytest.raises(kind) as caught:
+        plan.Work([item])(job)
+    if text is None:
+        assert caught.value is error
+        return
+    message = str(caught.value.args[0])
+    assert message == f'Training failed for method "adam" in "mine": {text}'
+    assert caught.value.__cause__ is error

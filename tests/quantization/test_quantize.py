@@ -1,0 +1,569 @@
+"""`kq.quantize` against a forward pass in NumPy, for all kinds of models."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import quantizing
+import tensorflow as tf
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import _keras
+
+L = keras.layers
+
+
+def quantize(model, x, **options):
+    options = {"method": "nearest", "verbose": 0, "bits": 2, **options}
+    return kq.quantize(model, x, **options)
+
+
+class Recorder:
+    """A `Statistics` that also keeps all rows."""
+
+    found: list = []
+
+    def __init__(self, kernel, bias):
+        self._statistics = self.original(kernel, bias)
+        self.rows = []
+        type(self).found.append(self)
+
+    def add(self, rows, quantized_rows):
+        self.rows.append((rows.copy(), quantized_rows.copy()))
+        self._statistics.add(rows, quantized_rows)
+
+    def both(self):
+        return [np.concatenate(rows) for rows in zip(*self.rows)]
+
+    def __getattr__(self, name):
+        return getattr(self._statistics, name)
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Returns the rows that each layer received, in the order of layers."""
+    module = sys.modules["keras_qpsbgd.quantization.quantize"]
+    found: list = []
+    fields = {"found": found, "original": module.Statistics}
+    monkeypatch.setattr(
+        module, "Statistics", type("Recorder", (Recorder,), fields)
+    )
+    return found
+
+
+@pytest.mark.parametrize("bits", [1, 3])
+def test_mlp_computes_with_levels_and_scales(bits, recorded):
+    model, x = quantizing.mlp(), quantizing.data(300, 8)
+    quantized, report = quantize(model, x, bits=bits)
+    assert [layer.name for layer in report.layers] == [
+        "first",
+        "second",
+        "head",
+    ]
+    first, norm, second, _, head = quantized.layers
+    for layer in (first, second, head):
+        assert type(layer) is kq.layers.BinaryDense and layer.bits == bits
+        levels = np.asarray(layer.binary_kernel)
+        assert set(np.abs(levels).ravel()) <= set(range(1, 2**bits, 2))
+    assert second.bias is None and second.activation is keras.activations.tanh
+
+    def normalize(layer, h):
+        gamma, beta, mean, variance = (w.numpy() for w in layer.weights)
+        return gamma * (h - mean) / np.sqrt(variance + layer.epsilon) + beta
+
+    inputs = [x.astype(np.float64)]
+    h = inputs[0] @ quantizing.kernel_of(first) + quantizing.bias_of(first)
+    inputs.append(normalize(norm, np.maximum(h, 0.0)))
+    inputs.append(np.tanh(inputs[-1] @ quantizing.kernel_of(second)))
+    y = inputs[-1] @ quantizing.kernel_of(head) + quantizing.bias_of(head)
+    np.testing.assert_allclose(
+        quantizing.outputs(quantized, x)[0], y, atol=1e-4
+    )
+
+    # The rows of the float and of the quantized network, batch by batch.
+    floats = [x]
+    for part in (model.layers[:2], model.layers[2:3]):
+        h = floats[-1]
+        for layer in part:
+            h = layer(h, training=False).numpy()
+        floats.append(h)
+    for found, rows, quantized_rows in zip(recorded, floats, inputs):
+        assert [len(pair[0]) for pair in found.rows] == [128, 128, 44]
+        np.testing.assert_allclose(found.both()[0], rows, atol=1e-4)
+        np.testing.assert_allclose(found.both()[1], quantized_rows, atol=1e-4)
+
+
+def test_conv_net_computes_with_levels_and_scales(recorded):
+    model, x = quantizing.conv_net(), quantizing.data(10, 8, 8, 3)
+    quantized, _ = quantize(model, x)
+    conv, stride, _, head = quantized.layers
+    rows = [quantizing.patches(x.astype(np.float64), 3, 1, same=True)]
+
+    def convolve(layer, rows):
+        kernel = quantizing.kernel_of(layer)
+        kernel = kernel.reshape(-1, kernel.shape[-1])
+        return rows @ kernel + quantizing.bias_of(layer)
+
+    h = np.maximum(convolve(conv, rows[0]), 0.0)
+    rows.append(quantizing.patches(h, 3, 2, same=False))
+    rows.append(convolve(stride, rows[1]).reshape(len(x), -1))
+    y = rows[2] @ quantizing.kernel_of(head) + quantizing.bias_of(head)
+    np.testing.assert_allclose(
+        quantizing.outputs(quantized, x)[0], y, atol=1e-4
+    )
+    for found, expected in zip(recorded, rows):
+        expected = expected.reshape(-1, expected.shape[-1])
+        np.testing.assert_allclose(found.both()[1], expected, atol=1e-4)
+
+
+def test_bias_is_corrected():
+    """With the correction, each output has the mean of the float output."""
+    model, x = quantizing.mlp(), quantizing.data(300, 8)
+    quantized, _ = quantize(model, x, bits=1, layers=["head"])
+    np.testing.assert_allclose(
+        quantizing.outputs(quantized, x)[0].mean(axis=0),
+        quantizing.outputs(model, x)[0].mean(axis=0),
+        atol=1e-4,
+    )
+
+
+def test_nested_models_and_shared_layers(recorded):
+    model, x = quantizing.nested(), quantizing.data(40, 8)
+    quantized, report = quantize(model, x, bits=4)
+    assert [layer.name for layer in report.layers] == [
+        "middle/dense",
+        "middle/inner/dense",
+        "shared",
+        "head",
+    ]
+    # Three layers are called twice per sample, and the head once.
+    assert [len(found.both()[0]) for found in recorded] == [80, 80, 80, 40]
+    # One scale per quantized layer, and no copies of shared layers.
+    assert len(quantized.weights) == len(model.weights) + 4
+    middle = quantized.get_layer("middle")
+    inner = middle.get_layer("inner")
+
+    def dense(layer, h):
+        return h @ quantizing.kernel_of(layer) + quantizing.bias_of(layer)
+
+    def call_middle(h):
+        return h + np.maximum(
+            dense(inner.layers[0], dense(middle.get_layer("dense"), h)), 0.0
+        )
+
+    h = x.astype(np.float64)
+    shared = quantized.get_layer("shared")
+    for _ in range(2):
+        h = np.tanh(dense(shared, call_middle(h)))
+    first, second = quantizing.outputs(quantized, x)
+    np.testing.assert_allclose(first, h, atol=1e-4)
+    head = quantized.get_layer("head")
+    np.testing.assert_allclose(second, dense(head, h), atol=1e-4)
+
+
+def test_a_layer_shared_with_a_nested_model_stays_shared():
+    shared = L.Dense(8, name="shared")
+    x = keras.Input((8,))
+    inner = keras.Model(x, shared(x), name="inner")
+    x = keras.Input((8,))
+    model = keras.Model(x, shared(inner(shared(x))))
+    quantized, report = quantize(model, quantizing.data(20, 8), bits=4)
+    assert len(report.layers) == 1 and len(quantized.weights) == 3
+    layer = quantized.get_layer("shared")
+    assert layer is quantized.get_layer("inner").get_layer("shared")
+    h = quantizing.data(20, 8).astype(np.float64)
+    for _ in range(3):
+        h = h @ quantizing.kernel_of(layer) + quantizing.bias_of(layer)
+    found = quantizing.outputs(quantized, quantizing.data(20, 8))[0]
+    np.testing.assert_allclose(found, h, atol=1e-4)
+
+
+def test_several_inputs():
+    model = quantizing.two_inputs()
+    a, b = quantizing.data(20, 8), quantizing.data(20, 5, seed=1)
+    results = [
+        quantizing.outputs(quantize(model, data)[0], [a, b])[0]
+        for data in (
+            [a, b],
+            (a, b),
+            {"b": b, "a": a},
+            tf.data.Dataset.from_tensors(({"a": a, "b": b}, np.zeros(20))),
+        )
+    ]
+    for found in results[1:]:
+        np.testing.assert_allclose(found, results[0], atol=1e-6)
+
+
+def test_dictionaries_of_inputs_and_outputs():
+    a, b = keras.Input((8,), name="a"), keras.Input((5,), name="b")
+    y = L.Concatenate()([L.Dense(4, name="left")(a), b])
+    model = keras.Model(
+        {"a": a, "b": b}, {"y": L.Dense(3)(y), "z": L.Dense(2)(y)}
+    )
+    x = {"a": quantizing.data(20, 8), "b": quantizing.data(20, 5)}
+    quantized, report = quantize(model, x)
+    assert len(report.layers) == 3
+    found = quantized(tf.nest.map_structure(tf.constant, x))
+    assert found["y"].shape == (20, 3) and found["z"].shape == (20, 2)
+
+
+def test_attention_becomes_binary():
+    model, x = quantizing.attention(), quantizing.data(30, 5, 8)
+    quantized, report = quantize(model, x)
+    names = [layer.name for layer in report.layers]
+    assert names == [
+        "attention/query",
+        "attention/key",
+        "attention/value",
+        "attention/attention_output",
+        "mix",
+        "head",
+    ]
+    assert not any(layer.frozen for layer in report.layers)
+    layer = quantized.get_layer("attention")
+    assert type(layer) is kq.layers.BinaryMultiHeadAttention
+    assert type(quantized.get_layer("mix")) is kq.layers.BinaryEinsumDense
+
+    def project(part, rows):
+        kernel = np.asarray(part.binary_kernel, dtype=np.float64)
+        kernel = kernel.reshape(rows.shape[-1], -1)
+        y = rows @ (kernel * part.scale.numpy() / 3)
+        return y + part.bias.numpy().reshape(-1)
+
+    query, key, value, output = _keras.attention_parts(layer).values()
+    q, k, v = (
+        project(part, x).reshape(30, 5, 2, 4) for part in (query, key, value)
+    )
+    scores = np.exp(np.einsum("bqhd,bkhd->bhqk", q, k) / 2)
+    scores /= scores.sum(axis=-1, keepdims=True)
+    mixed = np.einsum("bhqk,bkhd->bqhd", scores, v)
+    y = project(output, mixed.reshape(30, 5, 8))
+    found = layer(x, x, training=False).numpy()
+    np.testing.assert_allclose(found, y, atol=1e-4)
+
+
+@pytest.mark.parametrize("layers", [["attention/key", "mix"], None])
+def test_frozen_layers_stay_on_the_grid(layers, tmp_path):
+    """Part of an attention layer, and an equation without a binary layer."""
+    x = keras.Input((5, 8))
+    y = x
+    if layers:
+        y = L.MultiHeadAttention(2, 4, name="attention")(x, x)
+    y = L.EinsumDense("abc,dc->abd", (5, 6), bias_axes="d", name="mix")(y)
+    y = L.Dense(3, name="head")(L.Flatten()(y))
+    model, x = keras.Model(x, y), quantizing.data(30, 5, 8)
+    quantized, report = quantize(model, x, layers=layers)
+    frozen = {layer.name for layer in report.layers if layer.frozen}
+    assert frozen == set(layers or ["mix"])
+    assert "frozen" in str(report)
+    path = tmp_path / "model.keras"
+    quantized.save(path)
+    outputs = quantizing.outputs(quantized, x)[0]
+    for candidate in (quantized, keras.models.load_model(path)):
+        found = quantizing.outputs(candidate, x)[0]
+        np.testing.assert_array_equal(found, outputs)
+        kept = [candidate.get_layer("mix")]
+        kernels = [kept[0].kernel.numpy().T]
+        if layers:
+            kept.append(candidate.get_layer("attention"))
+            parts = _keras.attention_parts(kept[1])
+            old = _keras.attention_parts(model.get_layer("attention"))
+            same = [
+                (a.kernel.numpy() == b.kernel.numpy()).all()
+                for a, b in zip(old.values(), parts.values())
+            ]
+            assert same == [True, False, True, True]
+            kernels.append(list(parts.values())[1].kernel.numpy())
+        for kernel in kernels:
+            # Two bits have levels -3, -1, 1 and 3 times a scale.
+            matrix = np.abs(kernel.reshape(8, -1))
+            levels = matrix / matrix.min(axis=0)
+            assert set(levels.round(3).ravel()) <= {1.0, 3.0}
+        before = [w.copy() for layer in kept for w in layer.get_weights()]
+        head = candidate.get_layer("head").get_weights()[0].copy()
+        candidate.compile("sgd", "mse")
+        candidate.fit(x, np.zeros((30, 3)), verbose=0)
+        after = [w for layer in kept for w in layer.get_weights()]
+        for old_weight, new_weight in zip(before, after):
+            np.testing.assert_array_equal(old_weight, new_weight)
+        assert (head != candidate.get_layer("head").get_weights()[0]).any()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_graph_network(sparse):
+    spektral = pytest.importorskip("spektral")
+    rng = np.random.default_rng(0)
+    a = (rng.random((150, 150)) < 0.05).astype("float32")
+    a = kq.layers.BinaryGraphConv.preprocess(np.maximum(a, a.T))
+    x = quantizing.data(150, 6)
+    with kq.spektral.enable_keras3():
+        inputs = [keras.Input((6,)), keras.Input((150,), sparse=sparse)]
+        conv = spektral.layers.GCNConv
+        h = conv(8, activation="relu", name="first")(inputs)
+        model = keras.Model(inputs, conv(3, name="last")([h, inputs[1]]))
+        quantizing.with_random_biases(model)
+        given = tf.sparse.from_dense(a) if sparse else a
+        quantized, report = quantize(model, [x, given])
+        first, last = (quantized.get_layer(n) for n in ("first", "last"))
+        assert type(first) is kq.layers.BinaryGraphConv
+        h = a @ x @ quantizing.kernel_of(first) + quantizing.bias_of(first)
+        h = a @ np.maximum(h, 0.0)
+        y = h @ quantizing.kernel_of(last) + quantizing.bias_of(last)
+        found = quantized(
+            [x, given] if sparse is False else [tf.constant(x), given]
+        )
+        np.testing.assert_allclose(found, y, atol=1e-4)
+        if sparse:
+            scipy_sparse = pytest.importorskip("scipy.sparse")
+            same, _ = quantize(model, [x, scipy_sparse.csr_matrix(a)])
+            np.testing.assert_array_equal(
+                same.get_weights()[0], quantized.get_weights()[0]
+            )
+
+
+def test_the_given_model_is_not_changed():
+    model, x = quantizing.nested(), quantizing.data(20, 8)
+
+    def loss(y, predicted):  # a loss that cannot be saved
+        return tf.reduce_mean((y - predicted) ** 2)
+
+    model.get_layer("head").trainable = False
+    model.compile("adam", [loss, loss])
+    model.fit(x, [np.zeros((20, 8)), np.zeros((20, 3))], verbose=0)
+    optimizer = model.optimizer
+    weights = [w.copy() for w in model.get_weights()]
+    iterations = int(optimizer.iterations)
+    config = json.dumps(model.get_config(), default=str, sort_keys=True)
+    attributes = {layer: set(vars(layer)) for layer in model.layers}
+    quantized, _ = quantize(model, x)
+    for old, new in zip(weights, model.get_weights()):
+        np.testing.assert_array_equal(old, new)
+    assert model.optimizer is optimizer
+    assert int(optimizer.iterations) == iterations
+    assert config == json.dumps(model.get_config(), default=str, sort_keys=True)
+    assert attributes == {layer: set(vars(layer)) for layer in model.layers}
+    assert not model.get_layer("head").trainable
+    model.fit(x, [np.zeros((20, 8)), np.zeros((20, 3))], verbose=0)
+    # The copy has the flags and the names, and no weights of the model.
+    assert not quantized.get_layer("head").trainable
+    assert quantized.get_layer("shared").trainable
+    assert [layer.name for layer in quantized.layers] == [
+        layer.name for layer in model.layers
+    ]
+    ours, theirs = map(
+        set, (map(id, quantized.weights), map(id, model.weights))
+    )
+    assert ours.isdisjoint(theirs)
+
+
+def test_frozen_inner_layers_keep_their_weights():
+    """In legacy Keras, the order of the weights depends on the flags."""
+    model, x = quantizing.attention(), quantizing.data(30, 5, 8)
+    parts = _keras.attention_parts(model.get_layer("attention"))
+    list(parts.values())[0].trainable = False
+    model.get_layer("norm").trainable = False
+    quantized, _ = quantize(model, x, layers="head", bits=4)
+    copied = _keras.attention_parts(quantized.get_layer("attention"))
+    for old, new in zip(parts.values(), copied.values()):
+        assert old.trainable == new.trainable
+        np.testing.assert_array_equal(old.kernel.numpy(), new.kernel.numpy())
+
+
+def test_deferred_model_accepts_any_batch_size():
+    model = keras.Sequential([L.Dense(4), L.Dense(2)])
+    model(quantizing.data(5, 3))
+    quantized, _ = quantize(model, quantizing.data(300, 3))
+    assert quantized.predict(quantizing.data(7, 3), verbose=0).shape == (7, 2)
+
+
+def test_mixed_precision():
+    model = keras.Sequential(
+        [
+            keras.Input((8,)),
+            L.Dense(6, activation="relu", dtype="mixed_float16"),
+            L.Dense(3, dtype="float32"),
+        ]
+    )
+    x = quantizing.data(40, 8)
+    quantized, report = quantize(model, x, bits=4)
+    assert quantized.layers[0].compute_dtype == "float16"
+    assert tf.as_dtype(quantized.layers[0].kernel.dtype) == tf.float32
+    assert report.layers[1].error < 0.1
+
+
+def test_other_layers_are_copied():
+    x = keras.Input((6,), dtype="int32")
+    y = L.SimpleRNN(5, name="rnn")(L.Embedding(10, 4, mask_zero=True)(x))
+    y = L.Lambda(lambda t: tf.abs(t))(y)
+    y = kq.layers.BinaryDense(4, name="binary")(y)
+    model = keras.Model(x, L.Dense(2, name="head")(y))
+    data = np.random.default_rng(0).integers(0, 10, (20, 6))
+    quantized, report = quantize(model, data, bits=4)
+    assert [layer.name for layer in report.layers] == ["head"]
+    reasons = {layer.name: layer.reason for layer in report.unchanged}
+    assert reasons["rnn"] == "unsupported type"
+    assert reasons["binary"] == "already binary"
+    old = keras.Model(model.inputs, model.get_layer("binary").output)
+    new = keras.Model(quantized.inputs, quantized.get_layer("binary").output)
+    np.testing.assert_allclose(
+        quantizing.outputs(old, data)[0], quantizing.outputs(new, data)[0]
+    )
+
+
+@pytest.mark.skipif(not _keras.KERAS_3, reason="needs `keras.ops`")
+def test_operations_are_copied():
+    x = keras.Input((8,))
+    model = keras.Model(x, keras.ops.relu(L.Dense(4)(x)) * 2.0 + 1.0)
+    quantized, _ = quantize(model, quantizing.data(20, 8))
+    layer = next(v for v in quantized.layers if v.weights)
+    h = quantizing.data(20, 8) @ quantizing.kernel_of(layer)
+    y = 2.0 * np.maximum(h + quantizing.bias_of(layer), 0.0) + 1.0
+    found = quantizing.outputs(quantized, quantizing.data(20, 8))[0]
+    np.testing.assert_allclose(found, y, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "layers, names",
+    [
+        ("first", ["first"]),
+        ("^(first|head)$", ["first", "head"]),
+        (["head", "first"], ["first", "head"]),
+        (lambda layer: layer.name != "head", ["first", "second"]),
+    ],
+)
+def test_layers_can_be_chosen(layers, names):
+    model, x = quantizing.mlp(), quantizing.data(20, 8)
+    quantized, report = quantize(model, x, layers=layers)
+    assert [layer.name for layer in report.layers] == names
+    for layer in quantized.layers:
+        binary = isinstance(layer, kq.layers.BinaryDense)
+        assert binary == (layer.name in names)
+    unchanged = {layer.name: layer.reason for layer in report.unchanged}
+    assert unchanged["norm"] == "unsupported type"
+    others = {"first", "second", "head"} - set(names)
+    assert {n for n, r in unchanged.items() if r == "not chosen"} == others
+
+
+def test_qubo_is_deterministic_with_a_seed():
+    model, x = quantizing.mlp(), quantizing.data(64, 8)
+    results = [
+        quantize(model, x, method="qubo", bits=1, seed=3) for _ in range(2)
+    ]
+    for a, b in zip(*(quantized.get_weights() for quantized, _ in results)):
+        np.testing.assert_array_equal(a, b)
+    report = results[0][1]
+    assert report.backend == "native" and report.calls > 0
+    for layer in report.layers:
+        assert layer.error <= min(layer.errors.values()) + 1e-9
+
+
+def test_progress_bar(capsys):
+    model, x = quantizing.mlp(), quantizing.data(20, 8)
+    quantize(model, x)
+    assert capsys.readouterr().out == ""
+    quantize(model, x, verbose="auto")
+    # Two steps for each of the three layers: the rows and `nearest`.
+    assert "6/6" in capsys.readouterr().out
+
+
+@pytest.mark.slow  # other tests train with SGD, and the layers with QPSBGD
+def test_fine_tuning_with_qpsbgd():
+    model, x = quantizing.mlp(), quantizing.data(64, 8)
+    quantized, _ = quantize(model, x)
+    y = quantizing.outputs(model, x)[0] + 1.0
+    adam = keras.optimizers.Adam(0.05)
+    quantized.compile(
+        kq.QPSBGD(0.01, "sign", real_optimizer=adam, seed=0), "mse"
+    )
+    before = quantized.evaluate(x, y, verbose=0)
+    quantized.fit(x, y, epochs=10, verbose=0)
+    assert quantized.evaluate(x, y, verbose=0) < before
+
+
+@pytest.mark.parametrize("make", [quantizing.conv_net, quantizing.nested])
+def test_saved_file_gives_the_same_predictions(make, tmp_path):
+    model = make()
+    x = quantizing.data(10, *model.inputs[0].shape[1:])
+    quantized, _ = quantize(model, x)
+    path = tmp_path / "model.keras"
+    quantized.save(path)
+    loaded = keras.models.load_model(path)
+    for a, b in zip(*(quantizing.outputs(m, x) for m in (quantized, loaded))):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow  # the same in a new process
+def test_saved_files_load_in_a_new_process(tmp_path):
+    makes = (quantizing.conv_net, quantizing.nested, quantizing.attention)
+    for make in makes:
+        model = make()
+        x = quantizing.data(10, *model.inputs[0].shape[1:])
+        quantized, _ = quantize(model, x)
+        path = tmp_path / make.__name__
+        quantized.save(path.with_suffix(".keras"))
+        outputs = quantizing.outputs(quantized, x)
+        np.savez(path.with_suffix(".npz"), x, *outputs)
+    code = (
+        "import sys, numpy as np, keras_qpsbgd\n"
+        "from tensorflow import keras\n"
+        "for name in sys.argv[1:]:\n"
+        "    x, *wanted = np.load(f'{name}.npz').values()\n"
+        "    model = keras.models.load_model(f'{name}.keras')\n"
+        "    found = model.predict(x, verbose=0)\n"
+        "    found = found if isinstance(found, list) else [found]\n"
+        "    for a, b in zip(found, wanted, strict=True):\n"
+        "        np.testing.assert_allclose(a, b, atol=1e-5)\n"
+        "    print('equal', name)\n"
+    )
+    names = [make.__name__ for make in makes]
+    root = str(pathlib.Path(kq.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code, *names],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+    )
+    for name in names:
+        assert f"equal {name}" in done.stdout, done.stderr
+
+
+def test_constraints_and_regularizers_of_float_kernels_are_dropped():
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((8,)),
+            keras.layers.Dense(
+                3,
+                kernel_constraint=keras.constraints.MaxNorm(0.5),
+                kernel_regularizer="l2",
+                bias_regularizer="l2",
+            ),
+        ]
+    )
+    quantized, _ = quantize(model, quantizing.data(20, 8), bits=4)
+    layer = quantized.layers[-1]
+    assert layer.kernel_constraint is None and layer.kernel_regularizer is None
+    assert layer.bias_regularizer is not None
+    levels = np.array(layer.binary_kernel)
+    quantized.compile(keras.optimizers.SGD(0.0), "mse")
+    quantized.train_on_batch(quantizing.data(20, 8), np.ones((20, 3)))
+    np.testing.assert_array_equal(layer.binary_kernel, levels)
+
+
+def test_small_calibration_data_warn():
+    model = quantizing.mlp()
+    with pytest.warns(UserWarning, match="has 8 inputs and receives 3 rows"):
+        quantize(model, quantizing.data(3, 8))
+
+
+def test_model_without_supported_layers():
+    model = keras.Sequential(
+        [keras.layers.InputLayer((8,)), keras.layers.BatchNormalization()]
+    )
+    with pytest.raises(ValueError, match="that can be quantized.*Normaliz"):
+        quantize(model, quantizing.data(3, 8))

@@ -1,0 +1,283 @@
+"""Invalid arguments of `kq.quantize` raise before anything is solved."""
+
+import numpy as np
+import pytest
+import quantizing
+import tensorflow as tf
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd import backends
+from keras_qpsbgd.backends.dwave.cost import Budget
+from keras_qpsbgd.backends.solution import StepCost
+from keras_qpsbgd.quantization.calibration import Calibration
+from keras_qpsbgd.quantization.quantize import check_cost
+
+X = quantizing.data(20, 8)
+L = keras.layers
+
+
+@pytest.fixture(scope="module")
+def model():
+    return quantizing.mlp()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"bits": 0}, "`bits` must be"),
+        ({"bits": 5}, "`bits` must be"),
+        ({"bits": True}, "`bits` must be"),
+        ({"bits": 1.0}, "`bits` must be"),
+        ({"method": "best"}, "`method` must be"),
+        ({"scale": "row"}, "`scale` must be"),
+        ({"seed": -1}, "`seed` must be"),
+        ({"seed": 0.5}, "`seed` must be"),
+        ({"damping": 0.0}, "`damping` must be"),
+        ({"damping": float("nan")}, "`damping` must be"),
+        ({"verbose": "loud"}, "`verbose` must be"),
+        ({"layers": "conv"}, "`layers` must match"),
+        ({"layers": "("}, "`layers` must be a valid regular expression"),
+        ({"layers": ["first", "third"]}, "`layers` must contain"),
+        ({"layers": ["norm"]}, "'norm' \\(unsupported type\\)"),
+        ({"layers": lambda layer: False}, "`layers` must match"),
+        ({"layers": []}, "`layers` must match"),
+        ({"layers": 3}, "`layers` must be"),
+        ({"backend": "none"}, "`backend` must be"),
+    ],
+)
+def test_options(model, options, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        kq.quantize(model, X, **{"verbose": 0, **options})
+    assert "Received: " in str(caught.value)
+
+
+def not_finite(value):
+    x = X.copy()
+    x[3, 2] = value
+    return x
+
+
+@pytest.mark.parametrize(
+    "calibration, message",
+    [
+        (X[:0], "at least one sample"),
+        (X[:, :5], r"shape \(None, 8\).*Received: an array of shape \(20, 5\)"),
+        (X[0], "shape"),
+        ([X, X], "no labels.* Received: 2 arrays"),
+        ([], "one array per input .* Received: 0 arrays"),
+        (not_finite(np.nan), "must be finite"),
+        (not_finite(np.inf), "must be finite"),
+        ({"wrong": X}, "one array per input"),
+        (object(), "must be an array"),
+        (None, "must be an array"),
+        (tf.data.Dataset.from_tensors(X).repeat(), "must end"),
+        (tf.data.Dataset.from_tensors(X).take(0), "at least one batch"),
+        (tf.data.Dataset.from_tensor_slices(X), "shape"),
+        (
+            tf.data.Dataset.from_tensors(X).filter(lambda x: False),
+            "at least one batch",
+        ),
+    ],
+)
+def test_calibration(model, calibration, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        kq.quantize(model, calibration, verbose=0)
+    assert "`calibration`" in str(caught.value)
+    assert "Received: " in str(caught.value)
+
+
+def test_lengths_must_agree():
+    model = quantizing.two_inputs()
+    with pytest.raises(ValueError, match="same number of samples"):
+        kq.quantize(model, [X, quantizing.data(19, 5)], verbose=0)
+    with pytest.raises(ValueError, match="Received: 1 array$"):
+        kq.quantize(model, X, verbose=0)
+    # The second entry of a tuple in a dataset is the target.
+    pairs = tf.data.Dataset.from_tensors((X, quantizing.data(20, 5)))
+    with pytest.raises(ValueError, match="second entry of a tuple"):
+        kq.quantize(model, pairs, verbose=0)
+
+
+def test_dictionary_model_needs_a_dictionary():
+    a, b = keras.Input((8,), name="a"), keras.Input((5,), name="b")
+    model = keras.Model({"a": a, "b": b}, L.Dense(2)(L.Concatenate()([a, b])))
+    with pytest.raises(ValueError, match="must be a dictionary"):
+        kq.quantize(model, [X, quantizing.data(20, 5)], verbose=0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x,
+        lambda x: (x,),
+        lambda x: (x, np.zeros(len(x))),
+        lambda x: (x, np.zeros(len(x)), np.ones(len(x))),
+    ],
+)
+def test_elements_of_datasets(model, make):
+    dataset = tf.data.Dataset.from_tensor_slices(make(X)).batch(8)
+    batches = list(Calibration(model, dataset))
+    assert [len(batch) for batch in batches] == [8, 8, 4]
+    np.testing.assert_array_equal(np.concatenate(batches), X)
+
+
+def test_arrays_are_read_in_batches(model):
+    x = quantizing.data(300, 8).astype(np.float64)
+    batches = list(Calibration(model, x))
+    assert [len(batch) for batch in batches] == [128, 128, 44]
+    assert batches[0].dtype == tf.float32
+    assert len(list(Calibration(model, x, whole=True))) == 1
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = L.Dense(2)
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+
+def test_model():
+    with pytest.raises(ValueError, match="must be a Keras model"):
+        kq.quantize("model", X)
+    subclassed = Subclassed()
+    subclassed(X)
+    with pytest.raises(ValueError, match="Sequential or functional.*Subclass"):
+        kq.quantize(subclassed, X)
+    with pytest.raises(ValueError, match="`model` must be built"):
+        kq.quantize(keras.Sequential([L.Dense(2)]), X)
+    nothing = keras.Sequential([keras.Input((8,)), L.ReLU()])
+    with pytest.raises(ValueError, match="that can be quantized"):
+        kq.quantize(nothing, X)
+
+
+def test_layers_must_have_a_configuration():
+    class Scale(L.Layer):
+        def __init__(self, factor):
+            super().__init__(name="scale")
+            self.factor = factor
+
+        def call(self, inputs):
+            return self.factor * inputs
+
+        def get_config(self):
+            return super().get_config()  # without the argument
+
+    model = keras.Sequential([keras.Input((8,)), L.Dense(2), Scale(2.0)])
+    with pytest.raises(ValueError, match="`scale` of type Scale"):
+        kq.quantize(model, X, verbose=0)
+
+
+def test_weights_and_activations_must_be_finite():
+    model = quantizing.mlp()
+    kernel = model.get_layer("second").kernel
+    kernel.assign(np.full(kernel.shape, np.nan))
+    with pytest.raises(ValueError, match="finite weights.*`second`"):
+        kq.quantize(model, X, verbose=0)
+    x = keras.Input((8,))
+    y = L.Dense(4, name="after")(L.Lambda(lambda t: tf.math.log(t))(x))
+    with pytest.raises(ValueError, match="activations.*`after` of the given"):
+        kq.quantize(keras.Model(x, y), X, verbose=0)
+
+
+class Counting(backends.Backend):
+    """Counts its calls and has a maximum width."""
+
+    max_variables = 12
+    calls = 0
+
+    def sample(self, qubo, seed):
+        self.calls += 1
+        return np.ones((1, qubo.num_variables, qubo.num_columns)), {}
+
+
+def test_width_is_checked_before_the_first_call(model):
+    """Only the second layer is too wide."""
+    backend = Counting()
+    with pytest.raises(backends.BackendUnavailable, match="at most 12 inputs"):
+        kq.quantize(model, X, backend=backend, verbose=0)
+    assert backend.calls == 0
+    kq.quantize(model, X, backend=backend, layers="first|head", verbose=0)
+    assert backend.calls == 2
+
+
+class Priced(Counting):
+    """Takes 0.1 s per column."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.budget = Budget(seconds)
+
+    def step_cost(self, sizes):
+        calls = sum(columns for _, columns in sizes)
+        return StepCost(0.1 * calls, calls, "0.1 s per column")
+
+    def sample(self, qubo, seed):
+        seconds = self.budget.reserve(0.1 * qubo.num_columns)
+        self.budget.settle(seconds, seconds)
+        return super().sample(qubo, seed)
+
+
+def test_budget_covers_all_layers(model):
+    """The first layer has 16 columns, and the last one 4."""
+    backend = Priced(1.9)
+    options = {"backend": backend, "layers": "first|head", "verbose": 0}
+    with pytest.raises(backends.BudgetExceeded, match="up to 2 s") as caught:
+        kq.quantize(model, X, **options)
+    assert "Received: qpu_budget_seconds=1.9" in str(caught.value)
+    assert backend.calls == 0 and backend.budget.charged == 0.0
+    options["backend"] = backend = Priced(2.1)
+    kq.quantize(model, X, **options)
+    assert backend.calls == 2
+    with pytest.raises(backends.BudgetExceeded, match="2 s are spent"):
+        kq.quantize(model, X, **options)
+
+
+@pytest.mark.once
+@pytest.mark.slow  # the same with the mock QPU
+def test_budget_is_checked_before_the_first_call(monkeypatch):
+    pytest.importorskip("dwave.system")
+    model = keras.Sequential([keras.Input((4,)), L.Dense(3), L.Dense(2)])
+    x = quantizing.data(20, 4)
+    backend = backends.get({"name": "dwave", "mock": True, "num_reads": 10})
+    sizes = [(4, 3), (3, 2)]
+    needed = sum(backend.step_cost([size]).seconds for size in sizes)
+    config = {"name": "dwave", "mock": True, "num_reads": 10}
+    small = backends.get({**config, "qpu_budget_seconds": 0.99 * needed})
+    monkeypatch.setattr(small, "solve_layers", None)  # must not be called
+    with pytest.raises(backends.BudgetExceeded, match="all layers") as caught:
+        kq.quantize(model, x, backend=small, verbose=0)
+    assert "Received: qpu_budget_seconds" in str(caught.value)
+    assert small.budget.charged == 0.0
+    enough = backends.get({**config, "qpu_budget_seconds": 1.01 * needed})
+    _, report = kq.quantize(model, x, backend=enough, verbose=0)
+    assert report.calls == 2
+    assert 0 < report.qpu_seconds <= 1.01 * needed
+    # What was spent is no longer available.
+    with pytest.raises(backends.BudgetExceeded):
+        check_cost(enough, sizes)
+
+
+class Failing(backends.Backend):
+    def sample(self, qubo, seed):
+        if qubo.num_variables == 5:
+            raise backends.SolverError("no answer")
+        return np.ones((1, qubo.num_variables, qubo.num_columns)), {}
+
+
+def test_an_error_of_the_solver_names_the_layer():
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((4,)),
+            keras.layers.Dense(5, name="first"),
+            keras.layers.Dense(2, name="second"),
+        ]
+    )
+    x = np.random.default_rng(0).normal(size=(50, 4)).astype("float32")
+    with pytest.raises(
+        backends.SolverError, match="Layer `second`: no answer"
+    ) as caught:
+        kq.quantize(model, x, backend=Failing())
+    assert caught.value.info["calls"] == 1

@@ -1,0 +1,114 @@
+"""The report of `kq.quantize`."""
+
+import json
+
+import pytest
+import quantizing
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.quantization.quantization_report import LayerQuantization
+from keras_qpsbgd.quantization.quantization_report import QuantizationReport
+from keras_qpsbgd.quantization.quantization_report import UnchangedLayer
+
+
+def layer(name, **changes):
+    values = {
+        "name": name,
+        "type": "Dense",
+        "num_inputs": 1024,
+        "num_outputs": 4096,
+        "bits": 2,
+        "errors": {
+            "nearest": 0.5,
+            "gptq": 0.123456,
+            "descent": 0.1,
+            "qubo": 0.0,
+        },
+        "error": 0.0,
+        "proven": 3,
+        "frozen": False,
+        "packed_bytes": 100,
+        "float32_bytes": 1600,
+        "calls": 2,
+        "seconds": 1.5,
+        "qpu_seconds": 0.25,
+    }
+    return LayerQuantization(**{**values, **changes})
+
+
+@pytest.fixture
+def report():
+    return QuantizationReport(
+        name="network",
+        bits=2,
+        method="qubo",
+        backend="native",
+        layers=[layer("first"), layer(f"{'long' * 20}/name", frozen=True)],
+        unchanged=[UnchangedLayer("n" * 90, "LSTM", "unsupported type")],
+        unchanged_bytes=300,
+    )
+
+
+def test_totals(report):
+    assert report.packed_bytes == 2 * 100 + 300
+    assert report.float32_bytes == 2 * 1600 + 300
+    assert report.compression == 3500 / 500
+    assert (report.calls, report.seconds, report.qpu_seconds) == (4, 3.0, 0.5)
+
+
+def test_table(report):
+    text = str(report)
+    assert max(map(len, text.splitlines())) <= 80
+    for part in (
+        "2 bits per weight, method qubo, backend native",
+        "1024 x 4096",
+        "0.123",
+        "Proven optimal for their scale: 6 of",
+        "unchanged",
+        "7.0x",
+        "* stays a float layer",
+    ):
+        assert part in text, part
+    assert repr(report).startswith("QuantizationReport(name='network', bits=2")
+
+
+def test_as_dict(report):
+    found = json.loads(json.dumps(report.as_dict()))
+    assert found["layers"][0]["errors"]["gptq"] == 0.123456
+    assert found["unchanged"][0]["reason"] == "unsupported type"
+    assert found["compression"] == 7.0
+
+
+def test_numbers_of_a_model():
+    model, x = quantizing.mlp(), quantizing.data(64, 8)
+    quantized, report = kq.quantize(model, x, bits=3, method="descent")
+    first, second, head = report.layers
+    assert (first.num_inputs, first.num_outputs, first.bits) == (8, 16, 3)
+    assert list(first.errors) == ["nearest", "gptq", "descent"]
+    assert first.error == first.errors["descent"]
+    assert first.packed_bytes == 8 * 16 * 3 // 8 + 4 * (16 + 16)
+    assert second.packed_bytes == 16 * 12 * 3 // 8 + 4 * 12  # no bias
+    assert first.float32_bytes == 4 * (8 * 16 + 16)
+    assert report.float32_bytes == 4 * model.count_params()
+    assert report.unchanged_bytes == 4 * 4 * 16  # batch normalization
+    assert report.backend is None and report.calls == 0
+    # The same memory as the summary of the quantized model.
+    summary = kq.summary(quantized, print_fn=None)
+    assert report.packed_bytes == summary.packed_bytes
+
+
+@pytest.mark.once
+def test_plot(report):
+    pytest.importorskip("matplotlib").use("agg")
+    from matplotlib import pyplot
+
+    ax = report.plot()
+    heights = [[bar.get_height() for bar in bars] for bars in ax.containers]
+    assert heights[0] == [0.5, 0.5] and heights[1] == [0.123456, 0.123456]
+    assert heights[3] == []  # zero has no place on a log axis
+    assert ax.get_yscale() == "log"
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["nearest", "gptq", "descent", "qubo"]
+    _, given = pyplot.subplots()
+    assert report.plot(given) is given
+    pyplot.close("all")
