@@ -19,7 +19,7 @@ from keras_qpsbgd import backends
 from keras_qpsbgd.quantization.numerics.layer import quantize_layer
 
 # The attribute of the package is the function.
-_function = importlib.import_module("keras_qpsbgd.quantization.quantize")
+_function = importlib.import_module("keras_qpsbgd.quantization.layer_by_layer")
 
 SCALES_ONLY = "descent+scales"
 METHODS = ("nearest", "gptq", "descent", SCALES_ONLY, "qubo")

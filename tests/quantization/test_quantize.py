@@ -47,7 +47,7 @@ class Recorder:
 @pytest.fixture
 def recorded(monkeypatch):
     """Returns the rows that each layer received, in the order of layers."""
-    module = sys.modules["keras_qpsbgd.quantization.quantize"]
+    module = sys.modules["keras_qpsbgd.quantization.layer_by_layer"]
     found: list = []
     fields = {"found": found, "original": module.Statistics}
     monkeypatch.setattr(

@@ -11,7 +11,7 @@ from keras_qpsbgd import backends
 from keras_qpsbgd.backends.dwave.cost import Budget
 from keras_qpsbgd.backends.solution import StepCost
 from keras_qpsbgd.quantization.calibration import Calibration
-from keras_qpsbgd.quantization.quantize import check_cost
+from keras_qpsbgd.quantization.layer_by_layer import check_cost
 
 X = quantizing.data(20, 8)
 L = keras.layers
