@@ -188,7 +188,9 @@ def dense_network():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("dampings", [(1.0,), (1.0, 4.0)])
+@pytest.mark.parametrize(
+    "dampings", [pytest.param((1.0,), marks=pytest.mark.slow), (1.0, 4.0)]
+)
 def test_qpu_cost_of_sweeps_is_what_they_take(dampings, capsys, tmp_path):
     """The estimate equals the QPU time of `fit_columns` on the mock QPU."""
     model = dense_network()

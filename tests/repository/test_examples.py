@@ -43,6 +43,7 @@ def test_quickstart_is_short_and_runs(run):
     assert number("test accuracy:", run("quickstart.py")) > 0.85
 
 
+@pytest.mark.slow  # `tests/quantization` runs the same on smaller networks
 def test_quantize_is_short_and_runs(run):
     pytest.importorskip("sklearn")
     assert num_lines("quantize.py") < 55

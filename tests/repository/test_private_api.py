@@ -82,6 +82,7 @@ def test_ordinary_training_does_not_warn():
         tools.fit(tools.small_model(), tools.optimizer(), *tools.data())
 
 
+@pytest.mark.slow  # starts a process
 @pytest.mark.once
 def test_other_keras_backends_are_rejected():
     import os
