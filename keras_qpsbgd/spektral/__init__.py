@@ -18,9 +18,9 @@ fixes.disable()  # restores Spektral
 
 To change Spektral for a block of code, use `with enable_keras3():`. Importing
 this module does not change anything. SciPy, NumPy and Keras are not modified.
-Only code that fails is replaced: under legacy Keras, only the uses of names
-that SciPy and NumPy have removed. Create and use layers and models while the
-fixes are enabled. Subclasses of Spektral classes can be defined before that.
+Under legacy Keras, only the uses of names that SciPy and NumPy have removed are
+replaced. Create and use layers and models while the fixes are enabled.
+Subclasses of Spektral classes can be defined before that.
 
 The following table shows how many runs and tests pass without -> with the
 fixes (`python -m research.bench.spektral.support`, 2026-11-15, Spektral

@@ -6,14 +6,12 @@ modified: only the Spektral modules that use a removed name get a proxy.
 """
 
 import copy
-import inspect
 
 import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd.spektral.fixes import Fix
 from keras_qpsbgd.spektral.fixes import ModuleProxy
-from keras_qpsbgd.spektral.fixes import keras3
 
 
 def load_as_generator(_):
@@ -90,16 +88,6 @@ def block_diag_of_tensors(sparse):
 # SciPy and NumPy
 
 
-def find_rejects_half():
-    from scipy import sparse
-
-    try:
-        sparse.find(np.ones((1, 1), "float16"))
-    except ValueError:
-        return True
-    return False
-
-
 def with_find(sparse):
     """Adds a `find` that accepts float16 matrices, which SciPy now rejects."""
 
@@ -112,23 +100,11 @@ def with_find(sparse):
     return ModuleProxy(sparse, find=find)
 
 
-def eigh_lacks_eigvals():
-    from scipy import linalg
-
-    return "eigvals" not in inspect.signature(linalg.eigh).parameters
-
-
 def with_eigvals(linalg):
     def eigh(a, eigvals=None, **kwargs):
         return linalg.eigh(a, subset_by_index=eigvals, **kwargs)
 
     return ModuleProxy(linalg, eigh=eigh)
-
-
-def sparse_lacks_dense_attribute():
-    from scipy import sparse
-
-    return not hasattr(sparse.csr_matrix, "A")
 
 
 def read_dense(read_file):
@@ -141,21 +117,11 @@ def read_dense(read_file):
     return read
 
 
-def delaunay_lacks_vertices():
-    from scipy import spatial
-
-    return not hasattr(spatial.Delaunay, "vertices")
-
-
 def with_vertices(delaunay):
     class Delaunay(delaunay):
         vertices = property(lambda self: self.simplices)
 
     return Delaunay
-
-
-def numpy_lacks_in1d():
-    return not hasattr(np, "in1d")
 
 
 def with_in1d(numpy):
@@ -165,50 +131,46 @@ def with_in1d(numpy):
     return ModuleProxy(numpy, in1d=in1d)
 
 
-FIXES_OF_LOADERS = (
+FIXES = (
     Fix(
         "loaders",
         "Keras 3 does not accept iterators",
-        keras3,
         {"data.loaders:Loader.load": load_as_generator},
         {"data.loaders:BatchLoader.load": load_as_dataset},
     ),
     Fix(
         "sparse tensors",
         "SingleLoader cannot join the tensors of AdjToSpTensor",
-        keras3,
         {"data.utils:sp": block_diag_of_tensors},
     ),
-)
-FIXES_OF_NAMES = (
     Fix(
         "half",
         "SciPy no longer supports sparse float16 matrices",
-        find_rejects_half,
         {"utils.sparse:sp": with_find, "data.utils:sp": with_find},
+        needs_keras_3=False,
     ),
     Fix(
         "chebyshev",
         "SciPy removed `eigvals` from `eigh`: ChebConv.preprocess raises",
-        eigh_lacks_eigvals,
         {"utils.convolution:linalg": with_eigvals},
+        needs_keras_3=False,
     ),
     Fix(
         "citation",
         "SciPy removed `.A` of matrices: Cora, Citeseer, Pubmed do not load",
-        sparse_lacks_dense_attribute,
         {"datasets.citation:_read_file": read_dense},
+        needs_keras_3=False,
     ),
     Fix(
         "delaunay",
         "SciPy renamed `vertices` to `simplices`",
-        delaunay_lacks_vertices,
         {"transforms.delaunay:DelaunaySP": with_vertices},
+        needs_keras_3=False,
     ),
     Fix(
         "labels",
         "NumPy removed `in1d`: label_to_one_hot raises",
-        numpy_lacks_in1d,
         {"utils.misc:np": with_in1d},
+        needs_keras_3=False,
     ),
 )

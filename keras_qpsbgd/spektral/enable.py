@@ -1,21 +1,23 @@
 """`enable_keras3` and the handle that it returns."""
 
+import contextlib
 import warnings
 
+from keras_qpsbgd import _keras
 from keras_qpsbgd.spektral import data_fixes
 from keras_qpsbgd.spektral import layer_fixes
-from keras_qpsbgd.spektral.fixes import Applied
+from keras_qpsbgd.spektral.fixes import apply
 from keras_qpsbgd.spektral.fixes import table
 
-FIXES = (
-    *data_fixes.FIXES_OF_NAMES,
-    *data_fixes.FIXES_OF_LOADERS,
-    *layer_fixes.FIXES,
+FIXES = tuple(
+    fix
+    for fix in (*data_fixes.FIXES, *layer_fixes.FIXES)
+    if _keras.KERAS_3 or not fix.needs_keras_3
 )
 KNOWN = "1.3."
 
-_applied = Applied()
 _handles: set = set()
+_undo = contextlib.ExitStack()
 
 
 class Fixes:
@@ -25,20 +27,17 @@ class Fixes:
     context manager that disables the fixes on exit.
     """
 
-    def __init__(self, applied: list) -> None:
-        self._fixes = tuple(applied)
-
     @property
     def applied(self) -> tuple[str, ...]:
         """Names of the applied fixes."""
-        return tuple(fix.name for fix in self._fixes)
+        return tuple(fix.name for fix in FIXES)
 
     def disable(self) -> None:
         """Restores Spektral when no other handle is enabled."""
         if self in _handles:
             _handles.remove(self)
             if not _handles:
-                _applied.restore()
+                _undo.close()
 
     def __enter__(self):
         return self
@@ -47,9 +46,7 @@ class Fixes:
         self.disable()
 
     def __str__(self):
-        if not self._fixes:
-            return "Spektral is not changed, because nothing needs a fix."
-        text = table(self._fixes)
+        text = table(FIXES)
         return text if self in _handles else f"(disabled)\n{text}"
 
     def __repr__(self):
@@ -60,10 +57,10 @@ class Fixes:
 def enable_keras3() -> Fixes:
     """Makes Spektral 1.3 work with Keras 3 and recent versions of SciPy.
 
-    Replaces those functions and attributes of Spektral that fail with the
-    installed versions of Keras, SciPy and Spektral. Under legacy Keras with an
-    old SciPy, nothing is replaced. Call this function before you create layers
-    and models.
+    Replaces those functions and attributes of Spektral that fail with Keras 3,
+    and those that use names which SciPy and NumPy have removed. Under legacy
+    Keras, only the latter are replaced. Call this function before you create
+    layers and models.
 
     The function can be called again while the fixes are enabled. Nothing is
     replaced twice, and Spektral is restored when the last handle is disabled.
@@ -101,13 +98,11 @@ def enable_keras3() -> Fixes:
                 f"{spektral.__version__}",
                 stacklevel=2,
             )
-        try:
+        with contextlib.ExitStack() as stack:
             for fix in FIXES:
-                if fix.needed():
-                    _applied.apply(fix)
-        except BaseException:
-            _applied.restore()
-            raise
-    handle = Fixes(_applied.fixes)
+                for restore in apply(fix):
+                    stack.callback(restore)
+            _undo.push(stack.pop_all())  # nothing has failed
+    handle = Fixes()
     _handles.add(handle)
     return handle

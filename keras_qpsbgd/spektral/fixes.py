@@ -2,10 +2,7 @@
 
 import importlib
 import textwrap
-from collections.abc import Callable
 from typing import NamedTuple
-
-from keras_qpsbgd import _keras
 
 ABSENT = object()
 # Column widths of the printed table.
@@ -18,8 +15,6 @@ class Fix(NamedTuple):
     Args:
         name: String. The name in `Fixes.applied`.
         why: String. One sentence about the problem.
-        needed: Function without arguments that returns whether the fix is
-            needed with the installed versions.
         replace: Dictionary from targets to functions. A target is written
             `"module.path:Class.attribute"`, with the module relative to
             `spektral`. The function receives the original attribute and returns
@@ -27,13 +22,15 @@ class Fix(NamedTuple):
         add: Dictionary like `replace`, for attributes that the owner does not
             define itself. The function receives the inherited attribute, or
             `None`.
+        needs_keras_3: Boolean. Whether only Keras 3 has the problem. Defaults
+            to `True`.
     """
 
     name: str
     why: str
-    needed: Callable
     replace: dict
     add: dict = {}
+    needs_keras_3: bool = True
 
     def targets(self):
         return [*self.replace, *self.add]
@@ -71,51 +68,26 @@ def find(target, must_exist=False):
     return owner, attribute
 
 
-def keras3():
-    return _keras.KERAS_3
+def apply(fix):
+    """Applies a fix.
+
+    Yields:
+        Functions that restore an attribute, to be called in reverse order.
+    """
+    for target, make in fix.replace.items():
+        yield _put(make, *find(target, must_exist=True))
+    for target, make in fix.add.items():
+        yield _put(make, *find(target))
 
 
-def missing(*targets):
-    """Returns a test: Keras 3 is used and Spektral does not define a target."""
-
-    def needed():
-        return _keras.KERAS_3 and any(
-            attribute not in vars(owner)
-            for owner, attribute in map(find, targets)
-        )
-
-    return needed
-
-
-class Applied:
-    """The enabled fixes, and the original attributes to restore."""
-
-    def __init__(self):
-        self.fixes = []
-        self._undo = []
-
-    def apply(self, fix):
-        for target, make in fix.replace.items():
-            self._put(make, *find(target, must_exist=True))
-        for target, make in fix.add.items():
-            self._put(make, *find(target))
-        self.fixes.append(fix)
-
-    def _put(self, make, owner, attribute):
-        new = make(getattr(owner, attribute, None))
-        # From `vars`, to store a property or static method itself.
-        stored = vars(owner).get(attribute, ABSENT)
-        self._undo.append((owner, attribute, stored))
-        setattr(owner, attribute, new)
-
-    def restore(self):
-        while self._undo:
-            owner, attribute, original = self._undo.pop()
-            if original is ABSENT:
-                delattr(owner, attribute)
-            else:
-                setattr(owner, attribute, original)
-        self.fixes = []
+def _put(make, owner, attribute):
+    new = make(getattr(owner, attribute, None))
+    # From `vars`, to store a property or static method itself.
+    stored = vars(owner).get(attribute, ABSENT)
+    setattr(owner, attribute, new)
+    if stored is ABSENT:
+        return lambda: delattr(owner, attribute)
+    return lambda: setattr(owner, attribute, stored)
 
 
 def short(target):

@@ -9,12 +9,8 @@ import inspect
 
 import tensorflow as tf
 
-from keras_qpsbgd import _keras
 from keras_qpsbgd.spektral.fixes import Fix
 from keras_qpsbgd.spektral.fixes import ModuleProxy
-from keras_qpsbgd.spektral.fixes import find
-from keras_qpsbgd.spektral.fixes import keras3
-from keras_qpsbgd.spektral.fixes import missing
 
 CONV = "layers.convolutional"
 POOL = "layers.pooling"
@@ -25,29 +21,12 @@ MODELS = (
 )
 
 
-def training_is_lost():
-    return _keras.KERAS_3 and not all(
-        names_training(getattr(*find(target, must_exist=True)))
-        for target in MODELS
-    )
-
-
-def names_training(call):
-    return "training" in inspect.signature(call).parameters
-
-
-def backend_lacks_learning_phase():
-    return not hasattr(_keras.keras.backend, "learning_phase")
-
-
 def name_training(call):
     """Adds a `training` argument to `call`.
 
     Keras 3 passes `training` only to models whose `call` has this argument.
     From there, Keras passes it on to the layers.
     """
-    if names_training(call):
-        return call
 
     @functools.wraps(call)
     def wrapped(self, inputs, training=None):
@@ -219,7 +198,6 @@ FIXES = (
     Fix(
         "masks",
         "Keras 3 passes [None, None] if nothing is masked",
-        keras3,
         {
             f"{CONV}.conv:check_dtypes_decorator": decorate_with_mask,
             f"{CONV}.message_passing:MessagePassing.__init__": init_with_mask,
@@ -229,44 +207,37 @@ FIXES = (
     Fix(
         "graph mask",
         "GraphMasking of a list uses features as the mask",
-        keras3,
         {"layers.base:GraphMasking.call": keep_list},
     ),
     Fix(
         "pooled mask",
         "Keras 3 passes the mask of the nodes to the loss of the graphs",
-        missing(f"{POOL}.global_pool:GlobalPool.compute_mask"),
         {},
         {f"{POOL}.global_pool:GlobalPool.compute_mask": no_mask},
     ),
     Fix(
         "training",
         "Keras 3 trains these without Dropout and batch normalization",
-        training_is_lost,
         dict.fromkeys(MODELS, name_training),
     ),
     Fix(
         "n_nodes",
         "Keras 3 reads all attributes of a layer, and this one raises",
-        keras3,
         {f"{POOL}.src:SRCPool.n_nodes": does_not_raise},
     ),
     Fix(
         "SparseDropout",
         "Keras 3 removed `learning_phase`",
-        backend_lacks_learning_phase,
         {"layers.base:K": with_learning_phase},
     ),
     Fix(
         "attention",
         "GlobalAttnSumPool raises in single mode",
-        keras3,
         {f"{POOL}.global_pool:K": with_softmax},
     ),
     Fix(
         "XLA",
         "XLA cannot multiply sparse matrices",
-        keras3,
         {},
         {
             f"{CONV}.conv:Conv.supports_jit": no_jit,
@@ -277,7 +248,6 @@ FIXES = (
     Fix(
         "edges",
         "The number of edges is unknown when Keras 3 builds the layer",
-        keras3,
         {},
         {
             f"{POOL}.asym_cheeger_cut_pool:len": tensor_length,
@@ -287,13 +257,11 @@ FIXES = (
     Fix(
         "gated",
         "The GRU cell of Keras 3 needs a static width and rank 2",
-        keras3,
         {f"{CONV}.gated_graph_conv:GatedGraphConv.call": gated_call},
     ),
     Fix(
         "constants",
         "Keras 3 builds layers in a graph that it discards",
-        keras3,
         {
             f"{CONV}.gin_conv:tf": with_lasting_constants,
             f"{CONV}.agnn_conv:tf": with_lasting_constants,
@@ -302,7 +270,6 @@ FIXES = (
     Fix(
         "CensNet",
         "Keras 3 cannot infer the output shape",
-        missing(f"{CONV}.censnet_conv:CensNetConv.compute_output_shape"),
         {},
         {
             f"{CONV}.censnet_conv:CensNetConv.compute_output_shape": (
@@ -313,7 +280,6 @@ FIXES = (
     Fix(
         "SortPool",
         "Its output shape in disjoint mode is wrong, and Keras 3 uses it",
-        keras3,
         {f"{POOL}.global_pool:SortPool.compute_output_shape": sorted_shape},
     ),
 )
