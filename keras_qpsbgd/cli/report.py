@@ -14,14 +14,15 @@ def run(arguments):
     path = pathlib.Path(arguments.run_file)
     out = pathlib.Path(arguments.output or path.with_suffix(".html"))
     try:
-        _write(path, out)
-    except _NotARun as error:
-        print(
-            "`RUN` must be a file of `callbacks.QuboRecorder`. Received: "
-            f"{path} ({error})",
-            file=sys.stderr,
-        )
-        return 1
+        recorded = analysis.load_run(path)
+    except OSError as error:
+        return _fail_to_read(path, error.strerror or error)
+    except (ValueError, LookupError, TypeError, zipfile.BadZipFile):
+        return _fail_to_read(path, "not a recorded run")
+    if out.exists() and out.samefile(path):
+        return _fail_to_read(path, "`--output` must be another file")
+    try:
+        disk.write(out, report.render(recorded, path.name).encode())
     except OSError as error:
         print(
             f"The page was not written to {out} ({error.strerror or error}).",
@@ -32,17 +33,10 @@ def run(arguments):
     return 0
 
 
-class _NotARun(Exception):
-    """Raised if a file cannot be read as a run."""
-
-
-def _write(path, out):
-    try:
-        run = analysis.load_run(path)
-    except OSError as error:
-        raise _NotARun(error.strerror or error) from error
-    except (ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
-        raise _NotARun("not a recorded run") from error
-    if out.exists() and out.samefile(path):
-        raise _NotARun("`--output` must be another file")
-    disk.write(out, report.render(run, path.name).encode())
+def _fail_to_read(path, reason):
+    print(
+        "`RUN` must be a file of `callbacks.QuboRecorder`. Received: "
+        f"{path} ({reason})",
+        file=sys.stderr,
+    )
+    return 1

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 import tensorflow as tf
 
-from keras_qpsbgd.cli import digits
+from keras_qpsbgd.cli import demo
 from research.bench.harness import Options
 from research.bench.solvers import baselines
 from research.bench.solvers import instances
@@ -259,10 +259,10 @@ def test_solver_table_and_verdicts():
 
 @pytest.mark.slow
 def test_training_restarts_for_every_seed():
-    found = digits.load()
+    found = demo.load()
     data = recipes.Data(found.train, None, found.test).first(150)
     recipe = recipes.Recipe(
-        None, digits.build_model, batch=64, rate=0.01, real_rate=0.01
+        None, demo.build_model, batch=64, rate=0.01, real_rate=0.01
     )
     training = recipes.Training(recipe, "ridge", data, 2, (0, 1))
     assert training.steps == 2

@@ -14,7 +14,7 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd import backends
 from keras_qpsbgd import cli
-from keras_qpsbgd.cli import digits
+from keras_qpsbgd.cli import demo
 from keras_qpsbgd.cli import options
 
 
@@ -49,7 +49,7 @@ def test_demo(capsys, tmp_path):
     arguments = ["demo", "--epochs", "1", "--seeds", "1"]
     assert cli.main([*arguments, "--output", str(path)]) == 0
     out = capsys.readouterr().out
-    for method in digits.METHODS:
+    for method in demo.METHODS:
         assert f"\n{method}  " in out  # the row in the table
     assert str(path) in out
     assert path.read_bytes().startswith(b"\x89PNG")
@@ -75,7 +75,7 @@ def test_demo_help_shows_the_defaults(capsys):
 @pytest.mark.once
 def test_training_restarts_for_every_seed():
     pytest.importorskip("sklearn")
-    training = digits.Training(digits.QPSBGD, digits.load(), epochs=1)
+    training = demo.Training(demo.QPSBGD, demo.load(), epochs=1)
     first, other, again = (training.run(seed, False) for seed in (0, 1, 0))
     assert first.validation_curve == again.validation_curve
     assert first.test_accuracy == again.test_accuracy
@@ -291,11 +291,11 @@ def test_command_is_required():
 
 def test_table_fits_a_terminal():
     runs = [
-        digits.Run(method, seed, [0.5], 0.9 + seed / 100, 1234.5)
-        for method in digits.METHODS
+        demo.Run(method, seed, [0.5], 0.9 + seed / 100, 1234.5)
+        for method in demo.METHODS
         for seed in range(2)
     ]
-    lines = digits.table(runs).splitlines()
+    lines = demo.table(runs).splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert "90.5 +- 0.5 %" in lines[2]
 

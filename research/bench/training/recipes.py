@@ -21,7 +21,7 @@ from tensorflow import keras
 
 from keras_qpsbgd import layers
 from keras_qpsbgd import optimizers
-from keras_qpsbgd.cli import digits
+from keras_qpsbgd.cli import demo
 from research import datasets
 from research.bench.steps.fit_steps import convolutional
 from research.bench.steps.fit_steps import deep_mlp
@@ -162,8 +162,8 @@ class Training:
         self._weights = {seed: _first_weights(recipe, seed) for seed in seeds}
         keras.utils.set_random_seed(0)
 
-        optimizer = digits.make_optimizer(
-            digits.QPSBGD,
+        optimizer = demo.make_optimizer(
+            demo.QPSBGD,
             rate or recipe.rate,
             epochs * self.steps,
             backend=backend(method),

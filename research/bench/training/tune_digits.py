@@ -5,12 +5,12 @@
 All methods use the same grid of learning rates and the same seeds, which differ
 from those of the demo. The test images are not used. Copy the rates with the
 best mean validation accuracy after the last epoch to
-`keras_qpsbgd/cli/digits.py`.
+`keras_qpsbgd/cli/demo.py`.
 """
 
 import argparse
 
-from keras_qpsbgd.cli import digits
+from keras_qpsbgd.cli import demo
 from keras_qpsbgd.comparison import statistics
 
 RATES = (0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256)
@@ -31,19 +31,17 @@ def main():
     )
     seeds = parser.parse_args().seeds
 
-    data = digits.load()
+    data = demo.load()
     print(
         "Validation accuracy in percent after the last of "
-        f"{digits.EPOCHS} epochs,\nmean +- standard error of {seeds} seeds\n"
+        f"{demo.EPOCHS} epochs,\nmean +- standard error of {seeds} seeds\n"
     )
-    print(
-        f"{'rate':>8}" + "".join(f"{method:>23}" for method in digits.METHODS)
-    )
-    found = {method: {} for method in digits.METHODS}
+    print(f"{'rate':>8}" + "".join(f"{method:>23}" for method in demo.METHODS))
+    found = {method: {} for method in demo.METHODS}
     for rate in RATES:
         line = f"{rate:>8}"
-        for method in digits.METHODS:
-            training = digits.Training(method, data, rate=rate)
+        for method in demo.METHODS:
+            training = demo.Training(method, data, rate=rate)
             accuracies = [
                 training.run(seed, progress=False).validation_curve[-1]
                 for seed in range(FIRST_SEED, FIRST_SEED + seeds)
@@ -54,7 +52,7 @@ def main():
             line += f"{cell:>23}"
         print(line, flush=True)
     print()
-    for method in digits.METHODS:
+    for method in demo.METHODS:
         best = max(found[method], key=found[method].get)
         print(f"best rate of {method}: {best}")
 
