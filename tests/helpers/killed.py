@@ -16,8 +16,6 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.comparison import records
-from research.experiments import reproduce
-from research.experiments.options import Options
 
 EPOCHS = 12
 
@@ -109,8 +107,6 @@ def make_runs(folder):
     runs = records.Runs(folder)
     for seed in itertools.count(len(runs)):
         runs.add(record(seed), seconds=1.0)
-        reproduce.write_settings(folder, Options())
-        reproduce.write_meta(folder, "command")
         if seed % 3 == 2:
             records.pack(folder)
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import json
 import multiprocessing
 import os
 import pathlib
@@ -18,9 +17,6 @@ from keras_qpsbgd import analysis
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import disk
 from keras_qpsbgd.comparison import records
-from research.experiments import reproduce
-from research.experiments.options import Options
-from research.experiments.tasks import mnist_pairs
 
 ROOT = pathlib.Path(__file__).parents[2]
 RANDOM = random.Random(0)
@@ -286,7 +282,7 @@ def kill_soon(start, name, folder, *arguments):
 
 @pytest.mark.slow
 @pytest.mark.once
-def test_killed_experiments(start, tmp_path):
+def test_killed_writers_of_runs(start, tmp_path):
     """Several processes are killed one after another in the same folder."""
     made = 0
     for _ in range(10):
@@ -295,8 +291,6 @@ def test_killed_experiments(start, tmp_path):
         assert [run["seed"] for run in runs] == list(range(len(runs)))
         assert len(runs) >= made
         made = len(runs)
-        reproduce._check_settings(tmp_path, Options())
-        assert records.read_meta(tmp_path).get("command") in (None, "command")
     assert made > 0
 
 
@@ -315,66 +309,18 @@ def test_lock_of_a_killed_command(start, tmp_path):
 
 
 @pytest.mark.once
-def test_another_command_starts_with_other_options(tmp_path, monkeypatch):
-    """It uses the folder and ends while this one prepares the data."""
-
-    @contextlib.contextmanager
-    def locked(folders):
-        for folder in folders:
-            reproduce.write_settings(folder, Options(quick=True))
-        yield
-
-    monkeypatch.setattr(records, "locked", locked)
-    with pytest.raises(ValueError, match="other options: --quick"):
-        reproduce.reproduce(["karate"], Options(methods=("native",)), tmp_path)
-    settings = json.loads((tmp_path / "karate" / "settings.json").read_text())
-    assert settings["quick"] is True
-
-
-@pytest.mark.once
-def test_files_that_are_not_json(tmp_path):
-    for name, read in (
-        ("meta.json", lambda: records.read_meta(tmp_path)),
-        (
-            "settings.json",
-            lambda: reproduce._check_settings(tmp_path, Options()),
-        ),
-    ):
-        (tmp_path / name).write_text("")
-        with pytest.raises(ValueError, match=f"{name} is not .* Received: b''"):
-            read()
-
-
-WRITERS = {
-    "text": lambda folder: disk.write(folder / "a", "new"),
-    "settings": lambda folder: reproduce.write_settings(folder, Options()),
-    "meta": lambda folder: reproduce.write_meta(folder, "command"),
-    "features": lambda _: mnist_pairs.cached_features(np.zeros((1, 28, 28))),
-}
-
-
-@pytest.mark.once
 @pytest.mark.parametrize("last", ["fsync", "replace"])
-@pytest.mark.parametrize("name", WRITERS)
 def test_old_file_stays_until_the_new_one_is_complete(
-    tmp_path, monkeypatch, name, last
+    tmp_path, monkeypatch, last
 ):
-    monkeypatch.setenv("KERAS_QPSBGD_CACHE", str(tmp_path))
-    monkeypatch.setattr(
-        mnist_pairs.half_planes, "features", lambda images: images[:, 0]
-    )
-    WRITERS[name](tmp_path)
-    (path,) = tmp_path.iterdir()
-    content = path.read_bytes()
-    if name == "features":  # written again only if the file is damaged
-        content = content[:-1]
-        path.write_bytes(content)
+    path = tmp_path / "a"
+    disk.write(path, "old")
 
     def fail(*_):
         raise OSError("no space left")
 
     monkeypatch.setattr(os, last, fail)
     with pytest.raises(OSError, match="no space"):
-        WRITERS[name](tmp_path)
-    assert path.read_bytes() == content
+        disk.write(path, "new")
+    assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
