@@ -20,29 +20,16 @@ NUM_BEST = 10
 MAX_IDS = 5
 
 
-@dataclasses.dataclass
-class AppliedStates:
-    """The applied states of a layer over the steps.
+def applied_states(updates: list[Update]) -> dict[str, np.ndarray]:
+    """Returns the numbers of the applied states of some updates of a layer.
 
-    All arrays have one entry per drawn update.
-
-    Attributes:
-        energy: Mean energies of the applied states over the columns.
-        lowest: Lowest energies of the columns.
-        highest: Highest energies of the columns.
-        random: Mean energies of random states.
-        held: Shares of entries that did not move.
+    Returns:
+        A dictionary of arrays with one entry per update: the mean `"energy"`
+        over the columns, the `"lowest"` and `"highest"` energy of a column, the
+        mean energy of `"random"` states, and the share of entries that were
+        `"held"`.
     """
-
-    energy: np.ndarray
-    lowest: np.ndarray
-    highest: np.ndarray
-    random: np.ndarray
-    held: np.ndarray
-
-
-def applied_states(updates: list[Update]) -> AppliedStates:
-    """Returns the numbers of some updates of one layer."""
+    names = ("energy", "lowest", "highest", "random", "held")
     rows = []
     # A diverged run has values that are not finite.
     with np.errstate(invalid="ignore", over="ignore"):
@@ -57,7 +44,7 @@ def applied_states(updates: list[Update]) -> AppliedStates:
                     (update.states == 0).mean(),
                 )
             )
-    return AppliedStates(*np.array(rows, dtype=float).T)
+    return dict(zip(names, np.array(rows, dtype=float).T))
 
 
 def thin(count: int) -> np.ndarray:

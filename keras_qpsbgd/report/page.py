@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-
+from keras_qpsbgd._version import __version__
 from keras_qpsbgd.analysis.run import Run
 from keras_qpsbgd.report import numbers
 from keras_qpsbgd.report import sections
@@ -53,7 +52,7 @@ def render(run: Run, title: str = "Training run") -> str:
     if run.settings:
         body += ['<section id="settings"><h2>Settings and versions</h2>']
         body += [_settings(run.settings), "</section>"]
-    body += [f"</main><footer>keras_qpsbgd {_version()}</footer>"]
+    body += [f"</main><footer>keras_qpsbgd {__version__}</footer>"]
     name = text.escape(title, 120)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -141,13 +140,6 @@ def _settings(settings):
     return f'<div class="pair">{"".join(tables)}</div>'
 
 
-def _version():
-    try:
-        return importlib.metadata.version("keras_qpsbgd")
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
 # The style sheet, for light and dark mode
 
 CSS = """
@@ -227,11 +219,12 @@ svg text { fill: var(--muted); font-size: 11px;
 .band { stroke: none; fill-opacity: 0.16; }
 .line.s1 { stroke: var(--s1); } .line.s2 { stroke: var(--s2); }
 .line.s3 { stroke: var(--s3); }
-.band.s1, circle.s1, .bar, .cell { fill: var(--s1); }
+.band.s1, circle.s1, .bar { fill: var(--s1); }
 .band.s2, circle.s2 { fill: var(--s2); }
 .band.s3, circle.s3 { fill: var(--s3); }
 .scroll { overflow-x: auto; }
 .scroll + .muted { margin-top: 8px; }
+figure .scroll { border: 0; }
 table { border-collapse: collapse; width: 100%; font-size: 0.9rem; }
 th, td { padding: 7px 14px; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--line); overflow-wrap: normal; }
@@ -240,6 +233,7 @@ thead th { color: var(--muted); font-weight: 600; white-space: nowrap; }
 tbody th { font-weight: 500; }
 .n { text-align: right; font-variant-numeric: tabular-nums;
   white-space: nowrap; }
+figure th, figure td { padding: 3px 5px; font-size: 0.8rem; }
 .settings th { width: 45%; }
 .settings td, .settings th { overflow-wrap: anywhere; }
 .settings td { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas,

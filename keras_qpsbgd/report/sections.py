@@ -163,9 +163,12 @@ def _over_steps(name, updates):
         "highest column.",
         [
             svg.Series(
-                "applied", applied.energy, applied.lowest, applied.highest
+                "applied",
+                applied["energy"],
+                applied["lowest"],
+                applied["highest"],
             ),
-            svg.Series("random states", applied.random, dashed=True),
+            svg.Series("random states", applied["random"], dashed=True),
         ],
     )
     yield chart(
@@ -173,7 +176,7 @@ def _over_steps(name, updates):
         "Changed: other sign than in the recorded update before.",
         [
             svg.Series("changed", evolution.changed_states),
-            svg.Series("held", applied.held, dashed=True),
+            svg.Series("held", applied["held"], dashed=True),
         ],
         True,
         (0.0, 1.0),
@@ -209,11 +212,16 @@ def _reads(updates):
     title = "Similarity of the best reads"
     similarity = numbers.similarity(update)
     off = similarity[~np.eye(len(similarity), dtype=bool)]
+    ranks = [str(rank) for rank in range(1, len(similarity) + 1)]
+    rows = [
+        [rank, *(f"{value:.2f}" for value in row)]
+        for rank, row in zip(ranks, similarity)
+    ]
     yield figure(
         title,
         f"Jaccard similarity of the {len(similarity)} best reads at step "
-        f"{update.step:,}, on average {off.mean():.2f}.",
-        svg.matrix(title, similarity, "rank of the read"),
+        f"{update.step:,}, best read first, on average {off.mean():.2f}.",
+        table(["Read", *ranks], rows, title),
     )
 
 

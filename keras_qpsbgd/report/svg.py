@@ -101,9 +101,7 @@ def lines(
     show = text.percent if share else text.number
     labels = text.ticks(y_ticks, share)
     axes = Axes(ends, (y_ticks[0], y_ticks[-1]), _left(labels))
-    parts = _frame(axes, y_ticks, labels, x_label)
-    for tick, label in zip(x_ticks, text.ticks(x_ticks)):
-        parts.append(_x_label(axes.place_x(tick), label))
+    parts = _frame(axes, y_ticks, labels, x_ticks, x_label)
     for index, curve in enumerate(series):
         parts += _curve(axes, x, curve, f"s{index + 1}", show, x_label)
     return _svg(f"{title}. {_describe(x, series, x_label, show)}", parts)
@@ -119,10 +117,8 @@ def histogram(title: str, values: np.ndarray, x_label: str) -> str:
     y_ticks = _ticks(0.0, float(max(counts.max(), 1)), 4)
     labels = text.ticks(y_ticks)
     axes = Axes((0.0, high), (0.0, y_ticks[-1]), _left(labels))
-    parts = _frame(axes, y_ticks, labels, x_label)
     x_ticks = [tick for tick in _ticks(0.0, high, 4) if tick <= high]
-    for tick, label in zip(x_ticks, text.ticks(x_ticks)):
-        parts.append(_x_label(axes.place_x(tick), label))
+    parts = _frame(axes, y_ticks, labels, x_ticks, x_label)
     for count, start, stop in zip(counts, edges, edges[1:]):
         if count:
             left, right = axes.place_x(start), axes.place_x(stop)
@@ -142,66 +138,6 @@ def histogram(title: str, values: np.ndarray, x_label: str) -> str:
     return _svg(f"{title}. {note}", parts)
 
 
-def matrix(title: str, values: np.ndarray, label: str) -> str:
-    """Draws a square matrix of values between 0 and 1 as colored cells."""
-    size = len(values)
-    side = (HEIGHT - BOTTOM - TOP) / size
-    left = 46.0
-    parts = []
-    for (i, j), value in np.ndenumerate(values):
-        parts.append(
-            f'<rect class="cell" x="{left + j * side:.1f}" '
-            f'y="{TOP + i * side:.1f}" width="{side - 1:.1f}" '
-            f'height="{side - 1:.1f}" fill-opacity="{_opacity(value)}">'
-            f"<title>{i + 1} and {j + 1}: {value:.2f}</title></rect>"
-        )
-    for i in range(size):
-        if i in (0, size - 1):
-            middle = (i + 0.5) * side
-            parts.append(_x_label(left + middle, str(i + 1)))
-            parts.append(
-                f'<text class="end" x="{left - 8}" y="{TOP + middle + 4:.1f}">'
-                f"{i + 1}</text>"
-            )
-    end = left + size * side
-    parts.append(
-        f'<text class="label" x="{(left + end) / 2:.1f}" y="{HEIGHT - 4}">'
-        f"{text.escape(label)}</text>"
-    )
-    parts += _scale(end + 36)
-    off = values[~np.eye(size, dtype=bool)]
-    note = f"{size} by {size} values."
-    if len(off):
-        note = (
-            f"{note[:-1]}, from {off.min():.2f} to {off.max():.2f} and "
-            f"{off.mean():.2f} on average outside of the diagonal."
-        )
-    return _svg(f"{title}. {note}", parts)
-
-
-def _scale(x):
-    """Draws the legend of a matrix."""
-    parts = []
-    height = (HEIGHT - BOTTOM - TOP) / 5
-    for step in range(5):
-        top = TOP + (4 - step) * height
-        parts.append(
-            f'<rect class="cell" x="{x:.1f}" y="{top:.1f}" width="14" '
-            f'height="{height:.1f}" '
-            f'fill-opacity="{_opacity((step + 0.5) / 5)}"/>'
-        )
-    for step in (0, 0.5, 1):
-        y = TOP + (1 - step) * 5 * height + 4
-        parts.append(
-            f'<text x="{x + 20:.1f}" y="{y:.1f}">{text.number(step)}</text>'
-        )
-    return parts
-
-
-def _opacity(value):
-    return f"{0.06 + 0.94 * min(max(float(value), 0.0), 1.0):.2f}"
-
-
 def _svg(description, parts):
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
@@ -209,15 +145,20 @@ def _svg(description, parts):
     )
 
 
-def _frame(axes, y_ticks, labels, x_label):
-    """Draws grid lines, the labels of the vertical axis and the x label."""
+def _frame(axes, y_ticks, y_labels, x_ticks, x_label):
+    """Draws grid lines and the labels of both axes."""
     parts = []
-    for tick, label in zip(y_ticks, labels):
+    for tick, label in zip(y_ticks, y_labels):
         y = axes.place_y(tick)
         parts.append(
             f'<path class="grid" d="M{axes.left:.1f} {y:.1f}H{WIDTH - RIGHT}"/>'
             f'<text class="end" x="{axes.left - 6:.1f}" y="{y + 4:.1f}">'
             f"{label}</text>"
+        )
+    for tick, label in zip(x_ticks, text.ticks(x_ticks)):
+        parts.append(
+            f'<text class="middle" x="{axes.place_x(tick):.1f}" '
+            f'y="{HEIGHT - 20}">{label}</text>'
         )
     middle = (axes.left + WIDTH - RIGHT) / 2
     parts.append(
@@ -225,10 +166,6 @@ def _frame(axes, y_ticks, labels, x_label):
         f"{text.escape(x_label)}</text>"
     )
     return parts
-
-
-def _x_label(x, label):
-    return f'<text class="middle" x="{x:.1f}" y="{HEIGHT - 20}">{label}</text>'
 
 
 def _curve(axes, x, curve, color, show, x_label):

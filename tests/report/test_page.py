@@ -70,7 +70,7 @@ def test_content(run):
         assert expected in page.text, expected
     assert "incomplete" not in page.text
     assert len(page.all("figure")) == 3 + 2 * 6
-    assert len(labels(page)) == 3 + 2 * 6
+    assert len(labels(page)) == 3 + 2 * 5
     (loss,) = [label for label in labels(page) if label.startswith("loss.")]
     assert "training: 1 at epoch 1, 0.2 at 5" in loss
     assert "validation: 1.2 at epoch 1, 0.24 at 5" in loss
@@ -230,19 +230,6 @@ def test_histogram_counts_every_value():
     heights = [float(h) for h in re.findall(r'height="([\d.]+)"', drawing)]
     assert heights[0] == pytest.approx(4 * heights[-1], abs=0.3)
     assert svg.histogram("title", np.zeros(5), "energy").count("<rect") == 1
-
-
-def test_matrix_shows_every_value():
-    values = np.array([[1.0, 0.25], [0.25, 1.0]])
-    drawing = svg.matrix("title", values, "rank")
-    assert re.findall(r"<title>([^<]*)</title>", drawing) == [
-        "1 and 1: 1.00",
-        "1 and 2: 0.25",
-        "2 and 1: 0.25",
-        "2 and 2: 1.00",
-    ]
-    assert "0.25 on average" in drawing
-    assert "<rect" in svg.matrix("title", np.ones((1, 1)), "rank")
 
 
 @pytest.mark.parametrize(

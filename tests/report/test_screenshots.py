@@ -113,7 +113,7 @@ def test_colors_and_charts(mode, source, tmp_path):
     gray = shot.mean(axis=2)
     share = (gray > 0.85).mean() if mode == "light" else (gray < 0.2).mean()
     assert share > 0.85, share
-    assert len(layout["boxes"]) == 3 + 2 * 6
+    assert len(layout["boxes"]) == 3 + 2 * 5
     for left, top, right, bottom in np.round(layout["boxes"]).astype(int):
         chart = shot[top:bottom, left:right]
         background = chart[0, 0]
@@ -132,7 +132,7 @@ def test_narrow_screens_do_not_scroll_sideways(width, source, tmp_path):
     assert layout["inner"] == width
     assert layout["width"] <= width
     assert not layout["wide"]
-    assert len(layout["boxes"]) == 3 + 2 * 6
+    assert len(layout["boxes"]) == 3 + 2 * 5
     if width == PHONE:
         assert layout["font"] > 9  # text in charts stays readable
 
