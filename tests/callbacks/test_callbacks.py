@@ -1,7 +1,5 @@
 """Tests Keras callbacks with QPSBGD, and `BackupAndRestore` of the package."""
 
-import csv
-
 import numpy as np
 import pytest
 import tools
@@ -138,20 +136,6 @@ def test_learning_rate_callbacks(setting):
     assert float(np.array(model.optimizer.learning_rate)) == 0.0625
     inner = model.optimizer.real_optimizer.learning_rate
     np.testing.assert_allclose(np.array(inner), 0.001)
-
-
-def test_loggers(setting, tmp_path):
-    model, fit = setting
-    path = tmp_path / "log.csv"
-    board = keras.callbacks.TensorBoard(
-        str(tmp_path / "board"), histogram_freq=1
-    )
-    fit([keras.callbacks.CSVLogger(str(path)), board])
-    with open(path) as file:
-        rows = list(csv.DictReader(file))
-    assert [row["epoch"] for row in rows] == ["0", "1"]
-    assert {"loss", "accuracy"} <= set(rows[0])
-    assert list((tmp_path / "board").rglob("*tfevents*"))
 
 
 @pytest.mark.skipif(

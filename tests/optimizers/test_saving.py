@@ -284,17 +284,6 @@ def test_hdf5(tmp_path, make):
 
 
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
-def test_hdf5_checkpoints(tmp_path):
-    x, y = tools.data()
-    model = tools.small_model()
-    model.compile(optimizer(), tools.loss(), run_eagerly=True)
-    checkpoint = keras.callbacks.ModelCheckpoint(str(tmp_path / "best.h5"))
-    model.fit(x, y, epochs=2, verbose=0, callbacks=[checkpoint])
-    loaded = keras.models.load_model(tmp_path / "best.h5")
-    tools.assert_equal(loaded.get_weights(), model.get_weights())
-
-
-@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
 @pytest.mark.parametrize("suffix", ["h5", "keras"])
 def test_hard_tanh_in_files(tmp_path, suffix):
     """Legacy Keras has no hard tanh, so the package adds one."""

@@ -1,6 +1,5 @@
 """Killed processes, and two processes that write the same files."""
 
-import contextlib
 import functools
 import multiprocessing
 import os
@@ -77,92 +76,33 @@ def arrays_of(path):
         return [file[f"arr_{k}"] for k in range(len(file.files))]
 
 
-def stamps(folder):
-    """Returns a value that changes with every write into a folder."""
-    found = []
-    for path, _, names in os.walk(folder):
-        for name in names:
-            # The file may have been removed.
-            with contextlib.suppress(OSError):
-                status = os.stat(os.path.join(path, name))
-                found.append((name, status.st_size, status.st_mtime_ns))
-    return sorted(found)
-
-
-class TrainingRuns:
-    """Kills and resumes training runs.
-
-    Args:
-        start: The fixture `start`.
-        folder: Empty folder.
-    """
-
-    def __init__(self, start, folder):
-        self._start = start
-        self._folder = folder
-        self._random = random.Random(0)
-        whole = self._train("whole")
-        wait_for(folder / "whole" / "started", whole)
-        begin = time.monotonic()
-        whole.join()
-        self._seconds = time.monotonic() - begin
-        assert whole.exitcode == 0
-        self._expected = arrays_of(folder / "whole" / "weights.npz")
-
-    def _train(self, name):
-        folder = self._folder / name
-        folder.mkdir(exist_ok=True)
-        return self._start("train", folder)
-
-    def kill_and_resume(self, name, moment, in_write):
-        """Kills and resumes one training run.
-
-        Args:
-            name: String. Name of its folder.
-            moment: Float. When to kill it, as a fraction of the total time.
-            in_write: Boolean. Whether to wait for the next write to the backup.
-
-        Returns:
-            `"same"`, `"different"` or `"error"`, the result of the resumed run.
-        """
-        killed = self._train(name)
-        folder = self._folder / name
-        wait_for(folder / "started", killed)
-        end = time.monotonic() + moment * self._seconds
-        while time.monotonic() < end and killed.is_alive():
-            time.sleep(0.001)
-        if in_write:
-            before = stamps(folder / "backup")
-            while stamps(folder / "backup") == before and killed.is_alive():
-                pass
-            time.sleep(self._random.random() * 0.01)
-        kill(killed)
-        (folder / "weights.npz").unlink(missing_ok=True)
-        resumed = self._train(name)
-        resumed.join()
-        if resumed.exitcode:
-            return "error"
-        found = arrays_of(folder / "weights.npz")
-        same = len(found) == len(self._expected) and all(
-            np.array_equal(a, b) for a, b in zip(found, self._expected)
-        )
-        return "same" if same else "different"
-
-    def outcomes(self, count):
-        """Kills `count` runs at times spread over the run, half in a write."""
-        return [
-            self.kill_and_resume(
-                str(k), (k + self._random.random()) / count, k % 2 == 0
-            )
-            for k in range(count)
-        ]
-
-
 @pytest.mark.slow
 def test_killed_training_resumes_to_the_same_result(start, tmp_path):
     """The weights and the optimizer variables are bitwise equal."""
-    runs = TrainingRuns(start, tmp_path)
-    assert runs.outcomes(KILLS) == ["same"] * KILLS
+
+    def train(name):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        process = start("train", folder)
+        wait_for(folder / "started", process)
+        return process, time.monotonic()
+
+    whole, begin = train("whole")
+    whole.join()
+    seconds = time.monotonic() - begin
+    assert whole.exitcode == 0
+    expected = arrays_of(tmp_path / "whole" / "weights.npz")
+    for k in range(KILLS):
+        killed, begin = train(str(k))
+        end = begin + (k + RANDOM.random()) / KILLS * seconds
+        time.sleep(max(0.0, end - time.monotonic()))
+        kill(killed)
+        (tmp_path / str(k) / "weights.npz").unlink(missing_ok=True)
+        resumed, _ = train(str(k))
+        resumed.join()
+        assert resumed.exitcode == 0
+        found = arrays_of(tmp_path / str(k) / "weights.npz")
+        assert len(found) == len(expected) and all_equal(found, expected)
 
 
 @pytest.mark.slow
