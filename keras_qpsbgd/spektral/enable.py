@@ -7,7 +7,6 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd.spektral import data_fixes
 from keras_qpsbgd.spektral import layer_fixes
 from keras_qpsbgd.spektral.fixes import apply
-from keras_qpsbgd.spektral.fixes import table
 
 FIXES = tuple(
     fix
@@ -46,8 +45,11 @@ class Fixes:
         self.disable()
 
     def __str__(self):
-        text = table(FIXES)
-        return text if self in _handles else f"(disabled)\n{text}"
+        lines = [] if self in _handles else ["(disabled)"]
+        for fix in FIXES:
+            lines.append(f"{fix.name}: {fix.why}")
+            lines += [f"    spektral.{target}" for target in fix.targets()]
+        return "\n".join(lines)
 
     def __repr__(self):
         state = "" if self in _handles else ", disabled"

@@ -1,12 +1,9 @@
 """Fixes of Spektral: attributes that are replaced and can be restored."""
 
 import importlib
-import textwrap
 from typing import NamedTuple
 
 ABSENT = object()
-# Column widths of the printed table.
-NAME, REPLACES, WHY = 14, 32, 30
 
 
 class Fix(NamedTuple):
@@ -88,30 +85,3 @@ def _put(make, owner, attribute):
     if stored is ABSENT:
         return lambda: delattr(owner, attribute)
     return lambda: setattr(owner, attribute, stored)
-
-
-def short(target):
-    """Shortens the path of a target to fit into the table."""
-    module, _, path = target.partition(":")
-    if "." in path:
-        return path
-    parts = f"{module}.{path}".split(".")
-    while len(".".join(parts)) > REPLACES:
-        del parts[0]
-    return ".".join(parts)
-
-
-def table(fixes):
-    """Returns a table of at most 80 columns."""
-    lines = [f"{'fix':{NAME}}  {'replaces':{REPLACES}}  why", "-" * 80]
-    for fix in fixes:
-        shown = [short(target) for target in fix.targets()]
-        why = textwrap.wrap(fix.why, WHY)
-        for row in range(max(len(shown), len(why))):
-            cells = [
-                column[row] if row < len(column) else ""
-                for column in ([fix.name], shown, why)
-            ]
-            line = f"{cells[0]:{NAME}}  {cells[1]:{REPLACES}}  {cells[2]}"
-            lines.append(line.rstrip())
-    return "\n".join(lines)

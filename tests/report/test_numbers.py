@@ -5,8 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_qpsbgd.analysis.run import Update
-from keras_qpsbgd.qubo import Qubo
 from keras_qpsbgd.report import numbers
 
 pytestmark = pytest.mark.once
@@ -74,14 +72,6 @@ def test_similarity(run):
             share = len(ups[a] & ups[b]) / len(either) if either else 1
             expected[a, b] += share / 3
     np.testing.assert_allclose(found, expected)
-
-
-def test_similarity_of_states_without_plus_one():
-    qubo = Qubo(np.eye(3), np.zeros((3, 1)))
-    samples = -np.ones((2, 3, 1))
-    samples[1, 0] = 1
-    update = Update(0, "a", qubo, samples[0], samples, np.zeros((2, 1)))
-    np.testing.assert_array_equal(numbers.similarity(update), np.eye(2))
 
 
 def test_last_with_reads(run):
