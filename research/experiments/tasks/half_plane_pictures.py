@@ -13,7 +13,7 @@ YES = "#0072b2"
 NO = "#d55e00"
 
 
-def draw(images, labels, path, recipe=half_planes.DEFAULT):
+def draw(images, labels, path):
     """Draws how images become bits, one column per image.
 
     From top to bottom: the image with the borders of its superpixels and the
@@ -23,12 +23,10 @@ def draw(images, labels, path, recipe=half_planes.DEFAULT):
         images: uint8 array of shape (N, height, width); N of about 4 fits.
         labels: N titles, such as the digits.
         path: File to write.
-        recipe: A `Recipe`.
 
     Raises:
         ImportError: matplotlib or scikit-image is not installed.
     """
-    _same_length(images=images, labels=labels)
     figure = canvas.figure(max(2.4 * len(images), 4.8), 6.2)
     axes = figure.subplots(
         3,
@@ -37,12 +35,12 @@ def draw(images, labels, path, recipe=half_planes.DEFAULT):
         gridspec_kw={"height_ratios": [1, 1, 0.3]},
     )
     for column, (image, label) in enumerate(zip(images, labels)):
-        bits = half_planes.features(image[None], recipe=recipe)[0]
-        points = half_planes.key_points(image, recipe)
+        bits = half_planes.features(image[None])[0]
+        points = half_planes.key_points(image)
         upper, middle, lower = axes[:, column]
         upper.set_title(str(label))
-        _draw_superpixels(upper, image, recipe)
-        _draw_directions(middle, image, points, bits, recipe)
+        _draw_superpixels(upper, image)
+        _draw_directions(middle, image, points, bits)
         for axis in (upper, middle):
             _draw_points(axis, points)
         _draw_bits(lower, bits)
@@ -66,7 +64,6 @@ def draw_classified(images, true, predicted, path, columns=10):
     Raises:
         ImportError: matplotlib is not installed.
     """
-    _same_length(images=images, true=true, predicted=predicted)
     columns = min(columns, len(images))
     rows = math.ceil(len(images) / columns)
     figure = canvas.figure(max(0.95 * columns, 3.0), 1.2 * rows + 0.4)
@@ -90,11 +87,11 @@ def draw_classified(images, true, predicted, path, columns=10):
     canvas.save(figure, path)
 
 
-def _draw_superpixels(axis, image, recipe):
+def _draw_superpixels(axis, image):
     from matplotlib.collections import LineCollection
 
     axis.imshow(image, cmap="gray_r", vmin=0, vmax=255)
-    borders = _borders(half_planes.superpixels(image, recipe))
+    borders = _borders(half_planes.superpixels(image))
     axis.add_collection(LineCollection(borders, colors="#999999", lw=0.6))
     axis.set(xticks=[], yticks=[])
     axis.spines[:].set(color="#999999", linewidth=0.6)
@@ -113,16 +110,16 @@ def _borders(labels):
     return lines
 
 
-def _draw_directions(axis, image, points, bits, recipe):
+def _draw_directions(axis, image, points, bits):
     height, width = image.shape
     center = np.array([width - 1, height - 1]) / 2
-    if len(points) and not recipe.about_frame:
+    if len(points):
         center = points.mean(axis=0)
     # Beyond all points, so that no point covers a number.
     distances = np.linalg.norm(points - center, axis=1)
     length = 1 + max(distances, default=width / 2)
     for bit, value in enumerate(bits):
-        angle = recipe.angle * bit / len(bits)
+        angle = 2 * math.pi * bit / len(bits)
         ray = length * np.array([math.cos(angle), -math.sin(angle)])
         color = YES if value > 0 else NO
         axis.plot(
@@ -218,13 +215,3 @@ def _legend(figure):
         frameon=False,
         fontsize=8,
     )
-
-
-def _same_length(**arrays):
-    lengths = {name: len(array) for name, array in arrays.items()}
-    if len(set(lengths.values())) > 1 or not lengths["images"]:
-        names = ", ".join(f"`{name}`" for name in arrays)
-        raise ValueError(
-            f"{names} must have the same length, at least 1. "
-            f"Received: lengths {', '.join(map(str, lengths.values()))}"
-        )

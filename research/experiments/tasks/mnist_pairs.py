@@ -101,7 +101,7 @@ def _halves(y, pair):
 def cached_features(images):
     """Returns the bits of images; cached on disk, since they take a minute."""
     content = hashlib.sha256(images.tobytes())
-    content.update(repr(half_planes.DEFAULT).encode())
+    content.update(repr(half_planes.CHOICES).encode())
     name = f"half-planes-{content.hexdigest()[:16]}.npy"
     path = datasets.cache_folder() / name
     # A damaged file is computed again.
