@@ -18,8 +18,8 @@ import numpy as np
 
 from keras_qpsbgd.comparison import engine
 from keras_qpsbgd.comparison.records import Store
-from research.few_solves.tasks.catalogue import TASKS
-from research.few_solves.tasks.small import enumerated_loss
+from research.few_solves.tasks import TASKS
+from research.few_solves.tasks import enumerated_loss
 from research.few_solves.training import Trainer
 
 # Seeds of the choice of a configuration. Those of the results start at zero.
@@ -139,7 +139,7 @@ def _run_task(task, methods, out, data_dir, quick):
     num_tuning, num_fresh = (1, 2) if quick else (task.tuning, task.fresh)
     tuning = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + num_tuning)
     fresh = range(num_fresh)
-    work = _Work(task, data_dir, [*tuning, *fresh], quick)
+    work = Work(task, data_dir, [*tuning, *fresh], quick)
     jobs = []
     if not task.tuned_on:
         jobs = [
@@ -187,7 +187,7 @@ def _best(method, grid, tuned, task):
     return best_positions([tuned[one] for one in keys], task.chosen_at)
 
 
-class _Work:
+class Work:
     """Performs runs of one task. Keeps the data and the last network.
 
     Args:
@@ -195,10 +195,12 @@ class _Work:
         data_dir: Folder of the data, or `None`.
         seeds: List of all seeds.
         quick: Boolean.
+        trainer: The class that trains a network.
     """
 
-    def __init__(self, task, data_dir, seeds, quick):
+    def __init__(self, task, data_dir, seeds, quick, trainer=Trainer):
         self._task = task
+        self._make_trainer = trainer
         self._load = lambda: task.load(data_dir, seeds, quick)
         self._counts = task.counts
         if quick:
@@ -215,7 +217,7 @@ class _Work:
             return {"loss": enumerated_loss(splits["train"])}
         if job["key"] != self._key:
             method = self._task.methods[job["method"]]
-            self._trainer = Trainer(
+            self._trainer = self._make_trainer(
                 self._task, method, job["configuration"], splits
             )
             self._key = job["key"]

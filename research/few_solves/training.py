@@ -8,9 +8,8 @@ import keras_qpsbgd as kq
 from keras_qpsbgd import statistics
 from keras_qpsbgd.comparison.task import marked_kernels
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
-from research.few_solves.methods import REAL_RATE
-from research.few_solves.methods import Setup
 
+REAL_RATE = 0.01
 PARTS = ("train", "validation", "test")
 # Later sweeps of `fit_columns` with all training samples change nothing.
 MOST_SWEEPS = 20
@@ -30,8 +29,7 @@ class Trainer:
 
     def __init__(self, task, method, configuration, splits):
         self._task = task
-        self._method = method
-        self._configuration = configuration
+        self._columns = method.columns and method.columns(configuration)
         self.model = task.network(splits)
         self._loss = _loss(self.model)
         self._first = self.model.get_weights()
@@ -42,8 +40,7 @@ class Trainer:
             isinstance(layer, keras.layers.BatchNormalization)
             for layer in self.model.layers
         )
-        setup = Setup(task.real_rate or REAL_RATE)
-        self._parts = self._optimizers(setup)
+        self._parts = self._optimizers(method, configuration)
         for optimizer, variables in self._parts:
             optimizer.build(variables)
         self._state = [
@@ -68,21 +65,23 @@ class Trainer:
             variable.assign(value)
         self.model.set_weights(self._initial_weights(seed))
         batches = _batches(self._task.batch, seed, splits["train"].rows)
-        train = self._sweeps if self._method.columns else self._updates
+        train = self._sweeps if self._columns else self._updates
         return train(seed, splits, batches, counts)
 
-    def _optimizers(self, setup):
+    def _optimizers(self, method, configuration):
         """Returns optimizers with the variables that they train."""
         variables = self.model.trainable_variables
         kernels = marked_kernels(self.model)
         known = {id(kernel) for kernel in kernels}
         others = [v for v in variables if id(v) not in known]
-        real = [(setup.real_optimizer(), others)] if others else []
-        if self._method.columns:
+        rate = self._task.real_rate
+        adam = keras.optimizers.Adam(rate or REAL_RATE)
+        real = [(adam, others)] if others else []
+        if self._columns:
             return real if self._is_normalized else []
-        optimizer = self._method.optimizer(setup, self._configuration)
+        optimizer = method.optimizer(adam, configuration)
         has_own = isinstance(optimizer, BinaryOptimizer)
-        if has_own or self._task.real_rate is None:
+        if has_own or rate is None:
             return [(optimizer, variables)]
         return [(optimizer, kernels), *real]
 
@@ -141,8 +140,7 @@ class Trainer:
     # Column by column
 
     def _sweeps(self, seed, splits, batches, counts):
-        dampings, backend = self._method.columns(self._configuration)
-        per_sweep = len(dampings)
+        per_sweep = len(self._columns["dampings"])
         last = max(counts) // per_sweep
         split = splits["train"]
         rows = split.rows
@@ -170,10 +168,9 @@ class Trainer:
             split.inputs[0][rows],
             split.y[rows],
             sweeps=last,
-            dampings=dampings,
-            backend=backend,
             on_sweep=evaluate,
             verbose=0,
+            **self._columns,
             **arguments,
         )
         # It ends when a sweep changes nothing.

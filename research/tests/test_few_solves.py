@@ -17,13 +17,12 @@ from research import datasets
 from research.experiments.tasks import networks
 from research.few_solves import annealer
 from research.few_solves import methods
-from research.few_solves import numbers
 from research.few_solves import page
 from research.few_solves import study
+from research.few_solves import tasks
 from research.few_solves import training
 from research.few_solves.command import NAMES
-from research.few_solves.tasks import small
-from research.few_solves.tasks.catalogue import TASKS
+from research.few_solves.tasks import TASKS
 
 pytestmark = pytest.mark.once
 ROOT = pathlib.Path(__file__).parents[2]
@@ -82,7 +81,7 @@ def test_command_writes_a_page_and_resumes(tmp_path, monkeypatch, capsys):
         assert max(seeds) == 3 and set(seeds) <= {1, 3}
     assert not (tmp_path / "logistic.jsonl").exists()  # packed
     packed = (tmp_path / "logistic.jsonl.gz").read_bytes()
-    monkeypatch.setattr(study, "Trainer", None)
+    monkeypatch.setattr(study.Work, "__call__", None)
     quick_runs(tmp_path, "logistic")  # computes nothing again
     arguments = ["few-solves", "--quick", "--tasks", "logistic"]
     arguments += ["--methods", "nothing", "--out", str(tmp_path)]
@@ -191,7 +190,7 @@ def test_mnist(name, tmp_path, monkeypatch):
     runs = study.read(tmp_path, larger).values()
     assert 1 <= len(runs) <= 3
     assert all(run["seed"] < 1000 for part in runs for run in part)
-    assert numbers.Numbers(tmp_path, task).methods == ["adam"]
+    assert page.Numbers(tmp_path, task).methods == ["adam"]
 
 
 @pytest.mark.slow
@@ -287,7 +286,7 @@ def test_limit_of_initial_weights():
         task = dataclasses.replace(task, first_limit=limit)
         trainer = training.Trainer(task, task.methods["adam"], [0.1], splits)
         largest.append(np.abs(trainer._initial_weights(3)[0]).max())
-    glorot = np.sqrt(6.0 / (small.INPUTS + 1))
+    glorot = np.sqrt(6.0 / (tasks.INPUTS + 1))
     # The same random numbers, scaled.
     assert largest[1] == pytest.approx(glorot * largest[0])
 
@@ -334,7 +333,7 @@ def test_enumerated_loss():
         for z in [x[:15] @ w / 3**0.5]
     )
     split = Split((x,), np.arange(15), y)
-    assert small.enumerated_loss(split) == pytest.approx(best, rel=1e-5)
+    assert tasks.enumerated_loss(split) == pytest.approx(best, rel=1e-5)
 
 
 def write(folder, method, configuration, losses):
@@ -368,16 +367,15 @@ def test_configuration_is_chosen_on_tuning_seeds(tmp_path, monkeypatch):
     write(tmp_path, "adam", methods.METHODS["adam"].grid[0], {first: 0.1})
     for configuration in methods.METHODS["sgd"].grid:
         write(tmp_path, "sgd", configuration, {first: 0.1})
-    found = numbers.Numbers(tmp_path, task)
+    found = page.Numbers(tmp_path, task)
     assert found.methods == ["newton"]
-    assert found.chosen("newton", 2) == b
     assert not found.is_at_end("newton", 2)
     assert found.values("newton", 2, "test_loss") == {0: 0.9, 1: 0.7}
     mean, error = found.mean("newton", 2, "test_loss")
     assert (mean, error) == (pytest.approx(0.8), pytest.approx(0.1))
     assert found.has("newton", 2) and not found.has("newton", 3)
     write(tmp_path, "newton", d, {first + 1: -0.5})
-    assert numbers.Numbers(tmp_path, task).is_at_end("newton", 2)
+    assert page.Numbers(tmp_path, task).is_at_end("newton", 2)
 
 
 # --- Gurobi and the mock QPU ---
@@ -412,7 +410,7 @@ def test_solvers_of_the_small_tasks(tmp_path, monkeypatch):
     text = (tmp_path / "RESULTS.md").read_text()
     assert "<!-- results:annealer/logistic/details -->" in text
     packed = (tmp_path / "annealer.jsonl.gz").read_bytes()
-    monkeypatch.setattr(annealer, "_Trainer", None)
+    monkeypatch.setattr(study.Work, "__call__", None)
     assert research.main(arguments) == 0  # computes nothing again
     assert (tmp_path / "annealer.jsonl.gz").read_bytes() == packed
 

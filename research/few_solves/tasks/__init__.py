@@ -1,1 +1,0 @@
-"""The tasks: `catalogue.TASKS` contains all of them."""
