@@ -36,9 +36,7 @@ TUNING_SEED = 100
 
 def open_store(out):
     """Returns the `Store` of the records in a folder."""
-    out = pathlib.Path(out)
-    older = sorted((out / "runs").glob("*.jsonl"))
-    return Store(out / "runs.jsonl", ("key",), older=older)
+    return Store(pathlib.Path(out, "runs.jsonl"), ("key",))
 
 
 def run(names, seeds, out, data_dir=None, quick=False, processes=None):

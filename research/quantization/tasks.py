@@ -56,7 +56,6 @@ class Task:
 
     Attributes:
         title: String. Heading of the page.
-        setting: String. Network, data and training in a sentence.
         load: Function of a data folder and `quick` that returns the data.
         build: Function of layers and data that returns a model.
         epochs: Integer. Epochs of the float network.
@@ -71,7 +70,6 @@ class Task:
     """
 
     title: str
-    setting: str
     load: Callable
     build: Callable
     epochs: int
@@ -87,12 +85,6 @@ class Task:
 def _citation(title, name, **settings):
     return Task(
         title=title,
-        setting=(
-            "Two layers of Spektral's `GCNConv`, 32 hidden units, dropout, "
-            f"public split. An epoch is {data.GRAPH_STEPS} steps with all "
-            "nodes; the float network is trained for 10 epochs. Calibration: "
-            "the features of the whole graph, which training sees as well."
-        ),
         load=lambda data_dir, quick: data.Graph(name, data_dir),
         build=networks.gcn,
         epochs=10,
@@ -103,14 +95,9 @@ def _citation(title, name, **settings):
     )
 
 
-_MNIST = (
-    "50,000 training and 10,000 validation images, 5 epochs of Adam. "
-    "Calibration: 5,000 training images."
-)
 TASKS = {
     "mnist": Task(
         title="MNIST, 784-512-512-10",
-        setting=f"ReLU. {_MNIST}",
         load=data.mnist,
         build=networks.mlp,
         epochs=5,
@@ -121,7 +108,6 @@ TASKS = {
     ),
     "mnist-bn": Task(
         title="MNIST, 784-512-512-10 with batch normalization",
-        setting=f"Batch normalization and ReLU. {_MNIST}",
         load=data.mnist,
         build=networks.normalized_mlp,
         epochs=5,
@@ -131,11 +117,6 @@ TASKS = {
     ),
     "cifar10": Task(
         title="CIFAR-10, small convolutional network",
-        setting=(
-            "Convolutions 32 (stride 2), 32, pooling 2, 64, 64, pooling 4, "
-            "dense 128, 10. 20,000 training and 5,000 validation images, 5 "
-            "epochs of Adam. Calibration: 1,000 training images."
-        ),
         load=data.cifar10,
         build=networks.cnn,
         epochs=5,
@@ -147,12 +128,6 @@ TASKS = {
     "pubmed": _citation("PubMed, graph network", "pubmed"),
     "digits": Task(
         title="Digits, transformer encoder",
-        setting=(
-            "The rows of the 8 x 8 digits of scikit-learn are the tokens. A "
-            "block of width 32: `MultiHeadAttention` with 4 heads, 64 hidden "
-            "units, layer normalization. 1,000 training and 300 validation "
-            "images, 40 epochs of Adam. Calibration: the training images."
-        ),
         load=data.digits,
         build=networks.transformer,
         epochs=40,
