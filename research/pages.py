@@ -10,16 +10,9 @@ Tables that a page does not have yet are added to its end, under their names.
 
 import pathlib
 import re
-import textwrap
 
 from keras_qpsbgd import disk
 
-WIDTH = 100
-# No line breaks within `81.4 +- 0.2 %`, `p = 0.010` and `BinaryConnect (SGD)`.
-_TOGETHER = re.compile(
-    r" (?=\+-|%|pp\b|[<>]=? |= |\(\w+\))|(?<=\+-) |(?<= [=<]) |(?<= [<>]=) "
-)
-_SPACE = "\N{NO-BREAK SPACE}"
 _START = re.compile(r"^<!-- results:", re.MULTILINE)
 _END = re.compile(r"^<!-- /results -->$", re.MULTILINE)
 _BLOCK = re.compile(
@@ -115,17 +108,6 @@ def fill(text, blocks):
         return f"{found[1]}\n\n{blocks[found[2]]}\n\n{found[3]}"
 
     return _BLOCK.sub(filled, text)
-
-
-def paragraph(text):
-    """Wraps a paragraph."""
-    wrapped = textwrap.fill(
-        _TOGETHER.sub(_SPACE, text),
-        WIDTH,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return wrapped.replace(_SPACE, " ")
 
 
 def joined(items):

@@ -13,27 +13,12 @@ FORMS = "`(x, y)`, or `(x, y, rows)` for the nodes of a graph"
 
 
 @dataclasses.dataclass(frozen=True)
-class Sparse:
-    """A sparse matrix that can be pickled."""
-
-    indices: np.ndarray
-    values: np.ndarray
-    shape: tuple
-
-    def arrays(self):
-        return self.indices, self.values, np.array(self.shape)
-
-    def tensor(self):
-        tensor = tf.SparseTensor(self.indices, self.values, self.shape)
-        return tf.sparse.reorder(tensor)
-
-
-@dataclasses.dataclass(frozen=True)
 class Data:
     """The training, validation and test splits.
 
     Attributes:
-        splits: dict of `Split`, whose inputs are arrays or `Sparse`.
+        splits: dict of `Split`, whose inputs are arrays or SciPy's matrices in
+            coordinate format, which can be pickled.
         is_graph: whether the rows are nodes of a graph.
     """
 
@@ -46,8 +31,7 @@ class Data:
         for name in NAMES:
             split = self.splits[name]
             for part in (*split.inputs, split.rows, split.y):
-                arrays = part.arrays() if isinstance(part, Sparse) else (part,)
-                for array in arrays:
+                for array in _arrays(part):
                     found.update(f"{array.dtype}{array.shape}".encode())
                     found.update(np.ascontiguousarray(array).tobytes())
         return found.hexdigest()
@@ -61,10 +45,7 @@ class Data:
 
         def tensor(part):
             if id(part) not in made:
-                is_sparse = isinstance(part, Sparse)
-                made[id(part)] = (
-                    part.tensor() if is_sparse else tf.constant(part)
-                )
+                made[id(part)] = _tensor(part)
             return made[id(part)]
 
         return {
@@ -101,6 +82,20 @@ class Data:
                 for name, split in self.splits.items()
             },
         )
+
+
+def _arrays(part):
+    """Returns the arrays that an input consists of."""
+    if not hasattr(part, "tocoo"):
+        return (part,)
+    indices = np.stack([part.row, part.col], axis=1).astype("int64")
+    return indices, part.data, np.array(part.shape)
+
+
+def _tensor(part):
+    if not hasattr(part, "tocoo"):
+        return tf.constant(part)
+    return tf.sparse.reorder(tf.SparseTensor(*_arrays(part)))
 
 
 def read(train, validation, test, has_loss):
@@ -166,24 +161,26 @@ def _split(name, value, has_loss, known):
 
 
 def _input(name, part, known):
-    """Returns an array or a `Sparse`, always the same one for an object."""
+    """Returns an array or a matrix, always the same one for an object."""
     if id(part) in known:
         return known[id(part)][1]
     if isinstance(part, tf.SparseTensor):
-        found = Sparse(
-            part.indices.numpy(),
-            _number(name, part.values),
-            tuple(part.dense_shape.numpy().tolist()),
-        )
+        found = _matrix(name, part.values, part.indices.numpy().T, part.shape)
     elif hasattr(part, "tocoo"):
         matrix = part.tocoo()
-        indices = np.stack([matrix.row, matrix.col], axis=1).astype("int64")
-        found = Sparse(indices, _number(name, matrix.data), matrix.shape)
+        places = matrix.row, matrix.col
+        found = _matrix(name, matrix.data, places, matrix.shape)
     else:
         found = _number(name, part)
     # Keep a reference to the object, so that its id is not reused.
     known[id(part)] = part, found
     return found
+
+
+def _matrix(name, values, places, shape):
+    from scipy import sparse
+
+    return sparse.coo_matrix((_number(name, values), places), tuple(shape))
 
 
 def _number(name, value):

@@ -59,7 +59,25 @@ def figure_of(runs, task, reference):
     """
     styles = styles_of(runs, reference)
     fresh = tables.select(runs, task=task.name, stage="fresh")
-    return _curves(fresh, task, reference, styles)
+    panels = len(task.curves)
+    columns = panels + 1
+    num_methods = len(tables.methods_of(fresh, reference))
+    legend_height = 0.22 * math.ceil(num_methods / columns)
+    figure, axes = new(4.2 * panels + 1.4, 4.0 + legend_height, panels)
+    for panel, measure in zip(axes, task.curves):
+        _draw_curves(panel, fresh, measure, reference, styles)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=9,
+        handlelength=3.6,
+    )
+    add_title(figure, task, fresh)
+    return figure
 
 
 def draw_curves(runs, task, reference, panel):
@@ -93,38 +111,10 @@ def add_title(figure, task, runs):
         len({run["seed"] for run in tables.select(runs, method=method)})
         for method in {run["method"] for run in runs}
     }
-    seeds = " to ".join(str(count) for count in _ends(counts))
+    ends = sorted({min(counts), max(counts)})
+    seeds = " to ".join(map(str, ends))
     note = f"mean and standard error of {seeds} seeds"
     figure.suptitle(f"{task.title}: {note}", fontsize=11)
-
-
-def _ends(values):
-    return sorted({min(values), max(values)})
-
-
-# Curves
-
-
-def _curves(runs, task, reference, styles):
-    panels = len(task.curves)
-    methods = tables.methods_of(runs, reference)
-    columns = panels + 1
-    legend_height = 0.22 * math.ceil(len(methods) / columns)
-    figure, axes = new(4.2 * panels + 1.4, 4.0 + legend_height, panels)
-    for panel, measure in zip(axes, task.curves):
-        _draw_curves(panel, runs, measure, reference, styles)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=9,
-        handlelength=3.6,
-    )
-    add_title(figure, task, runs)
-    return figure
 
 
 def _draw_curves(panel, runs, measure, reference, styles):

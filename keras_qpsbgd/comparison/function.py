@@ -367,7 +367,6 @@ def _task(name, data, build_model, seeds, loss, epochs, batch):
         first_weights=lambda source, seed: source.first_weights(seed),
         loss=None if loss is None else mean_loss,
         chosen_by=VALIDATION_ACCURACY if loss is None else VALIDATION_LOSS,
-        grids={},
         is_graph=data.is_graph,
         evaluation_rows=EVALUATION_ROWS,
         probe=TRAIN_LOSS_ROWS,

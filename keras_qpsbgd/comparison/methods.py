@@ -68,18 +68,6 @@ _ALL = (
 )
 METHODS = {method.key: method for method in _ALL}
 KEYS = {method.label: method.key for method in _ALL}
-HOST = ("gurobi", "dwave")
-# Host solvers take hours, and the rule of the paper barely learns. They run
-# only on request.
-DEFAULT = tuple(key for key in METHODS if key not in (*HOST, "paper"))
-
-
-def with_backend(key, backend):
-    """Returns a method. `native` gets another backend if one is given."""
-    method = METHODS[key]
-    if key == "native" and backend is not None:
-        return dataclasses.replace(method, backend=backend)
-    return method
 
 
 _OURS = {

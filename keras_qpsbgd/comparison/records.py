@@ -54,22 +54,20 @@ class Store:
         names: Tuple of strings. The values of a record that identify its job.
         check: Function (optional) that raises a `ValueError` if a record is
             invalid.
-        older: List of further files to read.
 
     Raises:
         ValueError: If a line is invalid, if a packed file is damaged, or if two
             records of the same job differ.
     """
 
-    def __init__(self, path, names, check=None, older=()):
+    def __init__(self, path, names, check=None):
         self.path = pathlib.Path(path)
         self._names = names
         self._check = check or (lambda record: None)
-        self._older = list(older)
         self._found = {}
         # The packed file comes last: it has the records that were packed and
-        # not yet removed from the others.
-        for one in (*self._older, self.path, self.packed):
+        # not yet removed from the other.
+        for one in (self.path, self.packed):
             if one.exists():
                 for record in read_lines(one):
                     self.insert(record, one)
@@ -140,15 +138,13 @@ class Store:
             order: Function (optional) of a record that returns a sort key.
                 Defaults to the job as text.
         """
-        loose = [one for one in (*self._older, self.path) if one.exists()]
-        if not loose:
+        if not self.path.exists():
             return
         write_packed(
             self.packed,
             map(self._line, sorted(self.records, key=order or self._key)),
         )
-        for one in loose:
-            one.unlink()
+        self.path.unlink()
 
 
 # Runs of a comparison
@@ -163,9 +159,7 @@ class Runs(Store):
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
-        # Earlier versions wrote one file for each task and method.
-        older = sorted((self.folder / "runs").glob("*.jsonl"))
-        super().__init__(self.folder / "runs.jsonl", RUN, validate, older)
+        super().__init__(self.folder / "runs.jsonl", RUN, _check_stage)
 
     def add(self, record, seconds=None):
         """Appends a run, and its CPU seconds to the file of times."""
@@ -193,30 +187,9 @@ def order_of_run(run):
     )
 
 
-def validate(record):
-    """Raises a `ValueError` if the record of a run is invalid."""
-    missing = [key for key in (*RUN, "result") if key not in record]
-    if missing:
-        raise ValueError(
-            f"`record` must have the keys {', '.join((*RUN, 'result'))}. "
-            f"Received: no {', '.join(missing)}"
-        )
-    if record["stage"] not in STAGES:
-        raise ValueError(
-            f"`stage` must be one of {', '.join(STAGES)}. "
-            f"Received: {record['stage']}"
-        )
-    if not isinstance(record["seed"], numbers.Integral):
-        raise ValueError(
-            f"`seed` must be an integer. Received: {record['seed']}"
-        )
-    curves = record.setdefault("curves", {})
-    if len({len(curve) for curve in curves.values()}) > 1:
-        lengths = {key: len(curve) for key, curve in curves.items()}
-        raise ValueError(
-            f"All `curves` must have the same length. Received: {lengths}"
-        )
-    keys = [*curves, *record["result"]]
+def _check_stage(record):
+    """Raises a `ValueError` if a tuning run has results on test data."""
+    keys = [*record.setdefault("curves", {}), *record["result"]]
     tested = sorted({key for key in keys if key.startswith("test_")})
     if tested and record["stage"] == "tuning":
         raise ValueError(
@@ -229,8 +202,6 @@ def pack(folder):
     """Packs the runs of a folder and their times into one file each."""
     folder = pathlib.Path(folder)
     Runs(folder).pack(order_of_run)
-    with contextlib.suppress(OSError):  # it is not there, or not empty
-        (folder / "runs").rmdir()
     times = folder / TIMES
     if times.exists():
         lines = [line_of(plain(time)) for time in read_times(folder)]

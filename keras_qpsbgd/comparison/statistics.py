@@ -8,9 +8,7 @@ import numpy as np
 
 from keras_qpsbgd.comparison import records
 
-# A p-value below the first is significant. With many baselines, use the second.
-LEVEL = 0.05
-STRICT_LEVEL = 0.005
+LEVEL = 0.05  # a lower p-value is significant
 
 
 @dataclasses.dataclass(frozen=True)

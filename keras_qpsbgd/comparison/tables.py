@@ -11,8 +11,6 @@ import math
 import numpy as np
 
 from keras_qpsbgd.comparison import statistics
-from keras_qpsbgd.comparison.statistics import VALIDATION_ACCURACY
-from keras_qpsbgd.comparison.statistics import Measure
 from keras_qpsbgd.comparison.statistics import PairedTest
 from keras_qpsbgd.comparison.statistics import mean_and_error
 
@@ -29,25 +27,12 @@ class TaskReport:
         title: heading.
         measures: measures in the table. Methods are compared by the first.
         curves: measures that are drawn over epochs.
-        paper: dict that maps methods to the paper's value of the first measure:
-            a number, a range `(low, high)`, or text such as "figure only".
-            With `None`, there is no such column.
-        literature: dict that maps labels to values of the first measure that
-            were published elsewhere.
-        kind: `"curves"` for methods over epochs, `"bars"` for methods without
-            epochs, `"cells"` for methods over two settings of which none is
-            chosen.
-        chosen_by: measure by which configurations were chosen.
     """
 
     name: str
     title: str
     measures: tuple
     curves: tuple
-    paper: dict | None = None
-    literature: dict = dataclasses.field(default_factory=dict)
-    kind: str = "curves"
-    chosen_by: Measure = VALIDATION_ACCURACY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,17 +178,6 @@ def p_text(p):
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def paper_text(value, measure):
-    """Formats a value of the paper: a number, a range or text."""
-    if value is None:
-        return "-"
-    if isinstance(value, str):
-        return value
-    ends = value if isinstance(value, tuple) else (value,)
-    factor, unit = (100, " %") if measure.percent else (1, "")
-    return " to ".join(f"{factor * end:.4g}" for end in ends) + unit
-
-
 def configuration_text(configuration):
     """Formats a configuration: `rate 0.02, real rate 0.01`."""
     settings = sorted(configuration.items())
@@ -235,7 +209,6 @@ def table_of(rows, task):
         "difference",
         "p",
         "verdict",
-        *(["paper"] if task.paper is not None else []),
         "configuration",
     ]
     body = []
@@ -243,8 +216,6 @@ def table_of(rows, task):
         line = [row.method]
         line += [row_text(row, measure) for measure in task.measures]
         line += [str(len(row.values[first.key])), *_compared(row, first)]
-        if task.paper is not None:
-            line.append(paper_text(task.paper.get(row.method), first))
         body.append([*line, configuration_text(row.configuration)])
     return head, body
 
@@ -298,13 +269,3 @@ def markdown_table(head, rows):
     """Returns a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def seeds_text(runs):
-    """Formats seeds: `0 to 9`, or a list if some are missing in between."""
-    seeds = sorted({run["seed"] for run in runs})
-    if not seeds:
-        return "none"
-    if len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1:
-        return f"{seeds[0]} to {seeds[-1]}"
-    return ", ".join(map(str, seeds))

@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import statistics
-from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.statistics import VALIDATION_ACCURACY
 from keras_qpsbgd.comparison.statistics import Measure
 
@@ -45,8 +44,6 @@ class Task:
         name: name in the records.
         load: function of a data folder that returns the source. It is called
             once in each process.
-        prepare: function of a data folder that is called once before the
-            processes start. It downloads data and fills caches.
         splits: function of (source, seed, stage) that returns a dict of `Split`
             with the keys train, validation and test. The shapes are the same
             for all seeds. In the stage `tuning`, test may be missing and is not
@@ -56,19 +53,10 @@ class Task:
             accuracies are computed after each group of steps.
         build: function of (source, weights) that returns a built model. See
             `Method` for the values of `weights`.
-        grids: dict that maps keys of methods to lists of configurations. All
-            methods that are tuned have lists of the same length.
         chosen_by: the measure on validation data that chooses a configuration.
         reported: measures whose best values select the iterate that is
             reported. The second one breaks ties in the first, and so on. With
             `()` it is the last iterate.
-        like: the `Task` whose chosen configurations are used.
-        methods: keys of the methods that run in reasonable time.
-        tuning_seeds, fresh_seeds: numbers of seeds.
-        first_seed: the first of the fresh seeds. The grids of some tasks were
-            moved after runs with the seeds from 0, so their reported runs use
-            other seeds.
-        host_seeds: number of fresh seeds for host solvers.
         decay: whether learning rates decay to zero along a cosine.
         weight_decay: weight decay of the layer named `encoder`.
         unit_variance: methods whose initial kernels are scaled to unit
@@ -98,16 +86,8 @@ class Task:
     splits: Callable
     batches: Callable
     build: Callable
-    grids: dict
-    prepare: Callable | None = None
     chosen_by: Measure = VALIDATION_ACCURACY
     reported: tuple = ()
-    like: object = None
-    methods: tuple = tuple(METHODS)
-    tuning_seeds: int = 3
-    fresh_seeds: int = 10
-    first_seed: int = 0
-    host_seeds: int = 3
     decay: bool = True
     weight_decay: float = 0.0
     unit_variance: tuple = ()

@@ -23,7 +23,7 @@ from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.task import random
 from research.analysis import collect
 from research.analysis import gaps
-from research.experiments import stored
+from research.experiments.options import is_old
 from research.experiments.tasks import direction
 from research.experiments.tasks import half_planes
 from research.experiments.tasks import mnist_pairs
@@ -205,7 +205,7 @@ def least_gaps():
 def directions():
     """The runs of the experiment `direction`, one row per method and scale."""
     folder = RESULTS / direction.NAME
-    scales = direction.SCALES if stored.is_old(folder) else {folder.name: None}
+    scales = direction.SCALES if is_old(folder) else {folder.name: None}
     rows = []
     for task, scale in scales.items():
         for key in ("native", "signsgd"):

@@ -3,9 +3,10 @@
 import dataclasses
 from collections.abc import Callable
 
-from keras_qpsbgd.comparison import methods
+from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.plan import FIRST_TUNING_SEED
 from keras_qpsbgd.comparison.plan import Item
+from research.experiments.options import HOST
 from research.experiments.tasks import adult
 from research.experiments.tasks import citation
 from research.experiments.tasks import direction
@@ -78,7 +79,7 @@ def items_of(name, options, runs):
     return [
         _item(task, key, options, runs)
         for task in EXPERIMENTS[name].tasks(options)
-        for key in methods.METHODS
+        for key in METHODS
         if key in options.methods and key in task.methods
     ]
 
@@ -118,6 +119,6 @@ def _num_fresh_seeds(task, key, options):
         return 1 if task.ablation else QUICK_SEEDS
     if options.paper:
         return 6 if task.ablation else 5
-    if key in methods.HOST:
+    if key in HOST:
         return task.host_seeds
     return task.fresh_seeds

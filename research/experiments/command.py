@@ -5,7 +5,7 @@ import pathlib
 
 from keras_qpsbgd import backends
 from keras_qpsbgd.cli.console import positive
-from keras_qpsbgd.comparison import methods
+from keras_qpsbgd.comparison.methods import METHODS
 from research import pages
 from research.bench import export
 from research.experiments import reproduce
@@ -13,6 +13,7 @@ from research.experiments import results
 from research.experiments import summaries
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import MAX_SEEDS
+from research.experiments.options import DEFAULT
 from research.experiments.options import Options
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -61,10 +62,6 @@ def _add_reproduce(commands):
             "dwave, which take longer, and paper, which barely learns; dwave "
             "runs on a mock chip)"
         ),
-    )
-    parser.add_argument(
-        "--backend",
-        help="solver for the QUBOs of QP-SBGD (default: native)",
     )
     parser.add_argument(
         "--quick",
@@ -164,7 +161,7 @@ def _reproduce(arguments):
     names = list(dict.fromkeys(arguments.names))
     for argument, received, known in (
         ("NAME", names, [*EXPERIMENTS, "all"]),
-        ("--methods", arguments.methods, list(methods.METHODS)),
+        ("--methods", arguments.methods, list(METHODS)),
     ):
         unknown = [name for name in received if name not in known]
         if unknown:
@@ -190,8 +187,7 @@ def _reproduce(arguments):
         quick=arguments.quick,
         paper=arguments.paper,
         seeds=arguments.seeds,
-        backend=arguments.backend,
-        methods=tuple(arguments.methods or methods.DEFAULT),
+        methods=tuple(arguments.methods or DEFAULT),
         data_dir=arguments.data_dir,
     )
     if "all" in arguments.names:
@@ -226,6 +222,4 @@ def _flags(arguments):
         words.append(f"--seeds {arguments.seeds}")
     if arguments.methods:
         words += ["--methods", *arguments.methods]
-    if arguments.backend is not None:
-        words.append(f"--backend {arguments.backend}")
     return words + ["--quick"] * arguments.quick + ["--paper"] * arguments.paper

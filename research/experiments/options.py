@@ -1,8 +1,26 @@
 """What the experiments receive and return: options and descriptions."""
 
 import dataclasses
+import pathlib
+from collections.abc import Callable
 
-from keras_qpsbgd.comparison import methods
+from keras_qpsbgd.comparison import records
+from keras_qpsbgd.comparison import tables
+from keras_qpsbgd.comparison import task
+from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.statistics import VALIDATION_ACCURACY
+from keras_qpsbgd.comparison.statistics import Measure
+
+HOST = ("gurobi", "dwave")
+# Host solvers take hours, and the rule of the paper barely learns. They run
+# only on request.
+DEFAULT = tuple(key for key in METHODS if key not in (*HOST, "paper"))
+# Label of version 0.1 for the QUBO without couplings, which `signum` replaces.
+SIGN = "QP-SBGD (sign)"
+NOTE = (
+    "These results were made with the rule of version 0.1 (`{rule}`). They are "
+    "not yet run again with {now}."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,18 +33,15 @@ class Options:
         paper: Boolean. Uses the paper's settings where it states them.
         seeds: Integer (optional). Number of fresh seeds. `None` uses the number
             of each task.
-        backend: String (optional). Solver for the QUBOs of QP-SBGD. `None` is
-            `native`.
         methods: Tuple of keys of `METHODS`.
         data_dir: String (optional). Folder of the data sets, see `datasets`.
         is_old: Boolean. Whether the records come from version 0.1, see
-            `stored`.
+            `is_old`.
     """
 
     quick: bool = False
     paper: bool = False
     seeds: int | None = None
-    backend: str | None = None
     methods: tuple = ()
     data_dir: str | None = None
     is_old: bool = False
@@ -42,11 +57,60 @@ class Options:
         return "paper" if self.paper else "averaged"
 
     def method(self, key):
-        """Returns a `Method`. QP-SBGD has the rule and the solver to use."""
-        method = methods.with_backend(key, self.backend)
+        """Returns a `Method`. QP-SBGD has the rule to use."""
+        method = METHODS[key]
         if self.paper and method.backend is not None:
             return dataclasses.replace(method, rule=self.rule)
         return method
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task(task.Task):
+    """A task of an experiment.
+
+    Attributes:
+        prepare: function of a data folder that is called once before the
+            processes start. It downloads data and fills caches.
+        grids: dict that maps keys of methods to lists of configurations. All
+            methods that are tuned have lists of the same length.
+        like: the `Task` whose chosen configurations are used.
+        methods: keys of the methods that run in reasonable time.
+        tuning_seeds, fresh_seeds: numbers of seeds.
+        first_seed: the first of the fresh seeds. The grids of some tasks were
+            moved after runs with the seeds from 0, so their reported runs use
+            other seeds.
+        host_seeds: number of fresh seeds for host solvers.
+    """
+
+    grids: dict
+    prepare: Callable | None = None
+    like: object = None
+    methods: tuple = tuple(METHODS)
+    tuning_seeds: int = 3
+    fresh_seeds: int = 10
+    first_seed: int = 0
+    host_seeds: int = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskReport(tables.TaskReport):
+    """The table and the figure of a task.
+
+    Attributes:
+        paper: dict that maps methods to the paper's value of the first measure:
+            a number, a range `(low, high)`, or text such as "figure only".
+        literature: dict that maps labels to values of the first measure that
+            were published elsewhere.
+        kind: `"curves"` for methods over epochs, `"bars"` for methods without
+            epochs, `"cells"` for methods over two settings of which none is
+            chosen.
+        chosen_by: measure by which configurations were chosen.
+    """
+
+    paper: dict
+    literature: dict = dataclasses.field(default_factory=dict)
+    kind: str = "curves"
+    chosen_by: Measure = VALIDATION_ACCURACY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,3 +131,28 @@ class Description:
     tasks: tuple
     pooled: bool = False
     reference_method: str = "QP-SBGD"
+
+
+# Records of version 0.1, which had other rules. They stay readable and are not
+# mixed with new runs.
+
+
+def is_old(folder):
+    """Returns whether a folder has records of version 0.1.
+
+    It has no `rule` in its `settings.json`.
+    """
+    path = pathlib.Path(folder, "settings.json")
+    return path.exists() and "rule" not in records.read_json(path)
+
+
+def note(paper=False):
+    """Returns the line that each table of such records has.
+
+    Args:
+        paper: Boolean. Whether they were made with `--paper`.
+    """
+    if paper:
+        return NOTE.format(rule='gradient_scale="raw"', now='`rule="paper"`')
+    now = "the averaged rule, the default since"
+    return NOTE.format(rule='gradient_scale="max"', now=now)

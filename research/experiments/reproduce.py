@@ -17,9 +17,9 @@ from keras_qpsbgd.comparison import engine
 from keras_qpsbgd.comparison import plan
 from keras_qpsbgd.comparison import records
 from keras_qpsbgd.comparison.methods import METHODS
-from research.experiments import stored
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import items_of
+from research.experiments.options import is_old
 
 PACKAGES = ("keras_qpsbgd", "tensorflow", "tensorflow-cpu", "keras", "numpy")
 # Modules that data, tables and figures need, and their packages.
@@ -31,7 +31,7 @@ NEEDED = {
     "skimage": "scikit-image",
 }
 # Options that must be the same for all runs of a folder.
-SETTINGS = ("quick", "paper", "backend")
+SETTINGS = ("quick", "paper")
 
 
 def reproduce(names, options, out, flags=(), processes=None):
@@ -51,8 +51,7 @@ def reproduce(names, options, out, flags=(), processes=None):
             is running in it.
     """
     _check_packages()
-    solvers = [METHODS[key].backend for key in options.methods]
-    plan.check_backends([*solvers, options.backend])
+    plan.check_backends([METHODS[key].backend for key in options.methods])
     folders = {name: pathlib.Path(out, name) for name in names}
     for name, folder in folders.items():
         _check_settings(folder, options)
@@ -113,14 +112,14 @@ def _check_settings(folder, options):
     settings = _settings_of(options)
     if not path.exists():
         return
-    if stored.is_old(folder):
+    if is_old(folder):
         raise ValueError(
             f"The folder {folder} has results of version 0.1, whose QP-SBGD "
             "had another rule. Choose another folder with `--out`. Received: "
             f"{_flags(settings)}"
         )
     present = records.read_json(path)
-    if present != settings:
+    if any(present.get(name) != settings[name] for name in settings):
         raise ValueError(
             f"The folder {folder} has results of other options: "
             f"{_flags(present)}. Choose another folder with `--out`. "
@@ -134,7 +133,7 @@ def _flags(settings):
         for name in SETTINGS
         if settings[name]
     ]
-    return " ".join(given) or "none of --quick, --paper, --backend"
+    return " ".join(given) or "none of --quick, --paper"
 
 
 def _run_experiment(name, folder, options, flags, processes):

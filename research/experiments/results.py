@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import textwrap
 
 from keras_qpsbgd import disk
 from keras_qpsbgd.comparison import records
@@ -9,16 +10,18 @@ from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.comparison.tables import markdown_table
 from research import pages
 from research.experiments import figures
-from research.experiments import stored
 from research.experiments import summaries
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import items_of
+from research.experiments.options import is_old
+from research.experiments.options import note
 from research.experiments.reproduce import SETTINGS
 from research.experiments.tables import grids_table
 from research.experiments.tables import task_table
 
 TITLE = "Results of the paper's experiments"
 PAGE = "RESULTS.md"
+WIDTH = 100  # of a line
 QUICK = "**Short runs (`--quick`) that only show that it works.**"
 
 
@@ -48,7 +51,7 @@ class Folder:
         settings = records.read_json(path)
         return dataclasses.replace(
             self._options,
-            is_old=stored.is_old(path.parent),
+            is_old=is_old(path.parent),
             **{name: settings[name] for name in SETTINGS},
         )
 
@@ -72,7 +75,7 @@ class Folder:
             parts = [f"# {description.title}"]
             options = self.options(description.name)
             if options.is_old:
-                parts.append(pages.paragraph(stored.note(options.paper)))
+                parts.append(textwrap.fill(note(options.paper), WIDTH))
             if options.quick:
                 parts.append(QUICK)
             for task in _tasks_with_runs(description, runs):

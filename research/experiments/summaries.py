@@ -16,11 +16,12 @@ import numpy as np
 
 from keras_qpsbgd.comparison import statistics
 from keras_qpsbgd.comparison import tables
-from keras_qpsbgd.comparison.methods import HOST
 from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.statistics import PairedTest
 from keras_qpsbgd.comparison.statistics import mean_and_error
-from research.experiments import stored
+from research.experiments.options import HOST
+from research.experiments.options import SIGN
+from research.experiments.tables import paper_text
 
 OURS = METHODS["native"].label
 REAL = METHODS["real"].label
@@ -41,7 +42,7 @@ ORDER = (
 # Names of methods in the summary.
 NAMES = {
     METHODS["ridge"].label: "`ridge`",
-    stored.SIGN: "`sign`",
+    SIGN: "`sign`",
     METHODS["paper"].label: "the rule of the paper",
     METHODS["signum"].label: "Signum",
     METHODS["frozen"].label: "frozen random layers",
@@ -232,7 +233,7 @@ def _overview_line(description, task, rows):
         tables.row_text(ours[0], measure) if ours else "not run",
         f"{best.method}: {tables.row_text(best, measure)}" if best else "-",
         " / ".join(map(str, counts)),
-        tables.paper_text(paper, measure),
+        paper_text(paper, measure),
         word or "-",
     ]
 

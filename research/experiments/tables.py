@@ -18,7 +18,24 @@ def task_table(runs, task, reference):
     runs = tables.select(runs, task=task.name)
     if task.kind == "cells":
         return _cells(runs, task, reference)
-    return tables.table_of(tables.rows_of(runs, task, reference), task)
+    rows = tables.rows_of(runs, task, reference)
+    head, body = tables.table_of(rows, task)
+    head.insert(-1, "paper")
+    for row, line in zip(rows, body):
+        value = task.paper.get(row.method)
+        line.insert(-1, paper_text(value, task.measures[0]))
+    return head, body
+
+
+def paper_text(value, measure):
+    """Formats a value of the paper: a number, a range or text."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    ends = value if isinstance(value, tuple) else (value,)
+    factor, unit = (100, " %") if measure.percent else (1, "")
+    return " to ".join(f"{factor * end:.4g}" for end in ends) + unit
 
 
 # Ablations
@@ -122,10 +139,18 @@ def grids_table(runs, task, reference, times=()):
 def _fresh_seeds(tuning, fresh):
     seeds = {run["seed"] for run in tuning}
     both = [run for run in fresh if run["seed"] in seeds]
-    text = tables.seeds_text(fresh)
-    return (
-        f"{text} (also tuned on: {tables.seeds_text(both)})" if both else text
-    )
+    text = _seeds_text(fresh)
+    return f"{text} (also tuned on: {_seeds_text(both)})" if both else text
+
+
+def _seeds_text(runs):
+    """Formats seeds: `0 to 9`, or a list if some are missing in between."""
+    seeds = sorted({run["seed"] for run in runs})
+    if not seeds:
+        return "none"
+    if len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1:
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
 
 
 def _number(seconds):
@@ -152,7 +177,7 @@ def _tuning(tuning, fresh, measure):
                 text += " (run, but not the best)"
             text += _edge(configuration, [other for other, _ in found])
         texts.append(text)
-    return [tables.seeds_text(tuning), str(len(found)), "; ".join(texts)]
+    return [_seeds_text(tuning), str(len(found)), "; ".join(texts)]
 
 
 def _edge(configuration, grid):

@@ -12,8 +12,8 @@ import tensorflow as tf
 from keras_qpsbgd import layers
 from keras_qpsbgd.comparison.task import random
 from research import datasets
-from research.experiments.tasks.graphs import sparse_tensor
 from research.experiments.tasks.mnist import images
+from research.experiments.tasks.networks import sparse_tensor
 
 # Steps of a graph network that count as an epoch. All nodes are one batch.
 GRAPH_STEPS = 10

@@ -17,7 +17,7 @@ from research.bench.solvers import solver
 from research.bench.solvers import sphere_decoder
 from research.bench.training import quality
 from research.bench.training import recipes
-from research.experiments.tasks.graphs import sparse_tensor
+from research.experiments.tasks.networks import sparse_tensor
 
 pytestmark = pytest.mark.once
 

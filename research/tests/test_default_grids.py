@@ -10,7 +10,7 @@ from keras_qpsbgd.comparison.grids import default_grids
 from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.network import latent_scale
 from keras_qpsbgd.comparison.task import marked_kernels
-from research.experiments import stored
+from research.experiments.options import SIGN
 from research.experiments.tasks import networks
 
 pytestmark = pytest.mark.once
@@ -34,7 +34,7 @@ TASKS = (
 def chosen_of(folder, task):
     """Returns the chosen configurations by method."""
     keys = {method.label: key for key, method in METHODS.items()}
-    keys[stored.SIGN] = "signum"
+    keys[SIGN] = "signum"
     return {
         keys[run["method"]]: run["configuration"]
         for run in records.read(RESULTS / folder)

@@ -21,7 +21,9 @@ from research.experiments import results
 from research.experiments import summaries
 from research.experiments.options import Description
 from research.experiments.options import Options
+from research.experiments.options import TaskReport
 from research.experiments.tables import grids_table
+from research.experiments.tables import task_table
 
 pytestmark = pytest.mark.once
 
@@ -59,7 +61,7 @@ def make_task(**changes):
         "curves": (ACCURACY, LOSS),
         "paper": {OURS: 0.8, "SGD": "figure only"},
     }
-    return tables.TaskReport(**{**settings, **changes})
+    return TaskReport(**{**settings, **changes})
 
 
 def of_method(method, values, **settings):
@@ -83,6 +85,15 @@ RUNS = [
 
 
 # --- Tables ---
+
+
+def test_values_of_the_paper():
+    head, rows = task_table(RUNS, make_task(), OURS)
+    found = {row[0]: dict(zip(head, row)) for row in rows}
+    assert found[OURS]["paper"] == "80 %"
+    assert found["SGD"]["paper"] == "figure only"
+    assert found["Adam"]["paper"] == "-"
+    assert head[-2:] == ["paper", "configuration"]
 
 
 def test_grids():
@@ -238,14 +249,13 @@ def test_options_of_each_folder(tmp_path):
     names = ("adult-2layer", "adult-small")
     for name, paper in zip(names, (False, True)):
         (tmp_path / name).mkdir()
-        backend = "ridge" if paper else None
-        settings = {"quick": not paper, "paper": paper, "backend": backend}
+        settings = {"quick": not paper, "paper": paper}
         path = tmp_path / name / "settings.json"
         path.write_text(json.dumps(settings))
     folder = results.Folder(tmp_path, Options(paper=True))
     quick, paper = map(folder.options, names)
     assert quick.quick and not quick.paper and quick.is_old
-    assert paper.paper and paper.backend == "ridge"
+    assert paper.paper and not paper.quick
 
 
 def test_missing_packages_raise_before_the_runs(monkeypatch, tmp_path):

@@ -204,7 +204,7 @@ def test_graph_arguments():
 @pytest.mark.once
 def test_optional_packages_are_imported_lazily():
     heavy = {"scipy", "matplotlib", "joblib", "filelock", "cloudpickle"}
-    folder = pathlib.Path(kq.__file__).parent / "compare"
+    folder = pathlib.Path(kq.__file__).parent / "comparison"
     for path in folder.rglob("*.py"):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.Import):

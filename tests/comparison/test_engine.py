@@ -198,7 +198,6 @@ def conv_task():
         splits=None,
         batches=None,
         build=build,
-        grids={},
     )
 
 

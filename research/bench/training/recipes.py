@@ -28,8 +28,8 @@ from research.bench.steps.fit_steps import deep_mlp
 from research.experiments.tasks import citation
 from research.experiments.tasks import mnist
 from research.experiments.tasks import networks
-from research.experiments.tasks.graphs import node_batches
-from research.experiments.tasks.graphs import sparse_tensor
+from research.experiments.tasks.networks import node_batches
+from research.experiments.tasks.networks import sparse_tensor
 
 RIDGE = "ridge"
 PARALLEL = "parallel"

@@ -19,10 +19,10 @@ import tensorflow as tf
 from keras_qpsbgd.analysis import DirectionTest
 from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.statistics import Measure
-from keras_qpsbgd.comparison.tables import TaskReport
 from keras_qpsbgd.comparison.task import grid
 from keras_qpsbgd.comparison.training import Trainer
 from research.experiments.options import Description
+from research.experiments.options import TaskReport
 from research.experiments.tasks import mnist_pairs
 
 NAME = "direction"

@@ -8,16 +8,16 @@ from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
 from keras_qpsbgd.comparison.statistics import TRAIN_ACCURACY
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
-from keras_qpsbgd.comparison.tables import TaskReport
 from keras_qpsbgd.comparison.task import TUNING
 from keras_qpsbgd.comparison.task import Split
-from keras_qpsbgd.comparison.task import Task
 from keras_qpsbgd.comparison.task import random
 from research import datasets
 from research.experiments.options import Description
+from research.experiments.options import Task
+from research.experiments.options import TaskReport
 from research.experiments.tasks import networks
-from research.experiments.tasks.graphs import node_batches
-from research.experiments.tasks.graphs import sparse_tensor
+from research.experiments.tasks.networks import node_batches
+from research.experiments.tasks.networks import sparse_tensor
 
 NAME = "karate"
 STEPS = 150

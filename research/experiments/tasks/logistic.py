@@ -8,13 +8,13 @@ from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
 from keras_qpsbgd.comparison.statistics import TEST_LOSS
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
 from keras_qpsbgd.comparison.statistics import VALIDATION_LOSS
-from keras_qpsbgd.comparison.tables import TaskReport
 from keras_qpsbgd.comparison.task import Split
-from keras_qpsbgd.comparison.task import Task
 from keras_qpsbgd.comparison.task import grid
 from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.comparison.task import shuffled_batches
 from research.experiments.options import Description
+from research.experiments.options import Task
+from research.experiments.options import TaskReport
 from research.experiments.tasks import networks
 
 NAME = "logistic"

@@ -3,17 +3,17 @@
 import numpy as np
 
 from keras_qpsbgd.comparison.grids import grids
-from keras_qpsbgd.comparison.methods import DEFAULT
 from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
-from keras_qpsbgd.comparison.tables import TaskReport
 from keras_qpsbgd.comparison.task import TUNING
 from keras_qpsbgd.comparison.task import Split
-from keras_qpsbgd.comparison.task import Task
 from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.comparison.task import shuffled_batches
 from research import datasets
+from research.experiments.options import DEFAULT
 from research.experiments.options import Description
+from research.experiments.options import Task
+from research.experiments.options import TaskReport
 from research.experiments.tasks import networks
 
 NAME = "mnist"

@@ -11,15 +11,15 @@ from keras_qpsbgd.comparison.grids import grids
 from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
-from keras_qpsbgd.comparison.tables import TaskReport
 from keras_qpsbgd.comparison.task import FRESH
 from keras_qpsbgd.comparison.task import Split
-from keras_qpsbgd.comparison.task import Task
 from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.comparison.task import shuffled_batches
 from keras_qpsbgd.comparison.training import Trainer
 from research import datasets
 from research.experiments.options import Description
+from research.experiments.options import Task
+from research.experiments.options import TaskReport
 from research.experiments.tasks import half_plane_pictures
 from research.experiments.tasks import half_planes
 from research.experiments.tasks import networks

@@ -4,15 +4,17 @@ With `weights="binary"` every kernel that the paper trains is +1 or -1. With
 `weights="latent"` it is real in training and +1 or -1 in evaluation, as
 ProxQuant requires. With `weights="real"` the same network has ordinary kernels,
 which shows what binary weights cost. `kernels` returns these kernels for all
-three.
+three. Networks on graphs have batches of nodes and sparse inputs.
 """
 
+import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import constraints
 from keras_qpsbgd import layers
+from keras_qpsbgd.comparison.task import random
 
 
 class RealDense(keras.layers.Dense):
@@ -147,3 +149,38 @@ def graph_network(
         settings["training_weights"] = weights
     features = conv(hidden, "hard_tanh", **settings)([features, a])
     return keras.Model([x, a], conv(num_classes, **settings)([features, a]))
+
+
+# Data of networks on graphs
+
+
+def node_batches(seed, rows, batches, steps, evaluate_every, one_draw=False):
+    """Returns batches of `1 / batches` of the training nodes.
+
+    Args:
+        seed: Integer.
+        rows: The training nodes.
+        batches: Integer. Number of batches of an epoch.
+        steps: Integer. Number of updates.
+        evaluate_every: Integer. Updates between two evaluations.
+        one_draw: Boolean. If `True`, every step draws from all nodes. If
+            `False`, an epoch uses every node at most once. Defaults to `False`.
+    """
+    generator = random(seed, 1)
+    size = len(rows) // batches
+    taken = 1 if one_draw else batches
+    order = [
+        generator.permutation(rows)[: taken * size]
+        for _ in range(-(-steps // taken))
+    ]
+    order = np.reshape(order, (-1, size))[:steps]
+    return order.reshape(-1, evaluate_every, size)
+
+
+def sparse_tensor(matrix):
+    """Converts a SciPy matrix to a `tf.SparseTensor`."""
+    matrix = matrix.tocoo()
+    indices = np.stack([matrix.row, matrix.col], axis=1)
+    data = matrix.data.astype("float32")
+    tensor = tf.SparseTensor(indices, data, matrix.shape)
+    return tf.sparse.reorder(tensor)
