@@ -3,12 +3,11 @@
 import sys
 
 from keras_qpsbgd import cli
+from research import studies
 from research.analysis import command as analysis
 from research.bench import command as bench
 from research.experiments import command as experiments
-from research.few_solves import command as few_solves
 from research.qpu_check import command as qpu_check
-from research.quantization import command as quantization
 
 
 def main(argv=None):
@@ -19,8 +18,7 @@ def main(argv=None):
         (
             experiments.add,
             bench.add,
-            quantization.add,
-            few_solves.add,
+            studies.add,
             qpu_check.add,
             analysis.add_gaps,
             analysis.add_appendix,

@@ -77,7 +77,7 @@ def _add_reproduce(commands):
         ),
     )
     parser.add_argument(
-        "--out",
+        "--output",
         default="reproduced",
         metavar="DIR",
         help="folder for the results (default: %(default)s)",
@@ -107,18 +107,14 @@ def _add_pages(commands):
             "results/paper/RESULTS.md, README.md and docs/. Trains nothing."
         ),
     )
-    parser.add_argument(
-        "--blocks-only",
-        action="store_true",
-        help="write only the blocks",
-    )
     parser.set_defaults(run=_pages)
 
 
 def _pages(arguments):
+    del arguments
     folders = _folders(ROOT)
     try:
-        for folder in () if arguments.blocks_only else folders:
+        for folder in folders:
             folder.write_tables()
             folder.draw()
             print(folder.path, flush=True)
@@ -196,11 +192,11 @@ def _reproduce(arguments):
         reproduce.reproduce(
             names,
             options,
-            arguments.out,
+            arguments.output,
             _flags(arguments),
             arguments.processes,
         )
-        page = results.report(names, options, arguments.out)
+        page = results.report(names, options, arguments.output)
     except KeyboardInterrupt:
         print("\nStopped. Run the same command again to resume.")
         return 130

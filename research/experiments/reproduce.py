@@ -115,14 +115,14 @@ def _check_settings(folder, options):
     if is_old(folder):
         raise ValueError(
             f"The folder {folder} has results of version 0.1, whose QP-SBGD "
-            "had another rule. Choose another folder with `--out`. Received: "
-            f"{_flags(settings)}"
+            "had another rule. Choose another folder with `--output`. "
+            f"Received: {_flags(settings)}"
         )
     present = records.read_json(path)
     if any(present.get(name) != settings[name] for name in settings):
         raise ValueError(
             f"The folder {folder} has results of other options: "
-            f"{_flags(present)}. Choose another folder with `--out`. "
+            f"{_flags(present)}. Choose another folder with `--output`. "
             f"Received: {_flags(settings)}"
         )
 

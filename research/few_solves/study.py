@@ -107,7 +107,7 @@ def best_positions(runs, chosen_at=None):
 # Runs
 
 
-def run(names, out, data_dir, quick=False, only=None):
+def run(names, out, data_dir, quick=False):
     """Runs the tasks, and skips runs whose records exist.
 
     Args:
@@ -115,25 +115,16 @@ def run(names, out, data_dir, quick=False, only=None):
         out: Folder of the records.
         data_dir: Folder of the data, or `None`.
         quick: Boolean. Whether to use few seeds, samples and updates.
-        only: List of the names of methods (optional). Others are skipped.
 
     Raises:
-        ValueError: If a task has none of these methods, or needs another task
-            that was not run.
+        ValueError: If a task needs another task that was not run.
     """
     for name in names:
-        task = TASKS[name]
-        runnable = {k: v for k, v in task.methods.items() if v.can_run}
-        methods = [k for k in runnable if not only or k in only]
-        if not methods:
-            raise ValueError(
-                f"`--methods` must name methods of the task {name}: "
-                f"{', '.join(runnable)}. Received: {', '.join(only)}"
-            )
-        _run_task(task, methods, out, data_dir, quick)
+        _run_task(TASKS[name], out, data_dir, quick)
 
 
-def _run_task(task, methods, out, data_dir, quick):
+def _run_task(task, out, data_dir, quick):
+    methods = [name for name in task.methods if task.methods[name].can_run]
     store = open_store(out, task.name)
     tuned = open_store(out, task.tuned_on) if task.tuned_on else store
     num_tuning, num_fresh = (1, 2) if quick else (task.tuning, task.fresh)

@@ -27,8 +27,8 @@ from keras_qpsbgd.comparison.records import read_json
 from research.experiments.reproduce import write_meta
 from research.quantization import quantizing
 from research.quantization import tasks
-from research.quantization.networks import Binary
-from research.quantization.networks import Float
+from research.quantization.tasks import Binary
+from research.quantization.tasks import Float
 
 SETTINGS = "settings.json"
 TUNING_SEED = 100
@@ -83,7 +83,7 @@ def _check_settings(out, quick):
     if path.exists() and read_json(path) != settings:
         raise ValueError(
             f"The folder {out} has results of other options. Choose another "
-            f"folder with `--out`. Received: quick={quick}"
+            f"folder with `--output`. Received: quick={quick}"
         )
     disk.write(path, json.dumps(settings) + "\n")
 

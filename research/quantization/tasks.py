@@ -1,11 +1,18 @@
-"""The tasks of the experiment, by name."""
+"""The tasks of the experiment and their networks.
+
+The function of a network receives the layers to build with, `Float` or
+`Binary(bits)`, so that the network trained from scratch has the structure of
+the quantized one.
+"""
 
 import dataclasses
 import functools
 from collections.abc import Callable
 
+from tensorflow import keras
+
+from keras_qpsbgd import layers as binary_layers
 from research.quantization import data
-from research.quantization import networks
 
 BITS = (1, 2, 3, 4)
 QUANTIZED, SCRATCH = "quantized", "scratch"
@@ -50,6 +57,109 @@ FEW_STEPS = {
 EPOCHS = {QUANTIZED: (1,), SCRATCH: (1, 3)}
 
 
+# Networks
+
+
+class Float:
+    """Layers with float weights."""
+
+    dense = keras.layers.Dense
+    conv = keras.layers.Conv2D
+    attention = keras.layers.MultiHeadAttention
+
+    @staticmethod
+    def graph_conv(units, **settings):
+        from spektral.layers import GCNConv
+
+        return GCNConv(units, **settings)
+
+
+class Binary:
+    """Layers with the scales of `kq.quantize`.
+
+    Args:
+        bits: Integer. Number of bits per weight.
+    """
+
+    def __init__(self, bits):
+        settings = {"bits": bits, "output_scale": "channel"}
+        self.dense = functools.partial(binary_layers.BinaryDense, **settings)
+        self.conv = functools.partial(binary_layers.BinaryConv2D, **settings)
+        self.attention = functools.partial(
+            binary_layers.BinaryMultiHeadAttention, **settings
+        )
+        self.graph_conv = functools.partial(
+            binary_layers.BinaryGraphConv, **settings
+        )
+
+
+def mlp(layers, data, units=(512, 512)):
+    """A network of dense layers with ReLU."""
+    inputs = keras.Input((data.num_features,))
+    x = inputs
+    for count in units:
+        x = layers.dense(count, activation="relu")(x)
+    return keras.Model(inputs, layers.dense(data.num_classes)(x), name="mlp")
+
+
+def normalized_mlp(layers, data, units=(512, 512)):
+    """`mlp` with batch normalization."""
+    inputs = keras.Input((data.num_features,))
+    x = inputs
+    for count in units:
+        x = layers.dense(count, use_bias=False)(x)
+        x = keras.layers.BatchNormalization()(x)
+        x = keras.layers.ReLU()(x)
+    return keras.Model(inputs, layers.dense(data.num_classes)(x), name="mlp_bn")
+
+
+def cnn(layers, data, filters=(32, 64), units=128):
+    """Two convolutions per size, max pooling, and a dense layer."""
+    inputs = keras.Input(data.shape)
+    x = inputs
+    for stage, count in enumerate(filters):
+        # Strides in the first layer: training takes a quarter of the time.
+        strides = 2 if stage == 0 else 1
+        settings = {"activation": "relu", "padding": "same"}
+        x = layers.conv(count, 3, strides=strides, **settings)(x)
+        x = layers.conv(count, 3, **settings)(x)
+        # The dense layer gets fewer inputs than there are calibration rows.
+        last = stage == len(filters) - 1
+        x = keras.layers.MaxPooling2D(4 if last else 2)(x)
+    x = layers.dense(units, activation="relu")(keras.layers.Flatten()(x))
+    return keras.Model(inputs, layers.dense(data.num_classes)(x), name="cnn")
+
+
+def gcn(layers, data, units=32, dropout=0.5):
+    """Two graph convolutions, as in Kipf and Welling."""
+    inputs = keras.Input((data.num_features,))
+    adjacency = keras.Input((data.num_nodes,), sparse=True)
+    x = keras.layers.Dropout(dropout)(inputs)
+    x = layers.graph_conv(units, activation="relu")([x, adjacency])
+    x = keras.layers.Dropout(dropout)(x)
+    x = layers.graph_conv(data.num_classes)([x, adjacency])
+    return keras.Model([inputs, adjacency], x, name="gcn")
+
+
+def transformer(layers, data, width=32, heads=4, blocks=1):
+    """An encoder whose tokens are the rows of an image."""
+    inputs = keras.Input(data.shape)
+    x = layers.dense(width)(inputs)
+    for _ in range(blocks):
+        attention = layers.attention(heads, width // heads)
+        x = keras.layers.LayerNormalization()(x + attention(x, x))
+        hidden = layers.dense(2 * width, activation="relu")(x)
+        x = x + layers.dense(width)(hidden)
+        x = keras.layers.LayerNormalization()(x)
+    x = keras.layers.GlobalAveragePooling1D()(x)
+    return keras.Model(
+        inputs, layers.dense(data.num_classes)(x), name="transformer"
+    )
+
+
+# Tasks
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     """A network and its data.
@@ -86,7 +196,7 @@ def _citation(title, name, **settings):
     return Task(
         title=title,
         load=lambda data_dir, quick: data.Graph(name, data_dir),
-        build=networks.gcn,
+        build=gcn,
         epochs=10,
         rate=0.01,
         grids=FEW_STEPS,
@@ -99,7 +209,7 @@ TASKS = {
     "mnist": Task(
         title="MNIST, 784-512-512-10",
         load=data.mnist,
-        build=networks.mlp,
+        build=mlp,
         epochs=5,
         rate=0.001,
         grids=MANY_STEPS,
@@ -109,7 +219,7 @@ TASKS = {
     "mnist-bn": Task(
         title="MNIST, 784-512-512-10 with batch normalization",
         load=data.mnist,
-        build=networks.normalized_mlp,
+        build=normalized_mlp,
         epochs=5,
         rate=0.001,
         grids=MANY_STEPS,
@@ -118,7 +228,7 @@ TASKS = {
     "cifar10": Task(
         title="CIFAR-10, small convolutional network",
         load=data.cifar10,
-        build=networks.cnn,
+        build=cnn,
         epochs=5,
         rate=0.001,
         grids=MANY_STEPS,
@@ -129,7 +239,7 @@ TASKS = {
     "digits": Task(
         title="Digits, transformer encoder",
         load=data.digits,
-        build=networks.transformer,
+        build=transformer,
         epochs=40,
         rate=0.002,
         grids=FEW_STEPS,

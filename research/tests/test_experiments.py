@@ -287,7 +287,7 @@ def test_killed_command_resumes(tmp_path, capsys):
     total = len(methods) * (2 + seeds)
     words = f"reproduce logistic --quick --seeds {seeds} --processes 1"
     out = tmp_path / "killed"
-    words = [*words.split(), "--out", str(out), "--methods", *methods]
+    words = [*words.split(), "--output", str(out), "--methods", *methods]
     command = subprocess.Popen(
         [sys.executable, "-m", "research", *words],
         cwd=ROOT,
@@ -738,7 +738,7 @@ def test_paper_draws_a_sixteenth_of_the_nodes():
 )
 def test_unknown_names(words, message, tmp_path, capsys):
     out = tmp_path / "out"
-    assert main(["reproduce", *words, "--out", str(out)]) == 1
+    assert main(["reproduce", *words, "--output", str(out)]) == 1
     assert re.search(message, capsys.readouterr().err)
     assert not out.exists()
 
@@ -748,7 +748,7 @@ def test_folder_of_other_options_is_refused(tmp_path, capsys):
     folder.mkdir()
     settings = {"quick": True, "paper": False, "rule": "averaged"}
     (folder / "settings.json").write_text(json.dumps(settings))
-    words = ["reproduce", "karate", "--out", str(tmp_path)]
+    words = ["reproduce", "karate", "--output", str(tmp_path)]
     for more, received in (
         ([], "none of --quick, --paper"),
         (["--quick", "--paper"], "--quick --paper"),
@@ -765,7 +765,7 @@ def test_folder_of_version_0_1_is_refused(tmp_path, capsys):
     folder.mkdir()
     settings = {"quick": True, "paper": False, "backend": None}
     (folder / "settings.json").write_text(json.dumps(settings))
-    words = ["reproduce", "karate", "--quick", "--out", str(tmp_path)]
+    words = ["reproduce", "karate", "--quick", "--output", str(tmp_path)]
     assert main(words) == 1
     error = capsys.readouterr().err
     assert f"{folder} has results of version 0.1" in error
@@ -774,7 +774,7 @@ def test_folder_of_version_0_1_is_refused(tmp_path, capsys):
 
 def test_methods_of_another_experiment_are_refused(tmp_path, capsys):
     words = ["reproduce", "direction", "--methods", "adam"]
-    assert main([*words, "--out", str(tmp_path)]) == 1
+    assert main([*words, "--output", str(tmp_path)]) == 1
     error = capsys.readouterr().err
     assert re.search("`--methods` .* direction.* Received: adam", error)
     assert not [*tmp_path.iterdir()]
@@ -789,7 +789,7 @@ def test_all_is_limited_to_experiments_with_the_methods():
 
 def test_folder_of_a_running_command_is_refused(tmp_path, capsys):
     (tmp_path / "karate").mkdir()
-    words = ["reproduce", "karate", "--out", str(tmp_path)]
+    words = ["reproduce", "karate", "--output", str(tmp_path)]
     with filelock.FileLock(tmp_path / "karate" / ".lock"):
         assert main(words) == 1
     error = capsys.readouterr().err

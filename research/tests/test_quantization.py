@@ -11,17 +11,17 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd.quantization.numerics.output_error import Statistics
 from research import pages
-from research.quantization import command
+from research import studies
 from research.quantization import page
 from research.quantization import quantizing
 from research.quantization import study
 from research.quantization import tasks
 from research.quantization.data import Arrays
-from research.quantization.networks import Binary
-from research.quantization.networks import Float
-from research.quantization.networks import mlp
 from research.quantization.numbers import Numbers
 from research.quantization.numbers import targets
+from research.quantization.tasks import Binary
+from research.quantization.tasks import Float
+from research.quantization.tasks import mlp
 
 pytestmark = pytest.mark.once
 
@@ -365,7 +365,7 @@ def test_folder_of_other_settings(tmp_path):
 
 
 def test_command_knows_all_tasks():
-    assert command.NAMES == tuple(tasks.TASKS)
+    assert studies.QUANTIZE == tuple(tasks.TASKS)
     lengths = {
         len(grid.rates)
         for task in tasks.TASKS.values()

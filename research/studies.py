@@ -1,0 +1,176 @@
+"""`python -m research quantize` and `python -m research few-solves`."""
+
+import argparse
+
+from keras_qpsbgd.backends import BackendUnavailable
+from keras_qpsbgd.cli.console import positive
+from research.datasets import MissingFile
+
+QUANTIZE = ("mnist", "mnist-bn", "cifar10", "cora", "pubmed", "digits")
+FEW_SOLVES = (
+    "logistic",
+    "layer-16",
+    "layer-49",
+    "pairs",
+    "adult",
+    "cora",
+    "mnist-5000",
+    "mnist-20000",
+    "mnist-bn-5000",
+    "mnist-bn-20000",
+    "mnist-bn-3-epochs",
+    "mnist-bn-10-epochs",
+)
+RESUMED = "If it is interrupted, run the same command again to resume."
+
+
+def add(commands):
+    """Adds the commands."""
+    _add_quantize(commands)
+    _add_few_solves(commands)
+
+
+def _add_quantize(commands):
+    parser = commands.add_parser(
+        "quantize",
+        help="quantize trained networks and compare the methods",
+        description=(
+            "Train float networks, quantize them with 1 to 4 bits by every "
+            "method, fine-tune the results, and train the same networks from "
+            "scratch. Writes records as JSON lines, figures and RESULTS.md. "
+            f"{RESUMED}"
+        ),
+        epilog=(
+            "CIFAR-10 must be in the data folder as cifar10.npz, with the "
+            "arrays x_train, y_train, x_test and y_test of "
+            "keras.datasets.cifar10.load_data(). The other data are downloaded."
+        ),
+    )
+    parser.add_argument(
+        "--seeds",
+        type=positive,
+        default=5,
+        metavar="N",
+        help="float networks per task (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--processes",
+        type=positive,
+        metavar="N",
+        help="parallel processes of one thread each (default: one per core)",
+    )
+    _add_shared(parser, QUANTIZE, "results/quantize")
+    parser.set_defaults(run=_reported(_quantize))
+
+
+def _add_few_solves(commands):
+    parser = commands.add_parser(
+        "few-solves",
+        help="train with 1 to 100 solver calls per column",
+        description=(
+            "Train single layers and networks with few updates, by QP-SBGD, "
+            "column by column, and by methods without a QUBO. "
+            f"Writes records, figures and RESULTS.md. {RESUMED} The tasks on "
+            "MNIST take hours."
+        ),
+    )
+    parser.add_argument(
+        "--annealer",
+        action="store_true",
+        help="train the small tasks with native, Gurobi and the mock QPU, "
+        "instead of the others",
+    )
+    _add_shared(parser, FEW_SOLVES, "results/few-solves")
+    parser.set_defaults(run=_reported(_few_solves))
+
+
+def _add_shared(parser, names, output):
+    """Adds the options that both commands have."""
+
+    def tasks(text):
+        found = text.split(",")
+        unknown = [name for name in found if name not in names]
+        if unknown:
+            raise argparse.ArgumentTypeError(
+                f"must be one or more of {', '.join(names)}. "
+                f"Received: {', '.join(unknown)}"
+            )
+        return found
+
+    parser.add_argument(
+        "--tasks",
+        type=tasks,
+        default=names,
+        metavar="NAME,...",
+        help=f"tasks, separated by commas (default: {','.join(names)})",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="short runs that only show that it works",
+    )
+    parser.add_argument(
+        "--output",
+        default=output,
+        metavar="DIR",
+        help="folder of the results (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="only write the page and the figures again, from the records",
+    )
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="folder of the data sets (default: KERAS_QPSBGD_DATA, else the "
+        "cache, where they are downloaded to)",
+    )
+
+
+def _quantize(arguments):
+    from research.quantization import page
+    from research.quantization import study
+
+    if not arguments.page:
+        study.run(
+            arguments.tasks,
+            arguments.seeds,
+            arguments.output,
+            arguments.data_dir,
+            arguments.quick,
+            arguments.processes,
+        )
+    return page.write(arguments.output)
+
+
+def _few_solves(arguments):
+    from research.few_solves import annealer
+    from research.few_solves import page
+    from research.few_solves import study
+
+    settings = arguments.output, arguments.data_dir, arguments.quick
+    if arguments.annealer and not arguments.page:
+        annealer.run(*settings)
+    elif not arguments.page:
+        study.run(arguments.tasks, *settings)
+    return page.write(arguments.output)
+
+
+def _reported(run):
+    """Returns a command that prints the page or an error."""
+
+    def command(arguments):
+        try:
+            written = run(arguments)
+        except (
+            BackendUnavailable,
+            ImportError,
+            MissingFile,
+            ValueError,
+        ) as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        print(f"The page is {written}")
+        return 0
+
+    return command
