@@ -2,12 +2,10 @@
 
 import csv
 import itertools
-from contextlib import nullcontext
 
 import dimod
 import numpy as np
 import pytest
-import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
@@ -168,26 +166,6 @@ def test_fit(tmp_path, eager):
             "nan",
             "1.0",
         ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_training_is_not_affected(replicas, mirrored):
-    x, y = tools.data()
-    kernels = []
-    for measured in (False, True):
-        scope = mirrored.scope() if replicas == 2 else nullcontext()
-        with scope:
-            model = tools.small_model()
-            opt = tools.optimizer(backend="sign")
-            model.compile(opt, tools.loss(), jit_compile=False)
-        callbacks = [kq.callbacks.FixedPoint(x, y)] if measured else []
-        history = model.fit(
-            x, y, batch_size=6, epochs=3, verbose=0, callbacks=callbacks
-        )
-        kernels.append(tools.kernels(model))
-    tools.assert_equal(*kernels)
-    assert len(history.history["fixed_point"]) == 3
 
 
 class Broken(kq.backends.Backend):
