@@ -88,7 +88,10 @@ def columns_at_fixed_points(x, y, weights, rule="averaged"):
 
 @pytest.mark.parametrize(
     "optimizer_backend, backend",
-    [("native", None), ("sign", dimod.ExactSolver())],
+    [
+        pytest.param("native", None, marks=pytest.mark.slow),
+        ("sign", dimod.ExactSolver()),
+    ],
     ids=["native", "host"],
 )
 def test_finds_exactly_the_fixed_points(optimizer_backend, backend):
