@@ -25,11 +25,24 @@ def call_with_timeout(seconds, function):
     have no timeout. A thread that does not return is abandoned and ends with
     the process. Its call may still be answered and billed.
     """
-    worker = Worker()
+    answers = queue.SimpleQueue()
+
+    def run():
+        try:
+            answers.put((function(), None))
+        except BaseException as error:
+            answers.put((None, error))
+
+    threading.Thread(target=run, daemon=True).start()
     try:
-        return worker.call(seconds, function)
-    finally:
-        worker.close()
+        value, error = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise TransientError(
+            f"No answer within {seconds:g} s (`timeout_seconds`)"
+        ) from None
+    if error is not None:
+        raise error
+    return value
 
 
 def connect(kind, seconds, **config):
@@ -96,15 +109,13 @@ def connect_first(connect, solvers):
     ) from errors[-1]
 
 
-def sample(sampler, problem, seconds, worker=None, /, **parameters):
+def sample(sampler, problem, seconds, /, **parameters):
     """Returns the resolved answer, or raises an error of this package.
 
     Args:
         sampler: `dimod.Sampler`.
         problem: `dimod.BinaryQuadraticModel`.
         seconds: Float. Timeout.
-        worker: `Worker` (optional) that makes the call. Defaults to `None`,
-            which starts a thread.
         **parameters: Parameters of the call.
     """
 
@@ -114,9 +125,8 @@ def sample(sampler, problem, seconds, worker=None, /, **parameters):
         found.resolve()  # errors of a remote call surface here
         return found
 
-    run = call_with_timeout if worker is None else worker.call
     try:
-        return run(seconds, call)
+        return call_with_timeout(seconds, call)
     except Exception as error:
         raise_translated(error)
 
@@ -273,60 +283,3 @@ def _mask_token(text):
     for token in filter(None, tokens):
         text = text.replace(token, "***")
     return text
-
-
-class Worker:
-    """Runs functions in one thread that stays alive between calls.
-
-    A new thread for each call would cost more than small problems take. After a
-    timeout the thread cannot be stopped: it is abandoned and ends with its
-    function or with the process, and the next call starts another one.
-    """
-
-    def __init__(self):
-        self._tasks = None
-
-    def call(self, seconds, function):
-        """Returns `function()`, or raises a `TransientError` if it is late."""
-        if self._tasks is None:
-            self._tasks = queue.SimpleQueue()
-            threading.Thread(
-                target=_work, args=(self._tasks,), daemon=True
-            ).start()
-        answers = queue.SimpleQueue()
-        self._tasks.put((function, answers))
-        try:
-            value, error = answers.get(timeout=seconds)
-        except BaseException as reason:
-            # After a timeout or an interrupt, the thread is still busy.
-            self.close()
-            if isinstance(reason, queue.Empty):
-                raise TransientError(
-                    f"No answer within {seconds:g} s (`timeout_seconds`)"
-                ) from None
-            raise
-        if error is not None:
-            raise error
-        return value
-
-    def close(self):
-        """Ends the thread after its current call."""
-        if self._tasks is not None:
-            self._tasks.put(None)
-            self._tasks = None
-
-    def __del__(self):
-        self.close()
-
-
-def _work(tasks):
-    while True:
-        task = tasks.get()
-        if task is None:
-            return
-        function, answers = task
-        try:
-            answers.put((function(), None))
-        except BaseException as error:
-            answers.put((None, error))
-        del task, function, answers  # do not keep results until the next call

@@ -1,6 +1,6 @@
 """Embeds the columns of a call on a chip, and reads its answers."""
 
-import threading
+import functools
 from typing import Any
 from typing import NamedTuple
 
@@ -25,23 +25,13 @@ class OpenChip:
     def __init__(self, sampler):
         self.sampler = sampler
         self.cliques = Cliques(sampler.to_networkx_graph())
-        self._layouts = {}
-        self._lock = threading.Lock()
+        self._layout = functools.lru_cache(MAX_LAYOUTS)(
+            lambda chains: Layout(chains, sampler)
+        )
 
     def embedded(self, packed):
         """Returns the `EmbeddedCall` of a `PackedCall`."""
         return EmbeddedCall(packed, self._layout(packed.chains))
-
-    def _layout(self, chains):
-        with self._lock:
-            found = self._layouts.pop(chains, None)
-            if found is None:
-                found = Layout(chains, self.sampler)
-            # The most recently used one is last.
-            self._layouts[chains] = found
-            if len(self._layouts) > MAX_LAYOUTS:
-                del self._layouts[next(iter(self._layouts))]
-            return found
 
 
 class Layout:

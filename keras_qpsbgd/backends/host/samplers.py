@@ -69,21 +69,9 @@ class SamplerBackend(Backend):
             return self._sample(qubo, seed, base, {**shared, **self.parameters})
 
     def _call(self, model, parameters):
-        if self._handle is None:
-            self._handle = connection.Worker()
         return connection.sample(
-            self.sampler,
-            model,
-            self.timeout_seconds,
-            self._handle,
-            **parameters,
+            self.sampler, model, self.timeout_seconds, **parameters
         )
-
-    def close(self) -> None:
-        with self._lock:
-            if self._handle is not None:
-                self._handle.close()
-            super().close()
 
     def _sample(self, qubo, seed, base, parameters):
         seeds = _column_seeds(qubo, seed)
