@@ -191,7 +191,7 @@ def get(identifier: BackendLike, executor: Any = None) -> Backend:
 
     Example:
         ```python
-        backend = kq.backends.get({"name": "native", "preset": "accurate"})
+        backend = kq.backends.get({"name": "native", "preset": "once"})
         ```
     """
     config = {}

@@ -76,7 +76,7 @@ class QPSBGD(QuboOptimizer):
         backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
             `dimod.Sampler`. The solver of the QUBOs. A string is the name of a
             backend (see `keras_qpsbgd.backends.available()`). A dictionary is a
-            configuration, such as `{"name": "native", "preset": "accurate"}`.
+            configuration, such as `{"name": "gurobi", "work_limit": 1.0}`.
             Defaults to `"native"`.
         kappa: Float. The ratio of the force of the gradient on a variable to
             the force of the couplings. It does not depend on the scale of the

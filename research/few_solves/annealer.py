@@ -37,7 +37,7 @@ class _CountedChip(MockQPU):
 
 
 def _native():
-    return kq.backends.get({"name": "native", "preset": "accurate"})
+    return kq.backends.get({"name": "native", "preset": "once"})
 
 
 def _gurobi():

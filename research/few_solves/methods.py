@@ -187,7 +187,7 @@ FREE = [[0.5], [1.0], [2.0], [4.0]]
 AVERAGE = [[1.0, 0.1], [1.0, 0.2], [2.0, 0.3], [4.0, 0.5]]
 RATES = [[0.03], [0.1], [0.2], [0.4]]
 MOMENTUM = with_momentum(0.1, 0.3)
-EXACT = {"name": "native", "preset": "accurate"}
+EXACT = {"name": "native", "preset": "once"}
 AVERAGED = "QP-SBGD, averaged"
 
 METHODS = {

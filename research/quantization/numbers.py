@@ -218,21 +218,18 @@ def _errors(numbers):
 
 
 def _proofs(numbers):
-    found = []
-    for preset in ("accurate", "once"):
-        proven, within = numbers.proofs(preset)
-        found.append(
-            _target(
-                f"columns in which `native` with the preset `{preset}` is "
-                "within 0.5 % of the optimal error, of those whose optimum "
-                f"Gurobi proved ({proven})",
-                f"at least {PROVEN_WITHIN:.0%}",
-                within / proven if proven else None,
-                "{:.1%}",
-                lambda share: share >= PROVEN_WITHIN,
-            )
+    proven, within = numbers.proofs("once")
+    return [
+        _target(
+            "columns in which `native` with the preset `once` is within 0.5 % "
+            "of the optimal error, of those whose optimum Gurobi proved "
+            f"({proven})",
+            f"at least {PROVEN_WITHIN:.0%}",
+            within / proven if proven else None,
+            "{:.1%}",
+            lambda share: share >= PROVEN_WITHIN,
         )
-    return found
+    ]
 
 
 def _accuracies(numbers):

@@ -29,7 +29,6 @@ CELLS = (
 SHAPE = (34, 6)
 # Tolerance for float32 sums, as a fraction of E_rand.
 ROUNDING = 1e-5
-SLOW_ACCURATE = pytest.param("accurate", marks=pytest.mark.slow)
 
 
 def layer(cell, shape=SHAPE, seed=0):
@@ -59,14 +58,13 @@ def energies(qubo, states):
     return np.delete(qubo.energy(states) / qubo.random_energy(), 1)
 
 
-def plain_sweeps(qubo, start, order, count):
-    """Runs plain sweeps: sets one variable at a time to its better value."""
+def plain_sweep(qubo, start, order):
+    """Runs a plain sweep: sets one variable at a time to its better value."""
     q, half_fields = qubo.couplings, qubo.fields / 2
     g = np.array(start, np.float64)
-    for _ in range(count):
-        for i in order:
-            others = q[i] @ g - q[i, i] * g[i] + half_fields[i]
-            g[i] = np.where(others <= 0, 1.0, -1.0)
+    for i in order:
+        others = q[i] @ g - q[i, i] * g[i] + half_fields[i]
+        g[i] = np.where(others <= 0, 1.0, -1.0)
     return g
 
 
@@ -96,12 +94,12 @@ def test_ridge_solution(cell):
 
 
 def _shuffled(problem):
-    return sweeps.shuffled_sweeps(problem, SEED, 2)
+    return sweeps.shuffled_sweep(problem, SEED)
 
 
 def _swept(problem, unrolled=False):
     stack = [part[None] for part in problem[:3]]
-    return sweeps.sweep(ops.Problem(*stack), 2, unrolled=unrolled)[0]
+    return sweeps.sweep(ops.Problem(*stack), unrolled=unrolled)[0]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +107,7 @@ def _swept(problem, unrolled=False):
     [(_shuffled, False), (_swept, True), (lambda p: _swept(p, True), True)],
     ids=["zeros", "start", "unrolled"],
 )
-def test_sweeps_over_blocks_equal_plain_sweeps(sweep, warm, monkeypatch):
+def test_sweep_over_blocks_equals_plain_sweep(sweep, warm, monkeypatch):
     """In a random order from zeros, and in order from a start."""
     monkeypatch.setattr(sweeps, "BLOCK", 8)
     monkeypatch.setattr(sweeps, "PART", 3)  # two parts of three blocks
@@ -127,14 +125,13 @@ def test_sweeps_over_blocks_equal_plain_sweeps(sweep, warm, monkeypatch):
         problem, qubo = layer(cell)
         if warm:
             problem = problem._replace(start=tf.constant(start, tf.float32))
-        plain = plain_sweeps(qubo, start, order, 2)
+        plain = plain_sweep(qubo, start, order)
         excess = energies(qubo, swept(problem)) - energies(qubo, plain)
         assert abs(excess).max() < ROUNDING, cell
 
 
-@pytest.mark.parametrize("preset", ["fast", SLOW_ACCURATE])
-def test_search_is_no_worse_than_plain_descent(preset):
-    backend = kq.backends.get({"name": "native", "preset": preset})
+def test_search_is_no_worse_than_plain_descent():
+    backend = kq.backends.get("native")
     for cell in CELLS:
         problem, qubo = layer(cell)
         problem = problem._replace(informative=None)
@@ -145,19 +142,9 @@ def test_search_is_no_worse_than_plain_descent(preset):
         assert excess.max() < ROUNDING, cell
 
 
-@pytest.mark.parametrize(
-    ("preset", "search"),
-    [
-        ("fast", "sequential"),
-        ("fast", "parallel"),
-        pytest.param("accurate", "sequential", marks=pytest.mark.slow),
-        pytest.param("accurate", "parallel", marks=pytest.mark.slow),
-    ],
-)
-def test_states_are_seeded_and_never_ascend(preset, search):
-    backend = kq.backends.get(
-        {"name": "native", "preset": preset, "search": search}
-    )
+@pytest.mark.parametrize("search", ["sequential", "parallel"])
+def test_states_are_seeded_and_never_ascend(search):
+    backend = kq.backends.get({"name": "native", "search": search})
     for cell in CELLS:
         problem, qubo = layer(cell)
         states, again = (step(backend, problem, SEED).numpy() for _ in range(2))

@@ -17,18 +17,11 @@ pytestmark = pytest.mark.once
 
 SEED = tf.constant([3, 5])
 CELL = instances.Cell(30, "htanh", 0.1)
-SHORT = gpu_search.Effort(3, ((64, 2),), kicks=2, kick_rounds=2)
 
 
 def instance(n, m, seed=0, cell=CELL):
     # `bench solver` uses smaller seeds.
     return instances.Instance.of_cell(cell, n, m, 50_000 + seed)
-
-
-def parallel(preset="fast"):
-    return kq.backends.get(
-        {"name": "native", "preset": preset, "search": "parallel"}
-    )
 
 
 def search(problems, compiled=False):
@@ -39,7 +32,6 @@ def search(problems, compiled=False):
         return gpu_search.search(
             [[problem] for problem in problems],
             seeds,
-            SHORT,
             lambda states, problem: states,
         )
 
@@ -68,28 +60,16 @@ def rounded_matmul(a, b, transpose_a=False, transpose_b=False):
 
 @pytest.mark.slow  # compiles 16 slices; shorter tests have three
 def test_energies_are_close_to_those_of_the_sequential_search():
+    parallel = kq.backends.get({"name": "native", "search": "parallel"})
     excess = []
     for seed, kind in enumerate(instances.KINDS):
         layer = instance(96, 16, seed, instances.Cell(30, kind, 0.1))
         found = [
             layer.qubo.energy(backend.solve_in_graph(layer.problem, SEED))
-            for backend in (parallel(), kq.backends.get("native"))
+            for backend in (parallel, kq.backends.get("native"))
         ]
         excess.append(instances.gaps(*found, layer.qubo).mean())
     assert np.mean(excess) < 0.02, excess
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_slices")
-def test_more_effort_finds_lower_energies():
-    layer = instance(64, 32, cell=instances.Cell(64, "sparse", 0.1))
-    energies = [
-        layer.qubo.energy(
-            parallel(preset).solve_in_graph(layer.problem, SEED).numpy()
-        ).mean()
-        for preset in ("fast", "accurate")
-    ]
-    assert energies[1] < energies[0]
 
 
 @pytest.mark.usefixtures("few_slices")
@@ -241,21 +221,13 @@ def step_hlo(backend, sizes=(20, 24, 24, 24, 1), batch=8):
 
 
 @pytest.mark.usefixtures("few_slices")
-@pytest.mark.parametrize(
-    "backend",
-    ["native", {"name": "native", "preset": "accurate"}, "ridge"],
-    ids=str,
-)
+@pytest.mark.parametrize("backend", ["native", "ridge"])
 @pytest.mark.slow  # compiles a whole step
-def test_step_has_no_unknown_loops_and_no_factorization(gpu, backend):
+def test_step_has_no_loops_and_no_factorization(gpu, backend):
     hlo = step_hlo(backend)
     for name in ("cholesky", "triangular-solve", " sort(", "potrf", "trsm"):
         assert name not in hlo.lower()
-    loops = [line for line in hlo.splitlines() if " while(" in line]
-    assert all("known_trip_count" in line for line in loops)
-    # A sweep has no loop. A search has rounds, kicks and rounds after a kick.
-    count = {"native": 0, "ridge": 0}.get(str(backend), 3)
-    assert len(loops) == count
+    assert " while(" not in hlo
 
 
 # The choice

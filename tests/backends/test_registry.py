@@ -128,11 +128,11 @@ def test_unregistered_backends_cannot_be_saved(make, tmp_path):
 def test_registered_backends_are_saved(tmp_path):
     kq.backends.register("mine", MyNative)
     kq.backends.register("up", Up)
-    original = model(MyNative("accurate"), on_failure=Up())
+    original = model(MyNative("once"), on_failure=Up())
     original.save(tmp_path / "model.keras")
     optimizer = keras.models.load_model(tmp_path / "model.keras").optimizer
     assert type(optimizer.backend) is MyNative
-    assert optimizer.backend.preset == "accurate"
+    assert optimizer.backend.preset == "once"
     assert kq.backends.serialize(native.NativeBackend())["name"] == "native"
 
 

@@ -19,19 +19,15 @@ from keras_qpsbgd.optimizers.step_solver import StepSolver
 pytestmark = pytest.mark.once
 
 NATIVE = [
-    {"name": "native", "preset": preset, "search": search}
-    for search, preset in (
-        ("sequential", "fast"),
-        ("sequential", "accurate"),
-        ("parallel", "fast"),
-    )
+    {"name": "native", "search": search}
+    for search in ("sequential", "parallel")
 ]
 PARALLEL_RIDGE = {"name": "ridge", "search": "parallel"}
 GRAPH = [*NATIVE, "exact", "ridge", PARALLEL_RIDGE, "sign"]
 HOST = ["simulated_annealing", "tabu", "gurobi", "dwave", "leap_hybrid"]
 ALL = [*GRAPH, *HOST]
 # Compiling these takes seconds, and other tests search with them.
-SLOW = (NATIVE[1], NATIVE[2], PARALLEL_RIDGE, "exact")
+SLOW = (NATIVE[1], PARALLEL_RIDGE, "exact")
 
 
 def slow_unless(backends):
@@ -171,15 +167,10 @@ def test_a_step(backend):
         np.testing.assert_array_equal(apart, together[i])
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [NATIVE[0], pytest.param(NATIVE[1], marks=pytest.mark.slow)],
-    ids=str,
-)
-def test_compiled_equals_uncompiled(backend):
-    layers = layers_for(backend)
-    expected = solve(get(backend), layers)
-    uncompiled = get(backend)
+def test_compiled_equals_uncompiled():
+    layers = layers_for(NATIVE[0])
+    expected = solve(get(NATIVE[0]), layers)
+    uncompiled = get(NATIVE[0])
     uncompiled.compiled = False
     tools.assert_equal(solve(uncompiled, layers), expected)
 
@@ -255,7 +246,7 @@ def test_starts_on_the_host(blocks):
 
 @pytest.mark.parametrize(
     "backend",
-    [NATIVE[0], *(pytest.param(b, marks=pytest.mark.slow) for b in NATIVE[1:])],
+    [NATIVE[0], pytest.param(NATIVE[1], marks=pytest.mark.slow)],
     ids=str,
 )
 def test_searches_are_never_worse_than_their_start(backend):

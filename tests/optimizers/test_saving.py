@@ -38,7 +38,7 @@ def run(model, x, y):
 
 @pytest.mark.parametrize(
     "seed, preset",
-    [(3, "fast"), pytest.param(None, "accurate", marks=pytest.mark.slow)],
+    [(3, "fast"), pytest.param(None, "once", marks=pytest.mark.slow)],
 )
 def test_save_load_continue(tmp_path, seed, preset):
     """A loaded model continues bit for bit like the original.

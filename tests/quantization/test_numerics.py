@@ -22,7 +22,6 @@ pytestmark = pytest.mark.once
 ONCE = {"name": "native", "preset": "once"}
 BACKENDS = {
     "native": ONCE,
-    "accurate": {"name": "native", "preset": "accurate"},
     "exact": "exact",
     "gurobi": {"name": "gurobi", "work_limit": None},
     "simulated_annealing": "simulated_annealing",
@@ -351,7 +350,7 @@ def test_solutions_are_never_worse_than_the_start(name):
     qubo = Qubo.from_rows(rows, rng.normal(size=(30, 3)))
     qubo.start = backends.get("exact").solve(qubo).states
     options = {"name": name, "block_size": 4, "block_sweeps": 1}
-    if name in ("native", "accurate", "exact"):
+    if name in ("native", "exact"):
         options = BACKENDS[name]
     elif name == "dwave":
         options |= {"mock": True, "num_reads": 1}

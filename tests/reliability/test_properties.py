@@ -305,7 +305,7 @@ def test_a_step_moves_along_the_optimum(request, many):
 TABU = {"name": "tabu", "num_restarts": 0}
 SAVED = [
     "native",
-    {"name": "native", "preset": "accurate"},
+    {"name": "native", "preset": "once"},
     "exact",
     "ridge",
     "sign",
@@ -498,7 +498,7 @@ def qubos(draw, many):
 
 BACKENDS = [
     "native",
-    {"name": "native", "preset": "accurate"},
+    {"name": "native", "preset": "once"},
     "exact",
     "ridge",
     "sign",

@@ -18,8 +18,6 @@ several lanes for each column. They round the solution with different amounts of
 noise.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import tensorflow as tf
 
@@ -29,30 +27,12 @@ from keras_qpsbgd.backends.graph import gpu_batches
 from keras_qpsbgd.backends.graph import relaxed
 from keras_qpsbgd.backends.graph.gpu_batches import slices_first
 
-
-class Effort(NamedTuple):
-    """How long to search.
-
-    Attributes:
-        rounds: Number of rounds from the start.
-        restarts: Pairs of a number of inputs and the number of lanes per column
-            for layers with up to this many inputs. The lanes have different
-            noise. Other layers have one lane per column.
-        kicks: Number of times that a lane flips random variables, searches on,
-            and goes back unless the energy is lower.
-        kick_rounds: Number of rounds after a kick.
-    """
-
-    rounds: int
-    restarts: tuple[tuple[float, int], ...] = ()
-    kicks: int = 0
-    kick_rounds: int = 0
-
-    def lanes(self, n):
-        """Returns the number of lanes per column of a layer with n inputs."""
-        return next((count for most, count in self.restarts if n <= most), 1)
-
-
+# Number of rounds.
+ROUNDS = 4
+# Pairs of a number of inputs and the number of lanes per column for layers with
+# up to this many inputs. Other layers have one lane per column. Small layers
+# hardly use a GPU, so they get more lanes.
+LANES = ((32, 4), (64, 2))
 # The share of the largest gain in the first round. It falls linearly to zero.
 SHARE = 0.8
 # How often a round decides about each move.
@@ -65,21 +45,14 @@ ITERATIONS = 4
 # Sizes of the noise of the starts of several lanes, relative to the ridge
 # solution.
 NOISE = (0.0, 0.5, 1.0, 2.0)
-# A kick flips a variable with this probability, if the flip raises the energy
-# by less than a random limit. The largest limit, relative to the mean of the
-# lane, depends on the number of variables: `KICK_REACH / n`, within bounds.
-KICK = 0.3
-KICK_REACH = 60.0
-KICK_BOUNDS = (0.6, 1.5)
 
 
-def search(layers, seeds, effort, finish):
+def search(layers, seeds, finish):
     """Searches the states of all layers.
 
     Args:
         layers: List of lists of `ops.Problem`.
         seeds: List of int32 tensors of shape `(2,)`, one for each layer.
-        effort: An `Effort`.
         finish: Function of states and problem, for a stack of problems.
 
     Returns:
@@ -87,65 +60,37 @@ def search(layers, seeds, effort, finish):
         shape `(n, m)`.
     """
 
-    def solve(stack, sizes, seeds):
-        return _search(stack, sizes, seeds, effort)
-
-    def lanes(problem):
-        return effort.lanes(problem.fields.shape[0])
-
-    return gpu_batches.in_batches(layers, seeds, solve, finish, lanes)
-
-
-def _search(problem, sizes, seeds, effort):
-    """Searches a stack of problems, and returns states (layers, m, n)."""
-    restarts = effort.lanes(sizes[0])  # the same for all layers
-    model = _Energies(problem, restarts)
-    n, columns = problem.fields.shape[1:]
-    random = _Random(
-        seeds, gpu_batches.positions(sizes, n // gpu_batches.SLICES)
+    return gpu_batches.in_batches(
+        layers,
+        seeds,
+        _search,
+        finish,
+        lambda problem: _num_lanes(problem.fields.shape[0]),
     )
-    g = _start(problem, model, sizes, random, restarts)
-    memory = model.memory(g)
-
-    def descend(g, memory, rounds):
-        def body(index, g, memory):
-            share = SHARE * (1.0 - tf.cast(index, tf.float32) / rounds)
-            return _round(model, g, memory, share)
-
-        return _repeat(rounds, body, (g, memory))
-
-    g, memory = descend(g, memory, effort.rounds)
-    if effort.kicks == 0:
-        return _best(model, g, memory, restarts)
-
-    n_of_layers = np.float32(sizes)[:, None, None]
-    reach = np.clip(KICK_REACH / n_of_layers, *KICK_BOUNDS) / KICK
-
-    def kick(index, g, memory, energy):
-        costs = -model.gains(g, memory)
-        size = tf.reduce_sum(tf.abs(costs), axis=-1, keepdims=True)
-        # By column, because the number of lanes depends on the padding.
-        chance = random.uniform(1 + index, restarts, columns)
-        chance = tf.reshape(chance, g.shape)
-        is_flipped = (chance < KICK) & (
-            costs < size / n_of_layers * reach * chance
-        )
-        kicked = tf.where(is_flipped, -g, g)
-        kicked, new = descend(kicked, model.memory(kicked), effort.kick_rounds)
-        new_energy = model.energy(kicked, new)
-        is_better = new_energy < energy
-        return (
-            tf.where(is_better[..., None], kicked, g),
-            tf.where(is_better[..., None], new, memory),
-            tf.where(is_better, new_energy, energy),
-        )
-
-    state = (g, memory, model.energy(g, memory))
-    g, memory, _ = _repeat(effort.kicks, kick, state)
-    return _best(model, g, memory, restarts)
 
 
-def _start(problem, model, sizes, random, restarts):
+def _num_lanes(n):
+    """Returns the number of lanes per column of a layer with n inputs."""
+    return next((count for most, count in LANES if n <= most), 1)
+
+
+def _search(problem, sizes, seeds):
+    """Searches a stack of problems, and returns states (layers, m, n)."""
+    restarts = _num_lanes(sizes[0])  # the same for all layers
+    model = _Energies(problem, restarts)
+    g = _start(problem, model, sizes, seeds, restarts)
+
+    def body(index, g, h):
+        share = SHARE * (1.0 - tf.cast(index, tf.float32) / ROUNDS)
+        return index + 1, *_round(model, g, h, share)
+
+    _, g, h = tf.while_loop(
+        lambda index, *_: index < ROUNDS, body, (0, g, model.field(g))
+    )
+    return _best(model, g, h, restarts)
+
+
+def _start(problem, model, sizes, seeds, restarts):
     """Returns the initial states of all lanes."""
     if problem.start is not None:
         g = tf.linalg.matrix_transpose(problem.start)
@@ -154,30 +99,31 @@ def _start(problem, model, sizes, random, restarts):
     if restarts == 1:
         return ops.sign(x)
     layers, m, n = x.shape
+    positions = gpu_batches.positions(sizes, n // gpu_batches.SLICES)
     sizes = np.float32(sizes)[:, None, None]
     size = tf.sqrt(tf.reduce_sum(tf.square(x), axis=-1, keepdims=True) / sizes)
     # Layers x noise x restarts x columns x variables.
-    chance = random.uniform(0, len(NOISE), restarts)[:, :, :, None, :]
+    chance = _uniform(seeds, positions, len(NOISE), restarts)[:, :, :, None, :]
     noise = np.float32(NOISE)[None, :, None, None, None] * (2.0 * chance - 1.0)
     g = ops.sign(x[:, None, None] + noise * size[:, None, None])
     candidates = tf.unstack(
         tf.reshape(g, (layers, len(NOISE), restarts * m, n)), axis=1
     )
     best = candidates[0]
-    energy = model.energy(best, model.memory(best))
+    energy = model.energy(best, model.field(best))
     for g in candidates[1:]:
-        new = model.energy(g, model.memory(g))
+        new = model.energy(g, model.field(g))
         best = tf.where((new < energy)[..., None], g, best)
         energy = tf.minimum(new, energy)
     return best
 
 
-def _best(model, g, memory, count):
+def _best(model, g, h, count):
     """Returns the best of `count` states of each lane, the first of ties."""
     if count == 1:
         return g
     layers, lanes, n = g.shape
-    energies = model.energy(g, memory)
+    energies = model.energy(g, h)
     energies = tf.reshape(energies, (layers, count, lanes // count))
     g = tf.reshape(g, (layers, count, lanes // count, n))
     best, energy = g[:, 0], energies[:, 0]
@@ -188,13 +134,13 @@ def _best(model, g, memory, count):
     return best
 
 
-def _round(model, g, memory, share):
-    """Makes the moves of one round, and returns the new states and memory."""
-    gains = slices_first(model.gains(g, memory))
+def _round(model, g, h, share):
+    """Makes the moves of one round, and returns the new states and fields."""
+    gains = slices_first(g * h)
     largest = tf.reduce_max(gains, axis=-1, keepdims=True)
     is_chosen = (gains > 0.0) & (gains >= share * largest)
     moves = tf.where(is_chosen, -slices_first(g), 0.0)
-    responses, linear, pairs = model.evaluate(moves, memory)
+    responses, linear, pairs = model.evaluate(moves, h)
     is_made = [made[..., None] for made in _made_moves(linear, pairs)]
     # Sums and not reductions, so that a GPU does not copy the decisions.
     zero = tf.zeros(())
@@ -211,7 +157,7 @@ def _round(model, g, memory, share):
         ],
         axis=-1,
     )
-    return g + 2.0 * flips, model.update(memory, response)
+    return g + 2.0 * flips, h + 2.0 * response
 
 
 def _made_moves(linear, pairs):
@@ -239,23 +185,11 @@ def _made_moves(linear, pairs):
     return is_made
 
 
-def _repeat(count, body, state):
-    """Calls `state = body(index, *state)` for each index below `count`."""
-    if count == 0:
-        return state
-    _, *state = tf.while_loop(
-        lambda index, *_: index < count,
-        lambda index, *state: (index + 1, *body(index, *state)),
-        (0, *state),
-    )
-    return tuple(state)
-
-
 class _Energies:
     r"""Energies of a stack of problems, in units of 4 and without constants.
 
     The states g have the shape (layers, lanes, n), where the lanes are columns
-    and restarts. Besides the states, the search holds the memory
+    and restarts. Besides the states, the search holds the field
     h = Qg + s/2, which gives the gains of all flips and is cheap to update. Q
     is the matrix of the couplings without its diagonal.
 
@@ -281,7 +215,7 @@ class _Energies:
         half_fields = tf.linalg.matrix_transpose(problem.fields) / 2.0
         self._half_fields = tf.tile(half_fields, (1, restarts, 1))
 
-    def memory(self, g):
+    def field(self, g):
         """Returns the field of states (layers, lanes, n)."""
         return products.matmul(g, self._couplings) + self._half_fields
 
@@ -289,16 +223,12 @@ class _Energies:
         """Returns g'Qg + s'g in units of 4."""
         return tf.reduce_sum(g * (h + self._half_fields), axis=-1) / 4.0
 
-    def gains(self, g, h):
-        """Returns how much each flip alone lowers the energy."""
-        return g * h
-
     def evaluate(self, moves, h):
         """Returns the responses Qc, l and C of moves.
 
         Args:
             moves: Tensor of shape `(layers, SLICES, lanes, n / SLICES)`.
-            h: The memory.
+            h: The fields.
 
         Returns:
             Three tensors of shape `(layers, SLICES, lanes, n)`,
@@ -316,13 +246,9 @@ class _Energies:
         pairs = tf.reduce_sum(pairs, axis=-1)
         return responses, linear, tf.transpose(pairs, (0, 1, 3, 2))
 
-    def update(self, h, response):
-        """Returns the memory after moves with this total response."""
-        return h + 2.0 * response
 
-
-class _Random:
-    """Random numbers of several layers, by hashing a seed and a position.
+def _uniform(seeds, positions, *shape):
+    """Returns numbers from 0 to 1, by hashing a seed and a position.
 
     Unlike those of TensorFlow's generators, the numbers of a layer do not
     depend on the padding, and those of all layers are one operation.
@@ -331,30 +257,23 @@ class _Random:
         seeds: Int32 tensor of shape `(layers, 2)`.
         positions: Integer array of shape `(layers, n)`. Variables at the same
             position have the same numbers in all stacks.
+        *shape: Integers.
+
+    Returns:
+        Tensor of shape `(layers, *shape, n)`.
     """
-
-    def __init__(self, seeds, positions):
-        seeds = tf.cast(seeds, tf.uint32)
-        self._key = _hash(seeds[:, 1] + _hash(seeds[:, 0]))
-        self._positions = tf.constant(positions, tf.uint32)
-
-    def uniform(self, draw, *shape):
-        """Returns numbers from 0 to 1, of shape `(layers, *shape, n)`.
-
-        Args:
-            draw: Integer or int32 scalar. Different draws are independent.
-            *shape: Integers.
-        """
-        numbers = _hash(self._key + tf.cast(draw, tf.uint32))
-        for size in shape:
-            position = tf.cast(tf.range(size), tf.uint32)
-            numbers = _hash(numbers[..., None] + position)
-        layers, n = self._positions.shape
-        position = tf.reshape(self._positions, (layers, *[1] * len(shape), n))
+    seeds = tf.cast(seeds, tf.uint32)
+    numbers = _hash(_hash(seeds[:, 1] + _hash(seeds[:, 0])))
+    for size in shape:
+        position = tf.cast(tf.range(size), tf.uint32)
         numbers = _hash(numbers[..., None] + position)
-        # The upper 24 bits, which float32 represents exactly.
-        numbers = tf.bitwise.right_shift(numbers, tf.constant(8, tf.uint32))
-        return tf.cast(numbers, tf.float32) * 2.0**-24
+    layers, n = positions.shape
+    position = tf.constant(positions, tf.uint32)
+    position = tf.reshape(position, (layers, *[1] * len(shape), n))
+    numbers = _hash(numbers[..., None] + position)
+    # The upper 24 bits, which float32 represents exactly.
+    numbers = tf.bitwise.right_shift(numbers, tf.constant(8, tf.uint32))
+    return tf.cast(numbers, tf.float32) * 2.0**-24
 
 
 def _hash(x):

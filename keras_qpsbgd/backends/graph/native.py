@@ -1,6 +1,5 @@
 """The default backend: exact for small layers, local search for others."""
 
-import dataclasses
 import math
 from typing import Any
 
@@ -19,54 +18,13 @@ from keras_qpsbgd.backends.graph import sweeps
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.qubo import Qubo
 
+PRESETS = ("fast", "once")
 ENUMERATE_UP_TO = 16
+# Layers with more weights than this are wide. One flip per step would take too
+# long.
+SWEEP_FROM = 50_000
 # From the states of the last update, few variables change, see `sweeps`.
 REPETITIONS = 3
-
-
-@dataclasses.dataclass(frozen=True)
-class _Preset:
-    """How long to search.
-
-    Attributes:
-        tabu: Tuples of a number of inputs, and the steps in units of n and the
-            restarts of the tabu search for layers with up to this many inputs.
-            Without them, a descent is made.
-        sweeps: Number of sweeps over wide layers.
-        sweep_from: Layers with more weights than this are wide. One flip per
-            step would take too long.
-        gpu: `gpu_search.Effort`.
-    """
-
-    tabu: tuple
-    sweeps: int
-    sweep_from: int
-    gpu: gpu_search.Effort
-
-
-# Chosen on other instances than those of `python -m research bench solver`.
-# Steps are cheap for small layers, and small layers hardly use a GPU, so they
-# get more of them.
-PRESETS = {
-    "fast": _Preset(
-        tabu=(),
-        sweeps=1,
-        sweep_from=50_000,
-        gpu=gpu_search.Effort(rounds=4, restarts=((32, 4), (64, 2))),
-    ),
-    "accurate": _Preset(
-        tabu=((32, 20, 64), (64, 20, 8), (math.inf, 10, 3)),
-        sweeps=8,
-        sweep_from=200_000,
-        gpu=gpu_search.Effort(
-            rounds=6,
-            restarts=((32, 64), (64, 16), (256, 2)),
-            kicks=10,
-            kick_rounds=3,
-        ),
-    ),
-}
-PRESETS["once"] = PRESETS["accurate"]
 
 
 class NativeBackend(GraphBackend):
@@ -76,25 +34,21 @@ class NativeBackend(GraphBackend):
 
     - Up to 16 inputs: exact, by enumeration (float32 in training, float64 in
       `solve`).
-    - More inputs: 1-opt descent or tabu search from the rounded ridge solution,
-      which is closer to the optimum than sign(-s) and costs one factorization.
-    - Wide layers (more than 50,000 weights, 200,000 with `"accurate"`): sweeps
-      from zero, or from the start that the problem has.
+    - More inputs: 1-opt descent from the rounded ridge solution, which is
+      closer to the optimum than sign(-s) and costs one factorization.
+    - Wide layers (more than 50,000 weights): a sweep from zero, or from the
+      start that the problem has.
 
     With the default rule of `QPSBGD`, the problems of consecutive updates are
-    similar. `"fast"` then makes a single sweep from the states of the last
+    similar. Training then makes a single sweep from the states of the last
     update.
 
     Args:
-        preset: String. One of `"fast"` (descent; 1 sweep), `"accurate"` (tabu
-            search with 10n steps and 3 restarts, more of both for up to 64
-            inputs; 8 sweeps) and `"once"`. `"accurate"` finds lower energies
-            (`python -m research bench solver`), but networks trained with it
-            are as accurate as with `"fast"` (`python -m research bench
-            quality`). `"once"` is for problems that are solved once, such as
-            those of `kq.quantize`. Its `solve` uses a beam search and simulated
-            annealing in sweeps, which are also fast for wide layers. In
-            training it is the same as `"accurate"`. Defaults to `"fast"`.
+        preset: String. One of `"fast"` (the methods above) and `"once"`, for
+            problems that are solved once, such as those of `kq.quantize`. Its
+            `solve` uses a beam search and simulated annealing in sweeps, which
+            are also fast for wide layers. In training it is the same as
+            `"fast"`. Defaults to `"fast"`.
         search: String. One of `"sequential"` (the methods above),
             `"parallel"` (above 16 inputs, flips many variables at once, in all
             layers together) and `"auto"`, which means `"parallel"` if
@@ -105,7 +59,8 @@ class NativeBackend(GraphBackend):
 
     Example:
         ```python
-        optimizer = kq.QPSBGD(backend={"name": "native", "preset": "accurate"})
+        backend = kq.backends.get({"name": "native", "preset": "once"})
+        solution = backend.solve(qubo)
         ```
     """
 
@@ -113,15 +68,15 @@ class NativeBackend(GraphBackend):
     warm_start = True
 
     def __init__(self, preset: str = "fast", search: str = "auto") -> None:
-        if preset == "balanced":
+        if preset in ("balanced", "accurate"):
             raise ValueError(
-                '`preset` "balanced" was removed. Use "accurate", or the '
-                'default "fast", which trains networks as well. '
+                f'`preset` "{preset}" was removed. Use "once" to solve a '
+                'problem well, and the default "fast" to train. '
                 f"Received: preset={preset!r}"
             )
         if preset not in PRESETS:
             raise ValueError(
-                f"`preset` must be one of {sorted(PRESETS)}. "
+                f"`preset` must be one of {PRESETS}. "
                 f"Received: preset={preset!r}"
             )
         super().__init__()
@@ -132,31 +87,21 @@ class NativeBackend(GraphBackend):
         n = problem.fields.shape[0]
         if self._is_parallel():
             return None
-        if n <= ENUMERATE_UP_TO or self._is_wide(problem):
+        if n <= ENUMERATE_UP_TO or _is_wide(problem):
             return None
         return ops.sign(relaxed.ridge_solution(problem))
 
     def search(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
-        preset = PRESETS[self.preset]
-        n = problem.fields.shape[0]
-        if n <= ENUMERATE_UP_TO:
+        if problem.fields.shape[0] <= ENUMERATE_UP_TO:
             return exact.enumerate_states(problem)
-        if self._is_wide(problem):
-            return sweeps.shuffled_sweeps(problem, seed, preset.sweeps)
-        for most, steps, restarts in preset.tabu:
-            if n <= most:
-                return local_search.tabu(problem, seed, steps * n, restarts)
-        return local_search.greedy(problem, seed)
+        if _is_wide(problem):
+            return sweeps.shuffled_sweep(problem, seed)
+        return local_search.greedy(problem)
 
     def follow(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
-        if not self._sweeps(problem):
+        if problem.fields.shape[0] <= ENUMERATE_UP_TO:
             return self.search(problem, seed)
         return _swept([problem])[0]
-
-    def _sweeps(self, problem):
-        """Returns whether to sweep from the states of the last update."""
-        n = problem.fields.shape[0]
-        return n > ENUMERATE_UP_TO and self.preset == "fast"
 
     def _groups(self, shapes):
         if self._is_parallel():
@@ -177,7 +122,7 @@ class NativeBackend(GraphBackend):
                     self._finished(exact.enumerate_states(problem), problem)
                     for problem in problems
                 ]
-            elif self.preset == "fast" and is_warm[i]:
+            elif is_warm[i]:
                 swept.append(i)
             else:
                 searched.append(i)
@@ -190,7 +135,6 @@ class NativeBackend(GraphBackend):
         found += gpu_search.search(
             [layers[i] for i in searched],
             [seeds[i] for i in searched],
-            PRESETS[self.preset].gpu,
             self._finished,
         )
         for i, layer in zip(swept + searched, found):
@@ -199,7 +143,7 @@ class NativeBackend(GraphBackend):
 
     def _sequential(self, problems, seed, is_warm):
         """Solves the problems of one layer."""
-        if is_warm and self._sweeps(problems[0]):
+        if is_warm and problems[0].fields.shape[0] > ENUMERATE_UP_TO:
             found = _swept(problems)
             return [self._finished(g, p) for g, p in zip(found, problems)]
         return super()._search_all([problems], [seed], [is_warm])[0]
@@ -213,39 +157,33 @@ class NativeBackend(GraphBackend):
         if qubo.num_variables <= ENUMERATE_UP_TO:
             proven = np.ones(qubo.num_columns, bool)
             return exact.best_states(qubo)[None], {"proven_optimal": proven}
-        if self.preset == "once":
-            start = self._sample_start(qubo, with_beam=True)
-            annealed = numpy_search.anneal(qubo, start, seed)
-            return np.stack([start, annealed]), {}
-        samples, info = super().sample(qubo, seed)
-        problem = self._as_problem(qubo)
-        if self._is_wide(problem):
-            return samples, info
-        start = self._sample_start(qubo, with_beam=self.preset == "accurate")
-        return numpy_search.descend(qubo, samples[0], start)[None], info
-
-    def _sample_start(self, qubo, with_beam):
-        """Returns states to start from, or those of a beam search if better."""
+        if self.preset == "fast" and _is_wide(qubo):
+            return super().sample(qubo, seed)
         start = qubo.start
         if start is None:
             problem = self._as_problem(qubo)
             start = np.asarray(ops.sign(relaxed.ridge_solution(problem)))
-        found = numpy_search.beam_search(qubo) if with_beam else None
-        if found is not None:
-            before, after = qubo.varying_energies([start, found])
-            start = np.where(after < before, found, start)
-        return start.astype(np.int8)
-
-    def _is_wide(self, problem):
-        """Returns whether single flips would take too long."""
-        weights = math.prod(problem.fields.shape)
-        return weights > PRESETS[self.preset].sweep_from
+        start = start.astype(np.int8)
+        if self.preset == "once":
+            found = numpy_search.beam_search(qubo)
+            if found is not None:
+                before, after = qubo.varying_energies([start, found])
+                start = np.where(after < before, found, start)
+            annealed = numpy_search.anneal(qubo, start, seed)
+            return np.stack([start, annealed]), {}
+        samples, info = super().sample(qubo, seed)
+        return numpy_search.descend(qubo, samples[0], start)[None], info
 
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = {"preset": self.preset}
         if self.search_kind != "auto":
             config["search"] = self.search_kind
         return config
+
+
+def _is_wide(problem):
+    """Returns whether single flips would take too long."""
+    return math.prod(problem.fields.shape) > SWEEP_FROM
 
 
 def _swept(problems):

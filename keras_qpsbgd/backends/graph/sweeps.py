@@ -26,13 +26,12 @@ EXACT = BLOCK - 1
 PART = 6
 
 
-def shuffled_sweeps(problem, seed, sweeps):
-    """Returns the states (n, m) after sweeps in a random order.
+def shuffled_sweep(problem, seed):
+    """Returns the states (n, m) after a sweep in a random order.
 
     Args:
         problem: An `ops.Problem`.
         seed: Int32 tensor of shape `(2,)`, for the order of the variables.
-        sweeps: Integer. The number of sweeps.
     """
     # Integers, because philox gives compiled and plain graphs the same integers
     # but not the same floats.
@@ -52,20 +51,19 @@ def shuffled_sweeps(problem, seed, sweeps):
         tf.gather(problem.fields, order)[None],
         None if start is None else tf.gather(start, order)[None],
     )
-    states = sweep(shuffled, sweeps)[0]
+    states = sweep(shuffled)[0]
     return tf.gather(states, tf.argsort(order, stable=True))
 
 
-def sweep(problem, sweeps=1, repetitions=EXACT, unrolled=False):
+def sweep(problem, repetitions=EXACT, unrolled=False):
     """Returns the states after updating all variables.
 
-    If the problem has no start, the sweeps start from g = 0, so the first one
-    rounds the variables one by one.
+    If the problem has no start, the sweep starts from g = 0, so it rounds the
+    variables one by one.
 
     Args:
         problem: A stack of `ops.Problem`: its tensors have one more axis in
             front.
-        sweeps: Integer. The number of sweeps. Defaults to `1`.
         repetitions: Integer. Defaults to the number that makes all updates
             exact.
         unrolled: Boolean. Whether to unroll all loops, for GPUs. All updates
@@ -86,13 +84,12 @@ def sweep(problem, sweeps=1, repetitions=EXACT, unrolled=False):
     else:
         update = functools.partial(_repeated, repetitions=repetitions)
 
-    def body(index, states):
-        part = index % parts.count
-        return index + 1, parts.update(states, part, update, unrolled)
+    def body(part, states):
+        return part + 1, parts.update(states, part, update, unrolled)
 
     start = problem.start
     states = parts.divide(tf.zeros((stack, n, m)) if start is None else start)
-    _, states = _loop(sweeps * parts.count, body, (states,), unrolled)
+    _, states = _loop(parts.count, body, (states,), unrolled)
     return parts.join(states)
 
 

@@ -103,11 +103,6 @@ class Instance:
         """Creates an instance of a `Cell`."""
         return cls(cell.kind, cell.batch, n, m, cell.sigma, seed, cell.planted)
 
-    def first(self, columns):
-        """Returns the first columns of the problem, also as a `Qubo`."""
-        problem = self.problem._replace(fields=self.problem.fields[:, :columns])
-        return problem, self.qubo.columns(0, columns)
-
 
 def gaps(energies, best, qubo):
     """Returns (E - E_best) / (E_rand - E_best) of each column."""

@@ -21,8 +21,7 @@ from research.bench.steps.fit_steps import GPU_NETWORKS
 HELP = "time of a training step on a GPU relative to Adam"
 THREADS = (cores(),)
 
-# In training, `once` is the same as `accurate`.
-SOLVERS = [name for name in fit_steps.SOLVERS if name != "once"]
+SOLVERS = list(fit_steps.SOLVERS)
 # Maximum ratio of wall times, on all networks.
 TARGET = 1.5
 

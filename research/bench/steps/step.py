@@ -1,10 +1,10 @@
 """Cost of a training step of QP-SBGD relative to a step of Adam.
 
 The networks train with `model.fit` and the same binary layers. The time of a
-step of QP-SBGD with each preset of `native` and with `ridge` and `sign` is
-divided by the time of a step of Keras Adam (straight-through gradients). The
-batches are cached. All sides of a comparison are in one process and take turns
-(see `timing.py`). A slow side gets fewer and shorter blocks.
+step of QP-SBGD with `native`, `ridge` and `sign` is divided by the time of a
+step of Keras Adam (straight-through gradients). The batches are cached. All
+sides of a comparison are in one process and take turns (see `timing.py`). A
+slow side gets fewer and shorter blocks.
 
 Two more ratios are measured:
 
