@@ -527,6 +527,22 @@ def test_frozen_layers_compute_no_statistics():
     assert not np.any(couplings)
 
 
+def test_rows_that_are_not_finite_change_no_statistics():
+    x, y = batches(2)
+    model, opt = one_layer(), averaged()
+    model.compile(opt, "mse", run_eagerly=True)
+    model.train_on_batch(x[0], y[0])
+    (couplings,) = opt._couplings.values()
+    before = np.array(couplings)
+    rows = x[1].copy()
+    rows[0, 0] = np.inf
+    with pytest.warns(UserWarning, match="skipped"):
+        model.train_on_batch(rows, y[1])
+        opt.finalize_variable_values(model.trainable_variables)
+    np.testing.assert_array_equal(couplings, before)
+    assert opt.skipped_updates == 1
+
+
 # Wide layers
 
 
