@@ -351,6 +351,15 @@ def test_steps_with_two_bits(opt, steps):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+def test_real_optimizer_trains_the_scale_of_a_channel():
+    layer = kq.layers.BinaryDense(1, bits=2, output_scale="channel")
+    model = keras.Sequential([keras.layers.InputLayer((4,)), layer])
+    model.compile(QPSBGD(0.25, "sign"), loss, run_eagerly=True)
+    before = layer.scale.numpy()
+    model.train_on_batch(X, T)
+    assert np.abs(layer.scale.numpy() - before).min() > 1e-6
+
+
 @pytest.mark.slow
 def test_fixed_points_are_outer_levels():
     model = hand_model(QPSBGD(0.25, "exact"), bits=2, run_eagerly=True)
