@@ -4,7 +4,7 @@ The machine with the GPU needs JAX and NumPy, but not TensorFlow. TensorFlow
 lowers the whole training step of Keras to a program of XLA on another machine,
 and JAX compiles and runs it. There are three steps:
 
-1. Pack the images into two small files.
+1. Pack the images into a small file.
 
        python -m research.cifar10.pack DATA
 

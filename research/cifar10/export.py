@@ -22,7 +22,6 @@ initial kernels. `FOLDER/NAME` contains
 import argparse
 import ast
 import json
-import lzma
 import pathlib
 import re
 import sys
@@ -33,6 +32,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import products
+from research.bench.gpu import lowering
 
 IMAGE = (32, 32, 3)
 CLASSES = 10
@@ -183,11 +183,11 @@ def export(folder, optimizer, arguments, width, batch):
         return model(x, training=False)
 
     inputs = tf.zeros((batch, *IMAGE)), tf.zeros((batch,), tf.int32)
-    step, train_program = _lowered(train, *inputs)
-    prediction, predict_program = _lowered(
+    train_program, step = lowering.lower(train, *inputs)
+    predict_program, prediction = lowering.lower(
         predict, tf.zeros((PREDICTED, *IMAGE))
     )
-    state = _State(step)
+    state = lowering.State(step)
     kernels = [
         v for v in model.trainable_variables if v.path.endswith("kernel")
     ]
@@ -211,8 +211,8 @@ def export(folder, optimizer, arguments, width, batch):
     }
     folder.mkdir(parents=True, exist_ok=True)
     files = {
-        "train.hlo.xz": lzma.compress(train_program),
-        "predict.hlo.xz": lzma.compress(predict_program),
+        "train.hlo.xz": train_program,
+        "predict.hlo.xz": predict_program,
         "program.json": json.dumps(record).encode(),
     }
     for name, content in files.items():
@@ -222,44 +222,6 @@ def export(folder, optimizer, arguments, width, batch):
         values[index] = np.zeros_like(values[index])  # chosen in training
     np.savez_compressed(folder / "state.npz", *values)
     return sum(path.stat().st_size for path in folder.iterdir())
-
-
-def _lowered(function, *inputs):
-    """Returns the graph of a function and its program."""
-    lower = function.experimental_get_compiler_ir(*inputs)
-    program = lower(stage="hlo_serialized")
-    return function.get_concrete_function(*inputs), program
-
-
-class _State:
-    """The parameters of a program after the batch.
-
-    They are the captured inputs of the graph, in their order.
-    """
-
-    def __init__(self, graph):
-        self._tensors = graph.captured_inputs
-        self._variables = {id(v.handle): v for v in graph.graph.variables}
-
-    def captured(self, tensor):
-        """Returns the position of a captured tensor."""
-        return [id(t) for t in self._tensors].index(id(tensor))
-
-    def position(self, variable):
-        """Returns the position of a Keras variable."""
-        return self.captured(variable.value.handle)
-
-    def paths(self, variables):
-        """Returns the path of each variable, and `None` for constants."""
-        names = {id(v.value.handle): v.path for v in variables}
-        return [names.get(id(tensor)) for tensor in self._tensors]
-
-    def values(self):
-        """Returns the values as arrays."""
-        return [
-            self._variables.get(id(tensor), tensor).numpy()
-            for tensor in self._tensors
-        ]
 
 
 if __name__ == "__main__":

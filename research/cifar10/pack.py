@@ -1,16 +1,14 @@
-"""Packs CIFAR-10 into small files.
+"""Packs CIFAR-10 into a small file.
 
     python -m research.cifar10.pack FOLDER [--file CIFAR10_NPZ]
 
-The images have 6 bits per channel, so that 40,000 images take only 43 MB.
-`FOLDER` receives `images.xz` and `labels.npz`. Training and validation images
-are different images of the training set of CIFAR-10, test images are from its
-test set. Packing needs NumPy, and TensorFlow if no file is given. It takes a
-few minutes.
+The images have 6 bits per channel, which compress better. `FOLDER` receives
+`images.npz`. Training and validation images are different images of the
+training set of CIFAR-10, test images are from its test set. Packing needs
+NumPy, and TensorFlow if no file is given.
 """
 
 import argparse
-import lzma
 import pathlib
 import sys
 from typing import NamedTuple
@@ -18,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 IMAGE = (32, 32, 3)
+FILE = "images.npz"
 DROPPED_BITS = 2
 WIDTH = 80
 
@@ -38,7 +37,7 @@ def main(arguments=None):
     """Packs the images. Returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m research.cifar10.pack",
-        description="Pack CIFAR-10 into small files.",
+        description="Pack CIFAR-10 into a small file.",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, width=WIDTH),
     )
     parser.add_argument("folder", metavar="FOLDER", type=pathlib.Path)
@@ -66,9 +65,8 @@ def main(arguments=None):
             f"there are {train:,} images for training and validation, and "
             f"{test:,} for testing. Received: {counts}"
         )
-    pack(arguments.folder, data, *counts)
-    for path in _paths(arguments.folder):
-        print(f"{path}: {path.stat().st_size:,} bytes")
+    path = pack(arguments.folder, data, *counts)
+    print(f"{path}: {path.stat().st_size:,} bytes")
     return 0
 
 
@@ -84,7 +82,7 @@ def _read(path):
 
 
 def pack(folder, data, train, validation, test):
-    """Writes the files.
+    """Writes the file and returns its path.
 
     Args:
         folder: `pathlib.Path`.
@@ -96,19 +94,23 @@ def pack(folder, data, train, validation, test):
     """
     x_train, y_train, x_test, y_test = data
     chosen = np.random.default_rng(0).permutation(len(y_train))
-    chosen = chosen[: train + validation]
-    images = np.concatenate([x_train[chosen], x_test[:test]])
-    labels = np.concatenate([y_train[chosen].ravel(), y_test[:test].ravel()])
-    differences = encode(images >> DROPPED_BITS)
+    parts = {
+        "train": (x_train, y_train, chosen[:train]),
+        "validation": (x_train, y_train, chosen[train : train + validation]),
+        "test": (x_test, y_test, np.arange(test)),
+    }
+    arrays = {}
+    for name, (x, y, rows) in parts.items():
+        arrays[f"{name}_x"] = x[rows] >> DROPPED_BITS
+        arrays[f"{name}_y"] = y[rows].ravel().astype(np.int32)
     folder.mkdir(parents=True, exist_ok=True)
-    image_path, label_path = _paths(folder)
-    image_path.write_bytes(lzma.compress(differences.tobytes()))
-    counts = np.array([train, validation, test])
-    np.savez(label_path, labels=labels.astype(np.uint8), counts=counts)
+    path = folder / FILE
+    np.savez_compressed(path, **arrays)
+    return path
 
 
 def load(folder):
-    """Reads the files.
+    """Reads the file.
 
     Args:
         folder: `pathlib.Path`.
@@ -116,71 +118,11 @@ def load(folder):
     Returns:
         A dictionary with `Images` for `"train"`, `"validation"` and `"test"`.
     """
-    image_path, label_path = _paths(folder)
-    with np.load(label_path) as file:
-        labels, counts = file["labels"].astype(np.int32), file["counts"]
-    content = lzma.decompress(image_path.read_bytes())
-    height, width, channels = IMAGE
-    differences = np.frombuffer(content, np.uint8)
-    images = decode(differences.reshape(channels, -1, height, width))
-    ends = np.cumsum(counts)[:-1]
-    parts = zip(np.split(images, ends), np.split(labels, ends))
-    return dict(
-        zip(("train", "validation", "test"), (Images(*p) for p in parts))
-    )
-
-
-def _paths(folder):
-    return folder / "images.xz", folder / "labels.npz"
-
-
-def encode(images):
-    """Returns the differences of the pixels from their predictions.
-
-    Red and blue are relative to green. A pixel is predicted from its neighbors
-    above and on the left, by the median edge detector of JPEG-LS.
-
-    Args:
-        images: Array of uint8 with shape (images, 32, 32, 3) and values up to
-            63.
-
-    Returns:
-        An array of uint8 with shape (3, images, 32, 32), modulo 256.
-    """
-    pixels = images.astype(np.int16).transpose(3, 0, 1, 2).copy()
-    pixels[0] -= pixels[1]
-    pixels[2] -= pixels[1]
-    differences = pixels.copy()
-    left, above = pixels[..., 1:, :-1], pixels[..., :-1, 1:]
-    corner = pixels[..., :-1, :-1]
-    differences[..., 1:, 1:] -= _predicted(left, above, corner)
-    differences[..., 1:, 0] -= pixels[..., :-1, 0]
-    differences[..., 0, 1:] -= pixels[..., 0, :-1]
-    return differences.astype(np.uint8)
-
-
-def decode(differences):
-    """Returns the images. The inverse of `encode`."""
-    # The same pixel of all images is contiguous, because pixels take turns.
-    differences = differences.view(np.int8).transpose(2, 3, 0, 1)
-    pixels = differences.astype(np.int16, order="C")
-    pixels[:, 0] = np.cumsum(pixels[:, 0], axis=0)
-    pixels[0] = np.cumsum(pixels[0], axis=0)
-    for row in range(1, len(pixels)):
-        for column in range(1, pixels.shape[1]):
-            pixels[row, column] += _predicted(
-                pixels[row, column - 1],
-                pixels[row - 1, column],
-                pixels[row - 1, column - 1],
-            )
-    pixels[:, :, 0] += pixels[:, :, 1]
-    pixels[:, :, 2] += pixels[:, :, 1]
-    return np.ascontiguousarray(pixels.transpose(3, 0, 1, 2), np.uint8)
-
-
-def _predicted(left, above, corner):
-    low, high = np.minimum(left, above), np.maximum(left, above)
-    return np.clip(left + above - corner, low, high)
+    with np.load(folder / FILE) as file:
+        return {
+            name: Images(file[f"{name}_x"], file[f"{name}_y"])
+            for name in ("train", "validation", "test")
+        }
 
 
 if __name__ == "__main__":

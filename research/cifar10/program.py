@@ -1,21 +1,13 @@
-"""Exported programs, compiled with JAX.
-
-The module uses internals of JAX and was tested with JAX 0.11.
-"""
+"""Exported programs, compiled with JAX."""
 
 import json
-import lzma
 import math
 import time
 
 import jax
 import numpy as np
-from jax._src.interpreters import mlir as jax_mlir
 
-from research.bench.gpu import convert
-from research.bench.gpu import time_network
-
-jax.config.update("jax_enable_x64", True)  # some variables have 64 bits
+from research.bench.gpu import programs
 
 KERNELS = 2  # keeps the random numbers apart from those of the images
 
@@ -39,8 +31,12 @@ class Program:
         with np.load(folder / name / "state.npz") as file:
             self._initial = [file[key] for key in file.files]
         start = time.perf_counter()
-        self._train, self._updates = _compiled(folder / name / "train.hlo.xz")
-        self._predict, _ = _compiled(folder / name / "predict.hlo.xz")
+        self._train, self._updates = programs.compiled(
+            (folder / name / "train.hlo.xz").read_bytes()
+        )
+        self._predict, _ = programs.compiled(
+            (folder / name / "predict.hlo.xz").read_bytes()
+        )
         self.compile_seconds = time.perf_counter() - start
         print(f"{name}: compiled in {self.compile_seconds:.1f} s", flush=True)
         # The positions of the rates, of which Keras optimizers have only one.
@@ -86,9 +82,7 @@ class Program:
         """Starts a training step and returns the mean loss."""
         for index, position in self._rates:
             self.state[position] = rates[index]
-        outputs = time_network.execute(
-            self._train, [images, labels, *self.state]
-        )
+        outputs = programs.execute(self._train, [images, labels, *self.state])
         for position, output in self._updates:
             self.state[position] = outputs[output]
         return outputs[0]
@@ -97,7 +91,7 @@ class Program:
         """Returns the share of images that are classified correctly."""
         state = [self.state[index] for index in self.record["predict"]]
         outputs = [
-            time_network.execute(self._predict, [part, *state])[0]
+            programs.execute(self._predict, [part, *state])[0]
             for part in images.parts(self.record["predicted"])
         ]
         classes = np.concatenate([np.asarray(o).argmax(1) for o in outputs])
@@ -110,16 +104,3 @@ def glorot_uniform(random, kernel):
     *window, inputs, outputs = kernel.shape
     limit = math.sqrt(6 / (math.prod(window) * (inputs + outputs)))
     return random.uniform(-limit, limit, kernel.shape).astype(kernel.dtype)
-
-
-def _compiled(path):
-    """Compiles a program.
-
-    Returns:
-        The program, and pairs of a position in the state and the output that
-        updates it.
-    """
-    with jax_mlir.make_ir_context():
-        module = convert.parsed(lzma.decompress(path.read_bytes()))
-        program = convert.bytecode(module)
-        return time_network.compiled(program), convert.updates(module)

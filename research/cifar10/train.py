@@ -68,7 +68,7 @@ def main(arguments=None):
     print(f"JAX {jax.__version__}, {device.device_kind}", flush=True)
     start = time.perf_counter()
     data = {
-        name: DeviceImages(*(array[: arguments.limit] for array in images))
+        name: DeviceImages(*images)
         for name, images in pack.load(arguments.data).items()
     }
     print(f"images loaded in {time.perf_counter() - start:.1f} s", flush=True)
@@ -158,12 +158,6 @@ def _arguments(arguments):
         "this number of steps. Print the median time of a step, and the "
         "median ratio to the first program",
     )
-    parser.add_argument(
-        "--limit",
-        type=_positive,
-        metavar="IMAGES",
-        help="use only this number of images of each kind, for tests",
-    )
     arguments = parser.parse_args(arguments)
     _check(parser, arguments)
     return arguments
@@ -176,11 +170,6 @@ def _check(parser, arguments):
         if not path.exists():
             parser.error(f"`{runs.program}` has no program. Received: {path}")
         record = json.loads(path.read_text())
-        if arguments.limit and arguments.limit < record["batch"]:
-            parser.error(
-                f"`--limit` must be at least {record['batch']}, the number of "
-                f"images per step. Received: {arguments.limit}"
-            )
         known = record["settings"]
         unknown = [name for name in runs.settings if name not in known]
         if unknown:

@@ -4,13 +4,11 @@ TensorFlow lowers whole training steps to programs of XLA, on a machine without
 a GPU. JAX compiles and times them on the GPU machine. `docs/guides/gpu.md`
 lists the commands and the results.
 
-- `export.py` writes the steps. It needs TensorFlow.
-- `convert.py` converts them for JAX. It needs JAX.
-- `runner.py` times them, with one process of `time_network.py` per network. It
-  needs JAX and NumPy, and nothing else of this repository.
+- `export.py` writes the steps, with `lowering.py`. They need TensorFlow.
+- `runner.py` times them, with one process of `time_network.py` per network.
+  They need JAX and NumPy. `programs.py` compiles and executes programs.
 
-A folder of steps contains, for each network and optimizer, a description
-`NETWORK/OPTIMIZER.json` and the programs: `.hlo.gz`, written by `export.py`,
-and `.step.gz` and `.loop.gz`, written by `convert.py`. Arrays are in `arrays`,
-named after a hash of their content, because the optimizers share most of them.
+A folder of steps contains, for each network and optimizer, the program
+`NETWORK/OPTIMIZER.xz` and its arrays, `NETWORK/OPTIMIZER.npz`.
+`research.cifar10` uses the same programs for whole trainings.
 """

@@ -10,10 +10,6 @@ the other device.
 """
 
 import argparse
-import gzip
-import hashlib
-import io
-import json
 import pathlib
 import sys
 
@@ -21,10 +17,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from keras_qpsbgd import disk
 from keras_qpsbgd import products
 from keras_qpsbgd.cli.console import WIDTH
 from keras_qpsbgd.optimizers import QPSBGD
+from research.bench.gpu import lowering
 from research.bench.harness import Options
 from research.bench.steps import fit_steps
 from research.bench.steps import gpu_step
@@ -90,34 +86,23 @@ def export(folder, network, optimizer, check=False):
         return model.train_step((x, y))
 
     batch = tf.constant(x[0]), tf.constant(y[0])
-    program = train_step.experimental_get_compiler_ir(*batch)(
-        stage="hlo_serialized"
-    )
-    function = train_step.get_concrete_function(*batch)
-    # The parameters of the program are the batch, then the captured inputs.
-    state = _values(function)
-    record = {
-        "network": network,
-        "optimizer": optimizer,
-        "batch": int(x.shape[1]),
-        "inputs": _store(folder, x),
-        "targets": _store(folder, y),
-        "state": [_store(folder, array) for array in state],
-        "results": len(tf.nest.flatten(function.structured_outputs)),
-    }
+    program, graph = lowering.lower(train_step, *batch)
+    state = lowering.State(graph)
+    before = state.values()
+    arrays = {f"state{index}": value for index, value in enumerate(before)}
     if check:
         train_step(*batch)
-        record["signs"] = {
-            index: _store(folder, np.sign(after - before).astype("int8"))
-            for index, (before, after) in enumerate(
-                zip(state, _values(function))
-            )
-            if before.ndim > 1  # kernels
-        }
-    path = folder / network / f"{optimizer}.json"
+        after = state.values()
+        for variable in model.trainable_variables:
+            index = state.position(variable)
+            if before[index].ndim > 1:  # a kernel
+                signs = np.sign(after[index] - before[index]).astype("int8")
+                arrays[f"signs{index}"] = signs
+    path = folder / network / f"{optimizer}.xz"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".hlo.gz").write_bytes(gzip.compress(program, mtime=0))
-    disk.write(path, json.dumps(record))
+    path.write_bytes(program)
+    arrays |= {"inputs": x, "targets": y}
+    np.savez_compressed(path.with_suffix(".npz"), **arrays)
     return len(program)
 
 
@@ -131,28 +116,6 @@ def _compiled_model(name, optimizer):
     model = training.model
     model.optimizer.build(model.trainable_variables)
     return model, *training.arrays(BATCHES)
-
-
-def _values(function):
-    """Returns the values of the variables and constants that a graph uses."""
-    by_handle = {id(v.handle): v for v in function.graph.variables}
-    return [
-        by_handle.get(id(tensor), tensor).numpy()
-        for tensor in function.captured_inputs
-    ]
-
-
-def _store(folder, array):
-    """Writes an array, unless it exists, and returns its name."""
-    file = io.BytesIO()
-    np.save(file, array)
-    content = file.getvalue()
-    name = hashlib.sha256(content).hexdigest()[:16]
-    path = folder / "arrays" / f"{name}.npy.gz"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(content, mtime=0))
-    return name
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Times converted training steps with JAX, on any device.
+"""Times exported training steps with JAX, on any device.
 
-    python runner.py FOLDER [--only NAME ...] [--output DIR] [--jobs N]
+    python -m research.bench.gpu.runner FOLDER [--only NAME ...] [--output DIR]
 
-This file and `time_network.py` need JAX and NumPy, and nothing else of this
-repository. Copy them and the folder of the steps to the machine with the GPU.
-For each network, the command prints a table and writes `gpu-NETWORK.json`. The
+The command needs JAX and NumPy, but neither TensorFlow nor the library. Copy
+the repository and the folder of the steps to the machine with the GPU. For each
+network, the command prints a table and writes `gpu-NETWORK.json`. The
 optimizers take turns. The table has medians of microseconds per step, and
 medians of the ratios to Adam in the same round:
 
@@ -19,7 +19,6 @@ medians of the ratios to Adam in the same round:
 import argparse
 import json
 import math
-import os
 import pathlib
 import statistics
 import subprocess
@@ -38,26 +37,26 @@ def main():
     found = list(dict.fromkeys(found))
     networks = [n for n in found if n in arguments.only] or found
     names = [name for name in arguments.only if name not in found]
-    failed = []
-    for first in range(0, len(networks), arguments.jobs):
-        group = networks[first : first + arguments.jobs]
-        workers = [_started(arguments, network, names) for network in group]
-        for worker in workers:
-            worker.stdout.readline()  # all steps are compiled
-        for network, worker in zip(group, workers):
-            worker.communicate("start\n")
-            if worker.returncode:
-                failed.append(network)
-                print(f"\n{network}: exit code {worker.returncode}")
-            else:
-                result = json.loads(_result(arguments, network).read_text())
-                print(f"\n{table(result)}\n\n{kernels(result)}", flush=True)
+    failed = False
+    for network in networks:
+        path = arguments.output / f"gpu-{network}.json"
+        # Compiling the steps of several networks in one process can crash.
+        command = [sys.executable, "-m", "research.bench.gpu.time_network"]
+        command += [arguments.folder, network, path, *names]
+        code = subprocess.run(list(map(str, command))).returncode
+        if code:
+            failed = True
+            print(f"\n{network}: exit code {code}")
+        else:
+            result = json.loads(path.read_text())
+            print(f"\n{table(result)}\n\n{kernels(result)}", flush=True)
     return 1 if failed else 0
 
 
 def _arguments():
     parser = argparse.ArgumentParser(
-        description="Time converted training steps with JAX."
+        prog="python -m research.bench.gpu.runner",
+        description="Time exported training steps with JAX.",
     )
     parser.add_argument("folder", metavar="FOLDER", type=pathlib.Path)
     parser.add_argument(
@@ -74,24 +73,17 @@ def _arguments():
         metavar="DIR",
         help="folder of the results (default: %(default)s)",
     )
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=1,
-        metavar="N",
-        help="number of networks that are compiled at the same time, in one "
-        "process each. They are timed one after the other (default: "
-        "%(default)s)",
-    )
     arguments = parser.parse_args()
     if not _steps(arguments.folder):
         parser.error(
-            "`FOLDER` must contain steps of `research.bench.gpu.convert`. "
+            "`FOLDER` must contain steps of `research.bench.gpu.export`. "
             f"Received: {arguments.folder}"
         )
-    if arguments.jobs < 1:
-        parser.error(f"`--jobs` must be at least 1. Received: {arguments.jobs}")
-    known = {name for path in _steps(arguments.folder) for name in _names(path)}
+    known = {
+        name
+        for path in _steps(arguments.folder)
+        for name in (path.parent.name, path.stem)
+    }
     unknown = [name for name in arguments.only if name not in known]
     if unknown:
         parser.error(
@@ -102,34 +94,7 @@ def _arguments():
 
 
 def _steps(folder):
-    return sorted(folder.glob("*/*.loop.gz"))
-
-
-def _names(path):
-    return path.parent.name, path.name.split(".")[0]
-
-
-def _result(arguments, network):
-    return arguments.output / f"gpu-{network}.json"
-
-
-def _started(arguments, network, names):
-    """Starts the process of a network.
-
-    Compiling the steps of several networks in one process can crash.
-    """
-    script = pathlib.Path(__file__).with_name("time_network.py")
-    path = _result(arguments, network)
-    command = [script, arguments.folder, network, path, *names]
-    # The processes share the memory of the GPU.
-    memory = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.8 / arguments.jobs:.2f}"}
-    return subprocess.Popen(
-        [sys.executable, *map(str, command)],
-        env={**memory, **os.environ},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    return sorted(folder.glob("*/*.xz"))
 
 
 def table(result):

@@ -1,14 +1,12 @@
-"""Times the converted training steps of one network. Started by `runner.py`.
+"""Times the exported training steps of one network. Started by `runner.py`.
 
-    python time_network.py FOLDER NETWORK RESULT_FILE [OPTIMIZER ...]
+    python -m research.bench.gpu.time_network FOLDER NETWORK RESULT_FILE \\
+        [OPTIMIZER ...]
 
-Compiles all steps, prints a line, waits for a line on the standard input, and
-then measures, so that other processes can compile in the meantime. The file
-needs JAX and NumPy. It uses internals of JAX and was tested with JAX 0.10.
+Compiles all steps, then measures them in turns.
 """
 
 import collections
-import gzip
 import json
 import pathlib
 import statistics
@@ -18,10 +16,10 @@ import time
 
 import jax
 import numpy as np
-from jax._src.lib import _jax
 
-jax.config.update("jax_enable_x64", True)
+from research.bench.gpu import programs
 
+LOOP_STEPS = 64
 KINDS = ("loop", "piped", "blocked")
 ROUNDS = 7
 ROUND_SECONDS = 0.1  # for each kind of time
@@ -40,7 +38,7 @@ def measure(folder, network, names):
     """Compiles and times the steps of a network.
 
     Args:
-        folder: Path of the converted steps.
+        folder: Path of the exported steps.
         network: String.
         names: Optimizers to measure in addition to Adam. All if it is empty.
 
@@ -48,7 +46,7 @@ def measure(folder, network, names):
         A dictionary.
     """
     steps, optimizers = {}, {}
-    paths = sorted((folder / network).glob("*.json"))
+    paths = sorted((folder / network).glob("*.xz"))
     for path in sorted(paths, key=lambda path: path.stem != "adam"):
         name = path.stem
         if name != "adam" and names and name not in names:
@@ -60,8 +58,6 @@ def measure(folder, network, names):
             if name == "adam":
                 raise
             optimizers[name] = {"error": str(error)[:1000]}
-    print("compiled", flush=True)
-    sys.stdin.readline()
     for name, times in _all_times(steps, optimizers).items():
         for kind in KINDS:
             seconds = times[kind]
@@ -97,37 +93,37 @@ class Step:
     """A compiled training step and its state on the device."""
 
     def __init__(self, path):
-        self.record = json.loads(path.read_text())
-        self._arrays = path.parents[1] / "arrays"
+        with np.load(path.with_suffix(".npz")) as file:
+            arrays = dict(file)
+        data = arrays.pop("inputs"), arrays.pop("targets")
         start = time.perf_counter()
-        self._step, self._loop = (
-            compiled(gzip.decompress(path.with_suffix(suffix).read_bytes()))
-            for suffix in (".step.gz", ".loop.gz")
-        )
+        content = path.read_bytes()
+        self._step, self._updates = programs.compiled(content)
+        self._loop = programs.compiled_loop(content, LOOP_STEPS, len(data[0]))
         self.compile_seconds = time.perf_counter() - start
-        data = [self._load(self.record[k]) for k in ("inputs", "targets")]
-        self._batches = [_on_device(batch) for batch in zip(*data)]
-        self._stacked = _on_device(data)
-        self._initial = [self._load(name) for name in self.record["state"]]
-        self.state = _on_device(self._initial)
+        self._batches = [jax.device_put(list(batch)) for batch in zip(*data)]
+        self._stacked = jax.device_put(list(data))
+        self._signs = {
+            int(name.removeprefix("signs")): arrays.pop(name)
+            for name in list(arrays)
+            if name.startswith("signs")
+        }
+        self._initial = [arrays[f"state{i}"] for i in range(len(arrays))]
+        self.state = jax.device_put(self._initial)
         self.count = 0
-
-    def _load(self, name):
-        with gzip.open(self._arrays / f"{name}.npy.gz") as file:
-            return np.load(file)
 
     def step(self):
         """Starts one step and returns the loss."""
         batch = self._batches[self.count % len(self._batches)]
-        outputs = execute(self._step, [*batch, *self.state])
-        for index, output in self.record["updates"]:
+        outputs = programs.execute(self._step, [*batch, *self.state])
+        for index, output in self._updates:
             self.state[index] = outputs[output]
         self.count += 1
         return outputs[0]
 
     def loop(self):
         """Starts 64 steps in one program."""
-        self.state = execute(self._loop, [*self._stacked, *self.state])
+        self.state = programs.execute(self._loop, [*self._stacked, *self.state])
 
     def wait(self):
         """Waits until the device is done."""
@@ -138,35 +134,12 @@ class Step:
         self.step()
         shares = [
             np.mean(
-                np.sign(np.asarray(self.state[int(i)]) - self._initial[int(i)])
-                != self._load(name)
+                np.sign(np.asarray(self.state[index]) - self._initial[index])
+                != signs
             )
-            for i, name in self.record.get("signs", {}).items()
+            for index, signs in self._signs.items()
         ]
         return float(max(shares)) if shares else None
-
-
-def compiled(program):
-    """Compiles a program in StableHLO for the first device.
-
-    Args:
-        program: Bytes.
-    """
-    device = jax.devices()[0]
-    devices = _jax.DeviceList((device,))
-    return device.client.compile_and_load(
-        program, devices, _jax.CompileOptions()
-    )
-
-
-def _on_device(arrays):
-    return [jax.device_put(array, jax.devices()[0]) for array in arrays]
-
-
-def execute(program, arrays):
-    """Starts a compiled program and returns its outputs."""
-    results = program.execute_sharded(arrays)
-    return [a for (a,) in results.disassemble_into_single_device_arrays()]
 
 
 def time_steps(step, times):
@@ -181,9 +154,8 @@ def time_steps(step, times):
     times["blocked"].append(seconds)
     steps = int(min(MAX_STEPS, max(4, ROUND_SECONDS / seconds)))
     times["piped"].append(_seconds(step, step.step, steps))
-    per_loop = step.record["loop_steps"]
-    loops = int(min(10, max(1, ROUND_SECONDS / seconds / per_loop)))
-    times["loop"].append(_seconds(step, step.loop, loops) / per_loop)
+    loops = int(min(10, max(1, ROUND_SECONDS / seconds / LOOP_STEPS)))
+    times["loop"].append(_seconds(step, step.loop, loops) / LOOP_STEPS)
 
 
 def _seconds(step, function, count):

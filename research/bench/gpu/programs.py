@@ -1,27 +1,19 @@
-"""Converts exported training steps to programs that JAX can compile.
+"""Compiles and executes programs of `lowering` with JAX.
 
-    python -m research.bench.gpu.convert FOLDER
-
-Each step becomes two programs in StableHLO: the step itself, and a loop of 64
-steps. Existing programs that are newer than the exported step are kept. The
-command needs JAX, but neither TensorFlow nor a GPU. It uses internals of JAX
-and was tested with JAX 0.10.
+The module needs JAX and NumPy. It uses internals of JAX and was tested with JAX
+0.10 and 0.11.
 """
 
-import argparse
-import gzip
 import io
-import json
-import pathlib
+import lzma
 import re
-import sys
 
-import numpy as np
+import jax
 from jax._src.interpreters import mlir as jax_mlir
 from jax._src.lib import _jax
 from jax._src.lib.mlir import ir
 
-STEPS = 64
+jax.config.update("jax_enable_x64", True)  # some variables have 64 bits
 
 # `@step` is the program of one step. The loop carries the number of the step,
 # all batches and the state.
@@ -55,63 +47,49 @@ SLICE = """
       %{name} = stablehlo.reshape %{name}_slice : ({slice}) -> {type}"""
 
 
-def main(arguments=None):
-    """Converts the steps in the folder of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m research.bench.gpu.convert",
-        description="Convert exported training steps for JAX.",
-    )
-    parser.add_argument("folder", metavar="FOLDER", type=pathlib.Path)
-    folder = parser.parse_args(arguments).folder
-    paths = sorted(folder.glob("*/*.hlo.gz"))
-    if not paths:
-        parser.error(
-            "`FOLDER` must contain steps of `research.bench.gpu.export`. "
-            f"Received: {folder}"
-        )
-    for path in paths:
-        loop = _sibling(path, ".loop.gz")
-        if not loop.exists() or loop.stat().st_mtime < path.stat().st_mtime:
-            convert(path, folder / "arrays")
-            print(f"{path.parent.name}, {loop.name.split('.')[0]}", flush=True)
-
-
-def convert(path, arrays):
-    """Writes the two programs of a step.
+def compiled(content):
+    """Compiles a program for the first device.
 
     Args:
-        path: Path of a `.hlo.gz` file.
-        arrays: Path of the folder of the arrays.
-    """
-    record_path = _sibling(path, ".json")
-    record = json.loads(record_path.read_text())
-    with gzip.open(arrays / f"{record['targets']}.npy.gz") as file:
-        batches = len(np.load(file))
-    with jax_mlir.make_ir_context():
-        module = parsed(gzip.decompress(path.read_bytes()))
-        record["updates"] = updates(module)
-        _check(module, record)
-        _write(module, _sibling(path, ".step.gz"))
-        text = _loop_text(module, record["updates"], batches)
-        _write(ir.Module.parse(text), _sibling(path, ".loop.gz"))
-    record["loop_steps"] = STEPS
-    record_path.write_text(json.dumps(record))
-
-
-def _sibling(path, suffix):
-    return path.with_name(path.name.removesuffix(".hlo.gz") + suffix)
-
-
-def parsed(program):
-    """Parses a program of XLA, in a context of `jax_mlir.make_ir_context`.
-
-    Args:
-        program: Bytes, the serialized HLO.
+        content: Bytes, see `lowering.lower`.
 
     Returns:
-        The module in StableHLO, which does not have copies.
+        The program, and pairs of a position in the state and the output that
+        updates it.
     """
-    module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(program))
+    with jax_mlir.make_ir_context():
+        module = _parsed(content)
+        return _compiled(module), _updates(module)
+
+
+def compiled_loop(content, steps, batches):
+    """Compiles a program that takes several training steps.
+
+    Args:
+        content: Bytes, see `lowering.lower`. The program of one step, whose
+            inputs are a batch of inputs and targets.
+        steps: Integer. Number of steps.
+        batches: Integer. Number of batches, which are stacked and take turns.
+
+    Returns:
+        The program. Its outputs are the whole state.
+    """
+    with jax_mlir.make_ir_context():
+        module = _parsed(content)
+        text = _loop_text(module, _updates(module), steps, batches)
+        return _compiled(ir.Module.parse(text))
+
+
+def execute(program, arrays):
+    """Starts a compiled program and returns its outputs."""
+    results = program.execute_sharded(arrays)
+    return [a for (a,) in results.disassemble_into_single_device_arrays()]
+
+
+def _parsed(content):
+    """Returns the module in StableHLO, which does not have copies."""
+    hlo = lzma.decompress(content)
+    module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
     copies = []
 
     def collect(operation):
@@ -127,7 +105,7 @@ def parsed(program):
     return module
 
 
-def updates(module):
+def _updates(module):
     """Returns pairs of a position in the state and the output that updates it.
 
     TensorFlow writes the new value of a variable into the memory of the old
@@ -143,11 +121,16 @@ def updates(module):
     return sorted(pairs)
 
 
-def _check(module, record):
-    """Checks that the program has the expected parameters and outputs."""
-    kind = _main(module).type
-    assert len(kind.inputs) == 2 + len(record["state"])
-    assert len(kind.results) == record["results"] + len(record["updates"])
+def _compiled(module):
+    """Compiles a module for the first device."""
+    module.operation.verify()
+    file = io.BytesIO()
+    module.operation.write_bytecode(file)
+    device = jax.devices()[0]
+    devices = _jax.DeviceList((device,))
+    return device.client.compile_and_load(
+        file.getvalue(), devices, _jax.CompileOptions()
+    )
 
 
 def _main(module):
@@ -159,20 +142,8 @@ def _main(module):
     return function
 
 
-def bytecode(module):
-    """Returns a module as bytes, which JAX can compile."""
-    module.operation.verify()
-    file = io.BytesIO()
-    module.operation.write_bytecode(file)
-    return file.getvalue()
-
-
-def _write(module, path):
-    path.write_bytes(gzip.compress(bytecode(module), mtime=0))
-
-
-def _loop_text(module, updates, batches):
-    """Returns the text of a module that takes `STEPS` steps."""
+def _loop_text(module, updates, steps, batches):
+    """Returns the text of a module that takes several steps."""
     # The attributes describe the parameters of the step, not of the loop.
     for name in list(module.operation.attributes):
         if name != "sym_name":
@@ -197,7 +168,7 @@ def _loop_text(module, updates, batches):
         size=len(types),
         assignments=", ".join(map("{} = {}".format, carried, initial)),
         types=", ".join(types),
-        steps=STEPS,
+        steps=steps,
         batches=batches,
         slices="".join(map(_slice, "xy", inputs, stacked)),
         outputs=len(outputs),
@@ -228,7 +199,3 @@ def _slice(name, kind, stacked):
         slice=_tensor(kind, 1),
         type=kind,
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())
