@@ -23,8 +23,8 @@ replaced. Create and use layers and models while the fixes are enabled.
 Subclasses of Spektral classes can be defined before that.
 
 The following table shows how many runs and tests pass without -> with the
-fixes (`python -m research.bench.spektral.support`, 2026-11-15, Spektral
-1.3.1, TensorFlow 2.21, Keras 3.15, SciPy 1.17, CPU):
+fixes (`research/bench/spektral` has the commands; 2026-11-15, Spektral 1.3.1,
+TensorFlow 2.21, Keras 3.15, SciPy 1.17, CPU):
 
                                            Keras 3       legacy Keras
     29 training runs                        3 ->  29      27 ->  27

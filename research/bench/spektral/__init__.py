@@ -1,1 +1,27 @@
-"""Tests of how much of Spektral works."""
+r"""How much of Spektral works with and without `enable_keras3`.
+
+The commands use the Keras version of the environment (`TF_USE_LEGACY_KERAS=1`
+for legacy Keras), and run without the fixes if `--fixes` is left out. The first
+one makes 29 small training runs:
+
+    python -m pytest -p research.bench.spektral.plugin --fixes \
+        research/bench/spektral/scenarios.py
+
+The second one runs the tests of Spektral, in a clone of its repository. One of
+the files downloads data:
+
+    PYTHONPATH=PATH_OF_THIS_CLONE python -m pytest -W ignore \
+        -p research.bench.spektral.plugin --fixes tests \
+        --ignore tests/test_datasets.py --continue-on-collection-errors
+
+Two problems in those tests are not caused by Spektral. Keras 3 rejects models
+that are called with a mix of NumPy arrays and sparse tensors, and SciPy has
+removed `.A`:
+
+    sed -i -E 's/\bmodel\((input_data|\[x, a, e\])\)/model(tensors(\1))/' \
+        $(find tests -name '*.py')
+    sed -i '1i from research.bench.spektral.plugin import tensors' \
+        $(grep -rl 'model(tensors' tests)
+    sed -i -E 's/([]A-Za-z0-9_])\.A\b/\1.toarray()/g' \
+        $(find tests -name '*.py')
+"""

@@ -1,6 +1,7 @@
 """Small training runs with Spektral, each a function that calls `fit`."""
 
 import numpy as np
+import pytest
 import scipy.sparse
 import spektral
 from spektral import layers
@@ -80,7 +81,6 @@ def subclassed(*convolutions):
 
 def pooled(convolution, pool, masked=False, batch=True):
     """Builds a model: a convolution, a pooling layer, a sum over the nodes."""
-    from spektral import layers
 
     class Network(keras.Model):
         def __init__(self):
@@ -238,3 +238,10 @@ def scenarios():
             pooled(layers.GCNConv(4), None), node_labels=False
         ),
     }
+
+
+@pytest.mark.parametrize("name", scenarios())
+def test_scenario(name):
+    keras.utils.set_random_seed(0)
+    scenarios()[name]()
+    keras.backend.clear_session()
