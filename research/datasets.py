@@ -17,6 +17,7 @@ the citation graphs are the published ones. Missing files are downloaded with
 
 import gzip
 import hashlib
+import io
 import os
 import pathlib
 import pickle
@@ -25,7 +26,9 @@ from typing import Any
 from typing import NamedTuple
 
 import numpy as np
+from platformdirs import user_cache_dir
 from scipy import sparse
+from sklearn.datasets import load_svmlight_file
 from tensorflow import keras
 
 PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
@@ -63,16 +66,6 @@ CITATION = {
         "5b89f0036ca22909471f1e6558eb42fa06e0c730a577bde5b058b40638f81dc9",
         "b101d421688bbaecbd82e8a18f1e282378d6830f3a37666f28ebc47f844341b5",
     ),
-    "citeseer": (
-        "d20de19150741e555de0ed037195630fc194114ebc7fd72ced62810148aa22f6",
-        "8ba87e515d8e3ee3cf52f6d2c5b86aa73f11ecad825a808455209ec26cd54924",
-        "539a8906a2da97628d212f2fdd668c109a8b3f0d36574b59e5d3fd5b5303da21",
-        "55e5bd1ba1e733a04598753ad1a8d57957f4b8f89e74519f41f4f4938767e4ce",
-        "2ac30345d95c9ec933a817ee0bdd6a5f077f8c184a20e696910192d534414668",
-        "f704b2d986dde6c2669934de1f3ae5696a6cf9455c0f6b2646a2d135ea0a1c95",
-        "d79a4ef9d3e7169aee8946145f6b7306e35bc79bffad26346cfb94e10e9912a7",
-        "2af990671580b6b2df5d158d1038f8292e30c9cd821b5453f399659b25b723d4",
-    ),
 }
 
 # Path relative to the data folder -> URL and SHA-256 of the file.
@@ -99,42 +92,9 @@ SOURCES = {
     },
 }
 
-# Friends of each member. Each edge is listed once, under its smaller number.
-KARATE_FRIENDS = {
-    0: (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 17, 19, 21, 31),
-    1: (2, 3, 7, 13, 17, 19, 21, 30),
-    2: (3, 7, 8, 9, 13, 27, 28, 32),
-    3: (7, 12, 13),
-    4: (6, 10),
-    5: (6, 10, 16),
-    6: (16,),
-    8: (30, 32, 33),
-    9: (33,),
-    13: (33,),
-    14: (32, 33),
-    15: (32, 33),
-    18: (32, 33),
-    19: (33,),
-    20: (32, 33),
-    22: (32, 33),
-    23: (25, 27, 29, 32, 33),
-    24: (25, 27, 31),
-    25: (31,),
-    26: (29, 33),
-    27: (33,),
-    28: (31, 33),
-    29: (32, 33),
-    30: (32, 33),
-    31: (32, 33),
-    32: (33,),
-}
-
-# The class of each member, one digit per member.
-KARATE_LABELS = {
-    "max_modularity": "1111333100311100310101022202200200",
-    "pyg": "1111333101311100310101002200200200",
-    "club": "0000000001000011001010111111111111",
-}
+# The four groups of the karate club with maximum modularity, one digit per
+# member.
+KARATE_GROUPS = "1111333100311100310101022202200200"
 
 
 class MissingFile(FileNotFoundError):
@@ -152,7 +112,7 @@ class GraphData(NamedTuple):
         name: String. Name of the data set.
         x: Array or `csr_matrix` of shape `(N, F)`, float32. Node features.
         a: `csr_matrix` of shape `(N, N)`, float32. Adjacency matrix.
-        y: Integer array of shape `(N,)`. Classes, -1 for unknown ones.
+        y: Integer array of shape `(N,)`. Classes.
         train_mask: Boolean array of shape `(N,)`. Training nodes.
         val_mask: Boolean array of shape `(N,)`. Validation nodes.
         test_mask: Boolean array of shape `(N,)`. Test nodes.
@@ -198,15 +158,13 @@ def adult(data_dir=None, download=False):
 
 def _adult_rows(place, data_dir, download):
     path = find(place, [f"{place}.gz"], data_dir, download)
-    lines = _read(path, place).decode("ascii").splitlines()
-    x = np.zeros((len(lines), ADULT_FEATURES), "float32")
-    y = np.zeros(len(lines), "int32")
-    for row, line in enumerate(lines):
-        label, *entries = line.split()
-        y[row] = int(label) > 0
-        # Features are numbered from 1.
-        x[row, [int(entry.split(":")[0]) - 1 for entry in entries]] = 1.0
-    return x, y
+    x, labels = load_svmlight_file(
+        io.BytesIO(_read(path, place)),
+        n_features=ADULT_FEATURES,
+        dtype="float32",
+        zero_based=False,
+    )
+    return x.toarray(), (labels > 0).astype("int32")
 
 
 def mnist(data_dir=None, download=False):
@@ -237,30 +195,29 @@ def checksum(arrays):
     return total.hexdigest()
 
 
-def karate(labels="max_modularity", train_per_class=5, seed=0):
+def karate(train_per_class=5, seed=0):
     """Loads Zachary's karate club with a random split.
 
-    Every class gets the same number of training nodes. All other nodes are test
-    nodes. Each node has six features, as the network of the paper expects: the
-    node number in binary with the highest bit first, as +1 and -1.
+    The classes are the four groups with maximum modularity. Every class gets
+    the same number of training nodes. All other nodes are test nodes. Each node
+    has six features, as the network of the paper expects: the node number in
+    binary with the highest bit first, as +1 and -1.
 
     Args:
-        labels: String. `"max_modularity"` (the four groups with maximum
-            modularity), `"pyg"` (those of PyTorch Geometric) or `"club"` (the
-            two clubs into which the members split). Defaults to
-            `"max_modularity"`.
         train_per_class: Integer. Number of training nodes in each class.
             Defaults to `5`, as in the paper.
         seed: Integer. Seed of the split. Defaults to `0`.
     """
-    y = np.array([int(digit) for digit in KARATE_LABELS[labels]], "int32")
+    import networkx
+
+    y = np.array([int(digit) for digit in KARATE_GROUPS], "int32")
     rng = np.random.default_rng(seed)
     train_mask = np.zeros(len(y), bool)
     for k in range(y.max() + 1):
         members = np.flatnonzero(y == k)
         train_mask[rng.choice(members, train_per_class, replace=False)] = True
     bits = np.arange(len(y))[:, None] >> np.arange(5, -1, -1) & 1
-    pairs = [(i, j) for i, friends in KARATE_FRIENDS.items() for j in friends]
+    pairs = networkx.karate_club_graph().edges
     return GraphData(
         name="karate",
         x=(2 * bits - 1).astype("float32"),
@@ -273,14 +230,14 @@ def karate(labels="max_modularity", train_per_class=5, seed=0):
 
 
 def citation(name, data_dir=None, download=False, normalize_x=False):
-    """Loads Cora, PubMed or Citeseer with the Planetoid split.
+    """Loads Cora or PubMed with the Planetoid split.
 
     The split has 20 training nodes per class, the following 500 nodes for
     validation, and 1,000 other nodes for testing. As in Spektral, duplicate
     edges and self-loops are removed.
 
     Args:
-        name: String. `"cora"`, `"pubmed"` or `"citeseer"`.
+        name: String. `"cora"` or `"pubmed"`.
         data_dir: Path of the data folder (optional).
         download: Boolean. Whether to download missing files. Defaults to
             `False`.
@@ -306,13 +263,11 @@ def citation(name, data_dir=None, download=False, normalize_x=False):
         )
     num_train, num_known = len(parts["y"]), len(parts["ally"])
     test_nodes = parts["test.index"]
-    num_nodes = int(test_nodes.max()) + 1
-    # The last row is for nodes without features and class, as in Citeseer.
-    row = np.full(num_nodes, num_known + len(test_nodes))
-    row[:num_known] = np.arange(num_known)
+    num_nodes = num_known + len(test_nodes)
+    # The test nodes are listed in another order than their features.
+    row = np.arange(num_nodes)
     row[test_nodes] = num_known + np.arange(len(test_nodes))
-    empty = sparse.csr_matrix((1, parts["x"].shape[1]))
-    x = sparse.vstack([parts["allx"], parts["tx"], empty], format="csr")[row]
+    x = sparse.vstack([parts["allx"], parts["tx"]], format="csr")[row]
     x = sparse.csr_matrix(x, dtype="float32")
     x.sum_duplicates()
     x.eliminate_zeros()
@@ -321,8 +276,7 @@ def citation(name, data_dir=None, download=False, normalize_x=False):
         inverse = np.divide(1, sums, out=np.zeros_like(sums), where=sums != 0)
         x = sparse.csr_matrix(sparse.diags(inverse) @ x, dtype="float32")
     one_hot = np.concatenate([parts["ally"], parts["ty"]])
-    y = np.where(one_hot.any(axis=1), one_hot.argmax(axis=1), -1)
-    y = np.append(y, -1)[row].astype("int32")
+    y = one_hot.argmax(axis=1)[row].astype("int32")
     pairs = [(i, j) for i, ends in parts["graph"].items() for j in ends]
     validation = slice(num_train, min(num_train + VALIDATION_NODES, num_known))
     return GraphData(
@@ -418,10 +372,6 @@ def cache_folder():
     """
     if os.environ.get("KERAS_QPSBGD_CACHE"):
         return pathlib.Path(os.environ["KERAS_QPSBGD_CACHE"]).expanduser()
-    try:
-        from platformdirs import user_cache_dir
-    except ImportError:
-        return pathlib.Path.home() / ".cache" / "keras_qpsbgd"
     return pathlib.Path(user_cache_dir("keras_qpsbgd"))
 
 

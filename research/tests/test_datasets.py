@@ -33,7 +33,7 @@ def test_published_files():
 
 
 def test_karate_club():
-    graph = datasets.karate("max_modularity", train_per_class=5, seed=1)
+    graph = datasets.karate(train_per_class=5, seed=1)
     assert graph.num_nodes == 34 and graph.a.nnz == 2 * 78
     assert list(np.bincount(graph.y)) == [12, 11, 6, 5]
     assert list(np.bincount(graph.y[graph.train_mask])) == [5, 5, 5, 5]
@@ -43,7 +43,7 @@ def test_karate_club():
 
 @pytest.fixture
 def small_citation(tmp_path, monkeypatch):
-    """Writes a graph of six nodes, of which node 4 has no features."""
+    """Writes a graph of five nodes."""
     one_hot = np.eye(2, dtype="int32")
     x = sparse.csr_matrix(np.array([[1.0, 0, 1], [0, 2, 0], [3, 1, 0]]))
     parts = {
@@ -53,12 +53,12 @@ def small_citation(tmp_path, monkeypatch):
         "ally": one_hot[[0, 1, 1]],
         "tx": x[[2, 1]],
         "ty": one_hot[[1, 0]],
-        "graph": {0: [1, 1, 0], 1: [0], 2: [5], 3: [], 4: [], 5: [2]},
+        "graph": {0: [1, 1, 0], 1: [0], 2: [4], 3: [], 4: [2]},
     }
     folder = tmp_path / "Citation" / "small"
     folder.mkdir(parents=True)
     for part in datasets.PARTS:
-        content = pickle.dumps(parts[part]) if part in parts else b"5\n3\n"
+        content = pickle.dumps(parts[part]) if part in parts else b"4\n3\n"
         (folder / f"ind.small.{part}").write_bytes(content)
         checksum = hashlib.sha256(content).hexdigest()
         place = f"Citation/small/ind.small.{part}"
@@ -68,15 +68,15 @@ def small_citation(tmp_path, monkeypatch):
 
 def test_citation_graph(small_citation):
     graph = datasets.citation("small", small_citation)
-    assert list(graph.y) == [0, 1, 1, 0, -1, 1]
+    assert list(graph.y) == [0, 1, 1, 0, 1]
     np.testing.assert_array_equal(
         graph.x.toarray(),
-        [[1, 0, 1], [0, 2, 0], [3, 1, 0], [0, 2, 0], [0, 0, 0], [3, 1, 0]],
+        [[1, 0, 1], [0, 2, 0], [3, 1, 0], [0, 2, 0], [3, 1, 0]],
     )
-    assert sorted(zip(*graph.a.nonzero())) == [(0, 1), (1, 0), (2, 5), (5, 2)]
+    assert sorted(zip(*graph.a.nonzero())) == [(0, 1), (1, 0), (2, 4), (4, 2)]
     assert list(np.flatnonzero(graph.train_mask)) == [0]
     assert list(np.flatnonzero(graph.val_mask)) == [1, 2]
-    assert list(np.flatnonzero(graph.test_mask)) == [3, 5]
+    assert list(np.flatnonzero(graph.test_mask)) == [3, 4]
 
 
 def test_changed_pickles_are_not_read(small_citation):

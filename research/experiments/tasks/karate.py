@@ -28,7 +28,7 @@ class Club:
 
     def __init__(self, data_dir):
         del data_dir
-        graph = datasets.karate("max_modularity", train_per_class=5)
+        graph = datasets.karate(train_per_class=5)
         a = layers.BinaryGraphConv.preprocess(graph.a)
         self.inputs = (graph.x.astype("float32"), sparse_tensor(a))
         self.y = graph.y
