@@ -37,7 +37,6 @@ from research.bench.gpu import lowering
 IMAGE = (32, 32, 3)
 CLASSES = 10
 PREDICTED = 1000  # images per call of the prediction
-OUTPUT_WIDTH = 80
 
 # Classes and arguments. The learning rates are set in training.
 OPTIMIZERS = {
@@ -59,9 +58,6 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(
         prog="python -m research.cifar10.export",
         description="Write training steps and predictions as programs of XLA.",
-        formatter_class=lambda prog: argparse.HelpFormatter(
-            prog, width=OUTPUT_WIDTH
-        ),
     )
     parser.add_argument("folder", metavar="FOLDER", type=pathlib.Path)
     parser.add_argument(

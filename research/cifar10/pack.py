@@ -18,7 +18,7 @@ import numpy as np
 IMAGE = (32, 32, 3)
 FILE = "images.npz"
 DROPPED_BITS = 2
-WIDTH = 80
+TRAIN, VALIDATION, TEST = 30_000, 5_000, 5_000
 
 
 class Images(NamedTuple):
@@ -38,7 +38,6 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(
         prog="python -m research.cifar10.pack",
         description="Pack CIFAR-10 into a small file.",
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, width=WIDTH),
     )
     parser.add_argument("folder", metavar="FOLDER", type=pathlib.Path)
     parser.add_argument(
@@ -48,24 +47,8 @@ def main(arguments=None):
         help="file with the arrays x_train, y_train, x_test and y_test "
         "(default: Keras downloads the images)",
     )
-    for name, count in (("train", 30000), ("validation", 5000), ("test", 5000)):
-        parser.add_argument(
-            f"--{name}",
-            type=int,
-            default=count,
-            metavar="IMAGES",
-            help=f"number of images for {name} (default: %(default)s)",
-        )
     arguments = parser.parse_args(arguments)
-    counts = arguments.train, arguments.validation, arguments.test
-    data = _read(arguments.file)
-    train, test = len(data[1]), len(data[3])
-    if min(counts) < 1 or sum(counts[:2]) > train or counts[2] > test:
-        parser.error(
-            f"there are {train:,} images for training and validation, and "
-            f"{test:,} for testing. Received: {counts}"
-        )
-    path = pack(arguments.folder, data, *counts)
+    path = pack(arguments.folder, _read(arguments.file))
     print(f"{path}: {path.stat().st_size:,} bytes")
     return 0
 
@@ -81,23 +64,21 @@ def _read(path):
         return [file[k] for k in ("x_train", "y_train", "x_test", "y_test")]
 
 
-def pack(folder, data, train, validation, test):
+def pack(folder, data):
     """Writes the file and returns its path.
 
     Args:
         folder: `pathlib.Path`.
         data: Training images, training labels, test images and test labels.
-        train: Integer. Number of training images.
-        validation: Integer. Number of validation images, which are other
-            images of the training set.
-        test: Integer. Number of test images, the first of the test set.
+            Validation images are other images of the training set. Test images
+            are the first of the test set.
     """
     x_train, y_train, x_test, y_test = data
     chosen = np.random.default_rng(0).permutation(len(y_train))
     parts = {
-        "train": (x_train, y_train, chosen[:train]),
-        "validation": (x_train, y_train, chosen[train : train + validation]),
-        "test": (x_test, y_test, np.arange(test)),
+        "train": (x_train, y_train, chosen[:TRAIN]),
+        "validation": (x_train, y_train, chosen[TRAIN:][:VALIDATION]),
+        "test": (x_test, y_test, np.arange(TEST)),
     }
     arrays = {}
     for name, (x, y, rows) in parts.items():

@@ -47,7 +47,6 @@ PREPARED = 26  # batches that are prepared in one call
 SHIFT = 4  # pixels
 ORDER = 1  # keeps the random numbers apart from those of the kernels
 TIMED = 20  # steps of a program before the next one takes its turn
-OUTPUT_WIDTH = 80
 ERROR_LENGTH = 2000
 
 
@@ -111,9 +110,6 @@ def _arguments(arguments):
     parser = argparse.ArgumentParser(
         prog="python -m research.cifar10.train",
         description="Train exported programs with JAX.",
-        formatter_class=lambda prog: argparse.HelpFormatter(
-            prog, width=OUTPUT_WIDTH
-        ),
     )
     parser.add_argument(
         "data",
