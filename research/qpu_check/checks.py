@@ -34,24 +34,33 @@ class Check(NamedTuple):
         name: String. Name of the file.
         title: String. What is checked.
         sizes: Tuple of `(num_inputs, num_outputs)`, one per layer.
-        verify: Function that receives the `Outcome` and yields pairs of a
-            sentence and whether it holds.
         options: Dictionary. Arguments of `DWaveBackend`.
-        how: String. `"together"`: all layers in as few calls as possible.
-            `"apart"`: each layer with its own calls. `"same"`: together,
-            the same problem each time. `"refused"`: no call may be made.
+        calls: Integer. Expected number of calls per repetition. With `None`,
+            several are expected.
         repeats: Integer. Number of times, each with another problem.
+        same: Boolean. Whether each repetition has the same problem.
+        apart: Boolean. Whether each layer has its own calls. Otherwise all
+            layers are solved in as few calls as possible.
+        refused: String. A word in the error with which the backend must refuse
+            the problem before any call, if it must.
         field_scales: Tuple of floats (optional). Factors of the columns.
+        max_gap: Float (optional). Largest mean gap.
+        also: Function (optional) that receives the `Outcome` and yields more
+            pairs of a sentence and whether it holds.
     """
 
     name: str
     title: str
     sizes: tuple[tuple[int, int], ...]
-    verify: Callable[[Any], Any]
     options: dict[str, Any]
-    how: str = "together"
+    calls: int | None = 1
     repeats: int = 1
+    same: bool = False
+    apart: bool = False
+    refused: str = ""
     field_scales: tuple[float, ...] = ()
+    max_gap: float | None = MAX_GAP
+    also: Callable[[Any], Any] | None = None
 
     def qubos(self, repeat):
         """Returns the problems of one repetition, always the same."""
@@ -198,10 +207,10 @@ class Runner:
             BackendUnavailable: If the solver has no timing data that Ocean
                 supports.
         """
-        if check.how == "refused":
+        if check.refused:
             return 0.0
         backend, sizes = self._backend(check), check.sizes
-        if check.how == "apart":
+        if check.apart:
             seconds = sum(backend.step_cost([size]).seconds for size in sizes)
         else:
             seconds = backend.step_cost(sizes).seconds
@@ -223,8 +232,8 @@ class Runner:
         finally:
             outcome.charged = backend.budget.charged
             self.charged += outcome.charged
-        if check.how == "refused" or not outcome.error:
-            outcome.findings = list(check.verify(outcome))
+        if check.refused or not outcome.error:
+            outcome.findings = list(_findings(outcome))
         return outcome
 
     def _backend(self, check):
@@ -237,12 +246,12 @@ class Runner:
 
 
 def _solve(check, backend, outcome):
-    if check.how == "refused":
+    if check.refused:
         backend.check(*check.sizes[0])
     for repeat in range(check.repeats):
-        qubos = check.qubos(0 if check.how == "same" else repeat)
+        qubos = check.qubos(0 if check.same else repeat)
         seeds = [repeat] * len(qubos)  # they choose the gauge
-        if check.how == "apart":
+        if check.apart:
             found = [backend.solve(q, seed) for q, seed in zip(qubos, seeds)]
         else:
             found = backend.solve_layers(qubos, seeds, True)
@@ -278,37 +287,38 @@ def _best_energies(qubo):
 # Verdicts
 
 
-def _solved(outcome, calls=None):
-    mean = float(np.mean(outcome.gaps))
-    yield f"mean gap {mean:.4f}, at most {MAX_GAP}", mean <= MAX_GAP
+def _findings(outcome):
+    """Yields pairs of a sentence and whether it holds."""
+    check, found = outcome.check, len(outcome.calls)
+    if check.refused:
+        yield f"refused: {outcome.error}", check.refused in outcome.error
+        yield f"calls: {found}, expected 0", found == 0
+        return
+    if check.max_gap is not None:
+        mean = float(np.mean(outcome.gaps))
+        text = f"mean gap {mean:.4f}, at most {check.max_gap}"
+        yield text, mean <= check.max_gap
     ratio = outcome.charged / outcome.estimated
     yield (
         f"charged {1000 * outcome.charged:.1f} ms, estimated "
         f"{1000 * outcome.estimated:.1f} ms",
         abs(ratio - 1) <= MAX_ERROR,
     )
-    ids, found = outcome.problem_ids, len(outcome.calls)
+    ids = outcome.problem_ids
     yield (
         f"problem ids: {len(ids)}, calls: {found}",
         len(ids) == found and all(ids),
     )
-    if calls is not None:
-        wanted = calls * outcome.check.repeats
+    if check.calls is None:
+        yield f"calls: {found}, expected at least 2", found >= 2
+    else:
+        wanted = check.calls * check.repeats
         yield f"calls: {found}, expected {wanted}", found == wanted
-
-
-def _calls(per_repeat):
-    return lambda outcome: _solved(outcome, per_repeat)
-
-
-def _several_calls(outcome):
-    yield from _solved(outcome)
-    found = len(outcome.calls)
-    yield f"calls: {found}, expected at least 2", found >= 2
+    if check.also is not None:
+        yield from check.also(outcome)
 
 
 def _labeled(outcome):
-    yield from _solved(outcome, 1)
     labels = {call.parameters.get("label") for call in outcome.calls}
     text = ", ".join(sorted(map(str, labels)))
     yield f"label: {text}", labels == {LABEL}
@@ -319,7 +329,6 @@ def _gauged(outcome):
 
     The factor differs because the range of couplings is not symmetric.
     """
-    yield from _solved(outcome, 1)
     fields = []
     for call in outcome.calls[:2]:
         arrays = call.arrays()
@@ -341,22 +350,12 @@ def _weak_chains(outcome):
     yield f"{100 * share:.1f} % of the chains are broken", share > 0.01
 
 
-def _refused(word):
-    def verify(outcome):
-        yield f"refused: {outcome.error}", word in outcome.error
-        found = len(outcome.calls)
-        yield f"calls: {found}, expected 0", found == 0
-
-    return verify
-
-
 READS = {"num_reads": NUM_READS}
 CHECKS = (
     Check(
         "together",
         "All layers of 16-4-4-2 in one call",
         NETWORK,
-        _calls(1),
         READS,
         repeats=5,
     ),
@@ -364,16 +363,15 @@ CHECKS = (
         "apart",
         "The same layers, one call each",
         NETWORK,
-        _calls(len(NETWORK)),
         READS,
-        how="apart",
+        calls=len(NETWORK),
+        apart=True,
         repeats=5,
     ),
     Check(
         "without_gauge",
         "The same layers in one call, without gauge transforms",
         NETWORK,
-        _calls(1),
         {**READS, "gauge": False},
         repeats=5,
     ),
@@ -381,16 +379,15 @@ CHECKS = (
         "gauge",
         "One problem twice, with two gauge transforms",
         ((12, 4),),
-        _gauged,
         READS,
-        how="same",
+        same=True,
         repeats=2,
+        also=_gauged,
     ),
     Check(
         "ranges",
         "A column with a small gradient beside a large one",
         ((8, 2),),
-        _calls(1),
         READS,
         field_scales=(1.0, 100.0),
     ),
@@ -398,44 +395,43 @@ CHECKS = (
         "weak_chains",
         "Chains that are too weak",
         ((16, 4),),
-        _weak_chains,
         {**READS, "chain_strength": 0.01},
+        max_gap=None,
+        also=_weak_chains,
     ),
     Check(
         "several_calls",
         "More columns than fit on the chip",
         ((64, 10),),
-        _several_calls,
         {"num_reads": 20},
+        calls=None,
     ),
     Check(
         "blocks",
         "A layer in blocks",
         ((16, 2),),
-        _calls(2),
         {**READS, "block_size": 8, "block_sweeps": 1},
+        calls=2,
     ),
     Check(
         "label",
         "Problem ids and label",
         ((4, 2),),
-        _labeled,
         {"num_reads": 10, "problem_label": LABEL},
+        also=_labeled,
     ),
     Check(
         "fast_anneal",
         "Fast anneal with linear biases, which must be refused",
         ((4, 2),),
-        _refused("fast_anneal"),
         {"parameters": {"fast_anneal": True}},
-        how="refused",
+        refused="fast_anneal",
     ),
     Check(
         "budget",
         "A call beyond the budget, which must be refused",
         ((4, 2),),
-        _refused("qpu_budget_seconds"),
         {"qpu_budget_seconds": 0.001},
-        how="refused",
+        refused="qpu_budget_seconds",
     ),
 )

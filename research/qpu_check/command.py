@@ -22,6 +22,7 @@ import numpy as np
 from keras_qpsbgd import backends
 from keras_qpsbgd import disk
 from keras_qpsbgd.cli import console
+from keras_qpsbgd.comparison.tables import markdown_table
 
 PACKAGES = (
     "keras_qpsbgd",
@@ -212,33 +213,23 @@ def describe(sampler):
     from keras_qpsbgd.backends.dwave.cost import timing_source
 
     properties = sampler.properties
-    graph = getattr(getattr(sampler, "solver", None), "graph_id", None)
+    solver = getattr(sampler, "solver", None)
     now = datetime.datetime.now(datetime.timezone.utc)
+    installed = {
+        package.metadata["Name"]: package.version
+        for package in importlib.metadata.distributions()
+    }
     return {
-        "solver": solver_name(sampler),
-        "graph_id": graph or "",
+        "solver": properties.get("chip_id") or type(sampler).__name__,
+        "graph_id": getattr(solver, "graph_id", None) or "",
         "num_qubits": len(sampler.nodelist),
         "num_couplers": len(sampler.edgelist),
         "timing_data": timing_source(sampler),
         "properties": {k: properties[k] for k in PROPERTIES if k in properties},
         "date": now.isoformat(timespec="seconds"),
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {k: installed[k] for k in PACKAGES if k in installed},
     }
-
-
-def solver_name(sampler):
-    """Returns the name of the chip or solver behind a sampler."""
-    chip = (sampler.properties or {}).get("chip_id")
-    solver = getattr(sampler, "solver", None)
-    return chip or getattr(solver, "name", None) or type(sampler).__name__
-
-
-def _version(name):
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def save(folder, outcomes, facts):
@@ -320,7 +311,7 @@ def render(outcomes, facts):
         "estimated.",
         "",
         *lines,
-        *_table(HEAD, map(_row, outcomes)),
+        markdown_table(HEAD, map(_row, outcomes)),
         "",
         "The gap of a column is 0 for the optimum and about 1 for a random "
         "state. Up to 16 inputs the optimum is exact. For wider layers it is "
@@ -340,7 +331,18 @@ def render(outcomes, facts):
             ids = ", ".join(f"`{name}`" for name in outcome.problem_ids)
             lines.append(f"- problem ids: {ids}")
         lines.append("")
-    lines += ["## Solver and versions", "", *_table(("", ""), _facts(facts))]
+    rows = {
+        "solver": facts["solver"],
+        "graph_id": facts["graph_id"],
+        "num_qubits": facts["num_qubits"],
+        "num_couplers": facts["num_couplers"],
+        "topology": facts["properties"].get("topology"),
+        "timing data": facts["timing_data"],
+        "Python": facts["python"],
+        **facts["versions"],
+    }
+    rows = [(name, _clean(value)) for name, value in rows.items()]
+    lines += ["## Solver and versions", "", markdown_table(("", ""), rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -360,22 +362,6 @@ def _row(outcome):
         f"{1000 * outcome.estimated:.1f} ms",
         f"{1000 * outcome.charged:.1f} ms",
     )
-
-
-def _facts(facts):
-    for name in ("solver", "graph_id", "num_qubits", "num_couplers"):
-        yield name, str(facts[name])
-    yield "topology", str(facts["properties"].get("topology"))
-    yield "timing data", facts["timing_data"]
-    yield "Python", facts["python"]
-    yield from facts["versions"].items()
-
-
-def _table(head, rows):
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'---|' * len(head)}"
-    for row in rows:
-        yield f"| {' | '.join(_clean(cell) for cell in row)} |"
 
 
 def _clean(text):
