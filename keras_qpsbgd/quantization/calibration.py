@@ -30,9 +30,13 @@ class Calibration:
         self._is_dataset = isinstance(data, tf.data.Dataset)
         self._data = data if self._is_dataset else self._read(data)
         if self._is_dataset:
-            _check_dataset(data)
+            if data.cardinality() == tf.data.INFINITE_CARDINALITY:
+                raise ValueError(
+                    "`calibration` must end. Use `dataset.take(batches)`. "
+                    "Received: an infinite dataset"
+                )
             return
-        lengths = [int(leaf.shape[0]) for leaf in _leaves(self._data)]
+        lengths = [int(leaf.shape[0]) for leaf in tf.nest.flatten(self._data)]
         if 0 in lengths:
             raise ValueError(
                 "`calibration` must have at least one sample. Received: "
@@ -53,7 +57,7 @@ class Calibration:
             for element in self._data:
                 x = element[0] if isinstance(element, tuple) else element
                 count += 1
-                yield _map(_as_tensor, self._read(x))
+                yield tf.nest.map_structure(_as_tensor, self._read(x))
             if not count:
                 raise ValueError(
                     "`calibration` must have at least one batch. Received: an "
@@ -61,10 +65,10 @@ class Calibration:
                 )
             return
         if self._size >= self._length:
-            yield _map(_as_tensor, self._data)
+            yield tf.nest.map_structure(_as_tensor, self._data)
             return
         for begin in range(0, self._length, self._size):
-            yield _map(
+            yield tf.nest.map_structure(
                 lambda leaf, b=begin: _as_tensor(leaf[b : b + self._size]),
                 self._data,
             )
@@ -175,34 +179,6 @@ def _as_tensor(value):
     )
 
 
-def _check_dataset(data):
-    cardinality = int(data.cardinality())
-    if cardinality == tf.data.INFINITE_CARDINALITY:
-        raise ValueError(
-            "`calibration` must end. Use `dataset.take(batches)`. Received: "
-            "an infinite dataset"
-        )
-    if cardinality == 0:
-        raise ValueError(
-            "`calibration` must have at least one batch. Received: an empty "
-            "dataset"
-        )
-
-
 def _is_stateful(model):
     """Returns whether the batch size of a model is part of its state."""
     return any(getattr(layer, "stateful", False) for layer in model.layers)
-
-
-def _leaves(data):
-    if isinstance(data, dict):
-        return list(data.values())
-    return data if isinstance(data, list) else [data]
-
-
-def _map(function, data):
-    if isinstance(data, dict):
-        return {name: function(leaf) for name, leaf in data.items()}
-    if isinstance(data, list):
-        return [function(leaf) for leaf in data]
-    return function(data)

@@ -226,24 +226,34 @@ def _naming(layer):
 
 
 def _gather(target, layers, captures, data, count):
-    """Returns the statistics of a layer over all calibration batches."""
+    """Returns the statistics of a layer over all calibration batches.
+
+    Args:
+        target: The layer.
+        layers: Tuple of the layer in the float and in the quantized copy.
+        captures: Tuple of the captures of these copies.
+        data: `Calibration`.
+        count: Integer. Number of calls of the layer in a forward pass.
+    """
     kernel = target.kind.kernel(target.layer)
     statistics = Statistics(kernel, target.kind.has_bias(target.layer))
     for batch in data:
-        pairs = network.row_pairs(target, layers, captures, batch, count)
-        for rows, quantized_rows in pairs:
-            rows, quantized_rows = rows.numpy(), quantized_rows.numpy()
-            for values, which in (
-                (rows, "the given"),
-                (quantized_rows, "the quantized"),
-            ):
-                if not np.isfinite(values).all():
-                    raise ValueError(
-                        "`calibration` must give finite activations. Received: "
-                        f"nan or inf in the input of the layer "
-                        f"`{target.name}` of {which} model"
-                    )
-            statistics.add(rows, quantized_rows)
+        calls = [each.calls(target.name, batch, count) for each in captures]
+        for call, quantized_call in zip(*calls):
+            pieces = zip(
+                target.kind.rows(layers[0], *call),
+                target.kind.rows(layers[1], *quantized_call),
+            )
+            for piece in pieces:
+                rows = [tensor.numpy() for tensor in piece]
+                for which, values in zip(("given", "quantized"), rows):
+                    if not np.isfinite(values).all():
+                        raise ValueError(
+                            "`calibration` must give finite activations. "
+                            "Received: nan or inf in the input of the layer "
+                            f"`{target.name}` of the {which} model"
+                        )
+                statistics.add(*rows)
     return statistics
 
 

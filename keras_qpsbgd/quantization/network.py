@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from collections.abc import Iterator
 from typing import Any
 from typing import Optional
 
-import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
@@ -223,30 +221,3 @@ class Capture:
             pass
         found, self._calls = self._calls, []
         return [(args, kwargs) for _, args, kwargs in found]
-
-
-def row_pairs(
-    target: Target,
-    layers: tuple[Any, Any],
-    captures: tuple[Capture, Capture],
-    batch: Any,
-    count: int,
-) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-    """Yields the rows of a layer in both copies, piece by piece.
-
-    Args:
-        target: The layer.
-        layers: Tuple of the layer in the float and in the quantized copy.
-        captures: Tuple of the captures of these copies.
-        batch: Inputs of the model.
-        count: Integer. Number of calls of the layer in a forward pass.
-
-    Yields:
-        Tuples `(rows, quantized_rows)` of tensors of shape `(B, n)`.
-    """
-    both = [capture.calls(target.name, batch, count) for capture in captures]
-    for call, quantized_call in zip(*both):
-        yield from zip(
-            target.kind.rows(layers[0], *call),
-            target.kind.rows(layers[1], *quantized_call),
-        )

@@ -559,11 +559,3 @@ def test_small_calibration_data_warn():
     model = quantizing.mlp()
     with pytest.warns(UserWarning, match="has 8 inputs and receives 3 rows"):
         quantize(model, quantizing.data(3, 8))
-
-
-def test_model_without_supported_layers():
-    model = keras.Sequential(
-        [keras.layers.InputLayer((8,)), keras.layers.BatchNormalization()]
-    )
-    with pytest.raises(ValueError, match="that can be quantized.*Normaliz"):
-        quantize(model, quantizing.data(3, 8))

@@ -139,18 +139,32 @@ class Subclassed(keras.Model):
         return self.dense(inputs)
 
 
-def test_model():
-    with pytest.raises(ValueError, match="must be a Keras model"):
-        kq.quantize("model", X)
-    subclassed = Subclassed()
-    subclassed(X)
-    with pytest.raises(ValueError, match="Sequential or functional.*Subclass"):
-        kq.quantize(subclassed, X)
-    with pytest.raises(ValueError, match="`model` must be built"):
-        kq.quantize(keras.Sequential([L.Dense(2)]), X)
-    nothing = keras.Sequential([keras.Input((8,)), L.ReLU()])
-    with pytest.raises(ValueError, match="that can be quantized"):
-        kq.quantize(nothing, X)
+def called(model):
+    model(X)
+    return model
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: "model", "must be a Keras model"),
+        (lambda: called(Subclassed()), "Sequential or functional.*Subclass"),
+        (lambda: keras.Sequential([L.Dense(2)]), "`model` must be built"),
+        (
+            lambda: keras.Sequential([keras.Input((8,)), L.ReLU()]),
+            "that can be quantized.*no layers with weights",
+        ),
+        (
+            lambda: keras.Sequential(
+                [keras.Input((8,)), L.BatchNormalization()]
+            ),
+            "that can be quantized.*Normaliz",
+        ),
+    ],
+)
+def test_model(make, message):
+    with pytest.raises(ValueError, match=message):
+        kq.quantize(make(), X)
 
 
 def test_layers_must_have_a_configuration():

@@ -8,7 +8,6 @@ from typing import Optional
 
 import numpy as np
 
-from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.quantization.numerics import grid
 from keras_qpsbgd.quantization.numerics import heuristics
 from keras_qpsbgd.quantization.numerics import qubo
@@ -17,8 +16,6 @@ from keras_qpsbgd.quantization.numerics.output_error import fit_scales
 
 # Every method includes the methods before it.
 METHODS = ("nearest", "gptq", "descent", "qubo")
-# Solves per column. A solver on the host or a QPU is called once.
-GRAPH_ROUNDS = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +28,8 @@ class LayerResult:
         bias_change: Array of shape (m,). The correction of the bias.
         errors: Dictionary that maps each method that was run to its relative
             output error.
-        proven: Number of columns whose QUBO was solved to a proven optimum in
-            the last round, or `None` if the backend proves nothing.
+        proven: Number of columns whose QUBO was solved to a proven optimum, or
+            `None` if the backend proves nothing.
         solver: Dictionary with the totals of the solver: `calls`, `seconds`,
             and `qpu_seconds`.
     """
@@ -82,8 +79,7 @@ def quantize_layer(
     levels = grid.nearest_levels(scaled, bits)
     found = {"nearest": fit_scales(problem, levels, scale)}
     advance()
-    infos: list = []
-    seconds = 0.0
+    info, seconds = None, 0.0
     if "gptq" in steps:
         gptq = heuristics.Gptq(problem)
         levels = gptq.levels(weight_scales, bits)
@@ -101,15 +97,17 @@ def quantize_layer(
         )
         del gptq  # as large as the couplings
         begin = time.monotonic()
-        rounds = GRAPH_ROUNDS if isinstance(backend, GraphBackend) else 1
-        solved, infos = qubo.solve(
-            problem, start, others, bits, scale, backend, rounds, seed
+        solved, info = qubo.solve(
+            problem, start, others, bits, scale, backend, seed
         )
         seconds = time.monotonic() - begin
         # The damping may have preferred a column with a larger output error.
         found["qubo"] = best_of([solved, *others], scale, by="errors")
         advance()
     result = found[method]
+    calls = 0 if info is None else info.get("calls", 1)
+    info = info or {}
+    proven = info.get("proven_optimal")
     kernel = result.levels * result.scales
     return LayerResult(
         levels=result.levels.astype(np.int8),
@@ -119,19 +117,10 @@ def quantize_layer(
             name: problem.relative(candidate.errors)
             for name, candidate in found.items()
         },
-        proven=_proven(infos),
+        proven=None if proven is None else int(np.sum(proven)),
         solver={
-            "calls": sum(info.get("calls", 1) for info in infos),
+            "calls": calls,
             "seconds": seconds,
-            "qpu_seconds": sum(
-                1e-6 * info.get("qpu_access_time", 0.0) for info in infos
-            ),
+            "qpu_seconds": 1e-6 * info.get("qpu_access_time", 0.0),
         },
     )
-
-
-def _proven(infos):
-    if not infos:
-        return None
-    proven = infos[-1].get("proven_optimal")
-    return None if proven is None else int(np.sum(proven))

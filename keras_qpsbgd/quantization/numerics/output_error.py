@@ -55,9 +55,6 @@ class Statistics:
         Args:
             rows: Array of shape `(B, n)`. The rows \(X\).
             quantized_rows: Array of shape `(B, n)`. The rows \(\tilde X\).
-
-        Raises:
-            ValueError: If a row is not finite.
         """
         n = len(self.kernel)
         size = max(1, _PIECE // n)
@@ -65,11 +62,6 @@ class Statistics:
             piece = slice(begin, begin + size)
             x = np.asarray(rows[piece], dtype=np.float64)
             y = np.asarray(quantized_rows[piece], dtype=np.float64)
-            if not (np.isfinite(x).all() and np.isfinite(y).all()):
-                raise ValueError(
-                    "The inputs of the layer must be finite. Received: a row "
-                    "with nan or inf"
-                )
             self._add(y, x @ self.kernel)
 
     def _add(self, rows, targets):

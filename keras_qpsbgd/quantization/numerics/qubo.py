@@ -2,8 +2,8 @@ r"""Chooses the levels by solving QUBOs with a backend.
 
 The scales are part of the problem. A line search finds scales for which GPTQ
 has the lowest error, since the best scales of the activations are often larger
-than those of the weights. Then each round solves the QUBO of the current scales
-and sets the scales to their best values for the new levels. A column changes
+than those of the weights. Then a backend solves the QUBO of these scales, and
+the scales are set to their best values for the new levels. A column changes
 only if its damped error decreases.
 
 The damped error of column \(j\), divided by \(s_j^2\), is
@@ -56,46 +56,43 @@ def search_scales(problem, gptq, candidate, weight_scales, bits, scale):
     return best
 
 
-def solve(problem, start, others, bits, scale, backend, rounds, seed):
-    """Solves the QUBOs of all columns, in rounds.
+def solve(problem, start, others, bits, scale, backend, seed):
+    """Solves the QUBOs of all columns.
 
     Args:
         problem: An `OutputError`.
-        start: `Candidate` that the first round starts from.
+        start: `Candidate` that the solver starts from.
         others: List of `Candidate`. The result is at least as good as each of
-            them and `start`. Later rounds start from the best candidate.
+            them and `start`.
         bits: Integer.
         scale: `"column"` or `"layer"`.
         backend: A `Backend`.
-        rounds: Integer. Number of solves per column.
         seed: Integer.
 
     Returns:
-        A tuple `(candidate, infos)`. `infos` has the `Solution.info` of each
-        round.
+        A tuple `(candidate, info)`. `info` is the `Solution.info`, or `None`
+        if all scales are zero, so that there is nothing to solve.
     """
-    best, infos = start, []
-    seeds = np.random.default_rng(seed).integers(2**31, size=rounds)
-    for number in range(rounds):
-        columns = np.flatnonzero(best.scales > 0)
-        if not len(columns):
-            break
-        encoding = encoding_for(backend, len(best.levels), bits)(
+    best, info = start, None
+    columns = np.flatnonzero(start.scales > 0)
+    if len(columns):
+        encoding = encoding_for(backend, len(start.levels), bits)(
             problem,
-            best.levels[:, columns],
-            best.scales[columns],
+            start.levels[:, columns],
+            start.scales[columns],
             columns,
             bits,
         )
-        solution = backend.solve(encoding.qubo, int(seeds[number]))
-        infos.append(solution.info)
-        levels = best.levels.copy()
+        seed = int(np.random.default_rng(seed).integers(2**31))
+        solution = backend.solve(encoding.qubo, seed)
+        info = solution.info
+        levels = start.levels.copy()
         levels[:, columns] = encoding.levels(solution.states)
         trial = fit_scales(problem, levels, scale)
-        best = best_of([best, *others, trial], scale)
+        best = best_of([start, *others, trial], scale)
     # Single weights that any level improves, beside those of the encoding.
     polished = heuristics.descend(problem, best, bits, scale)
-    return best_of([best, polished], scale), infos
+    return best_of([best, polished], scale), info
 
 
 def encoding_for(backend, num_inputs, bits):
