@@ -162,15 +162,7 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         inputs = tf.cast(inputs, self.compute_dtype)
-        outputs = self.binary_product(inputs, training)
-        if self.use_bias:
-            bias = tf.cast(self.bias, outputs.dtype)
-            if self.data_format == "channels_first":
-                bias = bias[:, None, None]
-            outputs += bias
-        if self.activation is not None:
-            outputs = self.activation(outputs)
-        return outputs
+        return self._finished(self.binary_product(inputs, training))
 
     def _channels_last(self, images):
         if self.data_format == "channels_first":

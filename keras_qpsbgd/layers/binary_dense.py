@@ -138,8 +138,3 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
             bias = tf.convert_to_tensor(self.bias)[column]
             outputs += tf.cast(bias, outputs.dtype)
         return outputs if self.activation is None else self.activation(outputs)
-
-    def _finished(self, outputs):
-        if self.use_bias:
-            outputs += tf.cast(self.bias, outputs.dtype)
-        return outputs if self.activation is None else self.activation(outputs)

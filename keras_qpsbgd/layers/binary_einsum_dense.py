@@ -114,9 +114,4 @@ class BinaryEinsumDense(BinaryLayer, _keras.keras.layers.EinsumDense):
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         inputs = tf.cast(inputs, self.compute_dtype)
-        outputs = self.binary_product(inputs, training)
-        if self.bias is not None:
-            outputs += tf.cast(self.bias, outputs.dtype)
-        if self.activation is not None:
-            outputs = self.activation(outputs)
-        return outputs
+        return self._finished(self.binary_product(inputs, training))

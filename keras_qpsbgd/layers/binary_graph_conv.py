@@ -13,21 +13,9 @@ from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
 keras = _keras.keras
 
-# Arguments that are objects, and the modules that serialize them.
-SERIALIZED = {
-    "activation": keras.activations,
-    "kernel_initializer": keras.initializers,
-    "bias_initializer": keras.initializers,
-    "kernel_regularizer": keras.regularizers,
-    "bias_regularizer": keras.regularizers,
-    "activity_regularizer": keras.regularizers,
-    "kernel_constraint": keras.constraints,
-    "bias_constraint": keras.constraints,
-}
-
 
 @_keras.register
-class BinaryGraphConv(BinaryLayer):
+class BinaryGraphConv(BinaryLayer, keras.layers.Dense):
     r"""Graph convolution layer with weights of +1 and -1, or up to four bits.
 
     The layer is the `GCNConv` of Spektral, computed with the sign of its kernel
@@ -127,28 +115,30 @@ class BinaryGraphConv(BinaryLayer):
         bits: int = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            bits=bits,
-            output_scale=output_scale,
-            activity_regularizer=activity_regularizer,
-            **kwargs,
-        )
         if not isinstance(channels, numbers.Integral) or channels < 1:
             raise ValueError(
                 "`channels` must be a positive integer. "
                 f"Received: channels={channels}"
             )
-        self.channels = int(channels)
-        self.activation = keras.activations.get(activation)
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
-        self.kernel_constraint = keras.constraints.get(kernel_constraint)
-        self.bias_constraint = keras.constraints.get(bias_constraint)
+        super().__init__(
+            int(channels),
+            activation=activation,
+            use_bias=use_bias,
+            kernel_initializer=kernel_initializer,
+            bias_initializer=bias_initializer,
+            kernel_regularizer=kernel_regularizer,
+            bias_regularizer=bias_regularizer,
+            activity_regularizer=activity_regularizer,
+            kernel_constraint=kernel_constraint,
+            bias_constraint=bias_constraint,
+            bits=bits,
+            output_scale=output_scale,
+            **kwargs,
+        )
+        self._reject_adapters()
+        self.input_spec = None  # `Dense` has one input
+        self.channels = self.units
         self.check_adjacency = check_adjacency
-        self.supports_masking = True
         self._check = adjacency.NormalizationCheck(self.name)
         self._known_dense = False
 
@@ -200,23 +190,9 @@ class BinaryGraphConv(BinaryLayer):
                 f"The number of node features of `{self.name}` must be known. "
                 f"Received: x of shape {tuple(x_shape)}"
             )
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=(x_shape[-1], self.channels),
-            initializer=self.kernel_initializer,
-            regularizer=self.kernel_regularizer,
-            constraint=self.kernel_constraint,
-        )
-        if self.use_bias:
-            self.bias = self.add_weight(
-                name="bias",
-                shape=(self.channels,),
-                initializer=self.bias_initializer,
-                regularizer=self.bias_regularizer,
-                constraint=self.bias_constraint,
-            )
+        super().build(x_shape)
+        self.input_spec = None
         self.mark_binary(self.kernel)
-        self.built = True
 
     # After the product of `a` and `x`, the layer is a dense layer on its rows.
     binary_call = BinaryDense.binary_call
@@ -284,16 +260,10 @@ class BinaryGraphConv(BinaryLayer):
         return tf.cast(value, self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "channels": self.channels,
-            "use_bias": self.use_bias,
-            "check_adjacency": self.check_adjacency,
-            **{
-                name: module.serialize(getattr(self, name))
-                for name, module in SERIALIZED.items()
-            },
-        }
+        config = super().get_config()
+        config["channels"] = config.pop("units")
+        config["check_adjacency"] = self.check_adjacency
+        return config
 
 
 def _x_and_a(inputs, name):

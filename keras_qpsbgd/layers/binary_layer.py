@@ -327,6 +327,15 @@ class BinaryLayer(_keras.keras.layers.Layer):
             return tf.cast(tf.convert_to_tensor(self.scale), tf.float32)
         return 1.0
 
+    def _finished(self, outputs):
+        """Adds the bias and applies the activation."""
+        if self.bias is not None:
+            bias = tf.cast(self.bias, outputs.dtype)
+            if self._is_channels_first():
+                bias = tf.reshape(bias, (-1,) + (1,) * (len(outputs.shape) - 2))
+            outputs += bias
+        return outputs if self.activation is None else self.activation(outputs)
+
     def _fan_in(self):
         shape = self._mark.kernel.shape
         return math.prod(shape) // math.prod(self._outputs)

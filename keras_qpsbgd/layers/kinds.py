@@ -30,6 +30,7 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import ops
 from keras_qpsbgd.layers import adjacency
 from keras_qpsbgd.layers import equations
+from keras_qpsbgd.layers import rows as rows_module
 from keras_qpsbgd.layers.binary_conv2d import BinaryConv2D
 from keras_qpsbgd.layers.binary_dense import BinaryDense
 from keras_qpsbgd.layers.binary_einsum_dense import BinaryEinsumDense
@@ -163,12 +164,12 @@ class Conv2DKind(DenseKind):
         size = math.prod(layer.kernel.shape[:-1])
         step = max(1, _max_rows(size) // _positions(layer, images.shape))
         for begin in range(0, images.shape[0], step):
-            patches = tf.image.extract_patches(
+            patches = rows_module.patches(
                 images[begin : begin + step],
-                sizes=(1, *layer.kernel_size, 1),
-                strides=(1, *layer.strides, 1),
-                rates=(1, *layer.dilation_rate, 1),
-                padding=layer.padding.upper(),
+                layer.kernel_size,
+                layer.strides,
+                layer.dilation_rate,
+                layer.padding.upper(),
             )
             yield tf.reshape(patches, (-1, size))
 

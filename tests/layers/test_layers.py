@@ -327,31 +327,6 @@ def test_small_negative_weight_keeps_its_sign_in_float16():
     assert layer(np.ones((1, 1)))[0, 0] == -1.0
 
 
-def test_custom_layer_without_rows():
-    class BinaryScale(layers.BinaryLayer):
-        def build(self, input_shape):
-            self.kernel = self.add_weight(
-                name="kernel", shape=(input_shape[-1],), initializer="ones"
-            )
-            self.mark_binary(self.kernel)
-
-        def binary_call(self, inputs, binary_kernel):
-            return inputs * binary_kernel
-
-        def call(self, inputs, training=None):
-            return self.binary_product(inputs, training)
-
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(64, 4)).astype("float32")
-    target = np.array([1.0, -1.0, -1.0, 1.0])
-    model = keras.Sequential(
-        [keras.layers.InputLayer((4,)), BinaryScale(output_scale=None)]
-    )
-    model.compile(kq.QPSBGD(0.3, "exact", seed=0), "mse", run_eagerly=True)
-    model.fit(x, x * target, epochs=2, batch_size=16, verbose=0)
-    np.testing.assert_array_equal(model.layers[-1].binary_kernel, target)
-
-
 def test_nothing_is_computed_without_qpsbgd(monkeypatch):
     model = tools.small_model()
     before = len([v for v in model.variables])
@@ -413,12 +388,6 @@ def test_layer_without_binary_kernel():
 
     with pytest.raises(ValueError, match="must be a trainable variable"):
         Frozen()(np.ones((1, 2)))
-
-
-def test_summary_counts_parameters():
-    lines = []
-    tools.small_model().summary(print_fn=lambda line, **_: lines.append(line))
-    assert "30" in "\n".join(lines)  # 5*3+3 + 3*3+3
 
 
 @pytest.mark.parametrize("repeated", [False, True], ids=["once", "repeated"])
