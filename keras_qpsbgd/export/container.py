@@ -19,6 +19,7 @@ import json
 import math
 import struct
 from typing import Any
+from typing import NamedTuple
 from typing import Optional
 
 import numpy as np
@@ -71,6 +72,20 @@ class Entry:
             return bits_module.num_bytes(count, self.bits)
         size = 2 if self.dtype == BFLOAT16 else np.dtype(self.dtype).itemsize
         return count * size
+
+
+class Weight(NamedTuple):
+    """The value of a weight.
+
+    Attributes:
+        array: Array. The levels of a binary kernel.
+        bits: Integer, or `None` if it is not a binary kernel.
+        variable: The variable, if it comes from a Keras model.
+    """
+
+    array: np.ndarray
+    bits: Optional[int]
+    variable: Any = None
 
 
 def array_bytes(array: np.ndarray, entry: Entry) -> bytes:

@@ -5,10 +5,10 @@ scales of a batch normalization. The levels identify them: an array is the
 kernel if it is the levels times one number per output, or one per input.
 """
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,36 +22,22 @@ TOLERANCE = 1e-6
 CONV_LAYOUTS = ((0, 1, 2, 3), (3, 2, 0, 1), (3, 0, 1, 2))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Kernel:
-    """A kernel `levels * scales`, whose last axes are the outputs.
+class Kernel(NamedTuple):
+    """A kernel `levels * scales` of a layer, or an array that contains it.
 
     Attributes:
         bits: Integer. Number of bits of a weight.
         levels: Int8 array of odd integers, in the shape of the kernel.
-        scales: Float32 array with an entry for each output, in their shape.
+        scales: Float32 array. For a layer, in the shape of its outputs, the
+            last axes of the kernel. For an array, not negative and of shape
+            `(m,)`.
+        axis: Integer. The axis of the scales of an array. Defaults to `-1`.
     """
 
     bits: int
     levels: np.ndarray
     scales: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Match:
-    """An array as `levels * scales`.
-
-    Attributes:
-        bits: Integer. Number of bits of a weight.
-        levels: Int8 array of odd integers, in the shape of the array.
-        scales: Float32 array of shape `(m,)`, not negative.
-        axis: Integer. The axis of the scales.
-    """
-
-    bits: int
-    levels: np.ndarray
-    scales: np.ndarray
-    axis: int
+    axis: int = -1
 
 
 def kernels_of(model: Any) -> list[Kernel]:
@@ -63,7 +49,7 @@ def kernels_of(model: Any) -> list[Kernel]:
     ]
 
 
-def find(array: np.ndarray, kernels: list[Kernel]) -> Match | None:
+def find(array: np.ndarray, kernels: list[Kernel]) -> Kernel | None:
     """Returns an array as levels and scales, or `None`."""
     for kernel in kernels:
         for levels, axis in _layouts(kernel):
@@ -77,7 +63,7 @@ def find(array: np.ndarray, kernels: list[Kernel]) -> Match | None:
                 shape = [1] * array.ndim
                 shape[axis] = -1
                 signs = np.where(scales < 0, -1, 1).reshape(shape)
-                return Match(
+                return Kernel(
                     kernel.bits,
                     (levels * signs).astype(np.int8),
                     np.abs(scales).astype(np.float32),
@@ -96,3 +82,15 @@ def _layouts(kernel: Kernel) -> Iterator[tuple[np.ndarray, int]]:
     for axis in (1, 0):  # outputs, inputs
         yield matrix, axis
         yield matrix.T, 1 - axis
+
+
+def pack(numbers: np.ndarray, bits: int) -> np.ndarray:
+    """Returns integers of 2 or 4 bits as bytes, the first in the lowest bits.
+
+    Args:
+        numbers: Uint8 array, whose last axis fills whole bytes.
+        bits: Integer, 2 or 4.
+    """
+    groups = numbers.reshape(*numbers.shape[:-1], -1, 8 // bits)
+    shifts = np.arange(8 // bits, dtype=np.uint8) * np.uint8(bits)
+    return np.bitwise_or.reduce(groups << shifts, axis=-1)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd.bits import max_level
+from keras_qpsbgd.export.container import Weight
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.layers import kinds
 
@@ -31,28 +32,13 @@ class NotSupported(ValueError):
     """Raised if `Predictor` does not support a model or a layer."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Stored:
-    """A weight of the model that a step uses.
-
-    Attributes:
-        variable: The variable.
-        array: Its value as an array. The levels of a binary kernel.
-        bits: Integer, or `None` if it is not a binary kernel.
-    """
-
-    variable: Any
-    array: np.ndarray
-    bits: Optional[int] = None
-
-
 @dataclasses.dataclass(frozen=True)
 class Elementwise:
     """A function of each entry.
 
     Attributes:
-        exact: Function that computes it as Keras does, with an array whose last
-            axis has the outputs.
+        exact: Function that computes it as Keras does, with an array of one
+            number per output.
         outputs: Integer. The number of outputs, 1 if they are all treated
             alike.
         step: Dictionary. The step that computes it, with other rounding errors.
@@ -123,14 +109,14 @@ def _kernel(layer):
     levels = layer.binary_kernel.numpy()
     if np.isnan(levels).any():
         raise NotSupported("its kernel has NaN")
-    return Stored(layer.kernel, levels.astype(np.int8), layer.bits)
+    return Weight(levels.astype(np.int8), layer.bits, layer.kernel)
 
 
 def _stored(variable):
     value = tf.convert_to_tensor(variable)
     if value.dtype == tf.bfloat16:  # NumPy has no bfloat16
         value = tf.cast(value, tf.float32)
-    return Stored(variable, value.numpy())
+    return Weight(value.numpy(), None, variable)
 
 
 def _finish(layer, bits):
@@ -220,7 +206,8 @@ def _batch_normalization(layer, rank):
         raise NotSupported(f"`axis` is {axis[0]}")
 
     def exact(x):
-        return tf.cast(layer(tf.constant(x), training=False), tf.float32)
+        x = tf.reshape(x, (1,) * (rank - 1) + (-1,))
+        return tf.reshape(tf.cast(layer(x, training=False), tf.float32), (-1,))
 
     step = {
         "step": "normalization",

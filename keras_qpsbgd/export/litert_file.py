@@ -192,9 +192,7 @@ def _operator(model, schema, code, version, inputs, output):
 
 
 def _pack(numbers, bits):
-    """Returns signed integers of 2 or 4 bits, the first in the lowest bits."""
-    per_byte = 8 // bits
+    """Returns signed integers of 2 or 4 bits as bytes."""
     digits = numbers.ravel().view(np.uint8) & np.uint8(2**bits - 1)
-    digits = np.pad(digits, (0, -len(digits) % per_byte)).reshape(-1, per_byte)
-    shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(bits)
-    return np.bitwise_or.reduce(digits << shifts, axis=1)
+    missing = -len(digits) % (8 // bits)
+    return kernels.pack(np.pad(digits, (0, missing)), bits)

@@ -150,10 +150,7 @@ def _inputs(found):
     blocks = -(-inputs // BLOCK)
     padded = np.zeros((outputs, blocks * BLOCK), np.uint8)
     padded[:, :inputs] = numbers
-    per_byte = 8 // stored
-    groups = padded.reshape(outputs, blocks, BLOCK // per_byte, per_byte)
-    shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(stored)
-    packed = np.bitwise_or.reduce(groups << shifts, axis=-1)
+    packed = kernels.pack(padded.reshape(outputs, blocks, BLOCK), stored)
     scales = np.repeat(found.scales * (2 if halved else 1), blocks)
     values = {"_bits": packed, "_scales": scales.astype(np.float32)}
     if halved:

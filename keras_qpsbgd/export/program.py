@@ -15,13 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd.export import layer_steps
+from keras_qpsbgd.export.container import Weight
 from keras_qpsbgd.export.layer_steps import Elementwise
 from keras_qpsbgd.export.layer_steps import NotSupported
-from keras_qpsbgd.export.layer_steps import Stored
 
 # The largest product. Larger ones would overflow on the way.
 LARGEST = np.float32(2.0**64)
@@ -35,7 +34,7 @@ def describe(model: Any) -> dict[str, Any]:
 
     Returns:
         Dictionary with the keys `"input_shape"` and `"steps"`. The steps are
-        dictionaries of numbers, strings, arrays, and `Stored` weights.
+        dictionaries of numbers, strings, arrays, and `Weight`s.
 
     Raises:
         NotSupported: If the model or a layer is not supported. The message
@@ -44,19 +43,17 @@ def describe(model: Any) -> dict[str, Any]:
     _check(model)
     operations = _operations(model)
     found: list = []
-    rank = len(model.input_shape)
     while operations:
         product = None
         if isinstance(operations[0], dict):
             first = operations.pop(0)
             found.append(first)
-            rank = _rank_after(first, rank)
             if first["step"] != "product":
                 continue
             product = first
         before = _before_binary(operations)
         if before is not None:
-            found.append(_threshold(operations[:before], product, rank))
+            found.append(_threshold(operations[:before], product))
             del operations[: before + 1]
         elif product is None:
             found.append(operations.pop(0).step)
@@ -81,7 +78,7 @@ def to_json(description: dict[str, Any], variables: list[Any]) -> Any:
             }
         if isinstance(value, list):
             return [convert(inner) for inner in value]
-        if isinstance(value, Stored):
+        if isinstance(value, Weight):
             return {"array": places[id(value.variable)]}
         if isinstance(value, np.ndarray):
             data = value.astype(value.dtype.newbyteorder("<")).tobytes()
@@ -181,17 +178,16 @@ def _before_binary(operations):
 # Thresholds
 
 
-def _threshold(operations, product, rank):
+def _threshold(operations, product):
     """Returns the step of elementwise functions and a binary activation."""
     outputs = max([1, *(operation.outputs for operation in operations)])
     if product is not None:
         outputs = product["kernel"].array.shape[-1]
 
     def function(x):
-        x = tf.constant(x.reshape((1,) * (rank - 1) + (-1,)), tf.float32)
         for operation in operations:
             x = operation.exact(x)
-        return np.asarray(x).ravel() >= 0
+        return np.asarray(x) >= 0
 
     signs, limits = find_thresholds(function, outputs)
     has_signs = (signs < 0).any()

@@ -8,7 +8,6 @@ position inside any other layer.
 
 import contextlib
 import copy
-import dataclasses
 import json
 import os
 import pathlib
@@ -32,25 +31,6 @@ from keras_qpsbgd.export import stock
 from keras_qpsbgd.layers import BinaryLayer
 
 PathLike = str | os.PathLike[str]
-
-
-@dataclasses.dataclass(frozen=True)
-class Weight:
-    """A variable and its place in the model.
-
-    Attributes:
-        name: String. Name for readers, for example `"dense/kernel"`.
-        layer: String. The path of the layer.
-        index: Integer. Which of the layer's own weights it is.
-        variable: The variable.
-        bits: Integer, or `None` if the variable is not a binary kernel.
-    """
-
-    name: str
-    layer: str
-    index: int
-    variable: Any
-    bits: int | None
 
 
 def packed(
@@ -150,8 +130,12 @@ def content_of(
     """
     _check_model(model)
     custom_objects = dict(custom_objects or {})
-    found = find_weights(model)
-    _check_weights(model, found)
+    _check_kernels(model)
+    weights = find_weights(model)
+    arrays = [
+        (entry, id(variable), _array(entry, variable))
+        for entry, variable in weights
+    ]
     config = _config_of(model)
     names = safety.refused(config, custom_objects)
     if names:
@@ -161,19 +145,18 @@ def content_of(
             "your own classes in `custom_objects`. "
             f"Received: a model with {', '.join(names)}"
         )
-    arrays = [_array(weight) for weight in found]
     content = container.encode(
         {
             "format": "keras_qpsbgd packed model",
             "written_by": f"keras_qpsbgd {__version__}",
             "keras": _keras_name(),
             "model": config,
-            **_predictor_fields(model, [each.variable for each in found]),
+            **_predictor_fields(model, [variable for _, variable in weights]),
         },
         arrays,
     )
     try:
-        _abstract_model(config, custom_objects, [entry for entry, *_ in arrays])
+        _abstract_model(config, custom_objects, [entry for entry, _ in weights])
     except container.InvalidFile as error:
         raise ValueError(
             "`model` must be a model that Keras can build again from its "
@@ -201,7 +184,7 @@ def _check_model(model):
         )
 
 
-def _check_weights(model, found):
+def _check_kernels(model):
     real = [
         layer.name
         for layer in _keras.all_layers(model)
@@ -213,45 +196,24 @@ def _check_weights(model, found):
             "`use_real_kernel` was called on some. Received: real kernels in "
             f"{', '.join(real)}"
         )
-    for weight in found:
-        dtype = _dtype(weight.variable)
-        if dtype not in container.DTYPES:
-            raise ValueError(
-                "`model` must have weights of numbers. Received: the weight "
-                f"{weight.name} of type {dtype}"
-            )
-        if weight.bits is not None:
-            levels = _levels(weight)
-            if not np.isfinite(levels).all():
-                raise ValueError(
-                    "`model` must have finite weights. Received: NaN in the "
-                    f"binary kernel {weight.name}"
-                )
 
 
-def _array(weight):
-    entry = container.Entry(
-        weight.name,
-        weight.layer,
-        weight.index,
-        _dtype(weight.variable),
-        tuple(weight.variable.shape),
-        weight.bits,
-    )
-    if weight.bits is not None:
-        array = _levels(weight)
-    else:
-        array = weight.variable.numpy()
-    return entry, id(weight.variable), array
-
-
-def _levels(weight):
-    kernel = tf.convert_to_tensor(weight.variable)
-    return ops.levels(kernel, weight.bits).numpy()
-
-
-def _dtype(variable):
-    return tf.as_dtype(variable.dtype).name
+def _array(entry, variable):
+    """Returns the value of a variable, the levels of a binary kernel."""
+    if entry.dtype not in container.DTYPES:
+        raise ValueError(
+            "`model` must have weights of numbers. Received: the weight "
+            f"{entry.name} of type {entry.dtype}"
+        )
+    if entry.bits is None:
+        return variable.numpy()
+    levels = ops.levels(tf.convert_to_tensor(variable), entry.bits).numpy()
+    if not np.isfinite(levels).all():
+        raise ValueError(
+            "`model` must have finite weights. Received: NaN in the binary "
+            f"kernel {entry.name}"
+        )
+    return levels
 
 
 def _keras_name():
@@ -303,9 +265,12 @@ def _model_from(content, custom_objects):
     config = _without_training(config)
     _abstract_model(config, custom_objects, [entry for entry, _ in arrays])
     model = _built(config, custom_objects)
-    variables = _variables(model)
+    variables = {
+        (entry.layer, entry.index): variable
+        for entry, variable in find_weights(model)
+    }
     for entry, data in arrays:
-        variables[entry.layer, entry.index].variable.assign(
+        variables[entry.layer, entry.index].assign(
             container.array_from(data, entry)
         )
     for layer in _keras.all_layers(model):
@@ -322,18 +287,17 @@ def _abstract_model(config, custom_objects, entries):
     """
     with _graph():
         model = _built(config, custom_objects)
-        variables = _variables(model)
+        found = {
+            (each.layer, each.index): each for each, _ in find_weights(model)
+        }
         places = [(entry.layer, entry.index) for entry in entries]
-        if len(set(places)) < len(places) or set(places) != variables.keys():
+        if len(set(places)) < len(places) or set(places) != found.keys():
             raise container.InvalidFile("its arrays are not those of its model")
-        for entry in entries:
-            weight = variables[entry.layer, entry.index]
-            expected = (
-                tuple(weight.variable.shape),
-                _dtype(weight.variable),
-                weight.bits,
+        for entry, place in zip(entries, places):
+            received, expected = (
+                (each.shape, each.dtype, each.bits)
+                for each in (entry, found[place])
             )
-            received = (entry.shape, entry.dtype, entry.bits)
             if expected != received:
                 raise container.InvalidFile(
                     f"its array {entry.name!r} has the shape, dtype and bits "
@@ -364,10 +328,6 @@ def _graph():
                 found.__bases__ = before
 
 
-def _variables(model):
-    return {(each.layer, each.index): each for each in find_weights(model)}
-
-
 def _built(config, custom_objects):
     objects = {**safety.spektral_classes(config), **custom_objects}
     try:
@@ -385,23 +345,32 @@ def _built(config, custom_objects):
     return model
 
 
-def find_weights(model: Any) -> list[Weight]:
-    """Returns all weights of a model.
+def find_weights(model: Any) -> list[tuple[container.Entry, Any]]:
+    """Returns all weights of a model, as tuples `(entry, variable)`.
 
     A layer that is part of two inner models is listed twice, because its copies
     in a model that is built again are two layers.
     """
-    found: list[Weight] = []
+    found: list[tuple[container.Entry, Any]] = []
     names: set[str] = set()
     for path, title, layer in _walk(model):
         for index, variable in enumerate(_own_weights(layer)):
             mark = statistics.mark_of(variable)
-            name = "/".join([*title, _short_name(variable)])
+            # "dense/kernel:0" in legacy Keras
+            short = variable.name.rpartition("/")[2].partition(":")[0]
+            name = "/".join([*title, short])
             if name in names:
                 name = f"{name}_{len(found)}"
             names.add(name)
-            bits = None if mark is None else mark.bits
-            found.append(Weight(name, path, index, variable, bits))
+            entry = container.Entry(
+                name,
+                path,
+                index,
+                tf.as_dtype(variable.dtype).name,
+                tuple(variable.shape),
+                None if mark is None else mark.bits,
+            )
+            found.append((entry, variable))
     return found
 
 
@@ -424,8 +393,3 @@ def _own_weights(layer: Any) -> list[Any]:
         for variable in inner.weights
     }
     return [each for each in layer.weights if id(each) not in inside]
-
-
-def _short_name(variable):
-    # "dense/kernel:0" in legacy Keras
-    return variable.name.rpartition("/")[2].partition(":")[0]

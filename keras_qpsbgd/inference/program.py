@@ -7,12 +7,12 @@ description.
 import base64
 from typing import Any
 from typing import NamedTuple
-from typing import Optional
 
 import numpy as np
 
 from keras_qpsbgd import bits
 from keras_qpsbgd.export import container
+from keras_qpsbgd.export.container import Weight
 from keras_qpsbgd.inference import products
 from keras_qpsbgd.inference import steps
 from keras_qpsbgd.inference.steps import Windows
@@ -24,18 +24,6 @@ POOLING = {
 PADDINGS = ("valid", "same")
 # Larger windows of a damaged file would take very long.
 MAX_WINDOW = 2**12
-
-
-class Weight(NamedTuple):
-    """A weight of the model.
-
-    Attributes:
-        array: Array. The levels of a binary kernel.
-        bits: Integer, or `None` if it is not a binary kernel.
-    """
-
-    array: np.ndarray
-    bits: Optional[int]
 
 
 class Program(NamedTuple):

@@ -6,7 +6,7 @@ model with the weights of the file.
 """
 
 import contextlib
-import hashlib
+import functools
 import json
 import os
 import random
@@ -16,14 +16,14 @@ import warnings
 import exporting
 import numpy as np
 import pytest
+from exporting import joined
+from exporting import parts
 from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
 from keras_qpsbgd.export import container
 from keras_qpsbgd.export import saving
-
-START = 16
 
 
 @pytest.fixture(scope="module")
@@ -41,21 +41,6 @@ def content():
 def load(content, path, **arguments):
     path.write_bytes(content)
     return kq.export.load_packed(path, **arguments)
-
-
-def parts(content):
-    """Returns the header and the data."""
-    size = struct.unpack_from("<I", content, 12)[0]
-    end = START + size
-    return json.loads(content[START:end]), content[end:-32]
-
-
-def joined(header, data, version=container.VERSION):
-    """Returns a file with a correct checksum."""
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    body = container.START.pack(container.MAGIC, version, len(text))
-    body += text + data
-    return body + hashlib.sha256(body).digest()
 
 
 def mutate_bytes(content, rng):
@@ -252,40 +237,32 @@ def test_arrays_must_fit_the_model(content, name, tmp_path):
         load(changed(content, ARRAY_CHANGES[name]), tmp_path / "model.kq")
 
 
+def described(module, name, config, registered=None):
+    """Returns an object as Keras describes it in a configuration."""
+    return {
+        "module": module,
+        "class_name": name,
+        "config": config,
+        "registered_name": registered,
+    }
+
+
 def hostile_objects(folder):
     """Objects that Keras would build, and that must not be built."""
     target = str(folder / "written")
-    yield {
-        "module": "keras.layers",
-        "class_name": "Lambda",
-        "config": {"name": "x", "function": {"class_name": "__lambda__"}},
-        "registered_name": None,
-    }
-    yield {
-        "module": "keras.layers",
-        "class_name": "TFSMLayer",
-        "config": {"name": "x", "filepath": target},
-        "registered_name": None,
-    }
-    yield {
-        "module": "keras.layers",
-        "class_name": "StringLookup",
-        "config": {"name": "x", "vocabulary": "/etc/passwd"},
-        "registered_name": None,
-    }
-    yield {
-        "module": "os",
-        "class_name": "system",
-        "config": {"command": f"touch {target}"},
-        "registered_name": None,
-    }
-    yield {
-        "module": "keras.layers",
-        "class_name": "Dense",
-        "config": {"units": 3},
-        "registered_name": "other>Evil",
-    }
-    for module, function in (
+    for name, config in (
+        ("Lambda", {"name": "x", "function": {"class_name": "__lambda__"}}),
+        ("TFSMLayer", {"name": "x", "filepath": target}),
+        ("StringLookup", {"name": "x", "vocabulary": "/etc/passwd"}),
+        ("TFOpLambda", {"name": "x", "function": "io.write_file"}),
+    ):
+        yield described("keras.layers", name, config)
+    yield described("os", "system", {"command": f"touch {target}"})
+    yield described("keras.layers", "Dense", {"units": 3}, "other>Evil")
+    yield described(
+        "keras_qpsbgd.optimizers.qpsbgd", "QPSBGD", {}, "keras_qpsbgd>QPSBGD"
+    )
+    for module, name in (
         ("builtins", "eval"),
         ("builtins", "exec"),
         ("os", "system"),
@@ -293,53 +270,25 @@ def hostile_objects(folder):
         ("keras.config", "enable_unsafe_deserialization"),
         ("keras_qpsbgd.disk", "write"),
     ):
-        yield {
-            "module": "keras.layers",
-            "class_name": "Activation",
-            "config": {
-                "activation": {
-                    "module": module,
-                    "class_name": "function",
-                    "config": function,
-                    "registered_name": function,
-                }
-            },
-            "registered_name": None,
-        }
-    yield {
-        "module": "keras.layers",
-        "class_name": "TFOpLambda",
-        "config": {"name": "x", "function": "io.write_file"},
-        "registered_name": None,
-    }
-    yield {
-        "module": "keras_qpsbgd.optimizers.qpsbgd",
-        "class_name": "QPSBGD",
-        "config": {},
-        "registered_name": "keras_qpsbgd>QPSBGD",
-    }
+        function = described(module, "function", name, name)
+        yield described("keras.layers", "Activation", {"activation": function})
 
 
-def test_nothing_runs(content, tmp_path, monkeypatch):
+# As a layer, in place of the model, and as a part of a layer.
+PLACES = (
+    lambda found, h: h["model"]["config"]["layers"].append(found),
+    lambda found, h: h.update(model=found),
+    lambda found, h: layer(h)["config"].update(kernel_initializer=found),
+)
+
+
+def test_nothing_runs(content, tmp_path):
     (tmp_path / "files").mkdir()
     for found in hostile_objects(tmp_path):
-
-        def insert(header, found=found):
-            header["model"]["config"]["layers"].append(found)
-
-        with pytest.raises(ValueError, match="its model contains"):
-            load(changed(content, insert), tmp_path / "files" / "model.kq")
-        # The same object in place of the model, and as a part of a layer.
-        for place in ("model", "part"):
-
-            def replace(header, found=found, place=place):
-                if place == "model":
-                    header["model"] = found
-                else:
-                    layer(header)["config"]["kernel_initializer"] = found
-
+        for put in PLACES:
+            hostile = changed(content, functools.partial(put, found))
             with pytest.raises(ValueError, match="its model contains"):
-                load(changed(content, replace), tmp_path / "files" / "model.kq")
+                load(hostile, tmp_path / "files" / "model.kq")
     assert [each.name for each in tmp_path.iterdir()] == ["files"]
 
 

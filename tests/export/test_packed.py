@@ -24,16 +24,21 @@ def round_trip(model, path, **arguments):
     return kq.export.load_packed(path, **arguments)
 
 
+def assert_same(model, path, inputs=None, **arguments):
+    """Stores and loads a model, and compares the predictions bit by bit."""
+    inputs = exporting.batch(model) if inputs is None else inputs
+    expected = exporting.predict(model, inputs)
+    loaded = round_trip(model, path, **arguments)
+    np.testing.assert_array_equal(exporting.predict(loaded, inputs), expected)
+    return loaded
+
+
 @pytest.mark.parametrize("name, bits", exporting.CASES)
 def test_round_trip_predicts_bitwise_the_same(name, bits, tmp_path):
     scale = exporting.SCALES[bits % len(exporting.SCALES)]
     model = exporting.MODELS[name](bits=bits, output_scale=scale)
     exporting.randomize(model)
-    inputs = exporting.batch(model)
-    loaded = round_trip(model, tmp_path / "model.kq")
-    np.testing.assert_array_equal(
-        exporting.predict(loaded, inputs), exporting.predict(model, inputs)
-    )
+    loaded = assert_same(model, tmp_path / "model.kq")
     # The kernels of the loaded model are weights of +1, -1 and between.
     for layer in _keras.all_layers(loaded):
         if isinstance(layer, kq.layers.BinaryLayer):
@@ -50,11 +55,7 @@ def test_mixed_precision(policy, tmp_path):
         model = exporting.randomize(exporting.dense(output_scale="channel"))
     finally:
         keras.mixed_precision.set_global_policy("float32")
-    inputs = exporting.batch(model)
-    loaded = round_trip(model, tmp_path / "model.kq")
-    np.testing.assert_array_equal(
-        exporting.predict(loaded, inputs), exporting.predict(model, inputs)
-    )
+    assert_same(model, tmp_path / "model.kq")
 
 
 def test_bfloat16_weights(tmp_path):
@@ -92,11 +93,8 @@ def test_trained_frozen_and_compiled_model(tmp_path):
     model.compile(kq.QPSBGD(0.1, "sign"), "mse", run_eagerly=True)
     inputs = exporting.batch(model, 32)
     model.fit(inputs, np.ones((32, 3)), verbose=0)
-    loaded = round_trip(model, tmp_path / "model.kq")
+    loaded = assert_same(model, tmp_path / "model.kq", inputs)
     assert not _keras.is_compiled(loaded)
-    np.testing.assert_array_equal(
-        exporting.predict(loaded, inputs), exporting.predict(model, inputs)
-    )
 
 
 @pytest.mark.parametrize("first", ["normalization", "batch"])
@@ -108,9 +106,7 @@ def test_normalization_and_model_built_by_its_first_batch(first, tmp_path):
         layers = [keras.layers.InputLayer((4,)), scaling, *layers]
     model = keras.Sequential(layers)
     inputs = np.random.default_rng(1).normal(size=(6, 4)).astype("float32")
-    expected = model(inputs)
-    loaded = round_trip(model, tmp_path / "model.kq")
-    np.testing.assert_array_equal(loaded(inputs), expected)
+    assert_same(model, tmp_path / "model.kq", inputs)
 
 
 @pytest.mark.skipif(not _keras.KERAS_3, reason="legacy Keras calls TensorFlow")
@@ -118,9 +114,7 @@ def test_operations_of_functional_models(tmp_path):
     inputs = keras.Input((4,))
     outputs = kq.layers.BinaryDense(4)(inputs) * 2.0 + inputs
     model = keras.Model(inputs, outputs[:, 1:])
-    batch = exporting.batch(model)
-    loaded = round_trip(model, tmp_path / "model.kq")
-    np.testing.assert_array_equal(loaded(batch), model(batch))
+    assert_same(model, tmp_path / "model.kq")
 
 
 def test_spektral_models(tmp_path):
@@ -132,17 +126,13 @@ def test_spektral_models(tmp_path):
         a = kq.layers.BinaryGraphConv.preprocess(np.eye(6, dtype="float32"))
         a = tf.sparse.from_dense(a[::-1])
         model = spektral.models.GCN(n_labels=3, channels=5)
-        expected = model([tf.constant(x), a])
-        loaded = round_trip(model, tmp_path / "model.kq")
-        np.testing.assert_array_equal(loaded([tf.constant(x), a]), expected)
+        assert_same(model, tmp_path / "model.kq", [tf.constant(x), a])
 
         nodes, matrix = keras.Input((4,)), keras.Input((None,), sparse=True)
         hidden = spektral.layers.GCNConv(5, "relu")([nodes, matrix])
         outputs = kq.layers.BinaryGraphConv(3)([hidden, matrix])
         model = keras.Model([nodes, matrix], outputs)
-        expected = model([tf.constant(x), a])
-        loaded = round_trip(model, tmp_path / "model.kq")
-        np.testing.assert_array_equal(loaded([tf.constant(x), a]), expected)
+        assert_same(model, tmp_path / "model.kq", [tf.constant(x), a])
 
 
 class OwnLayer(kq.layers.BinaryLayer):
@@ -166,9 +156,7 @@ def test_own_layers(tmp_path):
     assert not list(tmp_path.iterdir())
     model.layers[0].offset.assign(model.layers[0].kernel)
     own = {"OwnLayer": OwnLayer}
-    loaded = round_trip(model, tmp_path / "model.kq", custom_objects=own)
-    inputs = exporting.batch(model)
-    np.testing.assert_array_equal(loaded(inputs), model(inputs))
+    assert_same(model, tmp_path / "model.kq", custom_objects=own)
     with pytest.raises(ValueError, match="contains .*OwnLayer"):
         kq.export.load_packed(tmp_path / "model.kq")
 
@@ -185,14 +173,13 @@ class OwnModel(keras.Model):
 def test_own_model_without_arguments(tmp_path):
     model = OwnModel()
     inputs = np.ones((2, 4), "float32")
-    expected = model(inputs)
+    model(inputs)
     path = tmp_path / "model.kq"
     message = r"OwnModel.* \(the class of the model itself\)"
     with pytest.raises(ValueError, match=message):
         kq.export.packed(model, path)
     own = {"OwnModel": OwnModel}
-    loaded = round_trip(model, path, custom_objects=own)
-    np.testing.assert_array_equal(loaded(inputs), expected)
+    assert_same(model, path, inputs, custom_objects=own)
     with pytest.raises(ValueError, match=message):
         kq.export.load_packed(path)
 
@@ -204,10 +191,7 @@ def test_quantized_model(tmp_path):
     hidden = keras.layers.MultiHeadAttention(2, 3)(inputs, inputs)
     model = keras.Model(inputs, keras.layers.Dense(3)(hidden))
     quantized, _ = kq.quantize(model, x, bits=2, method="nearest", verbose=0)
-    loaded = round_trip(quantized, tmp_path / "model.kq")
-    np.testing.assert_array_equal(
-        exporting.predict(loaded, x), exporting.predict(quantized, x)
-    )
+    assert_same(quantized, tmp_path / "model.kq", x)
 
 
 class WithoutConfig(keras.Model):
@@ -275,10 +259,8 @@ def test_home_folder_and_missing_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     model = exporting.randomize(exporting.dense())
-    inputs = exporting.batch(model)
-    loaded = round_trip(model, "~/new/folder/model.kq")
+    assert_same(model, "~/new/folder/model.kq")
     assert (tmp_path / "new" / "folder" / "model.kq").is_file()
-    np.testing.assert_array_equal(loaded(inputs), model(inputs))
 
 
 @pytest.mark.once

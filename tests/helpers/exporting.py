@@ -1,11 +1,16 @@
 """Small models with every binary layer, and inputs for them."""
 
+import hashlib
+import json
+import struct
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.export import container
 
 SCALES = ("fan_in", "channel", None)
 
@@ -165,3 +170,17 @@ def batch(model, size=6, seed=1):
 def predict(model, inputs):
     """Returns the outputs for one batch. Tracing would take longer."""
     return model(inputs, training=False).numpy()
+
+
+def parts(content):
+    """Returns the header and the data of a packed file."""
+    end = 16 + struct.unpack_from("<I", content, 12)[0]
+    return json.loads(content[16:end]), content[end:-32]
+
+
+def joined(header, data, version=container.VERSION):
+    """Returns a packed file with a correct checksum."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    body = container.START.pack(container.MAGIC, version, len(text))
+    body += text + data
+    return body + hashlib.sha256(body).digest()

@@ -1,16 +1,14 @@
 """Tests files, errors and the C module of `Predictor`."""
 
-import hashlib
-import json
 import pathlib
 
+import exporting
 import numpy as np
 import pytest
 from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd.export import container
 from keras_qpsbgd.export import program
 from keras_qpsbgd.inference import Predictor
 from keras_qpsbgd.inference import products
@@ -83,13 +81,9 @@ def test_files_that_are_no_models(tmp_path):
 
 def with_steps(content, change):
     """Returns a file with changed steps and a correct checksum."""
-    header, arrays = container.decode(content)
+    header, data = exporting.parts(content)
     change(header["predictor"])
-    entries = header.pop("arrays")
-    data = content[16 + int.from_bytes(content[12:16], "little") : -32]
-    text = json.dumps({**header, "arrays": entries}).encode()
-    body = container.START.pack(container.MAGIC, 1, len(text)) + text + data
-    return body + hashlib.sha256(body).digest()
+    return exporting.joined(header, data)
 
 
 STEP_CHANGES = {
