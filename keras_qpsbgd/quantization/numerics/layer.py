@@ -79,7 +79,8 @@ def quantize_layer(
     levels = grid.nearest_levels(scaled, bits)
     found = {"nearest": fit_scales(problem, levels, scale)}
     advance()
-    info, seconds = None, 0.0
+    info: Any = None
+    seconds = 0.0
     if "gptq" in steps:
         gptq = heuristics.Gptq(problem)
         levels = gptq.levels(weight_scales, bits)
