@@ -11,11 +11,9 @@ from keras_qpsbgd.layers import adjacency
 from keras_qpsbgd.layers.binary_dense import BinaryDense
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
-keras = _keras.keras
-
 
 @_keras.register
-class BinaryGraphConv(BinaryLayer, keras.layers.Dense):
+class BinaryGraphConv(BinaryLayer, _keras.keras.layers.Dense):
     r"""Graph convolution layer with weights of +1 and -1, or up to four bits.
 
     The layer is the `GCNConv` of Spektral, computed with the sign of its kernel

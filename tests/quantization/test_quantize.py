@@ -286,7 +286,7 @@ def test_frozen_layers_stay_on_the_grid(layers, tmp_path):
             assert set(levels.round(3).ravel()) <= {1.0, 3.0}
         before = [w.copy() for layer in kept for w in layer.get_weights()]
         head = candidate.get_layer("head").get_weights()[0].copy()
-        candidate.compile("sgd", "mse")
+        candidate.compile("sgd", "mse", run_eagerly=True)
         candidate.fit(x, np.zeros((30, 3)), verbose=0)
         after = [w for layer in kept for w in layer.get_weights()]
         for old_weight, new_weight in zip(before, after):
@@ -333,7 +333,7 @@ def test_the_given_model_is_not_changed():
         return tf.reduce_mean((y - predicted) ** 2)
 
     model.get_layer("head").trainable = False
-    model.compile("adam", [loss, loss])
+    model.compile("adam", [loss, loss], run_eagerly=True)
     model.fit(x, [np.zeros((20, 8)), np.zeros((20, 3))], verbose=0)
     optimizer = model.optimizer
     weights = [w.copy() for w in model.get_weights()]
