@@ -3,33 +3,21 @@
 A method is the name of a preset of the native backend, `parallel` (the default
 preset with the search for GPUs), or `ridge`. Learning rates decay to zero, and
 latent weights are clipped to [-1, 1].
-
-Cora has its own training, as in `reproduce cora`: an encoder with real weights
-(1433-32-10, tanh, dropout, Adam, weight decay) feeds a graph network with
-binary weights (10-16-7, hard tanh). A batch is a quarter of the 140 training
-nodes of the public split. A step uses the whole graph, as in typical user code,
-whereas `reproduce` reduces it to the part that a split needs.
 """
 
 import dataclasses
-import time
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from keras_qpsbgd import layers
-from keras_qpsbgd import optimizers
 from keras_qpsbgd.cli import demo
 from research import datasets
 from research.bench.steps.fit_steps import convolutional
 from research.bench.steps.fit_steps import deep_mlp
-from research.experiments.tasks import citation
 from research.experiments.tasks import mnist
 from research.experiments.tasks import networks
-from research.experiments.tasks.networks import node_batches
-from research.experiments.tasks.networks import sparse_tensor
 
 RIDGE = "ridge"
 PARALLEL = "parallel"
@@ -230,115 +218,3 @@ class Training:
 def _first_weights(recipe, seed):
     keras.utils.set_random_seed(seed)
     return recipe.build().get_weights()
-
-
-# Cora
-
-# The best of six settings with the former preset `balanced`. Validation
-# accuracy in percent, mean of the seeds 1000 and 1001, by rate / rate of the
-# encoder:
-#   .005/.01: 79.7; .01/.01: 81.2; .02/.01: 81.4
-#   .005/.03: 79.9; .01/.03: 80.8; .02/.03: 80.0
-CORA_RATE = 0.02
-CORA_REAL_RATE = 0.01
-
-
-class Cora:
-    """The graph as tensors.
-
-    Args:
-        data_dir: Data folder, see `datasets.citation`.
-    """
-
-    def __init__(self, data_dir):
-        graph = datasets.citation(
-            citation.CORA, data_dir, normalize_x=True, download=True
-        )
-        a = layers.BinaryGraphConv.preprocess(graph.a)
-        self.num_features = graph.num_features
-        self.num_classes = graph.num_classes
-        self.inputs = [sparse_tensor(graph.x), sparse_tensor(a)]
-        self.y = tf.constant(graph.y, tf.int32)
-        self.train, self.validation, self.test = (
-            np.flatnonzero(mask)
-            for mask in (graph.train_mask, graph.val_mask, graph.test_mask)
-        )
-
-
-def cora_network(cora, seed):
-    """Builds the network of `reproduce cora` with a seed for dropout."""
-    model = networks.graph_network(
-        cora.num_features,
-        cora.num_classes,
-        "binary",
-        hidden=citation.HIDDEN,
-        encoder=citation.ENCODER,
-        sparse_features=True,
-    )
-    for layer in model.layers:
-        if isinstance(layer, networks.SeededDropout):
-            layer.state.assign([seed, 0])
-    return model
-
-
-def train_cora(cora, backend, seed, epochs):
-    """Trains one network.
-
-    Args:
-        cora: A `Cora`.
-        backend: Configuration of a backend.
-        seed: Integer. Determines the weights, the batches and dropout.
-        epochs: Number of epochs.
-
-    Returns:
-        A dictionary with the accuracies on the `validation` and `test` nodes
-        after the epoch with the best validation accuracy, and the CPU `seconds`
-        of all steps except those of the first epoch, which includes
-        compilation.
-    """
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(seed)
-    model = cora_network(cora, seed)
-    variables = model.trainable_variables
-    optimizer = optimizers.QPSBGD(
-        CORA_RATE,
-        backend=backend,
-        real_optimizer=keras.optimizers.Adam(CORA_REAL_RATE),
-        seed=seed,
-    )
-    optimizer.build(variables)
-    decayed = model.get_layer("encoder").kernel
-
-    @tf.function
-    def step(nodes):
-        with tf.GradientTape() as tape:
-            logits = tf.gather(model(cora.inputs, training=True), nodes)
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-                tf.gather(cora.y, nodes), logits
-            )
-            loss = tf.reduce_mean(losses)
-            loss += citation.WEIGHT_DECAY * tf.nn.l2_loss(decayed)
-        optimizer.apply(tape.gradient(loss, variables), variables)
-        return loss
-
-    @tf.function
-    def predict():
-        logits = model(cora.inputs, training=False)
-        return tf.argmax(logits, axis=1, output_type=tf.int32)
-
-    steps = citation.BATCHES  # per epoch
-    order = node_batches(seed, cora.train, steps, epochs * steps, steps)
-    best = {"validation": -1.0}
-    seconds = 0.0
-    for epoch, batches in enumerate(order):
-        start = time.process_time()
-        for nodes in batches:
-            step(tf.constant(nodes))
-        if epoch:
-            seconds += time.process_time() - start
-        right = (predict() == cora.y).numpy()
-        reached = float(right[cora.validation].mean())
-        if reached > best["validation"]:
-            test = float(right[cora.test].mean())
-            best = {"validation": reached, "test": test}
-    return {**best, "seconds": seconds}
