@@ -115,7 +115,9 @@ class Tail:
         self._state = tf.convert_to_tensor(self._product)
 
     def _at(self, column):
-        return tf.constant(column, tf.int32), self._product[:, column]
+        # Tensors, for functions that run eagerly.
+        old = tf.convert_to_tensor(self._product[:, column])
+        return tf.constant(column, tf.int32), old
 
     def _start(self):
         """Sets and returns what the loss is a function of."""

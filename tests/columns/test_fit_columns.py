@@ -3,6 +3,7 @@
 import numpy as np
 import offline
 import pytest
+import tensorflow as tf
 from tensorflow import keras
 from tools import all_states
 
@@ -85,6 +86,18 @@ def test_one_layer_reaches_the_enumerated_optimum():
     model.compile(loss=keras.losses.BinaryCrossentropy(from_logits=True))
     history = kq.fit_columns(model, x, y, sweeps=3, verbose=0)
     assert history.loss[-1] == pytest.approx(losses.min(), rel=1e-5)
+
+
+def test_functions_that_run_eagerly():
+    x, y = data(count=10)
+    tf.config.run_functions_eagerly(True)
+    try:
+        history = kq.fit_columns(
+            make(hidden=2), x, y, sweeps=1, backend="sign", verbose=0
+        )
+    finally:
+        tf.config.run_functions_eagerly(False)
+    assert len(history.loss) == 2
 
 
 def test_calls_are_counted():
