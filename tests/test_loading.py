@@ -24,6 +24,7 @@ print("keras_qpsbgd.export" in sys.modules)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "imports",
     [

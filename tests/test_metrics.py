@@ -58,12 +58,18 @@ def fit(model, layer, **arguments):
     [
         {},
         pytest.param({"layer": 1, "run_eagerly": True}, marks=pytest.mark.slow),
-        {"dtype": "mixed_bfloat16", "run_eagerly": True},
+        pytest.param(
+            {"dtype": "mixed_bfloat16", "run_eagerly": True},
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             {"optimizer": "adam", "rate": 0.1, "run_eagerly": True},
             marks=pytest.mark.slow,
         ),
-        {"backend": tools.GapBackend(), "run_eagerly": True},
+        pytest.param(
+            {"backend": tools.GapBackend(), "run_eagerly": True},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["first", "last", "mixed", "adam", "host"],
 )

@@ -142,7 +142,10 @@ def test_search_is_no_worse_than_plain_descent():
         assert excess.max() < ROUNDING, cell
 
 
-@pytest.mark.parametrize("search", ["sequential", "parallel"])
+@pytest.mark.parametrize(
+    "search",
+    ["sequential", pytest.param("parallel", marks=pytest.mark.slow)],
+)
 def test_states_are_seeded_and_never_ascend(search):
     backend = kq.backends.get({"name": "native", "search": search})
     for cell in CELLS:
@@ -188,6 +191,7 @@ def test_ascending_states_are_negated(compiled, shape):
     np.testing.assert_array_equal(states, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "search",
     ["sequential", pytest.param("parallel", marks=pytest.mark.slow)],

@@ -124,6 +124,7 @@ def sweep(problems, compiled):
     return [states.numpy() for (states,) in run(problems)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_slices")
 def test_sweeps_of_stacked_layers_equal_sweeps_alone():
     """Also compiled. The layers have several blocks."""
@@ -177,6 +178,7 @@ def test_ten_equal_layers_are_one_batch():
 # Precision
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_slices")
 def test_search_does_not_depend_on_rounded_products(request, monkeypatch):
     problem = instance(64, 512).problem
@@ -192,6 +194,7 @@ def test_search_does_not_depend_on_rounded_products(request, monkeypatch):
     assert np.any(found != rounded)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_slices")
 def test_sweep_does_not_depend_on_rounded_products(request):
     problem = instance(40, 24).problem

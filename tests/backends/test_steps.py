@@ -167,6 +167,7 @@ def test_a_step(backend):
         np.testing.assert_array_equal(apart, together[i])
 
 
+@pytest.mark.slow
 def test_compiled_equals_uncompiled():
     layers = layers_for(NATIVE[0])
     expected = solve(get(NATIVE[0]), layers)
@@ -261,7 +262,10 @@ def test_searches_are_never_worse_than_their_start(backend):
         assert (qubo.energy(found) <= qubo.energy(start) + slack).all()
 
 
-@pytest.mark.parametrize("search", ["sequential", "parallel"])
+@pytest.mark.parametrize(
+    "search",
+    ["sequential", pytest.param("parallel", marks=pytest.mark.slow)],
+)
 def test_a_warm_step_is_a_plain_sweep(search):
     backend = kq.backends.get({"name": "native", "search": search})
     one = layer(37, 3, 2, seed=5, with_start=True)

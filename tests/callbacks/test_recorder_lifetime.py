@@ -17,6 +17,7 @@ import keras_qpsbgd as kq
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "eager"),
     [

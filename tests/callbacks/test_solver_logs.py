@@ -123,6 +123,7 @@ def test_retries(no_waiting):
     assert history["solver_fallbacks"] == [0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:A solve failed")
 def test_fallbacks_and_failures():
     solver = dimod.ExactSolver()

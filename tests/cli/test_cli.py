@@ -41,6 +41,7 @@ def test_backends_table_shows_what_is_missing(capsys, monkeypatch):
     assert command in out  # on one line
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_demo(capsys, tmp_path):
     pytest.importorskip("sklearn")
@@ -82,6 +83,7 @@ def test_training_restarts_for_every_seed():
     assert first.validation_curve != other.validation_curve
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize(
     "topology", ["pegasus", pytest.param("zephyr", marks=pytest.mark.slow)]
@@ -187,6 +189,7 @@ def dense_network():
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.parametrize(
     "dampings", [pytest.param((1.0,), marks=pytest.mark.slow), (1.0, 4.0)]
@@ -222,6 +225,7 @@ def test_qpu_cost_of_sweeps_is_what_they_take(dampings, capsys, tmp_path):
     assert int(found[2]) == math.floor(60 / history.qpu_seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_qpu_cost_of_sweeps_counts_dense_layers_only(capsys, tmp_path):
     path = str(tmp_path / "model.keras")

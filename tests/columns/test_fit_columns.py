@@ -100,6 +100,7 @@ def test_functions_that_run_eagerly():
     assert len(history.loss) == 2
 
 
+@pytest.mark.slow
 def test_calls_are_counted():
     x, y = data()
     kwargs = {"sweeps": 1, "dampings": (1.0, 4.0), "verbose": 0}
@@ -178,6 +179,7 @@ def test_functional_models_and_other_layers_stay():
         assert (index == 2) == (a != b).any()
 
 
+@pytest.mark.slow
 def test_layers_that_are_added_one_by_one():
     models = make(), keras.Sequential()
     for layer in [keras.Input((6,)), *models[0].layers]:

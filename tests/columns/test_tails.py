@@ -55,7 +55,11 @@ NETWORKS = {
 
 @pytest.mark.parametrize(
     "name, weighted",
-    [("binary", True), ("channel", False), ("normalized", True)],
+    [
+        ("binary", True),
+        pytest.param("channel", False, marks=pytest.mark.slow),
+        pytest.param("normalized", True, marks=pytest.mark.slow),
+    ],
 )
 def test_both_tails_agree(name, weighted):
     model = compiled(NETWORKS[name]())

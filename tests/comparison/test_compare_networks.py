@@ -46,6 +46,7 @@ def conv_model():
     )
 
 
+@pytest.mark.slow
 def test_initial_weights_depend_only_on_the_seed():
     """They are equal for all methods, including random states of dropout."""
     x = RNG.normal(size=(40, 3, 3, 1))
@@ -128,6 +129,7 @@ def test_binary_latent_and_real_weights():
             )
 
 
+@pytest.mark.slow
 @pytest.mark.once
 def test_methods_that_need_other_weights():
     found = kq.compare(
@@ -151,6 +153,7 @@ def test_methods_that_need_other_weights():
 # --- Other data ---
 
 
+@pytest.mark.slow
 def test_regression():
     y = X[:, 0] + 2.0 * X[:, 1]
 

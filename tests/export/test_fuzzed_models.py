@@ -116,6 +116,7 @@ def mutate_header(header, rng):
     return header
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "count", [30, pytest.param(1000, marks=pytest.mark.slow)]
 )

@@ -77,7 +77,15 @@ def test_onnx_stores_few_bits(bits, tmp_path):
 
 
 @pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 3 exports ONNX files")
-@pytest.mark.parametrize("name", ["conv", "graph", "attention", "twice"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "conv",
+        "graph",
+        pytest.param("attention", marks=pytest.mark.slow),
+        "twice",
+    ],
+)
 def test_onnx_of_every_layer(name, tmp_path):
     pytest.importorskip("tf2onnx")
     model = exporting.randomize(exporting.MODELS[name]())

@@ -303,7 +303,11 @@ def test_inference_observes_nothing():
     assert mark.observer is observer
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize(
+    "sparse",
+    [pytest.param(False, marks=pytest.mark.slow), True],
+    ids=["dense", "sparse"],
+)
 def test_fit_without_spektral(monkeypatch, sparse):
     monkeypatch.setitem(sys.modules, "spektral", None)
     x, a = graph(sparse=sparse)
@@ -334,6 +338,7 @@ def test_xla_with_dense_adjacency():
     assert not functional(True).layers[-1].supports_jit
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not _keras.KERAS_3, reason="legacy Keras does not read `supports_jit`"
 )

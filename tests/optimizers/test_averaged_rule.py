@@ -133,10 +133,10 @@ WAYS = {
 @pytest.mark.parametrize(
     "backend, way",
     [
-        ("exact", "jit"),
+        pytest.param("exact", "jit", marks=pytest.mark.slow),
         ("native", "graph"),
         ("native", "eager"),
-        ("native", "two steps per call"),
+        pytest.param("native", "two steps per call", marks=pytest.mark.slow),
         pytest.param("native", "jit", marks=pytest.mark.slow),
         ("host", "graph"),
         pytest.param("host", "two steps per call", marks=pytest.mark.slow),
@@ -258,7 +258,9 @@ def test_two_passes_in_one_update_train():
 @pytest.mark.skipif(
     not _keras.KERAS_3, reason="legacy Keras does not accumulate gradients"
 )
-@pytest.mark.parametrize("rule", qpsbgd.RULES)
+@pytest.mark.parametrize(
+    "rule", ["averaged", pytest.param("paper", marks=pytest.mark.slow)]
+)
 def test_accumulation_has_the_gradient_of_the_whole_batch(rule):
     """Both rules see the gradient of all batches of an accumulation."""
     x, y = batches(2)
@@ -378,6 +380,7 @@ class Generator(keras.Model):
             opt.apply(tape.gradient(loss, variables), variables)
 
 
+@pytest.mark.slow
 def test_generator_and_discriminator():
     x, y = batches(3)
     model = Generator()
@@ -576,7 +579,7 @@ def test_blocks_of_couplings():
 
 
 @pytest.mark.parametrize(
-    "inputs", [600, pytest.param(4608, marks=pytest.mark.slow)]
+    "inputs", [300, pytest.param(4608, marks=pytest.mark.slow)]
 )
 def test_wide_layers_train(inputs):
     rng = np.random.default_rng(0)

@@ -294,6 +294,7 @@ class FailsOnOne(kq.backends.Backend):
         raise kq.backends.TransientError("too many requests")
 
 
+@pytest.mark.slow
 def test_failure_stops_concurrent_layers(monkeypatch):
     """Their retries stop. All 50 of them would take forever."""
     x, y = tools.data()

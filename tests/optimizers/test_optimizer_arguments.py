@@ -385,6 +385,7 @@ def test_layer_without_inputs(shape):
         kq.layers.BinaryDense(4).build((None, *shape))
 
 
+@pytest.mark.slow
 def test_host_solver_under_xla():
     x, y = tools.data()
     model = tools.small_model()

@@ -14,7 +14,7 @@ from keras_qpsbgd import _keras
     [
         pytest.param("averaged", False, marks=pytest.mark.slow),
         ("averaged", True),
-        ("paper", False),
+        pytest.param("paper", False, marks=pytest.mark.slow),
     ],
 )
 def test_loss_scale_optimizer(rule, eager):
@@ -65,6 +65,7 @@ def test_overflow_under_loss_scaling_leaves_no_rows_behind():
         assert not tf.convert_to_tensor(couplings).numpy().any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "eager",
     [False, pytest.param(True, marks=pytest.mark.slow)],

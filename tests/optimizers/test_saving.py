@@ -171,7 +171,12 @@ def frozen_models():
     ],
 )
 @pytest.mark.parametrize(
-    "name", ["qpsbgd", "adam", pytest.param("bop", marks=pytest.mark.slow)]
+    "name",
+    [
+        "qpsbgd",
+        pytest.param("adam", marks=pytest.mark.slow),
+        pytest.param("bop", marks=pytest.mark.slow),
+    ],
 )
 def test_frozen_layers(tmp_path, kind, name):
     model = frozen_models()[kind]

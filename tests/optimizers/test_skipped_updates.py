@@ -40,6 +40,7 @@ def train(backend, inputs, jit_compile):
     return states
 
 
+@pytest.mark.slow
 def test_compiled_step_changes_nothing():
     states = train("sign", tools.INPUTS, jit_compile=True)
     tools.assert_equal(states[1], states[2])
@@ -107,6 +108,7 @@ def test_non_finite_batch_is_skipped(mode):
     assert opt.skipped_updates == 1
 
 
+@pytest.mark.slow
 def test_non_finite_batch_on_two_replicas(mirrored):
     x, y = tools.data()
     x = x.copy()

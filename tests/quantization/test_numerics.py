@@ -351,6 +351,7 @@ def test_solutions_are_never_worse_than_the_start(name):
     np.testing.assert_allclose(solution.energies, qubo.energy(qubo.start))
 
 
+@pytest.mark.slow
 def test_annealing_improves_a_local_optimum():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(400, 120))

@@ -178,6 +178,7 @@ def all_equal(found, expected):
     return all(np.array_equal(a, b) for a, b in zip(found, expected))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not _keras.KERAS_3, reason="one file in legacy Keras")
 @pytest.mark.parametrize(
     "callback, is_equal",

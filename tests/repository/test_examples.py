@@ -56,6 +56,7 @@ def test_quantize_is_short_and_runs(run):
     assert number("fine-tuned: accuracy", output) > 0.9
 
 
+@pytest.mark.slow
 def test_deploy_is_short_and_runs(run):
     assert num_lines("deploy.py") < 55
     output = run("deploy.py").replace(",", "")
@@ -65,6 +66,7 @@ def test_deploy_is_short_and_runs(run):
     assert number("same classes:", output) > 0.99
 
 
+@pytest.mark.slow
 def test_compare_is_short_and_runs(run, monkeypatch, tmp_path):
     """With fewer methods, configurations, seeds and epochs."""
     pytest.importorskip("sklearn")

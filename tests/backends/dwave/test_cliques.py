@@ -28,7 +28,7 @@ def check(copies, n, graph):
     [
         pytest.param("pegasus", 16, 0, 0, 16, 80, 3, marks=pytest.mark.slow),
         ("pegasus", 16, 28, 10, 64, 6, 8),
-        ("pegasus", 16, 28, 10, 4, 1350, 1),
+        pytest.param("pegasus", 16, 28, 10, 4, 1350, 1, marks=pytest.mark.slow),
         pytest.param("zephyr", 12, 0, 0, 16, 80, 4, marks=pytest.mark.slow),
         pytest.param("zephyr", 12, 223, 10, 16, 55, 6, marks=pytest.mark.slow),
         ("zephyr", 12, 223, 10, 32, 15, 6),

@@ -316,6 +316,7 @@ def test_failed_call_and_policy(policy, monkeypatch):
 # Reports
 
 
+@pytest.mark.slow
 def test_report_counts_every_call_once(chip):
     seed = tools.CLEAR_CUT["averaged"]
     backend = qpu(chip)
@@ -361,6 +362,7 @@ def test_report_counts_every_call_once(chip):
 # Arguments
 
 
+@pytest.mark.slow
 def test_warm_start_continues_from_the_last_states():
     """The first start is sign(-s). The states are a part of the optimizer."""
     seed = tools.CLEAR_CUT["averaged"]

@@ -88,6 +88,7 @@ def test_large_column_does_not_affect_the_others():
     np.testing.assert_allclose(found, best, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_layer_too_wide_for_the_license():
     """Raises before training starts."""
     model = keras.Sequential(

@@ -252,6 +252,7 @@ def test_blocks_and_samplers_report_columns():
     assert "3 of 3 columns" in text
 
 
+@pytest.mark.slow
 def test_compiling_is_logged_once(caplog):
     x, y = tools.data()
     logger = logging.getLogger("keras_qpsbgd")

@@ -192,6 +192,7 @@ def test_columns_are_counted_in_the_progress():
     assert found == [f"{k} of 4 columns" for k in range(4)]
 
 
+@pytest.mark.slow
 def test_training_survives_failures():
     sampler = Remote({3: raises(ConnectionError("reset")), 7: hangs}, late=True)
     backend = SamplerBackend(sampler, {"timeout_seconds": 2.0})

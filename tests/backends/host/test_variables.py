@@ -147,6 +147,7 @@ def names(model):
     return [f"{first}[0]", f"{first}[1]", second]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("narrow")
 def test_blocks_on_the_host_equal_blocks_in_the_graph():
     found = []
