@@ -85,7 +85,7 @@ def test_full_chips(name, network):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CHIPS)
+@pytest.mark.parametrize("name", ["P16 with defects", "Z12 with defects"])
 def test_ten_layers(name):
     graph = offline.lattice(*CHIPS[name])
     known = Cliques(graph)
