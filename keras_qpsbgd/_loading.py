@@ -80,7 +80,7 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads a module with its usual loader, which the finder counts."""
+    """Loads a module with its usual loader, and lets the finder count it."""
 
     def __init__(self, loader, finder):
         self._loader = loader

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from comparing import make_run
 from scipy import stats
 
 from keras_qpsbgd.comparison import records
@@ -31,26 +32,6 @@ ROOT = pathlib.Path(__file__).parents[2]
 ACCURACY = statistics.TEST_ACCURACY
 LOSS = statistics.TEST_LOSS
 OURS = "QP-SBGD"
-
-
-def make_run(
-    seed=0, test=0.8, validation=0.7, method=OURS, stage="fresh", rate=0.02
-):
-    measured = {"validation_accuracy": validation}
-    if stage == "fresh":
-        measured |= {"test_accuracy": test, "test_loss": 1 - test}
-    return {
-        "task": "a",
-        "method": method,
-        "stage": stage,
-        "configuration": {"rate": rate, "real_rate": 0.01},
-        "seed": seed,
-        "curves": {
-            "epoch": [0, 1],
-            **{key: [value / 2, value] for key, value in measured.items()},
-        },
-        "result": {"epoch": 1, **measured},
-    }
 
 
 def make_task(**changes):

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from comparing import make_run
 from scipy import stats
 
 from keras_qpsbgd.comparison import records
@@ -15,26 +16,6 @@ pytestmark = pytest.mark.once
 ACCURACY = statistics.TEST_ACCURACY
 LOSS = statistics.TEST_LOSS
 OURS = "QP-SBGD"
-
-
-def make_run(
-    seed=0, test=0.8, validation=0.7, method=OURS, stage="fresh", rate=0.02
-):
-    measured = {"validation_accuracy": validation}
-    if stage == "fresh":
-        measured |= {"test_accuracy": test, "test_loss": 1 - test}
-    return {
-        "task": "a",
-        "method": method,
-        "stage": stage,
-        "configuration": {"rate": rate, "real_rate": 0.01},
-        "seed": seed,
-        "curves": {
-            "epoch": [0, 1],
-            **{key: [value / 2, value] for key, value in measured.items()},
-        },
-        "result": {"epoch": 1, **measured},
-    }
 
 
 def make_task(**changes):
