@@ -24,7 +24,7 @@ from keras_qpsbgd import constraints
 from keras_qpsbgd import layers
 from keras_qpsbgd import optimizers
 from keras_qpsbgd.cli.options import EPOCHS
-from keras_qpsbgd.comparison import canvas
+from keras_qpsbgd.comparison import figures
 from keras_qpsbgd.comparison.statistics import mean_and_error
 
 BATCH = 64
@@ -306,7 +306,7 @@ def plot(runs, path):
     """
     from matplotlib.ticker import MaxNLocator
 
-    figure = canvas.figure(6.4, 4.0)
+    figure = figures.blank(6.4, 4.0)
     axes = figure.subplots()
     for method in METHODS:
         curves = [run.validation_curve for run in runs if run.method == method]
@@ -340,4 +340,4 @@ def plot(runs, path):
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="lower right", frameon=False)
-    canvas.save(figure, path)
+    figures.save(figure, path)

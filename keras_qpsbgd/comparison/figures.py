@@ -5,11 +5,12 @@ A method looks the same in all figures of an experiment. Methods differ in color
 prints, in marker and line style.
 """
 
+import io
 import math
+import pathlib
 
 import numpy as np
 
-from keras_qpsbgd.comparison import canvas
 from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.comparison.statistics import mean_and_error
 
@@ -27,6 +28,36 @@ LINES = ("-", "--", "-.", ":")
 MARKS_PER_CURVE = 8
 # Losses get a logarithmic axis if the highest is this many times the lowest.
 LOGARITHMIC = 4
+
+
+def blank(width, height):
+    """Returns an empty figure. Sizes are in inches.
+
+    Raises:
+        ImportError: If Matplotlib is not installed.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    class Shown(Figure):
+        """A figure that a notebook shows even without pyplot."""
+
+        def _repr_png_(self):
+            content = io.BytesIO()
+            self.savefig(content, format="png")
+            return content.getvalue()
+
+    found = Shown(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(found)
+    return found
+
+
+def save(figure, path, dpi=150):
+    """Saves a figure. A PNG does not contain the version of Matplotlib."""
+    metadata = None
+    if pathlib.Path(path).suffix == ".png":
+        metadata = {"Software": None}
+    figure.savefig(path, dpi=dpi, metadata=metadata)
 
 
 def styles_of(runs, reference):
@@ -89,7 +120,7 @@ def draw_curves(runs, task, reference, panel):
 
 
 def new(width, height, panels=1):
-    figure = canvas.figure(width, height)
+    figure = blank(width, height)
     axes = figure.subplots(1, panels, squeeze=False).ravel()
     for panel in axes:
         panel.set_axisbelow(True)

@@ -15,20 +15,15 @@ from tensorflow import keras
 
 from keras_qpsbgd import disk
 from keras_qpsbgd.comparison import arguments
-from keras_qpsbgd.comparison import data as own_data
 from keras_qpsbgd.comparison import network
 from keras_qpsbgd.comparison import plan
 from keras_qpsbgd.comparison import records
-from keras_qpsbgd.comparison.grids import default_grids
-from keras_qpsbgd.comparison.grids import warn_about_edges
-from keras_qpsbgd.comparison.methods import KEYS
 from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.plan import FIRST_TUNING_SEED
 from keras_qpsbgd.comparison.result import Comparison
 from keras_qpsbgd.comparison.statistics import VALIDATION_ACCURACY
 from keras_qpsbgd.comparison.statistics import VALIDATION_LOSS
 from keras_qpsbgd.comparison.task import Task
-from keras_qpsbgd.comparison.task import marked_kernels
 from keras_qpsbgd.comparison.task import shuffled_batches
 
 DEFAULT_METHODS = ("native", "ridge", "signum", "adam", "frozen", "real")
@@ -114,14 +109,15 @@ def compare(
             configurations. Defaults to `None`, which creates four for each
             method. Their rates depend on the widths of the binary layers. If
             the best configuration is at the edge of its grid, a warning
-            proposes wider grids.
+            says so.
         seeds: Integer. Number of runs with the chosen configuration. Defaults
             to `10`.
         out: Path of a folder (optional) in which all runs are saved. If the
             call is interrupted, repeat it to resume. Call again with the same
-            `out` to add seeds, methods or configurations. The table and the
-            figure of all methods in the folder are written to `table.md` and
-            `<name>.png`. Defaults to `None`, which saves nothing.
+            `out` to add seeds, methods or configurations: runs that are there
+            are not repeated. The table and the figure are written to
+            `table.md` and `<name>.png`. Defaults to `None`, which saves
+            nothing.
         loss: Keras loss, its name, or a function of `(y_true, y_pred)`
             (optional). Its mean over the rows is minimized, and configurations
             and methods are compared by it. Defaults to `None`, which requires
@@ -154,6 +150,7 @@ def compare(
             different settings.
         ImportError: If a required package is missing.
         BackendUnavailable: If a solver cannot be used.
+        RuntimeError: If the training of a method fails.
 
     Example:
         ```python
@@ -178,93 +175,73 @@ def compare(
         print(comparison)
         ```
     """
-    arguments.check_seeds(seeds)
     arguments.check_numbers(
-        epochs=epochs, batch_size=batch_size, tuning_seeds=tuning_seeds
+        seeds=seeds,
+        epochs=epochs,
+        batch_size=batch_size,
+        tuning_seeds=tuning_seeds,
+        processes=1 if processes is None else processes,
     )
-    if processes is not None:
-        arguments.check_numbers(processes=processes)
+    if seeds > FIRST_TUNING_SEED:
+        raise ValueError(
+            f"`seeds` must be at most {FIRST_TUNING_SEED}. "
+            f"Received: seeds={seeds}"
+        )
     arguments.check_name(name)
     methods = arguments.methods_of(methods)
-    chosen_reference = arguments.reference_of(reference, methods)
+    reference = arguments.reference_of(reference, methods)
     arguments.check_packages(processes, out)
     if not callable(build_model) or isinstance(build_model, keras.Model):
         raise ValueError(
             "`build_model` must be a function that returns a Keras model. "
             f"Received: {type(build_model).__name__}"
         )
-    data = own_data.read(train, validation, test, loss is not None)
-    loss_function = arguments.loss_of(loss)
+    data = arguments.read_data(train, validation, test, loss is not None)
     tuning = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + tuning_seeds)
     fresh = range(seeds)
     model, outputs = network.build_and_check(
         data, build_model, _num_classes(data) if loss is None else None
     )
-    if loss is not None and outputs.shape[1:] == (1,):
-        data = data.with_columns()
     rows = len(data.splits["train"].rows)
     batch = min(batch_size, rows)
-    default = default_grids(
-        network.latent_scale(model),
-        len(marked_kernels(model)),
-        epochs * (rows // batch),
-        network.has_other_variables(model),
-    )
+    default = network.default_grids_of(model, epochs * (rows // batch))
     grids = arguments.grids_of(grids, methods, default)
     plan.check_backends([METHODS[key].backend for key in methods])
-    everything = _settings_of(
-        data,
-        model,
-        outputs,
-        loss=arguments.loss_name(loss),
-        epochs=epochs,
-        batch_size=batch_size,
-        tuning_seeds=tuning_seeds,
-        name=name,
+    settings = {
+        "data": data.fingerprint(),
+        "weights": [list(weight.shape) for weight in model.weights],
+        # They distinguish networks whose weights have the same shapes.
+        "outputs": [float(f"{v:.6g}") for v in np.ravel(outputs)[:10]],
+        "loss": arguments.loss_name(loss),
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "tuning_seeds": tuning_seeds,
+        "name": name,
         # Runs of version 0.1 had another rule.
-        rule="averaged",
-    )
+        "rule": "averaged",
+    }
     task = _task(
-        name, data, build_model, [*tuning, *fresh], loss_function, epochs, batch
+        name, data, build_model, [*tuning, *fresh], loss, epochs, batch
     )
     with _folder(out) as folder:
-        _check_settings(folder, everything)
+        _check_settings(folder, settings)
         items = _items(task, methods, grids, tuning, fresh, folder)
         for item in items:
             item.check()
-        disk.write(folder / SETTINGS, json.dumps(everything, indent=1) + "\n")
-        with _resumable(out, items):
-            plan.make_missing(items, processes, verbose)
-        found = {item.method.key: item.records() for item in items}
-        comparison = Comparison(
-            name, sum(found.values(), []), chosen_reference, loss is None
-        )
+        disk.write(folder / SETTINGS, json.dumps(settings, indent=1) + "\n")
+        plan.make_missing(items, processes, verbose)
+        runs = [run for item in items for run in item.records()]
+        comparison = Comparison(name, runs, reference, loss is None)
         if out is not None:
-            _write_report(folder, comparison, task, reference)
-    warn_about_edges(found, grids, task.chosen_by)
+            text = f"# {name}\n\n{comparison.markdown()}\n"
+            disk.write(folder / "table.md", text)
+            comparison.plot(folder / f"{name}.png")
+    plan.warn_about_edges(items)
     return comparison
 
 
 def _num_classes(data):
     return 1 + max(int(np.max(split.y)) for split in data.splits.values())
-
-
-def _settings_of(data, model, outputs, **numbers):
-    """Returns the settings of a comparison.
-
-    Args:
-        data: a `Data`.
-        model: a model with the initial weights of some seed.
-        outputs: its outputs for some rows. They distinguish networks whose
-            weights have the same shapes.
-        **numbers: all other settings.
-    """
-    return {
-        "data": data.fingerprint(),
-        "weights": [list(weight.shape) for weight in model.weights],
-        "outputs": [float(f"{v:.6g}") for v in np.ravel(outputs)[:10]],
-        **numbers,
-    }
 
 
 def _check_settings(folder, settings):
@@ -304,25 +281,6 @@ def _are_equal(name, before, now):
     return np.allclose(before, now, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def _write_report(folder, comparison, task, reference):
-    """Writes the table and the figure of all methods in a folder.
-
-    Args:
-        folder: folder of the runs.
-        comparison: the `Comparison` of this call.
-        task: the `Task`.
-        reference: the reference that the user passed, or `None`.
-    """
-    runs = plan.reported_runs(folder, comparison.chosen, task.chosen_by)
-    if reference is None:
-        # Earlier calls may have had `native`.
-        made = {KEYS[run["method"]] for run in runs}
-        reference = "native" if "native" in made else comparison.reference
-    whole = Comparison(task.name, runs, reference, task.loss is None)
-    disk.write(folder / "table.md", f"# {task.name}\n\n{whole.markdown()}\n")
-    whole.plot(folder / f"{task.name}.png")
-
-
 @contextlib.contextmanager
 def _folder(out):
     """Opens the folder of the runs, which only one call at a time may use."""
@@ -335,26 +293,15 @@ def _folder(out):
         yield folder
 
 
-@contextlib.contextmanager
-def _resumable(out, items):
-    """Reports the number of saved runs after Ctrl-C."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if out is not None:
-            total = sum(item.size() for item in items)
-            saved = total - plan.num_missing(items)
-            print(
-                f"\n{saved} of {total} runs are saved in {out}. "
-                "Repeat the call to resume.",
-                flush=True,
-            )
-        raise
-
-
 def _task(name, data, build_model, seeds, loss, epochs, batch):
+    function = None if loss is None else keras.losses.get(loss)
+    if isinstance(function, keras.losses.Loss):
+        function = function.call  # the mean is computed below
+
     def mean_loss(outputs, y):
-        return tf.reduce_mean(tf.cast(loss(y, outputs), tf.float32))
+        if len(y.shape) == 1 and outputs.shape[1:] == (1,):
+            y = y[:, None]
+        return tf.reduce_mean(tf.cast(function(y, outputs), tf.float32))
 
     return Task(
         name=name,

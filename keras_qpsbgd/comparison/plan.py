@@ -8,21 +8,21 @@ the result. Host solvers use the configuration that was chosen for `native`.
 
 import dataclasses
 import gc
-import importlib
+import warnings
 
 from keras_qpsbgd import backends
 from keras_qpsbgd.comparison import engine
 from keras_qpsbgd.comparison import records
 from keras_qpsbgd.comparison import statistics
-from keras_qpsbgd.comparison import tables
-from keras_qpsbgd.comparison.methods import KEYS
-from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.methods import NOT_FOR_THE_OPTIMIZER
 from keras_qpsbgd.comparison.methods import Method
 from keras_qpsbgd.comparison.task import FRESH
 from keras_qpsbgd.comparison.task import TUNING
+from keras_qpsbgd.comparison.training import Trainer
 
 FIRST_TUNING_SEED = 1_000
+# Grids vary one of these. For Bop it is the threshold.
+SETTINGS = ("rate", "threshold", "real_rate")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,9 +219,9 @@ class Work:
             A dict with `curves` and `result`.
 
         Raises:
-            Exception: Any error, with a message that names the method and the
-                task. It has the original type if that accepts a single message.
-                `BackendUnavailable` is raised unchanged.
+            RuntimeError: If training fails. The message names the method and
+                the task, and the cause is the original error.
+            BackendUnavailable: If a solver cannot be used.
         """
         name = job["task"], job["method"]
         task, method, data_dir = self._items[name]
@@ -236,7 +236,10 @@ class Work:
         except backends.BackendUnavailable:
             raise
         except Exception as error:
-            raise _named(error, task, method) from error
+            raise RuntimeError(
+                f'Training failed for method "{method.key}" in "{task.name}": '
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def _trainer(self, task, method, data_dir, job):
         settings = {
@@ -248,26 +251,10 @@ class Work:
         if key not in self._trainers:
             if self._source[0] != task.name:
                 self._source = task.name, task.load(data_dir)
-            module, _, name = task.trainer.partition(":")
-            trainer = getattr(importlib.import_module(module), name)
-            self._trainers[key] = trainer(
+            self._trainers[key] = (task.trainer or Trainer)(
                 task, self._source[1], method, settings
             )
         return self._trainers[key]
-
-
-def _named(error, task, method):
-    """Returns the same error with a message that states where it happened."""
-    text = str(error)
-    if isinstance(error, KeyError):  # its text is only the key
-        text = f"KeyError: {' '.join(map(str, error.args))}"
-    where = f'Training failed for method "{method.key}" in "{task.name}"'
-    try:
-        named = type(error)(f"{where}: {text}")
-    except Exception:
-        # TensorFlow's errors require more arguments than a message.
-        return RuntimeError(f"{where}: {type(error).__name__}: {text}")
-    return named
 
 
 def check_backends(solvers):
@@ -284,47 +271,49 @@ def check_backends(solvers):
             backends.get(solver).check(num_variables=2, num_columns=1)
 
 
-def reported_runs(folder, chosen, measure):
-    """Returns the fresh runs of all methods in a folder.
+def warn_about_edges(items):
+    """Warns if the best setting of a method is at the edge of its grid.
 
-    If the grid of a method grew between two calls, the method may have fresh
-    runs of several configurations. Only those of the best one are returned.
+    If several configurations are equally good, all of them must be there.
 
     Args:
-        folder: folder of the records.
-        chosen: dict that maps the keys of methods to the configurations that
-            were chosen in this call.
-        measure: the `Measure` of validation data that chooses them.
+        items: list of `Item` without missing runs.
     """
-    runs = records.read(folder)
-    chosen = dict(chosen)
-    keys = {KEYS[run["method"]] for run in runs if run["stage"] == FRESH}
-    # A method that uses the configuration of another comes after it.
-    for key in sorted(keys, key=lambda key: METHODS[key].like is not None):
-        like = METHODS[key].like
-        if key not in chosen and like is None:
-            of_method = tables.select(runs, method=METHODS[key].label)
-            chosen[key] = _best(of_method, measure)
-        elif key not in chosen and like in chosen:
-            chosen[key] = chosen[like]
-    return [
-        run
-        for run in runs
-        if run["stage"] == FRESH
-        and run["configuration"] == chosen.get(KEYS[run["method"]])
+    found, grids = [], []
+    for item in items:
+        if not item.is_tuned():
+            continue
+        groups = statistics.by_configuration(
+            [item.runs[job] for job in item.jobs(TUNING)]
+        )
+        scores = [
+            statistics.score(group, item.task.chosen_by) for _, group in groups
+        ]
+        best = [
+            configuration
+            for (configuration, _), score in zip(groups, scores)
+            if score == max(scores)
+        ]
+        grids.append(f"    {item.method.key!r}: {item.grid},")
+        for name in SETTINGS:
+            ends = {statistics.edge(one, item.grid, name) for one in best}
+            if len(ends) == 1 and None not in ends:
+                found.append(
+                    f'- "{item.method.key}": `{name}` {best[0][name]:g} is the '
+                    f"{ends.pop()} in its grid"
+                )
+                break
+    if not found:
+        return
+    lines = [
+        "The best configuration is at the edge of the grid, so a better one "
+        "may lie beyond it:",
+        *found,
+        "Call `compare` again, and add the same number of configurations to "
+        "the grids of all methods. If you pass the same `out`, its runs are "
+        "reused. The grids were:",
+        "grids = {",
+        *grids,
+        "}",
     ]
-
-
-def _best(runs, measure):
-    """Returns the best of the configurations that have fresh runs."""
-    tuning = tables.select(runs, stage=TUNING)
-    found = statistics.by_configuration(tables.select(runs, stage=FRESH))
-    configurations = [configuration for configuration, _ in found]
-    if len(configurations) == 1:
-        return configurations[0]
-    return max(
-        configurations,
-        key=lambda one: statistics.score(
-            [run for run in tuning if run["configuration"] == one], measure
-        ),
-    )
+    warnings.warn("\n".join(lines), stacklevel=3)

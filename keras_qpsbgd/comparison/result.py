@@ -3,7 +3,6 @@
 import os
 from typing import Any
 
-from keras_qpsbgd.comparison import canvas
 from keras_qpsbgd.comparison import figures
 from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.comparison.methods import KEYS
@@ -120,7 +119,7 @@ class Comparison:
             return ax
         figure = figures.figure_of(self._records, self._task, self._label)
         if ax is not None:
-            canvas.save(figure, os.fspath(ax))
+            figures.save(figure, os.fspath(ax))
         return figure
 
     def __repr__(self):

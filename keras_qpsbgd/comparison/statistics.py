@@ -145,43 +145,26 @@ def by_configuration(runs):
     return [(group[0]["configuration"], group) for group in found]
 
 
-def choose(runs, measure, grid=None):
+def choose(runs, measure, grid):
     """Returns the configuration with the best mean of a measure.
 
-    Only runs of the stage "tuning" are used. A configuration with a run that
-    diverged (NaN) is worst. Ties go to the first configuration in the grid.
+    A configuration with a run that diverged (NaN) is worst. Ties go to the
+    first configuration in the grid.
 
     Args:
-        runs: records of one task and one method.
+        runs: tuning runs of one task and one method.
         measure: a `Measure` of validation data.
-        grid: list of configurations. `None` uses those of the runs, sorted.
+        grid: list of configurations. All have the same seeds in `runs`.
 
     Returns:
         A configuration.
-
-    Raises:
-        ValueError: If `measure` is a measure of test data, if there are no
-            tuning runs, or if the configurations have different seeds.
     """
-    if measure.key.startswith("test_"):
-        raise ValueError(
-            "`measure` must not be a measure of test data. "
-            f"Received: {measure.key}"
-        )
-    tuning = [run for run in runs if run["stage"] == "tuning"]
-    found = by_configuration(tuning)
-    if grid is not None:
-        found = [
-            (one, [run for run in tuning if _has(run, one)]) for one in grid
-        ]
-    seeds = {tuple(sorted(run["seed"] for run in group)) for _, group in found}
-    if len(seeds) != 1 or () in seeds:
-        raise ValueError(
-            "`runs` must have the same tuning seeds for every configuration, "
-            f"and at least one. Received: {sorted(seeds)}"
-        )
-    # `max` returns the first of equals.
-    return max(found, key=lambda pair: score(pair[1], measure))[0]
+
+    def score_of(configuration):
+        found = [run for run in runs if run["configuration"] == configuration]
+        return score(found, measure)
+
+    return max(grid, key=score_of)
 
 
 def edge(configuration, grid, name):
@@ -196,10 +179,11 @@ def edge(configuration, grid, name):
         `"lowest"`, `"highest"`, or `None` if it is neither or if the grid has
         fewer than three values.
     """
-    values = sorted({other.get(name) for other in grid} - {None})
-    if len(values) < 3 or configuration[name] not in (values[0], values[-1]):
+    values = sorted({other[name] for other in grid if name in other})
+    if len(values) < 3:
         return None
-    return "lowest" if configuration[name] == values[0] else "highest"
+    ends = {values[0]: "lowest", values[-1]: "highest"}
+    return ends.get(configuration.get(name))
 
 
 def score(runs, measure):
@@ -212,8 +196,3 @@ def score(runs, measure):
         return -math.inf
     # Rounding errors of the sum must not break a tie.
     return round(measure.sign * mean, 9)
-
-
-def _has(run, configuration):
-    texts = map(records.text_of, (run["configuration"], configuration))
-    return len(set(texts)) == 1

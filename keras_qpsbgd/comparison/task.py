@@ -78,7 +78,7 @@ class Task:
             all rows.
         ablation: whether all configurations get fresh seeds and none is chosen.
         cost: approximate seconds of one run. Long runs are started first.
-        trainer: the class that performs the runs, as `module:name`.
+        trainer: the class that performs the runs. `None` means `Trainer`.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Task:
     probe: int | None = None
     ablation: bool = False
     cost: float = 1.0
-    trainer: str = "keras_qpsbgd.comparison.training:Trainer"
+    trainer: Callable | None = None
 
     def logits(self, model, inputs, rows, training):
         """Returns the outputs of the model for some rows or nodes."""
@@ -136,21 +136,3 @@ def shuffled_batches(seed, rows, batch, epochs, evaluations=1):
     return np.reshape(
         order, (epochs * evaluations, steps // evaluations, batch)
     )
-
-
-def grid(rates, real_rates=(None,), **settings):
-    """Returns the configurations with all combinations of rates.
-
-    Args:
-        rates: learning rates of the kernels.
-        real_rates: learning rates of all other variables.
-        **settings: further arguments of the optimizer, for all configurations.
-    """
-    configurations = []
-    for rate in rates:
-        for real_rate in real_rates:
-            configuration = {"rate": rate, "real_rate": real_rate, **settings}
-            configurations.append(
-                {k: v for k, v in configuration.items() if v is not None}
-            )
-    return configurations

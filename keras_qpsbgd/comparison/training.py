@@ -69,9 +69,9 @@ class Trainer:
                 splits["train"], rows=rows[: self.task.probe]
             )
         self._assign(splits)
-        batches = self.task.batches(
-            seed, rows, stage, **_batches_of(configuration)
-        )
+        # A configuration may have its own number of batches.
+        number = {k: v for k, v in configuration.items() if k == "batches"}
+        batches = self.task.batches(seed, rows, stage, **number)
         rates, real_rates = self._rates(configuration, batches)
         curves = {"epoch": [0]}
         self._append_scores(curves, splits)
@@ -85,10 +85,6 @@ class Trainer:
             curves["epoch"].append(seen / len(rows))
             self._append_scores(curves, splits)
         return {"curves": curves, "result": self._result(curves)}
-
-    def variables(self):
-        """Returns all variables that change during training."""
-        return [variable for variable, _ in self._state]
 
     def model_variables(self):
         """Returns the weights and the random states of the model."""
@@ -271,10 +267,3 @@ def _targets(y):
     """Converts targets to float32 and classes to int32."""
     kind = "float32" if y.dtype.kind == "f" else "int32"
     return y.astype(kind)
-
-
-def _batches_of(configuration):
-    """Returns the number of batches, if a configuration has one."""
-    if "batches" in configuration:
-        return {"batches": configuration["batches"]}
-    return {}

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 
 from keras_qpsbgd import analysis
-from keras_qpsbgd.comparison import canvas
+from keras_qpsbgd.comparison import figures
 from keras_qpsbgd.comparison.statistics import mean_and_error
 from research.analysis.appendix import restored
 from research.experiments.tasks.direction import PAPER
@@ -26,19 +26,19 @@ def draw(study, folder):
     paths = []
     for name, function in FIGURES.items():
         paths.append(pathlib.Path(folder, f"{name}.png"))
-        canvas.save(function(study), paths[-1], DPI)
+        figures.save(function(study), paths[-1], DPI)
     return paths
 
 
 def evolution(study):
-    figure = canvas.figure(7.0, 3.6)
+    figure = figures.blank(7.0, 3.6)
     found = restored(analysis.QuboEvolution, study["evolution"])
     analysis.plot_qubo_evolution(found, ax=figure.subplots())
     return figure
 
 
 def histogram(study):
-    figure = canvas.figure(9.0, 3.4)
+    figure = figures.blank(9.0, 3.4)
     updates = study["reads"]["updates"]
     for axis, update in zip(figure.subplots(1, len(updates)), updates):
         found = restored(analysis.EnergyHistogram, update["histogram"])
@@ -48,7 +48,7 @@ def histogram(study):
 
 
 def similarity(study):
-    figure = canvas.figure(9.0, 3.8)
+    figure = figures.blank(9.0, 3.8)
     updates = study["reads"]["updates"]
     for axis, update in zip(figure.subplots(1, len(updates)), updates):
         found = restored(analysis.SampleSimilarity, update["similarity"])
@@ -58,7 +58,7 @@ def similarity(study):
 
 
 def embedding(study):
-    figure = canvas.figure(7.2, 3.7)
+    figure = figures.blank(7.2, 3.7)
     found = analysis.embedding(study["embedding"]["variables"])
     analysis.plot_embedding(found, figure.subplots(1, 2))
     return figure
@@ -66,7 +66,7 @@ def embedding(study):
 
 def spectra(study):
     rows = study["spectra"]
-    figure = canvas.figure(4.2 * len(rows), 3.6)
+    figure = figures.blank(4.2 * len(rows), 3.6)
     axes = np.atleast_1d(figure.subplots(1, len(rows)))
     for axis, row in zip(axes, rows):
         found = restored(analysis.SpectralGap, row["spectrum"])
@@ -85,7 +85,7 @@ def direction(study):
             int(agreed), int(counts.sum())
         )
         ranges.append(PAPER[row["method"]])
-    figure = canvas.figure(7.0, 3.2)
+    figure = figures.blank(7.0, 3.2)
     axis = figure.subplots()
     analysis.plot_direction_test(tests, axis)
     places = np.arange(len(ranges)) + 0.2
@@ -104,7 +104,7 @@ def label(row):
 
 
 def fixed_points(study):
-    figure = canvas.figure(9.0, 3.2)
+    figure = figures.blank(9.0, 3.2)
     titles = {
         "shares": "share of columns at a fixed point",
         "flips": "share of signs changed per step",

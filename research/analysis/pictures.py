@@ -8,7 +8,7 @@ from tensorflow import keras
 from keras_qpsbgd import analysis
 from keras_qpsbgd import backends
 from keras_qpsbgd import layers
-from keras_qpsbgd.comparison import canvas
+from keras_qpsbgd.comparison import figures
 from keras_qpsbgd.qubo import Qubo
 from research.analysis import collect
 
@@ -41,7 +41,7 @@ def draw(folder):
     paths = []
     for name, figure in pictures.items():
         paths.append(pathlib.Path(folder, f"analysis-{name}.png"))
-        canvas.save(figure, paths[-1], dpi=90)
+        figures.save(figure, paths[-1], dpi=90)
     return paths
 
 
@@ -69,7 +69,7 @@ def train(steps=60):
 
 
 def evolution(run):
-    figure = canvas.figure(7.0, 3.8)
+    figure = figures.blank(7.0, 3.8)
     analysis.plot_qubo_evolution(run, "hidden", ax=figure.subplots())
     return figure
 
@@ -77,7 +77,7 @@ def evolution(run):
 def reads(run):
     """Histogram and similarity of the same reads."""
     update, column = last(run)
-    figure = canvas.figure(9.0, 3.8)
+    figure = figures.blank(9.0, 3.8)
     left, right = figure.subplots(1, 2)
     optimum = backends.get("exact").solve(update.qubo).energies[column]
     # Energies of the reads are float32.
@@ -94,7 +94,7 @@ def last(run):
 
 
 def embedding():
-    figure = canvas.figure(9.0, 4.4)
+    figure = figures.blank(9.0, 4.4)
     analysis.plot_embedding(analysis.embedding(16), figure.subplots(1, 2))
     return figure
 
@@ -102,7 +102,7 @@ def embedding():
 def gap():
     """A column with two optima, with both schedules."""
     qubo = Qubo.from_rows([[1.0, 1.0, 0.5]], [0.2])
-    figure = canvas.figure(9.0, 3.8)
+    figure = figures.blank(9.0, 3.8)
     for axis, schedule in zip(figure.subplots(1, 2), (None, "advantage")):
         found = analysis.spectral_gap(qubo, schedule=schedule)
         analysis.plot_spectral_gap(found, axis)
@@ -120,6 +120,6 @@ def optimality(run):
             "sign": "sign",
         },
     )
-    figure = canvas.figure(7.0, 3.2)
+    figure = figures.blank(7.0, 3.2)
     analysis.plot_optimality_gap(found, figure.subplots())
     return figure

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 
-from keras_qpsbgd.comparison import canvas
 from keras_qpsbgd.comparison import figures
 from keras_qpsbgd.comparison import statistics
 from keras_qpsbgd.comparison import tables
@@ -44,7 +43,7 @@ def draw(runs, task, reference, path):
             figure = _cells(fresh, task, reference)
         else:
             figure = _bars(fresh, task, reference, styles)
-    canvas.save(figure, path)
+    figures.save(figure, path)
 
 
 # Bars
@@ -189,7 +188,7 @@ def draw_overview(runs, report, path):
     task, reference = report.tasks[0], report.reference_method
     measure = task.measures[0]
     rows = _sorted_rows(runs, task, reference)
-    figure = canvas.figure(WIDTH, HEIGHT)
+    figure = figures.blank(WIDTH, HEIGHT)
     figure.set_facecolor("white")
     panel = figure.subplots()
     factor = 100 if measure.percent else 1
@@ -222,7 +221,7 @@ def draw_overview(runs, report, path):
     _label_methods(panel, [row.method for row, *_ in rows], reference)
     _reference_lines(panel, task, factor)
     _decorate(panel, task, measure, rows, reference)
-    canvas.save(figure, path)
+    figures.save(figure, path)
 
 
 def _sorted_rows(runs, task, reference):

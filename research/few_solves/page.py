@@ -8,7 +8,7 @@ import pathlib
 
 import numpy as np
 
-from keras_qpsbgd.comparison import canvas
+from keras_qpsbgd.comparison import figures
 from keras_qpsbgd.comparison.statistics import mean_and_error
 from keras_qpsbgd.comparison.statistics import paired_test
 from keras_qpsbgd.comparison.tables import markdown_table
@@ -145,7 +145,7 @@ def write(out):
     for task in TASKS.values():
         numbers = Numbers(out, task)
         if numbers.methods and _counts(numbers):
-            canvas.save(_figure(numbers), out / f"{task.name}.png")
+            figures.save(_figure(numbers), out / f"{task.name}.png")
             blocks |= _blocks(numbers)
     blocks |= _annealer_blocks(out)
     return pages.write(out / "RESULTS.md", TITLE, blocks)
@@ -351,7 +351,7 @@ def _values(results, count, measure):
 
 def _figure(numbers):
     task = numbers.task
-    figure = canvas.figure(8.5, 3.6)
+    figure = figures.blank(8.5, 3.6)
     axes = figure.subplots()
     shown = [method for method in task.shown if method in numbers.methods]
     for color, method in zip(COLORS, shown):

@@ -10,7 +10,7 @@ import textwrap
 
 import numpy as np
 
-from keras_qpsbgd.comparison import canvas
+from keras_qpsbgd.comparison import figures
 from keras_qpsbgd.comparison.statistics import mean_and_error
 from keras_qpsbgd.comparison.tables import markdown_table
 from research import pages
@@ -239,15 +239,15 @@ def draw(numbers, folder):
     Raises:
         ImportError: If Matplotlib is not installed.
     """
-    canvas.save(errors_figure(numbers), folder / ERRORS)
-    canvas.save(accuracy_figure(numbers), folder / ACCURACY)
+    figures.save(errors_figure(numbers), folder / ERRORS)
+    figures.save(accuracy_figure(numbers), folder / ACCURACY)
 
 
 def errors_figure(numbers):
     """Returns a figure of the ratios of output errors in every layer."""
     names = numbers.tasks
     counts = [_num_layers(numbers, name) for name in names]
-    figure = canvas.figure(2.5 + 0.32 * sum(counts), 3.8)
+    figure = figures.blank(2.5 + 0.32 * sum(counts), 3.8)
     panels = figure.subplots(
         1, len(names), sharey=True, squeeze=False, width_ratios=counts
     )[0]
@@ -292,7 +292,7 @@ def accuracy_figure(numbers):
     names = numbers.tasks
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
-    figure = canvas.figure(3.0 * columns, 2.6 * rows + 0.5)
+    figure = figures.blank(3.0 * columns, 2.6 * rows + 0.5)
     panels = figure.subplots(rows, columns, squeeze=False).reshape(-1)
     for axes, task in zip(panels, names):
         bits = numbers.bits_of(task, "quantize")

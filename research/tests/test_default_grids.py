@@ -6,8 +6,8 @@ import pathlib
 import pytest
 
 from keras_qpsbgd.comparison import records
-from keras_qpsbgd.comparison.grids import default_grids
 from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.methods import default_grids
 from keras_qpsbgd.comparison.network import latent_scale
 from keras_qpsbgd.comparison.task import marked_kernels
 from research.experiments.options import SIGN

@@ -132,7 +132,7 @@ def test_records_of_version_0_1_are_completed(tmp_path, monkeypatch):
 def test_page_of_the_repository_has_the_tables_of_its_records(monkeypatch):
     out = ROOT / "results" / "few-solves"
     before = (out / "RESULTS.md").read_text()
-    monkeypatch.setattr(page.canvas, "save", lambda *_: None)
+    monkeypatch.setattr(page.figures, "save", lambda *_: None)
     written = []
     monkeypatch.setattr(page.pages.disk, "write", lambda *a: written.append(a))
     page.write(out)

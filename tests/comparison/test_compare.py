@@ -1,7 +1,10 @@
 """`kq.compare`: a whole comparison, its result, and how it resumes."""
 
+import pathlib
 import re
 import shutil
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -13,10 +16,8 @@ from comparing import splits
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.comparison import grids as own_grids
 from keras_qpsbgd.comparison import plan
 from keras_qpsbgd.comparison import records
-from keras_qpsbgd.comparison.methods import METHODS
 
 
 @pytest.fixture(scope="module")
@@ -141,28 +142,6 @@ def test_second_call_makes_no_runs(whole, monkeypatch):
     assert again.runs == comparison.runs
 
 
-def test_table_in_out_has_the_methods_of_earlier_calls(
-    whole, tmp_path, monkeypatch
-):
-    comparison, out, _ = whole
-    folder = tmp_path / "copy"
-    shutil.copytree(out, folder)
-    monkeypatch.setattr(plan.Work, "__call__", None)
-    arguments = {"methods": ["adam"], "seeds": 1, "out": folder, **QUICK}
-    found = kq.compare(small_model, *splits(), **arguments)
-    # The result has only what was asked for.
-    assert {*found.results} == {"adam"}
-    assert {*found.results["adam"]} == {0}
-    rows = {
-        line.split(" | ")[0]: line
-        for line in (folder / "table.md").read_text().splitlines()
-    }
-    for key in comparison.results:
-        assert f"| {METHODS[key].label}" in rows
-    assert "| reference |" in rows[f"| {METHODS['adam'].label}"]
-    assert "| 2 |" in rows[f"| {METHODS['adam'].label}"]  # all seeds
-
-
 def test_wider_grid_reuses_the_runs_in_out(whole, tmp_path, monkeypatch):
     comparison, out, _ = whole
     folder = tmp_path / "copy"
@@ -180,16 +159,18 @@ def test_wider_grid_reuses_the_runs_in_out(whole, tmp_path, monkeypatch):
         if (run["method"], run["stage"]) == ("signum", "tuning")
     ]
     arguments = {"methods": ["signum"], "seeds": 2, "out": folder, **QUICK}
-    wider = own_grids.widen(comparison.chosen["signum"], grid)
+    rates = [one["rate"] for one in grid]
+    wider = [*grid, {"rate": min(rates) / 3}, {"rate": 3 * max(rates)}]
     found = kq.compare(
         small_model, *splits(), grids={"signum": wider}, **arguments
     )
     same = found.chosen == {"signum": comparison.chosen["signum"]}
     assert made == ["tuning"] * 2 + ["fresh"] * (0 if same else 2)
-    assert METHODS["adam"].label in (folder / "table.md").read_text()
+    # The table has the methods of this call.
+    assert found.markdown() in (folder / "table.md").read_text()
 
 
-def test_interrupted_comparison_resumes(whole, tmp_path, monkeypatch, capsys):
+def test_interrupted_comparison_resumes(whole, tmp_path, monkeypatch):
     comparison, _, _ = whole
     original, count = plan.Work.__call__, [0]
 
@@ -203,7 +184,6 @@ def test_interrupted_comparison_resumes(whole, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(plan.Work, "__call__", interrupted)
     with pytest.raises(KeyboardInterrupt):
         kq.compare(small_model, *splits(), **arguments)
-    assert f"3 of 6 runs are saved in {tmp_path}" in capsys.readouterr().out
     assert len(records.read(tmp_path)) == 3
     found = kq.compare(small_model, *splits(), **arguments)
     assert found.runs == [r for r in comparison.runs if r["method"] == "signum"]
@@ -278,3 +258,70 @@ def test_warnings_of_a_whole_comparison(whole):
     for message in messages:
         for key, value in re.findall('"(.*)": `rate` (.*) is', message):
             assert comparison.chosen[key]["rate"] == float(value)
+
+
+# --- Processes ---
+
+ROOT = pathlib.Path(__file__).parents[2]
+SCRIPT = """
+import numpy as np
+from tensorflow import keras
+import keras_qpsbgd as kq
+
+x = np.random.default_rng(0).normal(size=(60, 4))
+y = (x[:, 0] > 0).astype(int)
+
+
+def build_model():
+    return keras.Sequential(
+        [keras.layers.InputLayer((4,)), kq.layers.BinaryDense(UNITS)]
+    )
+
+
+UNITS = 2
+arguments = [build_model, (x[:30], y[:30]), (x[30:40], y[30:40])]
+grids = {key: [{"rate": 0.1}] for key in ("signsgd", "adam")}
+settings = dict(methods=["signsgd", "adam"], grids=grids, seeds=2, epochs=1)
+found = [
+    kq.compare(*arguments, (x[40:], y[40:]), processes=n, **settings)
+    for n in (2, 1)
+]
+assert found[0].runs == found[1].runs
+print(found[0])
+
+
+def broken():
+    if len(made) == 2:  # two models are built before the processes start
+        raise KeyError("mine")
+    made.append(1)
+    return build_model()
+
+
+made = []
+settings["grids"] = {"adam": grids["adam"]}
+settings["methods"] = ["adam"]
+arguments[0] = broken
+try:
+    kq.compare(*arguments, (x[40:], y[40:]), processes=2, **settings)
+except RuntimeError as error:
+    print("error:", error)
+"""
+
+
+@pytest.mark.slow  # five processes that import TensorFlow
+@pytest.mark.once
+def test_processes_from_a_script_without_a_main_guard(tmp_path):
+    """It comes from standard input, so like a notebook it has no module."""
+    pytest.importorskip("joblib")
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input=SCRIPT,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "BinaryConnect (Adam)" in done.stdout
+    error = re.search("error: .*", done.stdout)[0]
+    expected = 'Training failed for method "adam" in "comparison": '
+    assert f"{expected}KeyError: 'mine'" in error

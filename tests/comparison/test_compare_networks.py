@@ -16,7 +16,7 @@ from scipy import sparse
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.comparison import data as own_data
+from keras_qpsbgd.comparison import arguments
 from keras_qpsbgd.comparison import network
 from keras_qpsbgd.comparison import plan
 
@@ -51,7 +51,7 @@ def test_initial_weights_depend_only_on_the_seed():
     """They are equal for all methods, including random states of dropout."""
     x = RNG.normal(size=(40, 3, 3, 1))
     parts = [(x, Y[:40])] * 3
-    data = own_data.read(*parts, has_loss=False)
+    data = arguments.read_data(*parts, has_loss=False)
     source = network.Source(data, conv_model, [0, 1, 1_000])
     kernel, other = source.first_weights(0)[0], source.first_weights(1)[0]
     assert kernel.shape == (2, 2, 1, 2)
@@ -105,11 +105,26 @@ def test_random_states_are_restored():
     assert (random.random(), np.random.random()) == expected
 
 
+def test_equal_initial_kernels_give_a_warning():
+    def fixed():
+        initializer = keras.initializers.GlorotUniform(seed=1)
+        return keras.Sequential(
+            [
+                keras.layers.InputLayer((6,)),
+                kq.layers.BinaryDense(2, kernel_initializer=initializer),
+            ]
+        )
+
+    data = arguments.read_data(*splits(), has_loss=False)
+    with pytest.warns(UserWarning, match="same binary kernels"):
+        network.build_and_check(data, fixed, 2)
+
+
 # --- Kinds of weights ---
 
 
 def test_binary_latent_and_real_weights():
-    data = own_data.read(*splits(), has_loss=False)
+    data = arguments.read_data(*splits(), has_loss=False)
     source = network.Source(data, small_model, [0])
     x = X[:5].astype("float32")
     for mode in ("binary", "latent", "real"):
@@ -203,7 +218,7 @@ def test_loss_is_the_mean_over_rows():
             loss=loss,
             **QUICK,
         )
-        data = own_data.read(*splits(y=y), has_loss=True)
+        data = arguments.read_data(*splits(y=y), has_loss=True)
         source = network.Source(data, linear, [0])
         kernel, bias = source.first_weights(0)
         signs = np.where(kernel < 0, -1.0, 1.0)

@@ -1,9 +1,11 @@
 """Jobs, their records, and the runs of a task."""
 
+import dataclasses
 import json
 import os
 import threading
 import types
+import warnings
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from keras_qpsbgd.comparison import engine
 from keras_qpsbgd.comparison import plan
 from keras_qpsbgd.comparison import records
 from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.statistics import VALIDATION_ACCURACY
 from keras_qpsbgd.comparison.task import Task
 from keras_qpsbgd.comparison.training import Trainer
 
@@ -218,19 +221,17 @@ def test_initial_convolution_kernels_depend_only_on_the_seed():
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    "error, kind, text",
+    "error, kind",
     [
-        (KeyError("mine"), KeyError, "KeyError: mine"),
-        (ValueError("bad"), ValueError, "bad"),
+        (KeyError("mine"), RuntimeError),
         (
             tf.errors.InvalidArgumentError(None, None, "no shape"),
             RuntimeError,
-            "InvalidArgumentError: no shape",
         ),
-        (BackendUnavailable("no license"), BackendUnavailable, None),
+        (BackendUnavailable("no license"), BackendUnavailable),
     ],
 )
-def test_errors_name_method_and_task(error, kind, text):
+def test_errors_name_method_and_task(error, kind):
     def fail(data_dir):
         raise error
 
@@ -241,9 +242,51 @@ def test_errors_name_method_and_task(error, kind, text):
     job = {"task": "mine", "method": METHODS["adam"].label, "configuration": {}}
     with pytest.raises(kind) as caught:
         plan.Work([item])(job)
-    if text is None:
+    if kind is BackendUnavailable:
         assert caught.value is error
         return
-    message = str(caught.value.args[0])
-    assert message == f'Training failed for method "adam" in "mine": {text}'
+    expected = 'Training failed for method "adam" in "mine": '
+    assert str(caught.value) == f"{expected}{type(error).__name__}: {error}"
     assert caught.value.__cause__ is error
+
+
+# --- The edges of a grid ---
+
+
+def warnings_of(folder, name, scores):
+    """Returns the warnings about a grid whose setting has these scores."""
+    runs = records.Runs(folder)
+    grid = [{"rate": 0.1, name: value} for value in scores]
+    task = dataclasses.replace(conv_task(), chosen_by=VALIDATION_ACCURACY)
+    item = plan.Item(
+        task, METHODS["bop"], runs, grid, range(1_000, 1_001), range(1)
+    )
+    for job, score in zip(item.jobs("tuning"), scores.values()):
+        runs.add({**job, "result": {"validation_accuracy": score}})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        plan.warn_about_edges([item])
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "name, scores, expected",
+    [
+        ("rate", {0.1: 0.7, 0.2: 0.8, 0.4: 0.9}, "`rate` 0.4 is the highest"),
+        ("rate", {0.1: 0.9, 0.2: 0.8, 0.4: 0.7}, "`rate` 0.1 is the lowest"),
+        ("threshold", {1: 0.7, 2: 0.8, 3: 0.9}, "`threshold` 3 is the highest"),
+        ("rate", {0.1: 0.7, 0.2: 0.9, 0.4: 0.8}, None),
+        # One between the ends is as good.
+        ("rate", {0.1: 0.9, 0.2: 0.9, 0.4: 0.8}, None),
+        ("rate", {0.1: 0.9, 0.2: 0.8}, None),  # too few values
+    ],
+)
+def test_edge_of_a_grid(tmp_path, name, scores, expected):
+    found = warnings_of(tmp_path, name, scores)
+    if expected is None:
+        assert not found
+        return
+    (text,) = found
+    assert f'"bop": {expected} in its grid' in text
+    assert f"'{name}': {max(scores)}" in text

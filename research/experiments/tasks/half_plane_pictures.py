@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from keras_qpsbgd.comparison import canvas
+from keras_qpsbgd.comparison import figures
 from research.experiments.tasks import half_planes
 
 # Distinct for any color vision (Okabe and Ito). Dashes and signs also show the
@@ -27,7 +27,7 @@ def draw(images, labels, path):
     Raises:
         ImportError: matplotlib or scikit-image is not installed.
     """
-    figure = canvas.figure(max(2.4 * len(images), 4.8), 6.2)
+    figure = figures.blank(max(2.4 * len(images), 4.8), 6.2)
     axes = figure.subplots(
         3,
         len(images),
@@ -45,7 +45,7 @@ def draw(images, labels, path):
             _draw_points(axis, points)
         _draw_bits(lower, bits)
     _legend(figure)
-    canvas.save(figure, path)
+    figures.save(figure, path)
 
 
 def draw_classified(images, true, predicted, path, columns=10):
@@ -66,7 +66,7 @@ def draw_classified(images, true, predicted, path, columns=10):
     """
     columns = min(columns, len(images))
     rows = math.ceil(len(images) / columns)
-    figure = canvas.figure(max(0.95 * columns, 3.0), 1.2 * rows + 0.4)
+    figure = figures.blank(max(0.95 * columns, 3.0), 1.2 * rows + 0.4)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis in axes[len(images) :]:
         axis.axis("off")
@@ -84,7 +84,7 @@ def draw_classified(images, true, predicted, path, columns=10):
             spine.set_linestyle("-" if right else (0, (3, 2)))
     hits = int(np.sum(np.asarray(true) == np.asarray(predicted)))
     figure.suptitle(f"{hits} of {len(images)} correct", fontsize=10)
-    canvas.save(figure, path)
+    figures.save(figure, path)
 
 
 def _draw_superpixels(axis, image):

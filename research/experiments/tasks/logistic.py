@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from keras_qpsbgd.comparison.grids import grids
 from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.methods import grid
+from keras_qpsbgd.comparison.methods import grids
 from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
 from keras_qpsbgd.comparison.statistics import TEST_LOSS
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
 from keras_qpsbgd.comparison.statistics import VALIDATION_LOSS
 from keras_qpsbgd.comparison.task import Split
-from keras_qpsbgd.comparison.task import grid
 from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.comparison.task import shuffled_batches
 from research.experiments.options import Description

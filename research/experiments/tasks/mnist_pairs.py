@@ -7,8 +7,8 @@ import io
 import numpy as np
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.comparison.grids import grids
 from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.methods import grids
 from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
 from keras_qpsbgd.comparison.task import FRESH
