@@ -5,20 +5,15 @@ import collections
 import pytest
 
 from keras_qpsbgd.backends.graph import gpu_batches
-from keras_qpsbgd.backends.graph import graph_backend
+from keras_qpsbgd.backends.graph import local_search
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.backends.graph import relaxed
-from keras_qpsbgd.backends.graph import sweeps
 
 
 @pytest.fixture
 def nothing_compiled(monkeypatch):
     """Hides what other tests have compiled, as in a new process."""
-    for owner in (
-        native.NativeBackend,
-        relaxed.RidgeBackend,
-        graph_backend.GraphBackend,
-    ):
+    for owner in (native.NativeBackend, relaxed.RidgeBackend):
         monkeypatch.setattr(
             owner, "_compiled", collections.OrderedDict(), raising=False
         )
@@ -28,7 +23,7 @@ def nothing_compiled(monkeypatch):
 def few_slices(monkeypatch, nothing_compiled):
     """Compiles faster. Only the energies depend on the number of slices."""
     monkeypatch.setattr(gpu_batches, "SLICES", 3)
-    monkeypatch.setattr(sweeps, "BLOCK", 4)
+    monkeypatch.setattr(local_search, "BLOCK", 4)
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import ops
+from keras_qpsbgd.backends.graph import local_search
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.backends.graph import relaxed
-from keras_qpsbgd.backends.graph import sweeps
 from research.bench.solvers import instances
 
 pytestmark = pytest.mark.once
@@ -94,12 +94,12 @@ def test_ridge_solution(cell):
 
 
 def _shuffled(problem):
-    return sweeps.shuffled_sweep(problem, SEED)
+    return local_search.shuffled_sweep(problem, SEED)
 
 
 def _swept(problem, unrolled=False):
     stack = [part[None] for part in problem[:3]]
-    return sweeps.sweep(ops.Problem(*stack), unrolled=unrolled)[0]
+    return local_search.sweep(ops.Problem(*stack), unrolled=unrolled)[0]
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def _swept(problem, unrolled=False):
 )
 def test_sweep_over_blocks_equals_plain_sweep(sweep, warm, monkeypatch):
     """In a random order from zeros, and in order from a start."""
-    monkeypatch.setattr(sweeps, "BLOCK", 8)
-    monkeypatch.setattr(sweeps, "PART", 3)  # two parts of three blocks
+    monkeypatch.setattr(local_search, "BLOCK", 8)
+    monkeypatch.setattr(local_search, "PART", 3)  # two parts of three blocks
     n, m = SHAPE
     random = tf.random.stateless_uniform(
         (n,), SEED, minval=None, maxval=None, dtype=tf.int32, alg="philox"

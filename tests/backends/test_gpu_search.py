@@ -240,13 +240,14 @@ def test_search_is_chosen_by_device(monkeypatch):
     for name in ("native", "ridge"):
         backend = kq.backends.get(name)
         assert "search" not in kq.backends.serialize(backend)
-        assert not gpu_batches.is_parallel(backend.search_kind)
+        assert not backend.is_parallel()
         saved = {"name": name, "search": "parallel"}
         again = kq.backends.serialize(kq.backends.get(saved))
         assert again["search"] == "parallel"
     monkeypatch.setattr(products, "on_gpu", lambda: True)
-    assert gpu_batches.is_parallel("auto")
-    assert not gpu_batches.is_parallel("sequential")
+    assert backend.is_parallel()
+    sequential = kq.backends.get({"name": "ridge", "search": "sequential"})
+    assert not sequential.is_parallel()
 
 
 @pytest.mark.usefixtures("few_slices")

@@ -8,11 +8,14 @@ width when layers are stacked. The slices of a layer, and so its states, do not
 depend on the other layers.
 """
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
 from keras_qpsbgd import products
+from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 
 # Values of the argument `search`.
 KINDS = ("auto", "sequential", "parallel")
@@ -24,18 +27,37 @@ SMALL_WORK = 2**25
 SLICES = 16
 
 
-def check_kind(kind):
-    """Checks the argument `search` of a backend and returns it."""
-    if kind not in KINDS:
-        raise ValueError(
-            f"`search` must be one of {KINDS}. Received: search={kind!r}"
-        )
-    return kind
+class BatchedBackend(GraphBackend):
+    """Base class of backends that can solve all layers together, for GPUs.
 
+    Args:
+        search: String. One of `"sequential"`, `"parallel"` and `"auto"`, which
+            means `"parallel"` if TensorFlow uses a GPU, else `"sequential"`.
+    """
 
-def is_parallel(kind):
-    """Returns whether `kind` means this search where the step runs."""
-    return kind == "parallel" or (kind == "auto" and products.on_gpu())
+    def __init__(self, search: str) -> None:
+        if search not in KINDS:
+            raise ValueError(
+                f"`search` must be one of {KINDS}. Received: search={search!r}"
+            )
+        super().__init__()
+        self.search_kind = search
+
+    def is_parallel(self) -> bool:
+        """Returns whether all layers are solved together."""
+        if self.search_kind == "auto":
+            return products.on_gpu()
+        return self.search_kind == "parallel"
+
+    def get_config(self) -> dict[str, Any]:
+        if self.search_kind == "auto":
+            return {}
+        return {"search": self.search_kind}
+
+    def _groups(self, shapes):
+        if self.is_parallel():
+            return [list(range(len(shapes)))]
+        return super()._groups(shapes)
 
 
 def in_batches(layers, seeds, solve, finish, kind=lambda problem: None):

@@ -65,6 +65,7 @@ class GraphBackend(Backend):
     can_ascend = True
     # `search` receives tensors. A copy would double the memory of wide layers.
     _modifies_problem = False
+    _without_executor = "runs in the training graph"
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,17 +155,12 @@ class GraphBackend(Backend):
 
     def _solve(self, layers, seeds):
         layers = [self._with_start(layer) for layer in layers]
+        is_warm = [layer.is_warm for layer in layers]
         if not self.compiled:
-            return [
-                [
-                    self._solve_uncompiled(problem, seed, layer.is_warm)
-                    for problem in layer.problems()
-                ]
-                for layer, seed in zip(layers, seeds)
-            ]
+            problems = [layer.problems() for layer in layers]
+            return self._search_all(problems, seeds, is_warm)
         backend, config = self._snapshot()
         builds = [layer.build for layer in layers]
-        is_warm = [layer.is_warm for layer in layers]
 
         def solve(tensors, seeds):
             problems = [build(*t) for build, t in zip(builds, tensors)]
@@ -226,7 +222,11 @@ class GraphBackend(Backend):
         Also accepts a stack of problems, whose tensors have one more axis in
         front.
         """
-        return _finished(states, problem, self.can_ascend)
+        if self.can_ascend:
+            states = ops.never_ascend(states, problem.fields)
+        if problem.informative is None:
+            return states
+        return tf.where(problem.informative, states, 0.0)
 
     def _checked(self, states, problem):
         """Checks the type and shape of the result of `search`."""
@@ -267,33 +267,6 @@ class GraphBackend(Backend):
                 vars(backend)[name] = copy.deepcopy(value)
         return backend, tuple(key)
 
-    def _solve_uncompiled(self, problem, seed, is_warm):
-        """Solves without compiling `search`; large layers compile the rest."""
-        if is_warm:
-            values = self._checked(self.follow(problem, seed), problem)
-        else:
-            values = self._unrounded(problem, seed)
-        can_ascend = self.can_ascend
-        problem = problem._replace(couplings=None, start=None)
-
-        def round_and_finish(values, problem):
-            return _finished(ops.sign(values), problem, can_ascend)
-
-        if math.prod(problem.fields.shape) > SMALL:
-            is_masked = problem.informative is not None
-            key = (can_ascend, tuple(problem.fields.shape), is_masked)
-            round_and_finish = _compiled_function(
-                GraphBackend, key, round_and_finish
-            )
-        return round_and_finish(values, problem)
-
-    def _unrounded(self, problem, seed):
-        """Returns numbers whose signs are the states, if not compiled.
-
-        The sign of many numbers is faster in a compiled function.
-        """
-        return self._checked(self.search(problem, seed), problem)
-
     def sample(
         self, qubo: Qubo, seed: int
     ) -> tuple[np.ndarray, dict[str, Any]]:
@@ -317,14 +290,6 @@ class GraphBackend(Backend):
             fields=_float32(np.ldexp(fields, exponent)),
             start=None if qubo.start is None else _float32(qubo.start),
         )
-
-
-def _finished(states, problem, can_ascend):
-    if can_ascend:
-        states = ops.never_ascend(states, problem.fields)
-    if problem.informative is None:
-        return states
-    return tf.where(problem.informative, states, 0.0)
 
 
 def _signature(tensor):

@@ -1,20 +1,34 @@
-"""Descent by single flips, for all columns at once.
+"""Descents for all columns at once: by single flips, and in sweeps.
 
-Each lane (a column) holds a state g and the field
+**Single flips.** Each lane (a column) holds a state g and the field
 h_i = sum_{j != i} Q_ij g_j + s_i / 2. Flipping variable i changes the energy by
 4 d_i with d_i = -g_i h_i, and the field by -2 g_i Q_i. At each step, every lane
 flips its best variable, until no flip lowers an energy.
 
-The search runs on integers: couplings and fields are rounded to a unit of about
-1e-7 of the largest possible field. Sums are then exact, so compiled and plain
-graphs take the same steps, and ties are detected exactly. In addition, d and
-the index of its variable fit in one number, the key. The smallest key is the
-best flip, and ties go to the lower index.
+The descent runs on integers: couplings and fields are rounded to a unit of
+about 1e-7 of the largest possible field. Sums are then exact, so compiled and
+plain graphs take the same steps, and ties are detected exactly. In addition, d
+and the index of its variable fit in one number, the key. The smallest key is
+the best flip, and ties go to the lower index.
 
 A variable without couplings to others is fixed at sign(-s), which is its
 optimum. Otherwise flips of such variables would use up the steps.
+
+**Sweeps.** Each update sets variable i to the sign of -h_i, which is the better
+of its two values, given the others. The variables are updated one after the
+other, in all columns and all problems of a stack at once.
+
+A matrix product computes the forces on a part of the variables. Within a block
+of 16 of them, the new states g solve g = sign(-(f + L (g - old))), where L is
+the strict lower triangle of the couplings. Each repetition of this equation
+makes at least one more variable exact. If only few variables change, a few
+repetitions are usually enough for all of them. On a GPU, the updates of a block
+are one operation instead.
 """
 
+import functools
+
+import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import ops
@@ -25,6 +39,12 @@ NO_FLIP = tf.int32.max
 # at least `MIN_WIDTH` entries each.
 PIECES = 16
 MIN_WIDTH = 8
+# Variables of a block of a sweep.
+BLOCK = 16
+# With one repetition less than variables, the states are exact.
+EXACT = BLOCK - 1
+# Most blocks whose forces are computed together.
+PART = 6
 
 
 def greedy(problem):
@@ -137,3 +157,189 @@ def _power_of_two(x):
     """Returns the largest power of two that is at most `x` (0 for 0)."""
     bits = tf.bitwise.bitwise_and(tf.bitcast(x, tf.int32), 0x7F800000)
     return tf.bitcast(bits, tf.float32)
+
+
+def shuffled_sweep(problem, seed):
+    """Returns the states (n, m) after a sweep in a random order.
+
+    Args:
+        problem: An `ops.Problem`.
+        seed: Int32 tensor of shape `(2,)`, for the order of the variables.
+    """
+    # Integers, because philox gives compiled and plain graphs the same integers
+    # but not the same floats.
+    random = tf.random.stateless_uniform(
+        (problem.fields.shape[0],),
+        seed,
+        minval=None,
+        maxval=None,
+        dtype=tf.int32,
+        alg="philox",
+    )
+    order = tf.argsort(random, stable=True)
+    couplings = tf.gather(tf.gather(problem.couplings, order), order, axis=1)
+    start = problem.start
+    shuffled = ops.Problem(
+        couplings[None],
+        tf.gather(problem.fields, order)[None],
+        None if start is None else tf.gather(start, order)[None],
+    )
+    states = sweep(shuffled)[0]
+    return tf.gather(states, tf.argsort(order, stable=True))
+
+
+def sweep(problem, repetitions=EXACT, unrolled=False):
+    """Returns the states after updating all variables.
+
+    If the problem has no start, the sweep starts from g = 0, so it rounds the
+    variables one by one.
+
+    Args:
+        problem: A stack of `ops.Problem`: its tensors have one more axis in
+            front.
+        repetitions: Integer. Defaults to the number that makes all updates
+            exact.
+        unrolled: Boolean. Whether to unroll all loops, for GPUs. All updates
+            are then exact. Defaults to `False`.
+
+    Returns:
+        Tensor of shape `(stack, n, m)`.
+    """
+    stack, n, m = problem.fields.shape
+    blocks = -(-n // BLOCK)
+    if not unrolled:
+        # The number of blocks that needs the least padding.
+        sizes = range(min(blocks, PART), 0, -1)
+        blocks = min(sizes, key=lambda size: (-blocks % size) + 1 / size)
+    parts = _Parts(problem.couplings, problem.fields, blocks)
+    if unrolled:
+        update = _one_by_one
+    else:
+        update = functools.partial(_repeated, repetitions=repetitions)
+
+    def body(part, states):
+        return part + 1, parts.update(states, part, update, unrolled)
+
+    start = problem.start
+    states = parts.divide(tf.zeros((stack, n, m)) if start is None else start)
+    _, states = _loop(parts.count, body, (states,), unrolled)
+    return parts.join(states)
+
+
+def _loop(count, body, carried, unrolled):
+    """Calls `body` with a number and `carried`, `count` times."""
+    if not unrolled:
+        # On a CPU, XLA computes the results of unrolled steps again for each of
+        # the following ones.
+        return tf.while_loop(
+            lambda index, *_: index < count, body, (0, *carried)
+        )
+    carried = (0, *carried)
+    for _ in range(count):
+        carried = body(*carried)
+    return carried
+
+
+class _Parts:
+    """Divides the variables of a stack of problems into parts of equal size."""
+
+    def __init__(self, couplings, fields, blocks):
+        self.n = fields.shape[1]
+        self.size = blocks * BLOCK
+        self.count = -(-self.n // self.size)
+        self._fields = self.divide(fields)
+        self._couplings = self.divide(
+            ops.padded(couplings, 2, self._padded_n())
+        )
+
+    def _padded_n(self):
+        return self.count * self.size
+
+    def divide(self, tensor):
+        """Reshapes (stack, n, m) to (stack, parts, size, m)."""
+        tensor = ops.padded(tensor, 1, self._padded_n())
+        stack, _, m = tensor.shape
+        return tf.reshape(tensor, (stack, self.count, self.size, m))
+
+    def join(self, tensor):
+        """Reverses `divide`."""
+        stack, _, _, m = tensor.shape
+        tensor = tf.reshape(tensor, (stack, self._padded_n(), m))
+        return tensor[:, : self.n]
+
+    def update(self, states, part, update, unrolled):
+        """Updates the variables of one part, see `sweep`."""
+        couplings = _take(self._couplings, part)
+        stack, size, _ = couplings.shape
+        m = states.shape[-1]
+        forces = tf.matmul(
+            couplings, tf.reshape(states, (stack, self._padded_n(), m))
+        )
+        forces += _take(self._fields, part) / 2.0
+        inside = tf.reshape(couplings, (stack, size, self.count, size))
+        inside = _take(inside, part, axis=2)
+        old = _take(states, part)
+        # A variable exerts no force on itself.
+        forces -= tf.linalg.diag_part(inside)[..., None] * old
+        new = _updated(forces, old, inside, update, unrolled)
+        if self.count == 1:
+            return new[:, None]
+        is_updated = (tf.range(self.count) == part)[:, None, None]
+        return tf.where(is_updated, new[:, None], states)
+
+
+def _updated(forces, old, couplings, update, unrolled):
+    """Updates variables one after the other, in blocks.
+
+    Args:
+        forces: Tensor of shape `(stack, n, m)`. The forces on the old states.
+        old: Tensor of the same shape. The old states.
+        couplings: Tensor of shape `(stack, n, n)`.
+        update: `_repeated` or `_one_by_one`.
+        unrolled: Boolean.
+    """
+    stack, size, m = old.shape
+    blocks = size // BLOCK
+    couplings = tf.reshape(couplings, (stack, size, blocks, BLOCK))
+    old = tf.reshape(old, (stack, blocks, BLOCK, m))
+
+    def body(block, forces, states):
+        before = _take(old, block)
+        force = _take(tf.reshape(forces, old.shape), block)
+        columns = _take(couplings, block, axis=2)
+        inside = tf.reshape(columns, (stack, blocks, BLOCK, BLOCK))
+        state = update(force, before, _take(inside, block))
+        # The forces on the variables of this block are not needed any more.
+        forces += tf.matmul(columns, state - before)
+        here = (tf.range(blocks) == block)[:, None, None]
+        return block + 1, forces, tf.where(here, state[:, None], states)
+
+    _, _, new = _loop(blocks, body, (forces, old), unrolled)
+    return tf.reshape(new, (stack, size, m))
+
+
+def _repeated(forces, old, couplings, repetitions):
+    """Updates the variables of a block, see above."""
+    lower = np.tril(np.ones((BLOCK, BLOCK), np.float32), -1) * couplings
+    new = ops.sign(-forces)
+    for _ in range(repetitions):
+        new = ops.sign(-(forces + tf.matmul(lower, new - old)))
+    return new
+
+
+def _one_by_one(forces, old, couplings):
+    """Updates the variables of a block, in one operation of a GPU."""
+    new: list = []
+    changes: list = []
+    for i in range(BLOCK):
+        force = forces[:, i]
+        for k, change in enumerate(changes):
+            force += couplings[:, i, k, None] * change
+        new.append(ops.sign(-force))
+        changes.append(new[-1] - old[:, i])
+    return tf.stack(new, axis=1)
+
+
+def _take(tensor, index, axis=1):
+    # `tensor[:, index]` would compile again for every value of `index`.
+    return tf.gather(tensor, index, axis=axis)

@@ -14,8 +14,6 @@ from keras_qpsbgd.backends.graph import gpu_search
 from keras_qpsbgd.backends.graph import local_search
 from keras_qpsbgd.backends.graph import numpy_search
 from keras_qpsbgd.backends.graph import relaxed
-from keras_qpsbgd.backends.graph import sweeps
-from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.qubo import Qubo
 
 PRESETS = ("fast", "once")
@@ -23,11 +21,11 @@ ENUMERATE_UP_TO = 16
 # Layers with more weights than this are wide. One flip per step would take too
 # long.
 SWEEP_FROM = 50_000
-# From the states of the last update, few variables change, see `sweeps`.
+# From the states of the last update, few variables change, see `local_search`.
 REPETITIONS = 3
 
 
-class NativeBackend(GraphBackend):
+class NativeBackend(gpu_batches.BatchedBackend):
     """Solves in the training graph, without other packages, licenses or tokens.
 
     The method depends on the size of the layer:
@@ -79,13 +77,12 @@ class NativeBackend(GraphBackend):
                 f"`preset` must be one of {PRESETS}. "
                 f"Received: preset={preset!r}"
             )
-        super().__init__()
+        super().__init__(search)
         self.preset = preset
-        self.search_kind = gpu_batches.check_kind(search)
 
     def start(self, problem: ops.Problem) -> tf.Tensor | None:
         n = problem.fields.shape[0]
-        if self._is_parallel():
+        if self.is_parallel():
             return None
         if n <= ENUMERATE_UP_TO or _is_wide(problem):
             return None
@@ -95,21 +92,11 @@ class NativeBackend(GraphBackend):
         if problem.fields.shape[0] <= ENUMERATE_UP_TO:
             return exact.enumerate_states(problem)
         if _is_wide(problem):
-            return sweeps.shuffled_sweep(problem, seed)
+            return local_search.shuffled_sweep(problem, seed)
         return local_search.greedy(problem)
 
-    def follow(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
-        if problem.fields.shape[0] <= ENUMERATE_UP_TO:
-            return self.search(problem, seed)
-        return _swept([problem])[0]
-
-    def _groups(self, shapes):
-        if self._is_parallel():
-            return [list(range(len(shapes)))]
-        return super()._groups(shapes)
-
     def _search_all(self, layers, seeds, is_warm):
-        if not self._is_parallel():
+        if not self.is_parallel():
             return [
                 self._sequential(*layer)
                 for layer in zip(layers, seeds, is_warm)
@@ -146,10 +133,7 @@ class NativeBackend(GraphBackend):
         if is_warm and problems[0].fields.shape[0] > ENUMERATE_UP_TO:
             found = _swept(problems)
             return [self._finished(g, p) for g, p in zip(found, problems)]
-        return super()._search_all([problems], [seed], [is_warm])[0]
-
-    def _is_parallel(self):
-        return gpu_batches.is_parallel(self.search_kind)
+        return super()._search_all([problems], [seed], [False])[0]
 
     def sample(
         self, qubo: Qubo, seed: int
@@ -175,10 +159,7 @@ class NativeBackend(GraphBackend):
         return numpy_search.descend(qubo, samples[0], start)[None], info
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = {"preset": self.preset}
-        if self.search_kind != "auto":
-            config["search"] = self.search_kind
-        return config
+        return {"preset": self.preset, **super().get_config()}
 
 
 def _is_wide(problem):
@@ -193,11 +174,11 @@ def _swept(problems):
         fields=tf.stack([problem.fields for problem in problems]),
         start=tf.stack([problem.start for problem in problems]),
     )
-    return tf.unstack(sweeps.sweep(stack, repetitions=REPETITIONS))
+    return tf.unstack(local_search.sweep(stack, repetitions=REPETITIONS))
 
 
 def gpu_sweep(stack, sizes, seeds):
     """Sweeps once over a stack of problems, see `gpu_batches.in_batches`."""
     del sizes, seeds
     stack = stack._replace(couplings=products.rounded(stack.couplings))
-    return tf.linalg.matrix_transpose(sweeps.sweep(stack, unrolled=True))
+    return tf.linalg.matrix_transpose(local_search.sweep(stack, unrolled=True))

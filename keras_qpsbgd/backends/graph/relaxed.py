@@ -97,7 +97,7 @@ def _dot(a, b):
     return tf.reduce_sum(a * b, axis=-1, keepdims=True)
 
 
-class RidgeBackend(GraphBackend):
+class RidgeBackend(gpu_batches.BatchedBackend):
     r"""Solves the QUBO relaxed to real numbers and rounds the solution.
 
     $$g_j = \mathrm{sign}\left(-\tfrac12
@@ -119,32 +119,23 @@ class RidgeBackend(GraphBackend):
     name = "ridge"
 
     def __init__(self, rho: float = RHO, search: str = "auto") -> None:
-        super().__init__()
+        super().__init__(search)
         if not rho > 0:
             raise ValueError(f"`rho` must be positive. Received: rho={rho}")
         self.rho = rho
-        self.search_kind = gpu_batches.check_kind(search)
 
     @property
     def compiled(self) -> bool:  # type: ignore[override]
         # XLA factorizes a matrix slowly on a CPU.
-        return gpu_batches.is_parallel(self.search_kind)
+        return self.is_parallel()
 
     def search(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
         del seed
         return ops.sign(ridge_solution(problem, self.rho))
 
-    def _unrounded(self, problem, seed):
-        del seed
-        return ridge_solution(problem, self.rho)
-
-    def _groups(self, shapes):
-        if self.compiled:
-            return [list(range(len(shapes)))]
-        return super()._groups(shapes)
-
     def _search_all(self, layers, seeds, is_warm):
-        del is_warm
+        if not self.is_parallel():
+            return super()._search_all(layers, seeds, is_warm)
 
         def solve(stack, sizes, seeds):
             del seeds
@@ -155,10 +146,7 @@ class RidgeBackend(GraphBackend):
         return gpu_batches.in_batches(layers, seeds, solve, self._finished)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = {"rho": self.rho}
-        if self.search_kind != "auto":
-            config["search"] = self.search_kind
-        return config
+        return {"rho": self.rho, **super().get_config()}
 
 
 class SignBackend(GraphBackend):
@@ -172,7 +160,3 @@ class SignBackend(GraphBackend):
     def search(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
         del seed
         return ops.sign(-problem.fields)
-
-    def _unrounded(self, problem, seed):
-        del seed
-        return -problem.fields
