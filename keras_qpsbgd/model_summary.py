@@ -11,7 +11,7 @@ from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import statistics
-from keras_qpsbgd.backends.dwave.packing import LARGEST
+from keras_qpsbgd.backends.dwave.cliques import LARGEST
 from keras_qpsbgd.backends.host.gurobi import PIP_LICENSE
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.optimizers.qpsbgd import WIDEST

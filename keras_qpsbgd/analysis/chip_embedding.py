@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from keras_qpsbgd.analysis import common
+from keras_qpsbgd.backends.dwave.cliques import Cliques
 from keras_qpsbgd.backends.dwave.cliques import lattices
-from keras_qpsbgd.backends.dwave.packing import Cliques
 from keras_qpsbgd.qubo import Qubo
 
 # The chips of current D-Wave systems, without dead qubits.

@@ -57,7 +57,7 @@ class Backend:
             of all layers in parallel. Each worker gets a copy of the backend
             and opens its own solver handles. The executor is never saved in a
             configuration. Use `backends.get(name, executor=...)` to pass one
-            to any host backend. Defaults to `None`.
+            to any host backend except `dwave`. Defaults to `None`.
         executor_tasks: Integer. Number of parts into which the columns of a
             layer are split for the executor. Should be at least the number of
             workers. Defaults to `16`.
@@ -100,6 +100,8 @@ class Backend:
     # Entries that the `info` of every solution has, beyond those of all
     # backends. Callbacks log them from the first epoch on.
     info_entries: tuple[str, ...] = ()
+    # Why the backend does not accept an `executor`.
+    _without_executor: str | None = None
     # Whether `sample` may modify its `qubo`, so that it must receive a copy.
     _modifies_problem: bool = True
     # The open connection or solver. Opened on first use, not sent to workers.
@@ -127,8 +129,7 @@ class Backend:
         retries: int | None = None,
         timeout_seconds: float | None = None,
     ) -> None:
-        calls.check_executor(executor)
-        self.executor = executor
+        self.use_executor(executor)
         positive = {"at_least": 1, "whole": True}
         self._set_option("executor_tasks", executor_tasks, **positive)
         self._set_option("block_size", block_size, **positive)
@@ -201,6 +202,26 @@ class Backend:
         }
 
     # Methods that subclasses inherit
+
+    def use_executor(self, executor: Any) -> None:
+        """Sets the `executor`.
+
+        Args:
+            executor: `concurrent.futures.Executor` or `None`.
+
+        Raises:
+            TypeError: If `executor` is not an executor.
+            ValueError: If it forks processes, or if the backend does not accept
+                an executor.
+        """
+        calls.check_executor(executor)
+        if executor is not None and self._without_executor is not None:
+            raise ValueError(
+                f"The backend `{self.name}` {self._without_executor} and does "
+                "not accept an `executor`. Received: "
+                f"executor={type(executor).__name__}"
+            )
+        self.executor = executor
 
     def check_layers(self, sizes: Sequence[tuple[int, int]]) -> None:
         """Checks that the backend can solve the layers of a network.

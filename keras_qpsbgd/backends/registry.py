@@ -29,8 +29,6 @@ from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import reject_secrets
-from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
-from keras_qpsbgd.backends.host.calls import check_executor
 
 ENTRY_POINTS = "keras_qpsbgd.backends"
 _PACKAGE = "keras_qpsbgd.backends"
@@ -207,14 +205,7 @@ def get(identifier: BackendLike, executor: Any = None) -> Backend:
         )
     backend = _get(identifier, config)
     if executor is not None:
-        check_executor(executor)
-        if isinstance(backend, GraphBackend):
-            raise ValueError(
-                f"The backend `{backend.name}` runs in the training graph and "
-                "does not accept an `executor`. Received: "
-                f"executor={type(executor).__name__}"
-            )
-        backend.executor = executor
+        backend.use_executor(executor)
     return backend
 
 

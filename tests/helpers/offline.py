@@ -33,13 +33,11 @@ def split_calls(monkeypatch, backend, columns):
     original = type(backend).pack
 
     def pack(self, sizes):
-        packing = original(self, sizes)
-        calls = [
+        return tuple(
             call._replace(slots=call.slots[start : start + columns])
-            for call in packing.calls
+            for call in original(self, sizes)
             for start in range(0, len(call.slots), columns)
-        ]
-        return packing._replace(calls=tuple(calls))
+        )
 
     monkeypatch.setattr(type(backend), "pack", pack)
 

@@ -1,6 +1,5 @@
 """Tests that `on_failure` determines the state after a failed solve."""
 
-import concurrent.futures
 import warnings
 
 import numpy as np
@@ -9,7 +8,6 @@ import tensorflow as tf
 import tools
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.host import calls
 
 
 class Failing(kq.backends.Backend):
@@ -280,32 +278,3 @@ def test_no_layer_is_solved_after_a_failure(policy):
     assert (backend.calls, other.calls) == (1, int(policy == "fallback"))
     # The report contains only layers that were solved.
     assert len(opt.solver_report().layers) == 1
-
-
-class FailsOnOne(kq.backends.Backend):
-    """Fails on layers with five inputs, and temporarily on other layers."""
-
-    name = "fails_on_one"
-    retries = 50
-
-    def sample(self, qubo, seed):
-        if qubo.num_variables == tools.INPUTS:
-            raise OSError("the solver is offline")
-        raise kq.backends.TransientError("too many requests")
-
-
-@pytest.mark.slow
-def test_failure_stops_concurrent_layers(monkeypatch):
-    """Their retries stop. All 50 of them would take forever."""
-    x, y = tools.data()
-    monkeypatch.setattr(calls, "FIRST_WAIT", 1e-3)
-    with concurrent.futures.ThreadPoolExecutor(2) as executor:
-        backend = FailsOnOne(executor=executor)
-        opt = tools.optimizer(backend=backend)
-        model = tools.small_model()
-        model.compile(opt, tools.loss(), **EAGER)
-        with pytest.raises(Exception, match="the solver is offline"):
-            model.train_on_batch(x[:6], y[:6])
-    total = opt.solver_report().total
-    assert total.failures == 1
-    assert total.retries < 20

@@ -1,8 +1,11 @@
-"""Finds disjoint complete graphs on a chip.
+"""Packs the columns of all layers of a network onto a chip.
 
-A column of a layer with n inputs is a complete graph K_n. One call can anneal
-many columns if the chip holds many complete graphs that share no qubit. There
-are two ways to find them:
+The programming time of a call does not depend on the problem, so a few calls
+with many columns are cheaper than many small calls. A column of a layer with n
+inputs is a complete graph K_n. Each call takes the largest graphs first and
+fills the remaining qubits with smaller ones.
+
+There are two ways to find complete graphs that share no qubit:
 
 - Up to K_10, `short_copies` maps variables to single qubits and to coupled
   pairs of qubits. It finds more copies than the second way, and tolerates dead
@@ -11,8 +14,12 @@ are two ways to find them:
   on the remaining qubits.
 """
 
+import collections
 import functools
 import heapq
+import threading
+from typing import Any
+from typing import NamedTuple
 
 # Lattices and the graph attributes that define their size.
 FAMILIES = {
@@ -25,34 +32,214 @@ FAMILIES = {
 MAX_SHORT = 10
 # busclique does not return for smaller graphs on Zephyr.
 MIN_BUSCLIQUE = 9
+# Variables of the largest K_n on chips without defects (`Cliques.largest`).
+LARGEST = {"Pegasus P16": 180, "Zephyr Z12": 184, "Zephyr Z15": 232}
 
 
-class Lattice:
-    """The working graph of a chip.
+class Slot(NamedTuple):
+    """One column of one layer on the chip.
+
+    Attributes:
+        layer: Integer. Index of the layer.
+        column: Integer. Index of the column in the layer.
+        chains: Tuple. The tuple of qubits of each variable.
+    """
+
+    layer: int
+    column: int
+    chains: tuple[tuple[Any, ...], ...]
+
+
+class PackedCall(NamedTuple):
+    """The columns that one call anneals.
+
+    Attributes:
+        slots: Tuple of `Slot`, sorted by layer and column.
+    """
+
+    slots: tuple[Slot, ...]
+
+    @property
+    def chains(self) -> tuple[tuple[tuple[Any, ...], ...], ...]:
+        """The chains of each slot. Calls with equal chains share a `Layout`."""
+        return tuple(slot.chains for slot in self.slots)
+
+    @property
+    def num_qubits(self) -> int:
+        """Number of qubits that the call occupies."""
+        return sum(len(chain) for slot in self.slots for chain in slot.chains)
+
+    @property
+    def longest_chain(self) -> int:
+        """Number of qubits of the longest chain."""
+        return max(len(chain) for slot in self.slots for chain in slot.chains)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Indices of the layers, in order."""
+        return tuple(sorted({slot.layer for slot in self.slots}))
+
+
+class Cliques:
+    """Disjoint complete graphs on one chip, and packings of layers.
+
+    Results are kept in memory. The same chip always gives the same results,
+    independent of the number and order of the requests. Threads may share one
+    object.
 
     Args:
-        graph: Graph of a family in `FAMILIES`. It must not change.
+        graph: Graph. The working graph of a Chimera, Pegasus or Zephyr chip, as
+            returned by `DWaveSampler.to_networkx_graph`.
+
+    Attributes:
+        graph: The graph with sorted qubits and couplers.
     """
 
     def __init__(self, graph):
-        self.graph = graph
+        family = graph.graph.get("family")
+        if family not in FAMILIES:
+            raise ValueError(
+                "`graph` must be a Chimera, Pegasus or Zephyr graph of "
+                f"dwave-graphs. Received: graph with family={family!r}"
+            )
+        # The results depend on the order of qubits and couplers.
+        couplers = sorted(tuple(sorted(edge)) for edge in graph.edges)
+        self.graph = type(graph)(**graph.graph)
+        self.graph.add_nodes_from(sorted(graph))
+        self.graph.add_edges_from(couplers)
+        self._largest = None
+        self._copies = {}
+        self._packings = {}
+        self._lock = threading.RLock()
 
     @functools.cached_property
     def regular(self):
         """The graph for `busclique`."""
         return without_gaps(self.graph)
 
+    def largest(self):
+        """Returns the number of variables of the largest K_n found."""
+        with self._lock:
+            if self._largest is None:
+                self._largest = len(largest_copy(self))
+            return self._largest
+
+    def copies(self, n, at_most=None):
+        """Returns embeddings of K_n that share no qubit, shortest chains first.
+
+        Args:
+            n: Integer. Number of variables.
+            at_most: Integer (optional). Maximum number of embeddings. A larger
+                number extends the list. Defaults to `None`, which returns all
+                that are found on the whole chip.
+
+        Returns:
+            A list of dictionaries from 0..n-1 to tuples of qubits. Empty if the
+            chip holds no K_n.
+        """
+        with self._lock:
+            copies, complete = self._copies.get(n, ([], False))
+            if not complete and (at_most is None or len(copies) < at_most):
+                copies, complete = more_copies(self, n, copies, at_most)
+                self._copies[n] = copies, complete
+            return [dict(copy) for copy in copies[:at_most]]
+
+    def pack(self, sizes):
+        """Packs the columns of all layers into few calls.
+
+        If one call per layer needs no more calls, the layers stay apart, so
+        that a failed call affects one layer only.
+
+        Args:
+            sizes: Sequence of tuples `(num_variables, num_columns)`, one per
+                layer. No layer may be wider than `largest()`.
+
+        Returns:
+            A tuple of `PackedCall`. Calls with the same qubits share their
+            `chains` objects.
+
+        Raises:
+            ValueError: If a layer is too wide for the chip.
+        """
+        sizes = tuple((int(n), int(m)) for n, m in sizes)
+        with self._lock:
+            if sizes not in self._packings:
+                self._packings[sizes] = self._pack(sizes)
+            return self._packings[sizes]
+
+    def _pack(self, sizes):
+        calls = self._calls(range(len(sizes)), sizes)
+        if len(calls) >= len(sizes) > 1:
+            apart = [
+                call
+                for layer in range(len(sizes))
+                for call in self._calls([layer], sizes)
+            ]
+            calls = min(apart, calls, key=len)
+        return tuple(PackedCall(tuple(sorted(call))) for call in calls)
+
+    def _calls(self, layers, sizes):
+        """Returns the lists of slots that anneal these layers."""
+        waiting = collections.defaultdict(list)  # columns by their inputs
+        for layer in layers:
+            n, m = sizes[layer]
+            waiting[n].extend((layer, column) for column in range(m))
+        calls = []
+        while waiting:
+            places = self._places({n: len(c) for n, c in waiting.items()})
+            # Further calls use the same qubits while they are all needed.
+            repeats = min(len(waiting[n]) // len(places[n]) for n in places)
+            for _ in range(repeats):
+                slots = []
+                for n, found in places.items():
+                    slots += [
+                        Slot(*column, chains)
+                        for column, chains in zip(waiting[n], found)
+                    ]
+                    del waiting[n][: len(found)]
+                calls.append(slots)
+            waiting = {n: c for n, c in waiting.items() if c}
+        return calls
+
+    def _places(self, wanted):
+        """Returns the chains of as many columns as fit, by their inputs."""
+        largest = max(wanted)
+        first = self.copies(largest, wanted[largest])
+        if not first:
+            raise ValueError(
+                "`sizes` must fit on the chip, which holds at most "
+                f"{self.largest()} inputs. Received: {largest} inputs"
+            )
+        places = {largest: _chains(first)}
+        free = FreeQubits(self, first)
+        for n in sorted(wanted, reverse=True)[1:]:
+            found, _ = free.place(n, wanted[n], self._bound(n))
+            if found:
+                places[n] = _chains(found)
+        return places
+
+    def _bound(self, n):
+        """Returns the maximum chain length, the same as for separate calls."""
+        return 2 * longest_chain(self.copies(n, 1))
+
+
+def _chains(copies):
+    return [tuple(copy.values()) for copy in copies]
+
+
+# Copies
+
 
 class FreeQubits:
     """The qubits of a chip that no copy occupies yet.
 
     Args:
-        lattice: A `Lattice`.
+        chip: The `Cliques` of the chip.
         copies: List of dictionaries of chains. They occupy their qubits.
     """
 
-    def __init__(self, lattice, copies=()):
-        self._lattice = lattice
+    def __init__(self, chip, copies=()):
+        self._chip = chip
         self._taken = set(qubits_of(copies))
         self._left = None  # for busclique, copied on first use
 
@@ -76,7 +263,7 @@ class FreeQubits:
         """
         copies = []
         if n <= MAX_SHORT:
-            copies = short_copies(self._lattice.graph, n, at_most, self._taken)
+            copies = short_copies(self._chip.graph, n, at_most, self._taken)
             self._occupy(copies)
         return self.place_more(n, copies, at_most, bound)
 
@@ -85,7 +272,7 @@ class FreeQubits:
         copies = list(copies)
         while at_most is None or len(copies) < at_most:
             if self._left is None:
-                self._left = self._lattice.regular.copy()
+                self._left = self._chip.regular.copy()
                 self._left.remove_nodes_from(self._taken)
             copy = busclique(self._left, n)
             # A second call costs less than broken chains.
@@ -102,7 +289,7 @@ class FreeQubits:
             self._left.remove_nodes_from(qubits_of(copies))
 
 
-def more_copies(lattice, n, copies, at_most):
+def more_copies(chip, n, copies, at_most):
     """Extends the copies of K_n. Returns them and whether they are complete.
 
     The next copy depends only on the remaining qubits, so it does not matter
@@ -110,25 +297,25 @@ def more_copies(lattice, n, copies, at_most):
     """
     if n <= MAX_SHORT:
         # These start again, but the first copies are always the same.
-        short = short_copies(lattice.graph, n, at_most)
+        short = short_copies(chip.graph, n, at_most)
         copies = max(short, copies, key=len)
-    return FreeQubits(lattice, copies).place_more(n, copies, at_most)
+    return FreeQubits(chip, copies).place_more(n, copies, at_most)
 
 
-def largest_copy(lattice):
+def largest_copy(chip):
     """Finds the largest K_n by bisection."""
-    best, low, high = None, MAX_SHORT, len(lattice.graph) + 1
+    best, low, high = None, MAX_SHORT, len(chip.graph) + 1
     while high - low > 1:
         # Chips hold a K_n of about 200, so do not start in the thousands.
         n = min(low + 64, (low + high) // 2)
-        copy = busclique(lattice.regular, n)
+        copy = busclique(chip.regular, n)
         if copy:
             best, low = copy, n
         else:
             high = n
     if best:
         return best
-    short = (more_copies(lattice, n, [], 1)[0] for n in range(low, 0, -1))
+    short = (more_copies(chip, n, [], 1)[0] for n in range(low, 0, -1))
     return next(copies[0] for copies in short if copies)
 
 
@@ -269,42 +456,6 @@ def qubits_of(copies):
     return [q for copy in copies for chain in copy.values() for q in chain]
 
 
-def is_disjoint(embeddings):
-    """Returns whether no qubit is in two chains."""
-    qubits = qubits_of(embeddings)
-    return len(qubits) == len(set(qubits))
-
-
 def longest_chain(embeddings):
     """Returns the number of qubits of the longest chain, 0 if there is none."""
     return max((len(c) for e in embeddings for c in e.values()), default=0)
-
-
-def validate(embeddings, graph):
-    """Raises a `ValueError` unless these are disjoint complete graphs."""
-    if not is_disjoint(embeddings):
-        raise ValueError(
-            "`embeddings` must not share qubits. Received: "
-            f"{len(embeddings)} embeddings that do"
-        )
-    for embedding in embeddings:
-        owner = {q: i for i, chain in embedding.items() for q in chain}
-        for i, chain in embedding.items():
-            coupled = {owner.get(r) for q in chain for r in graph.adj[q]}
-            coupled -= {None, i}
-            complete = len(coupled) >= len(embedding) - 1
-            if not complete or not _is_connected(chain, graph):
-                raise ValueError(
-                    "`embeddings` must have connected chains, each coupled to "
-                    f"all others. Received: {i}: {chain} in {embedding}"
-                )
-
-
-def _is_connected(chain, graph):
-    reached = set(chain[:1])
-    frontier = list(reached)
-    while frontier:
-        new = set(chain) & set(graph.adj[frontier.pop()]) - reached
-        reached |= new
-        frontier.extend(new)
-    return len(reached) == len(chain) > 0

@@ -193,13 +193,6 @@ def translate(error):
 
     if isinstance(error, (SolverError, BackendUnavailable)):
         return error
-    # A `DWaveSampler(failover=True)` hides the error behind these.
-    wrappers = sys.modules.get("dwave.system.exceptions")
-    if wrappers and isinstance(error, wrappers.FailoverCondition):
-        if error.__cause__ is not None:
-            return translate(error.__cause__)
-        if isinstance(error, wrappers.RetryCondition):
-            return TransientError(f"{type(error).__name__}: {error}")
     text = f"{type(error).__name__}: {_mask_token(str(error))}"
     # Submissions raise one type for all errors, with the HTTP status as code.
     code = getattr(error, "error_code", None) or 0

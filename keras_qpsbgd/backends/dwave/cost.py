@@ -5,7 +5,7 @@ from typing import Any
 from typing import NamedTuple
 
 from keras_qpsbgd.backends.dwave import step
-from keras_qpsbgd.backends.dwave.packing import PackedCall
+from keras_qpsbgd.backends.dwave.cliques import PackedCall
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import BudgetExceeded
 from keras_qpsbgd.backends.solution import StepCost
@@ -245,7 +245,7 @@ def layer_cost(backend, num_variables, num_columns):
     backend.check(num_variables, num_columns)
     (group,) = step.pack_groups(backend, [(num_variables, num_columns)])
     total = _step_calls(backend, [group])
-    calls = group.packing.calls
+    calls = group.calls
     width = len(calls[0].slots[0].chains)
     return LayerCost(
         num_variables,
@@ -334,7 +334,7 @@ def step_cost(backend: Any, sizes: Any) -> StepCost:
     try:
         total = _step_calls(backend, packed)
     except BackendUnavailable as error:  # the solver has no cost model
-        calls = sum(g.rounds * len(g.packing.calls) for g in packed)
+        calls = sum(g.rounds * len(g.calls) for g in packed)
         return StepCost(0.0, calls, str(error))
     note = f"Timing data: {timing_source(backend.open().sampler)}"
     return StepCost(total.seconds, total.num_calls, note)
@@ -345,7 +345,7 @@ def _step_calls(backend, packed):
     calls = []
     for group in packed:
         alike = {}
-        for call in group.packing.calls:
+        for call in group.calls:
             alike.setdefault((call.layers, call.chains), []).append(call)
         calls += [
             CallCost(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_qpsbgd.backends.dwave.packing import Cliques
+from keras_qpsbgd.backends.dwave.cliques import Cliques
 from keras_qpsbgd.backends.dwave.ranges import Limits
 from keras_qpsbgd.backends.errors import SolverError
 

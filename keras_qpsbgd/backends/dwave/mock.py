@@ -24,9 +24,9 @@ class MockQPU(MockDWaveSampler):
     annealing replaces the chip. Problems are scaled to the ranges of the chip:
     those of Advantage on Pegasus, those of Advantage2 on Zephyr. With
     `auto_scale=False`, problems that exceed the ranges are rejected. So are
-    schedules that the solver does not support, and fast anneals with linear
-    biases. Times come from Ocean's cost model with published timing data, see
-    `cost.timing_source`. The same problem always gets the same answer.
+    schedules that the solver does not support. Times come from Ocean's cost
+    model with published timing data, see `cost.timing_source`. The same problem
+    always gets the same answer.
 
     Args:
         topology: String. `"pegasus"` or `"zephyr"`. Defaults to `"pegasus"`.
@@ -66,7 +66,7 @@ class MockQPU(MockDWaveSampler):
 
     def sample(self, bqm, **parameters):
         spin = bqm.spin
-        self._check_protocol(spin, parameters)
+        self._check_schedule(parameters)
         timing = self._timing(bqm.num_variables, parameters)
         self._check_ranges(parameters, timing)
         scaled = spin.copy()
@@ -91,8 +91,7 @@ class MockQPU(MockDWaveSampler):
             self._limits = key, limits
         return float(limits.excess(linear, pairs)[0])
 
-    def _check_protocol(self, bqm, parameters):
-        """Rejects what a solver rejects."""
+    def _check_schedule(self, parameters):
         schedule = parameters.get("anneal_schedule")
         if schedule is not None:
             if "annealing_time" in parameters:
@@ -102,11 +101,6 @@ class MockQPU(MockDWaveSampler):
                 DWaveSampler.validate_anneal_schedule(self, schedule)
             except (TypeError, ValueError) as error:
                 raise SolverFailureError(str(error)) from error
-        if parameters.get("fast_anneal"):
-            if bqm.to_numpy_vectors().linear_biases.any():
-                raise SolverFailureError("h must be zero with fast_anneal")
-            if len(schedule or ()) > 2 or "h_gain_schedule" in parameters:
-                raise SolverFailureError("fast_anneal excludes schedules")
 
     def _check_ranges(self, parameters, timing):
         limits = ranges.parameter_ranges(self.properties, parameters)

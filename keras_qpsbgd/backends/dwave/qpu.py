@@ -11,8 +11,8 @@ from keras_qpsbgd.backends.dwave import connection
 from keras_qpsbgd.backends.dwave import cost
 from keras_qpsbgd.backends.dwave import ranges
 from keras_qpsbgd.backends.dwave import step
+from keras_qpsbgd.backends.dwave.cliques import PackedCall
 from keras_qpsbgd.backends.dwave.embedding import OpenChip
-from keras_qpsbgd.backends.dwave.packing import Packing
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import reject_secrets
@@ -86,9 +86,8 @@ class DWaveBackend(Backend):
         mock: Boolean. If `True`, simulated annealing replaces the chip.
             Embeddings, times and ranges stay the same. Defaults to `False`.
         sampler: An open `DWaveSampler`, or a compatible sampler (optional). It
-            is not saved. The workers of an executor receive a copy if it can be
-            pickled. Defaults to `None`, which connects to Leap.
-        **options: Arguments of `Backend`.
+            is not saved. Defaults to `None`, which connects to Leap.
+        **options: Arguments of `Backend`, except `executor`.
 
     Example:
         ```python
@@ -102,6 +101,7 @@ class DWaveBackend(Backend):
 
     name = "dwave"
     info_entries = ("qpu_access_time", "chain_break_fraction")
+    _without_executor = "solves the columns of all layers in shared calls"
     # Removed arguments and what to use instead.
     REMOVED = {"replicas": "a larger `num_reads`"}
 
@@ -161,10 +161,17 @@ class DWaveBackend(Backend):
             )
         optional = {"optional": True}
         if not callable(self.chain_strength):
-            self._check_number("chain_strength", above=0, **optional)
-        self._check_number("num_reads", at_least=1, whole=True)
-        self._check_number("annealing_time", above=0, **optional)
-        self._check_number("qpu_budget_seconds", at_least=0, **optional)
+            check_number(
+                "chain_strength", self.chain_strength, above=0, **optional
+            )
+        check_number("num_reads", self.num_reads, at_least=1, whole=True)
+        check_number("annealing_time", self.annealing_time, above=0, **optional)
+        check_number(
+            "qpu_budget_seconds",
+            self.qpu_budget_seconds,
+            at_least=0,
+            **optional,
+        )
         if not isinstance(self.gauge, (bool, np.bool_)):
             raise ValueError(
                 f"`gauge` must be True or False. Received: gauge={self.gauge!r}"
@@ -174,9 +181,6 @@ class DWaveBackend(Backend):
                 "`problem_label` must be a string or None. Received: "
                 f"problem_label={self.problem_label!r}"
             )
-
-    def _check_number(self, name, **bounds):
-        check_number(name, getattr(self, name), **bounds)
 
     def _check_solver(self):
         if self.topology not in (None, "pegasus", "zephyr"):
@@ -212,7 +216,7 @@ class DWaveBackend(Backend):
             super().check(num_variables, num_columns)
         ranges.check_parameters(self)
         for group in step.pack_groups(self, sizes):
-            ranges.check_duration(self, group.packing)
+            ranges.check_duration(self, group.calls)
         if self.qpu_budget_seconds is not None:
             self.call_seconds(num_qubits=1)
 
@@ -246,10 +250,6 @@ class DWaveBackend(Backend):
             region=self.region,
         )
 
-    def copies(self, num_variables: int, num_columns: int) -> Any:
-        """Returns the embeddings for a call, at most one per column."""
-        return self.open().cliques.copies(num_variables, num_columns)
-
     def block_size_for(self, num_variables: int) -> int:
         if self.block_size is not None:
             return min(num_variables, self.block_size)
@@ -260,7 +260,7 @@ class DWaveBackend(Backend):
 
     # Calls
 
-    def pack(self, sizes: Sequence[tuple[int, int]]) -> Packing:
+    def pack(self, sizes: Sequence[tuple[int, int]]) -> tuple[PackedCall, ...]:
         """Returns the calls for layers that fit on the chip whole.
 
         Args:
@@ -315,8 +315,7 @@ class DWaveBackend(Backend):
         """
         packed = self.pack([(num_variables, num_columns)])
         return sum(
-            self.call_seconds(call.num_qubits, **parameters)
-            for call in packed.calls
+            self.call_seconds(call.num_qubits, **parameters) for call in packed
         )
 
     def call_seconds(self, num_qubits: int, **others: Any) -> float:
@@ -335,22 +334,6 @@ class DWaveBackend(Backend):
                 "neither estimated nor limited. Received: "
                 f"qpu_budget_seconds={self.qpu_budget_seconds} ({error})"
             ) from error
-
-    def reserve_call(self, num_qubits: int) -> float:
-        """Reserves the estimated time of a call, or raises."""
-        try:
-            seconds = self.call_seconds(num_qubits)
-        except BackendUnavailable:
-            if self.qpu_budget_seconds is not None:
-                raise
-            seconds = 0.0
-        return self.budget.reserve(seconds)
-
-    def settle_call(self, reserved: Any, info: dict[str, Any] | None) -> None:
-        """Charges a finished call, see `calls.Task.settle`."""
-        microseconds = (info or {}).get("qpu_access_time")
-        charged = reserved if microseconds is None else 1e-6 * microseconds
-        self.budget.settle(reserved, charged)
 
     def sample(
         self, qubo: Qubo, seed: int
@@ -412,7 +395,7 @@ class DWaveBackend(Backend):
         return {**super().get_config(), **given}
 
     def __getstate__(self):
-        # Calls are counted where they start, so copies in workers do not count.
+        # A copy counts its own calls.
         state = super().__getstate__()
         del state["budget"]
         return state

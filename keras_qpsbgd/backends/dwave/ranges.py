@@ -183,7 +183,16 @@ def check_parameters(backend):
             "`parameters` must be parameters of this solver: "
             f"{sorted(sampler.parameters)}. Received: {unknown}"
         )
-    check_fast_anneal(backend.parameters)
+    # `LinearAncillaComposite` of dwave-system emulates linear biases, but needs
+    # a free neighbor for every qubit. Columns are packed so that few are left.
+    if backend.parameters.get("fast_anneal"):
+        raise BackendUnavailable(
+            "`parameters` must not contain `fast_anneal`. The fast-anneal "
+            "protocol requires that all linear biases are zero, and the linear "
+            "biases of a column are its gradient. Use a short `annealing_time` "
+            "instead. Received: fast_anneal="
+            f"{backend.parameters['fast_anneal']!r}"
+        )
     if _is_reverse(backend.parameters):
         raise BackendUnavailable(
             "`parameters` must not contain `initial_state` or an "
@@ -209,10 +218,10 @@ def _is_reverse(parameters):
         return False
 
 
-def check_duration(backend, packing):
+def check_duration(backend, calls):
     """Raises a `BackendUnavailable` if a call takes longer than allowed."""
     limits = backend.open().sampler.properties.get("problem_run_duration_range")
-    qubits = max(call.num_qubits for call in packing.calls)
+    qubits = max(call.num_qubits for call in calls)
     try:  # without the programming time, which does not count
         seconds = backend.call_seconds(qubits)
         seconds -= backend.call_seconds(qubits, num_reads=0)
@@ -233,33 +242,3 @@ def parameter_ranges(properties, parameters):
     time = fast if parameters.get("fast_anneal") else "annealing_time_range"
     names = {"num_reads": "num_reads_range", "annealing_time": time}
     return {k: properties[v] for k, v in names.items() if properties.get(v)}
-
-
-def check_fast_anneal(parameters):
-    """Raises a `BackendUnavailable` if the parameters ask for a fast anneal.
-
-    By D-Wave's documentation of the solver parameter `fast_anneal`, all linear
-    biases must be zero. The linear biases of a column are its gradient.
-
-    `LinearAncillaComposite` of dwave-system emulates a linear bias with a
-    coupling to a free neighboring qubit that a flux bias holds in place. It is
-    not used here:
-
-    - It needs a free neighbor for every qubit of the problem. Columns are
-      packed so that few qubits are left, and it raises if there is none.
-    - The bias of a qubit is limited to the range of one coupling, and couplings
-      to the ancillas count toward the limits of the sum of couplings.
-    - It does not support `auto_scale`, and its default flux bias is a number
-      that must be large enough for the chip at hand.
-
-    Args:
-        parameters: Dictionary. Parameters of the call.
-    """
-    if parameters.get("fast_anneal"):
-        raise BackendUnavailable(
-            "`parameters` must not contain `fast_anneal`. The fast-anneal "
-            "protocol requires that all linear biases are zero, and the linear "
-            "biases of a column are its gradient. Use a short `annealing_time` "
-            "instead. Received: fast_anneal="
-            f"{parameters['fast_anneal']!r}"
-        )

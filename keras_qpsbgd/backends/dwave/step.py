@@ -5,22 +5,21 @@ that fails is a failure of each layer in it. A layer that is wider than the
 largest complete graph on the chip is solved in blocks, with its own calls.
 """
 
-import concurrent.futures
+import collections
 import copy
-import threading
 from typing import NamedTuple
 
 import numpy as np
 
 from keras_qpsbgd.backends.dwave import connection
 from keras_qpsbgd.backends.dwave import ranges
-from keras_qpsbgd.backends.dwave.packing import Packing
+from keras_qpsbgd.backends.dwave.cliques import PackedCall
 from keras_qpsbgd.backends.errors import NOT_RUN
+from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.host import block_descent
 from keras_qpsbgd.backends.host import calls
 from keras_qpsbgd.backends.host import progress
-from keras_qpsbgd.qubo import Qubo
 
 
 class Group(NamedTuple):
@@ -28,14 +27,14 @@ class Group(NamedTuple):
 
     Attributes:
         layers: List of integers. Indices of the layers.
-        packing: `Packing`. Its layers are positions in `layers`. For a layer
-            that is solved in blocks, the calls of its widest block.
-        rounds: Integer. Maximum number of times per step that the calls of the
-            packing are made.
+        calls: Tuple of `PackedCall`. Their layers are positions in `layers`.
+            For a layer that is solved in blocks, the calls of its widest block.
+        rounds: Integer. Maximum number of times per step that the calls are
+            made.
     """
 
     layers: list[int]
-    packing: Packing
+    calls: tuple[PackedCall, ...]
     rounds: int
 
 
@@ -91,40 +90,25 @@ def solve_layers(backend, qubos, seeds, stop_at_failure):
     Returns:
         A list with a `Solution` or an exception for each layer.
     """
-    stop = threading.Event()
-
-    def solve(group):
-        if stop.is_set():
-            return [calls.Stopped() for _ in group]
-        with calls.stop_on(stop):
-            found = _solve_group(
-                backend,
-                [qubos[index] for index in group],
-                [int(seeds[index]) for index in group],
-                stop_at_failure,
-            )
-        if stop_at_failure and any(isinstance(f, Exception) for f in found):
-            stop.set()
-        return found
-
-    parts = split_groups(backend, [qubo.num_variables for qubo in qubos])
-    if backend.executor is None or len(parts) == 1:
-        answers = [solve(group) for group in parts]
-    else:
-        # These threads only wait for the workers of the executor.
-        with concurrent.futures.ThreadPoolExecutor(len(parts)) as threads:
-            answers = list(threads.map(solve, parts))
-    found = {}
-    for group, results in zip(parts, answers):
-        found.update(zip(group, results))
-    return [found[index] for index in range(len(qubos))]
+    found = [calls.Stopped() for _ in qubos]
+    for group in split_groups(backend, [q.num_variables for q in qubos]):
+        results = _solve_group(
+            backend,
+            [qubos[index] for index in group],
+            [int(seeds[index]) for index in group],
+            stop_at_failure,
+        )
+        for index, result in zip(group, results):
+            found[index] = result
+        if stop_at_failure and any(isinstance(r, Exception) for r in results):
+            break
+    return found
 
 
 def _solve_group(backend, qubos, seeds, stop_at_failure):
-    if len(qubos) == 1:
-        size = backend.block_size_for(qubos[0].num_variables)
-        if size < qubos[0].num_variables:
-            return [_solve_in_blocks(backend, qubos[0], seeds[0], size)]
+    size = backend.block_size_for(qubos[0].num_variables)
+    if size < qubos[0].num_variables:
+        return [_solve_in_blocks(backend, qubos[0], seeds[0], size)]
     return _solve_packed(backend, qubos, seeds, stop_at_failure)
 
 
@@ -147,48 +131,24 @@ def _solve_in_blocks(backend, qubo, seed, size):
 def _solve_packed(backend, qubos, seeds, stop_at_failure):
     """Solves layers that fit on the chip, with shared calls."""
     layers = [_Layer(qubo) for qubo in qubos]
+    total = sum(qubo.num_columns for qubo in qubos)
     try:
-        chip = backend.open().cliques.chip
-        packing = backend.pack(
-            [(q.num_variables, q.num_columns) for q in qubos]
-        )
-        shared = [
-            # The zero keeps the gauges of stored runs.
-            _SharedCall(backend, chip, packed, layers, [*seeds, 0, number])
-            for number, packed in enumerate(packing.calls)
-        ]
+        packed = backend.pack([(q.num_variables, q.num_columns) for q in qubos])
     except Exception as error:  # the layers cannot be packed
+        packed = ()
         for layer in layers:
             layer.fail(error)
-    else:
-        _run_calls(shared, layers, stop_at_failure)
+    for number, call in enumerate(packed):
+        progress.set_columns(sum(len(k.columns) for k in layers), total)
+        failed = [layer.error is not None for layer in layers]
+        # Nobody needs the answer if all layers of a call have failed.
+        if not (
+            (stop_at_failure and any(failed))
+            or all(failed[index] for index in call.layers)
+        ):
+            # The zero keeps the gauges of stored runs.
+            _make_call(backend, call, layers, [*seeds, 0, number])
     return [layer.result(backend) for layer in layers]
-
-
-def _run_calls(shared, layers, stop_at_failure):
-    """Makes the calls. Layers keep the answers and errors of their calls."""
-    total = sum(layer.qubo.num_columns for layer in layers)
-    try:
-        for call in shared:
-            call.start()
-            if stop_at_failure and call.error is not None:
-                break
-        for call in shared:
-            progress.set_columns(sum(len(k.columns) for k in layers), total)
-            failed = [layer.error is not None for layer in layers]
-            # Nobody needs the answer if all layers of a call have failed.
-            if (stop_at_failure and any(failed)) or all(
-                layer.error is not None for layer in call.layers
-            ):
-                call.cancel()
-            else:
-                call.finish()
-    except BaseException:  # an interrupt
-        for call in shared:
-            call.cancel()
-        raise
-    for call in shared:
-        call.count()
 
 
 class _Layer:
@@ -202,11 +162,6 @@ class _Layer:
         self.info = {"calls": 0, "retries": 0}
         self.error = None
 
-    def missing(self):
-        """Returns the columns without an answer."""
-        answered = set(self.columns)
-        return [k for k in range(self.qubo.num_columns) if k not in answered]
-
     def fail(self, error):
         if self.error is None:  # a layer keeps its first error
             self.error = error
@@ -219,7 +174,7 @@ class _Layer:
 
     def result(self, backend):
         """Returns the `Solution`, or an exception with the `info`."""
-        if self.missing():
+        if len(self.columns) < self.qubo.num_columns:
             self.fail(calls.Stopped())
         if self.error is not None:
             return _with_info(self.error, self.info)
@@ -229,173 +184,117 @@ class _Layer:
         return backend.best_solution(self.qubo, samples, self.info)
 
 
-class _SharedCall:
-    """One call for several layers.
+def _make_call(backend, packed, layers, seed):
+    """Makes one call, with retries. Its layers keep the answers or the error.
 
     Args:
         backend: A `DWaveBackend`.
-        chip: String. Identifies the chip that the call was packed for.
         packed: The `PackedCall`.
         layers: List of `_Layer`, all that were packed.
         seed: List of integers.
     """
-
-    def __init__(self, backend, chip, packed, layers, seed):
-        self.packed = packed
-        self.layers = [layers[index] for index in packed.layers]
-        self.error = None
-        self._columns = [
-            [slot.column for slot in packed.slots if slot.layer == index]
-            for index in packed.layers
-        ]
-        qubos = [
-            _part(layer.qubo, columns)
-            for layer, columns in zip(self.layers, self._columns)
-        ]
-        task = _CallTask(chip, _renumbered(packed, self._columns), qubos, seed)
-        self._call = calls.Call(backend, task)
-
-    def start(self):
-        try:
-            self._call.start()
-        except Exception as error:  # solvers may raise anything
-            self._fail(error)
-
-    def finish(self):
-        """Waits for the answer and passes it to the layers."""
-        if self.error is not None:
-            return
-        try:
-            answers, info = self._call.answer()
-        except Exception as error:
-            self._charge(getattr(error, "info", None) or {})
-            self._fail(error)
-            return
-        for index, layer in enumerate(self.layers):
-            if isinstance(answers[index], Exception):
-                layer.fail(answers[index])
-                continue
-            samples, broken = answers[index]
-            layer.columns += self._columns[index]
-            layer.samples.append(samples)
-            layer.breaks.append(broken.mean(axis=(0, 1)))
-        self._charge(info)
-
-    def cancel(self):
-        self._call.cancel()
-
-    def count(self):
-        """Adds the number of attempts to the layers, once all calls ended."""
-        attempts, retries = self._call.num_attempts, self._call.retries
-        for position, layer in enumerate(self.layers):
-            layer.add("calls", attempts)
-            layer.add("retries", retries)
-            if position:  # the first layer of a call counts it in totals
-                layer.add("shared_calls", attempts)
-                layer.add("shared_retries", retries)
-
-    def _fail(self, error):
-        self.error = error
-        for layer in self.layers:
-            layer.fail(error)
-
-    def _charge(self, info):
-        """Divides the QPU time among the layers by their qubits."""
-        qubits = dict.fromkeys(self.packed.layers, 0)
-        for slot in self.packed.slots:
-            qubits[slot.layer] += sum(map(len, slot.chains))
-        for layer, count in zip(self.layers, qubits.values()):
-            if "qpu_access_time" in info:
-                share = count / sum(qubits.values())
-                layer.add("qpu_access_time", share * info["qpu_access_time"])
-            if "problem_id" in info:
-                layer.add("problem_id", [info["problem_id"]])
+    qubos = [layer.qubo for layer in layers]
+    call = calls.Call(backend, _anneal, packed, qubos, seed)
+    try:
+        answers, info = call.answer()
+    except Exception as error:  # solvers may raise anything
+        answers = dict.fromkeys(packed.layers, error)
+        info = getattr(error, "info", None) or {}
+    columns = collections.defaultdict(list)
+    qubits = collections.Counter()
+    for slot in packed.slots:
+        columns[slot.layer].append(slot.column)
+        qubits[slot.layer] += sum(map(len, slot.chains))
+    for position, index in enumerate(packed.layers):
+        layer = layers[index]
+        layer.add("calls", call.num_attempts)
+        layer.add("retries", call.retries)
+        if position:  # the first layer of a call counts it in totals
+            layer.add("shared_calls", call.num_attempts)
+            layer.add("shared_retries", call.retries)
+        if "qpu_access_time" in info:
+            share = qubits[index] / sum(qubits.values())
+            layer.add("qpu_access_time", share * info["qpu_access_time"])
+        if "problem_id" in info:
+            layer.add("problem_id", [info["problem_id"]])
+        if isinstance(answers[index], Exception):
+            layer.fail(answers[index])
+            continue
+        samples, broken = answers[index]
+        layer.columns += columns[index]
+        layer.samples.append(samples)
+        layer.breaks.append(broken.mean(axis=(0, 1)))
 
 
-class _CallTask(calls.Task):
-    """The task of one call.
+def _anneal(backend, packed, qubos, seed):
+    """Makes one call within the budget.
 
-    Args:
-        chip: String. Identifies the chip that the call was packed for.
-        packed: The `PackedCall`. It numbers layers and columns from 0, so calls
-            with the same qubits are equal and share what is built for them.
-        qubos: List of `Qubo` with the columns of the call, one per layer.
-        seed: List of integers.
+    Returns:
+        A tuple of the answers (see `EmbeddedCall.unembed`) and the `info`.
     """
-
-    def __init__(self, chip, packed, qubos, seed):
-        self.chip = chip
-        self.packed = packed
-        self.qubos = qubos
-        self.seed = seed
-
-    def reserve(self, backend):
-        return backend.reserve_call(self.packed.num_qubits)
-
-    def run(self, backend):
-        chip = backend.open()
-        if chip.cliques.chip != self.chip:  # a worker that connected before
-            backend.close()
-            chip = backend.open()
-            if chip.cliques.chip != self.chip:
-                raise _chip_changed("a worker is connected to another chip")
-        embedded = chip.embedded(self.packed)
-        gauge = np.random.default_rng(self.seed) if backend.gauge else None
-        model = embedded.embed(self.qubos, backend.chain_strength, gauge)
-        backend.warn_if_imprecise(model.linear)
-        given = ranges.call_parameters(backend)
-        try:
-            found = connection.sample(
-                chip.sampler, model.bqm, backend.timeout_seconds, **given
-            )
-        except SolverError as error:
-            if connection.is_structural(error.__cause__):
-                raise _chip_changed(error) from error
-            raise
-        reported = found.info or {}
-        info = {}
-        if reported.get("problem_id") is not None:
-            info["problem_id"] = str(reported["problem_id"])
-        timing = reported.get("timing") or {}
-        if "qpu_access_time" in timing:
-            info["qpu_access_time"] = float(timing["qpu_access_time"])
-        try:
-            return embedded.unembed(found, model.gauge), info
-        except SolverError as error:
+    chip = backend.open()
+    embedded = chip.embedded(packed)
+    gauge = np.random.default_rng(seed) if backend.gauge else None
+    model = embedded.embed(qubos, backend.chain_strength, gauge)
+    backend.warn_if_imprecise(model.linear)
+    reserved = backend.budget.reserve(_estimate(backend, packed.num_qubits))
+    info = None
+    try:
+        found = _sample(backend, chip.sampler, model.bqm)
+        info = _reported(found)
+        return embedded.unembed(found, model.gauge), info
+    except BaseException as error:
+        if info is None:
+            info = getattr(error, "info", None)
+        else:
             error.info = info  # an invalid answer is also paid for
+        raise
+    finally:
+        charged = (info or {}).get("qpu_access_time")
+        charged = reserved if charged is None else 1e-6 * charged
+        backend.budget.settle(reserved, charged)
+
+
+def _estimate(backend, num_qubits):
+    """Returns the QPU seconds of a call, 0 if they are not known.
+
+    Raises:
+        BackendUnavailable: If there is a budget, but no cost model.
+    """
+    try:
+        return backend.call_seconds(num_qubits)
+    except BackendUnavailable:
+        if backend.qpu_budget_seconds is not None:
             raise
-
-    def settle(self, backend, reserved, info):
-        backend.settle_call(reserved, info)
+        return 0.0
 
 
-def _chip_changed(reason):
-    error = SolverError(
-        "The working graph of the chip is not the one that the layers were "
-        f"embedded on ({reason}). Call `close` of the backend, and the next "
-        "solve connects and embeds them again"
-    )
-    error.info = NOT_RUN
-    return error
-
-
-def _part(qubo, columns):
-    """Returns a `Qubo` with some of the columns."""
-    return Qubo(qubo.couplings, qubo.fields[:, columns], qubo.offset[columns])
-
-
-def _renumbered(packed, columns):
-    """Returns the call with layers and columns numbered from 0."""
-    layer = {index: k for k, index in enumerate(packed.layers)}
-    column = [{index: k for k, index in enumerate(part)} for part in columns]
-    slots = [
-        slot._replace(
-            layer=layer[slot.layer],
-            column=column[layer[slot.layer]][slot.column],
+def _sample(backend, sampler, bqm):
+    given = ranges.call_parameters(backend)
+    try:
+        return connection.sample(sampler, bqm, backend.timeout_seconds, **given)
+    except SolverError as error:
+        if not connection.is_structural(error.__cause__):
+            raise
+        changed = SolverError(
+            "The working graph of the chip is not the one that the layers were "
+            f"embedded on ({error}). Call `close` of the backend, and the next "
+            "solve connects and embeds them again"
         )
-        for slot in packed.slots
-    ]
-    return packed._replace(slots=tuple(slots))
+        changed.info = NOT_RUN
+        raise changed from error
+
+
+def _reported(found):
+    """Returns the problem identifier and QPU time that an answer reports."""
+    reported = found.info or {}
+    info = {}
+    if reported.get("problem_id") is not None:
+        info["problem_id"] = str(reported["problem_id"])
+    timing = reported.get("timing") or {}
+    if "qpu_access_time" in timing:
+        info["qpu_access_time"] = float(timing["qpu_access_time"])
+    return info
 
 
 def _with_info(error, info):

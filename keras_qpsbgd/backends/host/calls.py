@@ -7,7 +7,6 @@ that raises a `TransientError` is repeated.
 
 import collections.abc
 import concurrent.futures
-import contextlib
 import functools
 import multiprocessing
 import pickle
@@ -16,7 +15,7 @@ import time
 
 import numpy as np
 
-from keras_qpsbgd.backends.errors import NOT_RUN
+from keras_qpsbgd.backends.errors import BudgetExceeded
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.errors import check_number
@@ -25,34 +24,15 @@ from keras_qpsbgd.backends.host import progress
 from keras_qpsbgd.backends.solution import merge_column_info
 
 FIRST_WAIT = 1.0  # seconds before the first retry; doubles with each retry
-POLL_INTERVAL = 0.2  # seconds between two checks whether to stop
 
 _worker = threading.local()
-_caller = threading.local()
 
 
 class Stopped(SolverError):
-    """Raised in a call that is no longer needed: another layer has failed."""
+    """The error of a layer that was not solved, because another one failed."""
 
     def __init__(self, message="Another layer has failed"):
         super().__init__(message)
-
-
-@contextlib.contextmanager
-def stop_on(event):
-    """Context manager in which calls of this thread stop if `event` is set."""
-    outer = getattr(_caller, "stop", None)
-    _caller.stop = event
-    try:
-        yield
-    finally:
-        _caller.stop = outer
-
-
-def _check_stop():
-    stop = getattr(_caller, "stop", None)
-    if stop is not None and stop.is_set():
-        raise Stopped
 
 
 def sample(backend, qubo, seed):
@@ -69,14 +49,15 @@ def sample(backend, qubo, seed):
     ]
     if backend._modifies_problem:
         parts = [part.copy() for part in parts]
-    calls = [Call(backend, _ColumnsTask(part, seed, shared)) for part in parts]
+    calls = [Call(backend, _sample, part, seed, shared) for part in parts]
     answers = []
     try:
         for call in calls:
             call.start()
-        for number, call in enumerate(calls):
+        for number, (call, part) in enumerate(zip(calls, parts)):
             progress.set_columns(number * width, m)
-            answers.append(call.answer())
+            samples, info = _check_answer(backend, call.answer())
+            answers.append((_check_samples(backend, part, samples), info))
     except BaseException as error:
         for call in calls:
             call.cancel()
@@ -84,6 +65,10 @@ def sample(backend, qubo, seed):
         raise
     samples = join_columns([samples for samples, _ in answers])
     return samples, _merge_call_info(calls, answers)
+
+
+def _sample(backend, qubo, seed, shared):
+    return backend.sample(qubo, seed, **shared)
 
 
 def _attach_info(error, info):
@@ -109,59 +94,14 @@ def _merge_call_info(calls, answers):
     return info
 
 
-class Task:
-    """What a call solves. It can be pickled, because it is sent to workers."""
-
-    def reserve(self, backend):
-        """Reserves the cost of the call, or raises to prevent it."""
-
-    def run(self, backend):
-        """Makes the call, in a worker if the backend has an executor.
-
-        Returns:
-            A tuple `(result, info)`.
-        """
-        raise NotImplementedError
-
-    def settle(self, backend, reserved, info):
-        """Settles the cost of a finished call.
-
-        Args:
-            backend: The `Backend`.
-            reserved: The return value of `reserve`.
-            info: The `info` of the call. After a failure, the `info` attribute
-                of the exception, or `None` if it has none.
-        """
-
-    def check(self, backend, result):
-        """Returns the valid result or raises a `SolverError`."""
-        del backend
-        return result
-
-
-class _ColumnsTask(Task):
-    """Columns of one layer, for `Backend.sample`."""
-
-    def __init__(self, qubo, seed, shared):
-        self.qubo = qubo
-        self.seed = seed
-        self.shared = shared
-
-    def run(self, backend):
-        return backend.sample(self.qubo, self.seed, **self.shared)
-
-    def check(self, backend, samples):
-        return _check_samples(backend, self.qubo, samples)
-
-
 class Call:
     """A call of a solver, in this thread or in a worker of the executor.
 
-    Costs and retries are handled in this process, not in the worker.
-
     Args:
         backend: A `Backend`.
-        task: The `Task`.
+        function: Function that makes the call. It receives the backend, or the
+            copy of a worker.
+        *arguments: Further arguments of the function, which can be pickled.
 
     Attributes:
         num_attempts: Integer. How often the call was made.
@@ -171,10 +111,10 @@ class Call:
     num_attempts = 0
     retries = 0
 
-    def __init__(self, backend, task):
+    def __init__(self, backend, function, *arguments):
         self.backend = backend
-        self.task = task
-        self._reserved = None
+        self._function = function
+        self._arguments = arguments
         self._future = None
 
     def start(self):
@@ -182,71 +122,50 @@ class Call:
         if self.backend.executor is None:
             return
         pickled = pickle.dumps(self.backend)
-        self._reserved = self.task.reserve(self.backend)
         try:
             self._future = self.backend.executor.submit(
-                _run_in_worker, pickled, self.task
+                _run_in_worker, pickled, self._function, self._arguments
             )
-        except BaseException as error:
-            self._settle(NOT_RUN)
-            if isinstance(error, RuntimeError):  # broken or shut down
-                raise _executor_error(error) from error
-            raise
+        except RuntimeError as error:  # broken or shut down
+            raise _executor_error(error) from error
 
     def answer(self):
-        """Returns result and info; repeats the call on a `TransientError`."""
+        """Returns the answer; repeats the call on a `TransientError`."""
         while True:
-            _check_stop()
             try:
-                result, info = self._attempt()
-                return self.task.check(self.backend, result), info
+                return self._attempt()
             except TransientError:
                 if self.retries == self.backend.retries:
                     raise
             time.sleep(FIRST_WAIT * 2**self.retries)
-            _check_stop()
             self.retries += 1
             self.start()
 
     def cancel(self):
         """Ends a call that was started and is no longer needed."""
         future, self._future = self._future, None
-        if future is None:
-            return
-        if future.cancel():
-            self._settle(NOT_RUN)
-        else:
+        if future is not None and not future.cancel():
             self.num_attempts += 1
-            self._settle(None)
 
     def _attempt(self):
         future, self._future = self._future, None
-        if future is None:
-            self._reserved = self.task.reserve(self.backend)
         self.num_attempts += 1
+        if future is None:
+            try:
+                return self._function(self.backend, *self._arguments)
+            except BudgetExceeded:
+                self.num_attempts -= 1  # no call was made
+                raise
         try:
-            if future is None:
-                answer = self.task.run(self.backend)
-            else:
-                answer = _wait(future, self.backend.timeout_seconds)
-            result, info = _check_answer(self.backend, answer)
-        except BaseException as error:
-            self._settle(getattr(error, "info", None))
-            raise
+            return _wait(future, self.backend.timeout_seconds)
         finally:
-            if future is not None:
-                future.cancel()  # after a timeout; no effect if it is done
-        self._settle(info)
-        return result, info
-
-    def _settle(self, info):
-        self.task.settle(self.backend, self._reserved, info)
+            future.cancel()  # after a timeout; no effect if it is done
 
 
 def _wait(future, timeout):
     """Returns the answer of a worker, or raises an error of this package."""
     try:
-        return _wait_for_result(future, timeout)
+        return future.result(timeout)
     except (TimeoutError, concurrent.futures.TimeoutError) as error:
         raise TransientError(
             f"An executor worker did not answer within {timeout:g} s "
@@ -258,19 +177,6 @@ def _wait(future, timeout):
         raise SolverError("The executor canceled the call") from error
 
 
-def _wait_for_result(future, timeout):
-    """Like `future.result(timeout)`, but stops if another layer has failed."""
-    deadline = time.monotonic() + timeout
-    while True:
-        remaining = max(0.0, deadline - time.monotonic())
-        try:
-            return future.result(min(remaining, POLL_INTERVAL))
-        except (TimeoutError, concurrent.futures.TimeoutError):
-            if future.done() or remaining <= POLL_INTERVAL:
-                raise
-        _check_stop()
-
-
 def _executor_error(error):
     return SolverError(
         f"The executor's workers died or it was shut down: {error}. A script "
@@ -279,12 +185,12 @@ def _executor_error(error):
     )
 
 
-def _run_in_worker(pickled, task):
+def _run_in_worker(pickled, function, arguments):
     """Runs in a worker and keeps its backends and their handles open."""
     if not hasattr(_worker, "load_backend"):
         # Per thread, because threads must not share solver handles.
         _worker.load_backend = functools.lru_cache(maxsize=8)(pickle.loads)
-    return task.run(_worker.load_backend(pickled))
+    return function(_worker.load_backend(pickled), *arguments)
 
 
 def check_executor(executor):

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.host.calls import Stopped
-from keras_qpsbgd.backends.host.calls import stop_on
 from keras_qpsbgd.qubo import Qubo
 
 
@@ -153,25 +152,23 @@ class HostCall:
         stop = threading.Event()
 
         def solve(task):
-            with self.progress.layer(task[-1]), stop_on(stop):
-                return self._solve_layer(*task, stop)
+            qubo, seed, name = task
+            with self.progress.layer(name):
+                if stop.is_set():
+                    return _Answer(_zero_states(qubo))
+                start = time.perf_counter()
+                try:
+                    found = self.backend.solve(qubo, seed)
+                except Exception as error:  # solvers may raise anything
+                    found = error
+                seconds = time.perf_counter() - start
+                return self._finish(qubo, seed, name, stop, found, seconds)
 
         if self.backend.executor is None or len(tasks) == 1:
             return [solve(task) for task in tasks]
         # These threads only wait for the workers of the executor.
         with concurrent.futures.ThreadPoolExecutor(len(tasks)) as threads:
             return list(threads.map(solve, tasks))
-
-    def _solve_layer(self, qubo, seed, name, stop):
-        if stop.is_set():
-            return _Answer(_zero_states(qubo))
-        start = time.perf_counter()
-        try:
-            found = self.backend.solve(qubo, seed)
-        except Exception as error:  # solvers may raise anything
-            found = error
-        seconds = time.perf_counter() - start
-        return self._finish(qubo, seed, name, stop, found, seconds)
 
     def _finish(self, qubo, seed, name, stop, found, seconds):
         """Applies the policy `on_failure` to the result for one layer.

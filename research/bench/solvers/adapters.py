@@ -28,9 +28,9 @@ from dwave.samplers import SimulatedAnnealingSampler
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave import cost
 from keras_qpsbgd.backends.dwave import ranges
+from keras_qpsbgd.backends.dwave.cliques import Cliques
 from keras_qpsbgd.backends.dwave.cliques import longest_chain
 from keras_qpsbgd.backends.dwave.mock import MockQPU
-from keras_qpsbgd.backends.dwave.packing import Cliques
 from keras_qpsbgd.backends.host.samplers import beta_range
 
 # Real chips of these topologies have about this many dead qubits.

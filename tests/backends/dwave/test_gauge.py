@@ -9,9 +9,9 @@ from dwave.cloud.exceptions import SolverFailureError
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave import ranges
+from keras_qpsbgd.backends.dwave.cliques import Cliques
 from keras_qpsbgd.backends.dwave.embedding import EmbeddedCall
 from keras_qpsbgd.backends.dwave.embedding import Layout
-from keras_qpsbgd.backends.dwave.packing import Cliques
 
 pytestmark = pytest.mark.once
 
@@ -26,7 +26,7 @@ def chip(request):
 
 @pytest.fixture(scope="module")
 def embedded(chip):
-    (call,) = Cliques(chip.to_networkx_graph()).pack(SIZES).calls
+    (call,) = Cliques(chip.to_networkx_graph()).pack(SIZES)
     return EmbeddedCall(call, Layout(call.chains, chip))
 
 

@@ -59,9 +59,10 @@ def test_64_columns_of_16_inputs(topology, dead):
         num_sweeps=30,
     )
     backend = offline.qpu(sampler, num_reads=5)
-    copies = backend.copies(16, 64)
-    assert cliques.is_disjoint(copies)
-    cliques.validate(copies, sampler.to_networkx_graph())
+    copies = backend.open().cliques.copies(16, 64)
+    assert len(set(cliques.qubits_of(copies))) == len(cliques.qubits_of(copies))
+    for copy in copies:
+        offline.assert_clique(list(copy.values()), sampler.to_networkx_graph())
     if topology == "pegasus" or not dead:
         assert len(copies) == 64
     problem = qubo(16, 64)
@@ -129,28 +130,12 @@ def test_parameters_are_passed_to_the_sampler(spy):
     }
     # Each column is scaled as a whole, including its chains.
     problem = qubo(8)
-    for column, copy in enumerate(backend.copies(8, 3)):
+    for column, copy in enumerate(backend.open().cliques.copies(8, 3)):
         chain = next(chain for chain in copy.values() if len(chain) == 2)
         variable = list(copy.values()).index(chain)
         field = problem.fields[variable, column] / 2  # spread over two qubits
         scale = bqm.linear[chain[0]] / field
         assert bqm.quadratic[chain] == pytest.approx(-3.5 * scale)
-
-
-def test_every_column_uses_the_ranges_of_the_chip(spy):
-    """A small gradient keeps its precision next to a large one."""
-    problem = qubo(8, m=2)
-    problem = kq.Qubo(problem.couplings, problem.fields * [1.0, 100.0])
-    backend = offline.qpu(spy)
-    backend.solve(problem)
-    ((bqm, _),) = spy.calls
-    factor = ranges.scale_factor(bqm, spy.properties)
-    for copy in backend.copies(8, 2):
-        qubits = {q for chain in copy.values() for q in chain}
-        pairs = [b for e, b in bqm.quadratic.items() if qubits >= set(e)]
-        field = max(abs(bqm.linear[q]) for q in qubits)
-        used = max(field / 4.0, max(pairs) / 1.0, -min(pairs) / 2.0)
-        assert factor * used > 0.5  # 0.01 without scaling of columns
 
 
 def test_chain_strength_may_be_a_function(spy):

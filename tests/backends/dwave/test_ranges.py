@@ -14,10 +14,10 @@ from dwave.system.coupling_groups import coupling_groups
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave import ranges
+from keras_qpsbgd.backends.dwave.cliques import Cliques
 from keras_qpsbgd.backends.dwave.embedding import EmbeddedCall
 from keras_qpsbgd.backends.dwave.embedding import Layout
 from keras_qpsbgd.backends.dwave.mock import MockQPU
-from keras_qpsbgd.backends.dwave.packing import Cliques
 
 pytestmark = pytest.mark.once
 
@@ -35,7 +35,7 @@ def packed(name):
     topology, shape, sizes = CHIPS[name]
     chip = MockQPU(topology, shape=shape)
     cliques = Cliques(chip.to_networkx_graph())
-    (call,) = cliques.pack(sizes).calls
+    (call,) = cliques.pack(sizes)
     return chip, EmbeddedCall(call, Layout(call.chains, chip)), sizes
 
 
@@ -141,22 +141,6 @@ def test_default_chain_strength_is_that_of_ocean():
             for pair in graph.subgraph(chain).edges:
                 found = problem.bqm.quadratic[pair]
                 assert found == pytest.approx(-scale * strength)
-
-
-def test_chain_strength_as_a_function():
-    _, embedded, sizes = packed("P4")
-    qubos = layers(sizes)
-    received = []
-
-    def strength(bqm, embedding):
-        received.append((bqm, embedding))
-        return 1.0 + len(received)
-
-    embedded.embed(qubos, strength)
-    assert len(received) == len(embedded.call.slots)
-    for slot, (bqm, embedding) in zip(embedded.call.slots, received):
-        assert bqm == qubos[slot.layer].to_bqm(slot.column)
-        assert embedding == dict(enumerate(slot.chains))
 
 
 def test_reads_equal_the_majority_vote_of_ocean():
@@ -384,18 +368,6 @@ def test_chips_have_the_limits_of_their_generation():
     assert "per_group_coupling_range" not in pegasus
     assert zephyr["per_group_coupling_range"] == [-13.0, 10.0]
     assert "per_qubit_coupling_range" not in zephyr
-
-
-# Fast anneals
-
-
-def test_mock_rejects_linear_biases_in_fast_anneals():
-    chip = offline.small_chip()
-    a, b = chip.edgelist[0]
-    fast = {"fast_anneal": True, "annealing_time": 0.01}
-    chip.sample_ising({}, {(a, b): -1.0}, **fast)
-    with pytest.raises(SolverFailureError, match="h must be zero"):
-        chip.sample_ising({a: 0.1}, {(a, b): -1.0}, **fast)
 
 
 def test_ancillas_do_not_fit_beside_packed_columns():

@@ -128,44 +128,6 @@ def test_wide_layer_beside_narrow_ones(chip):
     assert 1e-6 * total == pytest.approx(backend.budget.charged)
 
 
-def test_executor(chip, monkeypatch):
-    with concurrent.futures.ThreadPoolExecutor(2) as threads:
-        backend = qpu(chip, executor=threads, block_size=5)
-        offline.split_calls(monkeypatch, backend, 2)
-        problems = [*qubos(), *qubos([(9, 1)])]
-        found = backend.solve_layers(problems, [1, 2, 3, 4], True)
-    assert_solved(found[:3], problems[:3])
-    # Workers have copies of the chip, but the budget is here.
-    assert backend.budget.charged > 0
-    total = sum(f.info["qpu_access_time"] for f in found)
-    assert 1e-6 * total == pytest.approx(backend.budget.charged)
-
-
-@pytest.mark.slow  # `test_executor` does the same with threads
-def test_process_pool():
-    """Workers embed and sample. Answers and costs are those of one process."""
-    sampler = mock.MockQPU("pegasus", shape=[3], num_sweeps=10)
-    # The first two layers need several calls, and the last one has blocks.
-    problems = qubos([(20, 4), (20, 3), (4, 2), (40, 1)])
-    arguments = {"block_size": 20, "block_sweeps": 1}
-    serial = qpu(sampler, **arguments)
-    expected = serial.solve_layers(problems, [1, 2, 3, 4], True)
-    with kq.backends.process_pool(2) as pool:
-        backend = qpu(sampler, executor=pool, **arguments)
-        found = backend.solve_layers(problems, [1, 2, 3, 4], True)
-        # The errors of workers arrive too.
-        refused = qpu(sampler, executor=pool, num_reads=10**6)
-        (error,) = refused.solve_layers(problems[2:3], [1], True)
-    for mine, theirs in zip(found, expected):
-        np.testing.assert_array_equal(mine.samples, theirs.samples)
-        np.testing.assert_array_equal(mine.states, theirs.states)
-        assert mine.info["calls"] == theirs.info["calls"]
-    assert found[0].info["calls"] > 1
-    assert backend.budget.charged == pytest.approx(serial.budget.charged)
-    assert isinstance(error, kq.backends.SolverError)
-    assert "num_reads" in str(error)
-
-
 def test_calls_on_the_same_qubits_share_their_layout(monkeypatch):
     """Layers and columns of a call do not matter."""
     built = []
@@ -180,7 +142,7 @@ def test_calls_on_the_same_qubits_share_their_layout(monkeypatch):
     sizes = [(20, 15), (20, 4), (3, 1)]
     problems = qubos(sizes)
     backend = qpu(mock.MockQPU("pegasus", shape=[3]))
-    calls = backend.pack(sizes).calls
+    calls = backend.pack(sizes)
     layouts = {call.chains for call in calls}
     assert len(calls) > 6 and len(layouts) <= 3
     assert len({call.layers for call in calls}) > 1
@@ -342,9 +304,9 @@ def test_report_counts_every_call_once(chip):
     charged = sum(row.qpu_seconds for row in report.layers.values())
     assert charged == pytest.approx(backend.budget.charged)
     # Divided by qubits: 5 variables against 3, three columns each.
-    packing = backend.pack([(5, 3), (3, 3)])
+    (call,) = backend.pack([(5, 3), (3, 3)])
     qubits = [0, 0]
-    for slot in packing.calls[0].slots:
+    for slot in call.slots:
         qubits[slot.layer] += sum(map(len, slot.chains))
     shares = [row.qpu_seconds / charged for row in report.layers.values()]
     np.testing.assert_allclose(shares, np.divide(qubits, sum(qubits)))

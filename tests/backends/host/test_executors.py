@@ -12,12 +12,10 @@ import threading
 import time
 
 import numpy as np
-import offline
 import pytest
 import tools
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.dwave import connection
 from keras_qpsbgd.backends.host import calls
 
 pytestmark = pytest.mark.once
@@ -164,16 +162,6 @@ def test_any_sampler_accepts_an_executor():
         )
 
 
-def test_executor_does_not_split_qpu_calls():
-    """An executor must not turn one QPU call into eight."""
-    with concurrent.futures.ThreadPoolExecutor(2) as threads:
-        backend = offline.qpu(offline.small_chip(), executor=threads)
-        solution = backend.solve(qubo(4, 10))
-        assert solution.info["calls"] == 1
-        charged = 1e-6 * solution.info["qpu_access_time"]
-        assert backend.budget.charged == pytest.approx(charged)
-
-
 class Slow(kq.backends.Backend):
     name = "slow"
 
@@ -196,41 +184,6 @@ def test_workers_that_do_not_answer():
             kq.backends.TransientError, match="0.1 s .`timeout_seconds`"
         ):
             backend.solve(qubo(m=1))
-
-
-@pytest.mark.parametrize("how", ["shut down", "interrupted", "waiting"])
-def test_nothing_stays_reserved(how, monkeypatch):
-    """Calls that fail or never run do not use up the budget."""
-    chip = offline.small_chip()
-    executor = concurrent.futures.ThreadPoolExecutor(1)
-    backend = offline.qpu(chip, executor=executor)
-    per_call = backend.estimate(4, 4)
-    backend = offline.qpu(
-        chip, executor=executor, qpu_budget_seconds=2.5 * per_call
-    )
-    offline.split_calls(monkeypatch, backend, 4)
-    error = kq.backends.BudgetExceeded  # at the third of three calls
-    if how == "shut down":
-        executor.shutdown()
-        error = kq.backends.SolverError
-    if how == "interrupted":
-        backend.executor, error = None, KeyboardInterrupt
-
-        def interrupt(*args, **kwargs):
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(connection, "sample", interrupt)
-    if how == "waiting":
-        release = threading.Event()
-        executor.submit(release.wait)
-    with pytest.raises(error):
-        backend.solve(qubo(4, 12))
-    assert backend.budget._reserved == pytest.approx(0.0, abs=1e-12)
-    if how != "interrupted":  # such a call may have reached the QPU
-        assert backend.budget.charged == 0
-    if how == "waiting":
-        release.set()
-    executor.shutdown()
 
 
 def test_backends_that_cannot_be_pickled():
@@ -268,10 +221,17 @@ def test_invalid_executors(make, error, message):
         kq.backends.get("tabu", executor=make())
 
 
-def test_graph_backends_do_not_accept_an_executor():
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        ({"name": "native"}, "in the training graph.*ThreadPoolExecutor"),
+        ({"name": "dwave", "mock": True}, "shared calls.*ThreadPoolExecutor"),
+    ],
+)
+def test_backends_without_an_executor(config, message):
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
-        with pytest.raises(ValueError, match="in the training graph"):
-            kq.backends.get({"name": "native", "executor": threads})
+        with pytest.raises(ValueError, match=message):
+            kq.backends.get({**config, "executor": threads})
 
 
 @pytest.mark.slow  # starts a process that imports TensorFlow

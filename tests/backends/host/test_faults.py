@@ -179,7 +179,7 @@ def train(backend, on_failure, steps=STEPS):
 def faulty(plan, timeout_seconds=60.0):
     sampler = Faulty(plan)
     backend = offline.qpu(sampler, retries=2, timeout_seconds=timeout_seconds)
-    copies = backend.copies(5, 2)
+    copies = backend.open().cliques.copies(5, 2)
     backend.sampler.chains = [c for copy in copies for c in copy.values()]
     return backend
 
