@@ -199,11 +199,6 @@ class EmbeddedCall:
         )
 
     @property
-    def num_qubits(self):
-        """Number of qubits of the call."""
-        return len(self._layout.qubits)
-
-    @property
     def qubits(self):
         """List of the qubits of the call, chain by chain."""
         return self._layout.qubits

@@ -103,7 +103,7 @@ class MockQPU(MockDWaveSampler):
                 raise SolverFailureError(str(error)) from error
 
     def _check_ranges(self, parameters, timing):
-        limits = ranges.parameter_ranges(self.properties, parameters)
+        limits = ranges.parameter_ranges(self.properties)
         for name, (low, high) in limits.items():
             if name in parameters and not low <= parameters[name] <= high:
                 raise SolverFailureError(f"Parameter {name} out of range")

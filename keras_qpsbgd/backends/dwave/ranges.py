@@ -199,7 +199,7 @@ def check_parameters(backend):
             "`anneal_schedule` that starts at s = 1, because reverse annealing "
             f"is not supported. Received: parameters={backend.parameters!r}"
         )
-    limits = parameter_ranges(sampler.properties, backend.parameters)
+    limits = parameter_ranges(sampler.properties)
     for name, value in call_parameters(backend).items():
         low, high = limits.get(name, (-np.inf, np.inf))
         if isinstance(value, (int, float)) and not low <= value <= high:
@@ -236,9 +236,10 @@ def check_duration(backend, calls):
         )
 
 
-def parameter_ranges(properties, parameters):
+def parameter_ranges(properties):
     """Returns the known ranges of `num_reads` and `annealing_time`."""
-    fast = "fast_anneal_time_range"
-    time = fast if parameters.get("fast_anneal") else "annealing_time_range"
-    names = {"num_reads": "num_reads_range", "annealing_time": time}
-    return {k: properties[v] for k, v in names.items() if properties.get(v)}
+    known = {
+        name: properties.get(f"{name}_range")
+        for name in ("num_reads", "annealing_time")
+    }
+    return {name: bounds for name, bounds in known.items() if bounds}

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.once
 
 
 def check(copies, n, graph):
-    """Checks copies independently of `validate`, but more slowly."""
+    """Checks that copies are disjoint complete graphs."""
     used = [q for copy in copies for chain in copy.values() for q in chain]
     assert len(used) == len(set(used))
     for copy in copies:

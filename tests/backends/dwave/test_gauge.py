@@ -89,7 +89,7 @@ def test_energies_do_not_change(chip, embedded, qubos):
     np.testing.assert_allclose(problem.scales, plain.scales, rtol=1e-12)
     flips = flips_of(embedded, problem.gauge)
     signs = [flips[q] for q in embedded.qubits]
-    states = generator(1).choice([-1, 1], (20, embedded.num_qubits))
+    states = generator(1).choice([-1, 1], (20, len(embedded.qubits)))
     np.testing.assert_allclose(
         problem.bqm.energies((states * signs, embedded.qubits)),
         plain.bqm.energies((states, embedded.qubits)),
@@ -102,7 +102,7 @@ def test_reads_are_undone_exactly(embedded, qubos):
     problem = embedded.embed(qubos, gauge=generator())
     flips = flips_of(embedded, problem.gauge)
     signs = np.array([flips[q] for q in embedded.qubits])
-    reads = generator(1).choice([-1, 1], (50, embedded.num_qubits))
+    reads = generator(1).choice([-1, 1], (50, len(embedded.qubits)))
 
     def answer(samples):
         return dimod.SampleSet.from_samples(

@@ -1,4 +1,4 @@
-"""Packings of several layers: validity, number of calls, and cache."""
+"""Packings of several layers: validity and number of calls."""
 
 import collections
 import itertools

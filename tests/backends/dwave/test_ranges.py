@@ -150,7 +150,7 @@ def test_reads_equal_the_majority_vote_of_ocean():
     qubos = layers(sizes)
     problem = embedded.embed(qubos)
     rng = np.random.default_rng(0)
-    shape = (7, embedded.num_qubits)
+    shape = (7, len(embedded.qubits))
     order = list(rng.permutation(embedded.qubits))
     found = dimod.SampleSet.from_samples_bqm(
         (rng.choice([-1, 1], shape), order), problem.bqm
@@ -181,7 +181,7 @@ def test_reads_equal_the_majority_vote_of_ocean():
 def test_invalid_answers():
     _, embedded, sizes = packed("P4")
     bqm = embedded.embed(layers(sizes)).bqm
-    ones = np.ones((2, embedded.num_qubits))
+    ones = np.ones((2, len(embedded.qubits)))
 
     def answer(samples, qubits=embedded.qubits, energy=0.0):
         return dimod.SampleSet.from_samples(

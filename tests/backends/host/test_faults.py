@@ -256,15 +256,8 @@ def kernel_before():
     return kernel
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in DIFFERENT else pytest.mark.slow)
-        for name in faults()
-        if name != "never answers"
-    ],
-)
-def test_each_fault_with_raise(name, kernel_before):
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_faults_with_raise(name, kernel_before):
     """All calls from one step on fail; the weights are those before it."""
     fault, kind = faults()[name]
     plan = dict.fromkeys(range(FAILING_FROM, 1000), fault)
