@@ -5,7 +5,7 @@ import sys
 from keras_qpsbgd import cli
 from research import studies
 from research.analysis import command as analysis
-from research.bench import command as bench
+from research.bench import harness as bench
 from research.experiments import command as experiments
 from research.qpu_check import command as qpu_check
 

@@ -33,8 +33,8 @@ NUM_CLASSES = 10
 VALIDATION_IMAGES = 300
 TEST_IMAGES = 450
 
-# Tuned on the validation images (research/bench/training/tune_digits.py), with
-# the same grid of learning rates for all methods, and with other seeds.
+# Tuned on the validation images with other seeds and the same grid for all
+# methods: eight rates from 0.002 to 0.256, each twice the one before.
 QPSBGD_RATE = 0.032
 ADAM_RATE = 0.128
 FROZEN_RATE = 0.064

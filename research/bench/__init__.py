@@ -1,4 +1,4 @@
-"""Benchmarks of speed, solver quality and accuracy.
+"""Benchmarks of speed and solver quality.
 
 `python -m research bench` runs the benchmarks. `harness.py` lists the suites. A
 suite is a module with

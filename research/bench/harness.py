@@ -1,4 +1,4 @@
-"""Runs suites in separate processes and reports the results.
+"""`python -m research bench`: runs suites in processes and reports results.
 
     python -m research.bench.harness SUITE JSON_OPTIONS RESULT_FILE
 
@@ -7,6 +7,7 @@ variables that set the number of threads, because the number must be set before
 TensorFlow is imported.
 """
 
+import argparse
 import contextlib
 import dataclasses
 import json
@@ -16,6 +17,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 
 import numpy as np
@@ -23,18 +25,18 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import disk
+from keras_qpsbgd.cli.console import WIDTH
+from keras_qpsbgd.cli.console import positive
 from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.comparison.engine import environment
 from research.bench import export
 from research.bench import inference
+from research.bench import packing
 from research.bench import quantize
-from research.bench.annealer import packing
-from research.bench.annealer import shared_calls
-from research.bench.solvers import solver
-from research.bench.steps import gpu_step
-from research.bench.steps import recording
-from research.bench.steps import step
-from research.bench.training import quality
+from research.bench import recording
+from research.bench import shared_calls
+from research.bench import solver
+from research.bench import step
 
 SUITES = {
     "step": step,
@@ -45,17 +47,9 @@ SUITES = {
     "export": export,
     "inference": inference,
     "shared-calls": shared_calls,
-    "quality": quality,
 }
-# The same for `--device gpu`.
-GPU_SUITES = {"step": gpu_step}
 # The target was met, was missed, or could not be checked.
 OUTCOMES = {True: "PASS", False: "FAIL", None: "SKIP"}
-
-
-def on_device(device):
-    """Returns the suites that measure on a device, `"cpu"` or `"gpu"`."""
-    return GPU_SUITES if device == "gpu" else SUITES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,26 +59,124 @@ class Options:
     Attributes:
         quick: Boolean. Whether to run about ten times faster, with results that
             are too rough to report.
-        seeds: Integer (optional). Number of training runs per method, for
-            suites that train. Defaults to the number of the suite.
         data_dir: Path (optional). Folder of the datasets, see `datasets.files`.
         only: Names of the rows and columns to measure. If it contains no row,
             all rows are measured, and if it contains no column, all columns.
         device: String. `"cpu"` or `"gpu"`.
-        output: Folder of the results, for suites that can be resumed.
     """
 
     quick: bool = False
-    seeds: int | None = None
     data_dir: str | None = None
     only: tuple = ()
     device: str = "cpu"
-    output: str = "."
 
     def wanted(self, names):
         """Returns the `names` that are in `only`, or all if none is."""
         names = list(names)
         return [name for name in names if name in self.only] or names
+
+
+def add(commands):
+    """Adds the command."""
+    width = max(map(len, SUITES)) + 2
+    parser = commands.add_parser(
+        "bench",
+        help="measure speed and solvers against the alternatives",
+        description=textwrap.fill(
+            "Run benchmark suites, print tables, and check targets. The exit "
+            "code is 1 if a target is missed or a suite fails. The results are "
+            "written to bench-SUITE.json. The durations below are for two "
+            "cores.",
+            WIDTH,
+        ),
+        epilog="suites:\n"
+        + "\n".join(
+            f"  {name:<{width}}{suite.HELP}" for name, suite in SUITES.items()
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "suites",
+        nargs="*",
+        metavar="SUITE",
+        help="suites to run, listed below (default: all suites)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="run about ten times faster, with results that are too rough to "
+        "report",
+    )
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "gpu"),
+        default="cpu",
+        help="device to measure on; gpu is for the suite step and writes "
+        "bench-step-gpu.json (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--threads",
+        type=positive,
+        nargs="+",
+        metavar="N",
+        help="numbers of threads to measure with (default: 1, 2 or both, "
+        "depending on the suite)",
+    )
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="folder of the datasets (default: the environment variable "
+        "KERAS_QPSBGD_DATA, else the user cache)",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        default=".",
+        help="folder of the results (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=(),
+        metavar="NAME",
+        help="rows or columns of the table to measure (default: all)",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments):
+    on_gpu = arguments.device == "gpu"
+    suites = {"step": step} if on_gpu else SUITES
+    names = arguments.suites or list(suites)
+    unknown = [name for name in names if name not in suites]
+    if unknown:
+        where = " with `--device gpu`" if on_gpu else ""
+        raise argparse.ArgumentTypeError(
+            f"`SUITE` must be one of {', '.join(suites)}{where}. "
+            f"Received: {' '.join(unknown)}"
+        )
+    known = [name for suite in names for name in suites[suite].names()]
+    if on_gpu:
+        known = step.names("gpu")
+    unknown = [name for name in arguments.only if name not in known]
+    if unknown:
+        allowed = ", ".join(dict.fromkeys(known))
+        raise argparse.ArgumentTypeError(
+            f"`--only` must be one or more of {allowed}. "
+            f"Received: {' '.join(unknown)}"
+        )
+    if on_gpu and not tf.config.list_physical_devices("GPU"):
+        raise argparse.ArgumentTypeError(
+            "`--device gpu` requires a GPU, and TensorFlow finds none. "
+            "Received: device=gpu"
+        )
+    options = Options(
+        quick=arguments.quick,
+        data_dir=arguments.data_dir,
+        only=tuple(arguments.only),
+        device=arguments.device,
+    )
+    return run(names, options, arguments.threads, arguments.output)
 
 
 def run(names, options, threads=None, output="."):
@@ -102,18 +194,18 @@ def run(names, options, threads=None, output="."):
     """
     output = pathlib.Path(output)
     output.mkdir(parents=True, exist_ok=True)
-    options = dataclasses.replace(options, output=str(output))
     missed = [not _run_suite(name, options, threads, output) for name in names]
     return 1 if any(missed) else 0
 
 
 def _run_suite(name, options, threads, output):
     """Returns whether no target of the suite was missed."""
-    suite = on_device(options.device)[name]
+    suite, device = SUITES[name], options.device
     start = time.perf_counter()
     print(f"\n{name}: {suite.HELP}", flush=True)
     results = {}
-    for count in threads or suite.THREADS:
+    counts = (os.cpu_count(),) if device == "gpu" else suite.THREADS
+    for count in threads or counts:
         try:
             results[count] = measure(name, options, count)
         except subprocess.CalledProcessError as error:
@@ -130,7 +222,7 @@ def _run_suite(name, options, threads, output):
         print()
     for passed, text in verdicts:
         print(f"{OUTCOMES[passed]}  {text}")
-    suffix = "-gpu" if options.device == "gpu" else ""
+    suffix = "-gpu" if device == "gpu" else ""
     path = output / f"bench-{name}{suffix}.json"
     disk.write(path, json.dumps(_record(name, options, results, verdicts)))
     print(f"\nResults written to {path}")
@@ -227,7 +319,7 @@ def main(name, options, path):
     options = Options(**options)
     # Only once, because TensorFlow rebuilds all graphs after a new seed.
     keras.utils.set_random_seed(0)
-    result = on_device(options.device)[name].measure(options)
+    result = SUITES[name].measure(options)
     pathlib.Path(path).write_text(json.dumps(result))
 
 

@@ -1,20 +1,18 @@
-"""The suites `solver` and `quality`."""
+"""The suites `solver`, `packing` and `shared-calls`."""
 
 import itertools
-import types
 
 import numpy as np
 import pytest
+from scipy import special
 
-from keras_qpsbgd.cli import demo
+from keras_qpsbgd.backends.dwave.mock import MockQPU
+from research.bench import instances
+from research.bench import packing
+from research.bench import shared_calls
+from research.bench import solver
+from research.bench import sphere_decoder
 from research.bench.harness import Options
-from research.bench.solvers import baselines
-from research.bench.solvers import instances
-from research.bench.solvers import optimum
-from research.bench.solvers import solver
-from research.bench.solvers import sphere_decoder
-from research.bench.training import quality
-from research.bench.training import recipes
 
 pytestmark = pytest.mark.once
 
@@ -95,240 +93,170 @@ def test_decoder_keeps_an_optimum_and_inactive_inputs():
 # Solvers
 
 
-class Slow(baselines.Baseline):
-    """Points uphill. Takes 2 s per column and 3 s per layer on a fake clock."""
-
-    package = "numpy"
-    num_columns = {0: 16, 128: 4, 256: 1}
-
-    def __init__(self, clock):
-        self.clock = clock
-
-    def prepare(self, qubo):
-        self.clock.now += 3
-        return "prepared"
-
-    def solve(self, prepared, qubo, column):
-        assert prepared == "prepared"
-        self.clock.now += 2
-        return np.where(qubo.fields[:, column] > 0, 1, -1)
-
-
-def test_baseline_times_are_extrapolated_to_all_columns(monkeypatch):
-    clock = types.SimpleNamespace(now=0.0)
-    clock.process_time = lambda: clock.now
-    monkeypatch.setattr(baselines, "time", clock)
-    qubo = instances.Instance("htanh", 16, 6, 10, 0.1, 0).qubo
-    baseline = Slow(clock)
-    states, seconds = baseline.run(qubo, 4)
-    assert clock.now == 3 + 4 * 2
-    assert seconds == 3 + 10 * 2
-    # The states are negated.
-    np.testing.assert_array_equal(states, -np.sign(qubo.fields[:, :4]))
-    assert baseline.is_installed()
-    cell = instances.CELLS[0]
-    counts = [baseline.columns_for(n, cell) for n in (16, 128, 256, 784)]
-    assert counts == [16, 16, 4, 1]
-
-
-def test_limits_of_baselines():
-    by_name = {baseline.name: baseline for baseline in baselines.BASELINES}
-    cell = instances.CELLS[0]
-    assert by_name["Gurobi"].columns_for(200, cell) > 0
-    assert by_name["Gurobi"].columns_for(201, cell) == 0
-    counts = [by_name["SA 100"].columns_for(784, c) for c in solver.CELLS]
-    assert sum(counts) == 1
-    for baseline in baselines.BASELINES:
-        assert all(baseline.columns_for(n, cell) <= 4 for n in (256, 784))
-
-
-@pytest.mark.slow
-def test_measure_solver():
-    options = Options(quick=True, only=("n=16", "sign", "descent"))
-    result = solver.measure(options)
-    assert len(result["layers"]) == len(instances.CELLS)
-    for layer in result["layers"]:
-        assert layer["optimum"] == "exact"
-        sign, descent = layer["solvers"]["sign"], layer["solvers"]["descent"]
-        assert 0 <= descent["gap"] < sign["gap"]
-        assert sign["seconds"] > 0 and descent["columns"] == 4
-    text = solver.table({1: result})
-    assert fits(text) and "n = 16" in text
-    ((passed, _),) = solver.verdicts({1: result})
-    assert passed is None  # too few layers for a verdict
-
-
 def test_optima_of_small_layers(monkeypatch):
     """The default finds all of them, `sign` does not."""
-    cells = optimum.small_cells()
+    cells = solver.small_cells()
     assert len(cells) == len(set(cells)) == 60
-    whole = 60 * len(optimum.SMALL_SIZES) * optimum.SMALL_COLUMNS
+    whole = 60 * len(solver.SMALL_SIZES) * solver.SMALL_COLUMNS
     assert whole == 3_840  # as stated in docs/benchmarks.md
-    monkeypatch.setattr(optimum, "SMALL_SIZES", (5,))
-    (row,) = optimum._small(part=8)
+    monkeypatch.setattr(solver, "SMALL_SIZES", (5,))
+    (row,) = solver._small(part=8)
     assert row["n"] == 5 and row["columns"] == row["found"] == 64
-    assert row["worst"] <= optimum.SMALL_FOUND
-    sign = optimum.backends.get("sign")
-    monkeypatch.setattr(optimum.backends, "get", lambda _: sign)
-    (row,) = optimum._small(part=8)
+    assert row["worst"] <= solver.SMALL_FOUND
+    sign = solver.backends.get("sign")
+    monkeypatch.setattr(solver.backends, "get", lambda _: sign)
+    (row,) = solver._small(part=8)
     assert row["found"] < row["columns"]
-    (row,) = optimum._proven(2)
+    (row,) = solver._proven(2)
     assert (row["batch"], row["kind"], row["columns"]) == (16, "pm1", 2)
 
 
-def solver_result(gap, seconds, found):
-    names = [
-        *solver._ours(),
-        *(baseline.name for baseline in baselines.BASELINES),
-    ]
-    layers = []
-    for n, cell in itertools.product(solver.SIZES, solver.CELLS):
-        row = {"gap": 0.0123, "seconds": 123.4, "columns": 4}
-        rows = {name: dict(row) for name in names}
-        rows["once"] |= {"gap": gap, "seconds": seconds}
-        if n > 200:
-            del rows["Gurobi"]
-        layers.append(
-            {
-                "n": n,
-                "m": solver.SIZES[n],
-                "batch": cell.batch,
-                "kind": cell.name,
-                "optimum": "best known",
-                "solvers": rows,
-            }
-        )
-    counts = [
-        {"batch": 16, "kind": "pm1", "columns": 200, "found": 200, "worst": 0},
-        {
-            "batch": 16,
-            "kind": "pm1",
-            "columns": 200,
-            "found": found,
-            "worst": 1,
-        },
-    ]
-    small = [
-        {"n": n, "columns": 480, "found": 480, "worst": 0} for n in (8, 16)
-    ]
-    small[1]["found"] -= found < 198
-    return {
-        "names": names,
-        "missing": ["some"],
-        "layers": layers,
-        "optimum": {"small": small, "proven": counts},
+def test_cpu_time_next_to_annealing(monkeypatch):
+    monkeypatch.setattr(solver, "NUM_SWEEPS", 2)
+    monkeypatch.setattr(solver, "ANNEALED_SIZE", 3)
+    result = solver.measure(Options(quick=True, only=(solver.ANNEALING,)))
+    (row,) = result[solver.ANNEALING]
+    assert (row["batch"], row["kind"]) == (16, "pm1")
+    assert row["native_ms"] > 0 and row["annealing_ms"] > 0
+    assert row["ratio"] > 0
+    text = solver.table({1: result})
+    assert fits(text) and "annealing with 10 reads / native" in text
+    assert solver.verdicts({1: result}) == []
+
+
+@pytest.mark.parametrize(
+    ("small", "proven", "passed"), [(480, 198, True), (479, 197, False)]
+)
+def test_solver_table_and_verdicts(small, proven, passed):
+    row = {"batch": 16, "kind": "pm1", "columns": 200, "worst": 0}
+    counts = {
+        "small": [
+            {"n": n, "columns": 480, "found": found, "worst": 0}
+            for n, found in ((8, 480), (16, small))
+        ],
+        "proven": [{**row, "found": 200}, {**row, "found": proven}],
     }
-
-
-def test_solver_table_and_verdicts():
-    good = {1: solver_result(0.0123, 1.0, 198)}
-    text = solver.table(good)
-    assert fits(text)
-    assert (
-        "123.0" in text and "123,400" in text and "Not installed: some" in text
-    )
-    verdicts = solver.verdicts(good)
-    assert [passed for passed, _ in verdicts] == [True] * 3
-    assert "optimum of 960 of 960" in verdicts[1][1]
-    assert "99.5 %" in verdicts[2][1]
+    results = {1: {solver.OPTIMUM: counts}}
+    assert fits(solver.table(results))
+    verdicts = solver.verdicts(results)
+    assert [found for found, _ in verdicts] == [passed] * 2
+    assert f"optimum of {480 + small} of 960" in verdicts[0][1]
     assert all(len(line) <= 74 for _, line in verdicts)
-    bad = {1: solver_result(0.0124, 1.0, 150)}
-    assert [passed for passed, _ in solver.verdicts(bad)] == [False] * 3
-    # Four good cells are not enough.
-    some = solver_result(0.0, 0.1, 200)
-    layers = [layer for layer in some["layers"] if layer["n"] == 128]
-    layers[0]["solvers"]["once"]["gap"] = 0.1
-    assert solver.verdicts({1: some})[0][0]
-    layers[1]["solvers"]["once"]["gap"] = 0.1
-    assert [passed for passed, _ in solver.verdicts({1: some})] == [
-        False,
-        True,
-        True,
-    ]
 
 
-# Training
+# Calls of an annealer
+
+
+def test_measured_network():
+    sampler = MockQPU("pegasus", shape=[4])
+    row = packing.measure_network(sampler, ((8, 2), (2, 3), (4, 5)))
+    assert (row["calls"], row["separate_calls"]) == (1, 3)
+    assert 2 < row["separate_seconds"] / row["seconds"] < 3
+    # The chip has no complete graph of 300 variables.
+    wide = packing.measure_network(sampler, ((300, 1), (2, 3)))
+    assert wide["calls"] == wide["separate_calls"] > 2
 
 
 @pytest.mark.slow
-def test_training_restarts_for_every_seed():
-    found = demo.load()
-    data = recipes.Data(found.train, None, found.test).first(150)
-    recipe = recipes.Recipe(
-        None, demo.build_model, batch=64, rate=0.01, real_rate=0.01
-    )
-    training = recipes.Training(recipe, "ridge", data, 2, (0, 1))
-    assert training.steps == 2
-    weights = []
-    for seed in (0, 1, 0):
-        training.fit(seed)
-        weights.append(training.model.get_weights()[0])
-        assert int(training.model.optimizer.iterations) == 4
-    np.testing.assert_array_equal(weights[0], weights[2])
-    assert (weights[0] != weights[1]).any()
-    x, y = data.test
-    logits = training.model.predict(x, verbose=0)
-    right = np.mean(logits.argmax(axis=1) == y)
-    assert training.accuracy(data.test) == pytest.approx(right)
+def test_defects():
+    sampler = packing.open_chip("pegasus", 28, 60)
+    graph = sampler.to_networkx_graph()
+    whole = MockQPU("pegasus").to_networkx_graph()
+    assert len(whole) - len(graph) == 28
+    between = whole.subgraph(graph).number_of_edges()
+    assert between - graph.number_of_edges() == 60
 
 
-def test_validation_rows_can_join_the_training_rows():
-    data = recipes.Data(
-        (np.ones((3, 2)), np.ones(3)), (np.zeros((2, 2)), np.zeros(2)), 0
-    )
-    joined = data.joined()
-    assert joined.train[0].shape == (5, 2) and joined.validation is None
-    assert joined.first(4).train[0].tolist() == [[1, 1]] * 3 + [[0, 0]]
-
-
-def test_runs_survive_a_kill(tmp_path):
-    path = tmp_path / "runs.jsonl"
-    made = []
-
-    def train(seeds):
-        for seed in seeds:
-            if seed == 3:
-                raise KeyboardInterrupt
-            made.append(seed)
-            yield {"test": seed / 10}
-
-    jobs = [{"task": "x", "seed": seed} for seed in range(5)]
-    with pytest.raises(KeyboardInterrupt):
-        quality.Runs(path).make(jobs, train)
-    path.write_text(path.read_text() + '{"job": {"ta')
-    jobs[3] = {"task": "x", "seed": 13}
-    found = quality.Runs(path).make(jobs, train)
-    assert made == [0, 1, 2, 13, 4]
-    assert [result["test"] for result in found] == [0, 0.1, 0.2, 1.3, 0.4]
-    assert quality.Runs(path).make(jobs, None) == found
-
-
-def quality_result(default):
-    def runs(*values):
-        return [{"test": value / 100, "seconds": 1234.5} for value in values]
-
-    methods = {method: runs(97, 98) for method in quality.METHODS}
-    methods["fast"] = runs(*default)
-    task = {"methods": methods}
-    adult = {"methods": methods, "rate": 0.1, "tuning": {"0.1": 0.8}}
-    return {
-        2: {
-            "default": "fast",
-            "tasks": {"adult": adult, "mnist": task},
+def test_packing_table_and_verdicts():
+    def row(network, seconds, cpu):
+        return {
+            "network": network,
+            "chip": "P16-defects",
+            "calls": 1025,
+            "separate_calls": 1089,
+            "seconds": seconds,
+            "separate_seconds": 46.4526,
+            "cpu": cpu,
         }
+
+    rows = [row("64-64-10", 46.4526, 3.0), row("16-4-4-2", 23.0, 12.0)]
+    results = {1: {"rows": rows}}
+    text = packing.table(results)
+    assert "46,452.6" in text
+    assert fits(text)
+    passed = {text.split(":")[0]: ok for ok, text in packing.verdicts(results)}
+    assert passed == {
+        "16-4-4-2": False,
+        "64-64-10": True,
+        "CPU time of the packing": False,
     }
 
 
-def test_quality_table_and_verdicts():
-    # 97.5 +- 0.5 compared to 97.1 +- 0.5: the difference has an error of 0.71.
-    results = quality_result((96.6, 97.6))
-    text = quality.table(results)
+@pytest.mark.parametrize("shift", [-0.001, 0.0, 0.0015, 0.004])
+def test_non_inferiority(shift):
+    """The p-value of Student's t, by its incomplete beta function."""
+    rng = np.random.default_rng(0)
+    own = rng.normal(0.01, 0.003, 30)
+    shared = own + shift + rng.normal(0.0, 0.003, 30)
+    mean, error, p = shared_calls.compare(shared, own, 0.002)
+    pairs = shared - own
+    assert mean == pytest.approx(pairs.mean())
+    assert error == pytest.approx(
+        np.sqrt(((pairs - pairs.mean()) ** 2).sum() / 29 / 30)
+    )
+    t = (mean - 0.002) / error
+    tail = 0.5 * special.betainc(29 / 2, 1 / 2, 29 / (29 + t**2))
+    assert p == pytest.approx(tail if t < 0 else 1 - tail)
+
+
+def test_differences_without_noise():
+    same = [0.25, 0.5]
+    assert shared_calls.compare(same, same, 0.001)[2] == 0.0
+    assert shared_calls.compare([0.5, 0.75], same, 0.25)[2] == 1.0
+
+
+def test_noise_does_not_pass():
+    own = np.zeros(4)
+    noisy = [0.1, -0.1, 0.1, -0.1]  # no difference in the mean
+    assert shared_calls.compare(noisy, own, 0.002)[2] > shared_calls.LEVEL
+
+
+def test_cpu_time_of_a_call(monkeypatch):
+    monkeypatch.setattr(shared_calls, "NETWORKS", {"4-3-2": (4, 3, 2)})
+    monkeypatch.setattr(shared_calls, "BLOCKS", {"4-3-2": (2, 3)})
+    (row,) = shared_calls.measure_cpu(Options(quick=True))
+    assert (row["network"], row["chip"], row["calls"]) == ("4-3-2", "P16", 1)
+    assert 0 < row["sample_ms"] and 0 < row["backend_ms"]
+    assert row["ratio"] > 0
+
+
+def test_shared_calls_table_and_verdicts():
+    rng = np.random.default_rng(0)
+    own = {
+        "gap": rng.uniform(0.0, 0.01, 30).tolist(),
+        "breaks": rng.uniform(0.0, 0.001, 30).tolist(),
+        "seconds": 30 * [0.0924],
+    }
+    shared = {
+        "gap": (np.array(own["gap"]) + 0.003).tolist(),
+        "breaks": own["breaks"],
+        "seconds": 30 * [0.0368],
+    }
+    row = {
+        "network": "64-64-10",
+        "chip": "Z12",
+        "calls": 11,
+        "sample_ms": 800.0,
+        "backend_ms": 1000.0,
+        "ratio": 1.25,
+    }
+    results = {1: {"own": own, "shared": shared, "cpu": [row]}}
+    text = shared_calls.table(results)
     assert fits(text)
-    assert "97.50 +- 0.50" in text and "+0.40 +- 0.71" in text
-    verdicts = quality.verdicts(results)
-    assert len(verdicts) == 2 and all(passed for passed, _ in verdicts)
-    assert all(len(line) <= 74 for _, line in verdicts)
-    higher = quality.verdicts(quality_result((99, 99)))
-    assert [passed for passed, _ in higher] == [False] * 2
-    one_seed = quality.verdicts(quality_result((99,)))
-    assert [passed for passed, _ in one_seed] == [None] * 2
+    found = {t.split(":")[0]: ok for ok, t in shared_calls.verdicts(results)}
+    assert found == {
+        "gap": False,
+        "breaks": True,
+        "QPU time": True,
+        "CPU time of a call, 64-64-10 on Z12": False,
+    }

@@ -11,7 +11,7 @@ from keras_qpsbgd import products
 from keras_qpsbgd.backends.graph import gpu_batches
 from keras_qpsbgd.backends.graph import gpu_search
 from keras_qpsbgd.backends.graph import native
-from research.bench.solvers import instances
+from research.bench import instances
 
 pytestmark = pytest.mark.once
 

@@ -20,16 +20,15 @@ from tensorflow import keras
 from keras_qpsbgd import products
 from keras_qpsbgd.cli.console import WIDTH
 from keras_qpsbgd.optimizers import QPSBGD
+from research.bench import fit_steps
 from research.bench.gpu import lowering
 from research.bench.harness import Options
-from research.bench.steps import fit_steps
-from research.bench.steps import gpu_step
 
 NETWORKS = fit_steps.GPU_NETWORKS
 # Backends of QP-SBGD by name, and Adam. `sequential` is the search of the CPU.
 OPTIMIZERS = {
     "adam": None,
-    **{name: fit_steps.SOLVERS[name] for name in gpu_step.SOLVERS},
+    **fit_steps.SOLVERS,
     "sequential": {"name": "native", "search": "sequential"},
 }
 BATCHES = 8

@@ -1,6 +1,6 @@
 """Overhead of the adapters between layers and solvers, as ratios.
 
-    python -m research.bench.solvers.adapters
+    python -m research.bench.adapters
 
 1. QPU time of the columns of a layer in one call, compared to one call per
    column, according to Ocean's cost model (no QPU is called).

@@ -1,6 +1,6 @@
 """Make the picture of a report page: a small network on a mock QPU.
 
-    python -m research.bench.training.report_page --output docs/images
+    python -m research.analysis.report_page --output docs/images
 
 Trains a 13-8-3 network on scikit-learn's wine data with Ocean's mock QPU,
 writes the recorded run and its page to a temporary folder, or to the folder of

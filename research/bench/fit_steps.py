@@ -17,7 +17,6 @@ from tensorflow import keras
 from keras_qpsbgd import backends
 from keras_qpsbgd.cli.console import WIDTH
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.constraints import WeightClip
 from keras_qpsbgd.layers import BinaryConv2D
 from keras_qpsbgd.layers import BinaryDense
 from keras_qpsbgd.optimizers import QPSBGD
@@ -99,20 +98,11 @@ def small_mlp(dense=BinaryDense):
     )
 
 
-def deep_mlp(clip=None):
-    """Builds 123-128x9-1: ten binary layers without batch normalization.
-
-    Args:
-        clip: Bound of the latent weights, or `None`.
-    """
-
-    def dense(units, activation=None):
-        constraint = clip and WeightClip(clip)
-        return BinaryDense(units, activation, kernel_constraint=constraint)
-
-    hidden = [dense(128, "hard_tanh") for _ in range(9)]
+def deep_mlp():
+    """Builds 123-128x9-1: ten binary layers without batch normalization."""
+    hidden = [BinaryDense(128, "hard_tanh") for _ in range(9)]
     return keras.Sequential(
-        [keras.layers.InputLayer((123,)), *hidden, dense(1)]
+        [keras.layers.InputLayer((123,)), *hidden, BinaryDense(1)]
     )
 
 
@@ -121,22 +111,15 @@ def normalized_mlp(*sizes):
     return networks.mlp(sizes, "binary", batch_normalization=0.99)
 
 
-def convolutional(clip=None):
-    """Builds two convolutions and a dense layer for 28x28 images.
-
-    Args:
-        clip: Float (optional). Limit of the latent weights.
-    """
-    constraint = None if clip is None else WeightClip(clip)
-    settings = {"kernel_constraint": constraint}
-    tanh = {"activation": "hard_tanh", **settings}
+def convolutional():
+    """Builds two convolutions and a dense layer for 28x28 images."""
     return keras.Sequential(
         [
             keras.layers.InputLayer((28, 28, 1)),
-            BinaryConv2D(16, 3, strides=2, **tanh),
-            BinaryConv2D(32, 3, strides=2, **tanh),
+            BinaryConv2D(16, 3, strides=2, activation="hard_tanh"),
+            BinaryConv2D(32, 3, strides=2, activation="hard_tanh"),
             keras.layers.Flatten(),
-            BinaryDense(10, **settings),
+            BinaryDense(10),
         ]
     )
 

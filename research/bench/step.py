@@ -16,6 +16,12 @@ Two more ratios are measured:
   measured with and without the second moments of the rows and the gradient of
   the kernel, from which the problem is built. The target is for the problem
   given: the pass computes the gradient, too.
+
+With `--device gpu`, only steps are measured, of the networks of the page
+`docs/guides/gpu.md`. `fit` compiles the step with XLA if Keras does so by
+default, as Keras 3 does on a GPU. Only wall time is reported, because the CPU
+of the host mostly waits. It includes the time that TensorFlow and `fit` need to
+start a step, which is often longer than the step itself takes on the GPU.
 """
 
 import inspect
@@ -31,10 +37,11 @@ from keras_qpsbgd.layers import BinaryDense
 from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.optimizers import qpsbgd
 from keras_qpsbgd.optimizers import rules
+from research.bench import fit_steps
 from research.bench import timing
-from research.bench.steps import fit_steps
-from research.bench.steps.fit_steps import DEFAULT
-from research.bench.steps.fit_steps import SOLVERS
+from research.bench.fit_steps import DEFAULT
+from research.bench.fit_steps import GPU_NETWORKS
+from research.bench.fit_steps import SOLVERS
 
 HELP = "time of a training step relative to Adam (25 minutes)"
 THREADS = (1, 2)
@@ -47,6 +54,8 @@ STEP_TARGETS = {
 }
 LAYER_TARGET = 1.05
 SOLVE_TARGETS = {DEFAULT: 3.0, "ridge": 1.0}
+# Maximum ratio of wall times on a GPU, on all networks.
+GPU_TARGET = 1.5
 
 LAYER = "layer"
 SOLVE = "solve"
@@ -57,8 +66,10 @@ CALLS_PER_GRAPH = 8
 KAPPA = inspect.signature(QPSBGD).parameters["kappa"].default
 
 
-def names():
-    """Returns the names that `--only` accepts."""
+def names(device="cpu"):
+    """Returns the names that `--only` accepts on a device."""
+    if device == "gpu":
+        return [*GPU_NETWORKS, *SOLVERS]
     return [*fit_steps.NETWORKS, LAYER, SOLVE, *SOLVERS]
 
 
@@ -66,18 +77,27 @@ def measure(options):
     """Measures the ratios and the times of the yardsticks."""
     results = {"default": DEFAULT, "networks": {}}
     solvers = options.wanted(SOLVERS)
-    for row in options.wanted([*fit_steps.NETWORKS, LAYER, SOLVE]):
+    networks, others = fit_steps.NETWORKS, [LAYER, SOLVE]
+    if options.device == "gpu":
+        results["device"] = _device_name()
+        networks, others = GPU_NETWORKS, []
+    for row in options.wanted([*networks, *others]):
         if row == LAYER:
             results[LAYER] = _measure_layer(options)
         elif row == SOLVE:
             results[SOLVE] = _measure_solve(solvers, options)
         else:
-            network = fit_steps.NETWORKS[row]
             results["networks"][row] = fit_steps.measure(
-                row, network, solvers, options
+                row, networks[row], solvers, options
             )
         keras.backend.clear_session()
     return results
+
+
+def _device_name():
+    device = tf.config.list_physical_devices("GPU")[0]
+    details = tf.config.experimental.get_device_details(device)
+    return details.get("device_name", "GPU")
 
 
 def _measure_layer(options):
@@ -130,7 +150,12 @@ def table(results):
     """Returns the ratios of CPU and wall time by network and solver."""
     parts = []
     for threads, result in results.items():
-        title = f"time of a step relative to Adam, {_threads(threads)}"
+        where = result.get("device", _threads(threads))
+        title = f"time of a step relative to Adam, {where}"
+        if "device" in result:
+            rows = result["networks"]
+            parts.append(fit_steps.table(rows, "wall", f"wall {title}"))
+            continue
         for kind, word in (("cpu", "CPU"), ("wall", "wall")):
             rows = result["networks"]
             parts.append(fit_steps.table(rows, kind, f"{word} {title}"))
@@ -177,6 +202,15 @@ def verdicts(results):
     def check(ratio, target, text):
         found.append((ratio <= target, f"{text}: {ratio:.2f} (<= {target:g})"))
 
+    if "device" in result:
+        for name, row in result["networks"].items():
+            if DEFAULT in row["sides"]:
+                check(
+                    row["sides"][DEFAULT]["wall_ratio"],
+                    GPU_TARGET,
+                    f"step / Adam, {name}, {DEFAULT}, wall time on the GPU",
+                )
+        return found
     for solver in (DEFAULT, "ridge"):
         for name, targets in STEP_TARGETS.items():
             row = result["networks"].get(name, {"sides": {}})

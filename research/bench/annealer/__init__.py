@@ -1,1 +1,0 @@
-"""Benchmarks of calls to a quantum annealer."""

@@ -1,1 +1,0 @@
-"""Suites that measure the time of a step."""

@@ -1,1 +1,0 @@
-"""Suites that train networks."""
