@@ -3,12 +3,9 @@
 The API token is read by Ocean and never written.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import importlib.metadata
-import io
 import json
 import math
 import os
@@ -18,11 +15,14 @@ import sys
 import textwrap
 
 import numpy as np
+from dimod.serialization.json import DimodEncoder
 
 from keras_qpsbgd import backends
 from keras_qpsbgd import disk
+from keras_qpsbgd.backends.dwave.cost import timing_source
 from keras_qpsbgd.cli import console
 from keras_qpsbgd.comparison.tables import markdown_table
+from research.qpu_check import checks
 
 PACKAGES = (
     "keras_qpsbgd",
@@ -34,31 +34,6 @@ PACKAGES = (
     "numpy",
     "tensorflow",
     "keras",
-)
-# Properties of the solver that the outcomes depend on. None of them is secret.
-PROPERTIES = (
-    "chip_id",
-    "topology",
-    "h_range",
-    "j_range",
-    "extended_j_range",
-    "per_qubit_coupling_range",
-    "per_group_coupling_range",
-    "num_reads_range",
-    "annealing_time_range",
-    "default_annealing_time",
-    "problem_run_duration_range",
-    "problem_timing_data",
-)
-HEAD = (
-    "check",
-    "status",
-    "calls",
-    "mean gap",
-    "largest gap",
-    "broken chains",
-    "estimated",
-    "charged",
 )
 
 
@@ -141,15 +116,14 @@ def _run(arguments):
 
 
 def _check(arguments, sampler):
-    from research.qpu_check import checks  # imports Ocean
-
     runner = checks.Runner(sampler, arguments.budget_seconds)
-    facts = {"mock": arguments.mock, **describe(sampler)}
+    facts = describe(sampler)
+    name = "a simulated chip (mock)" if arguments.mock else facts["solver"]
     console.show_status("embedding ...")
     plan = [(check, runner.estimate(check)) for check in checks.CHECKS]
     console.show_status("")
     total = sum(seconds for _, seconds in plan)
-    _print_plan(plan, facts, total, arguments)
+    _print_plan(plan, name, facts, total, arguments)
     if total > arguments.budget_seconds:
         raise ValueError(
             f"The plan needs {total:.3f} s of QPU time, more than "
@@ -158,7 +132,7 @@ def _check(arguments, sampler):
         )
     date = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     folder = pathlib.Path(arguments.output or f"qpu-check-{date}")
-    if not arguments.mock and not arguments.yes and not _confirmed(facts):
+    if not arguments.mock and not arguments.yes and not _confirmed(name):
         print("Nothing was sent.")
         return 1
     try:  # before any QPU time is spent
@@ -175,7 +149,8 @@ def _check(arguments, sampler):
         console.show_status("")
         print(f"{check.name:<14} {_status(outcomes[-1])}")
         # After every check, so that an interrupted run keeps what was paid for.
-        save(folder, outcomes, facts)
+        disk.write(folder / f"{check.name}.json", _record(outcomes[-1]))
+        disk.write(folder / "report.md", render(outcomes, name, facts))
     failed = sum(not outcome.passed for outcome in outcomes)
     print(
         f"\nQPU access time: {runner.charged:.3f} s charged, {total:.3f} s "
@@ -185,9 +160,8 @@ def _check(arguments, sampler):
     return 1 if failed else 0
 
 
-def _print_plan(plan, facts, total, arguments):
-    chip = "simulated chip" if arguments.mock else facts["solver"]
-    print(f"Plan on {chip}, {facts['num_qubits']:,} qubits\n")
+def _print_plan(plan, name, facts, total, arguments):
+    print(f"Plan on {name}, {facts['qubits']:,} qubits\n")
     print(f"{'check':<14} {'QPU ms':>8}  what")
     print("-" * console.WIDTH)
     for check, seconds in plan:
@@ -196,25 +170,22 @@ def _print_plan(plan, facts, total, arguments):
         f"\nEstimated: {total:.3f} s of QPU access time. Budget: "
         f"{arguments.budget_seconds:g} s."
     )
-    text = f"Timing data: {facts['timing_data']}."
+    text = f"Timing data: {facts['timing data']}."
     print(textwrap.fill(text, console.WIDTH, break_on_hyphens=False), "\n")
 
 
-def _confirmed(facts):
+def _confirmed(name):
     try:
-        answer = input(f"Run this on {facts['solver']}? [y/N] ")
+        answer = input(f"Run this on {name}? [y/N] ")
     except EOFError:
         return False
     return answer.strip().lower() in ("y", "yes")
 
 
 def describe(sampler):
-    """Describes the solver and the installed packages."""
-    from keras_qpsbgd.backends.dwave.cost import timing_source
-
+    """Returns facts about the solver and the installed packages."""
     properties = sampler.properties
     solver = getattr(sampler, "solver", None)
-    now = datetime.datetime.now(datetime.timezone.utc)
     installed = {
         package.metadata["Name"]: package.version
         for package in importlib.metadata.distributions()
@@ -222,96 +193,48 @@ def describe(sampler):
     return {
         "solver": properties.get("chip_id") or type(sampler).__name__,
         "graph_id": getattr(solver, "graph_id", None) or "",
-        "num_qubits": len(sampler.nodelist),
-        "num_couplers": len(sampler.edgelist),
-        "timing_data": timing_source(sampler),
-        "properties": {k: properties[k] for k in PROPERTIES if k in properties},
-        "date": now.isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "versions": {k: installed[k] for k in PACKAGES if k in installed},
+        "qubits": len(sampler.nodelist),
+        "couplers": len(sampler.edgelist),
+        "topology": properties.get("topology"),
+        "timing data": timing_source(sampler),
+        "Python": platform.python_version(),
+        **{name: installed[name] for name in PACKAGES if name in installed},
     }
 
 
-def save(folder, outcomes, facts):
-    """Writes the files of a check.
-
-    - `report.md`: the page.
-    - `summary.json`: what the page shows, and the timings of all calls.
-    - `NAME.npz` for each check with calls: problems and raw reads on the qubits
-      (`call0_reads`, ...), and QUBOs and reads of the layers
-      (`layer0_samples`, ...).
-
-    Args:
-        folder: Path of the folder.
-        outcomes: List of `Outcome`.
-        facts: Dictionary. Result of `describe`, with the entry `mock`.
-    """
-    latest = outcomes[-1]
-    if latest.calls:
-        arrays = {}
-        for k, call in enumerate(latest.calls):
-            for name, array in call.arrays().items():
-                arrays[f"call{k}_{name}"] = array
-        for k, layer in enumerate(latest.layers):
-            for name, array in layer.items():
-                arrays[f"layer{k}_{name}"] = array
-        file = io.BytesIO()
-        np.savez_compressed(file, allow_pickle=False, **arrays)
-        disk.write(folder / f"{latest.check.name}.npz", file.getvalue())
-    summary = {**facts, "checks": [_summary(outcome) for outcome in outcomes]}
-    text = json.dumps(summary, indent=1, default=_plain)
-    disk.write(folder / "summary.json", text)
-    disk.write(folder / "report.md", render(outcomes, facts))
-
-
-def _summary(outcome):
-    return {
-        "name": outcome.check.name,
-        "title": outcome.check.title,
-        "status": _status(outcome),
-        "findings": outcome.findings,
-        "error": outcome.error,
-        "estimated_seconds": outcome.estimated,
-        "charged_seconds": outcome.charged,
-        "gaps": outcome.gaps,
-        "chain_breaks": outcome.chain_breaks,
-        "problem_ids": outcome.problem_ids,
-        "timings": [info.get("timing") for info in outcome.answers],
-    }
-
-
-def _plain(value):
-    """Converts what JSON does not know."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+def _record(outcome):
+    """Returns an outcome as JSON, which `DimodDecoder` reads."""
+    values = {**vars(outcome), "check": outcome.check.name}
+    return json.dumps(values, cls=DimodEncoder)
 
 
 def _status(outcome):
     return "passed" if outcome.passed else "failed"
 
 
-def render(outcomes, facts):
-    """Returns the page in Markdown. The arguments are those of `save`."""
+def render(outcomes, name, facts):
+    """Returns the page in Markdown.
+
+    Args:
+        outcomes: List of `Outcome`.
+        name: String. Name of the chip.
+        facts: Dictionary. Result of `describe`.
+    """
     passed = sum(outcome.passed for outcome in outcomes)
     charged = sum(outcome.charged for outcome in outcomes)
     estimated = sum(outcome.estimated for outcome in outcomes)
-    chip = f"`{facts['solver']}`"
-    lines = []
-    if facts["mock"]:
-        chip = "a simulated chip (mock)"
-        lines = [
-            "Simulated annealing replaces the chip. Gaps, chain breaks and "
-            "times say nothing about a QPU.",
-            "",
-        ]
+    now = datetime.datetime.now(datetime.timezone.utc)
+    head = ["check", "status", "calls", "mean gap", "largest gap"]
+    head += ["broken chains", "estimated", "charged"]
     lines = [
-        f"# QPU check on {chip}",
+        f"# QPU check on {name}",
         "",
-        f"{facts['date']}: {passed} passed, {len(outcomes) - passed} failed. "
-        f"QPU access time: {charged:.3f} s charged, {estimated:.3f} s "
-        "estimated.",
+        f"{now.isoformat(timespec='seconds')}: {passed} passed, "
+        f"{len(outcomes) - passed} failed. QPU access time: {charged:.3f} s "
+        f"charged, {estimated:.3f} s estimated. Gaps, chain breaks and times "
+        "of a simulated chip say nothing about a QPU.",
         "",
-        *lines,
-        markdown_table(HEAD, map(_row, outcomes)),
+        markdown_table(head, map(_row, outcomes)),
         "",
         "The gap of a column is 0 for the optimum and about 1 for a random "
         "state. Up to 16 inputs the optimum is exact. For wider layers it is "
@@ -331,17 +254,7 @@ def render(outcomes, facts):
             ids = ", ".join(f"`{name}`" for name in outcome.problem_ids)
             lines.append(f"- problem ids: {ids}")
         lines.append("")
-    rows = {
-        "solver": facts["solver"],
-        "graph_id": facts["graph_id"],
-        "num_qubits": facts["num_qubits"],
-        "num_couplers": facts["num_couplers"],
-        "topology": facts["properties"].get("topology"),
-        "timing data": facts["timing_data"],
-        "Python": facts["python"],
-        **facts["versions"],
-    }
-    rows = [(name, _clean(value)) for name, value in rows.items()]
+    rows = [(name, _clean(value)) for name, value in facts.items()]
     lines += ["## Solver and versions", "", markdown_table(("", ""), rows)]
     return "\n".join(lines) + "\n"
 
