@@ -4,7 +4,6 @@ import sys
 
 from keras_qpsbgd import cli
 from research import studies
-from research.analysis import command as analysis
 from research.bench import harness as bench
 from research.experiments import command as experiments
 from research.qpu_check import command as qpu_check
@@ -20,9 +19,6 @@ def main(argv=None):
             bench.add,
             studies.add,
             qpu_check.add,
-            analysis.add_gaps,
-            analysis.add_appendix,
-            analysis.add_pictures,
         ),
         argv,
     )

@@ -1,10 +1,9 @@
-"""`python -m research quantize` and `python -m research few-solves`."""
+"""The commands `quantize`, `few-solves`, `gaps`, `appendix` and `pictures`."""
 
 import argparse
 
 from keras_qpsbgd.backends import BackendUnavailable
 from keras_qpsbgd.cli.console import positive
-from research.datasets import MissingFile
 
 QUANTIZE = ("mnist", "mnist-bn", "cifar10", "cora", "pubmed", "digits")
 FEW_SOLVES = (
@@ -28,6 +27,9 @@ def add(commands):
     """Adds the commands."""
     _add_quantize(commands)
     _add_few_solves(commands)
+    _add_gaps(commands)
+    _add_appendix(commands)
+    _add_pictures(commands)
 
 
 def _add_quantize(commands):
@@ -84,6 +86,61 @@ def _add_few_solves(commands):
     parser.set_defaults(run=_reported(_few_solves))
 
 
+def _add_gaps(commands):
+    parser = commands.add_parser(
+        "gaps",
+        help="measure what raises the spectral gap of small networks",
+        description=(
+            "Compute the spectral gaps of the QUBOs of small networks on UCI "
+            "Adult, and what the scale of the gradient, held variables and "
+            "damped couplings change (about two CPU minutes). Writes "
+            "gaps.json, table.md and the tables of RESULTS.md."
+        ),
+    )
+    parser.add_argument(
+        "--seeds",
+        type=positive,
+        default=10,
+        metavar="N",
+        help="training runs per network (default: %(default)s)",
+    )
+    _add_folders(parser, "results/gaps")
+    parser.set_defaults(run=_reported(_gaps))
+
+
+def _add_appendix(commands):
+    parser = commands.add_parser(
+        "appendix",
+        help="draw the figures of the paper's appendix",
+        description=(
+            "Train a small network on MNIST digits with the mock QPU, and draw "
+            "the figures of the paper's appendix beside what it reports (about "
+            "two CPU minutes). Takes gaps and directions from `results/`. "
+            "Writes appendix.json, the figures, and the table of RESULTS.md."
+        ),
+    )
+    _add_folders(parser, "results/appendix")
+    parser.set_defaults(run=_reported(_appendix))
+
+
+def _add_pictures(commands):
+    parser = commands.add_parser(
+        "pictures",
+        help="draw the pictures of docs/inside",
+        description=(
+            "Draw the pictures of docs/inside/analysis.md, and with Chromium "
+            "that of docs/inside/report.md."
+        ),
+    )
+    parser.add_argument(
+        "--output",
+        default="docs/images",
+        metavar="DIR",
+        help="folder of the pictures (default: %(default)s)",
+    )
+    parser.set_defaults(run=_pictures)
+
+
 def _add_shared(parser, names, output):
     """Adds the options that both commands have."""
 
@@ -109,6 +166,11 @@ def _add_shared(parser, names, output):
         action="store_true",
         help="short runs that only show that it works",
     )
+    _add_folders(parser, output)
+
+
+def _add_folders(parser, output):
+    """Adds the options that all studies have."""
     parser.add_argument(
         "--output",
         default=output,
@@ -157,6 +219,36 @@ def _few_solves(arguments):
     return page.write(arguments.output)
 
 
+def _gaps(arguments):
+    from research.analysis import gaps
+
+    if not arguments.page:
+        found = gaps.study(arguments.seeds, arguments.data_dir)
+        gaps.store(found, arguments.output)
+    return gaps.write(arguments.output)
+
+
+def _appendix(arguments):
+    from research.analysis import appendix
+    from research.analysis import appendix_page
+
+    if not arguments.page:
+        found = appendix.study(arguments.data_dir)
+        appendix.store(found, arguments.output)
+    return appendix_page.write(arguments.output)
+
+
+def _pictures(arguments):
+    from research.analysis import pictures
+
+    try:
+        for path in pictures.draw(arguments.output):
+            print(path)
+    except (ImportError, OSError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return 0
+
+
 def _reported(run):
     """Returns a command that prints the page or an error."""
 
@@ -166,7 +258,7 @@ def _reported(run):
         except (
             BackendUnavailable,
             ImportError,
-            MissingFile,
+            OSError,
             ValueError,
         ) as error:
             raise argparse.ArgumentTypeError(str(error)) from error

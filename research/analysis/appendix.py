@@ -16,6 +16,7 @@ from tensorflow import keras
 from keras_qpsbgd import analysis
 from keras_qpsbgd import backends
 from keras_qpsbgd import callbacks
+from keras_qpsbgd import disk
 from keras_qpsbgd import layers
 from keras_qpsbgd import metrics
 from keras_qpsbgd.comparison import records
@@ -38,6 +39,7 @@ BEST = 50
 # Between two updates whose reads are measured.
 EVERY = 10
 FIRST = "first"
+NUMBERS = "appendix.json"
 
 
 def study(
@@ -53,7 +55,7 @@ def study(
         say: function that receives a line before each part.
 
     Returns:
-        Dictionary of plain values for `tables`.
+        Dictionary of plain values for `appendix_page`.
     """
     found = {
         "rule": RULE,
@@ -81,6 +83,11 @@ def study(
     say("5/5 Fixed points")
     found["fixed_points"] = fixed_points(x, y, epochs, seeds)
     return plain(found)
+
+
+def store(found, folder):
+    """Writes the numbers of `study` to a folder."""
+    disk.write(pathlib.Path(folder, NUMBERS), json.dumps(found) + "\n")
 
 
 def images(data_dir=None):
@@ -191,7 +198,7 @@ def spectrum(width, data_dir=None):
 
 def least_gaps():
     """The smallest gaps of raw QUBOs in the experiment `gaps`, by width."""
-    study = json.loads((RESULTS / "gaps" / "gaps.json").read_text())
+    study = json.loads((RESULTS / "gaps" / gaps.NUMBERS).read_text())
     return [
         {"width": row["width"], "least": row["least"]}
         for row in study["rows"]

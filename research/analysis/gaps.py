@@ -4,16 +4,25 @@ The networks have layers of two, three or four neurons and see as many features
 of UCI Adult, one sample at a time. Their QUBOs are collected from training with
 the paper's rule. Each is changed in the ways that `CHANGES` lists, then
 measured.
+
+The text of the page `results/gaps/RESULTS.md` is written by hand. Its tables
+are made here, from the stored numbers.
 """
 
 import dataclasses
+import json
+import pathlib
 from collections.abc import Callable
 
 import numpy as np
 
 from keras_qpsbgd import analysis
+from keras_qpsbgd import disk
+from keras_qpsbgd.comparison.statistics import mean_and_error
+from keras_qpsbgd.comparison.tables import markdown_table
 from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.qubo import Qubo
+from research import pages
 from research.analysis import collect
 from research.experiments.tasks import adult
 from research.experiments.tasks import networks
@@ -27,10 +36,23 @@ DURATION = 10.0
 VALUES = ("gap", "plain", "ghz", "optima", "quantum", "thermal", "kept", "held")
 # Energies this close, relative to their range, are equal.
 TIE = 1e-6
+NUMBERS = "gaps.json"
+HEAD = {
+    "gap": "gap",
+    "ghz": "gap (GHz)",
+    "plain": "gap, unscaled",
+    "optima": "optima",
+    "quantum": "success, quantum",
+    "thermal": "success, thermal",
+    "kept": "optima kept",
+    "held": "held",
+}
+COMPARED = ("gap", "ghz", "quantum", "thermal")
+PERCENT = ("quantum", "thermal", "kept", "held")
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
+class Column:
     """One column, and the largest |V| of its layer."""
 
     qubo: Qubo
@@ -42,7 +64,7 @@ class Change:
     """A row of the table.
 
     `base` is the row that the change is compared with. `apply` is a function
-    of a `Problem` that returns the changed `Qubo` and a mask of the variables
+    of a `Column` that returns the changed `Qubo` and a mask of the variables
     that are left in it.
     """
 
@@ -89,7 +111,7 @@ CHANGES = {
 
 
 def problems(width, seeds, data_dir=None):
-    """QUBOs of a network in training: a list of `Problem` per seed."""
+    """QUBOs of a network in training: a list of `Column` per seed."""
     source = adult.Source(data_dir, width, at_random=False)
     model = collect.compiled(
         networks.mlp((width, width, 2), "binary", output_scale=None),
@@ -107,7 +129,7 @@ def problems(width, seeds, data_dir=None):
         x = source.x[np.ix_(rows, source.features(seed))]
         run = collect.record(model, x, source.y[rows], batch_size=1)
         columns = [
-            Problem(qubo.columns(j, j + 1), largest)
+            Column(qubo.columns(j, j + 1), largest)
             for qubo in (_with_offset(update.qubo) for update in run.updates)
             if (largest := float(np.sqrt(qubo.offset.max()))) > 0
             for j in range(qubo.num_columns)
@@ -178,7 +200,7 @@ def study(seeds=SEEDS, data_dir=None, widths=WIDTHS):
     """Measures all changes on all networks.
 
     Returns:
-        Dictionary for `tables`: settings, and for every network and change
+        Dictionary for `write`: settings, and for every network and change
         the mean of each value and of its difference to the base, per seed.
     """
     rows = []
@@ -309,3 +331,103 @@ def quantum(qubo, duration=10.0, steps=200):
     for phase, basis in zip(phases, vectors):
         state = basis @ (phase * (basis.T @ state))
     return float((np.abs(state[optimal(energies)]) ** 2).sum())
+
+
+# The page
+
+
+def store(found, folder):
+    """Writes the numbers of `study` to a folder."""
+    text = json.dumps(found, indent=1) + "\n"
+    disk.write(pathlib.Path(folder, NUMBERS), text)
+
+
+def write(folder):
+    """Writes the tables from the numbers in a folder.
+
+    Returns:
+        The path of the page.
+    """
+    folder = pathlib.Path(folder)
+    found = json.loads((folder / NUMBERS).read_text())
+    tables = {"comparison": comparison(found), "table": table(found)}
+    disk.write(folder / "table.md", tables["table"] + "\n")
+    title = "What raises the spectral gap?"
+    return pages.write(folder / "RESULTS.md", title, tables)
+
+
+def table(study):
+    """All rows as a Markdown table."""
+    lines = [
+        [
+            f"{row['width']}-{row['width']}-2",
+            row["change"],
+            *(_text(key, row["seeds"][key]) for key in HEAD),
+        ]
+        for row in study["rows"]
+    ]
+    return markdown_table(["network", "QUBO", *HEAD.values()], lines)
+
+
+def comparison(study):
+    """A table of signs: each change against its base."""
+    lines = []
+    for name, group in _changes(study):
+        kept = [_mean(row["seeds"]["kept"]) for row in group]
+        signs = (" ".join(_signs(key, group)) for key in COMPARED)
+        lines.append([name, group[0]["base"], *signs, _range(kept)])
+    head = ["change", "compared with", *(HEAD[key] for key in COMPARED)]
+    return markdown_table([*head, HEAD["kept"]], lines)
+
+
+def _changes(study):
+    """Names of the changes, each with its rows by network."""
+    names = dict.fromkeys(
+        row["change"] for row in study["rows"] if row["change"] != row["base"]
+    )
+    return [
+        (name, [row for row in study["rows"] if row["change"] == name])
+        for name in names
+    ]
+
+
+def _signs(key, group):
+    """A sign per network, `?` if there is nothing to compare."""
+    signs = []
+    for row in group:
+        differences = [d for d in row["differences"][key] if d is not None]
+        if len(differences) < 2:
+            signs.append("?")
+            continue
+        mean, error = mean_and_error(differences)
+        # Values are rounded to five digits.
+        is_clear = abs(mean) > max(2 * error, 1e-4)
+        signs.append(("+" if mean > 0 else "-") if is_clear else "=")
+    return signs
+
+
+def _mean(values):
+    values = [value for value in values if value is not None]
+    return float(np.mean(values)) if values else np.nan
+
+
+def _range(shares):
+    shares = [100 * share for share in shares if np.isfinite(share)]
+    if not shares:
+        return "None"
+    low, high = f"{min(shares):.0f}", f"{max(shares):.0f}"
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def _text(key, values):
+    values = [value for value in values if value is not None]
+    if not values:
+        return "-"
+    factor, digits = (100, 0) if key in PERCENT else (1, 3)
+    if key == "optima":
+        digits = 1
+    mean, error = mean_and_error(factor * np.array(values))
+    unit = " %" if key in PERCENT else ""
+    if not np.isfinite(error):
+        return f"{mean:.{digits}f}{unit}"
+    return f"{mean:.{digits}f} +- {error:.{digits}f}{unit}"

@@ -1,14 +1,20 @@
-"""The pictures of docs/inside/analysis.md."""
+"""The pictures of docs/inside/analysis.md and docs/inside/report.md."""
 
 import pathlib
+import shutil
+import subprocess
+import tempfile
 
 import numpy as np
 from tensorflow import keras
 
 from keras_qpsbgd import analysis
 from keras_qpsbgd import backends
+from keras_qpsbgd import callbacks
+from keras_qpsbgd import cli
 from keras_qpsbgd import layers
-from keras_qpsbgd.comparison import figures
+from keras_qpsbgd.comparison import canvas
+from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.qubo import Qubo
 from research.analysis import collect
 
@@ -29,6 +35,10 @@ def draw(folder):
 
     Returns:
         List of paths.
+
+    Raises:
+        OSError: If Chromium, which draws the page of a report, is not
+            installed.
     """
     run = train()
     pictures = {
@@ -41,7 +51,8 @@ def draw(folder):
     paths = []
     for name, figure in pictures.items():
         paths.append(pathlib.Path(folder, f"analysis-{name}.png"))
-        figures.save(figure, paths[-1], dpi=90)
+        canvas.save(figure, paths[-1], dpi=90)
+    paths.append(report(pathlib.Path(folder, "report.png")))
     return paths
 
 
@@ -123,3 +134,70 @@ def optimality(run):
     figure = figures.blank(7.0, 3.2)
     analysis.plot_optimality_gap(found, figure.subplots())
     return figure
+
+
+# The page of a report
+
+
+def report(path, width=1200, height=1980):
+    """Draws the page of a recorded run on a mock QPU, with Chromium."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        raise OSError(f"Install Chromium to draw {path}.")
+    with tempfile.TemporaryDirectory() as folder:
+        recorded = pathlib.Path(folder, "wine.run")
+        page = pathlib.Path(folder, "wine.html")
+        train_on_wine(recorded)
+        cli.main(["report", str(recorded), "--output", str(page)])
+        subprocess.run(
+            [
+                browser,
+                "--headless",
+                "--no-sandbox",
+                "--hide-scrollbars",
+                f"--window-size={width},{height}",
+                f"--screenshot={path.resolve()}",
+                page.as_uri(),
+            ],
+            check=True,
+            capture_output=True,
+        )
+    return path
+
+
+def train_on_wine(path):
+    """Trains 13-8-3 on scikit-learn's wine data, and records the run."""
+    from sklearn import datasets
+    from sklearn import model_selection
+    from sklearn import preprocessing
+
+    keras.utils.set_random_seed(0)
+    x, y = datasets.load_wine(return_X_y=True)
+    x, x_test, y, y_test = model_selection.train_test_split(
+        preprocessing.scale(x), y, test_size=60, stratify=y, random_state=0
+    )
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((13,)),
+            layers.BinaryDense(8, activation="hard_tanh", name="hidden"),
+            layers.BinaryDense(3, name="output"),
+        ]
+    )
+    backend = {"name": "dwave", "mock": True, "num_reads": 50}
+    model.compile(
+        QPSBGD(0.03, backend, seed=0),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    model.fit(
+        x,
+        y,
+        batch_size=32,
+        epochs=25,
+        validation_data=(x_test, y_test),
+        callbacks=[
+            callbacks.SolverProgress(),
+            callbacks.QuboRecorder(path, every=2),
+        ],
+        verbose=0,
+    )

@@ -1,4 +1,4 @@
-"""Answers and CPU time of shared calls, compared with one call per layer.
+"""Answers of shared calls, compared with one call per layer.
 
 The layers of 16-4-4-2 are solved on a mock Pegasus chip for 30 steps with
 random data. Each step is solved twice: in one call for all layers, and with one
@@ -18,14 +18,6 @@ first compared under this rule. They rest on the noise of separate calls alone:
 two runs of 30 other problems with different seeds differ with a standard
 deviation of 0.0034 per step (gap) and 0.0008 (breaks), so the test passes with
 a probability of about 0.9 if both sides are equal.
-
-**CPU time of a call.** The yardstick is the loop that nobody can do without:
-`sampler.sample(bqm)` of the mock chip for the same embedded problems with the
-same parameters, 100 reads each. A step of the backend does that and everything
-else: packing (cached), embedding, scaling, spin reversals, timeouts, the vote
-of the chains and the energies of all reads. Both take turns (see `timing.py`).
-Simulated annealing takes most of the CPU time of both. A real chip needs none,
-so the table also has the difference in milliseconds per call.
 """
 
 import numpy as np
@@ -36,9 +28,8 @@ from keras_qpsbgd.backends.dwave.mock import MockQPU
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
 from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.qubo import Qubo
-from research.bench import timing
 
-HELP = "answers and CPU time of shared calls (6 minutes)"
+HELP = "answers of shared calls (1 minute)"
 THREADS = (1,)
 
 UNITS = (16, 4, 4, 2)
@@ -49,21 +40,16 @@ MARGINS = {"gap": 0.002, "breaks": 0.0005}
 LEVEL = 0.05
 # How many times less QPU time a step must take.
 QPU_TARGET = 2.4
-# The CPU time of calls: networks, chips, and steps and number of blocks.
-NETWORKS = {"16-4-4-2": UNITS, "64-64-10": (64, 64, 10)}
-CHIPS = {"P16": "pegasus", "Z12": "zephyr"}
-BLOCKS = {"16-4-4-2": (10, 9), "64-64-10": (1, 5)}
-ROWS, CPU_READS = 64, 100
-CPU_TARGET = 1.2
+ROWS = 64
 
 
 def names():
     """Returns the names that `--only` accepts."""
-    return [*NETWORKS, *CHIPS]
+    return []
 
 
 def measure(options):
-    """Solves all steps in both ways, and measures the CPU time of calls."""
+    """Solves all steps in both ways."""
     sampler = MockQPU("pegasus", num_sweeps=SWEEPS)
     backend = DWaveBackend(sampler=sampler, num_reads=READS)
     exact = backends.get("exact")
@@ -82,7 +68,6 @@ def measure(options):
                     raise solution
             for name, value in _figures(qubos, best, solutions).items():
                 found[side][name].append(value)
-    found["cpu"] = measure_cpu(options)
     show_status("")
     return found
 
@@ -153,7 +138,6 @@ def table(results):
             if name in MARGINS:
                 line += f"{MARGINS[name]:>9g}{p:>9.4f}"
             lines.append(line)
-        lines += ["", *_cpu_table(result["cpu"])]
     return "\n".join(lines)
 
 
@@ -178,107 +162,4 @@ def verdicts(results):
                 f"QPU time: {ratio:.2f} times less (>= {QPU_TARGET:g})",
             )
         )
-        found += _cpu_verdicts(result["cpu"])
     return found
-
-
-# The CPU time of a call
-
-
-class RecordingQPU(MockQPU):
-    """A mock chip that remembers the problems it receives."""
-
-    def __init__(self, topology):
-        super().__init__(topology)
-        self.problems = None
-
-    def sample(self, bqm, **parameters):
-        if self.problems is not None:
-            self.problems.append((bqm, parameters))
-        return super().sample(bqm, **parameters)
-
-
-def measure_cpu(options):
-    """Returns one row for each network and chip."""
-    rows = []
-    chips = options.wanted(CHIPS)
-    networks = options.wanted(NETWORKS)
-    if options.quick:
-        chips, networks = chips[:1], networks[:1]
-    for chip in chips:
-        for network in networks:
-            steps, blocks = BLOCKS[network]
-            found = _measure_call(
-                CHIPS[chip],
-                NETWORKS[network],
-                steps,
-                3 if options.quick else blocks,
-            )
-            rows.append({"network": network, "chip": chip, **found})
-    return rows
-
-
-def _measure_call(topology, units, steps, blocks):
-    sampler = RecordingQPU(topology)
-    backend = DWaveBackend(sampler=sampler, num_reads=CPU_READS)
-    qubos = random_qubos(units, seed=0)
-    seeds = list(range(len(qubos)))
-
-    def solve():
-        for found in backend.solve_layers(qubos, seeds, True):
-            if isinstance(found, Exception):
-                raise found
-
-    sampler.problems = []
-    solve()
-    problems, sampler.problems = sampler.problems, None
-
-    def sample():
-        for bqm, parameters in problems:
-            # A future resolves when its samples are read.
-            sampler.sample(bqm, **parameters).resolve()
-
-    def repeated(function):
-        return timing.Side(
-            lambda: [function() for _ in range(steps)], steps, blocks
-        )
-
-    yardstick, sides = timing.compare(
-        repeated(sample), {"backend": repeated(solve)}, show=show_status
-    )
-    side = sides["backend"]
-    return {
-        "calls": len(problems),
-        "sample_ms": 1000 * yardstick.cpu / len(problems),
-        "backend_ms": 1000 * side.cpu / len(problems),
-        "ratio": side.cpu_ratio,
-    }
-
-
-def _cpu_table(rows):
-    """Returns CPU milliseconds per call and their ratio, as lines of text."""
-    head = (
-        f"{'network':<12}{'chip':<6}{'calls':>6}{'sample ms':>12}"
-        f"{'backend ms':>12}{'more ms':>10}{'ratio':>8}"
-    )
-    lines = [f"CPU time of a call, {CPU_READS} reads", head, "-" * len(head)]
-    for row in rows:
-        more = row["sample_ms"] * (row["ratio"] - 1)
-        lines.append(
-            f"{row['network']:<12}{row['chip']:<6}{row['calls']:>6}"
-            f"{row['sample_ms']:>12.1f}{row['backend_ms']:>12.1f}{more:>10.1f}"
-            f"{row['ratio']:>8.3f}"
-        )
-    return lines
-
-
-def _cpu_verdicts(rows):
-    """Checks the ratio of each network and chip."""
-    return [
-        (
-            row["ratio"] <= CPU_TARGET,
-            f"CPU time of a call, {row['network']} on {row['chip']}: "
-            f"{row['ratio']:.3f} times `sampler.sample` (<= {CPU_TARGET:g})",
-        )
-        for row in rows
-    ]

@@ -9,8 +9,7 @@ import pytest
 
 import keras_qpsbgd as kq
 from research.analysis import appendix
-from research.analysis import appendix_figures
-from research.analysis import tables
+from research.analysis import appendix_page
 
 pytest.importorskip("scipy")
 pytestmark = pytest.mark.once
@@ -22,7 +21,7 @@ RESULTS = ROOT / "results" / "appendix"
 
 @pytest.fixture(scope="module")
 def study():
-    return json.loads((RESULTS / tables.APPENDIX).read_text())
+    return json.loads((RESULTS / appendix.NUMBERS).read_text())
 
 
 # Values that JSON can store
@@ -120,18 +119,18 @@ def test_directions():
 
 
 def test_table_is_made_from_the_numbers(study):
-    assert tables.appendix_table(study) in (RESULTS / tables.PAGE).read_text()
+    assert appendix_page.table(study) in (RESULTS / "RESULTS.md").read_text()
     pictures = {path.stem: path for path in RESULTS.glob("*.png")}
-    assert set(pictures) == set(appendix_figures.FIGURES)
+    assert set(pictures) == set(appendix_page.FIGURES)
     assert all(path.stat().st_size < 150_000 for path in pictures.values())
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in appendix_figures.FIGURES if name != "embedding"]
+    "name", [name for name in appendix_page.FIGURES if name != "embedding"]
 )
 def test_figures(study, name):
     pytest.importorskip("matplotlib")
-    figure = appendix_figures.FIGURES[name](study)
+    figure = appendix_page.FIGURES[name](study)
     assert all(axis.has_data() for axis in figure.axes)
 
 
@@ -149,9 +148,9 @@ def test_study(monkeypatch, tmp_path, capsys):
     for row in found["fixed_points"]:
         assert row["steps"] == [4]
         assert np.shape(row["shares"]) == np.shape(row["flips"]) == (2, 1)
-    shutil.copy(RESULTS / tables.PAGE, tmp_path)
-    tables.store(found, tmp_path, tables.APPENDIX)
-    tables.write_appendix(tmp_path)
-    page = (tmp_path / tables.PAGE).read_text()
-    assert tables.appendix_table(found) in page
-    assert len(list(tmp_path.glob("*.png"))) == len(appendix_figures.FIGURES)
+    shutil.copy(RESULTS / "RESULTS.md", tmp_path)
+    appendix.store(found, tmp_path)
+    appendix_page.write(tmp_path)
+    page = (tmp_path / "RESULTS.md").read_text()
+    assert appendix_page.table(found) in page
+    assert len(list(tmp_path.glob("*.png"))) == len(appendix_page.FIGURES)

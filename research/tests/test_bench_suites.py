@@ -221,15 +221,6 @@ def test_noise_does_not_pass():
     assert shared_calls.compare(noisy, own, 0.002)[2] > shared_calls.LEVEL
 
 
-def test_cpu_time_of_a_call(monkeypatch):
-    monkeypatch.setattr(shared_calls, "NETWORKS", {"4-3-2": (4, 3, 2)})
-    monkeypatch.setattr(shared_calls, "BLOCKS", {"4-3-2": (2, 3)})
-    (row,) = shared_calls.measure_cpu(Options(quick=True))
-    assert (row["network"], row["chip"], row["calls"]) == ("4-3-2", "P16", 1)
-    assert 0 < row["sample_ms"] and 0 < row["backend_ms"]
-    assert row["ratio"] > 0
-
-
 def test_shared_calls_table_and_verdicts():
     rng = np.random.default_rng(0)
     own = {
@@ -242,15 +233,7 @@ def test_shared_calls_table_and_verdicts():
         "breaks": own["breaks"],
         "seconds": 30 * [0.0368],
     }
-    row = {
-        "network": "64-64-10",
-        "chip": "Z12",
-        "calls": 11,
-        "sample_ms": 800.0,
-        "backend_ms": 1000.0,
-        "ratio": 1.25,
-    }
-    results = {1: {"own": own, "shared": shared, "cpu": [row]}}
+    results = {1: {"own": own, "shared": shared}}
     text = shared_calls.table(results)
     assert fits(text)
     found = {t.split(":")[0]: ok for ok, t in shared_calls.verdicts(results)}
@@ -258,5 +241,4 @@ def test_shared_calls_table_and_verdicts():
         "gap": False,
         "breaks": True,
         "QPU time": True,
-        "CPU time of a call, 64-64-10 on Z12": False,
     }

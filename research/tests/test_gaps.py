@@ -10,7 +10,6 @@ import tools
 
 import keras_qpsbgd as kq
 from research.analysis import gaps
-from research.analysis import tables
 
 pytest.importorskip("scipy")
 pytestmark = pytest.mark.once
@@ -21,7 +20,7 @@ RESULTS = ROOT / "results" / "gaps"
 
 
 def column(x, v, largest=None):
-    return gaps.Problem(kq.Qubo.from_rows([x], [v]), largest or abs(v))
+    return gaps.Column(kq.Qubo.from_rows([x], [v]), largest or abs(v))
 
 
 # Changes
@@ -120,11 +119,11 @@ def test_thermal_anneal():
 def test_tables_are_made_from_the_numbers(tmp_path):
     shutil.copytree(RESULTS, tmp_path, dirs_exist_ok=True)
     (tmp_path / "table.md").unlink()
-    tables.write_gaps(tmp_path)
+    gaps.write(tmp_path)
     for name in ("RESULTS.md", "table.md"):
         expected = (RESULTS / name).read_text()
         assert (tmp_path / name).read_text() == expected
-    study = json.loads((RESULTS / tables.GAPS).read_text())
+    study = json.loads((RESULTS / gaps.NUMBERS).read_text())
     rows = {(row["width"], row["change"]) for row in study["rows"]}
     assert rows == {(w, c) for w in gaps.WIDTHS for c in gaps.CHANGES}
 
@@ -167,13 +166,13 @@ def test_comparison(tmp_path):
             row("kappa 4, held", "max, kappa 4", gap=[None, None]),
         ],
     }
-    first, second = tables.comparison(study).splitlines()[2:]
+    first, second = gaps.comparison(study).splitlines()[2:]
     assert first == "| max, kappa 4 | raw | + | = | - | = | 50 % |"
     assert second == (
         "| kappa 4, held | max, kappa 4 | ? | = | = | = | 100 % |"
     )
-    tables.store(study, tmp_path, tables.GAPS)
-    table = tables.write_gaps(tmp_path).read_text()
+    gaps.store(study, tmp_path)
+    table = gaps.write(tmp_path).read_text()
     assert "| 2-2-2 | max, kappa 4 | 0.600 +- 0.100 |" in table
     assert "| 60 +- 10 % |" in table
 
