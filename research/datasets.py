@@ -157,7 +157,7 @@ def adult(data_dir=None, download=False):
 
 
 def _adult_rows(place, data_dir, download):
-    path = find(place, [f"{place}.gz"], data_dir, download)
+    path = find(place, data_dir, download)
     x, labels = load_svmlight_file(
         io.BytesIO(_read(path, place)),
         n_features=ADULT_FEATURES,
@@ -172,15 +172,9 @@ def mnist(data_dir=None, download=False):
 
     It accepts any archive with the same arrays.
     """
-    path = find("mnist.npz", (), data_dir, download)
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = [file[key] for key in MNIST_KEYS]
-    except Exception as error:  # a damaged archive raises many kinds
-        raise DamagedFile(
-            f"{path} is not an `.npz` archive with the arrays "
-            f"{', '.join(MNIST_KEYS)}. Received: {error}"
-        ) from error
+    path = find("mnist.npz", data_dir, download)
+    with np.load(path, allow_pickle=False) as file:
+        arrays = [file[key] for key in MNIST_KEYS]
     _check(path, MNIST_SHA256, checksum(arrays))
     x_train, y_train, x_test, y_test = arrays
     return (x_train, y_train), (x_test, y_test)
@@ -229,20 +223,19 @@ def karate(train_per_class=5, seed=0):
     )
 
 
-def citation(name, data_dir=None, download=False, normalize_x=False):
+def citation(name, data_dir=None, download=False):
     """Loads Cora or PubMed with the Planetoid split.
 
     The split has 20 training nodes per class, the following 500 nodes for
     validation, and 1,000 other nodes for testing. As in Spektral, duplicate
-    edges and self-loops are removed.
+    edges and self-loops are removed. The features of each node are divided by
+    their sum.
 
     Args:
         name: String. `"cora"` or `"pubmed"`.
         data_dir: Path of the data folder (optional).
         download: Boolean. Whether to download missing files. Defaults to
             `False`.
-        normalize_x: Boolean. Whether to divide the features of each node by
-            their sum. Defaults to `False`.
 
     Returns:
         A `GraphData` with sparse features.
@@ -252,10 +245,8 @@ def citation(name, data_dir=None, download=False, normalize_x=False):
     """
     parts = {}
     for part in PARTS:
-        file = f"ind.{name}.{part}"
-        place = f"Citation/{name}/{file}"
-        others = [f"{name}/{file}", file]
-        content = _read(find(place, others, data_dir, download), place)
+        place = f"Citation/{name}/ind.{name}.{part}"
+        content = _read(find(place, data_dir, download), place)
         parts[part] = (
             np.array(content.split(), "int64")
             if part == "test.index"
@@ -271,10 +262,9 @@ def citation(name, data_dir=None, download=False, normalize_x=False):
     x = sparse.csr_matrix(x, dtype="float32")
     x.sum_duplicates()
     x.eliminate_zeros()
-    if normalize_x:
-        sums = np.asarray(x.sum(axis=1)).ravel()
-        inverse = np.divide(1, sums, out=np.zeros_like(sums), where=sums != 0)
-        x = sparse.csr_matrix(sparse.diags(inverse) @ x, dtype="float32")
+    sums = np.asarray(x.sum(axis=1)).ravel()
+    inverse = np.divide(1, sums, out=np.zeros_like(sums), where=sums != 0)
+    x = sparse.csr_matrix(sparse.diags(inverse) @ x, dtype="float32")
     one_hot = np.concatenate([parts["ally"], parts["ty"]])
     y = one_hot.argmax(axis=1)[row].astype("int32")
     pairs = [(i, j) for i, ends in parts["graph"].items() for j in ends]
@@ -316,13 +306,11 @@ def _mask(nodes, num_nodes):
     return mask
 
 
-def find(place, others=(), data_dir=None, download=False):
-    """Returns the path of a file.
+def find(place, data_dir=None, download=False):
+    """Returns the path of a file, or of the same file compressed as `.gz`.
 
     Args:
         place: String. Path of the file relative to the data folder.
-        others: Iterable of strings. Alternative relative paths. Defaults to
-            none.
         data_dir: Path of the data folder (optional).
         download: Boolean. Whether to download the file to `place` if it does
             not exist. Defaults to `False`.
@@ -332,7 +320,7 @@ def find(place, others=(), data_dir=None, download=False):
             the source is not known.
     """
     root = _folder(data_dir)
-    candidates = [root / path for path in (place, *others)]
+    candidates = [root / place, root / f"{place}.gz"]
     for candidate in candidates:
         if candidate.is_file():
             return candidate
@@ -379,12 +367,7 @@ def _read(path, place):
     """Returns the content of a file, decompressed if it is `.gz`."""
     content = path.read_bytes()
     if path.suffix == ".gz":
-        try:
-            content = gzip.decompress(content)
-        except (EOFError, OSError) as error:
-            raise DamagedFile(
-                f"{path} is not a complete gzip file. Received: {error}"
-            ) from error
+        content = gzip.decompress(content)
     _check(path, SOURCES[place][1], hashlib.sha256(content).hexdigest())
     return content
 

@@ -27,8 +27,8 @@ class Experiment:
     Attributes:
         tasks: function of `Options`; returns a list of `Task`.
         describe: function of `Options`; returns a `Description`.
-        draw: function of the options, the folder and the configuration chosen
-            for QP-SBGD on the first task, or `None`. Draws more pictures.
+        draw: function of the options and the folder, or `None`. Draws more
+            pictures.
         overview: whether an overview of the first task is drawn (not with
             `--paper`).
         in_paper: whether the paper has this experiment.

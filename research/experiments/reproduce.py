@@ -7,7 +7,6 @@ an interrupted command can be resumed.
 import contextlib
 import datetime
 import importlib.metadata
-import importlib.util
 import json
 import os
 import pathlib
@@ -22,14 +21,6 @@ from research.experiments.catalogue import items_of
 from research.experiments.options import is_old
 
 PACKAGES = ("keras_qpsbgd", "tensorflow", "tensorflow-cpu", "keras", "numpy")
-# Modules that data, tables and figures need, and their packages.
-NEEDED = {
-    "filelock": "filelock",
-    "joblib": "joblib",
-    "matplotlib": "matplotlib",
-    "scipy": "scipy",
-    "skimage": "scikit-image",
-}
 # Options that must be the same for all runs of a folder.
 SETTINGS = ("quick", "paper")
 
@@ -45,12 +36,10 @@ def reproduce(names, options, out, flags=(), processes=None):
         processes: number of processes; `None` is the number of cores.
 
     Raises:
-        ImportError: a required package is not installed.
         BackendUnavailable: a solver is not installed or has no license.
         ValueError: the folder has results of other options, or another command
             is running in it.
     """
-    _check_packages()
     plan.check_backends([METHODS[key].backend for key in options.methods])
     folders = {name: pathlib.Path(out, name) for name in names}
     for name, folder in folders.items():
@@ -81,20 +70,6 @@ def reproduce(names, options, out, flags=(), processes=None):
 def with_methods(names, options):
     """The experiments that have at least one of the methods."""
     return [name for name in names if items_of(name, options, None)]
-
-
-def _check_packages():
-    """Checks before the runs, not when their figures are drawn."""
-    missing = [
-        package
-        for module, package in NEEDED.items()
-        if importlib.util.find_spec(module) is None
-    ]
-    if missing:
-        raise ImportError(
-            f"The experiments need {', '.join(missing)}. Install with\n\n"
-            '    python -m pip install "keras_qpsbgd[research]"'
-        )
 
 
 def _settings_of(options):

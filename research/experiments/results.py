@@ -12,7 +12,6 @@ from research import pages
 from research.experiments import figures
 from research.experiments import summaries
 from research.experiments.catalogue import EXPERIMENTS
-from research.experiments.catalogue import items_of
 from research.experiments.options import is_old
 from research.experiments.options import note
 from research.experiments.reproduce import SETTINGS
@@ -156,18 +155,8 @@ def report(names, options, out):
     found = Folder(out, options)
     found.print_tables(names)
     for name in names:
-        _draw_more(name, found.path / name, options)
+        if EXPERIMENTS[name].draw is not None:
+            EXPERIMENTS[name].draw(options, found.path / name)
     found.write_tables()
     found.draw()
     return found.write_page()
-
-
-def _draw_more(name, folder, options):
-    """Draws the additional pictures of an experiment, if QP-SBGD was run."""
-    draw = EXPERIMENTS[name].draw
-    if draw is None or "native" not in options.methods:
-        return
-    first = items_of(name, options, records.Runs(folder))[0]
-    chosen = first.fresh_configurations()
-    if chosen:
-        draw(options, folder, chosen[0])

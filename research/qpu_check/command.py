@@ -15,7 +15,6 @@ import sys
 import textwrap
 
 import numpy as np
-from dimod.serialization.json import DimodEncoder
 
 from keras_qpsbgd import backends
 from keras_qpsbgd import disk
@@ -205,7 +204,7 @@ def describe(sampler):
 def _record(outcome):
     """Returns an outcome as JSON, which `DimodDecoder` reads."""
     values = {**vars(outcome), "check": outcome.check.name}
-    return json.dumps(values, cls=DimodEncoder)
+    return json.dumps(values, default=lambda value: value.to_serializable())
 
 
 def _status(outcome):

@@ -72,9 +72,7 @@ class Graph:
     steps = GRAPH_STEPS
 
     def __init__(self, name, data_dir):
-        graph = datasets.citation(
-            name, data_dir, normalize_x=True, download=True
-        )
+        graph = datasets.citation(name, data_dir, download=True)
         self.num_nodes = graph.num_nodes
         self.num_features = graph.num_features
         self.num_classes = graph.num_classes
@@ -119,7 +117,7 @@ def cifar10(data_dir, quick):
     (50000, 32, 32, 3), `y_train`, `x_test` of shape (10000, 32, 32, 3), and
     `y_test`, as `keras.datasets.cifar10.load_data()` returns them.
     """
-    with np.load(datasets.find(CIFAR10, (), data_dir)) as found:
+    with np.load(datasets.find(CIFAR10, data_dir)) as found:
         x, y, x_test, y_test = (found[key] for key in CIFAR10_KEYS)
     order = random(0, 2).permutation(len(x))
     x, y = _colors(x[order[:25_000]]), y.reshape(-1)[order[:25_000]]

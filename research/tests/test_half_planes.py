@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from research.experiments.tasks import half_plane_pictures
 from research.experiments.tasks import half_planes
 
 # These tests do not use Keras.
@@ -80,17 +79,9 @@ def test_same_image_same_bits():
     assert set(np.unique(bits)) == {-1, 1}
 
 
-def test_pictures(tmp_path):
+def test_picture(tmp_path):
     images = np.stack(
         [stroke(slice(4, 24), slice(18, 21)), stroke(slice(0), slice(0))]
     )
-    half_plane_pictures.draw(images, ["stroke", "empty"], tmp_path / "bits.png")
-    half_plane_pictures.draw_classified(
-        images, [1, 7], [1, 1], tmp_path / "classified.svg"
-    )
+    half_planes.draw(images, ["stroke", "empty"], tmp_path / "bits.png")
     assert (tmp_path / "bits.png").read_bytes().startswith(b"\x89PNG")
-    # An SVG has its texts as comments: one correct, one wrong.
-    text = (tmp_path / "classified.svg").read_text()
-    assert "\N{CHECK MARK} 1 -->" in text
-    assert "\N{BALLOT X} 1, is 7 -->" in text
-    assert "1 of 2 correct" in text

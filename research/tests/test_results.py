@@ -239,13 +239,6 @@ def test_options_of_each_folder(tmp_path):
     assert paper.paper and not paper.quick
 
 
-def test_missing_packages_raise_before_the_runs(monkeypatch, tmp_path):
-    monkeypatch.setattr(reproduce, "NEEDED", {"no_such_module": "such"})
-    with pytest.raises(ImportError, match="need such. Install"):
-        reproduce.reproduce(["logistic"], Options(), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_all_commands_and_dates_of_a_folder_are_kept(tmp_path):
     before = {"date": "2020-01-01", "notes": ["A note."]}
     (tmp_path / "meta.json").write_text(json.dumps(before))

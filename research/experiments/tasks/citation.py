@@ -39,9 +39,7 @@ class Citation:
     """A citation graph, reduced to the nodes that each split needs."""
 
     def __init__(self, name, data_dir):
-        graph = datasets.citation(
-            name, data_dir, normalize_x=True, download=True
-        )
+        graph = datasets.citation(name, data_dir, download=True)
         self.num_features = graph.num_features
         self.num_classes = graph.num_classes
         # Sparse features are faster on Cora, but not on PubMed.

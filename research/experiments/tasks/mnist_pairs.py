@@ -11,16 +11,13 @@ from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.methods import grids
 from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
-from keras_qpsbgd.comparison.task import FRESH
 from keras_qpsbgd.comparison.task import Split
 from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.comparison.task import shuffled_batches
-from keras_qpsbgd.comparison.training import Trainer
 from research import datasets
 from research.experiments.options import Description
 from research.experiments.options import Task
 from research.experiments.options import TaskReport
-from research.experiments.tasks import half_plane_pictures
 from research.experiments.tasks import half_planes
 from research.experiments.tasks import networks
 
@@ -30,8 +27,6 @@ NETWORK = (16, 4, 4, 2)
 BATCH = 20
 EPOCHS = 12
 FEATURES = "features.png"
-CLASSIFIED = "classified.png"
-SHOWN = 40
 # The paper's table. Its QP-SBGD uses Gurobi.
 PAPER = {
     (0, 2): {"proxquant": 0.65, "sgd": 0.64, "signsgd": 0.71, "native": 0.66},
@@ -168,30 +163,17 @@ def describe(options):
     )
 
 
-def draw(options, folder, configuration):
-    """Draws how digits become bits, and how a trained network classifies them.
+def draw(options, folder):
+    """Draws how digits become bits.
 
     Args:
         options: `Options`.
         folder: Folder of the experiment.
-        configuration: Configuration of QP-SBGD on the first pair. The network
-            of its first fresh seed is trained again.
     """
-    task = tasks(options)[0]
-    source = task.load(options.data_dir)
+    source = Source(options.data_dir, half_planes.PAIRS[0])
     first = [np.flatnonzero(source.y == k)[:2] for k in (0, 1)]
     shown = np.concatenate(first)
     digits = np.array(half_planes.PAIRS[0])
-    half_plane_pictures.draw(
+    half_planes.draw(
         source.images[shown], digits[source.y[shown]], folder / FEATURES
-    )
-    trainer = Trainer(task, source, options.method("native"), {})
-    trainer.run(0, configuration, FRESH)
-    rows = source.rows["test"][:SHOWN]
-    found = np.argmax(trainer.model(source.x[rows], training=False), axis=1)
-    half_plane_pictures.draw_classified(
-        source.images[rows],
-        digits[source.y[rows]],
-        digits[found],
-        folder / CLASSIFIED,
     )
