@@ -9,6 +9,6 @@ suite is a module with
 - `names()`, the rows and columns that `--only` accepts;
 - `measure(options)`, which runs in a separate process with a fixed number of
   threads;
-- `table(results)` and `verdicts(results)`, where `results` maps thread counts
-  to the values that `measure` returned.
+- `table(results)`, where `results` maps thread counts to the values that
+  `measure` returned.
 """

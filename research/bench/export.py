@@ -22,8 +22,6 @@ from keras_qpsbgd.export import saving
 HELP = "sizes and outputs of exported files (1 minute)"
 THREADS = (1,)
 
-KERNEL_TARGET, FILE_TARGET = 31, 25
-DIFFERENCE_TARGET = 1e-5
 COMMAND = "python -m research bench export --output results/export"
 RECORD = pathlib.Path("results", "export", "bench-export.json")
 
@@ -115,43 +113,6 @@ def _inputs(model):
 def table(results):
     """Returns the table of the documentation."""
     return markdown(next(iter(results.values())))
-
-
-def verdicts(results):
-    """Checks the targets."""
-    found = []
-    for result in results.values():
-        dense = result.get("784-1024-1024-10")
-        if dense:
-            packed = dense["formats"]["`export.packed`"]
-            ratio = dense["floats"] / packed["size"]
-            found += [
-                (
-                    dense["kernel_ratio"] >= KERNEL_TARGET,
-                    f"784-1024-1024-10: float kernels / packed kernels: "
-                    f"{dense['kernel_ratio']:.1f} (>= {KERNEL_TARGET})",
-                ),
-                (
-                    ratio >= FILE_TARGET,
-                    f"784-1024-1024-10: float weights / packed file: "
-                    f"{ratio:.1f} (>= {FILE_TARGET})",
-                ),
-            ]
-        for name, network in result.items():
-            differences = [
-                each["difference"]
-                for each in network["formats"].values()
-                if each["problem"] is None
-            ]
-            worst = max(differences)
-            found.append(
-                (
-                    worst <= DIFFERENCE_TARGET,
-                    f"{name}: largest difference in {len(differences)} "
-                    f"formats: {worst:.1e} (<= {DIFFERENCE_TARGET:g})",
-                )
-            )
-    return found
 
 
 # The table in the documentation

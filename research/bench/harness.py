@@ -31,9 +31,7 @@ from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.comparison.engine import environment
 from research.bench import export
 from research.bench import inference
-from research.bench import packing
 from research.bench import quantize
-from research.bench import recording
 from research.bench import shared_calls
 from research.bench import solver
 from research.bench import step
@@ -41,15 +39,11 @@ from research.bench import step
 SUITES = {
     "step": step,
     "solver": solver,
-    "recording": recording,
-    "packing": packing,
     "quantize": quantize,
     "export": export,
     "inference": inference,
     "shared-calls": shared_calls,
 }
-# The target was met, was missed, or could not be checked.
-OUTCOMES = {True: "PASS", False: "FAIL", None: "SKIP"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,10 +77,9 @@ def add(commands):
         "bench",
         help="measure speed and solvers against the alternatives",
         description=textwrap.fill(
-            "Run benchmark suites, print tables, and check targets. The exit "
-            "code is 1 if a target is missed or a suite fails. The results are "
-            "written to bench-SUITE.json. The durations below are for two "
-            "cores.",
+            "Run benchmark suites and print tables. The exit code is 1 if a "
+            "suite fails. The results are written to bench-SUITE.json. The "
+            "durations below are for two cores.",
             WIDTH,
         ),
         epilog="suites:\n"
@@ -180,7 +173,7 @@ def _run(arguments):
 
 
 def run(names, options, threads=None, output="."):
-    """Runs suites, prints tables and verdicts, and writes JSON.
+    """Runs suites, prints tables, and writes JSON.
 
     Args:
         names: Names of suites.
@@ -190,16 +183,16 @@ def run(names, options, threads=None, output="."):
         output: Folder for `bench-SUITE.json`, or `bench-SUITE-gpu.json`.
 
     Returns:
-        The exit code: 1 if a target was missed or a suite failed, else 0.
+        The exit code: 1 if a suite failed, else 0.
     """
     output = pathlib.Path(output)
     output.mkdir(parents=True, exist_ok=True)
-    missed = [not _run_suite(name, options, threads, output) for name in names]
-    return 1 if any(missed) else 0
+    done = [_run_suite(name, options, threads, output) for name in names]
+    return 0 if all(done) else 1
 
 
 def _run_suite(name, options, threads, output):
-    """Returns whether no target of the suite was missed."""
+    """Returns whether the suite was measured."""
     suite, device = SUITES[name], options.device
     start = time.perf_counter()
     print(f"\n{name}: {suite.HELP}", flush=True)
@@ -217,17 +210,12 @@ def _run_suite(name, options, threads, output):
             )
             return False
     print("\n" + suite.table(results))
-    verdicts = suite.verdicts(results)
-    if verdicts:
-        print()
-    for passed, text in verdicts:
-        print(f"{OUTCOMES[passed]}  {text}")
     suffix = "-gpu" if device == "gpu" else ""
     path = output / f"bench-{name}{suffix}.json"
-    disk.write(path, json.dumps(_record(name, options, results, verdicts)))
+    disk.write(path, json.dumps(_record(name, options, results)))
     print(f"\nResults written to {path}")
     print(f"Done in {time.perf_counter() - start:.0f} s.", flush=True)
-    return not any(passed is False for passed, _ in verdicts)
+    return True
 
 
 def measure(name, options, threads):
@@ -291,7 +279,7 @@ def _cores(threads):
         os.sched_setaffinity(0, before)
 
 
-def _record(name, options, results, verdicts):
+def _record(name, options, results):
     """Returns the results with the versions and options they depend on."""
     return {
         "suite": name,
@@ -302,7 +290,6 @@ def _record(name, options, results, verdicts):
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "results": {str(count): result for count, result in results.items()},
-        "verdicts": verdicts,
     }
 
 

@@ -31,13 +31,6 @@ SIDES = ("keras", "keras-xla", "onnxruntime", "numpy")
 BATCHES = (1, 256)
 SIZES = (784, 1024, 1024, 10)
 SECONDS, BLOCKS, QUICK_BLOCKS = 0.02, 60, 6
-# Least ratios of the times, for both batch sizes.
-TARGETS = {
-    ("binary", "keras"): 5.0,
-    ("binary", "onnxruntime"): 2.0,
-    ("hard_tanh", "onnxruntime"): 1.0,
-}
-MEMORY_TARGET = 16.0
 
 
 def names():
@@ -164,34 +157,6 @@ def table(results):
                 f"packed weights in memory: {network['memory']:.1f}"
             )
     return "\n".join([*lines, "", *memory])
-
-
-def verdicts(results):
-    """Checks the targets."""
-    found = []
-    for result in results.values():
-        for (activation, name), target in TARGETS.items():
-            batches = result.get(activation, {}).get("batches", {})
-            for batch, times in batches.items():
-                side = times["sides"].get(name)
-                ratio = None if side is None else side["cpu_ratio"]
-                text = "not installed" if ratio is None else f"{ratio:.2f}"
-                found.append(
-                    (
-                        None if ratio is None else ratio >= target,
-                        f"{activation}, batch {batch}: CPU time of {name} / "
-                        f"Predictor: {text} (>= {target:g})",
-                    )
-                )
-        for activation, network in result.items():
-            found.append(
-                (
-                    network["memory"] >= MEMORY_TARGET,
-                    f"{activation}: float weights / packed weights in memory: "
-                    f"{network['memory']:.1f} (>= {MEMORY_TARGET:g})",
-                )
-            )
-    return found
 
 
 # The float32 network in ONNX Runtime

@@ -37,9 +37,6 @@ YARDSTICK = "gptq"
 UNITS = (512, 512)
 ROWS, QUICK_ROWS = 5_000, 500
 WIDE, QUICK_WIDE = (4608, 512, 10_000), (512, 64, 1_000)
-RATIO_TARGET = 5.0
-MINUTES_TARGET = 10.0
-MEMORY_TARGET = 2 * 2**30
 ONCE = {"name": "native", "preset": "once"}
 FACTORS = 64
 
@@ -118,40 +115,6 @@ def table(results):
                 f"{found['peak'] / 2**30:.2f} GiB\n(output error: {errors})"
             )
     return "\n\n".join(parts)
-
-
-def verdicts(results):
-    """Checks the targets."""
-    found = []
-    for result in results.values():
-        times = result.get("network", {}).get("sides", {}).get("qubo")
-        if times:
-            ratio = times["cpu_ratio"]
-            found.append(
-                (
-                    ratio <= RATIO_TARGET,
-                    f"CPU time of qubo / gptq, 784-512-512-10: {ratio:.2f} "
-                    f"(<= {RATIO_TARGET:g})",
-                )
-            )
-        layer = result.get("wide")
-        if layer:
-            minutes = layer["cpu"] / 60
-            # A quick run has a smaller layer.
-            is_full = tuple(layer["size"]) == WIDE
-            found += [
-                (
-                    minutes < MINUTES_TARGET if is_full else None,
-                    f"4,608 x 512 layer: {minutes:.1f} CPU minutes "
-                    f"(< {MINUTES_TARGET:g})",
-                ),
-                (
-                    layer["peak"] < MEMORY_TARGET if is_full else None,
-                    f"4,608 x 512 layer: {layer['peak'] / 2**30:.2f} GiB "
-                    f"(< {MEMORY_TARGET / 2**30:g})",
-                ),
-            ]
-    return found
 
 
 # A wide layer

@@ -45,7 +45,6 @@ SMALL_SIGMAS = (0.001, 0.01, 0.1, 1.0)
 SMALL_FOUND = 1e-5
 PROVEN_SIZE = 32
 PROVEN_COLUMNS = 512
-TARGET_FOUND = 0.995
 FOUND = 1e-6
 SEED = tf.constant([0, 0])
 # The layer, the calls of `native` in a graph, and the reads of annealing.
@@ -259,27 +258,3 @@ def _rows(keys, counts):
 
 def _totals(counts):
     return [sum(row[key] for row in counts) for key in ("columns", "found")]
-
-
-def verdicts(results):
-    """Returns whether the targets for optima are met."""
-    found = []
-    for result in results.values():
-        if OPTIMUM not in result:
-            continue
-        small, small_found = _totals(result[OPTIMUM]["small"])
-        columns, proven = _totals(result[OPTIMUM]["proven"])
-        found += [
-            (
-                small_found == small,
-                f"native, n <= 16: optimum of {small_found} of {small} columns "
-                "(target: all)",
-            ),
-            (
-                proven >= TARGET_FOUND * columns,
-                f"once, n = {PROVEN_SIZE}: optimum of {proven} of {columns} "
-                f"columns, {100 * proven / columns:.1f} % "
-                f"(>= {100 * TARGET_FOUND:.1f} %)",
-            ),
-        ]
-    return found

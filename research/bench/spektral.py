@@ -1,17 +1,9 @@
 r"""How much of Spektral works with and without `enable_keras3`.
 
-The package is also the plugin of pytest that enables the fixes before Spektral
-is imported.
-
-The commands use the Keras version of the environment (`TF_USE_LEGACY_KERAS=1`
-for legacy Keras), and run without the fixes if `--fixes` is left out. The first
-one makes 29 small training runs:
-
-    python -m pytest -p research.bench.spektral --fixes \
-        research/bench/spektral/scenarios.py
-
-The second one runs the tests of Spektral, in a clone of its repository. One of
-the files downloads data:
+This module is a plugin of pytest that enables the fixes before Spektral is
+imported. In a clone of Spektral, this command runs its tests with the Keras
+version of the environment (`TF_USE_LEGACY_KERAS=1` for legacy Keras), and
+without the fixes if `--fixes` is left out. One of the files downloads data:
 
     PYTHONPATH=PATH_OF_THIS_CLONE python -m pytest -W ignore \
         -p research.bench.spektral --fixes tests \
