@@ -8,10 +8,6 @@ import os
 import pathlib
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 import types
 
 import filelock
@@ -33,7 +29,6 @@ from research import datasets
 from research.__main__ import main
 from research.experiments import catalogue
 from research.experiments import reproduce
-from research.experiments import results as results_of
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.options import HOST
 from research.experiments.options import Options
@@ -274,58 +269,6 @@ def test_runs_depend_only_on_the_seed(experiment, key, results, tmp_path):
         runs.add({**run, **work(run)})
         assert runs[run] == run
     assert runs[other]["result"] != found[-1]["result"]
-
-
-# --- Killed and resumed ---
-
-
-@pytest.mark.slow  # `test_kills.py` has a shorter version
-def test_killed_command_resumes(tmp_path, capsys):
-    """The files and tables are the same after a kill."""
-    pytest.importorskip("matplotlib")
-    methods, seeds = ("signum", "sgd"), 12
-    total = len(methods) * (2 + seeds)
-    words = f"reproduce logistic --quick --seeds {seeds} --processes 1"
-    out = tmp_path / "killed"
-    words = [*words.split(), "--output", str(out), "--methods", *methods]
-    command = subprocess.Popen(
-        [sys.executable, "-m", "research", *words],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    path = out / "logistic" / "runs.jsonl"
-    try:
-        while not path.exists() or not path.stat().st_size:
-            assert command.poll() is None
-            time.sleep(0.005)
-    finally:
-        os.killpg(command.pid, signal.SIGKILL)
-        command.wait()
-    before = records.read(out / "logistic")
-    assert 0 < len(before) < total
-
-    assert main(words) == 0
-    printed = capsys.readouterr().out
-    assert f"logistic: {total} runs, " in printed
-    assert f"{total} runs, 0 there" not in printed
-
-    options = Options(quick=True, seeds=seeds, methods=methods)
-    whole = tmp_path / "whole"
-    make(items_of("logistic", whole / "logistic", options, methods))
-    results_of.report(["logistic"], options, whole)
-    records.pack(whole / "logistic")
-    found = records.read(out / "logistic")
-    assert all(run in found for run in before)
-    for name in ("runs.jsonl.gz", "table.md"):
-        one, two = (
-            (folder / "logistic" / name).read_bytes() for folder in (out, whole)
-        )
-        assert one == two
-    assert not path.exists()
-    text = (out / "RESULTS.md").read_text()
-    assert all(METHODS[key].label in text for key in methods)
 
 
 # --- Data ---
@@ -863,27 +806,6 @@ def test_all_methods_train_other_variables(key):
         assert float(bias[0]) == pytest.approx(before - rate, rel=1e-3)
 
 
-def test_tuning_does_not_touch_test_data():
-    task = task_of("logistic")
-
-    def splits(source, seed, stage):
-        return {**task.splits(source, seed, stage), "test": None}
-
-    blind = dataclasses.replace(task, splits=splits)
-    trainer = Trainer(blind, None, METHODS["sgd"], {})
-    run = trainer.run(0, {"rate": 1.0}, TUNING)
-    assert {*run["result"]} == {
-        "epoch",
-        *(
-            f"{name}_{what}"
-            for name in NAMES[:2]
-            for what in ("loss", "accuracy")
-        ),
-    }
-    with pytest.raises(AttributeError):
-        trainer.run(0, {"rate": 1.0}, FRESH)
-
-
 def test_training_learns_and_the_iterate_that_counts():
     """The last evaluation counts, or the first with the best measure."""
     task = task_of("logistic", dataclasses.replace(FULL, seeds=1))
@@ -902,44 +824,6 @@ def test_training_learns_and_the_iterate_that_counts():
         assert again["curves"] == curves
         position = curves[measure.key].index(best(curves[measure.key]))
         assert again["result"]["epoch"] == curves["epoch"][position]
-
-
-def test_iterate_among_equals():
-    task = types.SimpleNamespace(
-        reported=(statistics.TRAIN_ACCURACY, statistics.TRAIN_LOSS)
-    )
-    curves = {
-        "epoch": [0, 1, 2, 3, 4],
-        "train_accuracy": [0.5, 0.8, 0.8, 0.8, 0.7],
-        "train_loss": [0.9, 0.6, 0.5, 0.5, 0.1],
-    }
-    trainer = object.__new__(Trainer)
-    trainer.task = task
-    assert trainer._result(curves)["epoch"] == 2
-
-
-def test_proxquant_trains_the_real_weights():
-    task = task_of("logistic")
-    split = task.splits(None, 0, FRESH)["train"]
-    x = split.inputs[0]
-    for key in ("proxquant", "sgd"):
-        trainer = Trainer(task, None, METHODS[key], {})
-        trainer.run(0, {"rate": 0.3}, TUNING)
-        kernel = kernels_of(trainer)[0]
-        assert (np.abs(kernel) != 1).any()
-        in_training, evaluated = (
-            task.logits(trainer.model, (x,), split.rows, training)
-            for training in (True, False)
-        )
-        binary = x @ np.sign(kernel) / np.sqrt(3)
-        used = x @ kernel / np.sqrt(3) if key == "proxquant" else binary
-        np.testing.assert_allclose(evaluated, binary, rtol=1e-4, atol=1e-4)
-        np.testing.assert_allclose(in_training, used, rtol=1e-4, atol=1e-4)
-        gradient = trainer.gradients(split.rows)[0]
-        slope = 1 / (1 + np.exp(-used[:, 0])) - split.y
-        np.testing.assert_allclose(
-            gradient[:, 0], slope @ x / len(x) / np.sqrt(3), atol=1e-5
-        )
 
 
 # --- Directions ---

@@ -184,40 +184,6 @@ def test_mnist(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_epochs(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets, "mnist", small_mnist)
-    kept = ("averaged-decay", "adam-decay")
-    shorten(
-        monkeypatch,
-        "mnist-bn-3-epochs",
-        kept,
-        network=lambda splits: networks.mlp(
-            (784, 6, 10), "binary", batch_normalization=0.0
-        ),
-    )
-    found = quick_runs(tmp_path, "mnist-bn-3-epochs")
-    assert set(found) == set(kept)
-    assert list(found["adam-decay"][0][0]["results"]) == ["5"]
-
-
-@pytest.mark.slow
-def test_adult(tmp_path, monkeypatch):
-    rng = np.random.default_rng(0)
-    x = (rng.random((1_605 + 5_000, 123)) < 0.5).astype("float32")
-    y = x[:, 0].astype("int32")
-    data = (x[:1_605], y[:1_605]), (x[1_605:], y[1_605:])
-    monkeypatch.setattr(datasets, "adult", lambda *a, **k: data)
-    kept = ("averaged", "signum", "adam")
-    shorten(
-        monkeypatch,
-        "adult",
-        kept,
-        network=lambda splits: networks.mlp((123, 4, 4, 1), "binary"),
-    )
-    assert set(quick_runs(tmp_path, "adult")) == set(kept)
-
-
-@pytest.mark.slow
 def test_cora(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "citation", lambda *a, **k: small_graph())
     kept = ("averaged", "signum", "adam")
@@ -266,19 +232,6 @@ def test_methods_share_batches_and_initial_weights():
         trainer = training.Trainer(task, method, method.grid[0], splits)
         kernels.append(trainer._initial_weights(3)[0])
     assert (kernels[0] == kernels[1]).all()
-
-
-def test_limit_of_initial_weights():
-    task = TASKS["logistic"]
-    splits = task.load(None, [0], True)[0]
-    largest = []
-    for limit in (1.0, None):
-        task = dataclasses.replace(task, first_limit=limit)
-        trainer = training.Trainer(task, task.methods["adam"], [0.1], splits)
-        largest.append(np.abs(trainer._initial_weights(3)[0]).max())
-    glorot = np.sqrt(6.0 / (tasks.INPUTS + 1))
-    # The same random numbers, scaled.
-    assert largest[1] == pytest.approx(glorot * largest[0])
 
 
 def test_other_variables_have_their_own_optimizer():

@@ -6,7 +6,6 @@ import pathlib
 
 import numpy as np
 import pytest
-from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.quantization.numerics.output_error import Statistics
@@ -106,33 +105,6 @@ def test_runs_of_a_task(tiny, tmp_path, monkeypatch):
     assert (tmp_path / page.ERRORS).exists()
 
 
-def test_a_killed_run_resumes(tiny, tmp_path, monkeypatch):
-    task = dataclasses.replace(tiny, tuned_bits=())
-    monkeypatch.setitem(tasks.TASKS, "mnist", task)
-    work = study.Work.__call__
-
-    def killed(self, job):
-        if job.get("method") == "descent":
-            raise KeyboardInterrupt
-        return work(self, job)
-
-    monkeypatch.setattr(study.Work, "__call__", killed)
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path)
-    store = study.open_store(tmp_path)
-    before = {record["key"]: record for record in store.records}
-    assert "mnist/0/quantize/1/gptq" in before
-    with open(store.path, "a") as file:  # half a line
-        file.write('{"key": "mnist/0/quan')
-    monkeypatch.setattr(study.Work, "__call__", work)
-    trained = []
-    monkeypatch.setattr(Arrays, "fit_epoch", lambda *_: trained.append(1))
-    after = run(tmp_path)
-    assert not trained  # the float network was read from its file
-    assert {key: after[key] for key in before} == before
-    assert "mnist/0/quantize/1/qubo" in after
-
-
 def test_network_from_scratch_is_the_quantized_one():
     data = arrays()
     model = mlp(Float, data, (6,))
@@ -212,7 +184,7 @@ def test_provable_layers(inputs, expected):
     assert not quantizing.is_provable(None)
 
 
-# What the page states about Keras
+# Methods of Keras
 
 
 def test_keras_gptq_has_no_single_bit_and_needs_a_tokenizer():
@@ -227,16 +199,6 @@ def test_keras_gptq_has_no_single_bit_and_needs_a_tokenizer():
         model.quantize("gptq", config=config)
 
 
-def test_keras_gptq_on_images():
-    data = arrays()
-    model = mlp(Float, data, (6,))
-    x = data.calibration
-    found = quantizing.keras_gptq(model, x, 4)
-    exact = model(x).numpy()
-    error = np.square(found(x).numpy() - exact).sum() / np.square(exact).sum()
-    assert 0 < error < 0.05
-
-
 def test_keras_int4_skips_convolutions():
     inputs = keras.Input((8, 8, 3))
     x = keras.layers.Conv2D(4, 3, name="conv")(inputs)
@@ -249,6 +211,16 @@ def test_keras_int4_skips_convolutions():
         found.get_layer("conv").get_weights()[0],
         model.get_layer("conv").get_weights()[0],
     )
+
+
+def test_keras_gptq_on_images():
+    data = arrays()
+    model = mlp(Float, data, (6,))
+    x = data.calibration
+    found = quantizing.keras_gptq(model, x, 4)
+    exact = model(x).numpy()
+    error = np.square(found(x).numpy() - exact).sum() / np.square(exact).sum()
+    assert 0 < error < 0.05
 
 
 # Targets and tables

@@ -1,11 +1,11 @@
 """Tables, figures and pages of the experiments."""
 
+import contextlib
 import json
 import math
 import pathlib
 import re
 
-import numpy as np
 import pytest
 from comparing import make_run
 from scipy import stats
@@ -239,6 +239,35 @@ def test_options_of_each_folder(tmp_path):
     assert paper.paper and not paper.quick
 
 
+def test_another_command_starts_with_other_options(tmp_path, monkeypatch):
+    """It uses the folder and ends while this one prepares the data."""
+
+    @contextlib.contextmanager
+    def locked(folders):
+        for folder in folders:
+            reproduce.write_settings(folder, Options(quick=True))
+        yield
+
+    monkeypatch.setattr(records, "locked", locked)
+    with pytest.raises(ValueError, match="other options: --quick"):
+        reproduce.reproduce(["karate"], Options(methods=("native",)), tmp_path)
+    settings = json.loads((tmp_path / "karate" / "settings.json").read_text())
+    assert settings["quick"] is True
+
+
+def test_files_that_are_not_json(tmp_path):
+    for name, read in (
+        ("meta.json", lambda: records.read_meta(tmp_path)),
+        (
+            "settings.json",
+            lambda: reproduce._check_settings(tmp_path, Options()),
+        ),
+    ):
+        (tmp_path / name).write_text("")
+        with pytest.raises(ValueError, match=f"{name} is not .* Received: b''"):
+            read()
+
+
 def test_all_commands_and_dates_of_a_folder_are_kept(tmp_path):
     before = {"date": "2020-01-01", "notes": ["A note."]}
     (tmp_path / "meta.json").write_text(json.dumps(before))
@@ -249,26 +278,6 @@ def test_all_commands_and_dates_of_a_folder_are_kept(tmp_path):
     first, today = meta["date"].splitlines()
     assert first == "2020-01-01" < today
     assert meta["notes"] == ["A note."]
-
-
-def test_iterate_of_the_karate_club():
-    """On held-out members, training accuracy is a better choice than loss."""
-    gains = {}
-    for run in records.read(ROOT / "results" / "karate"):
-        if run["stage"] != "tuning":
-            continue
-        curves = run["curves"]
-        losses = curves["train_loss"]
-        by_loss = int(np.argmin(losses))
-        by_both = int(
-            np.lexsort((losses, -np.array(curves["train_accuracy"])))[0]
-        )
-        found = curves["validation_accuracy"]
-        gain = found[by_both] - found[by_loss]
-        gains.setdefault(run["method"], []).append(gain)
-    assert len(gains) == 9
-    for method, values in gains.items():
-        assert np.mean(values) > 0 or method == METHODS["real"].label
 
 
 def test_blocks_are_filled(tmp_path):
