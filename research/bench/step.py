@@ -237,7 +237,8 @@ def _other_rows(result, threads):
         size = RECORDED_SIZE
         lines += [""] * bool(lines) + [
             f"Step that records every {EVERY}th update / step without a "
-            f"recorder, layer {size} x {size}, {_threads(threads)}",
+            "recorder,",
+            f"layer {size} x {size}, {_threads(threads)}",
             f"{'':<28}{'CPU ratio':>12}{'wall ratio':>12}",
         ]
         lines += [

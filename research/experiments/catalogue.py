@@ -7,6 +7,7 @@ from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.plan import FIRST_TUNING_SEED
 from keras_qpsbgd.comparison.plan import Item
 from research.experiments.options import HOST
+from research.experiments.options import Description
 from research.experiments.tasks import adult
 from research.experiments.tasks import citation
 from research.experiments.tasks import direction
@@ -25,44 +26,57 @@ class Experiment:
     """An experiment.
 
     Attributes:
+        title: heading.
         tasks: function of `Options`; returns a list of `Task`.
-        describe: function of `Options`; returns a `Description`.
         draw: function of the options and the folder, or `None`. Draws more
             pictures.
         overview: whether an overview of the first task is drawn (not with
             `--paper`).
         in_paper: whether the paper has this experiment.
+        pooled: see `Description`.
     """
 
+    title: str
     tasks: Callable
-    describe: Callable
     draw: Callable | None = None
     overview: bool = False
     in_paper: bool = True
+    pooled: bool = False
 
 
 EXPERIMENTS = {
-    logistic.NAME: Experiment(logistic.tasks, logistic.describe),
-    adult.TWO_LAYERS: Experiment(
-        adult.two_layer_tasks, adult.describe_two_layers
-    ),
-    adult.TEN_LAYERS: Experiment(
-        adult.ten_layer_tasks, adult.describe_ten_layers
-    ),
-    adult.SMALL: Experiment(adult.small_tasks, adult.describe_small),
+    logistic.NAME: Experiment("Logistic regression", logistic.tasks),
+    adult.TWO_LAYERS: Experiment("Adult, two layers", adult.two_layer_tasks),
+    adult.TEN_LAYERS: Experiment("Adult, ten layers", adult.ten_layer_tasks),
+    adult.SMALL: Experiment("Adult, a very small network", adult.small_tasks),
     mnist_pairs.NAME: Experiment(
-        mnist_pairs.tasks, mnist_pairs.describe, mnist_pairs.draw
+        "Pairs of MNIST digits",
+        mnist_pairs.tasks,
+        mnist_pairs.draw,
+        pooled=True,
     ),
-    karate.NAME: Experiment(karate.tasks, karate.describe),
-    citation.CORA: Experiment(
-        citation.cora_tasks, citation.describe_cora, overview=True
+    karate.NAME: Experiment("Karate club", karate.tasks),
+    citation.CORA: Experiment("Cora", citation.cora_tasks, overview=True),
+    citation.PUBMED: Experiment("PubMed", citation.pubmed_tasks),
+    direction.NAME: Experiment(
+        "Direction of the binary gradient", direction.tasks
     ),
-    citation.PUBMED: Experiment(
-        citation.pubmed_tasks, citation.describe_pubmed
+    mnist.NAME: Experiment(
+        "MNIST, ten classes (not in the paper)", mnist.tasks, in_paper=False
     ),
-    direction.NAME: Experiment(direction.tasks, direction.describe),
-    mnist.NAME: Experiment(mnist.tasks, mnist.describe, in_paper=False),
 }
+
+
+def describe(name, options):
+    """Returns the `Description` of an experiment.
+
+    Args:
+        name: name of the experiment.
+        options: `Options`.
+    """
+    found = EXPERIMENTS[name]
+    tasks = tuple(found.tasks(options))
+    return Description(name, found.title, tasks, found.pooled)
 
 
 def items_of(name, options, runs):

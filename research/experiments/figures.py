@@ -27,7 +27,7 @@ def draw(runs, task, reference, path):
 
     Args:
         runs: records of the experiment.
-        task: a `TaskReport`.
+        task: a `Task`.
         reference: the method that is drawn on top.
         path: file to write.
 

@@ -5,11 +5,11 @@ import pathlib
 from collections.abc import Callable
 
 from keras_qpsbgd.comparison import records
-from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.comparison import task
 from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.statistics import VALIDATION_ACCURACY
-from keras_qpsbgd.comparison.statistics import Measure
+from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
+from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
+from research.experiments.tasks import networks
 
 HOST = ("gurobi", "dwave")
 # Host solvers take hours, and the rule of the paper barely learns. They run
@@ -17,6 +17,7 @@ HOST = ("gurobi", "dwave")
 DEFAULT = tuple(key for key in METHODS if key not in (*HOST, "paper"))
 # Label of version 0.1 for the QUBO without couplings, which `signum` replaces.
 SIGN = "QP-SBGD (sign)"
+FIGURE_ONLY = {METHODS["native"].label: "figure only"}
 NOTE = (
     "These results were made with the rule of version 0.1 (`{rule}`). They are "
     "not yet run again with {now}."
@@ -66,9 +67,10 @@ class Options:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task(task.Task):
-    """A task of an experiment.
+    """A task of an experiment, with its table and its figure.
 
     Attributes:
+        title: heading.
         prepare: function of a data folder that is called once before the
             processes start. It downloads data and fills caches.
         grids: dict that maps keys of methods to lists of configurations. All
@@ -80,23 +82,8 @@ class Task(task.Task):
             moved after runs with the seeds from 0, so their reported runs use
             other seeds.
         host_seeds: number of fresh seeds for host solvers.
-    """
-
-    grids: dict
-    prepare: Callable | None = None
-    like: object = None
-    methods: tuple = tuple(METHODS)
-    tuning_seeds: int = 3
-    fresh_seeds: int = 10
-    first_seed: int = 0
-    host_seeds: int = 3
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskReport(tables.TaskReport):
-    """The table and the figure of a task.
-
-    Attributes:
+        measures: measures in the table. Methods are compared by the first.
+        curves: measures that are drawn over epochs.
         paper: dict that maps methods to the paper's value of the first measure:
             a number, a range `(low, high)`, or text such as "figure only".
         literature: dict that maps labels to values of the first measure that
@@ -104,13 +91,23 @@ class TaskReport(tables.TaskReport):
         kind: `"curves"` for methods over epochs, `"bars"` for methods without
             epochs, `"cells"` for methods over two settings of which none is
             chosen.
-        chosen_by: measure by which configurations were chosen.
     """
 
-    paper: dict
+    title: str
+    grids: dict
+    kernels: Callable = networks.kernels
+    prepare: Callable | None = None
+    like: object = None
+    methods: tuple = tuple(METHODS)
+    tuning_seeds: int = 3
+    fresh_seeds: int = 10
+    first_seed: int = 0
+    host_seeds: int = 3
+    measures: tuple = (TEST_ACCURACY, TRAIN_LOSS)
+    curves: tuple = (TEST_ACCURACY, TRAIN_LOSS)
+    paper: dict = dataclasses.field(default_factory=lambda: FIGURE_ONLY)
     literature: dict = dataclasses.field(default_factory=dict)
     kind: str = "curves"
-    chosen_by: Measure = VALIDATION_ACCURACY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +117,7 @@ class Description:
     Attributes:
         name: folder of its records.
         title: heading.
-        tasks: tuple of `TaskReport`.
+        tasks: tuple of `Task`.
         pooled: whether the tasks share measures and seeds, and are also
             compared together.
         reference_method: the method that the others are compared with.

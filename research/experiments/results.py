@@ -12,6 +12,7 @@ from research import pages
 from research.experiments import figures
 from research.experiments import summaries
 from research.experiments.catalogue import EXPERIMENTS
+from research.experiments.catalogue import describe
 from research.experiments.options import is_old
 from research.experiments.options import note
 from research.experiments.reproduce import SETTINGS
@@ -56,7 +57,7 @@ class Folder:
 
     def describe(self, name):
         """Returns the `Description` of an experiment."""
-        return EXPERIMENTS[name].describe(self.options(name))
+        return describe(name, self.options(name))
 
     def print_tables(self, names):
         """Prints the tables of experiments."""

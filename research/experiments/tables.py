@@ -12,7 +12,7 @@ def task_table(runs, task, reference):
 
     Args:
         runs: Records.
-        task: A `TaskReport`.
+        task: A `Task`.
         reference: Label of the method that the others are compared with.
     """
     runs = tables.select(runs, task=task.name)
@@ -110,7 +110,7 @@ def grids_table(runs, task, reference, times=()):
 
     Args:
         runs: Records.
-        task: A `TaskReport`.
+        task: A `Task`.
         reference: Label of the method of the first row.
         times: List of dictionaries. CPU times of the runs.
     """

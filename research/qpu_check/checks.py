@@ -179,7 +179,9 @@ class Runner:
             outcome.charged = backend.budget.charged
             self.charged += outcome.charged
         if not outcome.error:
-            outcome.findings = list(_findings(outcome))
+            outcome.findings = [
+                (text, bool(holds)) for text, holds in _findings(outcome)
+            ]
         return outcome
 
     def _backend(self, check):

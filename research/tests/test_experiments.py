@@ -215,7 +215,6 @@ def results(tmp_path_factory):
 )
 def test_experiment_runs(experiment, results):
     runs = records.read(results(experiment))
-    described = EXPERIMENTS[experiment].describe(QUICK)
     found = collections.Counter(
         (r["task"], r["method"], r["stage"]) for r in runs
     )
@@ -226,11 +225,7 @@ def test_experiment_runs(experiment, results):
         fresh = len(item.grid) if item.task.ablation else 1
         assert found.pop((*of_item, FRESH)) == fresh
     assert not found
-    shown = {task.name: task for task in described.tasks}
-    tasks = EXPERIMENTS[experiment].tasks(QUICK)
-    assert [(t.name, t.chosen_by) for t in tasks] == [
-        (t.name, t.chosen_by) for t in described.tasks
-    ]
+    shown = {t.name: t for t in EXPERIMENTS[experiment].tasks(QUICK)}
     for run in runs:
         keys = {*run["result"], *run["curves"]}
         if run["stage"] == TUNING:

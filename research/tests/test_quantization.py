@@ -6,6 +6,7 @@ import pathlib
 
 import numpy as np
 import pytest
+from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.quantization.numerics.output_error import Statistics

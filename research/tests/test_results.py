@@ -5,6 +5,7 @@ import json
 import math
 import pathlib
 import re
+import types
 
 import pytest
 from comparing import make_run
@@ -22,7 +23,6 @@ from research.experiments import results
 from research.experiments import summaries
 from research.experiments.options import Description
 from research.experiments.options import Options
-from research.experiments.options import TaskReport
 from research.experiments.tables import grids_table
 from research.experiments.tables import task_table
 
@@ -41,8 +41,11 @@ def make_task(**changes):
         "measures": (ACCURACY, LOSS),
         "curves": (ACCURACY, LOSS),
         "paper": {OURS: 0.8, "SGD": "figure only"},
+        "literature": {},
+        "kind": "curves",
+        "chosen_by": statistics.VALIDATION_ACCURACY,
     }
-    return TaskReport(**{**settings, **changes})
+    return types.SimpleNamespace(**{**settings, **changes})
 
 
 def of_method(method, values, **settings):

@@ -4,8 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.methods import grids
+from keras_qpsbgd.comparison.grids import grids
 from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
 from keras_qpsbgd.comparison.statistics import TEST_LOSS
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
@@ -15,9 +14,7 @@ from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.comparison.task import shuffled_batches
 from research import datasets
 from research.experiments.options import DEFAULT
-from research.experiments.options import Description
 from research.experiments.options import Task
-from research.experiments.options import TaskReport
 from research.experiments.tasks import networks
 
 TWO_LAYERS = "adult-2layer"
@@ -45,6 +42,12 @@ TRAININGS = {
     TWO_LAYERS: Training((15, 10, 1), batches=32, batch=16, epochs=2),
     TEN_LAYERS: Training((123, *[128] * 9, 1), batches=32, batch=16, epochs=2),
     SMALL: Training((3, 5, 2), batches=30, batch=20, epochs=1),
+}
+
+
+LOSSES = {
+    "measures": (TRAIN_LOSS, TEST_LOSS, TEST_ACCURACY),
+    "curves": (TRAIN_LOSS, TEST_LOSS),
 }
 
 
@@ -108,7 +111,6 @@ def _task(options, name, **settings):
         batches=lambda seed, rows, stage: shuffled_batches(
             seed, rows, training.batch, epochs, training.batches // 2
         ),
-        kernels=networks.kernels,
         build=lambda source, weights: networks.mlp(
             training.sizes, weights, options.output_scale
         ),
@@ -132,7 +134,9 @@ def two_layer_tasks(options):
         _task(
             options,
             TWO_LAYERS,
+            title="Adult, 15-10-1",
             grids=small,
+            **LOSSES,
             cost=0.4,
         )
     ]
@@ -153,7 +157,9 @@ def ten_layer_tasks(options):
         _task(
             options,
             TEN_LAYERS,
+            title="Adult, ten layers",
             grids=wide,
+            **LOSSES,
             methods=DEFAULT,
             unit_variance=("proxquant",),
             cost=3.0,
@@ -175,54 +181,11 @@ def small_tasks(options):
         _task(
             options,
             SMALL,
+            title="Adult, 3-5-2",
             grids=small,
             tuning_seeds=10,
             fresh_seeds=20,
-            first_seed=100,  # `small_report` has the reason
+            first_seed=100,  # `Task` has the reason
             cost=0.3,
         )
     ]
-
-
-def _describe(name, title, network, measures, curves):
-    task = TaskReport(
-        name=name,
-        title="Adult, ten layers"
-        if name == TEN_LAYERS
-        else f"Adult, {network}",
-        measures=measures,
-        curves=curves,
-        chosen_by=VALIDATION_LOSS,
-        paper={METHODS["native"].label: "figure only"},
-    )
-    return Description(name, title, (task,))
-
-
-_LOSSES = {
-    "measures": (TRAIN_LOSS, TEST_LOSS, TEST_ACCURACY),
-    "curves": (TRAIN_LOSS, TEST_LOSS),
-}
-
-
-def describe_two_layers(options):
-    """Returns the tables and figures of two layers."""
-    del options
-    return _describe(TWO_LAYERS, "Adult, two layers", "15-10-1", **_LOSSES)
-
-
-def describe_ten_layers(options):
-    """Returns the tables and figures of ten layers."""
-    del options
-    return _describe(TEN_LAYERS, "Adult, ten layers", "ten layers", **_LOSSES)
-
-
-def describe_small(options):
-    """Returns the tables and figures of the very small network."""
-    del options
-    return _describe(
-        SMALL,
-        "Adult, a very small network",
-        "3-5-2",
-        measures=(TEST_ACCURACY, TRAIN_LOSS),
-        curves=(TEST_ACCURACY, TRAIN_LOSS),
-    )

@@ -1,20 +1,19 @@
 """Graph networks on the citation graphs Cora and PubMed."""
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import layers
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.methods import grids
+from keras_qpsbgd.comparison.grids import grids
 from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
 from keras_qpsbgd.comparison.statistics import VALIDATION_ACCURACY
 from keras_qpsbgd.comparison.task import Split
 from research import datasets
 from research.experiments.options import DEFAULT
-from research.experiments.options import Description
 from research.experiments.options import Task
-from research.experiments.options import TaskReport
 from research.experiments.tasks import networks
 from research.experiments.tasks.networks import node_batches
 from research.experiments.tasks.networks import sparse_tensor
@@ -23,6 +22,13 @@ CORA = "cora"
 PUBMED = "pubmed"
 ABLATION = "cora-ablation"
 OPTIONS = "cora-options"  # records of version 0.1
+TITLES = {
+    CORA: "Cora, binary graph network",
+    PUBMED: "PubMed, binary graph network",
+    ABLATION: "Cora, learning rate and batches per epoch",
+    OPTIONS: "Cora, with momentum, hold or mean of reads",
+}
+MEASURES = (TEST_ACCURACY, VALIDATION_ACCURACY, TRAIN_LOSS)
 WEIGHT_DECAY = 5e-4  # of the encoder's first layer, as in Kipf and Welling
 ENCODER = (32, 10)
 HIDDEN = 16
@@ -69,7 +75,7 @@ class Citation:
         return Split((x, sparse_tensor(a)), rows, graph.y[kept])
 
 
-def _task(options, graph, steps, **settings):
+def _task(options, name, graph, steps, **settings):
     batches = PAPER_BATCHES if options.paper else BATCHES
     every = 4
 
@@ -79,13 +85,14 @@ def _task(options, graph, steps, **settings):
         )
 
     return Task(
+        name=name,
+        title=TITLES[name],
         load=lambda data_dir: Citation(graph, data_dir),
         prepare=lambda data_dir: datasets.citation(
             graph, data_dir, download=True
         ),
         splits=lambda source, seed, stage: dict(source.splits),
         batches=cut,
-        kernels=networks.kernels,
         build=lambda source, weights: networks.graph_network(
             source.num_features,
             source.num_classes,
@@ -144,8 +151,10 @@ def cora_tasks(options):
     main = _task(
         options,
         CORA,
+        CORA,
         steps,
-        name=CORA,
+        measures=MEASURES,
+        literature={"Bi-GCN, width 16": 0.770, "Bi-GCN, width 64": 0.812},
         grids=_grids(steps) if options.paper else _wider_grids(steps),
         methods=(*DEFAULT, "gurobi"),
         cost=4.0,
@@ -157,16 +166,26 @@ def cora_tasks(options):
     ]
     ablation = _task(
         options,
+        ABLATION,
         CORA,
         steps,
-        name=ABLATION,
+        measures=(TEST_ACCURACY,),
+        curves=(),
+        kind="cells",
         grids={"native": cells},
         methods=("native",),
         fresh_seeds=6,
         ablation=True,
         cost=4.0,
     )
-    return [main, ablation]
+    found = [main, ablation]
+    if options.is_old and not options.paper:
+        found.append(
+            dataclasses.replace(
+                main, name=OPTIONS, title=TITLES[OPTIONS], paper={}
+            )
+        )
+    return found
 
 
 def pubmed_tasks(options):
@@ -175,63 +194,12 @@ def pubmed_tasks(options):
         _task(
             options,
             PUBMED,
+            PUBMED,
             steps,
-            name=PUBMED,
+            measures=MEASURES,
+            literature={"Bi-GCN, width 16": 0.765, "Bi-GCN, width 64": 0.782},
             grids=_grids(steps),
             methods=DEFAULT,
             cost=6.0,
         )
     ]
-
-
-def _describe(options, graph, title, literature):
-    tasks = [
-        TaskReport(
-            name=graph,
-            title=f"{title}, binary graph network",
-            measures=(TEST_ACCURACY, VALIDATION_ACCURACY, TRAIN_LOSS),
-            curves=(TEST_ACCURACY, TRAIN_LOSS),
-            paper={METHODS["native"].label: "figure only"},
-            literature=literature,
-        )
-    ]
-    if graph == CORA:
-        tasks.append(
-            TaskReport(
-                name=ABLATION,
-                title="Cora, learning rate and batches per epoch",
-                measures=(TEST_ACCURACY,),
-                curves=(),
-                paper={METHODS["native"].label: "figure only"},
-                kind="cells",
-            )
-        )
-    if graph == CORA and options.is_old and not options.paper:
-        tasks.append(
-            TaskReport(
-                name=OPTIONS,
-                title="Cora, with momentum, hold or mean of reads",
-                measures=(TEST_ACCURACY, VALIDATION_ACCURACY, TRAIN_LOSS),
-                curves=(TEST_ACCURACY, TRAIN_LOSS),
-                paper={},
-            )
-        )
-    return Description(name=graph, title=title, tasks=tuple(tasks))
-
-
-def describe_cora(options):
-    return _describe(
-        options,
-        CORA,
-        "Cora",
-        {"Bi-GCN, width 16": 0.770, "Bi-GCN, width 64": 0.812},
-    )
-
-
-def describe_pubmed(options):
-    return _describe(
-        options,
-        PUBMED,
-        "PubMed",
-        {"Bi-GCN, width 16": 0.765, "Bi-GCN, width 64": 0.782},
-    )

@@ -21,8 +21,6 @@ from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.methods import grid
 from keras_qpsbgd.comparison.statistics import Measure
 from keras_qpsbgd.comparison.training import Trainer
-from research.experiments.options import Description
-from research.experiments.options import TaskReport
 from research.experiments.tasks import mnist_pairs
 
 NAME = "direction"
@@ -98,41 +96,26 @@ class DirectionTrainer(Trainer):
 
 
 def tasks(options):
+    """Returns the task, or those of version 0.1."""
     pair = mnist_pairs.tasks(options)[0]
     keys = ("native", "signsgd") if options.is_old else COMPARED
+    titles = {NAME: "Agreement of signs"}
+    if options.is_old:
+        scales = {NAME: "raw"} if options.paper else SCALES
+        titles = {name: f'gradient_scale="{s}"' for name, s in scales.items()}
     return [
         dataclasses.replace(
             pair,
-            name=NAME,
+            name=name,
+            title=title,
+            measures=(AGREEMENT, Z),
+            curves=(),
+            paper=PAPER,
+            kind="bars",
             grids={key: grid([RATE]) for key in keys},
             methods=keys,
             fresh_seeds=RUNS,
             trainer=DirectionTrainer,
         )
+        for name, title in titles.items()
     ]
-
-
-def _titles(options):
-    """Returns the titles of the tasks by name."""
-    if not options.is_old:
-        return {NAME: "Agreement of signs"}
-    scales = {NAME: "raw"} if options.paper else SCALES
-    return {name: f'gradient_scale="{s}"' for name, s in scales.items()}
-
-
-def describe(options):
-    return Description(
-        name=NAME,
-        title="Direction of the binary gradient",
-        tasks=tuple(
-            TaskReport(
-                name=name,
-                title=title,
-                measures=(AGREEMENT, Z),
-                curves=(),
-                paper=PAPER,
-                kind="bars",
-            )
-            for name, title in _titles(options).items()
-        ),
-    )

@@ -3,18 +3,14 @@
 import numpy as np
 
 from keras_qpsbgd import layers
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.methods import grids
-from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
+from keras_qpsbgd.comparison.grids import grids
 from keras_qpsbgd.comparison.statistics import TRAIN_ACCURACY
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
 from keras_qpsbgd.comparison.task import TUNING
 from keras_qpsbgd.comparison.task import Split
 from keras_qpsbgd.comparison.task import random
 from research import datasets
-from research.experiments.options import Description
 from research.experiments.options import Task
-from research.experiments.options import TaskReport
 from research.experiments.tasks import networks
 from research.experiments.tasks.networks import node_batches
 from research.experiments.tasks.networks import sparse_tensor
@@ -60,12 +56,12 @@ def tasks(options):
     return [
         Task(
             name=NAME,
+            title="Karate club, 6-8-4",
             load=Club,
             splits=lambda source, seed, stage: source.splits(seed, stage),
             batches=lambda seed, rows, stage: node_batches(
                 seed, rows, 1, steps, evaluate_every=3
             ),
-            kernels=networks.kernels,
             build=lambda source, weights: networks.graph_network(
                 6, 4, weights, options.output_scale, hidden=8
             ),
@@ -81,27 +77,10 @@ def tasks(options):
             reported=(TRAIN_ACCURACY, TRAIN_LOSS),
             tuning_seeds=20,
             fresh_seeds=50,
-            first_seed=200,  # `report` has the reason
+            first_seed=200,  # `Task` has the reason
             host_seeds=10,
             decay=not options.paper,
             is_graph=True,
             cost=0.5,
         )
     ]
-
-
-def describe(options):
-    del options
-    return Description(
-        name=NAME,
-        title="Karate club",
-        tasks=(
-            TaskReport(
-                name=NAME,
-                title="Karate club, 6-8-4",
-                measures=(TEST_ACCURACY, TRAIN_LOSS),
-                curves=(TEST_ACCURACY, TRAIN_LOSS),
-                paper={METHODS["native"].label: "figure only"},
-            ),
-        ),
-    )

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.methods import grid
-from keras_qpsbgd.comparison.methods import grids
+from keras_qpsbgd.comparison.grids import grids
 from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
 from keras_qpsbgd.comparison.statistics import TEST_LOSS
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
@@ -12,9 +10,7 @@ from keras_qpsbgd.comparison.statistics import VALIDATION_LOSS
 from keras_qpsbgd.comparison.task import Split
 from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.comparison.task import shuffled_batches
-from research.experiments.options import Description
 from research.experiments.options import Task
-from research.experiments.options import TaskReport
 from research.experiments.tasks import networks
 
 NAME = "logistic"
@@ -64,12 +60,14 @@ def tasks(options):
     return [
         Task(
             name=NAME,
+            title="Logistic regression, 3-1",
+            measures=(TRAIN_LOSS, TEST_LOSS, TEST_ACCURACY),
+            curves=(TRAIN_LOSS, TEST_LOSS),
             load=lambda data_dir: None,
             splits=blobs,
             batches=lambda seed, rows, stage: shuffled_batches(
                 seed, rows, BATCH, epochs, evaluations=5
             ),
-            kernels=networks.kernels,
             build=lambda source, weights: networks.mlp(
                 (3, 1), weights, options.output_scale
             ),
@@ -80,21 +78,3 @@ def tasks(options):
             cost=0.3,
         )
     ]
-
-
-def describe(options):
-    """Returns the tables and figures."""
-    return Description(
-        name=NAME,
-        title="Logistic regression",
-        tasks=(
-            TaskReport(
-                name=NAME,
-                title="Logistic regression, 3-1",
-                measures=(TRAIN_LOSS, TEST_LOSS, TEST_ACCURACY),
-                curves=(TRAIN_LOSS, TEST_LOSS),
-                chosen_by=VALIDATION_LOSS,
-                paper={METHODS["native"].label: "figure only"},
-            ),
-        ),
-    )

@@ -2,18 +2,14 @@
 
 import numpy as np
 
-from keras_qpsbgd.comparison.methods import grids
-from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
-from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
+from keras_qpsbgd.comparison.grids import grids
 from keras_qpsbgd.comparison.task import TUNING
 from keras_qpsbgd.comparison.task import Split
 from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.comparison.task import shuffled_batches
 from research import datasets
 from research.experiments.options import DEFAULT
-from research.experiments.options import Description
 from research.experiments.options import Task
-from research.experiments.options import TaskReport
 from research.experiments.tasks import networks
 
 NAME = "mnist"
@@ -23,6 +19,11 @@ PLAIN = "mnist-256"
 BATCH = 128
 NUM_TRAIN = 60_000
 EPOCHS = {NORMALIZED: 10, PLAIN: 10, WIDE: 30}
+TITLES = {
+    NORMALIZED: "MNIST, 784-256-10 with batch normalization",
+    PLAIN: "MNIST, 784-256-10 without batch normalization",
+    WIDE: "MNIST, 784-1024-1024-10 with batch normalization",
+}
 TUNING_EPOCHS = 3
 PROBE = 5_000  # training images for the training loss
 MOMENTUM = 0.99
@@ -90,11 +91,12 @@ def tasks(options):
 
         return Task(
             name=name,
+            title=TITLES[name],
+            paper={},
             load=lambda data_dir: Source(data_dir, num_train),
             prepare=lambda data_dir: datasets.mnist(data_dir, download=True),
             splits=lambda source, seed, stage: source.splits(stage),
             batches=batches,
-            kernels=networks.kernels,
             build=lambda source, weights: networks.mlp(
                 sizes,
                 weights,
@@ -153,26 +155,3 @@ def tasks(options):
             cost=800.0,
         ),
     ]
-
-
-def describe(options):
-    del options
-    titles = {
-        NORMALIZED: "MNIST, 784-256-10 with batch normalization",
-        PLAIN: "MNIST, 784-256-10 without batch normalization",
-        WIDE: "MNIST, 784-1024-1024-10 with batch normalization",
-    }
-    return Description(
-        name=NAME,
-        title="MNIST, ten classes (not in the paper)",
-        tasks=tuple(
-            TaskReport(
-                name=name,
-                title=title,
-                measures=(TEST_ACCURACY, TRAIN_LOSS),
-                curves=(TEST_ACCURACY, TRAIN_LOSS),
-                paper={},
-            )
-            for name, title in titles.items()
-        ),
-    )

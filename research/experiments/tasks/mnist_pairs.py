@@ -8,16 +8,11 @@ import numpy as np
 
 from keras_qpsbgd import disk
 from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.methods import grids
-from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
-from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
 from keras_qpsbgd.comparison.task import Split
 from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.comparison.task import shuffled_batches
 from research import datasets
-from research.experiments.options import Description
 from research.experiments.options import Task
-from research.experiments.options import TaskReport
 from research.experiments.tasks import half_planes
 from research.experiments.tasks import networks
 
@@ -123,13 +118,14 @@ def tasks(options):
     return [
         Task(
             name=task_name(pair),
+            title=f"Digits {pair[0]} and {pair[1]}",
+            paper={METHODS[key].label: v for key, v in PAPER[pair].items()},
             load=lambda data_dir, pair=pair: Source(data_dir, pair),
             prepare=lambda data_dir, pair=pair: Source(data_dir, pair),
             splits=lambda source, seed, stage: source.splits(),
             batches=lambda seed, rows, stage: shuffled_batches(
                 seed, rows, min(BATCH, len(rows)), epochs
             ),
-            kernels=networks.kernels,
             build=lambda source, weights: networks.mlp(
                 NETWORK, weights, options.output_scale
             ),
@@ -139,28 +135,6 @@ def tasks(options):
         )
         for pair in half_planes.PAIRS
     ]
-
-
-def describe(options):
-    del options
-    return Description(
-        name=NAME,
-        title="Pairs of MNIST digits",
-        tasks=tuple(
-            TaskReport(
-                name=task_name(pair),
-                title=f"Digits {pair[0]} and {pair[1]}",
-                measures=(TEST_ACCURACY, TRAIN_LOSS),
-                curves=(TEST_ACCURACY, TRAIN_LOSS),
-                paper={
-                    METHODS[key].label: value
-                    for key, value in PAPER[pair].items()
-                },
-            )
-            for pair in half_planes.PAIRS
-        ),
-        pooled=True,
-    )
 
 
 def draw(options, folder):
