@@ -10,7 +10,7 @@ import pathlib
 import numpy as np
 
 from keras_qpsbgd import analysis
-from keras_qpsbgd.comparison import canvas
+from keras_qpsbgd.comparison import figures
 from keras_qpsbgd.comparison.statistics import mean_and_error
 from keras_qpsbgd.comparison.tables import markdown_table
 from research import pages
@@ -31,7 +31,7 @@ def write(folder):
     folder = pathlib.Path(folder)
     study = json.loads((folder / NUMBERS).read_text())
     for name, function in FIGURES.items():
-        canvas.save(function(study), folder / f"{name}.png", DPI)
+        figures.save(function(study), folder / f"{name}.png", DPI)
     title = "The figures of the paper's appendix"
     return pages.write(folder / "RESULTS.md", title, {"table": table(study)})
 
@@ -40,14 +40,14 @@ def write(folder):
 
 
 def evolution(study):
-    figure = canvas.figure(7.0, 3.6)
+    figure = figures.blank(7.0, 3.6)
     found = restored(analysis.QuboEvolution, study["evolution"])
     analysis.plot_qubo_evolution(found, ax=figure.subplots())
     return figure
 
 
 def histogram(study):
-    figure = canvas.figure(9.0, 3.4)
+    figure = figures.blank(9.0, 3.4)
     updates = study["reads"]["updates"]
     for axis, update in zip(figure.subplots(1, len(updates)), updates):
         found = restored(analysis.EnergyHistogram, update["histogram"])
@@ -57,7 +57,7 @@ def histogram(study):
 
 
 def similarity(study):
-    figure = canvas.figure(9.0, 3.8)
+    figure = figures.blank(9.0, 3.8)
     updates = study["reads"]["updates"]
     for axis, update in zip(figure.subplots(1, len(updates)), updates):
         found = restored(analysis.SampleSimilarity, update["similarity"])
@@ -67,7 +67,7 @@ def similarity(study):
 
 
 def embedding(study):
-    figure = canvas.figure(7.2, 3.7)
+    figure = figures.blank(7.2, 3.7)
     found = analysis.embedding(study["embedding"]["variables"])
     analysis.plot_embedding(found, figure.subplots(1, 2))
     return figure
@@ -75,7 +75,7 @@ def embedding(study):
 
 def spectra(study):
     rows = study["spectra"]
-    figure = canvas.figure(4.2 * len(rows), 3.6)
+    figure = figures.blank(4.2 * len(rows), 3.6)
     axes = np.atleast_1d(figure.subplots(1, len(rows)))
     for axis, row in zip(axes, rows):
         found = restored(analysis.SpectralGap, row["spectrum"])
@@ -94,7 +94,7 @@ def direction(study):
             int(agreed), int(counts.sum())
         )
         ranges.append(directions.PAPER[row["method"]])
-    figure = canvas.figure(7.0, 3.2)
+    figure = figures.blank(7.0, 3.2)
     axis = figure.subplots()
     analysis.plot_direction_test(tests, axis)
     places = np.arange(len(ranges)) + 0.2
@@ -113,7 +113,7 @@ def label(row):
 
 
 def fixed_points(study):
-    figure = canvas.figure(9.0, 3.2)
+    figure = figures.blank(9.0, 3.2)
     titles = {
         "shares": "share of columns at a fixed point",
         "flips": "share of signs changed per step",

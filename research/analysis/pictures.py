@@ -13,7 +13,7 @@ from keras_qpsbgd import backends
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import cli
 from keras_qpsbgd import layers
-from keras_qpsbgd.comparison import canvas
+from keras_qpsbgd.comparison import figures
 from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.qubo import Qubo
 from research.analysis import collect
@@ -51,7 +51,7 @@ def draw(folder):
     paths = []
     for name, figure in pictures.items():
         paths.append(pathlib.Path(folder, f"analysis-{name}.png"))
-        canvas.save(figure, paths[-1], dpi=90)
+        figures.save(figure, paths[-1], dpi=90)
     paths.append(report(pathlib.Path(folder, "report.png")))
     return paths
 

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import layers
-from keras_qpsbgd.comparison.grids import grids
+from keras_qpsbgd.comparison.methods import grids
 from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
 from keras_qpsbgd.comparison.statistics import VALIDATION_ACCURACY

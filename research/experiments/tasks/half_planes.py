@@ -58,7 +58,7 @@ import math
 
 import numpy as np
 
-from keras_qpsbgd.comparison import canvas
+from keras_qpsbgd.comparison import figures
 
 NUM_BITS = 16
 PAIRS = ((0, 2), (1, 2), (1, 7))
@@ -201,7 +201,7 @@ def draw(images, labels, path):
     Raises:
         ImportError: matplotlib or scikit-image is not installed.
     """
-    figure = canvas.figure(max(2.4 * len(images), 4.8), 6.2)
+    figure = figures.blank(max(2.4 * len(images), 4.8), 6.2)
     axes = figure.subplots(
         3,
         len(images),
@@ -219,7 +219,7 @@ def draw(images, labels, path):
             _draw_points(axis, points)
         _draw_bits(lower, bits)
     _legend(figure)
-    canvas.save(figure, path)
+    figures.save(figure, path)
 
 
 def _draw_superpixels(axis, image):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_qpsbgd import layers
-from keras_qpsbgd.comparison.grids import grids
+from keras_qpsbgd.comparison.methods import grids
 from keras_qpsbgd.comparison.statistics import TRAIN_ACCURACY
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
 from keras_qpsbgd.comparison.task import TUNING

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from keras_qpsbgd.comparison.grids import grids
+from keras_qpsbgd.comparison.methods import grid
+from keras_qpsbgd.comparison.methods import grids
 from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
 from keras_qpsbgd.comparison.statistics import TEST_LOSS
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS

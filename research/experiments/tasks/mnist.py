@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_qpsbgd.comparison.grids import grids
+from keras_qpsbgd.comparison.methods import grids
 from keras_qpsbgd.comparison.task import TUNING
 from keras_qpsbgd.comparison.task import Split
 from keras_qpsbgd.comparison.task import random

@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_qpsbgd import disk
 from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.methods import grids
 from keras_qpsbgd.comparison.task import Split
 from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.comparison.task import shuffled_batches
