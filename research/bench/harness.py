@@ -235,17 +235,15 @@ def measure(name, options, threads):
             json.dumps(dataclasses.asdict(options)),
             str(path),
         ]
-        # Log messages of TensorFlow would break the status line.
-        with open(path.with_suffix(".log"), "w+") as log:
-            done = subprocess.run(
-                command, env=_environment(threads, options.device), stderr=log
-            )
-            show_status("")
-            if done.returncode:
-                log.seek(0)
-                raise subprocess.CalledProcessError(
-                    done.returncode, command, stderr=log.read()
-                )
+        subprocess.run(
+            command,
+            env=_environment(threads, options.device),
+            # Log messages of TensorFlow would break the status line.
+            stderr=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        show_status("")
         return json.loads(path.read_text())
 
 
