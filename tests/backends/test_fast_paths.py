@@ -13,7 +13,6 @@ from keras_qpsbgd import ops
 from keras_qpsbgd.backends.graph import local_search
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.backends.graph import relaxed
-from keras_qpsbgd.backends.graph import sweeps
 from research.bench import instances
 
 pytestmark = pytest.mark.once
