@@ -1,4 +1,4 @@
-"""The checks of `research.qpu_check` on a QPU; they use 1 to 2 s of QPU time.
+"""The checks of `research.qpu_check` on a QPU; they use about 1 s of QPU time.
 
 Skipped if no token is configured or `SKIP_INT_TESTS` is set.
 """
