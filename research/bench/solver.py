@@ -32,7 +32,7 @@ from research.bench import sphere_decoder
 from research.bench import step
 from research.bench import timing
 
-HELP = "optima of native, and its CPU time / annealing (5 minutes)"
+HELP = "optima of native, CPU time of annealing / native (5 minutes)"
 THREADS = (1,)
 
 OPTIMUM = "optimum"
