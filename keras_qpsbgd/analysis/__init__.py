@@ -29,9 +29,6 @@ from keras_qpsbgd.analysis.samples import energy_histogram
 from keras_qpsbgd.analysis.samples import plot_energy_histogram
 from keras_qpsbgd.analysis.samples import plot_sample_similarity
 from keras_qpsbgd.analysis.samples import sample_similarity
-from keras_qpsbgd.analysis.spectrum import SpectralGap
-from keras_qpsbgd.analysis.spectrum import plot_spectral_gap
-from keras_qpsbgd.analysis.spectrum import spectral_gap
 
 __all__ = [
     "DirectionTest",
@@ -42,7 +39,6 @@ __all__ = [
     "QuboEvolution",
     "Run",
     "SampleSimilarity",
-    "SpectralGap",
     "Update",
     "direction_test",
     "embedding",
@@ -58,8 +54,18 @@ __all__ = [
     "plot_optimality_gap",
     "plot_qubo_evolution",
     "plot_sample_similarity",
-    "plot_spectral_gap",
     "qubo_evolution",
     "sample_similarity",
-    "spectral_gap",
 ]
+
+_MOVED = ("SpectralGap", "plot_spectral_gap", "spectral_gap")
+
+
+def __getattr__(name):
+    if name in _MOVED:
+        raise AttributeError(
+            f"`analysis.{name}` was removed from the installed package. In a "
+            "clone of the repository, use `research.analysis.spectrum`. "
+            f"Received: analysis.{name}"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,6 +24,7 @@ from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.task import random
 from research.analysis import collect
 from research.analysis import gaps
+from research.analysis.spectrum import spectral_gap
 from research.experiments.options import is_old
 from research.experiments.tasks import direction
 from research.experiments.tasks import half_planes
@@ -191,7 +192,7 @@ def embedding(variables):
 def spectrum(width, data_dir=None):
     """The smallest gap of the raw QUBOs of a network on UCI Adult."""
     (group,) = gaps.problems(width, range(1), data_dir)
-    spectra = [analysis.spectral_gap(p.qubo, scale=False) for p in group]
+    spectra = [spectral_gap(p.qubo, scale=False) for p in group]
     least = min(spectra, key=lambda one: one.gap)
     return {"width": width, "spectrum": least}
 

@@ -14,6 +14,7 @@ from keras_qpsbgd.comparison import figures
 from keras_qpsbgd.comparison.statistics import mean_and_error
 from keras_qpsbgd.comparison.tables import markdown_table
 from research import pages
+from research.analysis import spectrum
 from research.analysis.appendix import NUMBERS
 from research.analysis.appendix import restored
 from research.experiments.tasks import direction as directions
@@ -78,8 +79,8 @@ def spectra(study):
     figure = figures.blank(4.2 * len(rows), 3.6)
     axes = np.atleast_1d(figure.subplots(1, len(rows)))
     for axis, row in zip(axes, rows):
-        found = restored(analysis.SpectralGap, row["spectrum"])
-        analysis.plot_spectral_gap(found, axis)
+        found = restored(spectrum.SpectralGap, row["spectrum"])
+        spectrum.plot_spectral_gap(found, axis)
         axis.set_title(f"k = {row['width']}: {axis.get_title()}", size=9)
     return figure
 

@@ -16,7 +16,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from keras_qpsbgd import analysis
 from keras_qpsbgd import disk
 from keras_qpsbgd.comparison.statistics import mean_and_error
 from keras_qpsbgd.comparison.tables import markdown_table
@@ -24,6 +23,10 @@ from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.qubo import Qubo
 from research import pages
 from research.analysis import collect
+from research.analysis.spectrum import all_energies
+from research.analysis.spectrum import flips
+from research.analysis.spectrum import optimal
+from research.analysis.spectrum import spectral_gap
 from research.experiments.tasks import adult
 from research.experiments.tasks import networks
 
@@ -34,8 +37,6 @@ PER_SEED = 12
 LEARNING_RATE = 0.05
 DURATION = 10.0
 VALUES = ("gap", "plain", "ghz", "optima", "quantum", "thermal", "kept", "held")
-# Energies this close, relative to their range, are equal.
-TIE = 1e-6
 NUMBERS = "gaps.json"
 HEAD = {
     "gap": "gap",
@@ -169,12 +170,12 @@ def measure(problem, change, seed=0):
     _, energies = all_energies(qubo)
     if not left.any() or optimal(energies).all():
         return found
-    on_chip = analysis.spectral_gap(qubo)
+    on_chip = spectral_gap(qubo)
     fitted = multiplied(qubo, on_chip.scale)
     found.update(
         gap=on_chip.gap,
-        plain=analysis.spectral_gap(qubo, scale=False).gap,
-        ghz=analysis.spectral_gap(qubo, schedule="advantage").gap,
+        plain=spectral_gap(qubo, scale=False).gap,
+        ghz=spectral_gap(qubo, schedule="advantage").gap,
         optima=float(on_chip.degeneracy),
         thermal=thermal(fitted, seed=seed),
         quantum=quantum(fitted, DURATION),
@@ -261,19 +262,6 @@ def _apply(function, values):
 # Two simulated anneals of a small problem: how often is the answer optimal?
 
 
-def all_energies(qubo):
-    """States (2^n, n) and energies of the first column, without constants."""
-    n = qubo.num_variables
-    index = np.arange(2**n)[:, None]
-    states = 1.0 - 2.0 * ((index >> np.arange(n)) & 1)
-    return states, qubo.varying_energies(states[:, :, None])[:, 0]
-
-
-def optimal(energies):
-    """Which states have the lowest energy."""
-    return energies <= energies.min() + TIE * max(np.ptp(energies), 1e-30)
-
-
 def multiplied(qubo, factor):
     """The first column times a factor."""
     return Qubo(factor * qubo.couplings, factor * qubo.fields[:, :1])
@@ -319,11 +307,8 @@ def quantum(qubo, duration=10.0, steps=200):
     _, energies = all_energies(qubo)
     size = len(energies)
     index = np.arange(size)
-    flips = np.zeros((size, size))
-    for bit in range(qubo.num_variables):
-        flips[index, index ^ (1 << bit)] = 1.0
     s = (np.arange(steps) + 0.5) / steps
-    matrices = -(1 - s)[:, None, None] / 2 * flips
+    matrices = -(1 - s)[:, None, None] / 2 * flips(qubo.num_variables)
     matrices[:, index, index] = s[:, None] / 2 * energies
     values, vectors = np.linalg.eigh(matrices)
     phases = np.exp(-1j * values * duration / steps)

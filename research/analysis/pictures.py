@@ -15,7 +15,6 @@ from keras_qpsbgd import cli
 from keras_qpsbgd import layers
 from keras_qpsbgd.comparison import figures
 from keras_qpsbgd.optimizers import QPSBGD
-from keras_qpsbgd.qubo import Qubo
 from research.analysis import collect
 
 READS = 200
@@ -45,7 +44,6 @@ def draw(folder):
         "evolution": evolution(run),
         "reads": reads(run),
         "embedding": embedding(),
-        "gap": gap(),
         "optimality": optimality(run),
     }
     paths = []
@@ -107,16 +105,6 @@ def last(run):
 def embedding():
     figure = figures.blank(9.0, 4.4)
     analysis.plot_embedding(analysis.embedding(16), figure.subplots(1, 2))
-    return figure
-
-
-def gap():
-    """A column with two optima, with both schedules."""
-    qubo = Qubo.from_rows([[1.0, 1.0, 0.5]], [0.2])
-    figure = figures.blank(9.0, 3.8)
-    for axis, schedule in zip(figure.subplots(1, 2), (None, "advantage")):
-        found = analysis.spectral_gap(qubo, schedule=schedule)
-        analysis.plot_spectral_gap(found, axis)
     return figure
 
 
