@@ -164,7 +164,7 @@ def _colors(number):
     # Steps of the golden ratio give neighbors different colors. Black text is
     # readable on light ones.
     shades = colormaps["hsv"](0.381966 * np.arange(number) % 1)
-    return list(0.6 * shades + 0.4)
+    return [tuple(color) for color in 0.6 * shades + 0.4]
 
 
 def _draw_logical(axis, graph, colors):
@@ -192,51 +192,51 @@ def _draw_logical(axis, graph, colors):
 
 
 def _draw_chains(axis, found, colors):
-    from matplotlib.collections import LineCollection
-
+    networkx = common.require("networkx", "dwave")
     family = found.chip.graph["family"]
-    layout = getattr(lattices(), f"{family}_layout")
-    position = layout(found.chip)
-    used = np.array([position[q] for c in found.chains for q in _qubits(c)])
-    few = len(used) <= 60
+    position = getattr(lattices(), f"{family}_layout")(found.chip)
+    labels = {
+        qubit: variable
+        for copy in found.chains
+        for variable, chain in copy.items()
+        for qubit in chain
+    }
+    few = len(labels) <= 60
     axis.scatter(
         *zip(*position.values()),
         s=20 if few else 4,
         color="0.85",
         linewidths=0,
-        zorder=1,
+        zorder=0,
     )
     for copy in found.chains:
-        edges = found.chip.subgraph(_qubits(copy)).edges
-        lines = [(position[a], position[b]) for a, b in edges]
-        axis.add_collection(
-            LineCollection(lines, colors="0.7", linewidths=0.5, zorder=2)
+        part = found.chip.subgraph(_qubits(copy))
+        chained = [(a, b) for a, b in part.edges if labels[a] == labels[b]]
+        networkx.draw_networkx_edges(
+            part, position, ax=axis, edge_color="0.7", width=0.5
         )
-        for variable, chain in copy.items():
-            inner = found.chip.subgraph(chain).edges
-            lines = [(position[a], position[b]) for a, b in inner]
-            color = colors[variable]
-            axis.add_collection(
-                LineCollection(lines, colors=[color], linewidths=3, zorder=3)
-            )
-            axis.scatter(
-                *zip(*(position[qubit] for qubit in chain)),
-                s=80 if few else 12,
-                color=[color],
-                edgecolors="black",
-                linewidths=0.3,
-                zorder=4,
-            )
-            for qubit in chain if few else ():
-                axis.text(
-                    *position[qubit],
-                    str(variable),
-                    fontsize=6,
-                    ha="center",
-                    va="center",
-                    clip_on=True,
-                    zorder=5,
-                )
+        networkx.draw_networkx_edges(
+            part,
+            position,
+            chained,
+            ax=axis,
+            edge_color=[colors[labels[qubit]] for qubit, _ in chained],
+            width=3,
+        )
+        networkx.draw_networkx_nodes(
+            part,
+            position,
+            ax=axis,
+            node_color=[colors[labels[qubit]] for qubit in part],
+            node_size=80 if few else 12,
+            edgecolors="black",
+            linewidths=0.3,
+        )
+    if few:
+        networkx.draw_networkx_labels(
+            found.chip, position, labels, ax=axis, font_size=6
+        )
+    used = np.array([position[qubit] for qubit in labels])
     # The part of the chip that is used, and a little around it.
     low, high = used.min(axis=0), used.max(axis=0)
     margin = 0.1 * (high - low).max() + 0.01

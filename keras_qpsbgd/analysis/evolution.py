@@ -117,41 +117,26 @@ def _row(update, before):
     )
 
 
-def plot_qubo_evolution(
-    evolution: QuboEvolution | Run, layer: str | None = None, ax: Any = None
-) -> Any:
+def plot_qubo_evolution(evolution: QuboEvolution, ax: Any = None) -> Any:
     """Draws the changes from update to update.
 
     Args:
-        evolution: A `QuboEvolution`, or a `Run`.
-        layer: String (optional). Name of a recorded layer, if `evolution` is a
-            `Run`. Defaults to `None`, the first layer.
+        evolution: A `QuboEvolution`.
         ax: Matplotlib axis (optional). Defaults to `None`, which creates one.
 
     Returns:
         The axis.
     """
-    if isinstance(evolution, Run):
-        layer = evolution.layers[0] if layer is None else layer
-        evolution = qubo_evolution(evolution, layer)
     ax = common.new_axes() if ax is None else ax
+    curves = {
+        "couplings: relative change": evolution.coupling_changes,
+        "fields: relative change": evolution.field_changes,
+        "fields: cosine to the previous": evolution.field_cosines,
+        "states: share that changed": evolution.changed_states,
+    }
     # Different dashes, so that the lines also differ without color.
-    for color, style, label, values in zip(
-        common.COLORS,
-        ("-", "--", ":", "-."),
-        (
-            "couplings: relative change",
-            "fields: relative change",
-            "fields: cosine to the previous",
-            "states: share that changed",
-        ),
-        (
-            evolution.coupling_changes,
-            evolution.field_changes,
-            evolution.field_cosines,
-            evolution.changed_states,
-        ),
-    ):
+    styles = zip(common.COLORS, ("-", "--", ":", "-."))
+    for (label, values), (color, style) in zip(curves.items(), styles):
         ax.plot(evolution.steps, values, style, color=color, label=label)
     ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
     ax.set(xlabel="update", title=f"{evolution.layer}: from update to update")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from typing import Any
-from typing import NamedTuple
 from typing import Union
 
 import dimod
@@ -21,14 +20,9 @@ ReadsLike = Union[Update, Solution, dimod.SampleSet]
 TIE = 1e-6
 
 
-class Reads(NamedTuple):
-    """Attributes: `samples` (reads, n) of +1 and -1, `energies` (reads,)."""
-
-    samples: np.ndarray
-    energies: np.ndarray
-
-
-def reads_of(source: ReadsLike, column: int = 0) -> Reads:
+def reads_of(
+    source: ReadsLike, column: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the reads of one column.
 
     Args:
@@ -39,7 +33,7 @@ def reads_of(source: ReadsLike, column: int = 0) -> Reads:
             Defaults to `0`.
 
     Returns:
-        A `Reads`.
+        The reads of +1 and -1 (reads, n), and their energies (reads,).
 
     Raises:
         ValueError: If `source` has another type or no reads, or if there is no
@@ -63,11 +57,9 @@ def reads_of(source: ReadsLike, column: int = 0) -> Reads:
             "`source` must be an `Update`, a `Solution`, or a "
             f"`dimod.SampleSet`. Received: {type(source).__name__}"
         )
-    has_energies = energies is not None or isinstance(source, Update)
-    if not has_energies or not len(samples):
+    if not len(samples):
         raise ValueError(
-            "`source` must have at least one read with its energy. Received: "
-            f"{source!r}"
+            f"`source` must have at least one read. Received: {source!r}"
         )
     num_columns = samples.shape[2]
     if not 0 <= column < num_columns:
@@ -75,15 +67,10 @@ def reads_of(source: ReadsLike, column: int = 0) -> Reads:
             f"`column` must be at least 0 and less than {num_columns}. "
             f"Received: column={column}"
         )
-    own = samples[:, :, column]
-    if energies is None:  # not recorded
-        assert isinstance(source, Update)
-        qubo = source.qubo.columns(column, column + 1)
-        found = qubo.varying_energies(own[:, :, None]) + qubo.random_energy()
-        own_energies = found[:, 0]
-    else:
-        own_energies = energies[:, column]
-    return Reads(np.asarray(own, np.int8), np.asarray(own_energies, np.float64))
+    return (
+        np.asarray(samples[:, :, column], np.int8),
+        np.asarray(energies[:, column], np.float64),
+    )
 
 
 # Energies
@@ -149,7 +136,7 @@ def energy_histogram(
     """
     if bins < 1:
         raise ValueError(f"`bins` must be at least 1. Received: bins={bins}")
-    energies = reads_of(source, column).energies
+    _, energies = reads_of(source, column)
     least = float(energies.min())
     tie = TIE * max(1e-30, float(np.abs(energies).max()))
     if best is None:
@@ -173,23 +160,16 @@ def energy_histogram(
     )
 
 
-def plot_energy_histogram(
-    histogram: EnergyHistogram | ReadsLike, ax: Any = None, **arguments: Any
-) -> Any:
+def plot_energy_histogram(histogram: EnergyHistogram, ax: Any = None) -> Any:
     """Draws an energy histogram.
 
     Args:
-        histogram: An `EnergyHistogram`, or any source that `energy_histogram`
-            accepts.
+        histogram: An `EnergyHistogram`.
         ax: Matplotlib axis (optional). Defaults to `None`, which creates one.
-        **arguments: Arguments of `energy_histogram`, if `histogram` is a
-            source.
 
     Returns:
         The axis.
     """
-    if not isinstance(histogram, EnergyHistogram):
-        histogram = energy_histogram(histogram, **arguments)
     ax = common.new_axes() if ax is None else ax
     ax.stairs(
         histogram.counts, histogram.edges, fill=True, color=common.COLORS[0]
@@ -288,23 +268,16 @@ def sample_similarity(
     )
 
 
-def plot_sample_similarity(
-    similarity: SampleSimilarity | ReadsLike, ax: Any = None, **arguments: Any
-) -> Any:
+def plot_sample_similarity(similarity: SampleSimilarity, ax: Any = None) -> Any:
     """Draws a similarity matrix as a heat map.
 
     Args:
-        similarity: A `SampleSimilarity`, or any source that `sample_similarity`
-            accepts.
+        similarity: A `SampleSimilarity`.
         ax: Matplotlib axis (optional). Defaults to `None`, which creates one.
-        **arguments: Arguments of `sample_similarity`, if `similarity` is a
-            source.
 
     Returns:
         The axis.
     """
-    if not isinstance(similarity, SampleSimilarity):
-        similarity = sample_similarity(similarity, **arguments)
     ax = common.new_axes(width=4.8) if ax is None else ax
     number = len(similarity.matrix)
     image = ax.imshow(similarity.matrix, vmin=0.0, vmax=1.0, cmap="viridis")

@@ -21,6 +21,7 @@ from keras_qpsbgd.analysis.run import Update
 from keras_qpsbgd.analysis.run import load_run
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.optimizers import step_solver
+from keras_qpsbgd.qubo import Qubo
 
 
 class QuboRecorder(keras.callbacks.Callback):
@@ -105,111 +106,84 @@ class QuboRecorder(keras.callbacks.Callback):
         self.layers = layers
         self.reads = reads
         self._run = Run()
-        self._recording: _Recording | None = None
+        self._writer: Any = None
+        self._history: Any = None
+        self._in_batch = False
+        self._begun = False
+        self._lock = threading.Lock()  # TensorFlow calls `record` in a thread
 
     @property
     def run(self) -> Run:
-        if self.path is None or self._recording is None:
+        if self.path is None or self._writer is None:
             return self._run
         return load_run(self.path)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         optimizer = find_qpsbgd(self.model.optimizer)
         other = optimizer.recorder
-        if isinstance(other, _Recording) and other.is_for(self.model):
+        if isinstance(other, QuboRecorder) and other._is_for(self.model):
             raise ValueError(
                 "`fit` can have only one `QuboRecorder`. Received: two in "
                 "`callbacks`"
             )
         self._run = Run()
-        self._recording = _Recording(self, RunWriter(self._run, self.path))
+        self._writer = RunWriter(self._run, self.path)
+        self._history = getattr(self.model, "history", None)
+        self._in_batch = False
+        self._begun = False
         if self.model.built:
-            self._recording.begin()
-        optimizer.recorder = self._recording
+            self._begin()
+        optimizer.recorder = self
         self.model.make_train_function(force=True)
 
     def on_train_batch_begin(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        if self._recording is not None:
-            self._recording.in_batch(True)
+        self._mark_batch(True)
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        if self._recording is not None:
-            self._recording.in_batch(False)
+        self._mark_batch(False)
 
     def on_epoch_end(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        if self._recording is not None:
-            self._recording.epoch({"epoch": epoch, **(logs or {})})
+        with self._lock:
+            self._writer.epoch({"epoch": epoch, **(logs or {})})
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        if self._recording is not None:
-            self._recording.end()
-            find_qpsbgd(self.model.optimizer).recorder = None
-            self.model.make_train_function(force=True)
+        with self._lock:
+            self._writer.end()
+        find_qpsbgd(self.model.optimizer).recorder = None
+        self.model.make_train_function(force=True)
 
-
-class _Recording:
-    """Records one `fit`. The optimizer calls `wants` and `record`.
-
-    Keras does not call `on_train_end` after an exception, so the optimizer may
-    keep this object. It then wants no more updates: those of another `fit` have
-    another `History`.
-
-    Args:
-        callback: The `QuboRecorder`.
-        writer: `RunWriter`.
-    """
-
-    def __init__(self, callback, writer):
-        self._callback = callback
-        self._model = callback.model
-        self._writer = writer
-        self._history = getattr(callback.model, "history", None)
-        self._in_batch = False
-        self._begun = False
-        self._lock = threading.Lock()  # TensorFlow calls `record` in a thread
-
-    def is_for(self, model):
-        """Returns whether this records the current `fit` of a model."""
-        history = getattr(model, "history", None)
-        return self._model is model and self._history is history
-
-    def in_batch(self, is_inside):
-        """Is called before and after each batch of the recorded `fit`."""
-        self._in_batch = is_inside
-        # In legacy Keras, `evaluate` in a callback replaces the `History`.
-        self._history = getattr(self._model, "history", None)
-
-    def wants(self, step, layer):
-        if not (self._in_batch and self.is_for(self._model)):
+    def wants(self, step: Any, layer: str) -> Any:
+        """Returns whether to record a layer. Called by the optimizer."""
+        if not (self._in_batch and self._is_for(self.model)):
             return False
         # Legacy Keras builds some models in the first step.
-        self.begin()
-        chosen = self._callback.layers
+        self._begin()
         # A layer with several blocks has a name for each block.
         names = {layer, step_solver.layer_name(layer)}
-        if chosen is not None and names.isdisjoint(chosen):
+        if self.layers is not None and names.isdisjoint(self.layers):
             return False
-        return step % self._callback.every == 0
+        return step % self.every == 0
 
     def record(
         self,
-        step,
-        layer,
-        qubo,
-        states,
-        samples=None,
-        sample_energies=None,
-        info=None,
-    ):
-        if self._callback.path is None:
+        step: int,
+        layer: str,
+        qubo: Qubo,
+        states: np.ndarray,
+        samples: np.ndarray | None = None,
+        sample_energies: np.ndarray | None = None,
+        info: dict[str, Any] | None = None,
+    ) -> None:
+        """Records a layer. Called by the optimizer."""
+        if self.path is None:
             qubo = qubo.copy()  # TensorFlow may reuse the memory
-        if not self._callback.reads or samples is None:
+        if not self.reads or samples is None:
             samples = sample_energies = None
         else:
             samples = samples.astype(np.int8)
@@ -222,34 +196,40 @@ class _Recording:
         with self._lock:
             self._writer.update(update)
 
-    def begin(self):
+    def _is_for(self, model):
+        """Returns whether this records the current `fit` of a model.
+
+        Keras does not call `on_train_end` after an exception, so the optimizer
+        may keep this object. It then wants no more updates: those of another
+        `fit` have another `History`.
+        """
+        history = getattr(model, "history", None)
+        return self.model is model and self._history is history
+
+    def _mark_batch(self, is_inside):
+        self._in_batch = is_inside
+        # In legacy Keras, `evaluate` in a callback replaces the `History`.
+        self._history = getattr(self.model, "history", None)
+
+    def _begin(self):
         """Checks the names of the layers and writes the settings, once."""
         if self._begun:
             return
         marks = [
             statistics.mark_of(variable)
-            for variable in self._model.trainable_variables
+            for variable in self.model.trainable_variables
         ]
         marks = [mark for mark in marks if mark is not None]
         names = [mark.name for mark in marks]
-        chosen = self._callback.layers
-        unknown = [name for name in chosen or () if name not in names]
+        unknown = [name for name in self.layers or () if name not in names]
         if unknown:
             raise ValueError(
                 "`layers` must contain names of trainable binary layers. The "
-                f"model has {names}. Received: layers={list(chosen)}"
+                f"model has {names}. Received: layers={list(self.layers)}"
             )
         with self._lock:
-            self._writer.settings(_settings(self._callback, marks))
+            self._writer.settings(_settings(self, marks))
         self._begun = True
-
-    def epoch(self, logs):
-        with self._lock:
-            self._writer.epoch(logs)
-
-    def end(self):
-        with self._lock:
-            self._writer.end()
 
 
 def _settings(callback, marks):

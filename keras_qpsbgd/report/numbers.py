@@ -5,7 +5,6 @@ Those that `analysis` has are computed there.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 from typing import Optional
 
@@ -64,7 +63,7 @@ def last_with_reads(updates: list[Update]) -> Optional[Update]:
 def read_energies(update: Update) -> np.ndarray:
     """Returns the energies of all reads above the best read of their column."""
     columns = range(update.qubo.num_columns)
-    energies = [reads_of(update, column).energies for column in columns]
+    energies = [reads_of(update, column)[1] for column in columns]
     return np.concatenate([values - values.min() for values in energies])
 
 
@@ -78,37 +77,15 @@ def similarity(update: Update, num_best: int = NUM_BEST) -> np.ndarray:
     return np.mean(matrices, axis=0)
 
 
-@dataclasses.dataclass
-class SolverTotals:
-    """What the backend reported over the recorded updates of a layer.
+def solver_totals(updates: list[Update]) -> dict[str, Optional[float]]:
+    """Adds up what the backend reported over the updates of one layer.
 
-    Attributes:
-        layer: Name of the layer.
-        updates: Number of recorded updates.
-        num_variables: Number of variables of the QUBO.
-        num_columns: Number of columns of the QUBO.
-        calls: Number of solver calls, or `None` if not reported.
-        reads: Mean number of reads, or `None`.
-        retries: Number of repeated calls, or `None`.
-        qpu_seconds: QPU access time, or `None`.
-        chain_breaks: Mean fraction of broken chains, or `None`.
-        problem_ids: List of strings. Identifiers of the latest solver calls.
+    Returns:
+        A dictionary: the number of solver `"calls"`, the mean number of
+        `"reads"`, the number of `"retries"`, the QPU access time
+        `"qpu_seconds"`, and the mean fraction of broken chains
+        `"chain_breaks"`. A value is `None` if the backend does not report it.
     """
-
-    layer: str
-    updates: int
-    num_variables: int
-    num_columns: int
-    calls: Optional[float]
-    reads: Optional[float]
-    retries: Optional[float]
-    qpu_seconds: Optional[float]
-    chain_breaks: Optional[float]
-    problem_ids: list[str]
-
-
-def solver_totals(layer: str, updates: list[Update]) -> SolverTotals:
-    """Adds up the `info` of the updates of one layer."""
     microseconds = _values(updates, "qpu_access_time")
     calls = _values(updates, "calls")
     retries = _values(updates, "retries")
@@ -116,18 +93,13 @@ def solver_totals(layer: str, updates: list[Update]) -> SolverTotals:
         float(len(u.samples)) for u in updates if u.samples is not None
     ]
     breaks = _values(updates, "chain_break_fraction")
-    return SolverTotals(
-        layer,
-        len(updates),
-        updates[-1].qubo.num_variables,
-        updates[-1].qubo.num_columns,
-        sum(calls) if calls else None,
-        float(np.mean(reads)) if reads else None,
-        sum(retries) if retries else None,
-        1e-6 * sum(microseconds) if microseconds else None,
-        float(np.mean(breaks)) if breaks else None,
-        _problem_ids(updates),
-    )
+    return {
+        "calls": sum(calls) if calls else None,
+        "reads": float(np.mean(reads)) if reads else None,
+        "retries": sum(retries) if retries else None,
+        "qpu_seconds": 1e-6 * sum(microseconds) if microseconds else None,
+        "chain_breaks": float(np.mean(breaks)) if breaks else None,
+    }
 
 
 def num_calls(updates: list[Update]) -> Optional[float]:
@@ -148,7 +120,7 @@ def num_calls(updates: list[Update]) -> Optional[float]:
     return total
 
 
-def _problem_ids(updates):
+def problem_ids(updates: list[Update]) -> list[str]:
     """Returns the identifiers of the latest calls."""
     found: dict[str, None] = {}
     for update in updates[-MAX_IDS:]:

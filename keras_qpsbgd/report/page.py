@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from keras_qpsbgd._version import __version__
 from keras_qpsbgd.analysis.run import Run
-from keras_qpsbgd.report import numbers
 from keras_qpsbgd.report import sections
 from keras_qpsbgd.report import text
 
@@ -38,17 +37,16 @@ def render(run: Run, title: str = "Training run") -> str:
         pathlib.Path("report.html").write_text(page, encoding="utf-8")
         ```
     """
-    updates = {name: run.of_layer(name) for name in run.layers}
-    totals = [numbers.solver_totals(n, part) for n, part in updates.items()]
-    body = [_header(run, title, totals), "<main>"]
+    layers = {name: run.of_layer(name) for name in run.layers}
+    body = [_header(run, title, layers), "<main>"]
     if run.epochs:
         body += ['<section id="training"><h2>Training</h2>']
         body += [sections.training(run), "</section>"]
-    if updates:
+    if layers:
         body += ['<section id="layers"><h2>QUBOs and solutions</h2>']
-        body += _layers(updates)
+        body += _layers(layers)
         body += ['</section><section id="solver"><h2>Solver</h2>']
-        body += [sections.solver(run, totals), "</section>"]
+        body += [sections.solver(run, layers), "</section>"]
     if run.settings:
         body += ['<section id="settings"><h2>Settings and versions</h2>']
         body += [_settings(run.settings), "</section>"]
@@ -64,7 +62,7 @@ def render(run: Run, title: str = "Training run") -> str:
     )
 
 
-def _header(run, title, totals):
+def _header(run, title, layers):
     state = "complete" if run.complete else "incomplete"
     parts = [
         "<header><h1>Training run</h1>"
@@ -82,7 +80,7 @@ def _header(run, title, totals):
             '<p class="notice" role="note">No update was recorded. Without '
             "updates, there are no QUBOs to show.</p>"
         )
-    facts = sections.facts(run, totals)
+    facts = sections.facts(run, layers)
     if facts:
         cards = "".join(
             f"<div><dt>{text.escape(name, 40)}</dt><dd><b>{value}</b>"
@@ -106,9 +104,8 @@ def _links(run):
     return f'<nav aria-label="Sections">{links}</nav>' if links else ""
 
 
-def _layers(updates):
-    names = list(updates)
-    shown = names[: sections.MAX_LAYERS]
+def _layers(layers):
+    shown = list(layers)[: sections.MAX_LAYERS]
     if len(shown) > 2:
         links = "".join(
             f'<a href="#layer-{k}">{text.escape(name, 40)}</a>'
@@ -117,9 +114,9 @@ def _layers(updates):
         yield f'<nav aria-label="Layers">{links}</nav>'
     for k, name in enumerate(shown):
         yield f'<section id="layer-{k}">'
-        yield sections.layer(name, updates[name])
+        yield sections.layer(name, layers[name])
         yield "</section>"
-    left = len(names) - len(shown)
+    left = len(layers) - len(shown)
     if left:
         yield (
             f"<p>{left:,} more layers are not drawn. The table below has all "
@@ -129,15 +126,12 @@ def _layers(updates):
 
 def _settings(settings):
     rest = dict(settings)
-    versions = rest.pop("versions", None)
-    tables = []
-    if rest:
-        tables.append(sections.settings(rest, "Settings"))
-    if isinstance(versions, dict) and versions:
-        tables.append(sections.settings(versions, "Versions"))
-    elif versions:
-        tables.append(sections.settings({"versions": versions}, "Versions"))
-    return f'<div class="pair">{"".join(tables)}</div>'
+    versions = rest.pop("versions", {})
+    if not isinstance(versions, dict):  # a file may contain anything
+        versions = {"versions": versions}
+    tables = {"Settings": rest, "Versions": versions}
+    found = [sections.settings(v, name) for name, v in tables.items() if v]
+    return f'<div class="pair">{"".join(found)}</div>'
 
 
 # The style sheet, for light and dark mode
@@ -147,14 +141,14 @@ CSS = """
   color-scheme: light dark;
   --page: #f5f6f8; --card: #ffffff; --text: #1b212c; --muted: #566072;
   --line: #dfe3ea; --grid: #e6e9ef; --accent: #0b5cad;
-  --s1: #0067ac; --s2: #c2410c; --s3: #5b6b00;
+  --s1: #0067ac; --s2: #c2410c;
   --good: #10693c; --good-bg: #e3f4ea; --warn: #8a4b00; --warn-bg: #fdf1dd;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #0e131a; --card: #171e28; --text: #e7ebf1; --muted: #a3aebd;
     --line: #2a3442; --grid: #2a3442; --accent: #7cc0ff;
-    --s1: #5db7ff; --s2: #ffa45c; --s3: #c5d86d;
+    --s1: #5db7ff; --s2: #ffa45c;
     --good: #7fdca6; --good-bg: #143324; --warn: #ffc977; --warn-bg: #3a2a10;
   }
 }
@@ -218,10 +212,8 @@ svg text { fill: var(--muted); font-size: 11px;
 .dashed { stroke-dasharray: 5 4; }
 .band { stroke: none; fill-opacity: 0.16; }
 .line.s1 { stroke: var(--s1); } .line.s2 { stroke: var(--s2); }
-.line.s3 { stroke: var(--s3); }
 .band.s1, circle.s1, .bar { fill: var(--s1); }
 .band.s2, circle.s2 { fill: var(--s2); }
-.band.s3, circle.s3 { fill: var(--s3); }
 .scroll { overflow-x: auto; }
 .scroll + .muted { margin-top: 8px; }
 figure .scroll { border: 0; }

@@ -228,27 +228,30 @@ def _reads(updates):
 # Tables
 
 
-def solver(run: Run, totals: list[numbers.SolverTotals]) -> str:
+def solver(run: Run, layers: dict[str, list[Update]]) -> str:
     """Returns what the backend reported, one row per layer."""
     is_mock = numbers.has_mock_qpu(run.settings)
-    qpu_time = "QPU time (estimate)" if is_mock else "QPU time"
     head = [
-        "Layer", "QUBO", "Updates", "Calls", "Reads", "Retries", qpu_time,
-        "Broken chains",
+        "Layer", "QUBO", "Updates", "Calls", "Reads", "Retries",
+        "QPU time (estimate)" if is_mock else "QPU time", "Broken chains",
     ]  # fmt: skip
-    rows = [
-        [
-            text.escape(row.layer, 60),
-            f"{row.num_variables:,} × {row.num_columns:,}",
-            f"{row.updates:,}",
-            _show(row.calls, text.number),
-            _show(row.reads, text.number),
-            _show(row.retries, text.number),
-            _show(row.qpu_seconds, text.seconds),
-            _show(row.chain_breaks, text.percent),
-        ]
-        for row in totals[:MAX_ROWS]
-    ]
+    shown = list(layers.items())[:MAX_ROWS]
+    rows = []
+    for name, updates in shown:
+        qubo = updates[-1].qubo
+        totals = numbers.solver_totals(updates)
+        rows.append(
+            [
+                text.escape(name, 60),
+                f"{qubo.num_variables:,} × {qubo.num_columns:,}",
+                f"{len(updates):,}",
+                _show(totals["calls"], text.number),
+                _show(totals["reads"], text.number),
+                _show(totals["retries"], text.number),
+                _show(totals["qpu_seconds"], text.seconds),
+                _show(totals["chain_breaks"], text.percent),
+            ]
+        )
     note = (
         "Totals of the recorded updates. – means that the backend does not "
         "report the value."
@@ -258,26 +261,18 @@ def solver(run: Run, totals: list[numbers.SolverTotals]) -> str:
             " The mock QPU uses no QPU time. It reports Ocean's estimate for a "
             "real one."
         )
-    return (
-        f'{table(head, rows, "Solver")}<p class="muted">{note}</p>'
-        + _problem_ids(totals)
-    )
-
-
-def _problem_ids(totals):
-    """Lists the latest problem identifiers, if the solver has any."""
-    rows = [
-        f"<li>{text.escape(row.layer, 60)}: "
-        f"{text.escape(', '.join(row.problem_ids), 400)}</li>"
-        for row in totals[:MAX_ROWS]
-        if row.problem_ids
+    problems = [
+        f"<li>{text.escape(name, 60)}: {text.escape(', '.join(ids), 400)}</li>"
+        for name, updates in shown
+        if (ids := numbers.problem_ids(updates))
     ]
-    if not rows:
-        return ""
-    return (
-        '<h3>Latest problems</h3><p class="muted">Leap and dwave-inspector '
-        f"find a call by its identifier.</p><ul>{''.join(rows)}</ul>"
-    )
+    latest = ""
+    if problems:
+        latest = (
+            '<h3>Latest problems</h3><p class="muted">Leap and dwave-inspector '
+            f"find a call by its identifier.</p><ul>{''.join(problems)}</ul>"
+        )
+    return f'{table(head, rows, "Solver")}<p class="muted">{note}</p>{latest}'
 
 
 def _show(value, form):
@@ -321,13 +316,13 @@ def _flat(values, prefix="") -> Any:
 
 
 def facts(
-    run: Run, totals: list[numbers.SolverTotals]
+    run: Run, layers: dict[str, list[Update]]
 ) -> list[tuple[str, str, str]]:
     """Returns the title, value and note of the most important numbers."""
     found = []
     curves = logs(run)
-    best = _headline_metric(curves)
-    for name in filter(None, [best, _first(curves, "val_loss", "loss")]):
+    loss = next((name for name in ("val_loss", "loss") if name in curves), None)
+    for name in filter(None, [_headline_metric(curves), loss]):
         values = curves[name]
         last = int(np.flatnonzero(np.isfinite(values))[-1])
         value = text.metric(name, values[last])
@@ -335,23 +330,26 @@ def facts(
     if run.epochs:
         found.append(("Epochs", f"{len(run.epochs):,}", ""))
     if run.updates:
-        note = f"of {len(totals):,} layer{'s' * (len(totals) > 1)}"
+        note = f"of {len(layers):,} layer{'s' * (len(layers) > 1)}"
         found.append(("Updates", f"{len(run.updates):,}", note))
-    is_mock = numbers.has_mock_qpu(run.settings)
     calls = numbers.num_calls(run.updates)
     if calls is not None:
         found.append(("Solver calls", text.number(calls), "recorded"))
-    known = [row.qpu_seconds for row in totals if row.qpu_seconds is not None]
-    if known:
+    qpu_seconds, breaks, weights = [], [], []
+    for updates in layers.values():
+        totals = numbers.solver_totals(updates)
+        if totals["qpu_seconds"] is not None:
+            qpu_seconds.append(totals["qpu_seconds"])
+        if totals["chain_breaks"] is not None:
+            breaks.append(totals["chain_breaks"])
+            weights.append(len(updates))
+    if qpu_seconds:
+        is_mock = numbers.has_mock_qpu(run.settings)
         note = "estimate (mock)" if is_mock else "recorded"
-        found.append(("QPU time", text.seconds(sum(known)), note))
-    breaks = [r for r in totals if r.chain_breaks is not None]
+        found.append(("QPU time", text.seconds(sum(qpu_seconds)), note))
     if breaks:
-        mean = np.average(
-            [row.chain_breaks for row in breaks],
-            weights=[row.updates for row in breaks],
-        )
-        found.append(("Broken chains", text.percent(float(mean)), "on average"))
+        mean = float(np.average(breaks, weights=weights))
+        found.append(("Broken chains", text.percent(mean), "on average"))
     return found
 
 
@@ -364,7 +362,3 @@ def _headline_metric(curves) -> Optional[str]:
     ]
     validation = [name for name in names if name.startswith("val_")]
     return next(iter(validation or names), None)
-
-
-def _first(curves, *names) -> Optional[str]:
-    return next((name for name in names if name in curves), None)

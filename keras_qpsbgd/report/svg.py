@@ -71,7 +71,7 @@ def lines(
     Args:
         title: String. Title, for the description of the chart.
         x: Array of the positions of the points.
-        series: List of `Series`, at most three.
+        series: List of `Series`, at most two.
         x_label: String. Label of the horizontal axis.
         share: Boolean. Whether the values are shares, which are shown in
             percent. Defaults to `False`.

@@ -79,7 +79,8 @@ def train(steps=60):
 
 def evolution(run):
     figure = figures.blank(7.0, 3.8)
-    analysis.plot_qubo_evolution(run, "hidden", ax=figure.subplots())
+    found = analysis.qubo_evolution(run, "hidden")
+    analysis.plot_qubo_evolution(found, figure.subplots())
     return figure
 
 
@@ -91,8 +92,10 @@ def reads(run):
     optimum = backends.get("exact").solve(update.qubo).energies[column]
     # Energies of the reads are float32.
     best = min(optimum, update.sample_energies[:, column].min())
-    analysis.plot_energy_histogram(update, left, column=column, best=best)
-    analysis.plot_sample_similarity(update, right, column=column, k=100)
+    histogram = analysis.energy_histogram(update, column, best=best)
+    analysis.plot_energy_histogram(histogram, left)
+    similarity = analysis.sample_similarity(update, 100, column)
+    analysis.plot_sample_similarity(similarity, right)
     return figure
 
 

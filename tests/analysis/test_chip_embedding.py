@@ -79,8 +79,10 @@ def test_plot():
     left, right = kq.analysis.plot_embedding(found)
     assert left.get_title() == "5 variables,\n10 couplings"
     assert right.get_title().startswith(f"2 columns: {found.num_qubits} qubits")
-    # After the qubits of the chip, those of every chain.
-    groups = [c for c in right.collections[1:] if len(c.get_offsets())]
-    points = [c for c in groups if hasattr(c, "get_sizes")]
-    assert len(points) == 10
-    assert sum(len(c.get_offsets()) for c in points) == found.num_qubits
+    # The qubits of the chip, then those of every column.
+    sizes = [
+        len(collection.get_offsets())
+        for collection in right.collections
+        if hasattr(collection, "get_sizes")
+    ]
+    assert sizes == [len(found.chip), *found.chain_lengths.sum(axis=1)]

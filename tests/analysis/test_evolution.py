@@ -78,7 +78,7 @@ def test_unknown_layer():
 
 def test_plot():
     pytest.importorskip("matplotlib")
-    ax = kq.analysis.plot_qubo_evolution(run(), "a")
+    ax = kq.analysis.plot_qubo_evolution(kq.analysis.qubo_evolution(run(), "a"))
     lines = {line.get_label(): line for line in ax.get_lines()}
     cosines = lines["fields: cosine to the previous"]
     np.testing.assert_array_equal(cosines.get_xdata(), [0, 10, 20, 30, 40])

@@ -164,7 +164,8 @@ def test_similarity_of_one_read():
 
 def test_plots():
     pytest.importorskip("matplotlib")
-    ax = kq.analysis.plot_energy_histogram(solution(), bins=4)
+    histogram = kq.analysis.energy_histogram(solution(), bins=4)
+    ax = kq.analysis.plot_energy_histogram(histogram)
     assert ax.get_title() == "40 % of 5 reads have the best energy"
     again = kq.analysis.sample_similarity(solution())
     ax = kq.analysis.plot_sample_similarity(again, ax.figure.add_subplot())

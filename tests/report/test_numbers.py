@@ -55,9 +55,6 @@ def test_read_energies(run):
         column = [energy(update.qubo, s[:, j], j) for s in update.samples]
         expected += [value - min(column) for value in column]
     np.testing.assert_allclose(found, np.sort(expected), atol=1e-9)
-    update.sample_energies = None  # computed from the reads
-    again = np.sort(numbers.read_energies(update))
-    np.testing.assert_allclose(again, found, atol=1e-9)
 
 
 def test_similarity(run):
@@ -83,11 +80,15 @@ def test_last_with_reads(run):
 
 
 def test_solver_totals(run):
-    found = numbers.solver_totals("hidden", run.of_layer("hidden"))
-    assert (found.updates, found.num_variables, found.num_columns) == (10, 6, 3)
-    assert (found.calls, found.retries, found.reads) == (20, 1, 12)
-    assert found.qpu_seconds == pytest.approx(0.015)
-    assert found.chain_breaks == pytest.approx(0.25)
+    assert numbers.solver_totals(run.of_layer("hidden")) == pytest.approx(
+        {
+            "calls": 20,
+            "reads": 12,
+            "retries": 1,
+            "qpu_seconds": 0.015,
+            "chain_breaks": 0.25,
+        }
+    )
 
 
 def test_solver_totals_of_a_backend_that_reports_nothing(run):
@@ -95,7 +96,4 @@ def test_solver_totals_of_a_backend_that_reports_nothing(run):
     for update in updates:
         update.info = {"calls": "many", "retries": None, "reads": np.nan}
         update.samples = None
-    found = numbers.solver_totals("hidden", updates)
-    unknown = (found.calls, found.retries, found.reads, found.qpu_seconds)
-    assert unknown == (None, None, None, None)
-    assert found.chain_breaks is None
+    assert set(numbers.solver_totals(updates).values()) == {None}
