@@ -8,19 +8,13 @@ reads on import, runs the suite with legacy Keras, except for the tests marked
 
 import gc
 import os
-import shutil
-import tempfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-if "PYTEST_XDIST_WORKER" not in os.environ:
-    # An empty cache, so that embeddings are computed once per test run.
-    os.environ["KERAS_QPSBGD_CACHE"] = tempfile.mkdtemp()
 
 import pytest
 import tensorflow as tf
 
 LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
-WORKER = "PYTEST_XDIST_WORKER" in os.environ
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0],
     [tf.config.LogicalDeviceConfiguration()] * 2,
@@ -58,11 +52,6 @@ def pytest_collection_modifyitems(config, items):
             (left_out if once else kept).append(item)
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
-
-
-def pytest_sessionfinish(session):
-    if not WORKER:
-        shutil.rmtree(os.environ["KERAS_QPSBGD_CACHE"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

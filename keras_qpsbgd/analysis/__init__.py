@@ -7,12 +7,12 @@ them on a matplotlib axis.
 from keras_qpsbgd.analysis.chip_embedding import Embedding
 from keras_qpsbgd.analysis.chip_embedding import embedding
 from keras_qpsbgd.analysis.chip_embedding import plot_embedding
-from keras_qpsbgd.analysis.convergence import FixedPoints
-from keras_qpsbgd.analysis.convergence import fixed_points
-from keras_qpsbgd.analysis.convergence import plot_fixed_points
 from keras_qpsbgd.analysis.convergence import DirectionTest
+from keras_qpsbgd.analysis.convergence import FixedPoints
 from keras_qpsbgd.analysis.convergence import direction_test
+from keras_qpsbgd.analysis.convergence import fixed_points
 from keras_qpsbgd.analysis.convergence import plot_direction_test
+from keras_qpsbgd.analysis.convergence import plot_fixed_points
 from keras_qpsbgd.analysis.evolution import QuboEvolution
 from keras_qpsbgd.analysis.evolution import plot_qubo_evolution
 from keras_qpsbgd.analysis.evolution import qubo_evolution

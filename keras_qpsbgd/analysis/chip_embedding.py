@@ -173,22 +173,17 @@ def _draw_logical(axis, graph, colors):
     values = [abs(edge.get("coupling", 1.0)) for *_, edge in graph.edges.data()]
     largest = max(values, default=1.0)
     few = len(graph) <= 40
-    networkx.draw_networkx_edges(
+    networkx.draw_networkx(
         graph,
         position,
         ax=axis,
+        with_labels=few,
+        font_size=8,
+        node_color=colors,
+        node_size=200 if few else 40,
         width=[0.2 + 0.8 * value / largest for value in values],
         edge_color="0.6",
     )
-    networkx.draw_networkx_nodes(
-        graph,
-        position,
-        ax=axis,
-        node_color=colors,
-        node_size=200 if few else 40,
-    )
-    if few:
-        networkx.draw_networkx_labels(graph, position, ax=axis, font_size=8)
 
 
 def _draw_chains(axis, found, colors):

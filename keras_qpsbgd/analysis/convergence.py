@@ -19,7 +19,6 @@ from keras_qpsbgd.analysis.full_gradient import FullGradient
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.qubo import Qubo
 
-
 _ALTERNATIVES = ("two-sided", "greater", "less")
 
 

@@ -225,7 +225,7 @@ thead th { color: var(--muted); font-weight: 600; white-space: nowrap; }
 tbody th { font-weight: 500; }
 .n { text-align: right; font-variant-numeric: tabular-nums;
   white-space: nowrap; }
-figure th, figure td { padding: 3px 5px; font-size: 0.8rem; }
+figure th, figure td { padding: 0 2px; font-size: 0.78rem; line-height: 1.35; }
 .settings th { width: 45%; }
 .settings td, .settings th { overflow-wrap: anywhere; }
 .settings td { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas,

@@ -214,13 +214,13 @@ def _reads(updates):
     off = similarity[~np.eye(len(similarity), dtype=bool)]
     ranks = [str(rank) for rank in range(1, len(similarity) + 1)]
     rows = [
-        [rank, *(f"{value:.2f}" for value in row)]
+        [rank, *(f"{100 * value:.0f}" for value in row)]
         for rank, row in zip(ranks, similarity)
     ]
     yield figure(
         title,
-        f"Jaccard similarity of the {len(similarity)} best reads at step "
-        f"{update.step:,}, best read first, on average {off.mean():.2f}.",
+        f"Jaccard similarity in percent of the {len(similarity)} best reads at "
+        f"step {update.step:,}, best first. Mean: {100 * off.mean():.0f} %.",
         table(["Read", *ranks], rows, title),
     )
 

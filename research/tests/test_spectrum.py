@@ -5,11 +5,9 @@ import pytest
 import tools
 
 import keras_qpsbgd as kq
-
-pytest.importorskip("scipy")
-pytestmark = pytest.mark.once
-
 from research.analysis import spectrum
+
+pytestmark = pytest.mark.once
 
 
 def problem(fields, pairs=()):

@@ -9,6 +9,10 @@ networkx = pytest.importorskip("networkx")
 pytest.importorskip("minorminer")
 pytestmark = pytest.mark.once
 
+UPDATE = kq.analysis.Update(
+    0, "dense", kq.Qubo(np.eye(3), np.ones((3, 2))), np.ones((3, 2), np.int8)
+)
+
 
 @pytest.mark.parametrize("topology", ["pegasus", "zephyr"])
 def test_four_variables_need_no_chains(topology):
@@ -65,6 +69,8 @@ def test_own_chip():
         ((0,), "`qubo` must be at least 1"),
         ((4, "pegasus", 0), "`columns` must be at least 1"),
         ((4, "torus"), "`topology` must be one of"),
+        ((UPDATE,), "Pass the `qubo` of the update"),
+        (("hidden",), "`qubo` must be a `Qubo`"),
     ],
 )
 def test_errors(arguments, message):

@@ -1,11 +1,14 @@
-"""Tests fixed points against an enumeration written by hand."""
+"""Tests fixed points against an enumeration, and directions by hand."""
 
 import csv
 import itertools
+import math
 
 import dimod
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from scipy import stats
 from tensorflow import keras
 
 import keras_qpsbgd as kq
@@ -213,9 +216,7 @@ def test_arguments():
 
 
 @pytest.mark.once
-def test_plot():
-    from matplotlib.figure import Figure
-
+def test_plot_of_fixed_points():
     points = kq.analysis.FixedPoints(
         {"a": np.array([True, False]), "b": np.array([True] * 3)}
     )
@@ -223,3 +224,63 @@ def test_plot():
     assert kq.analysis.plot_fixed_points(points, ax) is ax
     assert [bar.get_width() for bar in ax.patches] == [0.5, 1.0]
     assert [text.get_text() for text in ax.texts] == ["1 of 2", "3 of 3"]
+
+
+# Direction of updates
+
+
+@pytest.mark.once
+def test_direction():
+    states = np.array([[1, -1], [1, 0], [-1, 1]], np.int8)
+    gradient = np.array([[0.5, 2.0], [0.0, 1.0], [-1e-9, 3.0]])
+    test = kq.analysis.direction_test(states, gradient)
+    # Four comparisons: yes, no, yes, yes.
+    assert (test.agreed, test.comparisons) == (3, 4)
+    assert test.agreement == 0.75
+    assert test.z == 0.25 / math.sqrt(1 / 16)
+    assert test.p_value == pytest.approx(2 * (1 + 4) / 16)
+    for alternative, expected in (("greater", 5 / 16), ("less", 15 / 16)):
+        test = kq.analysis.direction_test(states, gradient, alternative)
+        assert test.p_value == pytest.approx(expected)
+
+
+@pytest.mark.once
+def test_directions_of_layers():
+    layers = [np.ones((2, 3)), -np.ones(4)]
+    test = kq.analysis.direction_test(layers, [layers[0], -layers[1]])
+    assert (test.agreed, test.comparisons) == (6, 10)
+
+
+@pytest.mark.once
+def test_directions_without_a_comparison():
+    test = kq.analysis.direction_test(np.zeros(3), np.ones(3))
+    assert test.comparisons == 0
+    assert all(map(math.isnan, (test.agreement, test.z, test.p_value)))
+
+
+@pytest.mark.once
+def test_errors_of_direction_test():
+    with pytest.raises(ValueError, match="same shapes.*Received: "):
+        kq.analysis.direction_test(np.ones(3), np.ones(4))
+    with pytest.raises(ValueError, match="`alternative` .*Received: "):
+        kq.analysis.direction_test(np.ones(3), np.ones(3), "more")
+
+
+@pytest.mark.once
+def test_plot_of_directions():
+    tests = {
+        "first": kq.analysis.DirectionTest(60, 100),
+        "second": kq.analysis.DirectionTest(5, 10),
+    }
+    ax = Figure().subplots()
+    assert kq.analysis.plot_direction_test(tests, ax) is ax
+    assert [text.get_text() for text in ax.texts] == [
+        "Z = 2.0, N = 100",
+        "Z = 0.0, N = 10",
+    ]
+    ends = [line.get_segments()[0][:, 0] for line in ax.collections]
+    for (low, high), test in zip(ends, tests.values()):
+        interval = stats.binomtest(test.agreed, test.comparisons).proportion_ci(
+            method="wilson"
+        )
+        np.testing.assert_allclose((low, high), interval, rtol=1e-9)

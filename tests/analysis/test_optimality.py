@@ -76,11 +76,14 @@ def test_small_gaps_next_to_a_large_offset():
 
 def test_errors():
     qubo = kq.Qubo(np.zeros((2, 2)), [[1.0], [2.0]])
-    with pytest.raises(ValueError, match="at least one. Received"):
-        kq.analysis.optimality_gap(qubo, {})
     other = kq.Qubo(np.zeros((1, 1)), [[1.0]])
-    with pytest.raises(ValueError, match="states of shape.*Received"):
-        kq.analysis.optimality_gap(qubo, solution(other, [[1]]))
+    for arguments, message in (
+        ((qubo, {}), "at least one. Received"),
+        ((qubo, solution(other, [[1]])), "states of shape.*Received"),
+        (("hidden", "sign"), "`qubo` must be a `Qubo`. Received: str"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            kq.analysis.optimality_gap(*arguments)
 
 
 def test_table_and_plot():

@@ -5,6 +5,7 @@ import pytest
 import tools
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.analysis import common
 from keras_qpsbgd.analysis import run as runs
 
 pytestmark = pytest.mark.once
@@ -66,18 +67,6 @@ def test_what_is_written_is_read(tmp_path):
         assert_same(found, update(step, samples=step % 2 == 0))
 
 
-def test_memory_and_file_hold_the_same(tmp_path):
-    run = kq.analysis.Run()
-    writer = runs.RunWriter(run)
-    writer.settings({"a": 1})
-    writer.update(update(0))
-    writer.epoch({"loss": 0.5})
-    writer.end()
-    assert run.complete and run.settings == {"a": 1}
-    assert run.epochs == [{"loss": 0.5}]
-    np.testing.assert_array_equal(run.updates[0].states, update(0).states)
-
-
 def test_files_cut_anywhere_keep_their_complete_records(tmp_path):
     path = tmp_path / "run"
     ends = write(path)
@@ -108,3 +97,14 @@ def test_other_files_and_layers(tmp_path):
         kq.analysis.load_run(tmp_path / "missing")
     with pytest.raises(ValueError, match="`layer` must be one of"):
         kq.analysis.Run().of_layer("dense")
+
+
+def test_what_was_moved_or_never_existed():
+    for name, message in (
+        ("spectral_gap", "use `research.analysis.spectrum`. Received: "),
+        ("spectra", "no attribute 'spectra'"),
+    ):
+        with pytest.raises(AttributeError, match=message):
+            getattr(kq.analysis, name)
+    with pytest.raises(ImportError, match=r"keras_qpsbgd\[analysis\]"):
+        common.require("no_such_package")

@@ -131,12 +131,3 @@ def test_home_folder(saved, tmp_path, monkeypatch):
     ]
     assert cli.main(command) == 0
     assert (tmp_path / "a" / "b.kq").is_file()
-
-
-def test_help_fits_80_columns(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit):
-        cli.main(["export", "--help"])
-    printed = capsys.readouterr().out
-    assert "packed" in printed
-    assert all(len(line) <= 80 for line in printed.splitlines())
