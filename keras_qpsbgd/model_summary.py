@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 from typing import Optional
@@ -252,7 +253,7 @@ def _parts(layer):
 
 
 def _layer_summary(layer, weights):
-    sizes = {id(weight): _size(weight) for weight in weights}
+    sizes = {id(weight): math.prod(weight.shape) for weight in weights}
     # A layer after `use_real_kernel` computes with real weights.
     is_real = getattr(layer, "has_real_kernel", False)
     marked = [] if is_real else [w for w in weights if statistics.mark_of(w)]
@@ -267,13 +268,6 @@ def _layer_summary(layer, weights):
         mark and mark.num_columns,
         mark and mark.bits,
     )
-
-
-def _size(weight):
-    size = 1
-    for length in weight.shape:
-        size *= int(length)
-    return size
 
 
 # The tables
