@@ -128,7 +128,10 @@ def sample(sampler, problem, seconds, /, **parameters):
     try:
         return call_with_timeout(seconds, call)
     except Exception as error:
-        raise_translated(error)
+        known = translate(error)
+        if known is error:
+            raise
+        raise known from error
 
 
 def check_sample_set(found, sampler):
@@ -138,23 +141,6 @@ def check_sample_set(found, sampler):
             f"The sampler `{type(sampler).__name__}` must return a "
             f"`dimod.SampleSet`. Received: {in_short(found)}"
         )
-
-
-def raise_translated(error):
-    """Raises the translated error, chained to the original one.
-
-    Without dwave-cloud-client, only temporary failures of the network are
-    translated.
-    """
-    if "dwave.cloud" in sys.modules:
-        known = translate(error)
-    elif _is_network_failure(error):
-        known = TransientError(f"{type(error).__name__}: {error}")
-    else:
-        known = error
-    if known is error:
-        raise error
-    raise known from error
 
 
 def _is_network_failure(error):
@@ -181,18 +167,25 @@ def _is_network_failure(error):
 def translate(error):
     """Translates an error of Ocean into one of this package.
 
+    Without dwave-cloud-client, only temporary failures of the network are
+    translated, and other errors are returned unchanged.
+
     | Result | Cause |
     |---|---|
     | `BackendUnavailable` | 401, 403, 404, configuration (permanent) |
     | `TransientError` | timeouts, 429, 5xx, offline, lost connections |
     | `SolverError` | all others |
     """
+    if isinstance(error, (SolverError, BackendUnavailable)):
+        return error
+    if "dwave.cloud" not in sys.modules:
+        if _is_network_failure(error):
+            return TransientError(f"{type(error).__name__}: {error}")
+        return error
     from dwave.cloud import exceptions
     from dwave.cloud.api import exceptions as api
     from dwave.cloud.config.exceptions import ConfigFileError
 
-    if isinstance(error, (SolverError, BackendUnavailable)):
-        return error
     text = f"{type(error).__name__}: {_mask_token(str(error))}"
     # Submissions raise one type for all errors, with the HTTP status as code.
     code = getattr(error, "error_code", None) or 0

@@ -243,9 +243,9 @@ def layer_cost(backend, num_variables, num_columns):
         BackendUnavailable: If the layer does not fit on the chip.
     """
     backend.check(num_variables, num_columns)
-    (group,) = step.pack_groups(backend, [(num_variables, num_columns)])
-    total = _step_calls(backend, [group])
-    calls = group.calls
+    packed = step.pack_groups(backend, [(num_variables, num_columns)])
+    total = _step_calls(backend, packed)
+    ((calls, rounds),) = packed
     width = len(calls[0].slots[0].chains)
     return LayerCost(
         num_variables,
@@ -255,7 +255,7 @@ def layer_cost(backend, num_variables, num_columns):
         len(calls[0].slots),
         total.num_calls,
         total.seconds,
-        group.rounds * num_columns * backend.estimate(width, 1),
+        rounds * num_columns * backend.estimate(width, 1),
     )
 
 
@@ -334,7 +334,7 @@ def step_cost(backend: Any, sizes: Any) -> StepCost:
     try:
         total = _step_calls(backend, packed)
     except BackendUnavailable as error:  # the solver has no cost model
-        calls = sum(g.rounds * len(g.calls) for g in packed)
+        calls = sum(rounds * len(calls) for calls, rounds in packed)
         return StepCost(0.0, calls, str(error))
     note = f"Timing data: {timing_source(backend.open().sampler)}"
     return StepCost(total.seconds, total.num_calls, note)
@@ -342,24 +342,18 @@ def step_cost(backend: Any, sizes: Any) -> StepCost:
 
 def _step_calls(backend, packed):
     """Returns the `StepCalls` of packed groups of layers."""
-    calls = []
-    for group in packed:
+    found = []
+    for calls, rounds in packed:
         alike = {}
-        for call in group.calls:
+        for call in calls:
             alike.setdefault((call.layers, call.chains), []).append(call)
-        calls += [
+        found += [
             CallCost(
-                tuple(group.layers[k] for k in same[0].layers),
-                group.rounds * len(same),
+                same[0].layers,
+                rounds * len(same),
                 backend.call_seconds(same[0].num_qubits),
-                _renumbered(same[0], group.layers),
+                same[0],
             )
             for same in alike.values()
         ]
-    return StepCalls(tuple(calls))
-
-
-def _renumbered(call, layers):
-    return PackedCall(
-        tuple(slot._replace(layer=layers[slot.layer]) for slot in call.slots)
-    )
+    return StepCalls(tuple(found))

@@ -215,8 +215,8 @@ class DWaveBackend(Backend):
         for num_variables, num_columns in sizes:
             super().check(num_variables, num_columns)
         ranges.check_parameters(self)
-        for group in step.pack_groups(self, sizes):
-            ranges.check_duration(self, group.calls)
+        for calls, _ in step.pack_groups(self, sizes):
+            ranges.check_duration(self, calls)
         if self.qpu_budget_seconds is not None:
             self.call_seconds(num_qubits=1)
 

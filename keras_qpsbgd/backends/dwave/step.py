@@ -7,7 +7,6 @@ largest complete graph on the chip is solved in blocks, with its own calls.
 
 import collections
 import copy
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,22 +19,6 @@ from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.host import block_descent
 from keras_qpsbgd.backends.host import calls
 from keras_qpsbgd.backends.host import progress
-
-
-class Group(NamedTuple):
-    """Layers that share calls.
-
-    Attributes:
-        layers: List of integers. Indices of the layers.
-        calls: Tuple of `PackedCall`. Their layers are positions in `layers`.
-            For a layer that is solved in blocks, the calls of its widest block.
-        rounds: Integer. Maximum number of times per step that the calls are
-            made.
-    """
-
-    layers: list[int]
-    calls: tuple[PackedCall, ...]
-    rounds: int
 
 
 def split_groups(backend, widths):
@@ -58,11 +41,16 @@ def split_groups(backend, widths):
 
 
 def pack_groups(backend, sizes):
-    """Returns the `Group`s of a network.
+    """Returns the calls of a network, for each group of layers.
 
     Args:
         backend: A `DWaveBackend`.
         sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
+
+    Returns:
+        A list of tuples: the list of `PackedCall` of a group, and the maximum
+        number of times per step that they are made. For a layer that is solved
+        in blocks, they are the calls of its widest block.
     """
     found = []
     for layers in split_groups(backend, [n for n, _ in sizes]):
@@ -73,8 +61,16 @@ def pack_groups(backend, sizes):
             width = max(block_descent.block_sizes(n, size))
             parts = [(width, m)]
             rounds = -(-n // width) * backend.block_sweeps
-        found.append(Group(layers, backend.pack(parts), rounds))
+        packed = [_renumbered(call, layers) for call in backend.pack(parts)]
+        found.append((packed, rounds))
     return found
+
+
+def _renumbered(call, layers):
+    """Returns a call of some layers, with their indices in the network."""
+    return PackedCall(
+        tuple(slot._replace(layer=layers[slot.layer]) for slot in call.slots)
+    )
 
 
 def solve_layers(backend, qubos, seeds, stop_at_failure):

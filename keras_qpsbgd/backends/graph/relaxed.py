@@ -53,27 +53,10 @@ def iterated_solution(problem, sizes, iterations, rho=RHO):
     # The squares of small numbers would underflow.
     largest = tf.reduce_max(tf.abs(target), axis=-1, keepdims=True)
     target = tf.math.divide_no_nan(target, largest)
-    return _conjugate_gradients(
-        lambda x: products.matmul(products.rounded(x), matrix),
-        ridge,
-        target,
-        iterations,
-    )
 
+    def multiply(x):
+        return products.matmul(products.rounded(x), matrix)
 
-def _ridge(couplings, n, rho):
-    return tf.linalg.trace(couplings) * (rho / n) + MIN_RIDGE
-
-
-def _conjugate_gradients(multiply, ridge, target, iterations):
-    """Solves for each row of `target`, starting from zero.
-
-    Args:
-        multiply: Function that multiplies rows by a symmetric matrix Q.
-        ridge: Tensor. The matrix of the equations is Q + ridge.
-        target: Tensor of shape `(layers, lanes, size)`.
-        iterations: Integer.
-    """
     found = tf.zeros_like(target)
     residual = direction = target
     image = multiply(target)
@@ -91,6 +74,10 @@ def _conjugate_gradients(multiply, ridge, target, iterations):
         direction = residual + ratio * direction
         image = multiply(residual) + ratio * image
     return found
+
+
+def _ridge(couplings, n, rho):
+    return tf.linalg.trace(couplings) * (rho / n) + MIN_RIDGE
 
 
 def _dot(a, b):

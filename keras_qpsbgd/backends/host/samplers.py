@@ -65,15 +65,7 @@ class SamplerBackend(Backend):
         self, qubo: Qubo, seed: int, base: Any = None, **shared: Any
     ) -> tuple[np.ndarray, dict[str, Any]]:
         base = base or _Base(qubo)
-        with self._lock:
-            return self._sample(qubo, seed, base, {**shared, **self.parameters})
-
-    def _call(self, model, parameters):
-        return connection.sample(
-            self.sampler, model, self.timeout_seconds, **parameters
-        )
-
-    def _sample(self, qubo, seed, base, parameters):
+        parameters = {**shared, **self.parameters}
         seeds = _column_seeds(qubo, seed)
         seeded = "seed" in (self.sampler.parameters or {})
         seeded = seeded and "seed" not in parameters
@@ -85,7 +77,8 @@ class SamplerBackend(Backend):
             model = base.with_fields(fields[:, column], qubo.offset[column])
             if seeded:
                 parameters["seed"] = int(seeds[column])
-            sample_set = self._call(model, parameters)
+            with self._lock:
+                sample_set = self._call(model, parameters)
             reads.append(ordered_samples(sample_set, order, self.sampler))
             access_times.append(_access_time(sample_set))
             progress.add_column()
@@ -100,6 +93,11 @@ class SamplerBackend(Backend):
         if any(time is not None for time in access_times):
             info["qpu_access_time"] = sum(time or 0.0 for time in access_times)
         return samples, info
+
+    def _call(self, model, parameters):
+        return connection.sample(
+            self.sampler, model, self.timeout_seconds, **parameters
+        )
 
     def get_config(self) -> dict[str, Any]:
         raise ValueError(
