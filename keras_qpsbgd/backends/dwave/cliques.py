@@ -17,6 +17,7 @@ There are two ways to find complete graphs that share no qubit:
 import collections
 import functools
 import heapq
+import math
 import threading
 from typing import Any
 from typing import NamedTuple
@@ -129,19 +130,23 @@ class Cliques:
 
         Args:
             n: Integer. Number of variables.
-            at_most: Integer (optional). Maximum number of embeddings. A larger
-                number extends the list. Defaults to `None`, which returns all
-                that are found on the whole chip.
+            at_most: Integer (optional). Maximum number of embeddings. With a
+                smaller number, they are the first of those with a larger one.
+                Defaults to `None`, which returns all that are found on the
+                whole chip.
 
         Returns:
             A list of dictionaries from 0..n-1 to tuples of qubits. Empty if the
             chip holds no K_n.
         """
         with self._lock:
-            copies, complete = self._copies.get(n, ([], False))
-            if not complete and (at_most is None or len(copies) < at_most):
-                copies, complete = more_copies(self, n, copies, at_most)
-                self._copies[n] = copies, complete
+            limit = math.inf if at_most is None else at_most
+            copies, searched = self._copies.get(n, ([], 0))
+            if searched < limit:
+                copies = FreeQubits(self).place(n, at_most)
+                # If there are fewer, there are no others.
+                searched = limit if len(copies) == limit else math.inf
+                self._copies[n] = copies, searched
             return [dict(copy) for copy in copies[:at_most]]
 
     def pack(self, sizes):
@@ -213,7 +218,7 @@ class Cliques:
         places = {largest: _chains(first)}
         free = FreeQubits(self, first)
         for n in sorted(wanted, reverse=True)[1:]:
-            found, _ = free.place(n, wanted[n], self._bound(n))
+            found = free.place(n, wanted[n], self._bound(n))
             if found:
                 places[n] = _chains(found)
         return places
@@ -258,18 +263,12 @@ class FreeQubits:
                 first copy.
 
         Returns:
-            A list of dictionaries from 0..n-1 to tuples of qubits, and whether
-            no further copy was found.
+            A list of dictionaries from 0..n-1 to tuples of qubits.
         """
         copies = []
         if n <= MAX_SHORT:
             copies = short_copies(self._chip.graph, n, at_most, self._taken)
             self._occupy(copies)
-        return self.place_more(n, copies, at_most, bound)
-
-    def place_more(self, n, copies, at_most=None, bound=None):
-        """Adds copies of K_n to those that `place` found and occupied."""
-        copies = list(copies)
         while at_most is None or len(copies) < at_most:
             if self._left is None:
                 self._left = self._chip.regular.copy()
@@ -278,28 +277,15 @@ class FreeQubits:
             # A second call costs less than broken chains.
             longest = bound or 2 * longest_chain(copies[:1])
             if not copy or 0 < longest < longest_chain([copy]):
-                return copies, True
+                break
             copies.append(copy)
             self._occupy([copy])
-        return copies, False
+        return copies
 
     def _occupy(self, copies):
         self._taken.update(qubits_of(copies))
         if self._left is not None:
             self._left.remove_nodes_from(qubits_of(copies))
-
-
-def more_copies(chip, n, copies, at_most):
-    """Extends the copies of K_n. Returns them and whether they are complete.
-
-    The next copy depends only on the remaining qubits, so it does not matter
-    how many copies are already known.
-    """
-    if n <= MAX_SHORT:
-        # These start again, but the first copies are always the same.
-        short = short_copies(chip.graph, n, at_most)
-        copies = max(short, copies, key=len)
-    return FreeQubits(chip, copies).place_more(n, copies, at_most)
 
 
 def largest_copy(chip):
@@ -315,7 +301,7 @@ def largest_copy(chip):
             high = n
     if best:
         return best
-    short = (more_copies(chip, n, [], 1)[0] for n in range(low, 0, -1))
+    short = (FreeQubits(chip).place(n, 1) for n in range(low, 0, -1))
     return next(copies[0] for copies in short if copies)
 
 

@@ -89,7 +89,7 @@ class SamplerBackend(Backend):
         for column, read in enumerate(reads):
             samples[: len(read), :, column] = read
             samples[len(read) :, :, column] = read[-1]
-        info = {"reads": num_reads, "calls": qubo.num_columns}
+        info: dict[str, Any] = {"reads": num_reads, "calls": qubo.num_columns}
         if any(time is not None for time in access_times):
             info["qpu_access_time"] = sum(time or 0.0 for time in access_times)
         return samples, info

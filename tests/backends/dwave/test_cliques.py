@@ -126,7 +126,7 @@ def test_results_are_kept(monkeypatch):
     known = Cliques(graph)
     copies, largest = known.copies(12), known.largest()
     part = known.copies(16, 1)
-    monkeypatch.setattr(cliques, "more_copies", forbidden)
+    monkeypatch.setattr(cliques.FreeQubits, "place", forbidden)
     monkeypatch.setattr(cliques, "largest_copy", forbidden)
     assert known.copies(12) == copies and known.copies(12, 1) == copies[:1]
     assert known.copies(16, 1) == part and known.largest() == largest
@@ -174,16 +174,16 @@ def test_threads(monkeypatch):
     shared = Cliques(graph)
     requests = []
     results = {}
-    more_copies = cliques.more_copies
+    place = cliques.FreeQubits.place
 
     def count(*arguments):
         requests.append(arguments[1])
-        return more_copies(*arguments)
+        return place(*arguments)
 
     def work(k):
         results[k] = shared.copies(12, None if k % 2 else k)
 
-    monkeypatch.setattr(cliques, "more_copies", count)
+    monkeypatch.setattr(cliques.FreeQubits, "place", count)
     threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
     for thread in threads:
         thread.start()

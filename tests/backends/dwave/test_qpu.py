@@ -77,11 +77,11 @@ def test_64_columns_of_16_inputs(topology, dead):
 
 def test_places_are_found_once(spy, monkeypatch):
     found = []
-    original = cliques.more_copies
+    original = cliques.FreeQubits.place
     monkeypatch.setattr(
-        cliques,
-        "more_copies",
-        lambda graph, n, *rest: found.append(n) or original(graph, n, *rest),
+        cliques.FreeQubits,
+        "place",
+        lambda self, n, *rest: found.append(n) or original(self, n, *rest),
     )
     backend = offline.qpu(spy)
     for _ in range(2):
