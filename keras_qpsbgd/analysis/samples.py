@@ -57,9 +57,10 @@ def reads_of(
             "`source` must be an `Update`, a `Solution`, or a "
             f"`dimod.SampleSet`. Received: {type(source).__name__}"
         )
-    if not len(samples):
+    if energies is None or not len(samples):
         raise ValueError(
-            f"`source` must have at least one read. Received: {source!r}"
+            "`source` must have at least one read with its energy. Received: "
+            f"{source!r}"
         )
     num_columns = samples.shape[2]
     if not 0 <= column < num_columns:
