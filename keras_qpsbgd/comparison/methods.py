@@ -131,7 +131,7 @@ class Update:
     Args:
         method: a `Method`.
         model: a built model.
-        kernels: the kernels that the method trains, see `Task.kernels`.
+        kernels: the kernels that the method trains.
         settings: dict of further arguments of the optimizer.
     """
 

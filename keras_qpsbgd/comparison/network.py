@@ -9,9 +9,9 @@ import numpy as np
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import layers
 from keras_qpsbgd.comparison.methods import default_grids
 from keras_qpsbgd.comparison.task import marked_kernels
+from keras_qpsbgd.comparison.task import use_weights
 
 ROWS = 2  # number of rows for the call that builds a model
 
@@ -39,14 +39,7 @@ class Source:
             weights: `"binary"`, `"latent"` or `"real"`, see `Method`.
         """
         model, _ = self.model_and_outputs()
-        for layer in _keras.all_layers(model):
-            if not isinstance(layer, layers.BinaryLayer):
-                continue
-            if weights == "real":
-                layer.use_real_kernel()
-            else:
-                layer.training_weights = weights
-        return model
+        return use_weights(model, weights)
 
     def model_and_outputs(self):
         """Returns a new model and its outputs for some training rows."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from keras_qpsbgd import _keras
+from keras_qpsbgd import layers
 from keras_qpsbgd import statistics
 from keras_qpsbgd.comparison.statistics import VALIDATION_ACCURACY
 from keras_qpsbgd.comparison.statistics import Measure
@@ -34,6 +36,25 @@ def marked_kernels(model):
     """Returns the kernels of all binary layers that are trainable."""
     variables = model.trainable_variables
     return [v for v in variables if statistics.mark_of(v) is not None]
+
+
+def use_weights(model, weights):
+    """Sets the kind of weights with which binary layers compute.
+
+    Args:
+        model: a model.
+        weights: `"binary"`, `"latent"` or `"real"`, see `Method`.
+
+    Returns:
+        The model.
+    """
+    for layer in _keras.all_layers(model):
+        if isinstance(layer, layers.BinaryLayer):
+            if weights == "real":
+                layer.use_real_kernel()
+            else:
+                layer.training_weights = weights
+    return model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +86,6 @@ class Task:
             layers. The signs, and therefore the binary network, are the same.
         is_graph: whether `inputs` are the features and the adjacency of a
             graph.
-        kernels: function of a model that returns the kernels that the methods
-            train.
         first_weights: function of (source, seed) that returns the initial
             values of `Trainer.model_variables`. `None` draws all variables with
             at least two axes from Glorot's uniform distribution.
@@ -92,7 +111,6 @@ class Task:
     weight_decay: float = 0.0
     unit_variance: tuple = ()
     is_graph: bool = False
-    kernels: Callable = marked_kernels
     first_weights: Callable | None = None
     loss: Callable | None = None
     evaluation_rows: int | None = None

@@ -11,6 +11,7 @@ from tensorflow import keras
 from keras_qpsbgd import _keras
 from keras_qpsbgd.comparison import methods
 from keras_qpsbgd.comparison.task import FRESH
+from keras_qpsbgd.comparison.task import marked_kernels
 
 DEFAULT_REAL_RATE = 0.01
 SCORES = ("loss", "accuracy")
@@ -34,7 +35,7 @@ class Trainer:
         self.task = task
         self.source = source
         self.model = task.build(source, method.weights)
-        self.kernels = task.kernels(self.model)
+        self.kernels = marked_kernels(self.model)
         self.update = methods.Update(method, self.model, self.kernels, settings)
         self._decayed = None
         if task.weight_decay:

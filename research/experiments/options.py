@@ -9,7 +9,6 @@ from keras_qpsbgd.comparison import task
 from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
-from research.experiments.tasks import networks
 
 HOST = ("gurobi", "dwave")
 # Host solvers take hours, and the rule of the paper barely learns. They run
@@ -95,7 +94,6 @@ class Task(task.Task):
 
     title: str
     grids: dict
-    kernels: Callable = networks.kernels
     prepare: Callable | None = None
     like: object = None
     methods: tuple = tuple(METHODS)

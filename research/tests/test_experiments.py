@@ -24,6 +24,7 @@ from keras_qpsbgd.comparison.methods import Update
 from keras_qpsbgd.comparison.task import FRESH
 from keras_qpsbgd.comparison.task import TUNING
 from keras_qpsbgd.comparison.task import Split
+from keras_qpsbgd.comparison.task import marked_kernels
 from keras_qpsbgd.comparison.training import Trainer
 from research import datasets
 from research.__main__ import main
@@ -739,7 +740,7 @@ def test_folder_of_a_running_command_is_refused(tmp_path, capsys):
 
 
 def kernels_of(trainer):
-    return [kernel.numpy() for kernel in networks.kernels(trainer.model)]
+    return [kernel.numpy() for kernel in marked_kernels(trainer.model)]
 
 
 def test_methods_start_alike(monkeypatch):
@@ -788,9 +789,9 @@ def test_all_methods_train_other_variables(key):
     method = METHODS[key]
     model = networks.mlp((3, 1), method.weights)
     bias = tf.Variable([0.0])
-    variables = [*networks.kernels(model), bias]
+    variables = [*marked_kernels(model), bias]
     with_bias = types.SimpleNamespace(trainable_variables=variables)
-    update = Update(method, with_bias, networks.kernels(model), {})
+    update = Update(method, with_bias, marked_kernels(model), {})
     x = tf.constant([[1.0, -1.0, 1.0]])
     for rate in (0.5, 0.25):
         before = float(bias[0])

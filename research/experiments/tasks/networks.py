@@ -3,8 +3,8 @@
 With `weights="binary"` every kernel that the paper trains is +1 or -1. With
 `weights="latent"` it is real in training and +1 or -1 in evaluation, as
 ProxQuant requires. With `weights="real"` the same network has ordinary kernels,
-which shows what binary weights cost. `kernels` returns these kernels for all
-three. Networks on graphs have batches of nodes and sparse inputs.
+which shows what binary weights cost. Networks on graphs have batches of nodes
+and sparse inputs.
 """
 
 import numpy as np
@@ -15,17 +15,7 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import constraints
 from keras_qpsbgd import layers
 from keras_qpsbgd.comparison.task import random
-
-
-class RealDense(keras.layers.Dense):
-    """`Dense`, as a class that `kernels` recognizes."""
-
-
-class RealGraphConv(layers.BinaryGraphConv):
-    """Kipf and Welling's layer: a real kernel, unscaled."""
-
-    def binary_product(self, inputs, training=None):
-        return self.binary_call(inputs, tf.convert_to_tensor(self.kernel))
+from keras_qpsbgd.comparison.task import use_weights
 
 
 class SeededDropout(keras.layers.Layer):
@@ -65,15 +55,6 @@ class SeededDropout(keras.layers.Layer):
         return inputs * kept / (1.0 - self.rate)
 
 
-def kernels(model):
-    """Returns the kernels that the compared methods train, in layer order."""
-    return [
-        layer.kernel
-        for layer in model.layers
-        if isinstance(layer, (layers.BinaryLayer, RealDense))
-    ]
-
-
 def mlp(
     sizes, weights, output_scale="fan_in", batch_normalization=None, clip=None
 ):
@@ -89,18 +70,17 @@ def mlp(
             batch normalization.
         clip: Float (optional). Bound of the latent weights.
     """
+    constraint = None
+    if clip is not None and weights != "real":
+        constraint = constraints.WeightClip(clip)
     parts = [keras.layers.InputLayer((sizes[0],))]
     for position, units in enumerate(sizes[1:], start=2):
-        if weights == "real":
-            layer = RealDense(units, use_bias=False)
-        else:
-            layer = layers.BinaryDense(
-                units,
-                use_bias=False,
-                output_scale=output_scale,
-                training_weights=weights,
-                kernel_constraint=clip and constraints.WeightClip(clip),
-            )
+        layer = layers.BinaryDense(
+            units,
+            use_bias=False,
+            output_scale=output_scale,
+            kernel_constraint=constraint,
+        )
         parts.append(layer)
         if batch_normalization is not None:
             parts.append(
@@ -108,7 +88,7 @@ def mlp(
             )
         if position < len(sizes):
             parts.append(keras.layers.Activation("hard_tanh"))
-    return keras.Sequential(parts)
+    return use_weights(keras.Sequential(parts), weights)
 
 
 def graph_network(
@@ -143,12 +123,11 @@ def graph_network(
         features = keras.layers.Dense(wide, "tanh", name="encoder")(features)
         features = SeededDropout(0.5)(features)
         features = keras.layers.Dense(narrow, "tanh")(features)
-    conv = RealGraphConv if weights == "real" else layers.BinaryGraphConv
     settings = {"use_bias": False, "output_scale": output_scale}
-    if weights != "real":
-        settings["training_weights"] = weights
-    features = conv(hidden, "hard_tanh", **settings)([features, a])
-    return keras.Model([x, a], conv(num_classes, **settings)([features, a]))
+    conv = layers.BinaryGraphConv(hidden, "hard_tanh", **settings)
+    last = layers.BinaryGraphConv(num_classes, **settings)
+    model = keras.Model([x, a], last([conv([features, a]), a]))
+    return use_weights(model, weights)
 
 
 # Data of networks on graphs
