@@ -73,7 +73,6 @@ class Method:
         weights: `"binary"`, `"latent"` (real-valued in training, their signs
             in evaluation) or `"real"`.
         like: key of the method whose chosen configuration is used, or `None`.
-        cost: approximate duration of a run relative to Adam.
     """
 
     key: str
@@ -82,21 +81,19 @@ class Method:
     rule: str = "averaged"
     weights: str = "binary"
     like: str | None = None
-    cost: float = 1.0
 
 
 _ALL = (
-    Method("native", "QP-SBGD", "native", cost=4.0),
-    Method("gurobi", "QP-SBGD (gurobi)", "gurobi", like="native", cost=40.0),
+    Method("native", "QP-SBGD", "native"),
+    Method("gurobi", "QP-SBGD (gurobi)", "gurobi", like="native"),
     Method(
         "dwave",
         "QP-SBGD (mock dwave)",
         {"name": "dwave", "mock": True},
         like="native",
-        cost=200.0,
     ),
-    Method("ridge", "QP-SBGD (ridge)", "ridge", cost=1.5),
-    Method("paper", "QP-SBGD (paper)", "native", rule="paper", cost=4.0),
+    Method("ridge", "QP-SBGD (ridge)", "ridge"),
+    Method("paper", "QP-SBGD (paper)", "native", rule="paper"),
     Method("sgd", "BinaryConnect (SGD)"),
     Method("signsgd", "BinaryConnect (signSGD)"),
     Method("signum", "BinaryConnect (Signum)"),

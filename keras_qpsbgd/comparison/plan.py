@@ -49,11 +49,6 @@ class Item:
     like: object = None
     data_dir: object = None
 
-    @property
-    def cost(self):
-        """Approximate duration of a run."""
-        return self.task.cost * self.method.cost
-
     def is_tuned(self):
         """Returns whether there are several configurations to choose from."""
         if self.like is not None or self.task.ablation:
@@ -173,8 +168,10 @@ def make_missing(items, processes, verbose=1):
             item.jobs(stage) for item in items for stage in (TUNING, FRESH)
         )
     else:
-        # Long ones first, so that all processes end at about the same time.
-        items = sorted(items, key=lambda item: -item.cost)
+        # Those of host solvers and of wide networks, which use the
+        # configuration of another, take longest. They come first, so that all
+        # processes end at about the same time.
+        items = sorted(items, key=lambda item: item.like is None)
         waves = (
             [job for item in items for job in item.jobs(stage)]
             for stage in (TUNING, FRESH)

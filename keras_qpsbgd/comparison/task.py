@@ -96,7 +96,6 @@ class Task:
         probe: number of training rows for the training loss. `None` means
             all rows.
         ablation: whether all configurations get fresh seeds and none is chosen.
-        cost: approximate seconds of one run. Long runs are started first.
         trainer: the class that performs the runs. `None` means `Trainer`.
     """
 
@@ -116,7 +115,6 @@ class Task:
     evaluation_rows: int | None = None
     probe: int | None = None
     ablation: bool = False
-    cost: float = 1.0
     trainer: Callable | None = None
 
     def logits(self, model, inputs, rows, training):

@@ -137,7 +137,6 @@ def two_layer_tasks(options):
             title="Adult, 15-10-1",
             grids=small,
             **LOSSES,
-            cost=0.4,
         )
     ]
 
@@ -162,7 +161,6 @@ def ten_layer_tasks(options):
             **LOSSES,
             methods=DEFAULT,
             unit_variance=("proxquant",),
-            cost=3.0,
         )
     ]
 
@@ -186,6 +184,5 @@ def small_tasks(options):
             tuning_seeds=10,
             fresh_seeds=20,
             first_seed=100,  # `Task` has the reason
-            cost=0.3,
         )
     ]

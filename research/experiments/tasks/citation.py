@@ -157,7 +157,6 @@ def cora_tasks(options):
         literature={"Bi-GCN, width 16": 0.770, "Bi-GCN, width 64": 0.812},
         grids=_grids(steps) if options.paper else _wider_grids(steps),
         methods=(*DEFAULT, "gurobi"),
-        cost=4.0,
     )
     cells = [
         {"rate": rate, "real_rate": 0.01, "batches": batches}
@@ -176,7 +175,6 @@ def cora_tasks(options):
         methods=("native",),
         fresh_seeds=6,
         ablation=True,
-        cost=4.0,
     )
     found = [main, ablation]
     if options.is_old and not options.paper:
@@ -200,6 +198,5 @@ def pubmed_tasks(options):
             literature={"Bi-GCN, width 16": 0.765, "Bi-GCN, width 64": 0.782},
             grids=_grids(steps),
             methods=DEFAULT,
-            cost=6.0,
         )
     ]

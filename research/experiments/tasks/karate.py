@@ -81,6 +81,5 @@ def tasks(options):
             host_seeds=10,
             decay=not options.paper,
             is_graph=True,
-            cost=0.5,
         )
     ]

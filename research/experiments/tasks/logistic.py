@@ -76,6 +76,5 @@ def tasks(options):
             chosen_by=VALIDATION_LOSS,
             decay=not options.paper,
             host_seeds=10,
-            cost=0.3,
         )
     ]

@@ -131,7 +131,6 @@ def tasks(options):
         grids=configurations((REAL_RATE,)),
         methods=DEFAULT,
         fresh_seeds=3,
-        cost=30.0,
     )
     return [
         normalized,
@@ -142,7 +141,6 @@ def tasks(options):
             grids=configurations((None,)),
             methods=DEFAULT,
             fresh_seeds=3,
-            cost=25.0,
         ),
         make(
             WIDE,
@@ -152,6 +150,5 @@ def tasks(options):
             like=normalized,
             methods=("native", "adam"),
             fresh_seeds=1,
-            cost=800.0,
         ),
     ]

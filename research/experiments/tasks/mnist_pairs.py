@@ -132,7 +132,6 @@ def tasks(options):
             ),
             grids=configurations,
             decay=not options.paper,
-            cost=0.8,
         )
         for pair in half_planes.PAIRS
     ]
