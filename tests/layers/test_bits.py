@@ -1,8 +1,5 @@
 """Tests weights of one to four bits and the scale of each channel."""
 
-import json
-import zipfile
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -81,17 +78,6 @@ def test_weights_and_straight_through_gradient(bits):
     np.testing.assert_array_equal(weights, compiled)
 
 
-@pytest.mark.parametrize("bits", (0, 5, True, 1.5, 2.0, "2", None))
-def test_invalid_bits(bits):
-    with pytest.raises(ValueError, match="`bits` must be .* Received: bits="):
-        kq.layers.BinaryDense(2, bits=bits)
-
-
-def test_integers_of_numpy():
-    layer = kq.layers.BinaryDense(2, bits=np.int64(3))
-    assert type(layer.get_config()["bits"]) is int
-
-
 @pytest.mark.parametrize("scale", ("fan_in", "channel", None))
 @pytest.mark.parametrize("bits", (1, 3))
 @pytest.mark.parametrize("kind", ("dense", "conv", "first", "graph"))
@@ -142,17 +128,6 @@ def test_layers_compute_with_levels(kind, bits, scale):
         if kind == "first":
             found = found.transpose(0, 2, 3, 1)
         np.testing.assert_allclose(found, plain(inputs), atol=1e-5)
-
-
-def test_latent_weights_in_training():
-    layer = kq.layers.BinaryDense(
-        1, bits=2, training_weights="latent", output_scale="channel"
-    )
-    x = np.ones((1, 4), "float32")
-    layer(x)
-    layer.set_weights([np.full((4, 1), 0.5), np.zeros(1), np.ones(1)])
-    assert layer(x, training=True).numpy() == 2.0
-    assert layer(x, training=False).numpy() == pytest.approx(4 / 3)
 
 
 def test_a_real_kernel_keeps_a_channel_scale_of_one():
@@ -263,27 +238,6 @@ def test_weights_files(tmp_path):
     model.save_weights(path)
     other.load_weights(path)
     tools.assert_equal(other.get_weights(), model.get_weights())
-
-
-def test_files_without_bits(tmp_path):
-    """A file that was saved before `bits` existed loads with one bit."""
-    x, _ = tools.data()
-    model = tools.small_model()
-    path, old = tmp_path / "model.keras", tmp_path / "old.keras"
-    model.save(str(path))
-    with zipfile.ZipFile(path) as source, zipfile.ZipFile(old, "w") as target:
-        for name in source.namelist():
-            content = source.read(name)
-            if name == "config.json":
-                config = json.loads(content)
-                layers = config["config"]["layers"]
-                removed = [each["config"].pop("bits", None) for each in layers]
-                assert removed.count(1) == 2
-                content = json.dumps(config)
-            target.writestr(name, content)
-    loaded = keras.models.load_model(str(old))
-    assert loaded.layers[-1].bits == 1
-    np.testing.assert_array_equal(loaded(x), model(x))
 
 
 def test_summary_by_hand():

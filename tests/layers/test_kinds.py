@@ -116,16 +116,6 @@ def test_einsum_dense(equation, shape, output_shape, bias):
     )
 
 
-@pytest.mark.parametrize("equation, shape, output_shape, bias", EQUATIONS)
-def test_equations_with_a_binary_layer(equation, shape, output_shape, bias):
-    try:
-        kq.layers.BinaryEinsumDense(equation, output_shape, bias_axes=bias)
-        accepted = True
-    except ValueError:
-        accepted = False
-    assert (equations.num_output_axes(equation) is not None) == accepted
-
-
 @pytest.mark.parametrize(
     "equation, reason",
     [

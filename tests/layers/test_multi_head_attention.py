@@ -95,19 +95,3 @@ def test_train_save_load_and_continue(tmp_path, name):
         tools.assert_equal(loaded.get_weights(), model.get_weights())
         for each in (model, loaded):
             each.fit(x, y, shuffle=False, verbose=0)
-
-
-@pytest.mark.slow
-def test_every_projection_has_a_qubo():
-    model = network()
-    model.compile(tools.optimizer(backend="sign"), tools.loss())
-    qubos = kq.analysis.layer_qubos(model, *data())
-    shapes = sorted(qubo.fields.shape for qubo in qubos.values())
-    assert shapes == [(4, 6), (4, 6), (4, 6), (6, 4), (20, 3)]
-    found = kq.summary(model, None)
-    assert [layer.bits for layer in found.layers] == [2, 2, 2, 2, 1]
-
-
-def test_invalid_arguments():
-    with pytest.raises(ValueError, match="`bits` must be"):
-        BinaryMultiHeadAttention(2, 3, bits=0)

@@ -1,11 +1,10 @@
 """The two rules of `QPSBGD`, and every way to apply them."""
 
-import itertools
-
 import dimod
 import numpy as np
 import pytest
 import tensorflow as tf
+import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
@@ -21,13 +20,9 @@ INPUTS, OUTPUTS, BATCH = 6, 3, 8
 CLEAR = 1e-3
 
 
-def all_states(n):
-    return np.array(list(itertools.product((1.0, -1.0), repeat=n))).T
-
-
 def solve(couplings, fields):
     """Returns the best states, and the smallest relative gap to the second."""
-    states = all_states(len(fields))
+    states = tools.all_states(len(fields))
     quadratic = np.einsum("is,ij,js->s", states, couplings, states)
     energies = quadratic[:, None] + states.T @ fields
     order = np.sort(energies, axis=0)
@@ -352,48 +347,6 @@ def test_paper_gradient_leaves_out_rows_without_a_gradient():
 # Models
 
 
-class Generator(keras.Model):
-    """A generator and a discriminator with an optimizer each."""
-
-    def __init__(self):
-        super().__init__()
-        self.generator = one_layer()
-        self.discriminator = keras.Sequential(
-            [keras.layers.InputLayer((OUTPUTS,)), kq.layers.BinaryDense(1)]
-        )
-        self.optimizers = [averaged("ridge"), averaged("ridge")]
-
-    @tf.function
-    def step(self, noise, real):
-        parts = [self.generator, self.discriminator]
-        with tf.GradientTape(persistent=True) as tape:
-            fake = self.discriminator(
-                self.generator(noise, training=True), training=True
-            )
-            truth = self.discriminator(real, training=True)
-            losses = [
-                tf.reduce_mean(tf.nn.softplus(-fake)),
-                tf.reduce_mean(tf.nn.softplus(fake) + tf.nn.softplus(-truth)),
-            ]
-        for part, loss, opt in zip(parts, losses, self.optimizers):
-            variables = part.trainable_variables
-            opt.apply(tape.gradient(loss, variables), variables)
-
-
-@pytest.mark.slow
-def test_generator_and_discriminator():
-    x, y = batches(3)
-    model = Generator()
-    parts = [model.generator, model.discriminator]
-    before = [kernel_of(part) for part in parts]
-    for noise, real in zip(x, y):
-        model.step(tf.constant(noise), tf.constant(real))
-    for part, kernel, opt in zip(parts, before, model.optimizers):
-        assert (kernel_of(part) != kernel).any()
-        (couplings,) = opt._couplings.values()
-        assert float(tf.linalg.trace(couplings)[0]) > 0
-
-
 class Cell(keras.layers.Layer):
     """A recurrent cell with two binary kernels."""
 
@@ -504,19 +457,6 @@ def test_gradient_of_an_input_variable(rule, mode):
     np.testing.assert_allclose(
         found, np.tile(weights / np.sqrt(INPUTS), (BATCH, 1)), rtol=1e-6
     )
-
-
-def test_statistics_end_with_the_optimizer():
-    """Without an observer, a training pass computes no statistics."""
-    model = one_layer()
-    mark = statistics.mark_of(model.layers[-1].kernel)
-    kq.optimizers.Bop().build(model.trainable_variables)
-    assert mark.observer is None
-    opt = averaged()
-    opt.build(model.trainable_variables)
-    assert mark.observer is not None
-    del opt
-    assert mark.observer is None
 
 
 def test_frozen_layers_compute_no_statistics():

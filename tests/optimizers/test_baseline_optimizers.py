@@ -251,17 +251,6 @@ def test_save_load_continue(tmp_path, make):
     )
 
 
-@pytest.mark.once
-def test_learning_rate_schedule():
-    schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
-        [0], [0.5, 0.125]
-    )
-    model = hand_model(SignSGD(schedule), run_eagerly=True)
-    for expected in (0.0, -0.125):
-        model.train_on_batch(X, T)
-        assert kernel(model)[0] == expected
-
-
 STEPS = [
     (lambda **k: SignSGD(0.25, **k), [0.25, 0.0, 1.0, -0.5]),
     (lambda **k: ProxQuant(0.5, 0.25, **k), PROX[0]),

@@ -6,6 +6,7 @@ import numpy as np
 import offline
 import pytest
 import tools
+from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave import connection
@@ -124,23 +125,11 @@ def test_backends_without_qpu_time(backend):
 
 def test_invalid_arguments():
     opt = kq.QPSBGD()
-    with pytest.raises(ValueError, match="`steps`.*Received: steps=0"):
-        opt.estimate(tools.small_model(), 0)
-    from tensorflow import keras
-
-    model = keras.Sequential([kq.layers.BinaryDense(1)])
-    with pytest.raises(ValueError, match="`model` must be built.*Received"):
-        opt.estimate(model, 5)
-    with pytest.raises(ValueError, match="`model`.*Received: model=None"):
-        opt.estimate(None, 5)
-
-
-def test_status_line_shows_the_budget(monkeypatch):
-    from keras_qpsbgd.callbacks import solver_progress
-
-    written = []
-    monkeypatch.setattr(solver_progress, "_write", written.append)
-    display = solver_progress._Notebook()
-    display.remaining = lambda: 1.25
-    display.show("Solving for 3 s: 2 layers together, 0 of 6 columns")
-    assert "3 s, 1.25 s of QPU budget left: 2 layers" in written[-1]
+    not_built = keras.Sequential([kq.layers.BinaryDense(1)])
+    for model, steps, message in (
+        (tools.small_model(), 0, "`steps`.*Received: steps=0"),
+        (not_built, 5, "`model` must be built.*Received"),
+        (None, 5, "`model`.*Received: model=None"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            opt.estimate(model, steps)

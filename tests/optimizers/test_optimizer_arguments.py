@@ -1,6 +1,7 @@
 """Wrong arguments of optimizers raise clear errors and change nothing."""
 
 import functools
+import json
 import warnings
 
 import numpy as np
@@ -19,15 +20,7 @@ from keras_qpsbgd.optimizers import qpsbgd
 # The solver does not matter here, and this one needs no compilation.
 SIGN = functools.partial(QPSBGD, backend="sign")
 # The others use the same code as `Bop`.
-OPTIMIZERS = [
-    SIGN,
-    Bop,
-    pytest.param(ProxQuant, marks=pytest.mark.slow),
-    pytest.param(SignSGD, marks=pytest.mark.slow),
-]
-EVERY = pytest.mark.parametrize(
-    "make", OPTIMIZERS, ids=["QPSBGD", "Bop", "ProxQuant", "SignSGD"]
-)
+BOTH = pytest.mark.parametrize("make", [SIGN, Bop], ids=["QPSBGD", "Bop"])
 NAN = float("nan")
 
 
@@ -66,7 +59,7 @@ def test_removed_arguments_name_a_replacement(name):
         QPSBGD(**{name: 3})
 
 
-@EVERY
+@BOTH
 def test_clipping_and_weight_decay(make):
     """They are those of `real_optimizer`, and one kind of clipping is used."""
     for name in ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay"):
@@ -97,23 +90,7 @@ def test_optimizers_of_keras_optimizers_legacy_raise():
         QPSBGD(real_optimizer=old)
 
 
-@pytest.mark.parametrize("name", ["my optimizer", "a/b:c", 7])
-def test_unusual_names(name):
-    """They are accepted, or Keras raises."""
-    try:
-        opt = QPSBGD(0.05, name=name)
-    except ValueError as error:
-        assert "name" in str(error)
-    else:
-        assert opt.name == name
-
-
 # Models and gradients
-
-
-def small_model(make, **arguments):
-    weights = "latent" if make is ProxQuant else "binary"
-    return tools.small_model(training_weights=weights, **arguments)
 
 
 def fit(model, opt, x=None, y=None):
@@ -131,16 +108,16 @@ def path(variable):
     return getattr(variable, "path", variable.name)
 
 
-@EVERY
+@BOTH
 def test_unknown_variables(make):
     """Those of another model, and of a layer that is unfrozen later.
 
     Without biases, all unknown variables are binary kernels.
     """
-    model, opt = small_model(make, use_bias=False), make(0.05)
+    model, opt = tools.small_model(use_bias=False), make(0.05)
     model.layers[0].trainable = False
     fit(model, opt)
-    other = small_model(make, use_bias=False)
+    other = tools.small_model(use_bias=False)
     before, state = other.get_weights(), states(opt)
     with pytest.raises(ValueError, match="new optimizer") as error:
         fit(other, opt)
@@ -153,27 +130,26 @@ def test_unknown_variables(make):
         fit(model, opt)
 
 
-@EVERY
+@BOTH
 def test_models_without_trainable_binary_kernels(make):
     model = keras.Sequential([keras.layers.Dense(3)])
     message = "no trainable binary kernel.*Received"
     with pytest.raises(ValueError, match=message):
         fit(model, make(0.05))
-    frozen = small_model(make)
+    frozen = tools.small_model()
     frozen.trainable = False
     before = frozen.get_weights()
     fit(frozen, make(0.05))  # Keras may warn
     tools.assert_equal(frozen.get_weights(), before)
 
 
-@EVERY
+@BOTH
 def test_iterations_count_while_all_binary_layers_are_frozen(make):
     """The schedule of the learning rate continues."""
-    weights = small_model(make).layers[0].training_weights
     model = keras.Sequential(
         [
             keras.layers.InputLayer((tools.INPUTS,)),
-            kq.layers.BinaryDense(4, training_weights=weights),
+            kq.layers.BinaryDense(4),
             keras.layers.Dense(3),
         ]
     )
@@ -196,7 +172,7 @@ def test_iterations_count_while_all_binary_layers_are_frozen(make):
 )
 def test_loss_without_gradients(make, eager):
     x, y = tools.data()
-    model = small_model(make)
+    model = tools.small_model()
     model.compile(
         make(0.05), lambda y, _: 0.0 * tf.cast(y, "float32"), run_eagerly=eager
     )
@@ -204,19 +180,16 @@ def test_loss_without_gradients(make, eager):
         model.fit(x, y, verbose=0)
 
 
-@EVERY
+@BOTH
 def test_gradients_must_match(make):
     """Missing ones are named once each."""
     x, y = tools.data()
-    model, opt = small_model(make), make(0.05)
+    model, opt = tools.small_model(), make(0.05)
     variables = model.trainable_variables
     grads = tools.gradients(model, x, y)
     before = model.get_weights()
-    for arguments, received in (
-        ((grads[:2], variables), "2 gradients for 4 variables"),
-        ((grads[:2],), "2 gradients for 4 variables"),
-    ):
-        with pytest.raises(ValueError, match=f"Received: {received}$"):
+    for arguments in ((grads[:2], variables), (grads[:2],)):
+        with pytest.raises(ValueError, match="2 gradients for 4 variables$"):
             opt.apply(*arguments)
     with pytest.raises(ValueError, match="Received: trainable_variables=None$"):
         make(0.05).apply(grads)
@@ -235,9 +208,9 @@ def test_gradients_must_match(make):
         assert "/" in name and f"`{name}`" in text
 
 
-@EVERY
+@BOTH
 def test_set_weights(make):
-    model, opt = small_model(make), make(0.05)
+    model, opt = tools.small_model(), make(0.05)
     with pytest.raises(ValueError, match="build.*Received"):
         opt.set_weights([1, 2, 3])
     fit(model, opt)
@@ -257,7 +230,7 @@ def test_set_weights(make):
 # `real_optimizer`
 
 
-@EVERY
+@BOTH
 def test_real_optimizer_of_the_user_is_not_changed(make, tmp_path):
     x, y = tools.data()
     adam = keras.optimizers.Adam(0.01)
@@ -267,7 +240,7 @@ def test_real_optimizer_of_the_user_is_not_changed(make, tmp_path):
     runs = []
     for arguments in ({"weight_decay": 0.1}, {"weight_decay": 0.1}, {}):
         opt = make(0.05, real_optimizer=adam, clipnorm=0.3, **arguments)
-        model = small_model(make)
+        model = tools.small_model()
         fit(model, opt)
         runs.append(model.get_weights())
         assert opt.real_optimizer is not adam
@@ -305,24 +278,18 @@ def test_real_optimizer_by_configuration():
     opt = SIGN(real_optimizer=config)
     assert config == {"class_name": "RMSprop", "config": {"momentum": 0.5}}
     assert isinstance(opt.real_optimizer, keras.optimizers.RMSprop)
-    fit(tools.small_model(), opt)
     assert float(opt.real_optimizer.momentum) == 0.5
 
 
 # Numbers
 
 
-def test_numpy_numbers_can_be_saved(tmp_path):
+def test_numpy_numbers_can_be_saved():
     backend = {"name": "simulated_annealing", "num_reads": np.int64(2)}
-    opt = QPSBGD(
-        0.05, backend, seed=np.int64(3), kappa=np.float32(2), on_failure="hold"
-    )
-    assert type(opt.seed) is int and type(opt.kappa) is float
-    model = tools.small_model()
-    fit(model, opt)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras").optimizer
-    assert loaded.get_config()["seed"] == 3
+    opt = QPSBGD(0.05, backend, seed=np.int64(3), kappa=np.float32(2))
+    config = json.loads(json.dumps(opt.get_config()))
+    loaded = QPSBGD.from_config(config)
+    assert (loaded.seed, loaded.kappa) == (3, 2.0)
     assert loaded.backend.get_config()["num_reads"] == 2
 
 
@@ -335,7 +302,7 @@ def test_learning_rate_that_is_not_finite(make, rate):
     with pytest.warns(UserWarning, match="learning rate is not finite.*Rec"):
         make(rate)
     x, y = tools.data()
-    model, opt = small_model(make), make(0.05)
+    model, opt = tools.small_model(), make(0.05)
     fit(model, opt)
     before = tools.kernels(model)
     opt.learning_rate = rate
@@ -377,12 +344,6 @@ def test_too_wide_layer_raises_before_training():
         kq.backends.BackendUnavailable, match="at most 20 inputs"
     ):
         fit(model, QPSBGD(backend="exact"), np.ones((2, 21)), np.ones(2))
-
-
-@pytest.mark.parametrize("shape", [(0,), (3, 0)])
-def test_layer_without_inputs(shape):
-    with pytest.raises(ValueError, match="at least one input.*Received"):
-        kq.layers.BinaryDense(4).build((None, *shape))
 
 
 @pytest.mark.slow

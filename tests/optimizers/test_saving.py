@@ -9,7 +9,6 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd import statistics
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 
 
@@ -100,35 +99,6 @@ def test_save_in_the_middle_of_an_accumulation(tmp_path, rule):
     )
 
 
-def test_clone_model_and_functional():
-    inputs = keras.Input((5,))
-    outputs = kq.layers.BinaryDense(3)(
-        kq.layers.BinaryDense(4, activation="hard_tanh")(inputs)
-    )
-    model = keras.Model(inputs, outputs)
-    clone = keras.models.clone_model(model)
-    clone.set_weights(model.get_weights())
-    x = np.random.default_rng(0).normal(size=(4, 5)).astype("float32")
-    np.testing.assert_array_equal(
-        clone.predict(x, verbose=0), model.predict(x, verbose=0)
-    )
-    marks = {
-        id(statistics.mark_of(layer.kernel))
-        for layer in [*model.layers[1:], *clone.layers[1:]]
-    }
-    assert len(marks) == 4
-
-
-def test_weights_move_between_dense_and_binary_dense():
-    dense, binary = keras.layers.Dense(3), kq.layers.BinaryDense(3)
-    for layer in (dense, binary):
-        layer.build((None, 5))
-    binary.set_weights(dense.get_weights())
-    np.testing.assert_array_equal(
-        binary.binary_kernel, np.sign(dense.get_weights()[0])
-    )
-
-
 # The solver does not matter below, and this one needs no compilation.
 optimizer = functools.partial(tools.optimizer, backend="sign")
 
@@ -170,24 +140,11 @@ def frozen_models():
         "head",
     ],
 )
-@pytest.mark.parametrize(
-    "name",
-    [
-        "qpsbgd",
-        pytest.param("adam", marks=pytest.mark.slow),
-        pytest.param("bop", marks=pytest.mark.slow),
-    ],
-)
-def test_frozen_layers(tmp_path, kind, name):
+def test_frozen_layers(tmp_path, kind):
     model = frozen_models()[kind]
     x, y = tools.data()
-    make = {
-        "qpsbgd": optimizer,
-        "adam": keras.optimizers.Adam,
-        "bop": kq.optimizers.Bop,
-    }[name]
-    model.compile(make(), tools.loss(), run_eagerly=True)
-    trains = kind in ("one", "born") or (kind, name) == ("head", "adam")
+    model.compile(optimizer(), tools.loss(), run_eagerly=True)
+    trains = kind in ("one", "born")
     if trains:
         model.fit(x, y, verbose=0)
     path = str(tmp_path / "model.keras")
@@ -219,16 +176,6 @@ def test_frozen_layers(tmp_path, kind, name):
     assert np.abs(copy.get_weights()[0] - before).max() > 0.04
 
 
-def test_non_trainable_kernel_raises():
-    class Fixed(kq.layers.BinaryDense):
-        def add_weight(self, *args, **kwargs):
-            kwargs["trainable"] = False
-            return super().add_weight(*args, **kwargs)
-
-    with pytest.raises(ValueError, match="trainable variable.*Received"):
-        Fixed(3).build((None, 2))
-
-
 # HDF5
 
 
@@ -241,13 +188,9 @@ def test_non_trainable_kernel_raises():
             lambda: optimizer(real_optimizer="adam", use_ema=True),
             marks=pytest.mark.slow,
         ),
-        pytest.param(
-            lambda: kq.optimizers.Bop(real_optimizer="adam"),
-            marks=pytest.mark.slow,
-        ),
         lambda: tools.loss_scaled(optimizer()),
     ],
-    ids=["qpsbgd", "ema", "bop", "loss scale"],
+    ids=["qpsbgd", "ema", "loss scale"],
 )
 def test_hdf5(tmp_path, make):
     """Models load and continue training.
@@ -281,27 +224,5 @@ def test_hdf5(tmp_path, make):
     if restored:
         model.fit(x, y, batch_size=6, shuffle=False, verbose=0)
         tools.assert_equal(loaded.get_weights(), model.get_weights())
-    if isinstance(model.optimizer, kq.QPSBGD):
-        moved = [
-            np.abs(a - b).max() for a, b in zip(tools.kernels(loaded), before)
-        ]
-        assert min(moved) > 0
-
-
-@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
-@pytest.mark.parametrize("suffix", ["h5", "keras"])
-def test_hard_tanh_in_files(tmp_path, suffix):
-    """Legacy Keras has no hard tanh, so the package adds one."""
-    model = keras.Sequential(
-        [
-            keras.layers.InputLayer((6, 6, 1)),
-            kq.layers.BinaryConv2D(3, 3, activation="hard_tanh"),
-            keras.layers.Flatten(),
-            kq.layers.BinaryDense(3, activation="hard_tanh"),
-        ]
-    )
-    path = str(tmp_path / f"model.{suffix}")
-    model.save(path)
-    loaded = keras.models.load_model(path)
-    x, _ = images()
-    np.testing.assert_array_equal(loaded(x), model(x))
+    for found, old in zip(tools.kernels(loaded), before):
+        assert np.abs(found - old).max() > 0

