@@ -13,10 +13,6 @@ from keras_qpsbgd.layers import BinaryLayer
 __all__ = ["FlipRatio"]
 
 
-def _unknown_layer():
-    return None
-
-
 @_keras.register
 class FlipRatio(keras.metrics.Metric):
     """Metric of the share of binary weights that a training step changes.
@@ -88,7 +84,7 @@ class FlipRatio(keras.metrics.Metric):
         super().__init__(name=name, dtype=dtype)
         # Keras would track the layer as a part of the metric and save its
         # weights there.
-        self._layer = _unknown_layer if layer is None else weakref.ref(layer)
+        self._layer = (lambda: None) if layer is None else weakref.ref(layer)
         self._total = self.add_weight(name="total", initializer="zeros")
         self._steps = self.add_weight(name="steps", initializer="zeros")
         self._levels: Any = None  # `binary_kernel` after the last step

@@ -147,58 +147,29 @@ def to_dense(sparse):
     return tf.ensure_shape(dense, sparse.shape)
 
 
-def row_weights(rows, kept=1.0):
-    r"""Returns the weight of each row, \(w_b = 1 / \lVert x_b \rVert^2\).
-
-    This is the normalization \(z_b = w_b x_b\) of the paper: the couplings are
-    \(\sum_b w_b^2 x_b x_b^T\) and the fields are
-    \(-2 \sum_b w_b v_{bj} x_b\). All-zero rows get a weight of zero. Rows whose
-    norm overflows get NaN, because a weight of zero would silently drop them.
-
-    Args:
-        rows: Tensor of shape (B, n).
-        kept: Tensor of shape (B, 1) (optional). 1 for each row that is kept and
-            0 for the others, whose weight is zero. Defaults to `1.0`.
-
-    Returns:
-        Tensor of shape (B, 1).
-    """
-    squares = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
-    weights = tf.math.divide_no_nan(kept, squares)
-    return tf.where(tf.math.is_inf(squares), math.nan, weights)
-
-
 class LayerCall(NamedTuple):
-    """Rows and row gradients of one call of a layer, from a backward pass."""
+    """Rows and row gradients of one call of a layer, from a backward pass.
 
-    rows: tf.Tensor  # B x n
-    row_gradients: tf.Tensor  # B x m
-    kept: Optional[tf.Tensor] = None  # B x 1; by default, see `kept_rows`
-
-
-def kept_rows(call):
-    """Returns 1 for each row that is part of the problem and 0 for the others.
-
-    A row whose gradient is zero in all columns carries no information about the
-    update, for example a masked sample or a node outside the batch.
-
-    Args:
-        call: `LayerCall`.
-
-    Returns:
-        Float32 tensor of shape (B, 1).
+    Attributes:
+        rows: Tensor of shape (B, n).
+        row_gradients: Tensor of shape (B, m).
+        kept: Boolean tensor of shape (B, 1) (optional). The rows that are part
+            of the problem. By default, those with a gradient in any column. The
+            others, for example masked samples or nodes outside of the batch,
+            carry no information about the update.
     """
-    kept = call.kept
-    if kept is None:
-        kept = tf.reduce_any(call.row_gradients != 0, axis=-1, keepdims=True)
-    return tf.cast(kept, tf.float32)
+
+    rows: tf.Tensor
+    row_gradients: tf.Tensor
+    kept: Optional[tf.Tensor] = None
 
 
 def normalized(call):
     r"""Returns the rows \(z_b = x_b / \lVert x_b \rVert^2\) and \(V\).
 
-    Rows that are not kept are zero, so they do not contribute to couplings and
-    fields.
+    Rows that are not kept and all-zero rows are zero, so they do not contribute
+    to couplings and fields. Rows whose norm overflows are NaN, because zeros
+    would silently drop them.
 
     Args:
         call: `LayerCall`.
@@ -207,7 +178,12 @@ def normalized(call):
         Tuple of float32 tensors of shape (B, n) and (B, m).
     """
     rows = tf.cast(call.rows, tf.float32)
-    weights = row_weights(rows, kept_rows(call))
+    kept = call.kept
+    if kept is None:
+        kept = tf.reduce_any(call.row_gradients != 0, axis=-1, keepdims=True)
+    squares = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
+    weights = tf.math.divide_no_nan(tf.cast(kept, tf.float32), squares)
+    weights = tf.where(tf.math.is_inf(squares), math.nan, weights)
     return rows * weights, tf.cast(call.row_gradients, tf.float32)
 
 

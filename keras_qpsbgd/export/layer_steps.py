@@ -178,10 +178,6 @@ def _activation(function):
     raise NotSupported(f"its activation is {name}")
 
 
-def _activation_layer(layer, rank):
-    return _activation(layer.activation)
-
-
 def _relu(layer, rank):
     config = layer.get_config()
     slope = config["negative_slope"]
@@ -220,37 +216,36 @@ def _batch_normalization(layer, rank):
     return [Elementwise(exact, int(layer.moving_mean.shape[0]), step)]
 
 
-def _flatten(layer, rank):
-    return [{"step": "reshape", "shape": None}]
-
-
 def _reshape(layer, rank):
-    return [{"step": "reshape", "shape": _integers(layer.target_shape)}]
+    shape = getattr(layer, "target_shape", None)  # `Flatten` has none
+    return [{"step": "reshape", "shape": shape and _integers(shape)}]
 
 
-def _pooling(name):
-    def translate(layer, rank):
+def _pooling(layer, rank):
+    windows = None
+    if hasattr(layer, "pool_size"):  # or whole images
         windows = _windows(layer.pool_size, layer.strides, layer.padding)
-        return [{"step": name, "windows": windows, "keepdims": False}]
-
-    return translate
-
-
-def _global_pooling(name):
-    return lambda layer, rank: [
-        {"step": name, "windows": None, "keepdims": bool(layer.keepdims)}
+    return [
+        {
+            "step": POOLING[type(layer)],
+            "windows": windows,
+            "keepdims": bool(getattr(layer, "keepdims", False)),
+        }
     ]
 
 
+POOLING = {
+    keras.layers.MaxPooling2D: "max_pooling",
+    keras.layers.GlobalMaxPooling2D: "max_pooling",
+    keras.layers.AveragePooling2D: "average_pooling",
+    keras.layers.GlobalAveragePooling2D: "average_pooling",
+}
 TRANSLATIONS: dict[Any, Callable] = {
-    keras.layers.Activation: _activation_layer,
+    **dict.fromkeys(POOLING, _pooling),
+    keras.layers.Activation: lambda layer, rank: _activation(layer.activation),
     keras.layers.ReLU: _relu,
     keras.layers.Softmax: _softmax,
     keras.layers.BatchNormalization: _batch_normalization,
-    keras.layers.Flatten: _flatten,
+    keras.layers.Flatten: _reshape,
     keras.layers.Reshape: _reshape,
-    keras.layers.MaxPooling2D: _pooling("max_pooling"),
-    keras.layers.AveragePooling2D: _pooling("average_pooling"),
-    keras.layers.GlobalMaxPooling2D: _global_pooling("max_pooling"),
-    keras.layers.GlobalAveragePooling2D: _global_pooling("average_pooling"),
 }

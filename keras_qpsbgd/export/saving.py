@@ -31,6 +31,8 @@ from keras_qpsbgd.export import stock
 from keras_qpsbgd.layers import BinaryLayer
 
 PathLike = str | os.PathLike[str]
+# Whose configuration a file contains.
+KERAS_NAME = "keras 3" if _keras.KERAS_3 else "legacy keras"
 
 
 def packed(
@@ -74,7 +76,7 @@ def packed(
         model = kq.export.load_packed("digits.kq")
         ```
     """
-    _check_model(model)
+    stock.check_is_model(model)
     path = disk.file_path(path)
     disk.write(path, content_of(model, custom_objects))
 
@@ -128,9 +130,8 @@ def content_of(
     Raises:
         ValueError: If the model is not built or a layer cannot be stored.
     """
-    _check_model(model)
+    _check(model)
     custom_objects = dict(custom_objects or {})
-    _check_kernels(model)
     weights = find_weights(model)
     arrays = [
         (entry, id(variable), _array(entry, variable))
@@ -149,7 +150,7 @@ def content_of(
         {
             "format": "keras_qpsbgd packed model",
             "written_by": f"keras_qpsbgd {__version__}",
-            "keras": _keras_name(),
+            "keras": KERAS_NAME,
             "model": config,
             **_predictor_fields(model, [variable for _, variable in weights]),
         },
@@ -175,16 +176,12 @@ def _predictor_fields(model, variables):
     return {"predictor": program.to_json(description, variables)}
 
 
-def _check_model(model):
-    stock.check_is_model(model)
+def _check(model):
     if not model.built:
         raise ValueError(
             "`model` must be a Keras model that has been built. Call it on a "
             f"batch first. Received: model={model}"
         )
-
-
-def _check_kernels(model):
     real = [
         layer.name
         for layer in _keras.all_layers(model)
@@ -216,10 +213,6 @@ def _array(entry, variable):
     return levels
 
 
-def _keras_name():
-    return "keras 3" if _keras.KERAS_3 else "legacy keras"
-
-
 def _config_of(model):
     try:
         config = keras.utils.serialize_keras_object(model)
@@ -249,10 +242,10 @@ def _without_training(config):
 
 def _model_from(content, custom_objects):
     header, arrays = container.decode(content)
-    if header.get("keras") != _keras_name():
+    if header.get("keras") != KERAS_NAME:
         raise container.InvalidFile(
             f"it was written under {header.get('keras')!r}, and this process "
-            f"uses {_keras_name()!r}. Set the environment variable "
+            f"uses {KERAS_NAME!r}. Set the environment variable "
             "`TF_USE_LEGACY_KERAS`"
         )
     config = header.get("model")

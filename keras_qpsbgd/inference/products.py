@@ -27,10 +27,10 @@ KERNELS = ("c", "numpy")
 # Number of words that NumPy compares at a time.
 BLOCK = 2**18
 # The 8 signs of each byte.
-_SIGNS = np.unpackbits(
+SIGNS = np.unpackbits(
     np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"
 )
-SIGNS = 2 * _SIGNS.astype(np.float32) - 1
+SIGNS = 2 * SIGNS.astype(np.float32) - 1
 
 
 def available():
@@ -74,7 +74,30 @@ class Workers:
             future.result()
 
 
-class XnorProduct:
+class _BinaryProduct:
+    """Base class of products with a kernel of one or more bits."""
+
+    inputs: int
+    outputs: int
+    arrays: list[np.ndarray]  # one kernel of +1 and -1 per bit
+
+    def _sum(self, rows, dtype, workers):
+        """Returns the sum of the products with the kernels of all bits."""
+        total = None
+        for plane, kernel in enumerate(self.arrays):
+            out = np.empty((len(rows), self.outputs), dtype)
+
+            def part(start, stop, kernel=kernel, out=out):
+                self._call(
+                    rows[start:stop], kernel, out[start:stop], self.inputs
+                )
+
+            workers.run(part, len(rows))
+            total = out if total is None else total + dtype(2**plane) * out
+        return total
+
+
+class XnorProduct(_BinaryProduct):
     """Products of `Signs` with a binary kernel, which are integers.
 
     Args:
@@ -100,21 +123,11 @@ class XnorProduct:
         """Returns the int32 products, for `Signs` of shape `(..., inputs)`."""
         words = np.ascontiguousarray(value.words)
         words = words.reshape(-1, words.shape[-1])
-        total = None
-        for plane, kernel in enumerate(self.arrays):
-            out = np.empty((len(words), self.outputs), np.int32)
-
-            def rows(start, stop, kernel=kernel, out=out):
-                self._call(
-                    words[start:stop], kernel, out[start:stop], self.inputs
-                )
-
-            workers.run(rows, len(words))
-            total = out if total is None else total + (out << plane)
+        total = self._sum(words, np.int32, workers)
         return total.reshape(*value.shape[:-1], self.outputs)
 
 
-class SignProduct:
+class SignProduct(_BinaryProduct):
     """Products of real rows with a binary kernel.
 
     Args:
@@ -134,16 +147,7 @@ class SignProduct:
         """Returns the float32 products of an array `(..., inputs)`."""
         value = np.ascontiguousarray(value, np.float32)
         x = value.reshape(-1, self.inputs)
-        total = None
-        for plane, kernel in enumerate(self.arrays):
-            out = np.empty((len(x), self.outputs), np.float32)
-
-            def rows(start, stop, kernel=kernel, out=out):
-                self._call(x[start:stop], kernel, out[start:stop])
-
-            workers.run(rows, len(x))
-            factor = np.float32(2**plane)
-            total = out if total is None else total + factor * out
+        total = self._sum(x, np.float32, workers)
         return total.reshape(*value.shape[:-1], self.outputs)
 
 
@@ -182,11 +186,12 @@ def _blocks(plane):
     return words[..., 0].astype(np.uint64)
 
 
-def _sign_c(x, kernel, out):
-    _kernels.sign_product(x, kernel, out, *x.shape, out.shape[1])
+def _sign_c(x, kernel, out, inputs):
+    _kernels.sign_product(x, kernel, out, len(x), inputs, out.shape[1])
 
 
-def _sign_numpy(x, kernel, out):
+def _sign_numpy(x, kernel, out, inputs):
+    del inputs
     out[:] = 0
     packed = kernel.astype("<u8", copy=False)[..., None].view(np.uint8)
     for block, rows in enumerate(packed):

@@ -101,7 +101,17 @@ class StepSolver:
             for name, layer in zip(names, layers)
             for block_name in _block_names(name, len(layer))
         ]
-        call = self._host_call(recorder)
+        # TensorFlow keeps callbacks alive, and a strong reference would keep
+        # the optimizer alive with them.
+        call = HostCall(
+            self.backend,
+            self.fallback,
+            self.report,
+            weakref.WeakMethod(self._on_error),
+            self.progress,
+            stop_at_failure=self.on_failure != "hold",
+            recorder=recorder,
+        )
         solved, messages = call(problems, all_seeds, all_names, step)
         if self.on_failure != "hold":
             # A message also remains if the backend of `on_failure` failed.
@@ -111,19 +121,6 @@ class StepSolver:
             [tf.where(p.informative, next(solved), 0.0) for p in layer]
             for layer in layers
         ]
-
-    def _host_call(self, recorder):
-        # TensorFlow keeps callbacks alive, and a strong reference would keep
-        # the optimizer alive with them.
-        return HostCall(
-            self.backend,
-            self.fallback,
-            self.report,
-            weakref.WeakMethod(self._on_error),
-            self.progress,
-            stop_at_failure=self.on_failure != "hold",
-            recorder=recorder,
-        )
 
     def _on_error(self, error, layer, message):
         self.last_error = error

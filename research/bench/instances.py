@@ -84,7 +84,8 @@ class Instance:
         rows = tf.constant(rows, tf.float32)
         if planted:
             hidden = rng.choice([-1.0, 1.0], size=(n, m))
-            z = ops.row_weights(rows) * rows
+            ones = tf.ones((batch, 1))
+            z, _ = ops.normalized(ops.LayerCall(rows, ones))
             v += z.numpy() @ hidden
         self.rows, v = ops.normalized(ops.LayerCall(rows, tf.constant(v)))
         self.problem = ops.Problem(

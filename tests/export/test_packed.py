@@ -369,17 +369,3 @@ def test_forward_pass_of_the_documentation(scale, tmp_path):
     np.testing.assert_allclose(
         found, exporting.predict(model, inputs), rtol=1e-5, atol=1e-5
     )
-
-
-def test_forward_pass_of_the_documentation_refuses_other_layers(tmp_path):
-    names = {}
-    exec("".join(codes()), names)
-    for layer, message in (
-        (keras.layers.ReLU(), "ReLU"),
-        (kq.layers.BinaryDense(3, activation="tanh"), "tanh"),
-    ):
-        model = keras.Sequential([keras.layers.InputLayer((4,)), layer])
-        kq.export.packed(model, tmp_path / "model.kq")
-        content = names["read_packed"](tmp_path / "model.kq")
-        with pytest.raises(ValueError, match=f"{message} is not supported"):
-            names["predict"](*content, np.ones((2, 4)))

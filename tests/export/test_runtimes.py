@@ -1,6 +1,9 @@
 """Exported files in their runtimes, with 2 or 4 bits per binary weight."""
 
 import os
+import subprocess
+import sys
+import venv
 
 import exporting
 import numpy as np
@@ -97,6 +100,48 @@ def test_onnx_of_every_layer(name, tmp_path):
     )
 
 
+# Fails if the package can be imported, then runs the model.
+SCRIPT = """
+import importlib.util
+import sys
+
+import numpy as np
+import onnxruntime
+
+assert importlib.util.find_spec("keras_qpsbgd") is None
+assert importlib.util.find_spec("tensorflow") is None
+folder = sys.argv[1]
+session = onnxruntime.InferenceSession(folder + "/model.onnx")
+x = np.load(folder + "/x.npy")
+name = session.get_inputs()[0].name
+np.save(folder + "/outputs.npy", session.run(None, {name: x})[0])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.once
+def test_onnx_in_a_new_environment(tmp_path):
+    """Runs the model where neither this package nor TensorFlow exists."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("tf2onnx")
+    model = wide(bits=2)
+    x = exporting.batch(model)
+    np.save(tmp_path / "x.npy", x)
+    kq.export.onnx(model, tmp_path / "model.onnx")
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    if sys.platform == "win32":
+        python = tmp_path / "env" / "Scripts" / "python.exe"
+    install = [python, "-m", "pip", "install", "--quiet", "onnxruntime"]
+    installed = subprocess.run(install, capture_output=True, text=True)
+    if installed.returncode:
+        pytest.skip(f"onnxruntime cannot be installed: {installed.stderr}")
+    # Without the variables of this environment, such as PYTHONPATH.
+    command = [python, "-I", "-c", SCRIPT, str(tmp_path)]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    assert_close(np.load(tmp_path / "outputs.npy"), exporting.predict(model, x))
+
+
 @pytest.mark.parametrize("bits", range(1, 5))
 def test_litert_stores_few_bits(bits, tmp_path):
     model = wide(bits=bits, output_scale="channel")
@@ -176,28 +221,17 @@ WRITERS = [kq.export.onnx, kq.export.litert, kq.export.saved_model]
 
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda f: f.__name__)
-def test_models_that_are_no_models(write, tmp_path):
+def test_wrong_models_and_paths(write, tmp_path):
     path = tmp_path / "out"
     with pytest.raises(ValueError, match="`keras.models.load_model`"):
         write("model.keras", path)
     with pytest.raises(ValueError, match="Call it on a batch first"):
         write(keras.Sequential([kq.layers.BinaryDense(3)]), path)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("write", WRITERS[:2], ids=lambda f: f.__name__)
-def test_folders_and_empty_paths(write, tmp_path):
     model = exporting.dense()
-    with pytest.raises(ValueError, match="Received: path=.*is a folder"):
-        write(model, tmp_path)
-    with pytest.raises(ValueError, match="Received: path='', which is empty"):
-        write(model, "")
+    for wrong in (tmp_path, ""):
+        with pytest.raises(ValueError, match="`path` must be .*Received: path"):
+            write(model, wrong)
     assert not list(tmp_path.iterdir())
-
-
-def test_saved_model_with_an_empty_path():
-    with pytest.raises(ValueError, match="Received: path=''"):
-        kq.export.saved_model(exporting.dense(), "")
 
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda f: f.__name__)
