@@ -27,10 +27,10 @@ KERNELS = ("c", "numpy")
 # Number of words that NumPy compares at a time.
 BLOCK = 2**18
 # The 8 signs of each byte.
-SIGNS = np.unpackbits(
+_SIGNS = np.unpackbits(
     np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"
 )
-SIGNS = 2 * SIGNS.astype(np.float32) - 1
+SIGNS = 2 * _SIGNS.astype(np.float32) - 1
 
 
 def available():
@@ -80,6 +80,7 @@ class _BinaryProduct:
     inputs: int
     outputs: int
     arrays: list[np.ndarray]  # one kernel of +1 and -1 per bit
+    _call: Any  # computes the product with one of them
 
     def _sum(self, rows, dtype, workers):
         """Returns the sum of the products with the kernels of all bits."""

@@ -117,8 +117,8 @@ def mutate_header(header, rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [300])
-def test_mutated_header_with_correct_checksum(content, count, tmp_path):
+def test_mutated_header_with_correct_checksum(content, tmp_path):
+    count = 300
     header, data = parts(content)
     rng = random.Random(1)
     loaded = 0
@@ -230,10 +230,10 @@ ARRAY_CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", ARRAY_CHANGES)
-def test_arrays_must_fit_the_model(content, name, tmp_path):
-    with pytest.raises(ValueError, match="must be a file of"):
-        load(changed(content, ARRAY_CHANGES[name]), tmp_path / "model.kq")
+def test_arrays_must_fit_the_model(content, tmp_path):
+    for change in ARRAY_CHANGES.values():
+        with pytest.raises(ValueError, match="must be a file of"):
+            load(changed(content, change), tmp_path / "model.kq")
 
 
 def described(module, name, config, registered=None):

@@ -207,14 +207,11 @@ def test_models_that_are_not_ready():
         Predictor(Own())
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2", None])
-def test_threads(threads):
-    with pytest.raises(ValueError, match="`threads` .* Received: threads="):
-        Predictor(binary_model(), threads)
-
-
-def test_kernels(monkeypatch):
+def test_wrong_arguments(monkeypatch):
     model = binary_model()
+    for threads in (0, -1, 1.5, True, "2", None):
+        with pytest.raises(ValueError, match="`threads` .* Received: threads="):
+            Predictor(model, threads)
     with pytest.raises(ValueError, match="Received: kernels='gpu'"):
         Predictor(model, kernels="gpu")
     assert Predictor(model).kernels == products.available()[0]
@@ -224,9 +221,9 @@ def test_kernels(monkeypatch):
         Predictor(model, kernels="c")
 
 
-@pytest.mark.parametrize(
-    "x",
-    [
+def test_wrong_inputs():
+    predictor = Predictor(binary_model())
+    for x in (
         np.zeros((2, 5)),
         np.zeros(6),
         np.zeros((2, 6, 1)),
@@ -234,12 +231,9 @@ def test_kernels(monkeypatch):
         np.zeros((2, 6), complex),
         np.array([["a"] * 6]),
         np.array([[None] * 6]),
-    ],
-    ids=lambda x: f"{x.dtype}-{x.shape}",
-)
-def test_wrong_inputs(x):
-    with pytest.raises(ValueError, match="`x` must .* Received: "):
-        Predictor(binary_model()).predict(x)
+    ):
+        with pytest.raises(ValueError, match="`x` must .* Received: "):
+            predictor.predict(x)
 
 
 @pytest.mark.once
