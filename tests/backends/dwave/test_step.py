@@ -315,9 +315,9 @@ def test_report_counts_every_call_once(chip):
         assert list(row.problem_ids) == ids[-5:]
     for update in recorder.run.updates:
         assert update.info["problem_id"] == [ids[update.step]]
-    totals = numbers.solver_totals("layer", recorder.run.updates)
-    assert totals.problem_ids[-1] == ids[-1]
-    assert ids[-1] in sections.solver(recorder.run, [totals])
+    assert numbers.problem_ids(recorder.run.updates)[-1] == ids[-1]
+    layers = {"layer": recorder.run.updates}
+    assert ids[-1] in sections.solver(recorder.run, layers)
     assert numbers.num_calls(recorder.run.updates) == tools.STEPS
 
 
