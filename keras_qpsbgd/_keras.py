@@ -424,6 +424,30 @@ def copy_functional(model, clone_function):
     )
 
 
+def graph_calls(model):
+    """Returns the calls of layers in a functional model, in order.
+
+    Args:
+        model: Functional model, not Sequential.
+
+    Returns:
+        A list of tuples `(layer, args, kwargs, outputs)`. The arguments contain
+        symbolic tensors, and `outputs` is a list of them.
+    """
+    calls = []
+    for depth in sorted(model._nodes_by_depth, reverse=True):
+        for node in model._nodes_by_depth[depth]:
+            if node.is_input:
+                continue
+            if KERAS_3:
+                arguments = node.arguments
+                call = (node.operation, arguments.args, arguments.kwargs)
+            else:
+                call = (node.layer, node.call_args, node.call_kwargs)
+            calls.append((*call, tf.nest.flatten(node.outputs)))
+    return calls
+
+
 def hide_inputs(model):
     """Lets a functional model replace a layer in a copy of a legacy model.
 

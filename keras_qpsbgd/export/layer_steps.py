@@ -77,6 +77,8 @@ def translated(layer, rank):
 
 def _product(layer, kind):
     problem = kind.problem(layer)
+    if getattr(layer, "groups", 1) != 1:
+        problem = f"`groups` is {layer.groups}"
     if problem is not None:
         raise NotSupported(problem)
     windows = kind.windows(layer)

@@ -30,7 +30,7 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import ops
 from keras_qpsbgd.layers import adjacency
 from keras_qpsbgd.layers import equations
-from keras_qpsbgd.layers import rows as rows_module
+from keras_qpsbgd.layers import windows as windows_module
 from keras_qpsbgd.layers.binary_conv2d import BinaryConv2D
 from keras_qpsbgd.layers.binary_dense import BinaryDense
 from keras_qpsbgd.layers.binary_einsum_dense import BinaryEinsumDense
@@ -41,10 +41,6 @@ from keras_qpsbgd.layers.binary_multi_head_attention import (
 from keras_qpsbgd.layers.binary_multi_head_attention import (
     FrozenMultiHeadAttention,
 )
-
-# Patches are extracted in pieces of at most this many rows and numbers.
-MAX_ROWS = 2**15
-MAX_NUMBERS = 2**24
 
 
 class DenseKind:
@@ -68,35 +64,61 @@ class DenseKind:
             return "quantized by Keras"
         return None
 
+    def variable(self, layer: Any) -> Any:
+        """Returns the variable of the kernel."""
+        return layer.kernel
+
     def kernel(self, layer: Any) -> np.ndarray:
-        """Returns the kernel as a float64 array of shape `(n, m)`."""
-        kernel = layer.kernel.numpy().astype(np.float64)
+        """Returns the kernel as a float64 array of shape `(n, m)`.
+
+        A kernel with groups has the shape `(groups, n, m)`.
+        """
+        kernel = self.variable(layer).numpy().astype(np.float64)
         return kernel.reshape(-1, kernel.shape[-1])
 
     def set_kernel(self, layer: Any, kernel: np.ndarray) -> None:
-        """Assigns a kernel of shape `(n, m)`."""
-        layer.kernel.assign(kernel.reshape(layer.kernel.shape))
+        """Assigns a kernel in the shape that `kernel` returns."""
+        variable = self.variable(layer)
+        variable.assign(kernel.reshape(variable.shape))
 
     def has_bias(self, layer: Any) -> bool:
         """Returns whether the layer has a bias for each of its m outputs."""
         return bool(layer.use_bias)
 
     def change_bias(self, layer: Any, change: np.ndarray) -> None:
-        """Adds an array of shape `(m,)` to the bias, if the layer has one."""
+        """Adds an array, one entry per output, to the bias, if there is one."""
         if self.has_bias(layer):
             bias = layer.bias.numpy()
             new = bias.astype(np.float64) + change.reshape(bias.shape)
             layer.bias.assign(new.astype(bias.dtype))
 
     def rows(
-        self, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Iterator[tf.Tensor]:
-        """Yields the rows of one call of the layer, in pieces `(B, n)`."""
+        self,
+        layer: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        count: int | None = None,
+        seed: int = 0,
+    ) -> Iterator[np.ndarray]:
+        """Yields the rows of one call of the layer, in pieces.
+
+        Args:
+            layer: The layer.
+            args: Positional arguments of the call, eager tensors.
+            kwargs: Keyword arguments of the call.
+            count: Integer (optional). Chooses at most this many rows at random.
+                Defaults to `None`, which yields all rows.
+            seed: Integer. The same seed chooses the same rows. Defaults to `0`.
+
+        Returns:
+            An iterator over arrays of shape `(B, n)`, or `(B, groups, n)` if
+            the kernel has groups.
+        """
         del layer
         inputs = _first(args, kwargs)
         if isinstance(inputs, tf.SparseTensor):
             inputs = ops.to_dense(inputs)
-        yield tf.reshape(inputs, (-1, inputs.shape[-1]))
+        yield from _some(inputs.numpy(), count, seed)
 
     def windows(self, layer: Any) -> dict[str, Any] | None:
         """Returns the windows whose patches are the rows, for `Predictor`."""
@@ -146,32 +168,73 @@ class DenseKind:
         return new, new(inputs)
 
 
-class Conv2DKind(DenseKind):
-    """`Conv2D`, whose rows are patches."""
+class ConvKind(DenseKind):
+    """A convolution without a binary layer, with groups or along other axes.
 
-    stock = keras.layers.Conv2D
+    Args:
+        stock: Class of the Keras layer.
+    """
+
+    binary = None
+    has_steps = False
+
+    def __init__(self, stock: Any) -> None:
+        self.stock = stock
+
+    def can_quantize(self, layer):
+        return False
+
+    def kernel(self, layer):
+        kernel = super().kernel(layer)
+        if layer.groups == 1:
+            return kernel
+        # The outputs of a group follow each other.
+        split = kernel.reshape(len(kernel), layer.groups, -1)
+        return split.transpose(1, 0, 2)
+
+    def set_kernel(self, layer, kernel):
+        if kernel.ndim == 3:
+            kernel = kernel.transpose(1, 0, 2)
+        super().set_kernel(layer, kernel)
+
+    def rows(self, layer, args, kwargs, count=None, seed=0):
+        for found in _windows(layer, args, kwargs, count, seed):
+            if layer.groups == 1:
+                yield found.reshape(len(found), -1)
+                continue
+            b, places, channels = found.shape
+            groups = layer.groups
+            split = found.reshape(b, places, groups, channels // groups)
+            yield split.transpose(0, 2, 1, 3).reshape(b, groups, -1)
+
+
+class DepthwiseKind(ConvKind):
+    """`DepthwiseConv1D` and `DepthwiseConv2D`, with a group per channel."""
+
+    def variable(self, layer):
+        return layer.kernel if _keras.KERAS_3 else layer.depthwise_kernel
+
+    def kernel(self, layer):
+        kernel = self.variable(layer).numpy().astype(np.float64)
+        kernel = kernel.reshape(-1, *kernel.shape[-2:])
+        return kernel.transpose(1, 0, 2)
+
+    def rows(self, layer, args, kwargs, count=None, seed=0):
+        for found in _windows(layer, args, kwargs, count, seed):
+            yield found.transpose(0, 2, 1)
+
+
+class Conv2DKind(ConvKind):
+    """`Conv2D`, which becomes `BinaryConv2D` if it has one group."""
+
     binary = BinaryConv2D
+    has_steps = True
 
-    def problem(self, layer):
-        if layer.groups != 1:
-            return f"`groups` is {layer.groups}"
-        return super().problem(layer)
+    def __init__(self) -> None:
+        super().__init__(keras.layers.Conv2D)
 
-    def rows(self, layer, args, kwargs):
-        images = _first(args, kwargs)
-        if layer.data_format == "channels_first":
-            images = tf.transpose(images, (0, 2, 3, 1))
-        size = math.prod(layer.kernel.shape[:-1])
-        step = max(1, _max_rows(size) // _positions(layer, images.shape))
-        for begin in range(0, images.shape[0], step):
-            patches = rows_module.patches(
-                images[begin : begin + step],
-                layer.kernel_size,
-                layer.strides,
-                layer.dilation_rate,
-                layer.padding.upper(),
-            )
-            yield tf.reshape(patches, (-1, size))
+    def can_quantize(self, layer):
+        return layer.groups == 1
 
     def windows(self, layer):
         return {
@@ -203,7 +266,7 @@ class GraphConvKind(DenseKind):
     binary = BinaryGraphConv
     has_steps = False
 
-    def rows(self, layer, args, kwargs):
+    def rows(self, layer, args, kwargs, count=None, seed=0):
         x, a = _first(args, kwargs)[:2]
         if isinstance(x, tf.SparseTensor):
             x = ops.to_dense(x)
@@ -214,7 +277,7 @@ class GraphConvKind(DenseKind):
         if mask is not None:
             # The outputs of masked nodes are zero, whatever the kernel is.
             rows = tf.boolean_mask(rows, tf.reshape(mask, (-1,)) != 0)
-        yield rows
+        yield from _some(rows.numpy(), count, seed)
 
     def stock_problem(self, layer):
         x, a = tf.nest.flatten(_keras.input_tensors(layer))[:2]
@@ -267,8 +330,9 @@ class EinsumDenseKind(DenseKind):
     def has_bias(self, layer):
         return equations.bias_is_per_output(layer.equation, layer.bias_axes)
 
-    def rows(self, layer, args, kwargs):
-        yield equations.rows(layer.equation, _first(args, kwargs))
+    def rows(self, layer, args, kwargs, count=None, seed=0):
+        rows = equations.rows(layer.equation, _first(args, kwargs))
+        yield from _some(rows.numpy(), count, seed)
 
 
 def with_bits(config: dict[str, Any], bits: int) -> dict[str, Any]:
@@ -286,7 +350,16 @@ def with_bits(config: dict[str, Any], bits: int) -> dict[str, Any]:
     }
 
 
-KINDS = (DenseKind(), Conv2DKind(), EinsumDenseKind(), GraphConvKind())
+KINDS = (
+    DenseKind(),
+    Conv2DKind(),
+    ConvKind(keras.layers.Conv1D),
+    ConvKind(keras.layers.Conv3D),
+    DepthwiseKind(keras.layers.DepthwiseConv1D),
+    DepthwiseKind(keras.layers.DepthwiseConv2D),
+    EinsumDenseKind(),
+    GraphConvKind(),
+)
 ATTENTION = (BinaryMultiHeadAttention, FrozenMultiHeadAttention)
 
 
@@ -308,7 +381,7 @@ def stock_class(layer: Any) -> Any:
     """
     if type(layer) in ATTENTION:
         return keras.layers.MultiHeadAttention
-    binary = {kind.binary: kind.stock for kind in KINDS}
+    binary = {kind.binary: kind.stock for kind in KINDS if kind.binary}
     return binary.get(type(layer), type(layer))
 
 
@@ -363,12 +436,23 @@ def _first(args, kwargs):
     return args[0] if args else kwargs["inputs"]
 
 
-def _max_rows(size):
-    return max(1, min(MAX_ROWS, MAX_NUMBERS // size))
+def _some(values, count, seed):
+    """Yields all or some of the rows on the last axis of an array."""
+    rows = values.reshape(-1, values.shape[-1])
+    chosen = windows_module.choose(len(rows), count, seed)
+    yield rows if len(chosen) == len(rows) else rows[chosen]
 
 
-def _positions(layer, shape):
-    """Returns the approximate number of patches of one image."""
-    return max(
-        1, math.prod(-(-n // s) for n, s in zip(shape[1:3], layer.strides))
+def _windows(layer, args, kwargs, count, seed):
+    images = _first(args, kwargs).numpy()
+    if layer.data_format == "channels_first":
+        images = np.moveaxis(images, 1, -1)
+    return windows_module.windows(
+        images,
+        layer.kernel_size,
+        layer.strides,
+        layer.dilation_rate,
+        layer.padding,
+        count,
+        seed,
     )

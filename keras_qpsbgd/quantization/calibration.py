@@ -24,7 +24,7 @@ class Calibration:
     """
 
     def __init__(self, model: Any, data: Any, whole: bool = False) -> None:
-        self._inputs = _named_inputs(model)
+        self._inputs = named_inputs(model)
         self._needs_dict = _has_dict(model)
         self._order = [tensor.name for tensor in model.inputs]
         self._is_dataset = isinstance(data, tf.data.Dataset)
@@ -108,7 +108,7 @@ class Calibration:
         return found if len(found) > 1 else found[0]
 
 
-def _named_inputs(model):
+def named_inputs(model):
     """Returns the symbolic inputs by the names that a dictionary may use."""
     if _has_dict(model):
         return dict(model.input)

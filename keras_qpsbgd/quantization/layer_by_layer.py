@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import time
 import warnings
@@ -21,6 +20,7 @@ from keras_qpsbgd.ops import max_level
 from keras_qpsbgd.quantization import network
 from keras_qpsbgd.quantization import targets as targets_module
 from keras_qpsbgd.quantization.calibration import Calibration
+from keras_qpsbgd.quantization.forward import ForwardPass
 from keras_qpsbgd.quantization.numerics import grid
 from keras_qpsbgd.quantization.numerics.layer import METHODS
 from keras_qpsbgd.quantization.numerics.layer import quantize_layer
@@ -29,7 +29,9 @@ from keras_qpsbgd.quantization.quantization_report import LayerQuantization
 from keras_qpsbgd.quantization.quantization_report import QuantizationReport
 from keras_qpsbgd.quantization.quantization_report import UnchangedLayer
 
-SCALES = ("column", "layer")
+# At most this many rows of a layer are used, chosen at random. More rows hardly
+# change its statistics, but cost time in convolutions of large images.
+MIN_ROWS, ROWS_PER_INPUT = 2**14, 32
 ONCE = {"name": "native", "preset": "once"}
 
 
@@ -92,8 +94,7 @@ def quantize(
             The name of a layer in a nested model is `"model/layer"`, and that
             of a projection is `"attention/query"`. Defaults to `None`, which
             quantizes all of them.
-        scale: `"column"` or `"layer"`. One scale for each output, or one for
-            all outputs of a layer. Defaults to `"column"`.
+        scale: Removed. Every output has its own scale.
         seed: Integer (optional). Seed of the solver. Defaults to `None`, which
             uses a random seed.
         damping: Float > 0. Weight of the distance to the float kernel,
@@ -128,63 +129,60 @@ def quantize(
     data = Calibration(
         model, calibration, targets_module.has_graph_layers(model)
     )
-    batch = next(iter(data))
+    batches = list(data)
     targets, unchanged = targets_module.choose_layers(model, layers)
     _check_weights(model)
 
     # The float copy and the copy whose layers are quantized one by one.
-    copies = [network.copy_model(model, batch) for _ in range(2)]
-    captures = tuple(
-        network.Capture(
-            copied, {target.name: target.find(found) for target in targets}
-        )
-        for copied, found in copies
-    )
-    calls = collections.Counter(captures[0].order(batch))
+    copies = [network.copy_model(model, batches[0])[1] for _ in range(2)]
+    forward = ForwardPass(model, (copies[0], copies[1]), batches)
+    called = {id(layer): place for place, layer in enumerate(forward.layers())}
     for target in targets:
-        if target.name not in calls:
+        if id(target.owner) not in called:
             unchanged.append((target.name, target.layer, "not called"))
-    named = {target.name: target for target in targets}
-    targets = [named[name] for name in calls]  # in the order of first calls
+    targets = [target for target in targets if id(target.owner) in called]
+    targets.sort(key=lambda target: called[id(target.owner)])
 
     solver = None
     if method == "qubo" and targets:
         solver = backends.get(ONCE if backend == "native" else backend)
-        sizes = [target.kind.kernel(target.layer).shape for target in targets]
+        sizes = [
+            target.kind.kernel(target.layer).shape[-2:] for target in targets
+        ]
         check_cost(solver, sizes)
 
-    # For each layer: the rows, and each method up to the chosen one.
-    steps = 2 + METHODS.index(method)
-    advance = _progress_bar(steps * len(targets), verbose)
+    advance = _progress_bar(len(targets), verbose)
     seeds = np.random.SeedSequence(seed).generate_state(max(1, len(targets)))
     results = {}
     rows, few = [], []
     for number, target in enumerate(targets):
         start = time.perf_counter()
-        both = tuple(target.find(found) for _, found in copies)
-        statistics = _gather(target, both, captures, data, calls[target.name])
-        if statistics.count < len(statistics.kernel):
-            few.append((target.name, statistics.count, len(statistics.kernel)))
-        advance()
+        forward.advance_to(target.owner)
+        both = tuple(target.find(found) for found in copies)
+        statistics = _gather(
+            target, both, forward, len(batches), int(seeds[number])
+        )
+        n = statistics.kernel.shape[1]
+        if statistics.count < n:
+            few.append((target.name, statistics.count, n))
         with _naming(target.name):
             result = quantize_layer(
                 statistics,
                 bits=bits,
                 method=method,
                 backend=solver,
-                scale=scale,
                 seed=int(seeds[number]),
                 damping=damping,
-                advance=advance,
-                release=True,
             )
         _write_floats(target, both[1], result)
+        forward.mark_changed(target)
         results[target.name] = result
         seconds = time.perf_counter() - start
         frozen = targets_module.is_frozen(target, targets)
         rows.append(
             _layer_report(target, result, bits, method, seconds, frozen)
         )
+        advance()
 
     if few:
         name, count, n = few[0]
@@ -195,7 +193,7 @@ def quantize(
             "other data. Pass more samples.",
             stacklevel=2,
         )
-    quantized, found = network.quantized_copy(model, batch, targets, bits)
+    quantized, found = network.quantized_copy(model, batches[0], targets, bits)
     for target in targets:
         _write(target, target.find(found), results[target.name], bits)
     done = sum(row.float32_bytes for row in rows)
@@ -225,41 +223,52 @@ def _naming(layer):
         raise named from error
 
 
-def _gather(target, layers, captures, data, count):
+def _gather(target, layers, forward, num_batches, seed):
     """Returns the statistics of a layer over all calibration batches.
 
     Args:
         target: The layer.
         layers: Tuple of the layer in the float and in the quantized copy.
-        captures: Tuple of the captures of these copies.
-        data: `Calibration`.
-        count: Integer. Number of calls of the layer in a forward pass.
+        forward: `ForwardPass`.
+        num_batches: Integer.
+        seed: Integer. Seed of the choice of rows.
     """
     kernel = target.kind.kernel(target.layer)
     statistics = Statistics(kernel, target.kind.has_bias(target.layer))
-    for batch in data:
-        calls = [each.calls(target.name, batch, count) for each in captures]
-        for call, quantized_call in zip(*calls):
-            pieces = zip(
-                target.kind.rows(layers[0], *call),
-                target.kind.rows(layers[1], *quantized_call),
-            )
-            for piece in pieces:
-                rows = [tensor.numpy() for tensor in piece]
-                for which, values in zip(("given", "quantized"), rows):
-                    if not np.isfinite(values).all():
-                        raise ValueError(
-                            "`calibration` must give finite activations. "
-                            "Received: nan or inf in the input of the layer "
-                            f"`{target.name}` of the {which} model"
-                        )
-                statistics.add(*rows)
+    wanted = max(MIN_ROWS, ROWS_PER_INPUT * kernel.shape[-2])
+    count = -(-wanted // num_batches)
+    for call in forward.calls(target):
+        for rows, quantized_rows in _both_rows(
+            target, layers, call, count, seed
+        ):
+            statistics.add(rows, quantized_rows)
     return statistics
+
+
+def _both_rows(target, layers, call, count, seed):
+    """Yields pieces of the rows of a call in both copies."""
+    seed = [seed, call.batch]
+    given = target.kind.rows(layers[0], *call.given, count, seed)
+    quantized = given
+    if call.quantized is not call.given:
+        quantized = target.kind.rows(layers[1], *call.quantized, count, seed)
+    for rows in given:
+        pair = {"given": rows}
+        pair["quantized"] = rows if quantized is given else next(quantized)
+        for which, values in pair.items():
+            if not np.isfinite(values).all():
+                raise ValueError(
+                    "`calibration` must give finite activations. Received: nan "
+                    f"or inf in the input of the layer `{target.name}` of the "
+                    f"{which} model"
+                )
+        yield pair["given"], pair["quantized"]
 
 
 def _write_floats(target, layer, result):
     """Gives a float layer the quantized weights."""
-    target.kind.set_kernel(layer, result.levels * result.scales)
+    shape = target.kind.kernel(target.layer).shape
+    target.kind.set_kernel(layer, result.kernel.reshape(shape))
     target.kind.change_bias(layer, result.bias_change)
 
 
@@ -269,9 +278,11 @@ def _write(target, layer, result, bits):
         _write_floats(target, layer, result)
         return
     kernel = target.kind.kernel(target.layer)
-    latent = grid.latent_kernel(kernel, result.levels, result.scales, bits)
-    target.kind.set_kernel(layer, latent)
-    layer.scale.assign(result.scales * max_level(bits))
+    latent = grid.latent_kernel(
+        kernel[None], result.levels, result.scales, bits
+    )
+    target.kind.set_kernel(layer, latent[0])
+    layer.scale.assign(result.scales.ravel() * max_level(bits))
     bias = getattr(target.layer, "bias", None)
     if bias is not None:
         layer.bias.assign(bias.numpy())
@@ -279,11 +290,13 @@ def _write(target, layer, result, bits):
 
 
 def _layer_report(target, result, bits, method, seconds, frozen):
-    n, m = result.levels.shape
+    groups, n, m = result.levels.shape
+    m *= groups
+    kernel = target.kind.variable(target.layer)
     others = sum(
         int(np.prod(weight.shape))
         for weight in target.layer.weights
-        if weight is not target.layer.kernel
+        if weight is not kernel
     )
     errors = {name: float(error) for name, error in result.errors.items()}
     return LayerQuantization(
@@ -294,7 +307,8 @@ def _layer_report(target, result, bits, method, seconds, frozen):
         bits=bits,
         errors=errors,
         error=errors[method],
-        proven=None if result.proven is None else int(result.proven),
+        improved=result.improved,
+        proven=result.proven,
         frozen=frozen,
         packed_bytes=-(-n * m * bits // 8) + 4 * (m + others),
         float32_bytes=4 * (n * m + others),
@@ -374,9 +388,10 @@ def _check_arguments(bits, method, scale, seed, damping, verbose):
         raise ValueError(
             f"`method` must be one of {METHODS}. Received: method={method!r}"
         )
-    if scale not in SCALES:
+    if scale != "column":
         raise ValueError(
-            f"`scale` must be one of {SCALES}. Received: scale={scale!r}"
+            "`scale` was removed. Every output has its own scale, which costs "
+            f"four bytes and lowers the error. Received: scale={scale!r}"
         )
     if seed is not None and (not _is_integer(seed) or seed < 0):
         raise ValueError(

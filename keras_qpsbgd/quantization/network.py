@@ -1,4 +1,4 @@
-"""Copies of a network, and the inputs of their layers.
+"""Copies of a network.
 
 Quantization works on two private copies. The first one stays as it is. In the
 second one, the kernels of the layers that are already quantized are replaced by
@@ -8,10 +8,8 @@ The given model is only read.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
-from typing import Optional
 
 from tensorflow import keras
 
@@ -159,65 +157,3 @@ def quantized_copy(
             # Training would move the weights off the grid.
             owner.trainable = False
     return copied, copies
-
-
-class _Stop(BaseException):
-    """Ends a forward pass early. Keras wraps instances of `Exception`."""
-
-
-class Capture:
-    """Captures the inputs of layers in the forward passes of a private copy.
-
-    Args:
-        model: A private copy. The `call` methods of its layers are wrapped.
-        layers: Dictionary that maps a key to each layer to observe.
-    """
-
-    def __init__(self, model: Any, layers: dict[str, Any]) -> None:
-        self._model = model
-        self._calls: list[tuple[str, Any, Any]] = []
-        self._wanted: Optional[str] = None
-        self._limit: Optional[int] = None
-        for key, layer in layers.items():
-            self._wrap(key, layer)
-
-    def _wrap(self, key, layer):
-        call = layer.call
-
-        @functools.wraps(call)
-        def captured(*args, **kwargs):
-            if self._wanted is None:
-                self._calls.append((key, None, None))
-            elif self._wanted == key:
-                self._calls.append((key, args, kwargs))
-                if len(self._calls) == self._limit:
-                    raise _Stop
-            return call(*args, **kwargs)
-
-        layer.call = captured
-
-    def order(self, batch: Any) -> list[str]:
-        """Returns the keys of the layers in the order of their calls."""
-        self._wanted, self._calls = None, []
-        self._model(batch, training=False)
-        return [key for key, _, _ in self._calls]
-
-    def calls(self, key: str, batch: Any, count: int) -> list[tuple[Any, Any]]:
-        """Returns the arguments of the calls of one layer.
-
-        Args:
-            key: String. Key of the layer.
-            batch: Inputs of the model.
-            count: Integer. Number of calls in a forward pass. The pass ends
-                after the last one.
-
-        Returns:
-            A list of tuples `(args, kwargs)`.
-        """
-        self._wanted, self._limit, self._calls = key, count, []
-        try:
-            self._model(batch, training=False)
-        except _Stop:
-            pass
-        found, self._calls = self._calls, []
-        return [(args, kwargs) for _, args, kwargs in found]

@@ -35,7 +35,9 @@ class LayerQuantization:
         errors: Dictionary that maps the method and the simpler methods, which
             always run before it, to their output errors.
         error: Output error of the quantized layer.
-        proven: Number of columns whose levels are proven to be optimal for
+        improved: Number of outputs whose error the solver lowered, or `None` if
+            no solver ran.
+        proven: Number of outputs whose levels are proven to be optimal for
             their scale, or `None` if the method proves nothing.
         frozen: Whether the layer keeps its type and is frozen.
         packed_bytes: Memory with `bits` per weight and 32 bits per scale and
@@ -54,6 +56,7 @@ class LayerQuantization:
     bits: int
     errors: dict[str, float]
     error: float
+    improved: Optional[int]
     proven: Optional[int]
     frozen: bool
     packed_bytes: int

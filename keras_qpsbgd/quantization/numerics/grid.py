@@ -45,23 +45,24 @@ def weight_scales(kernel, bits):
     bit has a closed form, the mean of \(|w_j|\). More bits try several scales.
 
     Args:
-        kernel: Array of shape `(n, m)`.
+        kernel: Array of shape `(groups, n, m)`.
         bits: Integer.
 
     Returns:
-        Array of shape `(m,)`. 0 for columns of zeros.
+        Array of shape `(groups, 1, m)`. 0 for columns of zeros.
     """
     if bits == 1:
-        return np.abs(kernel).mean(axis=0)
-    largest = np.abs(kernel).max(axis=0) / max_level(bits)
-    best = np.full(kernel.shape[1], np.inf)
-    scales = np.zeros(kernel.shape[1])
+        return np.abs(kernel).mean(axis=1, keepdims=True)
+    largest = np.abs(kernel).max(axis=1, keepdims=True) / max_level(bits)
+    best = np.full(largest.shape, np.inf)
+    scales = np.zeros(largest.shape)
     for candidate in _SCALES:
         trial = candidate * largest
         levels = nearest_levels(divide(kernel, trial), bits)
         # The best scale for these levels.
-        trial = (levels * kernel).sum(axis=0) / (levels**2).sum(axis=0)
-        error = ((kernel - trial * levels) ** 2).sum(axis=0)
+        trial = (levels * kernel).sum(axis=1, keepdims=True)
+        trial /= (levels**2).sum(axis=1, keepdims=True)
+        error = ((kernel - trial * levels) ** 2).sum(axis=1, keepdims=True)
         better = error < best
         best = np.where(better, error, best)
         scales = np.where(better, trial, scales)
@@ -77,13 +78,13 @@ def latent_kernel(kernel, levels, scales, bits):
     can change them most easily.
 
     Args:
-        kernel: Array of shape `(n, m)`. The weights before quantization.
-        levels: Array of shape `(n, m)`.
-        scales: Array of shape `(m,)`.
+        kernel: Array of shape `(groups, n, m)`. The float weights.
+        levels: Array of the same shape.
+        scales: Array of shape `(groups, 1, m)`.
         bits: Integer.
 
     Returns:
-        Array of shape `(n, m)` with values between -1 and 1.
+        Array of shape `(groups, n, m)` with values between -1 and 1.
     """
     values = np.where(scales > 0, divide(kernel, scales), levels)
     low, high = levels - 1.0 + _MARGIN, levels + 1.0 - _MARGIN

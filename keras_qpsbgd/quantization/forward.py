@@ -1,0 +1,299 @@
+"""Runs a network on all calibration data at once, one layer after the other.
+
+The calls of layers in a functional model form a list of steps, with nested
+models resolved into their layers. Two copies of the network run through the
+steps together: the float copy and the copy whose layers are quantized one by
+one. At each layer, the inputs of both are at hand for all batches, so the whole
+network needs one forward pass of each copy. Tensors are released after their
+last use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from typing import Any
+from typing import NamedTuple
+
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd.quantization.calibration import named_inputs
+from keras_qpsbgd.quantization.targets import Target
+
+
+class Call(NamedTuple):
+    """The arguments of one call of a layer in one batch.
+
+    Attributes:
+        batch: Integer. Index of the batch.
+        given: Tuple `(args, kwargs)` in the float copy.
+        quantized: The same in the copy that is quantized. It is the same object
+            if no layer before it was changed.
+    """
+
+    batch: int
+    given: tuple
+    quantized: tuple
+
+
+class Slot:
+    """Stands for a tensor in the arguments of a step."""
+
+
+class Step(NamedTuple):
+    """One call of a layer of the given model.
+
+    Attributes:
+        layer: The layer, or another function of tensors.
+        args: Positional arguments, with slots in place of tensors.
+        kwargs: Keyword arguments, likewise.
+        inputs: List of the slots in the arguments.
+        outputs: List of the slots of the outputs.
+    """
+
+    layer: Any
+    args: Any
+    kwargs: dict[str, Any]
+    inputs: list[Slot]
+    outputs: list[Slot]
+
+
+class ForwardPass:
+    """The forward pass of two copies of a model over all batches.
+
+    Args:
+        model: The given Sequential or functional model.
+        copies: Pair of dictionaries that map the `id` of each layer of the
+            model to the layer of the float and of the quantized copy.
+        batches: List of inputs of the model.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        copies: tuple[dict[int, Any], dict[int, Any]],
+        batches: list[Any],
+    ) -> None:
+        self._copies = copies
+        self._changed: set[int] = set()
+        self._position = 0
+        inputs, self._steps = _list_steps(model)
+        last_use = {
+            slot: index
+            for index, step in enumerate(self._steps)
+            for slot in step.inputs + step.outputs
+        }
+        self._released: list[list[Slot]] = [[] for _ in self._steps]
+        for slot, index in last_use.items():
+            self._released[index].append(slot)
+        self._last_call = {
+            id(step.layer): index for index, step in enumerate(self._steps)
+        }
+        self._values = []
+        for batch in batches:
+            pairs = zip(inputs, (value for _, value in _bind(model, batch)))
+            self._values.append({slot: (v, v) for slot, v in pairs})
+
+    def layers(self) -> list[Any]:
+        """Returns the layers of the model in the order of their calls."""
+        found = {id(step.layer): step.layer for step in self._steps}
+        return list(found.values())
+
+    def advance_to(self, layer: Any) -> None:
+        """Runs all steps before the next call of a layer."""
+        while self._steps[self._position].layer is not layer:
+            for values in self._values:
+                self._run(self._position, values)
+            self._position += 1
+
+    def calls(self, target: Target) -> Iterator[Call]:
+        """Yields the calls of a layer in all batches.
+
+        If the layer is called several times, the calls after the first one are
+        those of a network in which it is not quantized yet.
+
+        Args:
+            target: The layer. Its next call is the current step.
+        """
+        owner = target.owner
+        end = self._last_call[id(owner)]
+        for batch, values in enumerate(self._values):
+            values = dict(values)
+            for index in range(self._position, end + 1):
+                step = self._steps[index]
+                if step.layer is owner:
+                    yield from self._captured(target, step, values, batch)
+                if index < end:
+                    self._run(index, values)
+
+    def mark_changed(self, target: Target) -> None:
+        """Notes that a layer of the quantized copy has other weights."""
+        self._changed.add(id(target.owner))
+
+    def _captured(self, target, step, values, batch):
+        arguments = [_fill(step, values, which) for which in (0, 1)]
+        is_same = all(
+            values[slot][0] is values[slot][1] for slot in step.inputs
+        )
+        if target.part is None:
+            given, quantized = arguments
+            yield Call(batch, given, given if is_same else quantized)
+            return
+        calls = []
+        for copied, (args, kwargs) in zip(self._copies, arguments):
+            owner = copied[id(target.owner)]
+            with _recorded(getattr(owner, target.part)) as found:
+                owner(*args, **kwargs)
+            calls.append(found)
+        for given, quantized in zip(*calls):
+            yield Call(batch, given, quantized)
+
+    def _run(self, index, values):
+        """Runs a step of one batch in both copies and stores the outputs."""
+        step = self._steps[index]
+        is_same = id(step.layer) not in self._changed and all(
+            values[slot][0] is values[slot][1] for slot in step.inputs
+        )
+        results: list[list] = []
+        for which, copied in enumerate(self._copies):
+            if which and is_same:
+                results.append(results[0])
+                break
+            args, kwargs = _fill(step, values, which)
+            layer = copied.get(id(step.layer), step.layer)
+            outputs = layer(*args, **kwargs)
+            flat = tf.nest.flatten(outputs)
+            if len(step.outputs) == 1 and len(flat) > 1:
+                flat = [outputs]  # a structure between layers of a Sequential
+            results.append(flat)
+        values.update(zip(step.outputs, zip(*results)))
+        for slot in self._released[index]:
+            del values[slot]
+
+
+def _fill(step, values, which):
+    def fill(leaf):
+        return values[leaf][which] if isinstance(leaf, Slot) else leaf
+
+    return tf.nest.map_structure(fill, (step.args, step.kwargs))
+
+
+@contextlib.contextmanager
+def _recorded(layer):
+    """Records the arguments of the calls of a layer of a private copy."""
+    calls: list[tuple] = []
+    call = layer.call
+
+    def recorded(*args, **kwargs):
+        calls.append((args, kwargs))
+        return call(*args, **kwargs)
+
+    # Keras inspects the signature of `call`.
+    recorded.__signature__ = inspect.signature(call)  # type: ignore
+    layer.call = recorded
+    try:
+        yield calls
+    finally:
+        layer.call = call
+
+
+# The list of steps
+
+
+def _list_steps(model):
+    """Returns the slots of the inputs of a model, and its steps."""
+    steps: list[Step] = []
+    inputs = [Slot() for _ in model.inputs]
+    _add_model(steps, model, inputs)
+    return inputs, steps
+
+
+def _add_model(steps, model, inputs):
+    """Adds the steps of a model and returns the slots of its outputs."""
+    if isinstance(model, keras.Sequential):
+        outputs = inputs
+        for layer in model.layers:
+            outputs = _add_call(steps, layer, tuple(outputs), {}, 1)
+        return outputs
+    slots = {id(tensor): slot for tensor, slot in zip(model.inputs, inputs)}
+    for layer, args, kwargs, results in _keras.graph_calls(model):
+        args, kwargs = tf.nest.map_structure(
+            lambda leaf: slots.get(id(leaf), leaf), (args, kwargs)
+        )
+        outputs = _add_call(steps, layer, args, kwargs, len(results))
+        slots.update(zip(map(id, results), outputs))
+    return [slots[id(tensor)] for tensor in model.outputs]
+
+
+def _add_call(steps, layer, args, kwargs, num_outputs):
+    nested = _nested_inputs(layer, args, kwargs)
+    if nested is not None:
+        converted = []
+        for tensor, slot in nested:
+            (slot,) = _add_step(
+                steps, _Conversion(tensor.dtype), (slot,), {}, 1
+            )
+            converted.append(slot)
+        return _add_model(steps, layer, converted)
+    call = getattr(layer, "call", layer)
+    if "training" in inspect.signature(call).parameters:
+        # As in a call of the model with `training=False`. Legacy Keras keeps
+        # the argument of a layer.
+        explicit = {} if _keras.KERAS_3 else kwargs
+        kwargs = {**kwargs, "training": explicit.get("training", False)}
+    return _add_step(steps, layer, args, kwargs, num_outputs)
+
+
+def _add_step(steps, layer, args, kwargs, num_outputs):
+    leaves = tf.nest.flatten((args, kwargs))
+    inputs = list({leaf: None for leaf in leaves if isinstance(leaf, Slot)})
+    outputs = [Slot() for _ in range(num_outputs)]
+    steps.append(Step(layer, args, kwargs, inputs, outputs))
+    return outputs
+
+
+def _nested_inputs(layer, args, kwargs):
+    """Returns pairs of an input of a nested model and its slot, or `None`.
+
+    `None` stands for a layer, and for a nested model with other arguments than
+    its inputs, which runs as a whole.
+    """
+    if not _keras.is_graph_of_layers(layer) or not layer.inputs:
+        return None
+    others = [value for name, value in kwargs.items() if name != "training"]
+    if len(args) != 1 or any(value is not None for value in others):
+        return None
+    pairs = _bind(layer, args[0])
+    is_known = all(isinstance(slot, Slot) for _, slot in pairs)
+    return pairs if is_known and len(pairs) == len(layer.inputs) else None
+
+
+def _bind(model, inputs):
+    """Returns pairs of a symbolic input of a model and its value."""
+    if isinstance(inputs, dict):
+        symbolic = named_inputs(model)
+        if set(symbolic) != set(inputs):
+            return []
+        order = [id(tensor) for tensor in model.inputs]
+        pairs = [(symbolic[name], inputs[name]) for name in symbolic]
+        return sorted(pairs, key=lambda pair: order.index(id(pair[0])))
+    return list(zip(model.inputs, tf.nest.flatten(inputs)))
+
+
+class _Conversion:
+    """Converts an input of a nested model to its dtype, with its mask."""
+
+    def __init__(self, dtype):
+        self._dtype = tf.as_dtype(dtype)
+
+    def __call__(self, tensor):
+        if isinstance(tensor, tf.SparseTensor) or tensor.dtype == self._dtype:
+            return tensor
+        converted = tf.cast(tensor, self._dtype)
+        mask = getattr(tensor, "_keras_mask", None)
+        if mask is not None:
+            converted._keras_mask = mask
+        return converted
