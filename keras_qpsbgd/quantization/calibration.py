@@ -1,77 +1,67 @@
 """Batches of calibration data."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
+from keras_qpsbgd import _keras
+
 BATCH_SIZE = 128
 
 
 class Calibration:
-    """Iterates over batches of calibration data, as inputs of a model.
+    """Batches of calibration data, as inputs of a model.
 
     Args:
         model: Keras model with known inputs.
         data: The argument `calibration` of `quantize`.
         whole: Boolean. Whether arrays form one batch, as the nodes of one graph
             do. Datasets are always read batch by batch.
+        validation_split: Float. The fraction of the data that is held out.
+
+    Attributes:
+        batches: List of the inputs of batches.
+        held_out: List of the inputs of batches that are held out.
 
     Raises:
         ValueError: If the data do not match the inputs of the model.
     """
 
-    def __init__(self, model: Any, data: Any, whole: bool = False) -> None:
+    def __init__(
+        self,
+        model: Any,
+        data: Any,
+        whole: bool = False,
+        validation_split: float = 0.0,
+    ) -> None:
         self._inputs = named_inputs(model)
         self._needs_dict = _has_dict(model)
         self._order = [tensor.name for tensor in model.inputs]
-        self._is_dataset = isinstance(data, tf.data.Dataset)
-        self._data = data if self._is_dataset else self._read(data)
-        if self._is_dataset:
-            if data.cardinality() == tf.data.INFINITE_CARDINALITY:
-                raise ValueError(
-                    "`calibration` must end. Use `dataset.take(batches)`. "
-                    "Received: an infinite dataset"
-                )
-            return
-        lengths = [int(leaf.shape[0]) for leaf in tf.nest.flatten(self._data)]
-        if 0 in lengths:
-            raise ValueError(
-                "`calibration` must have at least one sample. Received: "
-                f"arrays of length {lengths}"
-            )
-        if len(set(lengths)) > 1:
-            raise ValueError(
-                "`calibration` must have the same number of samples for every "
-                f"input. Received: arrays of length {lengths}"
-            )
-        fixed = model.inputs[0].shape[0] if _is_stateful(model) else None
-        self._size = lengths[0] if whole else fixed or BATCH_SIZE
-        self._length = lengths[0]
-
-    def __iter__(self) -> Iterator[Any]:
-        if self._is_dataset:
-            count = 0
-            for element in self._data:
-                x = element[0] if isinstance(element, tuple) else element
-                count += 1
-                yield tf.nest.map_structure(_as_tensor, self._read(x))
-            if not count:
+        self.held_out: list[Any] = []
+        if isinstance(data, (tf.data.Dataset, _py_dataset())):
+            self.batches = [
+                tf.nest.map_structure(_as_tensor, self._read(x))
+                for x in _elements(data)
+            ]
+            if not self.batches:
                 raise ValueError(
                     "`calibration` must have at least one batch. Received: an "
                     "empty dataset"
                 )
+            if validation_split:
+                every = round(1 / validation_split)
+                self.held_out = self.batches[every - 1 :: every]
+                del self.batches[every - 1 :: every]
             return
-        if self._size >= self._length:
-            yield tf.nest.map_structure(_as_tensor, self._data)
-            return
-        for begin in range(0, self._length, self._size):
-            yield tf.nest.map_structure(
-                lambda leaf, b=begin: _as_tensor(leaf[b : b + self._size]),
-                self._data,
-            )
+        arrays = self._read(data)
+        length = _common_length(arrays)
+        end = length if whole else length - int(length * validation_split)
+        fixed = model.inputs[0].shape[0] if _is_stateful(model) else None
+        size = length if whole else fixed or BATCH_SIZE
+        self.batches = _split(arrays, 0, end, size)
+        self.held_out = _split(arrays, end, length, size)
 
     def _read(self, data):
         """Returns the checked data, in the structure of `data`."""
@@ -90,9 +80,9 @@ class Calibration:
         if len(leaves) != len(self._order):
             raise ValueError(
                 "`calibration` must have one array per input of the model "
-                f"({self._order}) and no labels. Only in a "
-                "`tf.data.Dataset`, the second entry of a tuple is the "
-                "target, which is not used. Received: "
+                f"({self._order}) and no labels. Only in a dataset, the "
+                "second entry of a tuple is the target, which is not used. "
+                "Received: "
                 f"{len(leaves)} {'array' if len(leaves) == 1 else 'arrays'}"
             )
         if self._needs_dict and len(leaves) > 1:
@@ -106,6 +96,55 @@ class Calibration:
             for leaf, name in zip(leaves, self._order)
         ]
         return found if len(found) > 1 else found[0]
+
+
+def _py_dataset():
+    """Returns the class of datasets in Python, whose items are batches."""
+    return keras.utils.PyDataset if _keras.KERAS_3 else keras.utils.Sequence
+
+
+def _elements(data):
+    """Yields the inputs of the batches of a dataset."""
+    if isinstance(data, tf.data.Dataset):
+        if data.cardinality() == tf.data.INFINITE_CARDINALITY:
+            raise ValueError(
+                "`calibration` must end. Use `dataset.take(batches)`. "
+                "Received: an infinite dataset"
+            )
+        items = iter(data)
+    else:
+        items = (data[index] for index in range(len(data)))
+    for item in items:
+        yield item[0] if isinstance(item, tuple) else item
+
+
+def _common_length(arrays):
+    lengths = [int(leaf.shape[0]) for leaf in tf.nest.flatten(arrays)]
+    if 0 in lengths:
+        raise ValueError(
+            "`calibration` must have at least one sample. Received: arrays of "
+            f"length {lengths}"
+        )
+    if len(set(lengths)) > 1:
+        raise ValueError(
+            "`calibration` must have the same number of samples for every "
+            f"input. Received: arrays of length {lengths}"
+        )
+    return lengths[0]
+
+
+def _split(arrays, begin, end, size):
+    """Returns batches of the samples from `begin` to `end`."""
+    if begin == 0 and end == _common_length(arrays) <= size:
+        # Sparse tensors, such as the adjacency matrix of a graph, stay whole.
+        return [tf.nest.map_structure(_as_tensor, arrays)]
+    return [
+        tf.nest.map_structure(
+            lambda leaf, at=at: _as_tensor(leaf[at : min(at + size, end)]),
+            arrays,
+        )
+        for at in range(begin, end, size)
+    ]
 
 
 def named_inputs(model):

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import sys
 import time
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tensorflow import keras
 
-from keras_qpsbgd import _keras
 from keras_qpsbgd import backends
-from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.layers import BinaryLayer
-from keras_qpsbgd.ops import MAX_BITS
+from keras_qpsbgd.model_summary import WIDTH
+from keras_qpsbgd.model_summary import shorten
 from keras_qpsbgd.ops import max_level
+from keras_qpsbgd.quantization import arguments
 from keras_qpsbgd.quantization import network
 from keras_qpsbgd.quantization import targets as targets_module
 from keras_qpsbgd.quantization.calibration import Calibration
+from keras_qpsbgd.quantization.finished_layers import FinishedLayers
 from keras_qpsbgd.quantization.forward import ForwardPass
 from keras_qpsbgd.quantization.numerics import grid
-from keras_qpsbgd.quantization.numerics.layer import METHODS
 from keras_qpsbgd.quantization.numerics.layer import quantize_layer
+from keras_qpsbgd.quantization.numerics.output_error import HeldOutError
 from keras_qpsbgd.quantization.numerics.output_error import Statistics
 from keras_qpsbgd.quantization.quantization_report import LayerQuantization
 from keras_qpsbgd.quantization.quantization_report import QuantizationReport
@@ -32,19 +34,24 @@ from keras_qpsbgd.quantization.quantization_report import UnchangedLayer
 # At most this many rows of a layer are used, chosen at random. More rows hardly
 # change its statistics, but cost time in convolutions of large images.
 MIN_ROWS, ROWS_PER_INPUT = 2**14, 32
+# An error on held-out data above this multiple of the error on the calibration
+# data is overfitting.
+OVERFITTING, SMALL_ERROR = 1.5, 1e-3
 ONCE = {"name": "native", "preset": "once"}
 
 
 def quantize(
     model: Any,
     calibration: Any,
-    bits: int = 1,
+    bits: int | dict[str, int | None] = 1,
     backend: Any = "native",
     method: str = "qubo",
     layers: str | list[str] | Callable[[Any], bool] | None = None,
     scale: str = "column",
     seed: int | None = None,
     damping: float = 0.01,
+    validation_split: float = 0.1,
+    out: Any = None,
     verbose: int | str = "auto",
 ) -> tuple[Any, QuantizationReport]:
     r"""Quantizes a trained network to a few bits per weight.
@@ -60,15 +67,18 @@ def quantize(
     |---|---|
     | `Dense` | `BinaryDense` |
     | `Conv2D` with `groups=1` | `BinaryConv2D` |
+    | other convolutions, see below | the same layer, frozen |
     | `GCNConv` of Spektral | `BinaryGraphConv` |
     | `EinsumDense` without batch axes in its kernel | `BinaryEinsumDense` |
     | `MultiHeadAttention` | `BinaryMultiHeadAttention` |
 
-    All other layers, and subclasses of these layers, are copied. An
-    `EinsumDense` whose equation `BinaryEinsumDense` does not support, and an
-    attention layer of which only some projections are chosen, keep their type
-    and are frozen: they hold the quantized weights as floats, and `trainable`
-    is `False`, because training would move the weights off the grid.
+    All other layers, and subclasses of these layers, are copied. Some layers
+    keep their type and are frozen: they hold the quantized weights as floats,
+    and `trainable` is `False`, because training would move the weights off the
+    grid. These are `Conv1D`, `Conv3D`, `Conv2D` with several groups,
+    `DepthwiseConv1D`, `DepthwiseConv2D`, an `EinsumDense` whose equation
+    `BinaryEinsumDense` does not support, and an attention layer of which only
+    some projections are chosen.
 
     Args:
         model: Trained Keras model, Sequential or functional. It may contain
@@ -76,18 +86,22 @@ def quantize(
             changed.
         calibration: The inputs of typical samples, without targets. An array, a
             list or dictionary of arrays for a model with several inputs, or a
-            `tf.data.Dataset` of batches of `x`, `(x, y)` or `(x, y, weights)`,
-            of which only `x` is used. Each layer should get more rows than it
-            has inputs; a warning names a layer that does not. Arrays
-            are read in batches of 128, but in one batch for models with graph
-            layers.
-        bits: Integer from 1 to 4. Number of bits per weight. Defaults to `1`.
+            `tf.data.Dataset` or `keras.utils.PyDataset` of batches of `x`,
+            `(x, y)` or `(x, y, weights)`, of which only `x` is used. Each layer
+            should get more rows than it has inputs; a warning names a layer
+            that does not. Arrays are read in batches of 128, but in one batch
+            for models with graph layers.
+        bits: Integer from 1 to 4, or a dictionary. Number of bits per weight. A
+            dictionary maps names of layers, or regular expressions that are
+            searched in the names, to a number of bits, or to `None` for float
+            weights. The first match counts, and names come first. Layers that
+            match no key keep their float weights. Defaults to `1`.
         backend: Name of a backend, a configuration, a `Backend` or a
             `dimod.Sampler`. The solver of `method="qubo"`; other methods ignore
             it. The name `"native"` stands for its preset `"once"`, for
             problems that are solved once. Defaults to `"native"`.
-        method: `"nearest"`, `"gptq"`, `"descent"` or `"qubo"`. How the levels
-            are chosen. Defaults to `"qubo"`.
+        method: `"nearest"`, `"gptq"`, `"gptq+scales"`, `"descent+scales"` or
+            `"qubo"`. How the levels are chosen. Defaults to `"qubo"`.
         layers: Which of the supported layers to quantize (optional). A regular
             expression that is searched in the names of the layers, a list of
             names, or a function that receives a layer and returns a boolean.
@@ -100,8 +114,15 @@ def quantize(
         damping: Float > 0. Weight of the distance to the float kernel,
             relative to the mean square of the inputs. It decides the weights of
             inputs that are zero in all samples. Defaults to `0.01`.
-        verbose: `"auto"`, `0` or `1`. `0` is silent, all other values show a
-            progress bar with a few steps per layer. Defaults to `"auto"`.
+        validation_split: Float in [0, 1). Fraction of the calibration data
+            that is held out, to measure the output errors on other data: the
+            last samples of arrays, and every n-th batch of a dataset. The nodes
+            of a graph are never split. Defaults to `0.1`.
+        out: Path of a folder (optional). The result of each layer is stored in
+            it. If a call was interrupted, the same call continues after the
+            last finished layer. Defaults to `None`, which stores nothing.
+        verbose: `"auto"`, `0` or `1`. `0` is silent. All other values show the
+            name of the current layer. Defaults to `"auto"`.
 
     Returns:
         A tuple `(quantized_model, report)` of a new model, which is not
@@ -124,14 +145,14 @@ def quantize(
     Reference:
         - [Frantar et al., 2023](https://arxiv.org/abs/2210.17323) (GPTQ)
     """
-    _check_model(model)
-    _check_arguments(bits, method, scale, seed, damping, verbose)
-    data = Calibration(
-        model, calibration, targets_module.has_graph_layers(model)
-    )
-    batches = list(data)
-    targets, unchanged = targets_module.choose_layers(model, layers)
-    _check_weights(model)
+    arguments.check_model(model)
+    arguments.check(method, scale, seed, damping, validation_split, verbose)
+    is_graph = targets_module.has_graph_layers(model)
+    data = Calibration(model, calibration, is_graph, validation_split)
+    targets, unchanged = targets_module.choose_layers(model, layers, bits)
+    arguments.check_weights(model)
+    batches = data.batches + data.held_out
+    num_used = len(data.batches)
 
     # The float copy and the copy whose layers are quantized one by one.
     copies = [network.copy_model(model, batches[0])[1] for _ in range(2)]
@@ -146,56 +167,63 @@ def quantize(
     solver = None
     if method == "qubo" and targets:
         solver = backends.get(ONCE if backend == "native" else backend)
-        sizes = [
-            target.kind.kernel(target.layer).shape[-2:] for target in targets
-        ]
-        check_cost(solver, sizes)
+        kernels = [target.kind.kernel(target.layer) for target in targets]
+        arguments.check_cost(solver, [kernel.shape[-2:] for kernel in kernels])
+    settings = {
+        "method": method,
+        "backend": None if solver is None else solver.get_config(),
+        "solver": None if solver is None else solver.name,
+        "seed": seed,
+        "damping": damping,
+        "num_used": num_used,
+    }
+    finished = FinishedLayers(out, settings, model, batches)
 
-    advance = _progress_bar(len(targets), verbose)
     seeds = np.random.SeedSequence(seed).generate_state(max(1, len(targets)))
     results = {}
     rows, few = [], []
     for number, target in enumerate(targets):
         start = time.perf_counter()
-        forward.advance_to(target.owner)
+        _show(f"{number + 1}/{len(targets)} {target.name}", verbose)
         both = tuple(target.find(found) for found in copies)
-        statistics = _gather(
-            target, both, forward, len(batches), int(seeds[number])
-        )
-        n = statistics.kernel.shape[1]
-        if statistics.count < n:
-            few.append((target.name, statistics.count, n))
-        with _naming(target.name):
-            result = quantize_layer(
-                statistics,
-                bits=bits,
-                method=method,
-                backend=solver,
-                seed=int(seeds[number]),
-                damping=damping,
+        result = finished.read(target.name, target.bits)
+        if result is None:
+            forward.advance_to(target.owner)
+            statistics, held_out = _gather(
+                target, both, forward, num_used, int(seeds[number])
             )
+            n = statistics.kernel.shape[1]
+            if statistics.count < n:
+                few.append((target.name, statistics.count, n))
+            with _naming(target.name):
+                result = quantize_layer(
+                    statistics,
+                    bits=target.bits,
+                    method=method,
+                    backend=solver,
+                    seed=int(seeds[number]),
+                    damping=damping,
+                )
+            if held_out is not None:
+                result = dataclasses.replace(result, held_out=held_out(result))
+            finished.write(target.name, result)
         _write_floats(target, both[1], result)
         forward.mark_changed(target)
         results[target.name] = result
-        seconds = time.perf_counter() - start
-        frozen = targets_module.is_frozen(target, targets)
         rows.append(
-            _layer_report(target, result, bits, method, seconds, frozen)
+            _layer_report(
+                target,
+                result,
+                method,
+                time.perf_counter() - start,
+                targets_module.is_frozen(target, targets),
+            )
         )
-        advance()
-
-    if few:
-        name, count, n = few[0]
-        warnings.warn(
-            f"`calibration` is small for {len(few)} of {len(targets)} layers. "
-            f"The layer `{name}` has {n} inputs and receives {count} rows. The "
-            "reported errors are too low then, and the network may be poor on "
-            "other data. Pass more samples.",
-            stacklevel=2,
-        )
-    quantized, found = network.quantized_copy(model, batches[0], targets, bits)
+    _show("", verbose)
+    _warn_about_few_rows(few, rows, is_graph)
+    quantized, found = network.quantized_copy(model, batches[0], targets)
     for target in targets:
-        _write(target, target.find(found), results[target.name], bits)
+        _write(target, target.find(found), results[target.name])
     done = sum(row.float32_bytes for row in rows)
     report = QuantizationReport(
         name=model.name,
@@ -223,26 +251,44 @@ def _naming(layer):
         raise named from error
 
 
-def _gather(target, layers, forward, num_batches, seed):
-    """Returns the statistics of a layer over all calibration batches.
+def _gather(target, layers, forward, num_used, seed):
+    """Returns the statistics of a layer over the calibration data.
 
     Args:
         target: The layer.
         layers: Tuple of the layer in the float and in the quantized copy.
         forward: `ForwardPass`.
-        num_batches: Integer.
+        num_used: Integer. The number of batches, before those held out.
         seed: Integer. Seed of the choice of rows.
+
+    Returns:
+        A tuple `(statistics, held_out)`. `held_out` is a function that receives
+        a `LayerResult` and returns its output error on the batches that are
+        held out, or `None` if there are none.
     """
     kernel = target.kind.kernel(target.layer)
     statistics = Statistics(kernel, target.kind.has_bias(target.layer))
     wanted = max(MIN_ROWS, ROWS_PER_INPUT * kernel.shape[-2])
-    count = -(-wanted // num_batches)
+    count = -(-wanted // num_used)
+    held_out: list[tuple] = []
     for call in forward.calls(target):
-        for rows, quantized_rows in _both_rows(
-            target, layers, call, count, seed
-        ):
-            statistics.add(rows, quantized_rows)
-    return statistics
+        for pair in _both_rows(target, layers, call, count, seed):
+            if call.batch < num_used:
+                statistics.add(*pair)
+            else:
+                held_out.append(pair)
+
+    def error(result):
+        measured = HeldOutError(
+            kernel,
+            result.kernel.reshape(kernel.shape),
+            result.bias_change,
+        )
+        for pair in held_out:
+            measured.add(*pair)
+        return measured.relative()
+
+    return statistics, error if held_out else None
 
 
 def _both_rows(target, layers, call, count, seed):
@@ -272,24 +318,24 @@ def _write_floats(target, layer, result):
     target.kind.change_bias(layer, result.bias_change)
 
 
-def _write(target, layer, result, bits):
+def _write(target, layer, result):
     """Gives the layer of the quantized model its weights."""
     if not isinstance(layer, BinaryLayer):
         _write_floats(target, layer, result)
         return
     kernel = target.kind.kernel(target.layer)
     latent = grid.latent_kernel(
-        kernel[None], result.levels, result.scales, bits
+        kernel[None], result.levels, result.scales, target.bits
     )
     target.kind.set_kernel(layer, latent[0])
-    layer.scale.assign(result.scales.ravel() * max_level(bits))
+    layer.scale.assign(result.scales.ravel() * max_level(target.bits))
     bias = getattr(target.layer, "bias", None)
     if bias is not None:
         layer.bias.assign(bias.numpy())
         target.kind.change_bias(layer, result.bias_change)
 
 
-def _layer_report(target, result, bits, method, seconds, frozen):
+def _layer_report(target, result, method, seconds, frozen):
     groups, n, m = result.levels.shape
     m *= groups
     kernel = target.kind.variable(target.layer)
@@ -304,13 +350,14 @@ def _layer_report(target, result, bits, method, seconds, frozen):
         type=type(target.layer).__name__,
         num_inputs=n,
         num_outputs=m,
-        bits=bits,
+        bits=target.bits,
         errors=errors,
         error=errors[method],
+        held_out=result.held_out,
         improved=result.improved,
         proven=result.proven,
         frozen=frozen,
-        packed_bytes=-(-n * m * bits // 8) + 4 * (m + others),
+        packed_bytes=-(-n * m * target.bits // 8) + 4 * (m + others),
         float32_bytes=4 * (n * m + others),
         calls=int(result.solver.get("calls", 0)),
         seconds=float(seconds),
@@ -318,102 +365,44 @@ def _layer_report(target, result, bits, method, seconds, frozen):
     )
 
 
-def _progress_bar(total, verbose):
-    """Returns a function that advances a progress bar by one step."""
-    if verbose in (0, False) or not total:
-        return lambda: None
-    bar = keras.utils.Progbar(total)
-    return lambda: bar.add(1)
-
-
-# Checks of the arguments and the cost
-
-
-def check_cost(backend: Backend, sizes: list[tuple[int, int]]) -> None:
-    """Raises if a backend cannot solve all layers within its budget.
-
-    Args:
-        backend: The backend.
-        sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
-
-    Raises:
-        BackendUnavailable: If the backend cannot run or a layer is too wide.
-        BudgetExceeded: If the estimated QPU time of all layers exceeds what is
-            left of `qpu_budget_seconds`.
-    """
-    for num_inputs, num_outputs in sizes:
-        backend.check(num_inputs, num_outputs)
-    budget: Any = getattr(backend, "budget", None)
-    if budget is None or budget.seconds is None:
+def _show(text, verbose):
+    """Shows the current layer, in place of the last one in a terminal."""
+    if verbose in (0, False):
         return
-    # A solver on the host or a QPU solves each layer once, one after the other.
-    seconds = sum(backend.step_cost([size]).seconds for size in sizes)
-    if budget.charged + seconds > budget.seconds:
-        raise backends.BudgetExceeded(
-            "Quantizing all layers could exceed `qpu_budget_seconds`: "
-            f"{budget.charged:.4g} s are spent, and {len(sizes)} layers would "
-            f"take up to {seconds:.4g} s. Nothing was sent to the QPU. Choose "
-            "fewer `layers`, or a larger budget. "
-            f"Received: qpu_budget_seconds={budget.seconds:g}"
-        )
+    if sys.stdout.isatty():
+        line = shorten(f"Quantizing {text}" if text else "", WIDTH - 1)
+        print(f"\r{line:<{WIDTH - 1}}\r", end="", flush=True)
+    elif text:
+        print(f"Quantizing {text}", flush=True)
 
 
-def _check_model(model):
-    if not isinstance(model, keras.Model):
-        raise ValueError(
-            f"`model` must be a Keras model. Received: model={model!r}"
+def _warn_about_few_rows(few, rows, is_graph):
+    """Warns about overfitting, with the numbers of the worst layer."""
+    overfit = [
+        row
+        for row in rows
+        if row.held_out is not None
+        and row.held_out > OVERFITTING * row.error + SMALL_ERROR
+    ]
+    advice = (
+        "Use more bits, or leave the layer out."
+        if is_graph
+        else "Pass more samples."
+    )
+    if overfit:
+        worst = max(overfit, key=lambda row: row.held_out / (row.error + 1e-9))
+        warnings.warn(
+            f"`calibration` is small for {len(overfit)} of {len(rows)} layers. "
+            f"The layer `{worst.name}` has the output error {worst.error:.3g} "
+            f"on the calibration data and {worst.held_out:.3g} on data that "
+            f"were held out. {advice}",
+            stacklevel=3,
         )
-    if not _keras.is_graph_of_layers(model):
-        raise ValueError(
-            "`model` must be a Sequential or functional model. The layers of a "
-            "subclassed model cannot be replaced in a copy. Build it with "
-            "`keras.Sequential` or `keras.Model(inputs, outputs)`. Received: "
-            f"a model of type {type(model).__name__}"
+    elif few:
+        name, count, n = few[0]
+        warnings.warn(
+            f"`calibration` is small for {len(few)} of {len(rows)} layers. The "
+            f"layer `{name}` has {n} inputs and receives {count} rows. Its "
+            f"output error will be larger on other data. {advice}",
+            stacklevel=3,
         )
-    if not model.built or not model.inputs:
-        raise ValueError(
-            "`model` must be built. Call it on data, or start it with a "
-            f"`keras.layers.InputLayer`. Received: model={model.name!r}, which "
-            "is not built"
-        )
-
-
-def _check_arguments(bits, method, scale, seed, damping, verbose):
-    if not _is_integer(bits) or not 1 <= bits <= MAX_BITS:
-        raise ValueError(
-            f"`bits` must be an integer from 1 to {MAX_BITS}. "
-            f"Received: bits={bits!r}"
-        )
-    if method not in METHODS:
-        raise ValueError(
-            f"`method` must be one of {METHODS}. Received: method={method!r}"
-        )
-    if scale != "column":
-        raise ValueError(
-            "`scale` was removed. Every output has its own scale, which costs "
-            f"four bytes and lowers the error. Received: scale={scale!r}"
-        )
-    if seed is not None and (not _is_integer(seed) or seed < 0):
-        raise ValueError(
-            "`seed` must be a non-negative integer or None. "
-            f"Received: seed={seed!r}"
-        )
-    backends.errors.check_number("damping", damping, above=0)
-    if verbose not in ("auto", 0, 1, 2):
-        raise ValueError(
-            f'`verbose` must be "auto", 0 or 1. Received: verbose={verbose!r}'
-        )
-
-
-def _is_integer(value):
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _check_weights(model):
-    for name, layer in targets_module.walk(model):
-        for weight in layer.get_weights():
-            if weight.dtype.kind == "f" and not np.isfinite(weight).all():
-                raise ValueError(
-                    "`model` must have finite weights. Received: nan or inf in "
-                    f"the layer `{name}`"
-                )

@@ -118,7 +118,7 @@ def _copy_state(layer, copies, replaced):
 
 
 def quantized_copy(
-    model: Any, batch: Any, targets: list[Target], bits: int
+    model: Any, batch: Any, targets: list[Target]
 ) -> tuple[Any, dict[int, Any]]:
     """Copies a model with layers for quantized weights.
 
@@ -127,7 +127,6 @@ def quantized_copy(
         batch: Inputs on which the copy is called, to build it.
         targets: List of `Target`. The layers to quantize. The caller sets their
             weights.
-        bits: Integer. Number of bits per weight.
 
     Returns:
         The return value of `copy_model`.
@@ -140,12 +139,12 @@ def quantized_copy(
             return None
         frozen = is_frozen(target, targets)
         if target.part is None:
-            return None if frozen else target.kind.quantized(layer, bits)
+            return None if frozen else target.kind.quantized(layer, target.bits)
         config = layer.get_config()
         if frozen:
             return FrozenMultiHeadAttention.from_config(config)
         return BinaryMultiHeadAttention.from_config(
-            kinds.with_bits(config, bits)
+            kinds.with_bits(config, target.bits)
         )
 
     copied, copies = copy_model(model, batch, replace)

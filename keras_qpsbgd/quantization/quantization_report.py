@@ -35,6 +35,7 @@ class LayerQuantization:
         errors: Dictionary that maps the method and the simpler methods, which
             always run before it, to their output errors.
         error: Output error of the quantized layer.
+        held_out: Output error on data that were held out, or `None`.
         improved: Number of outputs whose error the solver lowered, or `None` if
             no solver ran.
         proven: Number of outputs whose levels are proven to be optimal for
@@ -56,6 +57,7 @@ class LayerQuantization:
     bits: int
     errors: dict[str, float]
     error: float
+    held_out: Optional[float]
     improved: Optional[int]
     proven: Optional[int]
     frozen: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 import re
 from typing import Any
 from typing import Optional
@@ -10,6 +11,7 @@ from typing import Optional
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd import ops
 from keras_qpsbgd.layers import BinaryGraphConv
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.layers import kinds
@@ -25,6 +27,7 @@ class Target:
         kind: Its kind, see `layers/kinds.py`.
         owner: The layer of the model that contains it, usually itself.
         part: Name of the attribute of `owner`, for a part of a layer.
+        bits: Number of bits per weight.
     """
 
     name: str
@@ -32,6 +35,7 @@ class Target:
     kind: kinds.DenseKind
     owner: Any
     part: Optional[str] = None
+    bits: int = 1
 
     def find(self, copies: dict[int, Any]) -> Any:
         """Returns the same layer in a copy of the model."""
@@ -110,26 +114,31 @@ def is_frozen(target: Target, targets: list[Target]) -> bool:
         for layer in _keras.all_layers(target.owner)
         if isinstance(layer, keras.layers.EinsumDense)
     ]
-    return len(parts) < len(projections) or not all(
-        part.kind.can_quantize(part.layer) for part in parts
+    # A binary attention layer has the same number of bits everywhere.
+    return (
+        len(parts) < len(projections)
+        or len({part.bits for part in parts}) > 1
+        or not all(part.kind.can_quantize(part.layer) for part in parts)
     )
 
 
 def choose_layers(
-    model: Any, layers: Any
+    model: Any, layers: Any, bits: Any = 1
 ) -> tuple[list[Target], list[tuple[str, Any, str]]]:
     """Returns the layers to quantize, and the other layers with weights.
 
     Args:
         model: Sequential or functional model.
         layers: The argument of `quantize`.
+        bits: The argument of `quantize`.
 
     Returns:
         A tuple `(targets, unchanged)`. `unchanged` is a list of tuples `(name,
         layer, reason)`.
 
     Raises:
-        ValueError: If `layers` is invalid or matches no supported layer.
+        ValueError: If `layers` or `bits` is invalid or matches no supported
+            layer.
     """
     targets, unchanged = find_layers(model)
     if not targets:
@@ -138,8 +147,8 @@ def choose_layers(
             for name, layer, reason in unchanged
         )
         raise ValueError(
-            "`model` must have a layer that can be quantized: `Dense`, "
-            "`Conv2D`, `EinsumDense`, `MultiHeadAttention` or Spektral's "
+            "`model` must have a layer that can be quantized: `Dense`, a "
+            "convolution, `EinsumDense`, `MultiHeadAttention` or Spektral's "
             f"`GCNConv`. Received: {found or 'no layers with weights'}"
         )
     chosen = _selector(layers, targets, unchanged)
@@ -155,7 +164,83 @@ def choose_layers(
         for target in targets
         if target not in kept
     ]
-    return kept, unchanged
+    chosen_bits = _bits_of(bits, kept)
+    unchanged += [
+        (target.name, target.layer, "not in `bits`")
+        for target in kept
+        if chosen_bits[target.name] is None
+    ]
+    with_bits = [
+        dataclasses.replace(target, bits=chosen_bits[target.name])
+        for target in kept
+        if chosen_bits[target.name] is not None
+    ]
+    if not with_bits:
+        raise ValueError(
+            "`bits` must match at least one of the layers "
+            f"{[target.name for target in kept]}. Received: bits={bits!r}"
+        )
+    return with_bits, unchanged
+
+
+def _bits_of(bits, targets):
+    """Returns the number of bits of each layer by its name, `None` for float.
+
+    A name comes before a pattern, and an earlier pattern before a later one.
+    """
+    if not isinstance(bits, dict):
+        _check_bits("bits", bits)
+        return {target.name: bits for target in targets}
+    patterns = {}
+    for key, value in bits.items():
+        patterns[key] = _pattern("bits", key)
+        if value is not None:
+            _check_bits(f"bits[{key!r}]", value)
+    found = {}
+    for target in targets:
+        named = [key for key in bits if key in _names(target)]
+        matching = [
+            key
+            for key, pattern in patterns.items()
+            if pattern.search(target.name)
+        ]
+        keys = [*named, *matching]
+        found[target.name] = bits[keys[0]] if keys else None
+    unused = [
+        key
+        for key, pattern in patterns.items()
+        if not any(
+            key in _names(target) or pattern.search(target.name)
+            for target in targets
+        )
+    ]
+    if unused:
+        raise ValueError(
+            "Every key of `bits` must match a layer: "
+            f"{[target.name for target in targets]}. Received: {unused[0]!r}"
+        )
+    return found
+
+
+def _check_bits(name, bits):
+    is_integer = isinstance(bits, numbers.Integral)
+    is_integer = is_integer and not isinstance(bits, bool)
+    if not is_integer or not 1 <= bits <= ops.MAX_BITS:
+        raise ValueError(
+            f"`{name}` must be an integer from 1 to {ops.MAX_BITS}, or `bits` "
+            "a dictionary that maps names or patterns of layers to such "
+            f"integers or None. Received: {name}={bits!r}"
+        )
+
+
+def _pattern(argument, text):
+    try:
+        return re.compile(text)
+    except (re.error, TypeError) as error:
+        raise ValueError(
+            f"`{argument}` must be a valid regular expression ({error}). "
+            f"Received: {argument}={text!r}"
+        ) from error
 
 
 def _selector(layers, targets, unsupported):
@@ -163,13 +248,7 @@ def _selector(layers, targets, unsupported):
         return lambda target: True
     if isinstance(layers, str):
         # As the `filters` of `keras.Model.quantize`.
-        try:
-            pattern = re.compile(layers)
-        except re.error as error:
-            raise ValueError(
-                f"`layers` must be a valid regular expression ({error}). "
-                f"Received: layers={layers!r}"
-            ) from error
+        pattern = _pattern("layers", layers)
         return lambda target: pattern.search(target.name) is not None
     if callable(layers):
         return lambda target: bool(layers(target.owner))

@@ -9,11 +9,12 @@ from keras_qpsbgd import Qubo
 from keras_qpsbgd import backends
 from keras_qpsbgd.quantization.numerics import grid
 from keras_qpsbgd.quantization.numerics import heuristics
-from keras_qpsbgd.quantization.numerics import output_error as errors_module
 from keras_qpsbgd.quantization.numerics.heuristics import Gptq
 from keras_qpsbgd.quantization.numerics.layer import METHODS
 from keras_qpsbgd.quantization.numerics.layer import quantize_layer
+from keras_qpsbgd.quantization.numerics.output_error import HeldOutError
 from keras_qpsbgd.quantization.numerics.output_error import Statistics
+from keras_qpsbgd.quantization.numerics.output_error import fit_scales
 from keras_qpsbgd.quantization.numerics.qubo import Full
 from keras_qpsbgd.quantization.numerics.qubo import Rounding
 
@@ -30,12 +31,13 @@ BACKENDS = {
 }
 
 
-def layer(n, m, bias=True, rows=60, seed=0, same=False):
+def layer(n, m, bias=True, rows=60, seed=0, same=False, groups=2):
     """Returns statistics of random, correlated rows, and the rows."""
     rng = np.random.default_rng(seed)
-    x = rng.normal(size=(rows, n)) @ rng.normal(size=(n, n)) + 1.0
+    mix = rng.normal(size=(groups, n, n))
+    x = np.einsum("bgi,gij->bgj", rng.normal(size=(rows, groups, n)), mix) + 1
     quantized = x if same else x + 0.3 * rng.normal(size=x.shape)
-    statistics = Statistics(rng.normal(size=(n, m)), bias)
+    statistics = Statistics(rng.normal(size=(groups, n, m)), bias)
     half = rows // 2
     statistics.add(x[:half], quantized[:half])
     statistics.add(x[half:], quantized[half:])
@@ -43,10 +45,11 @@ def layer(n, m, bias=True, rows=60, seed=0, same=False):
 
 
 def output_error(statistics, x, quantized, kernel):
-    """The squared output error of each column, with the bias corrected."""
-    change = statistics.bias_change(kernel)
-    rest = quantized @ kernel + change - x @ statistics.kernel
-    return (rest**2).sum(axis=0)
+    """The squared output error of each output, with the bias corrected."""
+    outputs = np.einsum("bgi,gij->bgj", quantized, kernel)
+    targets = np.einsum("bgi,gij->bgj", x, statistics.kernel)
+    rest = outputs + statistics.bias_change(kernel) - targets
+    return (rest**2).sum(axis=0)[:, None]
 
 
 def all_levels(n, bits):
@@ -72,10 +75,10 @@ def test_weight_scales_are_close_to_the_best(bits):
         levels = grid.nearest_levels(kernel / scales, bits)
         return ((kernel - scales * levels) ** 2).sum(axis=0)
 
-    scales = grid.weight_scales(kernel, bits)
+    scales = grid.weight_scales(kernel[None], bits)[0, 0]
     best = np.min([error(np.full(6, s)) for s in np.linspace(0.01, 3, 3000)], 0)
     assert (error(scales) <= 1.02 * best).all()
-    assert grid.weight_scales(np.zeros((4, 1)), bits) == [0.0]
+    assert grid.weight_scales(np.zeros((1, 4, 1)), bits) == 0.0
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])
@@ -107,61 +110,86 @@ def test_latent_kernel_has_the_levels(bits):
 def test_errors_are_those_of_the_outputs(bias):
     statistics, x, quantized = layer(6, 4, bias)
     problem = statistics.problem(damping=0.05)
-    levels = 2.0 * np.random.default_rng(1).integers(4, size=(6, 4)) - 3
-    scales = np.array([0.1, 0.5, -0.3, 0.0])
-    found = errors_module.create_candidate(problem, levels, scales)
-    kernel = levels * scales
+    levels = 2.0 * np.random.default_rng(1).integers(4, size=(2, 6, 4)) - 3
+    found = fit_scales(problem, levels)
+    kernel = found.levels * found.scales
     expected = output_error(statistics, x, quantized, kernel)
     np.testing.assert_allclose(found.errors, expected, rtol=1e-9)
-    np.testing.assert_array_equal(found.levels * found.scales, kernel)
     assert (found.scales >= 0).all()
-    change = ((kernel - statistics.kernel) ** 2).sum(axis=0)
-    delta = 0.05 * np.trace(problem.couplings) / 6 / 1.05
-    np.testing.assert_allclose(
-        found.damped, expected + delta * change, rtol=1e-9
-    )
-    total = ((x @ statistics.kernel) ** 2).sum()
+    change = ((kernel - statistics.kernel) ** 2).sum(axis=1, keepdims=True)
+    mean = np.trace(problem.couplings, axis1=1, axis2=2) / 6 / 1.05
+    damped = expected + 0.05 * mean[:, None, None] * change
+    np.testing.assert_allclose(found.damped, damped, rtol=1e-9)
+    targets = np.einsum("bgi,gij->bgj", x, statistics.kernel)
+    total = (targets**2).sum()
     assert problem.relative(expected) == pytest.approx(expected.sum() / total)
+
+    held_out = HeldOutError(
+        statistics.kernel, kernel, statistics.bias_change(kernel)
+    )
+    held_out.add(x, quantized)
+    assert held_out.relative() == pytest.approx(problem.relative(expected))
 
 
 def test_bias_change_is_the_least_squares_one():
     statistics, x, quantized = layer(5, 3)
     kernel = np.round(statistics.kernel)
-    rest = x @ statistics.kernel - quantized @ kernel
+    rest = x[:, 1] @ statistics.kernel[1] - quantized[:, 1] @ kernel[1]
     best = np.linalg.lstsq(np.ones((len(x), 1)), rest, rcond=None)[0][0]
-    np.testing.assert_allclose(statistics.bias_change(kernel), best)
+    np.testing.assert_allclose(statistics.bias_change(kernel)[1], best)
     without, *_ = layer(5, 3, bias=False)
     assert not without.bias_change(kernel).any()
 
 
-@pytest.mark.parametrize("scale", ["column", "layer"])
-def test_best_scales_never_raise_the_error(scale):
+def test_scales_are_the_best_for_their_levels():
     statistics, *_ = layer(6, 5)
     problem = statistics.problem(0.01)
-    levels = 2.0 * np.random.default_rng(1).integers(4, size=(6, 5)) - 3
-    best = errors_module.fit_scales(problem, levels, scale)
+    levels = 2.0 * np.random.default_rng(1).integers(4, size=(2, 6, 5)) - 3
+    best = fit_scales(problem, levels)
     for factor in (0.5, 0.99, 1.01, 2.0):
-        other = errors_module.create_candidate(
-            problem, levels, factor * best.scales
-        )
-        if scale == "column":
-            negated = best.scales == 0
-            assert (best.damped <= other.damped)[~negated].all()
-        assert best.damped.sum() <= other.damped.sum()
-    assert scale == "column" or len(set(best.scales)) == 1
+        kernel = factor * best.levels * best.scales
+        other = (
+            kernel * (problem.couplings @ kernel - 2 * problem.products)
+        ).sum(axis=1, keepdims=True) + problem.constant
+        assert (best.damped <= other).all()
+
+
+def test_groups_are_separate_layers():
+    for method in METHODS:
+        statistics, x, quantized = layer(12, 3, groups=3)
+        alone = []
+        for group in range(3):
+            alone.append(Statistics(statistics.kernel[group], True))
+            alone[-1].add(x[:, group], quantized[:, group])
+        settings = {"bits": 1, "method": method, "backend": backends.get(ONCE)}
+        together = quantize_layer(statistics, **settings)
+        for group in range(3):
+            result = quantize_layer(alone[group], **settings)
+            np.testing.assert_array_equal(
+                together.levels[group], result.levels[0]
+            )
+            np.testing.assert_allclose(together.scales[group], result.scales[0])
+            np.testing.assert_allclose(
+                together.bias_change[group], result.bias_change[0]
+            )
 
 
 @pytest.mark.parametrize("encoding", [Rounding, Full])
 @pytest.mark.parametrize("bits", [1, 2, 3])
 def test_energies_are_the_errors(bits, encoding):
-    statistics, x, quantized = layer(4, 3)
+    statistics, x, quantized = layer(4, 2, groups=1)
     problem = statistics.problem(damping=1e-13)
-    columns = np.array([0, 2])
     largest = 2**bits - 1
     rng = np.random.default_rng(0)
     levels = 2.0 * rng.integers(2**bits, size=(4, 2)) - largest
     scales = np.array([0.3, 0.7])
-    built = encoding(problem, levels, scales, columns, bits)
+    built = encoding(
+        problem.couplings[0],
+        problem.products[0] / scales,
+        problem.constant[0, 0] / scales**2,
+        levels,
+        bits,
+    )
     np.testing.assert_array_equal(built.levels(built.qubo.start), levels)
     n = built.qubo.num_variables
     assert n == (4 * bits if encoding is Full else 4)
@@ -169,9 +197,8 @@ def test_energies_are_the_errors(bits, encoding):
         states = 2 * rng.integers(2, size=(n, 2)) - 1
         found = built.levels(states)
         assert np.abs(found).max() <= largest and (found % 2 == 1).all()
-        kernel = np.zeros((4, 3))
-        kernel[:, columns] = found * scales
-        error = output_error(statistics, x, quantized, kernel)[columns]
+        kernel = (found * scales)[None]
+        error = output_error(statistics, x, quantized, kernel)[0, 0]
         energies = built.qubo.energy(states) * scales**2
         np.testing.assert_allclose(energies, error, rtol=1e-6)
 
@@ -192,33 +219,35 @@ def test_energies_are_the_errors(bits, encoding):
 def test_enumerated_optimum(name, bits, n):
     if name == "dwave":
         n = min(n, 6)
-    statistics, *_ = layer(n, 2)
-    problem = statistics.problem(0.01)
-    start = errors_module.fit_scales(
-        problem, grid.nearest_levels(2 * statistics.kernel, bits), "column"
-    )
-    columns = np.arange(2)
-    built = Rounding(problem, start.levels, start.scales, columns, bits)
+    built = encoded(Rounding, n, bits, 2.0)[0]
     states = all_levels(n, 1)
     energies = [built.qubo.energy(states[:, [k, k]]) for k in range(2**n)]
     solution = backends.get(BACKENDS[name]).solve(built.qubo, seed=1)
     np.testing.assert_allclose(solution.energies, np.min(energies, axis=0))
 
 
+def encoded(encoding, n, bits, factor):
+    """Returns the encoding of a layer from the nearest levels."""
+    statistics, *_ = layer(n, 2, groups=1)
+    problem = statistics.problem(0.01)
+    scales = grid.weight_scales(statistics.kernel, bits)[0, 0] / factor
+    target = problem.products[0] / scales
+    levels = grid.nearest_levels(statistics.kernel[0] / scales, bits)
+    constant = np.zeros(2)
+    built = encoding(problem.couplings[0], target, constant, levels, bits)
+    return built, problem, scales
+
+
 @pytest.mark.parametrize("bits", [2, 3, 4])
 def test_enumerated_optimum_of_all_levels(bits):
-    statistics, *_ = layer(3, 2)
-    problem = statistics.problem(0.01)
-    scales = grid.weight_scales(statistics.kernel, bits)
-    levels = grid.nearest_levels(statistics.kernel / scales, bits)
-    built = Full(problem, levels, scales, np.arange(2), bits)
+    built, problem, scales = encoded(Full, 3, bits, 1.0)
     solution = backends.get("exact").solve(built.qubo)
     found = built.levels(solution.states)
     every = all_levels(3, bits)
     for column in range(2):
         kernel = every * scales[column]
-        damped = (kernel * (problem.couplings @ kernel)).sum(axis=0)
-        damped -= 2 * problem.products[:, column] @ kernel
+        damped = (kernel * (problem.couplings[0] @ kernel)).sum(axis=0)
+        damped -= 2 * problem.products[0, :, column] @ kernel
         best = every[:, damped.argmin()]
         np.testing.assert_array_equal(found[:, column], best)
 
@@ -228,111 +257,111 @@ def test_gptq_equals_the_published_algorithm(bits):
     statistics, *_ = layer(20, 5, same=True)
     problem = statistics.problem(0.01)
     scales = grid.weight_scales(statistics.kernel, bits)
-    # The published form: Cholesky factor of the inverse, first to last.
-    order = np.argsort(-np.diag(problem.couplings), kind="stable")
-    inverse = np.linalg.inv(problem.couplings[np.ix_(order, order)])
-    upper = np.linalg.cholesky(inverse).T
-    weights = np.linalg.solve(problem.couplings, problem.products)[order]
-    expected = np.zeros((20, 5))
-    for i in range(20):
-        levels = grid.nearest_levels(weights[i] / scales, bits)
-        expected[order[i]] = levels
-        error = (weights[i] - levels * scales) / upper[i, i]
-        weights[i + 1 :] -= np.outer(upper[i, i + 1 :], error)
     found = Gptq(problem).levels(scales, bits)
-    np.testing.assert_array_equal(found, expected)
+    for group in range(2):
+        # The published form: Cholesky factor of the inverse, first to last.
+        couplings = problem.couplings[group]
+        order = np.argsort(-np.diag(couplings), kind="stable")
+        inverse = np.linalg.inv(couplings[np.ix_(order, order)])
+        upper = np.linalg.cholesky(inverse).T
+        weights = np.linalg.solve(couplings, problem.products[group])[order]
+        expected = np.zeros((20, 5))
+        for i in range(20):
+            levels = grid.nearest_levels(weights[i] / scales[group, 0], bits)
+            expected[order[i]] = levels
+            error = (weights[i] - levels * scales[group, 0]) / upper[i, i]
+            weights[i + 1 :] -= np.outer(upper[i, i + 1 :], error)
+        np.testing.assert_array_equal(found[group], expected)
 
 
-@pytest.mark.parametrize("scale", ["column", "layer"])
 @pytest.mark.parametrize("bits", [1, 2])
-def test_descent_ends_where_no_single_change_helps(bits, scale):
+def test_descent_ends_where_no_single_change_helps(bits):
     statistics, *_ = layer(40, 6, rows=200)
     problem = statistics.problem(0.01)
     levels = grid.nearest_levels(statistics.kernel, bits)
-    start = errors_module.fit_scales(problem, levels, scale)
-    end = heuristics.descend(problem, start, bits, scale)
+    start = fit_scales(problem, levels)
+    end = heuristics.descend(problem, start, bits)
+    assert (end.damped <= start.damped).all()
     assert end.damped.sum() < start.damped.sum()
-    if scale == "column":
-        assert (end.damped <= start.damped).all()
     largest = 2**bits - 1
     for i in range(40):
         for step in (-2, 2):
             levels = end.levels.copy()
-            levels[i] = np.clip(levels[i] + step, -largest, largest)
-            levels[i] += (levels[i] == 0) * step
-            other = errors_module.create_candidate(problem, levels, end.scales)
-            assert (other.damped >= end.damped * (1 - 1e-12)).all()
+            levels[:, i] = np.clip(levels[:, i] + step, -largest, largest)
+            kernel = levels * end.scales
+            other = (
+                kernel * (problem.couplings @ kernel - 2 * problem.products)
+            ).sum(axis=1, keepdims=True) + problem.constant
+            assert (other >= end.damped * (1 - 1e-12)).all()
 
 
-@pytest.mark.parametrize(
-    "bits, scale",
-    [(1, "column"), (1, "layer"), (2, "column"), (4, "column")]
-    + [pytest.param(bits, "layer", marks=pytest.mark.slow) for bits in (2, 4)],
-)
+@pytest.mark.parametrize("bits", [1, 2, 4])
 @pytest.mark.parametrize("bias", [True, False])
-def test_qubo_is_never_worse_than_the_others(bits, scale, bias):
-    for seed in range(3):
-        statistics, x, quantized = layer(70, 8, bias, 150, seed)
-        result = quantize_layer(
-            statistics, bits, "qubo", backends.get(ONCE), scale, seed
-        )
+def test_each_method_is_at_least_as_good_as_those_before_it(bits, bias):
+    for number, method in enumerate(METHODS):
+        statistics, x, quantized = layer(70, 8, bias, 150, groups=1)
+        result = quantize_layer(statistics, bits, method, backends.get(ONCE))
         errors = result.errors
-        assert tuple(errors) == METHODS
-        assert errors["qubo"] <= min(errors.values())
-        kernel = result.levels * result.scales
-        error = output_error(statistics, x, quantized, kernel).sum()
-        total = ((x @ statistics.kernel) ** 2).sum()
-        assert errors["qubo"] == pytest.approx(error / total, rel=1e-6)
+        assert tuple(errors) == METHODS[: number + 1]
+        assert (result.solver["calls"] > 0) == (method == "qubo")
+        error = output_error(statistics, x, quantized, result.kernel).sum()
+        total = ((x[:, 0] @ statistics.kernel[0]) ** 2).sum()
+        assert errors[method] == pytest.approx(error / total, rel=1e-6)
         assert result.levels.dtype == np.int8
         assert (result.levels % 2 == 1).all()
         assert np.abs(result.levels).max() <= (2**bits - 1)
-
-
-def test_each_method_reports_those_before_it():
-    statistics, *_ = layer(20, 4)
-    for number, method in enumerate(METHODS):
-        result = quantize_layer(statistics, 1, method, backends.get(ONCE))
-        assert tuple(result.errors) == METHODS[: number + 1]
-        assert (result.solver["calls"] > 0) == (method == "qubo")
+    assert errors["qubo"] <= min(errors.values())
+    assert errors["gptq+scales"] <= 1.01 * errors["gptq"]
+    assert errors["descent+scales"] <= 1.01 * errors["gptq+scales"]
+    assert (result.improved > 0) == (
+        errors["qubo"] < errors["descent+scales"] * (1 - 1e-12)
+    )
 
 
 def test_equal_seeds_give_equal_bits():
-    statistics, *_ = layer(80, 6)
     first, second = (
-        quantize_layer(statistics, 2, "qubo", backends.get(ONCE), seed=3)
+        quantize_layer(
+            layer(80, 6, groups=1)[0], 2, "qubo", backends.get(ONCE), seed=3
+        )
         for _ in range(2)
     )
     np.testing.assert_array_equal(first.levels, second.levels)
     np.testing.assert_array_equal(first.scales, second.scales)
 
 
-def test_proven_columns():
-    statistics, *_ = layer(10, 4)
-    for name, proven in (("exact", 4), ("gurobi", 4), ("tabu", None)):
+def test_proven_outputs():
+    for name, proven in (("exact", 8), ("gurobi", 8), ("tabu", None)):
         backend = backends.get(BACKENDS[name])
-        result = quantize_layer(statistics, 1, "qubo", backend)
+        result = quantize_layer(layer(10, 4)[0], 1, "qubo", backend)
         assert result.proven == proven
 
 
+def test_many_groups_are_not_solved():
+    result = quantize_layer(
+        layer(4, 1, groups=65)[0], 1, "qubo", backends.get(ONCE)
+    )
+    assert result.improved is None and result.solver["calls"] == 0
+    assert result.errors["qubo"] <= min(result.errors.values())
+
+
 def test_dead_inputs_get_the_nearest_levels():
-    statistics, x, quantized = layer(6, 3)
-    dead = Statistics(statistics.kernel, True)
-    x, quantized = x.copy(), quantized.copy()
-    x[:, [1, 4]] = quantized[:, [1, 4]] = 0.0
-    dead.add(x, quantized)
     for method in METHODS:
+        statistics, x, quantized = layer(6, 3)
+        dead = Statistics(statistics.kernel, True)
+        x[:, :, [1, 4]] = quantized[:, :, [1, 4]] = 0.0
+        dead.add(x, quantized)
         result = quantize_layer(dead, 1, method, backends.get(ONCE))
-        expected = np.where(dead.kernel >= 0, 1, -1)[[1, 4]]
-        np.testing.assert_array_equal(result.levels[[1, 4]], expected)
+        expected = np.where(dead.kernel >= 0, 1, -1)[:, [1, 4]]
+        np.testing.assert_array_equal(result.levels[:, [1, 4]], expected)
 
 
 def test_only_dead_inputs_and_zero_kernels():
-    statistics = Statistics(np.array([[0.5, 0.0], [-1.5, 0.0]]), True)
-    statistics.add(np.zeros((3, 2)), np.zeros((3, 2)))
     for method in METHODS:
+        statistics = Statistics(np.array([[0.5, 0.0], [-1.5, 0.0]]), True)
+        statistics.add(np.zeros((3, 2)), np.zeros((3, 2)))
         result = quantize_layer(statistics, 1, method, backends.get(ONCE))
-        np.testing.assert_array_equal(result.levels[:, 0], [1, -1])
-        np.testing.assert_allclose(result.scales, [1.0, 0.0])
+        np.testing.assert_array_equal(result.levels[0, :, 0], [1, -1])
+        np.testing.assert_allclose(result.scales[0, 0], [1.0, 0.0])
         assert result.errors[method] == 0
 
 

@@ -10,8 +10,8 @@ import keras_qpsbgd as kq
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.dwave.cost import Budget
 from keras_qpsbgd.backends.solution import StepCost
+from keras_qpsbgd.quantization.arguments import check_cost
 from keras_qpsbgd.quantization.calibration import Calibration
-from keras_qpsbgd.quantization.layer_by_layer import check_cost
 
 X = quantizing.data(20, 8)
 L = keras.layers
@@ -30,7 +30,14 @@ def model():
         ({"bits": True}, "`bits` must be"),
         ({"bits": 1.0}, "`bits` must be"),
         ({"method": "best"}, "`method` must be"),
-        ({"scale": "row"}, "`scale` must be"),
+        ({"scale": "layer"}, "`scale` was removed"),
+        ({"method": "descent"}, 'Use "descent\\+scales"'),
+        ({"validation_split": 1.0}, "`validation_split` must be"),
+        ({"bits": {}}, "`bits` must match"),
+        ({"bits": {"first": 5}}, "`bits\\['first'\\]` must be"),
+        ({"bits": {"third": 1}}, "Every key of `bits` must match"),
+        ({"bits": {"(": 1}}, "`bits` must be a valid regular expression"),
+        ({"bits": {".": None}}, "`bits` must match"),
         ({"seed": -1}, "`seed` must be"),
         ({"seed": 0.5}, "`seed` must be"),
         ({"damping": 0.0}, "`damping` must be"),
@@ -117,17 +124,17 @@ def test_dictionary_model_needs_a_dictionary():
 )
 def test_elements_of_datasets(model, make):
     dataset = tf.data.Dataset.from_tensor_slices(make(X)).batch(8)
-    batches = list(Calibration(model, dataset))
+    batches = Calibration(model, dataset).batches
     assert [len(batch) for batch in batches] == [8, 8, 4]
     np.testing.assert_array_equal(np.concatenate(batches), X)
 
 
 def test_arrays_are_read_in_batches(model):
     x = quantizing.data(300, 8).astype(np.float64)
-    batches = list(Calibration(model, x))
+    batches = Calibration(model, x).batches
     assert [len(batch) for batch in batches] == [128, 128, 44]
     assert batches[0].dtype == tf.float32
-    assert len(list(Calibration(model, x, whole=True))) == 1
+    assert len(Calibration(model, x, whole=True).batches) == 1
 
 
 class Subclassed(keras.Model):

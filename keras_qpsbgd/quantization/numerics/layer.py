@@ -33,6 +33,7 @@ class LayerResult:
             `None` if the backend proves nothing.
         solver: Dictionary with the totals of the solver: `calls`, `seconds`,
             and `qpu_seconds`.
+        held_out: Relative output error on rows that were not used, or `None`.
     """
 
     levels: np.ndarray
@@ -42,6 +43,7 @@ class LayerResult:
     improved: Optional[int]
     proven: Optional[int]
     solver: dict[str, Any]
+    held_out: Optional[float] = None
 
     @property
     def kernel(self) -> np.ndarray:

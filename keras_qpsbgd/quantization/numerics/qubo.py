@@ -19,7 +19,7 @@ the column:
 
 import numpy as np
 
-from keras_qpsbgd.backends.solution import merge_block_info
+from keras_qpsbgd.backends.solution import merge_column_info
 from keras_qpsbgd.ops import max_level
 from keras_qpsbgd.quantization.numerics import grid
 from keras_qpsbgd.quantization.numerics import heuristics
@@ -75,7 +75,7 @@ def solve(problem, start, bits, backend, seed):
     best = best_of([start, fit_scales(problem, levels)])
     # Single weights that any level improves, beside those of the encoding.
     polished = heuristics.descend(problem, best, bits)
-    info = infos[0] if len(infos) == 1 else merge_block_info(infos)
+    info = infos[0] if len(infos) == 1 else merge_column_info(infos)
     return best_of([best, polished]), info
 
 

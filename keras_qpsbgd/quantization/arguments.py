@@ -1,0 +1,113 @@
+"""Checks of the arguments of `kq.quantize`, and of the cost of the solver."""
+
+from typing import Any
+
+import numpy as np
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd import backends
+from keras_qpsbgd.backends.base import Backend
+from keras_qpsbgd.quantization.numerics.layer import METHODS
+from keras_qpsbgd.quantization.targets import walk
+
+
+def check_cost(backend: Backend, sizes: list[tuple[int, int]]) -> None:
+    """Raises if a backend cannot solve all layers within its budget.
+
+    Args:
+        backend: The backend.
+        sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
+
+    Raises:
+        BackendUnavailable: If the backend cannot run or a layer is too wide.
+        BudgetExceeded: If the estimated QPU time of all layers exceeds what is
+            left of `qpu_budget_seconds`.
+    """
+    for num_inputs, num_outputs in sizes:
+        backend.check(num_inputs, num_outputs)
+    budget: Any = getattr(backend, "budget", None)
+    if budget is None or budget.seconds is None:
+        return
+    # A solver on the host or a QPU solves each layer once, one after the other.
+    seconds = sum(backend.step_cost([size]).seconds for size in sizes)
+    if budget.charged + seconds > budget.seconds:
+        raise backends.BudgetExceeded(
+            "Quantizing all layers could exceed `qpu_budget_seconds`: "
+            f"{budget.charged:.4g} s are spent, and {len(sizes)} layers would "
+            f"take up to {seconds:.4g} s. Nothing was sent to the QPU. Choose "
+            "fewer `layers`, or a larger budget. "
+            f"Received: qpu_budget_seconds={budget.seconds:g}"
+        )
+
+
+def check_model(model):
+    """Checks that a model can be copied layer by layer."""
+    if not isinstance(model, keras.Model):
+        raise ValueError(
+            f"`model` must be a Keras model. Received: model={model!r}"
+        )
+    if not _keras.is_graph_of_layers(model):
+        raise ValueError(
+            "`model` must be a Sequential or functional model. The layers of a "
+            "subclassed model cannot be replaced in a copy. Build it with "
+            "`keras.Sequential` or `keras.Model(inputs, outputs)`. Received: "
+            f"a model of type {type(model).__name__}"
+        )
+    if not model.built or not model.inputs:
+        raise ValueError(
+            "`model` must be built. Call it on data, or start it with a "
+            f"`keras.layers.InputLayer`. Received: model={model.name!r}, which "
+            "is not built"
+        )
+
+
+def check(method, scale, seed, damping, validation_split, verbose):
+    """Checks the arguments of `quantize` that need no model."""
+    if method == "descent":
+        raise ValueError(
+            '`method` "descent" was removed. Use "descent+scales", which '
+            "starts from better scales. Received: method='descent'"
+        )
+    if method not in METHODS:
+        raise ValueError(
+            f"`method` must be one of {METHODS}. Received: method={method!r}"
+        )
+    if scale != "column":
+        raise ValueError(
+            "`scale` was removed. Every output has its own scale, which costs "
+            f"four bytes and lowers the error. Received: scale={scale!r}"
+        )
+    if seed is not None and (not _is_integer(seed) or seed < 0):
+        raise ValueError(
+            "`seed` must be a non-negative integer or None. "
+            f"Received: seed={seed!r}"
+        )
+    backends.errors.check_number("damping", damping, above=0)
+    backends.errors.check_number(
+        "validation_split", validation_split, at_least=0
+    )
+    if validation_split >= 1:
+        raise ValueError(
+            "`validation_split` must be less than 1. "
+            f"Received: validation_split={validation_split!r}"
+        )
+    if verbose not in ("auto", 0, 1, 2):
+        raise ValueError(
+            f'`verbose` must be "auto", 0 or 1. Received: verbose={verbose!r}'
+        )
+
+
+def _is_integer(value):
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def check_weights(model):
+    """Checks that all weights are finite."""
+    for name, layer in walk(model):
+        for weight in layer.get_weights():
+            if weight.dtype.kind == "f" and not np.isfinite(weight).all():
+                raise ValueError(
+                    "`model` must have finite weights. Received: nan or inf in "
+                    f"the layer `{name}`"
+                )
