@@ -227,7 +227,7 @@ def quantize(
     done = sum(row.float32_bytes for row in rows)
     report = QuantizationReport(
         name=model.name,
-        bits=bits,
+        bits=rows[0].bits if len({row.bits for row in rows}) == 1 else None,
         method=method,
         backend=None if solver is None else solver.name,
         layers=rows,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import math
 from typing import Any
 from typing import NamedTuple
@@ -13,8 +14,18 @@ from keras_qpsbgd.model_summary import memory_text
 from keras_qpsbgd.model_summary import shorten
 from keras_qpsbgd.model_summary import table_row
 
-# Output errors below this value are drawn and printed as if they were zero.
+# Output errors below this value are printed as if they were zero.
 _SMALLEST = 1e-12
+# The methods that a table and a plot show, beside the chosen one, with the
+# colors of a palette that is safe for color-blind readers.
+_COLORS = {
+    "nearest": "#999999",
+    "gptq": "#e69f00",
+    "gptq+scales": "#d55e00",
+    "descent+scales": "#009e73",
+    "qubo": "#0072b2",
+}
+_HIDDEN = ("gptq",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +99,7 @@ class QuantizationReport:
 
     Attributes:
         name: Name of the model.
-        bits: Number of bits per weight.
+        bits: Number of bits per weight, or `None` if it differs.
         method: Name of the method.
         backend: Name of the backend, or `None` if the method uses none.
         layers: List of `LayerQuantization`, in the order of the forward pass.
@@ -104,7 +115,7 @@ class QuantizationReport:
     """
 
     name: str
-    bits: int
+    bits: Optional[int]
     method: str
     backend: Optional[str]
     layers: list[LayerQuantization]
@@ -159,7 +170,7 @@ class QuantizationReport:
         }
 
     def plot(self, ax: Any = None) -> Any:
-        """Plots the output error of each layer and method as bars.
+        """Plots the output error of each layer and method as dots.
 
         Args:
             ax: Matplotlib axes (optional). Defaults to `None`, which creates a
@@ -181,28 +192,25 @@ class QuantizationReport:
         if ax is None:
             width = max(6.0, 2.5 + 0.9 * len(self.layers))
             _, ax = pyplot.subplots(figsize=(width, 3.4), layout="constrained")
-        methods = _methods(self.layers)
-        bar = 0.8 / max(1, len(methods))
-        for place, method in enumerate(methods):
-            bars = [
-                (index, layer.errors[method])
-                for index, layer in enumerate(self.layers)
-                if layer.errors[method] > _SMALLEST
-            ]
-            shift = (place - (len(methods) - 1) / 2) * bar
-            ax.bar(
-                [index + shift for index, _ in bars],
-                [error for _, error in bars],
-                bar,
+        for method in _methods(self):
+            ax.plot(
+                range(len(self.layers)),
+                [layer.errors[method] for layer in self.layers],
+                "o",
                 label=method,
-                color=f"C{place}",
+                color=_COLORS[method],
             )
-        ax.set_yscale("log")
-        errors = [error for v in self.layers for error in v.errors.values()]
-        drawn = [error for error in errors if error > _SMALLEST]
-        if drawn:
-            # Bars from a power of ten, so that small differences look small.
-            ax.set_ylim(10.0 ** math.floor(math.log10(min(drawn))))
+        held_out = [layer.held_out for layer in self.layers]
+        if any(error is not None for error in held_out):
+            ax.plot(
+                range(len(held_out)),
+                [math.nan if error is None else error for error in held_out],
+                "_",
+                markersize=14,
+                label=f"{self.method}, held out",
+                color=_COLORS[self.method],
+            )
+        ax.set_ylim(bottom=0.0)
         names = [shorten(layer.name, 18) for layer in self.layers]
         tilted = sum(map(len, names)) > 10 * len(names)
         ax.set_xticks(
@@ -211,6 +219,8 @@ class QuantizationReport:
             rotation=30 if tilted else 0,
             ha="right" if tilted else "center",
         )
+        ax.grid(axis="y", color="#dddddd", linewidth=0.8)
+        ax.set_axisbelow(True)
         ax.set_ylabel("relative output error")
         ax.set_title(f"{self.name}, {_bits_text(self.bits)} per weight")
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
@@ -226,43 +236,103 @@ class QuantizationReport:
     def __str__(self):
         return "\n".join([*_error_lines(self), *_memory_lines(self)])
 
+    def _repr_html_(self):
+        """Returns the table of errors for notebooks."""
+        methods = _methods(self)
+        header = ["Layer", "Type", "Size", "Bits", *methods, "held out"]
+        rows = []
+        for layer in self.layers:
+            errors = [_number(layer.errors[method]) for method in methods]
+            rows.append(
+                [
+                    layer.name,
+                    layer.type,
+                    _size(layer),
+                    layer.bits,
+                    *errors,
+                    _number(layer.held_out),
+                ]
+            )
+        lines = [_html_row("th", header)]
+        lines += [_html_row("td", row) for row in rows]
+        notes = [
+            f"{_bits_text(self.bits)} per weight, {self.compression:.1f} times "
+            "smaller",
+            *_solver_notes(self),
+        ]
+        return (
+            f"<p><b>{html.escape(self.name)}</b>: "
+            f"{html.escape('; '.join(notes))}</p>"
+            f"<table>{''.join(lines)}</table>"
+        )
 
-def _methods(layers):
-    """Returns the names of the methods, in the order in which they ran."""
-    return list(layers[0].errors) if layers else []
+
+def _methods(report):
+    """Returns the methods to show, in the order in which they ran."""
+    if not report.layers:
+        return []
+    return [
+        method
+        for method in report.layers[0].errors
+        if method not in _HIDDEN or method == report.method
+    ]
+
+
+def _html_row(tag, cells):
+    cells = "".join(f"<{tag}>{html.escape(str(c))}</{tag}>" for c in cells)
+    return f"<tr>{cells}</tr>"
 
 
 # The tables
 
 
 def _error_lines(report):
-    methods = _methods(report.layers)
+    methods = _methods(report)
     solver = f", backend {report.backend}" if report.backend else ""
+    has_held_out = any(layer.held_out is not None for layer in report.layers)
+    columns = [*methods, *["held out"] * has_held_out]
+    # "gptq+scales" takes two lines.
+    names = [column.partition("+") for column in columns]
     lines = [
         f'Model: "{report.name}", {_bits_text(report.bits)} per weight, '
         f"method {report.method}{solver}",
         "_" * WIDTH,
-        _row(
-            "Output error of layer",
-            [("Size", 12), *((method, 10) for method in methods)],
-        ),
+        _error_row("Output error", "Size", [first for first, _, _ in names]),
+        _error_row("of layer", "", [sign + last for _, sign, last in names]),
         "=" * WIDTH,
     ]
     for layer in report.layers:
-        size = f"{layer.num_inputs} x {layer.num_outputs}"
-        texts = [_number(layer.errors[method]) for method in methods]
-        lines.append(
-            _row(layer.name, [(size, 12), *((text, 10) for text in texts)])
+        errors = [layer.errors[method] for method in methods]
+        errors += [layer.held_out] * has_held_out
+        texts = [_number(error) for error in errors]
+        lines.append(_error_row(layer.name, _size(layer), texts))
+    notes = _solver_notes(report)
+    return [*lines, "", *notes] if notes else lines
+
+
+def _error_row(name, size, cells):
+    return _row(name, [(size, 12), *((text, 9) for text in cells)])
+
+
+def _solver_notes(report):
+    """Returns sentences on what the solver did."""
+    solved = [layer for layer in report.layers if layer.improved is not None]
+    if not solved:
+        return []
+    improved = sum(layer.improved for layer in solved)
+    outputs = sum(layer.num_outputs for layer in solved)
+    notes = [f"Improved by the solver: {improved:,} of {outputs:,} outputs"]
+    proven = [layer for layer in solved if layer.proven is not None]
+    if proven:
+        count = sum(layer.proven for layer in proven)
+        notes.append(
+            f"Proven optimal for their scale: {count:,} of {outputs:,} outputs"
         )
-    counts = [layer.proven for layer in report.layers]
-    if any(count is not None for count in counts):
-        count = sum(filter(None, counts))
-        total = sum(layer.num_outputs for layer in report.layers)
-        lines += [
-            "",
-            f"Proven optimal for their scale: {count} of {total} outputs",
-        ]
-    return lines
+    return notes
+
+
+def _size(layer):
+    return f"{layer.num_inputs} x {layer.num_outputs}"
 
 
 def _memory_lines(report):
@@ -315,8 +385,12 @@ def _row(name, cells):
 
 
 def _number(error):
+    if error is None:
+        return "-"
     return "0" if error < _SMALLEST else f"{error:.3g}"
 
 
 def _bits_text(bits):
+    if bits is None:
+        return "1 to 4 bits"
     return "1 bit" if bits == 1 else f"{bits} bits"

@@ -20,11 +20,14 @@ def layer(name, **changes):
         "bits": 2,
         "errors": {
             "nearest": 0.5,
-            "gptq": 0.123456,
-            "descent": 0.1,
+            "gptq": 0.2,
+            "gptq+scales": 0.123456,
+            "descent+scales": 0.1,
             "qubo": 0.0,
         },
         "error": 0.0,
+        "held_out": 0.25,
+        "improved": 1000,
         "proven": 3,
         "frozen": False,
         "packed_bytes": 100,
@@ -63,7 +66,10 @@ def test_table(report):
         "2 bits per weight, method qubo, backend native",
         "1024 x 4096",
         "0.123",
-        "Proven optimal for their scale: 6 of",
+        "+scales",
+        "held out",
+        "Improved by the solver: 2,000 of 8,192 outputs",
+        "Proven optimal for their scale: 6 of 8,192 outputs",
         "unchanged",
         "7.0x",
         "* stays a float layer",
@@ -72,20 +78,29 @@ def test_table(report):
     assert repr(report).startswith("QuantizationReport(name='network', bits=2")
 
 
+def test_notebooks_show_a_table(report):
+    found = report._repr_html_()
+    assert found.count("<tr>") == 3 and "<td>0.123</td>" in found
+    assert "Improved by the solver: 2,000" in found
+
+
 def test_as_dict(report):
     found = json.loads(json.dumps(report.as_dict()))
-    assert found["layers"][0]["errors"]["gptq"] == 0.123456
+    assert found["layers"][0]["errors"]["gptq"] == 0.2
     assert found["unchanged"][0]["reason"] == "unsupported type"
     assert found["compression"] == 7.0
 
 
 def test_numbers_of_a_model():
     model, x = quantizing.mlp(), quantizing.data(64, 8)
-    quantized, report = kq.quantize(model, x, bits=3, method="descent")
+    quantized, report = kq.quantize(
+        model, x, bits=3, method="descent+scales", verbose=0
+    )
     first, second, head = report.layers
     assert (first.num_inputs, first.num_outputs, first.bits) == (8, 16, 3)
-    assert list(first.errors) == ["nearest", "gptq", "descent"]
-    assert first.error == first.errors["descent"]
+    assert list(first.errors)[-2:] == ["gptq+scales", "descent+scales"]
+    assert first.error == first.errors["descent+scales"]
+    assert 0.5 < first.held_out / first.error < 2
     assert first.packed_bytes == 8 * 16 * 3 // 8 + 4 * (16 + 16)
     assert second.packed_bytes == 16 * 12 * 3 // 8 + 4 * 12  # no bias
     assert first.float32_bytes == 4 * (8 * 16 + 16)
@@ -103,12 +118,17 @@ def test_plot(report):
     from matplotlib import pyplot
 
     ax = report.plot()
-    heights = [[bar.get_height() for bar in bars] for bars in ax.containers]
-    assert heights[0] == [0.5, 0.5] and heights[1] == [0.123456, 0.123456]
-    assert heights[3] == []  # zero has no place on a log axis
-    assert ax.get_yscale() == "log"
+    heights = [list(line.get_ydata()) for line in ax.lines]
+    assert heights[:2] == [[0.5, 0.5], [0.123456, 0.123456]]
+    assert heights[-1] == [0.25, 0.25] and ax.get_ylim()[0] == 0
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert labels == ["nearest", "gptq", "descent", "qubo"]
+    assert labels == [
+        "nearest",
+        "gptq+scales",
+        "descent+scales",
+        "qubo",
+        "qubo, held out",
+    ]
     _, given = pyplot.subplots()
     assert report.plot(given) is given
     pyplot.close("all")
