@@ -14,6 +14,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
+from keras_qpsbgd.layers import kinds
 
 L = keras.layers
 
@@ -563,3 +564,145 @@ def test_small_calibration_data_warn():
     model = quantizing.mlp()
     with pytest.warns(UserWarning, match="has 8 inputs and receives 3 rows"):
         quantize(model, quantizing.data(3, 8))
+
+
+@pytest.mark.parametrize(
+    "make, shape",
+    [
+        (lambda: L.Conv2D(6, 3, strides=2, padding="same"), (9, 8, 4)),
+        (lambda: L.Conv2D(6, (3, 2), dilation_rate=2), (9, 8, 4)),
+        (lambda: L.Conv2D(6, 3, groups=2, padding="same"), (6, 6, 4)),
+        (lambda: L.Conv1D(6, 3, padding="causal", dilation_rate=2), (9, 4)),
+        (lambda: L.Conv1D(6, 3, strides=2, groups=2), (9, 4)),
+        (lambda: L.Conv3D(3, 2, padding="same"), (4, 3, 5, 2)),
+        (lambda: L.DepthwiseConv2D(3, 2, depth_multiplier=2), (7, 7, 3)),
+        (lambda: L.DepthwiseConv1D(3, padding="same"), (7, 3)),
+        (lambda: L.Dense(5), (3, 4)),
+        (lambda: L.EinsumDense("abc,cd->abd", (3, 6), bias_axes="d"), (3, 4)),
+    ],
+)
+def test_rows_times_kernel_are_the_outputs(make, shape):
+    layer, x = make(), tf.constant(quantizing.data(5, *shape))
+    outputs = layer(x).numpy()
+    kind = kinds.kind_of(layer)
+    kernel = kind.kernel(layer)
+    kernel = kernel[None] if kernel.ndim == 2 else kernel
+
+    def product(count=None):
+        rows = np.concatenate(list(kind.rows(layer, (x,), {}, count, seed=1)))
+        rows = rows[:, None] if rows.ndim == 2 else rows
+        return np.einsum("bgi,gij->bgj", rows, kernel)
+
+    every = product().reshape(outputs.shape)
+    np.testing.assert_allclose(every, outputs, rtol=1e-4, atol=1e-5)
+    some = product(count=7).reshape(7, -1)
+    known = {tuple(row) for row in every.reshape(-1, some.shape[1]).round(6)}
+    assert {tuple(row) for row in some.round(6)} <= known
+
+    kind.set_kernel(layer, 2 * kind.kernel(layer))
+    np.testing.assert_allclose(layer(x), 2 * outputs, rtol=1e-4, atol=1e-5)
+
+
+def test_other_convolutions_are_frozen(recorded):
+    x = keras.Input((8, 8, 3))
+    h = L.Conv2D(8, 3, name="first")(x)
+    h = L.DepthwiseConv2D(3, name="depthwise")(h)
+    h = L.Conv2D(8, 1, groups=4, activation="relu", name="grouped")(h)
+    h = L.Reshape((16, 8))(h)
+    h = L.Conv1D(4, 3, name="line")(h)
+    model = keras.Model(x, h)
+    images = quantizing.data(40, 8, 8, 3)
+    quantized, report = quantize(model, images, bits=4, method="qubo", seed=0)
+    names = ["first", "depthwise", "grouped", "line"]
+    assert [layer.name for layer in report.layers] == names
+    assert [layer.frozen for layer in report.layers] == [False] + 3 * [True]
+    assert not report.unchanged
+    for name in names[1:]:
+        layer = quantized.get_layer(name)
+        assert not layer.trainable
+        kernel = np.abs(kinds.kind_of(layer).kernel(layer)).round(6)
+        columns = np.moveaxis(kernel, -2, -1).reshape(-1, kernel.shape[-2])
+        assert max(len(np.unique(column)) for column in columns) <= 8
+    expected, found = model(images).numpy(), quantized(images).numpy()
+    error = ((expected - found) ** 2).sum() / (expected**2).sum()
+    assert error < 0.05
+
+
+@pytest.mark.parametrize(
+    "bits, found",
+    [
+        ({"first": 3, "head": 1}, {"first": 3, "head": 1}),
+        ({"first": 3, ".": 1}, {"first": 3, "second": 1, "head": 1}),
+        ({"head": None, "d$": 2, ".": 4}, {"first": 4, "second": 2}),
+    ],
+)
+def test_bits_per_layer(bits, found):
+    model, x = quantizing.mlp(), quantizing.data(64, 8)
+    quantized, report = quantize(model, x, bits=bits)
+    assert {layer.name: layer.bits for layer in report.layers} == found
+    for name, count in found.items():
+        assert quantized.get_layer(name).bits == count
+    left = {"first", "second", "head"} - set(found)
+    assert {layer.name for layer in report.unchanged} == {*left, "norm"}
+    assert "per weight" in str(report)
+
+
+def test_an_interrupted_call_continues(tmp_path, monkeypatch):
+    model, x = quantizing.mlp(), quantizing.data(64, 8)
+    settings = {"method": "qubo", "seed": 0, "out": tmp_path / "run"}
+    expected, _ = quantize(model, x, **settings | {"out": None})
+    module = sys.modules["keras_qpsbgd.quantization.layer_by_layer"]
+    solve, solved = module.quantize_layer, []
+
+    def interrupted(statistics, **options):
+        if len(solved) == 2:
+            raise KeyboardInterrupt
+        solved.append(options)
+        return solve(statistics, **options)
+
+    monkeypatch.setattr(module, "quantize_layer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        quantize(model, x, **settings)
+    files = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert files == ["first.npz", "second.npz"]
+    solved.clear()
+    (tmp_path / "run" / "second.npz").write_bytes(b"cut short")
+    found, report = quantize(model, x, **settings)
+    assert len(solved) == 2 and len(report.layers) == 3
+    for first, second in zip(expected.get_weights(), found.get_weights()):
+        np.testing.assert_array_equal(first, second)
+    # Other data, weights or settings start again.
+    for change in ({"bits": 1}, {"method": "gptq"}, {"x": x + 1}):
+        solved.clear()
+        options = {**settings, **change}
+        with pytest.raises(KeyboardInterrupt):
+            quantize(model, options.pop("x", x), **options)
+        assert len(solved) == 2
+
+
+def test_errors_on_held_out_data():
+    model = quantizing.mlp()
+    x = quantizing.data(300, 8)
+    _, report = quantize(model, x, validation_split=0.2)
+    assert all(0.5 < v.held_out / v.error < 2 for v in report.layers)
+    _, report = quantize(model, x, validation_split=0.0)
+    assert all(layer.held_out is None for layer in report.layers)
+    wide = keras.Sequential([keras.Input((60,)), L.Dense(4, name="wide")])
+    with pytest.warns(UserWarning, match="`wide` has the output error .* held"):
+        quantize(
+            wide,
+            quantizing.data(50, 60),
+            method="descent+scales",
+            validation_split=0.2,
+        )
+
+
+def test_overfitting_of_a_graph_gives_other_advice():
+    inputs = [keras.Input((20,)), keras.Input((10,))]
+    model = keras.Model(inputs, kq.layers.BinaryGraphConv(20)(inputs))
+    hidden = L.Dense(2, name="head")(model.output)
+    model = keras.Model(inputs, hidden)
+    nodes = [quantizing.data(10, 20), np.eye(10, dtype="float32")]
+    with pytest.warns(UserWarning, match="Use more bits, or leave") as found:
+        quantize(model, nodes, validation_split=0.5)
+    assert "samples" not in str(found[0].message)

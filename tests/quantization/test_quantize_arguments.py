@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd import _keras
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.dwave.cost import Budget
 from keras_qpsbgd.backends.solution import StepCost
@@ -127,6 +128,28 @@ def test_elements_of_datasets(model, make):
     batches = Calibration(model, dataset).batches
     assert [len(batch) for batch in batches] == [8, 8, 4]
     np.testing.assert_array_equal(np.concatenate(batches), X)
+
+
+class Batches(
+    keras.utils.PyDataset if _keras.KERAS_3 else keras.utils.Sequence
+):
+    """Twelve batches of one or two samples."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        return X[index : index + 2], np.zeros(2)
+
+
+def test_batches_are_held_out(model):
+    found = Calibration(model, Batches(), validation_split=0.25)
+    assert (len(found.batches), len(found.held_out)) == (9, 3)
+    np.testing.assert_array_equal(found.held_out[0], X[3:5])
+    found = Calibration(model, X, validation_split=0.25)
+    np.testing.assert_array_equal(found.held_out[0], X[15:])
+    whole = Calibration(model, X, whole=True, validation_split=0.25)
+    assert (len(whole.batches), len(whole.held_out)) == (1, 0)
 
 
 def test_arrays_are_read_in_batches(model):
