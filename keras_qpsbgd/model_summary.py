@@ -40,6 +40,9 @@ class LayerSummary:
             `None`.
         bits: Number of bits of a binary weight. `None` for a layer without
             binary weights.
+        frozen: Whether the layer has a kernel of floats and is not trainable.
+            Such a layer may be one that `quantize` gave weights of a few bits.
+            It holds floats, so its weights count as real ones.
         fits: Dictionary that maps `"Pegasus P16"`, `"Zephyr Z12"`,
             `"Zephyr Z15"`, and `"Gurobi pip"` to whether they can solve a QUBO
             of the layer at once. Empty for a layer without binary weights.
@@ -57,6 +60,7 @@ class LayerSummary:
     num_variables: Optional[int] = None
     num_columns: Optional[int] = None
     bits: Optional[int] = None
+    frozen: bool = False
 
     @property
     def params(self) -> int:
@@ -169,7 +173,8 @@ def summary(
     The function complements `model.summary()`. It lists the layers with
     weights, also those of nested models. Layers and weights that are used more
     than once are counted once. A convolution has kernel height x kernel width x
-    channels variables.
+    channels variables. Layers that `quantize` has frozen hold floats, so they
+    count with 32 bits per weight.
 
     The QUBOs are those of `QPSBGD`. A layer with more than 288 inputs has
     several for each column: "3 x 262" stands for three QUBOs with 262 variables
@@ -267,6 +272,9 @@ def _layer_summary(layer, weights):
         mark and mark.num_variables,
         mark and mark.num_columns,
         mark and mark.bits,
+        not marked
+        and not layer.trainable
+        and any(len(weight.shape) > 1 for weight in weights),
     )
 
 
@@ -284,12 +292,19 @@ def _memory_lines(found):
         "=" * WIDTH,
     ]
     for layer in found.layers:
-        lines.append(_counts(f"{layer.name} ({layer.type})", layer))
+        mark = "*" if layer.frozen else ""
+        lines.append(_counts(f"{mark}{layer.name} ({layer.type})", layer))
     lines += [rule, _counts("Total", found)]
     lines.append(
         f"Compression: {found.compression:.1f}x ({_bits(found)} per binary "
         "weight, 32 per real weight)"
     )
+    if any(layer.frozen for layer in found.layers):
+        lines += [
+            "* frozen and counted with 32 bits per weight, because it holds "
+            "floats. If",
+            "`quantize` gave it fewer bits, its report counts these.",
+        ]
     return lines
 
 

@@ -11,15 +11,17 @@ else.
 | `Conv2DKind` | `Conv2D` | `BinaryConv2D` |
 | `EinsumDenseKind` | `EinsumDense` | `BinaryEinsumDense` |
 | `GraphConvKind` | `GCNConv` of Spektral | `BinaryGraphConv` |
+| others in `convolution_kinds.py` | other convolutions | none |
+| those in `recurrent_kinds.py` | `SimpleRNN`, `LSTM`, `GRU` | none |
 
-An attention layer is made of `EinsumDense` layers.
+An attention layer is made of `EinsumDense` layers. A separable convolution and
+a recurrent layer have two kernels, each with a kind of its own.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,9 +32,6 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import ops
 from keras_qpsbgd.layers import adjacency
 from keras_qpsbgd.layers import equations
-from keras_qpsbgd.layers import windows as windows_module
-from keras_qpsbgd.layers.binary_conv2d import BinaryConv2D
-from keras_qpsbgd.layers.binary_dense import BinaryDense
 from keras_qpsbgd.layers.binary_einsum_dense import BinaryEinsumDense
 from keras_qpsbgd.layers.binary_graph_conv import BinaryGraphConv
 from keras_qpsbgd.layers.binary_multi_head_attention import (
@@ -41,220 +40,17 @@ from keras_qpsbgd.layers.binary_multi_head_attention import (
 from keras_qpsbgd.layers.binary_multi_head_attention import (
     FrozenMultiHeadAttention,
 )
-
-
-class DenseKind:
-    """`Dense`, and the base class of the other kinds.
-
-    Attributes:
-        stock: Class of the Keras layer that computes the same as `binary`.
-        binary: Class of the binary layer.
-        has_steps: Boolean. Whether `Predictor` supports the kind.
-    """
-
-    stock: Any = keras.layers.Dense
-    binary: Any = BinaryDense
-    has_steps = True
-
-    def problem(self, layer: Any) -> str | None:
-        """Returns why a layer of this class is not supported, or `None`."""
-        if getattr(layer, "lora_enabled", False):
-            return "LoRA weights"
-        if getattr(layer, "quantization_mode", None) is not None:
-            return "quantized by Keras"
-        return None
-
-    def variable(self, layer: Any) -> Any:
-        """Returns the variable of the kernel."""
-        return layer.kernel
-
-    def kernel(self, layer: Any) -> np.ndarray:
-        """Returns the kernel as a float64 array of shape `(n, m)`.
-
-        A kernel with groups has the shape `(groups, n, m)`.
-        """
-        kernel = self.variable(layer).numpy().astype(np.float64)
-        return kernel.reshape(-1, kernel.shape[-1])
-
-    def set_kernel(self, layer: Any, kernel: np.ndarray) -> None:
-        """Assigns a kernel in the shape that `kernel` returns."""
-        variable = self.variable(layer)
-        variable.assign(kernel.reshape(variable.shape))
-
-    def has_bias(self, layer: Any) -> bool:
-        """Returns whether the layer has a bias for each of its m outputs."""
-        return bool(layer.use_bias)
-
-    def change_bias(self, layer: Any, change: np.ndarray) -> None:
-        """Adds an array, one entry per output, to the bias, if there is one."""
-        if self.has_bias(layer):
-            bias = layer.bias.numpy()
-            new = bias.astype(np.float64) + change.reshape(bias.shape)
-            layer.bias.assign(new.astype(bias.dtype))
-
-    def rows(
-        self,
-        layer: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        count: int | None = None,
-        seed: int = 0,
-    ) -> Iterator[np.ndarray]:
-        """Yields the rows of one call of the layer, in pieces.
-
-        Args:
-            layer: The layer.
-            args: Positional arguments of the call, eager tensors.
-            kwargs: Keyword arguments of the call.
-            count: Integer (optional). Chooses at most this many rows at random.
-                Defaults to `None`, which yields all rows.
-            seed: Integer. The same seed chooses the same rows. Defaults to `0`.
-
-        Returns:
-            An iterator over arrays of shape `(B, n)`, or `(B, groups, n)` if
-            the kernel has groups.
-        """
-        del layer
-        inputs = _first(args, kwargs)
-        if isinstance(inputs, tf.SparseTensor):
-            inputs = ops.to_dense(inputs)
-        yield from _some(inputs.numpy(), count, seed)
-
-    def windows(self, layer: Any) -> dict[str, Any] | None:
-        """Returns the windows whose patches are the rows, for `Predictor`."""
-        del layer
-        return None
-
-    def can_quantize(self, layer: Any) -> bool:
-        """Returns whether the binary layer can replace a Keras layer."""
-        del layer
-        return True
-
-    def quantized(self, layer: Any, bits: int) -> Any:
-        """Returns a binary layer with the settings of a Keras layer."""
-        config = layer.get_config()
-        # Absent in some versions of Keras, and `None` for supported layers.
-        config.pop("quantization_config", None)
-        config.pop("lora_rank", None)
-        config.pop("lora_alpha", None)
-        return self.binary.from_config(with_bits(config, bits))
-
-    def stock_problem(self, layer: Any) -> str | None:
-        """Returns why layers of Keras cannot replace it, or `None`."""
-        del layer
-        return None
-
-    def is_one_stock_layer(self, layer: Any) -> bool:
-        """Returns whether one layer of Keras can replace a binary layer."""
-        del layer
-        return True
-
-    def stock_outputs(
-        self, layer: Any, config: dict[str, Any], inputs: Any
-    ) -> tuple[Any, Any]:
-        """Computes what a binary layer computes with layers of Keras.
-
-        Args:
-            layer: Binary layer of this kind.
-            config: Dictionary. The configuration of the Keras layer.
-            inputs: Symbolic inputs.
-
-        Returns:
-            A tuple `(new, outputs)` of the layer with the weights and the
-            symbolic outputs.
-        """
-        del layer
-        new = self.stock.from_config(config)
-        return new, new(inputs)
-
-
-class ConvKind(DenseKind):
-    """A convolution without a binary layer, with groups or along other axes.
-
-    Args:
-        stock: Class of the Keras layer.
-    """
-
-    binary = None
-    has_steps = False
-
-    def __init__(self, stock: Any) -> None:
-        self.stock = stock
-
-    def can_quantize(self, layer):
-        return False
-
-    def kernel(self, layer):
-        kernel = super().kernel(layer)
-        if layer.groups == 1:
-            return kernel
-        # The outputs of a group follow each other.
-        split = kernel.reshape(len(kernel), layer.groups, -1)
-        return split.transpose(1, 0, 2)
-
-    def set_kernel(self, layer, kernel):
-        if kernel.ndim == 3:
-            kernel = kernel.transpose(1, 0, 2)
-        super().set_kernel(layer, kernel)
-
-    def rows(self, layer, args, kwargs, count=None, seed=0):
-        for found in _windows(layer, args, kwargs, count, seed):
-            if layer.groups == 1:
-                yield found.reshape(len(found), -1)
-                continue
-            b, places, channels = found.shape
-            groups = layer.groups
-            split = found.reshape(b, places, groups, channels // groups)
-            yield split.transpose(0, 2, 1, 3).reshape(b, groups, -1)
-
-
-class DepthwiseKind(ConvKind):
-    """`DepthwiseConv1D` and `DepthwiseConv2D`, with a group per channel."""
-
-    def variable(self, layer):
-        return layer.kernel if _keras.KERAS_3 else layer.depthwise_kernel
-
-    def kernel(self, layer):
-        kernel = self.variable(layer).numpy().astype(np.float64)
-        kernel = kernel.reshape(-1, *kernel.shape[-2:])
-        return kernel.transpose(1, 0, 2)
-
-    def rows(self, layer, args, kwargs, count=None, seed=0):
-        for found in _windows(layer, args, kwargs, count, seed):
-            yield found.transpose(0, 2, 1)
-
-
-class Conv2DKind(ConvKind):
-    """`Conv2D`, which becomes `BinaryConv2D` if it has one group."""
-
-    binary = BinaryConv2D
-    has_steps = True
-
-    def __init__(self) -> None:
-        super().__init__(keras.layers.Conv2D)
-
-    def can_quantize(self, layer):
-        return layer.groups == 1
-
-    def windows(self, layer):
-        return {
-            "size": layer.kernel_size,
-            "strides": layer.strides,
-            "dilations": layer.dilation_rate,
-            "padding": layer.padding,
-        }
-
-    def is_one_stock_layer(self, layer):
-        # On a CPU, TensorFlow has no other convolution than channels last.
-        return layer.data_format != "channels_first"
-
-    def stock_outputs(self, layer, config, inputs):
-        if self.is_one_stock_layer(layer):
-            return super().stock_outputs(layer, config, inputs)
-        config = {**config, "data_format": "channels_last"}
-        inputs = keras.layers.Permute((2, 3, 1))(inputs)
-        new, outputs = super().stock_outputs(layer, config, inputs)
-        return new, keras.layers.Permute((3, 1, 2))(outputs)
+from keras_qpsbgd.layers.convolution_kinds import Conv2DKind
+from keras_qpsbgd.layers.convolution_kinds import ConvKind
+from keras_qpsbgd.layers.convolution_kinds import DepthwiseKind
+from keras_qpsbgd.layers.convolution_kinds import PointwiseKind
+from keras_qpsbgd.layers.convolution_kinds import SeparableDepthwiseKind
+from keras_qpsbgd.layers.convolution_kinds import TransposedKind
+from keras_qpsbgd.layers.dense_kind import DenseKind
+from keras_qpsbgd.layers.dense_kind import first
+from keras_qpsbgd.layers.dense_kind import some
+from keras_qpsbgd.layers.recurrent_kinds import InputKernelKind
+from keras_qpsbgd.layers.recurrent_kinds import RecurrentKernelKind
 
 
 class GraphConvKind(DenseKind):
@@ -267,7 +63,7 @@ class GraphConvKind(DenseKind):
     has_steps = False
 
     def rows(self, layer, args, kwargs, count=None, seed=0):
-        x, a = _first(args, kwargs)[:2]
+        x, a = first(args, kwargs)[:2]
         if isinstance(x, tf.SparseTensor):
             x = ops.to_dense(x)
         rows = adjacency.propagate(tf.cast(a, x.dtype), x)
@@ -277,7 +73,7 @@ class GraphConvKind(DenseKind):
         if mask is not None:
             # The outputs of masked nodes are zero, whatever the kernel is.
             rows = tf.boolean_mask(rows, tf.reshape(mask, (-1,)) != 0)
-        yield from _some(rows.numpy(), count, seed)
+        yield from some(rows.numpy(), count, seed)
 
     def stock_problem(self, layer):
         x, a = tf.nest.flatten(_keras.input_tensors(layer))[:2]
@@ -331,23 +127,8 @@ class EinsumDenseKind(DenseKind):
         return equations.bias_is_per_output(layer.equation, layer.bias_axes)
 
     def rows(self, layer, args, kwargs, count=None, seed=0):
-        rows = equations.rows(layer.equation, _first(args, kwargs))
-        yield from _some(rows.numpy(), count, seed)
-
-
-def with_bits(config: dict[str, Any], bits: int) -> dict[str, Any]:
-    """Returns the configuration of a binary layer for quantized weights.
-
-    The regularizer and the constraint of a float kernel do not fit latent
-    weights, which have another scale. They would change the levels.
-    """
-    return {
-        **config,
-        "bits": bits,
-        "output_scale": "channel",
-        "kernel_regularizer": None,
-        "kernel_constraint": None,
-    }
+        rows = equations.rows(layer.equation, first(args, kwargs))
+        yield from some(rows.numpy(), count, seed)
 
 
 KINDS = (
@@ -357,9 +138,14 @@ KINDS = (
     ConvKind(keras.layers.Conv3D),
     DepthwiseKind(keras.layers.DepthwiseConv1D),
     DepthwiseKind(keras.layers.DepthwiseConv2D),
+    TransposedKind(keras.layers.Conv1DTranspose),
+    TransposedKind(keras.layers.Conv2DTranspose),
+    TransposedKind(keras.layers.Conv3DTranspose),
     EinsumDenseKind(),
     GraphConvKind(),
 )
+SEPARABLE = (keras.layers.SeparableConv1D, keras.layers.SeparableConv2D)
+RECURRENT = (keras.layers.SimpleRNN, keras.layers.LSTM, keras.layers.GRU)
 ATTENTION = (BinaryMultiHeadAttention, FrozenMultiHeadAttention)
 
 
@@ -372,6 +158,25 @@ def kind_of(layer: Any) -> DenseKind | None:
         if type(layer) in (kind.binary, kind.stock):
             return kind
     return GraphConvKind() if _is_gcn_conv(layer) else None
+
+
+def kernels_of(layer: Any) -> dict[str, DenseKind]:
+    """Returns the kinds of all kernels of a Keras layer.
+
+    Returns:
+        A dictionary that maps names of kernels to kinds. The name is empty if
+        the layer has one kernel. The dictionary is empty if the layer has no
+        kind. Earlier kernels are used first in a call.
+    """
+    if type(layer) in SEPARABLE:
+        return {
+            "depthwise": SeparableDepthwiseKind(type(layer)),
+            "pointwise": PointwiseKind(),
+        }
+    if type(layer) in RECURRENT:
+        return {"kernel": InputKernelKind(), "recurrent": RecurrentKernelKind()}
+    kind = kind_of(layer)
+    return {} if kind is None else {"": kind}
 
 
 def stock_class(layer: Any) -> Any:
@@ -430,29 +235,3 @@ def _is_gcn_conv(layer):
     from spektral.layers import GCNConv
 
     return type(layer) is GCNConv
-
-
-def _first(args, kwargs):
-    return args[0] if args else kwargs["inputs"]
-
-
-def _some(values, count, seed):
-    """Yields all or some of the rows on the last axis of an array."""
-    rows = values.reshape(-1, values.shape[-1])
-    chosen = windows_module.choose(len(rows), count, seed)
-    yield rows if len(chosen) == len(rows) else rows[chosen]
-
-
-def _windows(layer, args, kwargs, count, seed):
-    images = _first(args, kwargs).numpy()
-    if layer.data_format == "channels_first":
-        images = np.moveaxis(images, 1, -1)
-    return windows_module.windows(
-        images,
-        layer.kernel_size,
-        layer.strides,
-        layer.dilation_rate,
-        layer.padding,
-        count,
-        seed,
-    )

@@ -20,6 +20,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd.layers import recurrent_kinds
 from keras_qpsbgd.quantization.calibration import named_inputs
 from keras_qpsbgd.quantization.targets import Target
 
@@ -135,10 +136,17 @@ class ForwardPass:
 
     def _captured(self, target, step, values, batch):
         arguments = [_fill(step, values, which) for which in (0, 1)]
-        is_same = all(
+        # A layer with two kernels is changed before the second one is solved.
+        is_same = id(step.layer) not in self._changed and all(
             values[slot][0] is values[slot][1] for slot in step.inputs
         )
-        if target.part is None:
+        is_wrapper = bool(recurrent_kinds.wrapped_layers(step.layer))
+        if is_wrapper:
+            arguments = [
+                recurrent_kinds.wrapped_call(step.layer, target.part, *each)
+                for each in arguments
+            ]
+        if target.part is None or is_wrapper:
             given, quantized = arguments
             yield Call(batch, given, given if is_same else quantized)
             return

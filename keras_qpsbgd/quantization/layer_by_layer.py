@@ -67,18 +67,25 @@ def quantize(
     |---|---|
     | `Dense` | `BinaryDense` |
     | `Conv2D` with `groups=1` | `BinaryConv2D` |
-    | other convolutions, see below | the same layer, frozen |
+    | other convolutions, also separable and transposed | the same, frozen |
     | `GCNConv` of Spektral | `BinaryGraphConv` |
     | `EinsumDense` without batch axes in its kernel | `BinaryEinsumDense` |
     | `MultiHeadAttention` | `BinaryMultiHeadAttention` |
+    | `SimpleRNN`, `LSTM`, `GRU`, also in `Bidirectional` | the same, frozen |
+    | `TimeDistributed` around one of these layers | the same, frozen |
 
     All other layers, and subclasses of these layers, are copied. Some layers
     keep their type and are frozen: they hold the quantized weights as floats,
-    and `trainable` is `False`, because training would move the weights off the
-    grid. These are `Conv1D`, `Conv3D`, `Conv2D` with several groups,
-    `DepthwiseConv1D`, `DepthwiseConv2D`, an `EinsumDense` whose equation
-    `BinaryEinsumDense` does not support, and an attention layer of which only
-    some projections are chosen.
+    also in files, and `trainable` is `False`, because training would move the
+    weights off the grid. These are the layers in the table, and also an
+    `EinsumDense` whose equation `BinaryEinsumDense` does not support, and an
+    attention layer of which only some projections are chosen or whose
+    projections have different numbers of bits.
+
+    Separable convolutions and recurrent layers have two kernels, which are two
+    layers in the report, such as `"lstm/kernel"` and `"lstm/recurrent"`.
+    Stateful recurrent layers and the recurrent kernel of a `GRU` without
+    `reset_after` keep their weights. `report.unchanged` has all reasons.
 
     Args:
         model: Trained Keras model, Sequential or functional. It may contain
@@ -105,9 +112,10 @@ def quantize(
         layers: Which of the supported layers to quantize (optional). A regular
             expression that is searched in the names of the layers, a list of
             names, or a function that receives a layer and returns a boolean.
-            The name of a layer in a nested model is `"model/layer"`, and that
-            of a projection is `"attention/query"`. Defaults to `None`, which
-            quantizes all of them.
+            The name of a layer in a nested model is `"model/layer"`, that of a
+            projection is `"attention/query"`, and that of a kernel is
+            `"lstm/recurrent"` or `"separable/pointwise"`. Defaults to `None`,
+            which quantizes all of them.
         scale: Removed. Every output has its own scale.
         seed: Integer (optional). Seed of the solver. Defaults to `None`, which
             uses a random seed.
@@ -341,7 +349,7 @@ def _layer_report(target, result, method, seconds, frozen):
     kernel = target.kind.variable(target.layer)
     others = sum(
         int(np.prod(weight.shape))
-        for weight in target.layer.weights
+        for weight in target.kind.weights(target.layer)
         if weight is not kernel
     )
     errors = {name: float(error) for name, error in result.errors.items()}

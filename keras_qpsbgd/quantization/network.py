@@ -14,13 +14,13 @@ from typing import Any
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd.layers import kinds
 from keras_qpsbgd.layers.binary_multi_head_attention import (
     BinaryMultiHeadAttention,
 )
 from keras_qpsbgd.layers.binary_multi_head_attention import (
     FrozenMultiHeadAttention,
 )
+from keras_qpsbgd.layers.dense_kind import with_bits
 from keras_qpsbgd.quantization.targets import Target
 from keras_qpsbgd.quantization.targets import is_frozen
 
@@ -138,13 +138,13 @@ def quantized_copy(
         if target is None:
             return None
         frozen = is_frozen(target, targets)
-        if target.part is None:
+        if type(layer) is not keras.layers.MultiHeadAttention:
             return None if frozen else target.kind.quantized(layer, target.bits)
         config = layer.get_config()
         if frozen:
             return FrozenMultiHeadAttention.from_config(config)
         return BinaryMultiHeadAttention.from_config(
-            kinds.with_bits(config, target.bits)
+            with_bits(config, target.bits)
         )
 
     copied, copies = copy_model(model, batch, replace)

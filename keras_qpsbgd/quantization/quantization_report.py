@@ -53,7 +53,8 @@ class LayerQuantization:
             their scale, or `None` if the method proves nothing.
         frozen: Whether the layer keeps its type and is frozen.
         packed_bytes: Memory with `bits` per weight and 32 bits per scale and
-            per bias.
+            per bias. A frozen layer takes this memory only if you pack its
+            weights yourself, because it holds floats.
         float32_bytes: Memory with 32 bits per weight and bias.
         calls: Number of calls of the solver.
         seconds: Time of the quantization of this layer, with the forward
@@ -357,9 +358,11 @@ def _memory_lines(report):
         "others)",
     ]
     if any(layer.frozen for layer in report.layers):
-        lines.append(
-            "* stays a float layer and is frozen (`trainable = False`)"
-        )
+        lines += [
+            "* stays a float layer and is frozen (`trainable = False`). Its "
+            "file has 32 bits",
+            "per weight.",
+        ]
     return lines
 
 

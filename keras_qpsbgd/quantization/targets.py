@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import numbers
 import re
 from typing import Any
@@ -15,27 +16,34 @@ from keras_qpsbgd import ops
 from keras_qpsbgd.layers import BinaryGraphConv
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.layers import kinds
+from keras_qpsbgd.layers import recurrent_kinds
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Target:
-    """A layer that can be quantized.
+    """A kernel of a layer that can be quantized.
 
     Attributes:
-        name: Name of the layer, after the names of the models that contain it.
+        names: Names of the layer of the model, of a layer inside of it, and of
+            the kernel, without those that are not needed.
         layer: The layer of the given model.
-        kind: Its kind, see `layers/kinds.py`.
+        kind: The kind of the kernel, see `layers/kinds.py`.
         owner: The layer of the model that contains it, usually itself.
         part: Name of the attribute of `owner`, for a part of a layer.
         bits: Number of bits per weight.
+        name: The names, joined by slashes.
     """
 
-    name: str
+    names: tuple[str, ...]
     layer: Any
     kind: kinds.DenseKind
     owner: Any
     part: Optional[str] = None
     bits: int = 1
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.names)
 
     def find(self, copies: dict[int, Any]) -> Any:
         """Returns the same layer in a copy of the model."""
@@ -57,26 +65,39 @@ def find_layers(
     for name, layer in walk(model):
         if not layer.weights:
             continue
-        if type(layer) is keras.layers.MultiHeadAttention:
-            for part, dense in _keras.attention_parts(layer).items():
-                path = f"{name}/{dense.name}"
-                kind = kinds.EinsumDenseKind()
-                reason = kind.problem(dense)
-                if reason is None:
-                    targets.append(Target(path, dense, kind, layer, part))
+        for part, inner in _parts(layer).items():
+            names = (name,) if part is None else (name, inner.name)
+            kernels = kinds.kernels_of(inner)
+            if not kernels or isinstance(inner, BinaryLayer):
+                reason = _unsupported_reason(inner)
+                unsupported.append(("/".join(names), inner, reason))
+                continue
+            for kernel, kind in kernels.items():
+                target = Target(
+                    (*names, kernel) if kernel else names,
+                    inner,
+                    kind,
+                    layer,
+                    part,
+                )
+                problem = kind.problem(inner)
+                if problem is None:
+                    targets.append(target)
                 else:
-                    unsupported.append((path, dense, reason))
-            continue
-        found = kinds.kind_of(layer)
-        if found is None or isinstance(layer, BinaryLayer):
-            unsupported.append((name, layer, _unsupported_reason(layer)))
-            continue
-        reason = found.problem(layer)
-        if reason is None:
-            targets.append(Target(name, layer, found, layer))
-        else:
-            unsupported.append((name, layer, reason))
+                    unsupported.append((target.name, inner, problem))
     return targets, unsupported
+
+
+def _parts(layer):
+    """Returns the layers with kernels in a layer of a model.
+
+    Returns:
+        A dictionary that maps attributes to layers. The attribute of the layer
+        itself is `None`.
+    """
+    if type(layer) is keras.layers.MultiHeadAttention:
+        return _keras.attention_parts(layer)
+    return recurrent_kinds.wrapped_layers(layer) or {None: layer}
 
 
 def walk(model, prefix="", seen=None):
@@ -106,8 +127,10 @@ def is_frozen(target: Target, targets: list[Target]) -> bool:
         targets: List of all layers that are quantized. An attention layer is
             replaced only if all of its projections are in the list.
     """
-    if target.part is None:
-        return not target.kind.can_quantize(target.layer)
+    if type(target.owner) is not keras.layers.MultiHeadAttention:
+        return target.part is not None or not target.kind.can_quantize(
+            target.layer
+        )
     parts = [other for other in targets if other.owner is target.owner]
     projections = [
         layer
@@ -148,8 +171,9 @@ def choose_layers(
         )
         raise ValueError(
             "`model` must have a layer that can be quantized: `Dense`, a "
-            "convolution, `EinsumDense`, `MultiHeadAttention` or Spektral's "
-            f"`GCNConv`. Received: {found or 'no layers with weights'}"
+            "convolution, `EinsumDense`, `MultiHeadAttention`, a recurrent "
+            "layer, or Spektral's `GCNConv`. "
+            f"Received: {found or 'no layers with weights'}"
         )
     chosen = _selector(layers, targets, unchanged)
     kept = [target for target in targets if chosen(target)]
@@ -274,10 +298,8 @@ def _selector(layers, targets, unsupported):
 
 def _names(target):
     """Returns the names by which a list may choose a layer."""
-    path = (
-        target.name if target.part is None else target.name.rpartition("/")[0]
-    )
-    return {target.name, path, target.owner.name}
+    paths = itertools.accumulate(target.names, "{}/{}".format)
+    return {*paths, target.owner.name}
 
 
 def _is_graph_layer(layer):
@@ -291,6 +313,8 @@ def _unsupported_reason(layer):
     """Returns why the class of a layer is not supported."""
     if isinstance(layer, BinaryLayer):
         return "already binary"
+    if _keras.is_graph_of_layers(layer):
+        return "model inside another layer"
     if isinstance(layer, keras.Model):
         return "subclassed model"
     return "unsupported type"

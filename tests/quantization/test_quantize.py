@@ -1,5 +1,6 @@
 """`kq.quantize` against a forward pass in NumPy, for all kinds of models."""
 
+import importlib
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd.layers import kinds
 
 L = keras.layers
+MODULE = "keras_qpsbgd.quantization.layer_by_layer"
 
 
 def quantize(model, x, **options):
@@ -53,7 +55,7 @@ class Recorder:
 @pytest.fixture
 def recorded(monkeypatch):
     """Returns the rows that each layer received, in the order of layers."""
-    module = sys.modules["keras_qpsbgd.quantization.layer_by_layer"]
+    module = importlib.import_module(MODULE)
     found: list = []
     fields = {"found": found, "original": module.Statistics}
     monkeypatch.setattr(
@@ -404,15 +406,17 @@ def test_mixed_precision():
 
 def test_other_layers_are_copied():
     x = keras.Input((6,), dtype="int32")
-    y = L.SimpleRNN(5, name="rnn")(L.Embedding(10, 4, mask_zero=True)(x))
+    y = L.Embedding(10, 4, mask_zero=True, name="embedding")(x)
+    y = L.SimpleRNN(5, name="rnn")(y)
     y = L.Lambda(lambda t: tf.abs(t))(y)
     y = kq.layers.BinaryDense(4, name="binary")(y)
     model = keras.Model(x, L.Dense(2, name="head")(y))
     data = np.random.default_rng(0).integers(0, 10, (20, 6))
-    quantized, report = quantize(model, data, bits=4)
+    quantized, report = quantize(model, data, bits=4, layers=["head"])
     assert [layer.name for layer in report.layers] == ["head"]
     reasons = {layer.name: layer.reason for layer in report.unchanged}
-    assert reasons["rnn"] == "unsupported type"
+    assert reasons["embedding"] == "unsupported type"
+    assert reasons["rnn/kernel"] == "not chosen"
     assert reasons["binary"] == "already binary"
     old = keras.Model(model.inputs, model.get_layer("binary").output)
     new = keras.Model(quantized.inputs, quantized.get_layer("binary").output)
@@ -577,6 +581,28 @@ def test_small_calibration_data_warn():
         (lambda: L.Conv3D(3, 2, padding="same"), (4, 3, 5, 2)),
         (lambda: L.DepthwiseConv2D(3, 2, depth_multiplier=2), (7, 7, 3)),
         (lambda: L.DepthwiseConv1D(3, padding="same"), (7, 3)),
+        (lambda: L.Conv1DTranspose(4, 3, strides=2), (5, 3)),
+        (lambda: L.Conv1DTranspose(4, 2, strides=3), (5, 3)),
+        (lambda: L.Conv2DTranspose(4, 3, padding="same"), (4, 5, 3)),
+        (
+            lambda: L.Conv2DTranspose(4, (4, 3), strides=2, padding="same"),
+            (4, 5, 3),
+        ),
+        (
+            lambda: L.Conv2DTranspose(
+                4, 3, strides=(3, 2), padding="same", output_padding=1
+            ),
+            (4, 5, 3),
+        ),
+        (lambda: L.Conv2DTranspose(4, (2, 1), strides=(1, 3)), (4, 5, 3)),
+        pytest.param(
+            lambda: L.Conv2DTranspose(4, 3, dilation_rate=2, padding="same"),
+            (6, 5, 3),
+            marks=pytest.mark.skipif(
+                _keras.KERAS_3, reason="TensorFlow has none on a CPU"
+            ),
+        ),
+        (lambda: L.Conv3DTranspose(2, 3, strides=2), (2, 3, 2, 3)),
         (lambda: L.Dense(5), (3, 4)),
         (lambda: L.EinsumDense("abc,cd->abd", (3, 6), bias_axes="d"), (3, 4)),
     ],
@@ -601,6 +627,212 @@ def test_rows_times_kernel_are_the_outputs(make, shape):
 
     kind.set_kernel(layer, 2 * kind.kernel(layer))
     np.testing.assert_allclose(layer(x), 2 * outputs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make, shape",
+    [
+        (lambda: L.SeparableConv1D(5, 3, padding="same"), (7, 4)),
+        (lambda: L.SeparableConv1D(5, 3, dilation_rate=2), (7, 4)),
+        (lambda: L.SeparableConv2D(5, 3, strides=2), (7, 6, 4)),
+        (
+            lambda: L.SeparableConv2D(
+                5, (3, 2), padding="same", depth_multiplier=2
+            ),
+            (7, 6, 4),
+        ),
+    ],
+)
+def test_rows_of_separable_convolutions(make, shape):
+    layer, x = make(), tf.constant(quantizing.data(5, *shape))
+    outputs = layer(x).numpy()
+    depthwise, pointwise = kinds.kernels_of(layer).values()
+
+    def product(kind):
+        (rows,) = kind.rows(layer, (x,), {})
+        kernel = kind.kernel(layer)
+        kernel = kernel[None] if kernel.ndim == 2 else kernel
+        rows = rows[:, None] if rows.ndim == 2 else rows
+        return np.einsum("bgi,gij->bgj", rows, kernel).reshape(len(rows), -1)
+
+    found = product(pointwise).reshape(outputs.shape)
+    np.testing.assert_allclose(found, outputs, rtol=1e-4, atol=1e-5)
+    (rows,) = pointwise.rows(layer, (x,), {})
+    np.testing.assert_allclose(product(depthwise), rows, rtol=1e-4, atol=1e-5)
+    for kind in (depthwise, pointwise):
+        kind.set_kernel(layer, 2 * kind.kernel(layer))
+    np.testing.assert_allclose(layer(x), 4 * outputs, rtol=1e-4, atol=1e-5)
+
+
+RECURRENT = {
+    "LSTM": lambda **options: L.LSTM(4, **options),
+    "GRU": lambda **options: L.GRU(4, **options),
+    "SimpleRNN": lambda **options: L.SimpleRNN(4, **options),
+}
+
+
+def gates(name, z, h, states):
+    """Returns the new states of a recurrent layer from its two products."""
+
+    def sigmoid(v):
+        return 1 / (1 + np.exp(-v))
+
+    if name == "SimpleRNN":
+        return [np.tanh(z + h)]
+    if name == "LSTM":
+        i, f, c, o = np.split(z + h, 4, axis=-1)
+        c = sigmoid(f) * states[1] + sigmoid(i) * np.tanh(c)
+        return [sigmoid(o) * np.tanh(c), c]
+    z, h = np.split(z, 3, axis=-1), np.split(h, 3, axis=-1)
+    update, reset = sigmoid(z[0] + h[0]), sigmoid(z[1] + h[1])
+    new = np.tanh(z[2] + reset * h[2])
+    return [update * states[0] + (1 - update) * new]
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize("case", ["plain", "backwards", "masked", "states"])
+def test_rows_of_recurrent_layers(name, case):
+    """The products of the rows and the kernels give the outputs."""
+    layer = RECURRENT[name](
+        return_sequences=True, go_backwards=case == "backwards"
+    )
+    x, kwargs = tf.constant(quantizing.data(5, 6, 3)), {}
+    states = [np.zeros((5, 4), "float32")] * (2 if name == "LSTM" else 1)
+    keep = np.ones((5, 6), bool)
+    if case == "masked":
+        keep[:, 2] = keep[1, 4] = False
+        kwargs["mask"] = tf.constant(keep)
+    if case == "states":
+        states = [quantizing.data(5, 4, seed=s + 1) for s in range(len(states))]
+        kwargs["initial_state"] = [tf.constant(state) for state in states]
+    layer(x, **kwargs)
+    quantizing.with_random_biases(layer)
+    outputs = layer(x, **kwargs).numpy()
+    products, biases = [], np.zeros((2, layer.cell.bias.shape[-1]))
+    if name == "GRU":
+        biases[:] = layer.cell.bias.numpy()
+    else:
+        biases[0] = layer.cell.bias.numpy()
+    for kind, bias in zip(kinds.kernels_of(layer).values(), biases):
+        (rows,) = kind.rows(layer, (x,), kwargs)
+        full = np.zeros((5, 6, rows.shape[-1]))
+        full[keep] = rows
+        products.append(full @ kind.kernel(layer) + bias)
+    order = range(5, -1, -1) if case == "backwards" else range(6)
+    for place, step in enumerate(order):
+        new = gates(name, products[0][:, step], products[1][:, step], states)
+        states = [
+            np.where(keep[:, step, None], *pair) for pair in zip(new, states)
+        ]
+        shown = keep[:, step]
+        np.testing.assert_allclose(
+            outputs[shown, place], states[0][shown], atol=1e-5
+        )
+
+
+def test_layers_inside_wrappers_are_frozen(tmp_path):
+    x = keras.Input((6, 8, 8, 3))
+    h = L.TimeDistributed(L.Conv2D(4, 3, strides=2), name="frames")(x)
+    h = L.TimeDistributed(L.SeparableConv2D(4, 2), name="separable")(h)
+    h = L.TimeDistributed(L.Flatten())(h)
+    h = L.TimeDistributed(L.Dense(5, activation="relu"), name="time")(h)
+    h = L.Bidirectional(L.LSTM(4, return_sequences=True), name="both")(h)
+    h = L.GRU(4, name="gru")(h)
+    model = quantizing.with_random_biases(keras.Model(x, L.Dense(2)(h)))
+    images = quantizing.data(12, 6, 8, 8, 3)
+    quantized, report = quantize(model, images, bits=4, method="descent+scales")
+    names = [layer.name.partition("/")[0] for layer in report.layers[:-1]]
+    expected = ["frames"] + 2 * ["separable"] + ["time"]
+    assert names == [*expected, *4 * ["both"], *2 * ["gru"]]
+    assert report.layers[-2].name == "gru/recurrent"
+    assert all(layer.frozen for layer in report.layers[:-1])
+    assert not report.unchanged
+    assert report.float32_bytes == 4 * model.count_params()
+    assert max(layer.error for layer in report.layers) < 0.05
+    path = tmp_path / "model.keras"
+    quantized.save(path)
+    loaded = keras.models.load_model(path)
+    for candidate in (quantized, loaded):
+        assert len(candidate.trainable_variables) == 3  # of the last layer
+        found = quantizing.outputs(candidate, images)[0]
+        expected = quantizing.outputs(model, images)[0]
+        error = ((expected - found) ** 2).sum() / (expected**2).sum()
+        assert error < 0.05
+
+
+def test_rows_inside_wrappers(recorded):
+    """The second kernel gets the rows of the quantized first kernel."""
+    x = keras.Input((6, 3))
+    h = L.TimeDistributed(L.Dense(4, name="dense"), name="time")(x)
+    h = L.Bidirectional(L.LSTM(4, return_sequences=True), name="both")(h)
+    model = quantizing.with_random_biases(keras.Model(x, h))
+    data = quantizing.data(10, 6, 3)
+    quantized, report = quantize(model, data, bits=2)
+    assert report.layers[0].name == "time/dense"
+    rows = [found.both() for found in recorded]
+    np.testing.assert_array_equal(rows[0][0], data.reshape(-1, 3))
+    inputs = [
+        candidate.get_layer("time")(data).numpy().reshape(-1, 4)
+        for candidate in (model, quantized)
+    ]
+    for forward in (rows[1], rows[3]):
+        for found, wanted in zip(forward, inputs):
+            np.testing.assert_allclose(found, wanted, atol=1e-5)
+    # The recurrent rows are the outputs of the step before, with zeros first.
+    outputs = quantizing.outputs(model, data)[0]
+    wanted = np.zeros((2, 10, 6, 4), "float32")
+    wanted[0, :, 1:], wanted[1, :, :-1] = (
+        outputs[:, :-1, :4],
+        outputs[:, 1:, 4:],
+    )
+    for (found, quantized_rows), expected in zip((rows[2], rows[4]), wanted):
+        np.testing.assert_allclose(found, expected.reshape(-1, 4), atol=1e-5)
+        assert 1e-3 < abs(quantized_rows - found).max() < 0.5
+
+
+def test_layers_that_do_not_fit_are_listed():
+    inner = keras.Sequential([keras.Input((3,)), L.Dense(4)])
+    x = keras.Input((6, 3), batch_size=10)
+    h = L.TimeDistributed(inner, name="model")(x)
+    h = L.GRU(4, return_sequences=True, reset_after=False, name="gru")(h)
+    h = L.LSTM(4, stateful=True, return_sequences=True, name="stateful")(h)
+    h = L.TimeDistributed(L.BatchNormalization(name="norm"), name="time")(h)
+    if _keras.KERAS_3:  # legacy Keras cannot copy it
+        binary = kq.layers.BinaryDense(4, name="dense")
+        h = L.TimeDistributed(binary, name="binary")(h)
+    model = keras.Model(x, h)
+    _, report = quantize(model, quantizing.data(10, 6, 3))
+    assert [layer.name for layer in report.layers] == ["gru/kernel"]
+    reasons = {layer.name: layer.reason for layer in report.unchanged}
+    if _keras.KERAS_3:
+        assert reasons.pop("binary/dense") == "already binary"
+    assert reasons == {
+        f"model/{inner.name}": "model inside another layer",
+        "gru/recurrent": "`reset_after` is False",
+        "stateful/kernel": "stateful",
+        "stateful/recurrent": "stateful",
+        "time/norm": "unsupported type",
+    }
+
+
+@pytest.mark.parametrize(
+    "layers, names",
+    [
+        (["lstm"], ["lstm/kernel", "lstm/recurrent"]),
+        (["lstm/recurrent", "sep"], ["sep/depthwise", "sep/pointwise"]),
+        ("kernel", ["lstm/kernel"]),
+    ],
+)
+def test_kernels_can_be_chosen(layers, names):
+    x = keras.Input((6, 3))
+    h = L.SeparableConv1D(4, 3, name="sep")(x)
+    model = keras.Model(x, L.LSTM(4, name="lstm")(h))
+    _, report = quantize(model, quantizing.data(10, 6, 3), layers=layers)
+    found = [layer.name for layer in report.layers]
+    expected = names + ["lstm/recurrent"] * ("lstm/recurrent" in layers)
+    assert found == expected
+    total = len(report.layers) + len(report.unchanged)
+    assert total == 4 and report.float32_bytes == 4 * model.count_params()
 
 
 def test_other_convolutions_are_frozen(recorded):
@@ -651,7 +883,7 @@ def test_an_interrupted_call_continues(tmp_path, monkeypatch):
     model, x = quantizing.mlp(), quantizing.data(64, 8)
     settings = {"method": "qubo", "seed": 0, "out": tmp_path / "run"}
     expected, _ = quantize(model, x, **settings | {"out": None})
-    module = sys.modules["keras_qpsbgd.quantization.layer_by_layer"]
+    module = importlib.import_module(MODULE)
     solve, solved = module.quantize_layer, []
 
     def interrupted(statistics, **options):

@@ -4,11 +4,14 @@ import json
 
 import pytest
 import quantizing
+from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.quantization.quantization_report import LayerQuantization
 from keras_qpsbgd.quantization.quantization_report import QuantizationReport
 from keras_qpsbgd.quantization.quantization_report import UnchangedLayer
+
+L = keras.layers
 
 
 def layer(name, **changes):
@@ -110,6 +113,50 @@ def test_numbers_of_a_model():
     # The same memory as the summary of the quantized model.
     summary = kq.summary(quantized, print_fn=None)
     assert report.packed_bytes == summary.packed_bytes
+
+
+def test_memory_of_frozen_layers():
+    """Each weight and bias counts once, and each output has a scale."""
+    x = keras.Input((6, 8))
+    h = L.Conv1D(8, 3, groups=4, name="grouped")(x)
+    h = L.SeparableConv1D(6, 3, name="separable")(h)
+    h = L.GRU(5, return_sequences=True, name="gru")(h)
+    h = L.TimeDistributed(L.Dense(3, name="dense"), name="time")(h)
+    model = keras.Model(x, L.Dense(2, name="head")(h))
+    quantized, report = kq.quantize(
+        model, quantizing.data(40, 6, 8), bits=2, method="nearest", verbose=0
+    )
+    # Weights, scales, biases.
+    expected = {
+        "grouped": (3 * 2 * 8, 8, 8),
+        "separable/depthwise": (3 * 8, 8, 0),
+        "separable/pointwise": (8 * 6, 6, 6),
+        "gru/kernel": (6 * 15, 15, 30),
+        "gru/recurrent": (5 * 15, 15, 0),
+        "time/dense": (5 * 3, 3, 3),
+        "head": (3 * 2, 2, 2),
+    }
+    assert [layer.name for layer in report.layers] == list(expected)
+    for layer, (weights, scales, biases) in zip(
+        report.layers, expected.values()
+    ):
+        packed = -(-weights * 2 // 8) + 4 * (scales + biases)
+        assert layer.packed_bytes == packed, layer.name
+        assert layer.float32_bytes == 4 * (weights + biases), layer.name
+        assert layer.num_inputs * layer.num_outputs == weights
+    assert report.float32_bytes == 4 * model.count_params()
+    assert report.unchanged_bytes == 0
+    # The summary counts the floats that frozen layers hold, and says so.
+    summary = kq.summary(quantized, print_fn=None)
+    frozen = [layer.name for layer in summary.layers if layer.frozen]
+    assert frozen == ["grouped", "separable", "gru", "time"]
+    assert summary.packed_bytes == report.packed_bytes + sum(
+        layer.float32_bytes - layer.packed_bytes
+        for layer in report.layers
+        if layer.frozen
+    )
+    assert "* frozen and counted with 32 bits" in str(summary)
+    assert max(map(len, str(summary).splitlines())) <= 80
 
 
 @pytest.mark.once

@@ -1,0 +1,223 @@
+"""What convolutions compute, with any number of axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd.layers import windows as windows_module
+from keras_qpsbgd.layers.binary_conv2d import BinaryConv2D
+from keras_qpsbgd.layers.dense_kind import DenseKind
+from keras_qpsbgd.layers.dense_kind import first
+
+
+class ConvKind(DenseKind):
+    """A convolution without a binary layer, with groups or along other axes.
+
+    Args:
+        stock: Class of the Keras layer.
+    """
+
+    binary = None
+    has_steps = False
+
+    def __init__(self, stock: Any) -> None:
+        self.stock = stock
+
+    def can_quantize(self, layer):
+        return False
+
+    def kernel(self, layer):
+        kernel = super().kernel(layer)
+        if layer.groups == 1:
+            return kernel
+        # The outputs of a group follow each other.
+        split = kernel.reshape(len(kernel), layer.groups, -1)
+        return split.transpose(1, 0, 2)
+
+    def set_kernel(self, layer, kernel):
+        if kernel.ndim == 3:
+            kernel = kernel.transpose(1, 0, 2)
+        super().set_kernel(layer, kernel)
+
+    def rows(self, layer, args, kwargs, count=None, seed=0):
+        for found in _windows(layer, args, kwargs, count, seed):
+            if layer.groups == 1:
+                yield found.reshape(len(found), -1)
+                continue
+            b, places, channels = found.shape
+            groups = layer.groups
+            split = found.reshape(b, places, groups, channels // groups)
+            yield split.transpose(0, 2, 1, 3).reshape(b, groups, -1)
+
+
+class DepthwiseKind(ConvKind):
+    """`DepthwiseConv1D` and `DepthwiseConv2D`, with a group per channel."""
+
+    def variable(self, layer):
+        return layer.kernel if _keras.KERAS_3 else layer.depthwise_kernel
+
+    def kernel(self, layer):
+        kernel = self.variable(layer).numpy().astype(np.float64)
+        kernel = kernel.reshape(-1, *kernel.shape[-2:])
+        return kernel.transpose(1, 0, 2)
+
+    def rows(self, layer, args, kwargs, count=None, seed=0):
+        for found in _windows(layer, args, kwargs, count, seed):
+            yield found.transpose(0, 2, 1)
+
+
+class Conv2DKind(ConvKind):
+    """`Conv2D`, which becomes `BinaryConv2D` if it has one group."""
+
+    binary = BinaryConv2D
+    has_steps = True
+
+    def __init__(self) -> None:
+        super().__init__(keras.layers.Conv2D)
+
+    def can_quantize(self, layer):
+        return layer.groups == 1
+
+    def windows(self, layer):
+        return {
+            "size": layer.kernel_size,
+            "strides": layer.strides,
+            "dilations": layer.dilation_rate,
+            "padding": layer.padding,
+        }
+
+    def is_one_stock_layer(self, layer):
+        # On a CPU, TensorFlow has no other convolution than channels last.
+        return layer.data_format != "channels_first"
+
+    def stock_outputs(self, layer, config, inputs):
+        if self.is_one_stock_layer(layer):
+            return super().stock_outputs(layer, config, inputs)
+        config = {**config, "data_format": "channels_last"}
+        inputs = keras.layers.Permute((2, 3, 1))(inputs)
+        new, outputs = super().stock_outputs(layer, config, inputs)
+        return new, keras.layers.Permute((3, 1, 2))(outputs)
+
+
+class SeparableDepthwiseKind(DepthwiseKind):
+    """The depthwise kernel of `SeparableConv1D` and `SeparableConv2D`."""
+
+    def variable(self, layer):
+        return layer.depthwise_kernel
+
+    def has_bias(self, layer):
+        return False
+
+    def weights(self, layer):
+        return [layer.depthwise_kernel]
+
+
+class PointwiseKind(DenseKind):
+    """Their pointwise kernel, whose rows are the depthwise products."""
+
+    stock = binary = None
+    has_steps = False
+
+    def can_quantize(self, layer):
+        return False
+
+    def variable(self, layer):
+        return layer.pointwise_kernel
+
+    def weights(self, layer):
+        return [w for w in layer.weights if w is not layer.depthwise_kernel]
+
+    def rows(self, layer, args, kwargs, count=None, seed=0):
+        depthwise = SeparableDepthwiseKind(type(layer))
+        kernel = depthwise.kernel(layer)
+        for found in depthwise.rows(layer, args, kwargs, count, seed):
+            products = found.transpose(1, 0, 2) @ kernel
+            yield products.transpose(1, 0, 2).reshape(len(found), -1)
+
+
+class TransposedKind(ConvKind):
+    """`Conv1DTranspose`, `Conv2DTranspose` and `Conv3DTranspose`.
+
+    A transposed convolution is a convolution of an image with `strides - 1`
+    zeros between the pixels, with a reversed kernel.
+    """
+
+    def kernel(self, layer):
+        kernel = self.variable(layer).numpy().astype(np.float64)
+        kernel = kernel.reshape(-1, *kernel.shape[-2:])
+        return kernel.transpose(0, 2, 1).reshape(-1, kernel.shape[1])
+
+    def set_kernel(self, layer, kernel):
+        variable = self.variable(layer)
+        outputs, inputs = variable.shape[-2:]
+        kernel = kernel.reshape(-1, inputs, outputs).transpose(0, 2, 1)
+        variable.assign(kernel.reshape(variable.shape))
+
+    def rows(self, layer, args, kwargs, count=None, seed=0):
+        images = _images(layer, args, kwargs)
+        shape = layer.compute_output_shape(first(args, kwargs).shape)
+        is_first = layer.data_format == "channels_first"
+        lengths = shape[2:] if is_first else shape[1:-1]
+        found = windows_module.windows(
+            _stuffed(layer, images, lengths),
+            layer.kernel_size,
+            (1,) * len(lengths),
+            layer.dilation_rate,
+            "valid",
+            count,
+            seed,
+        )
+        for piece in found:
+            yield piece[:, ::-1].reshape(len(piece), -1)
+
+
+def _windows(layer, args, kwargs, count, seed):
+    return windows_module.windows(
+        _images(layer, args, kwargs),
+        layer.kernel_size,
+        layer.strides,
+        layer.dilation_rate,
+        layer.padding,
+        count,
+        seed,
+    )
+
+
+def _images(layer, args, kwargs):
+    """Returns the inputs of a call with the channels on the last axis."""
+    images = first(args, kwargs).numpy()
+    if layer.data_format == "channels_first":
+        return np.moveaxis(images, 1, -1)
+    return images
+
+
+def _stuffed(layer, images, lengths):
+    """Returns images with zeros between the pixels and at the borders.
+
+    Args:
+        layer: Transposed convolution.
+        images: Array of shape `(batch, *axes, channels)`.
+        lengths: Tuple of integers. The lengths of the outputs.
+    """
+    shape, places = [len(images)], [slice(None)]
+    for length, output, size, stride, dilation in zip(
+        images.shape[1:-1],
+        lengths,
+        layer.kernel_size,
+        layer.strides,
+        layer.dilation_rate,
+    ):
+        reach = (size - 1) * dilation
+        last = (length - 1) * stride
+        # The part of the outputs that "same" cuts off at the beginning.
+        cut = max(last + reach + 1 - output, 0) // 2
+        begin = reach - (cut if layer.padding == "same" else 0)
+        shape.append(output + reach)
+        places.append(slice(begin, begin + last + 1, stride))
+    stuffed = np.zeros((*shape, images.shape[-1]), images.dtype)
+    stuffed[tuple(places)] = images
+    return stuffed

@@ -1,0 +1,177 @@
+"""What `Dense` computes, and the base class of all kinds of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd import ops
+from keras_qpsbgd.layers import windows as windows_module
+from keras_qpsbgd.layers.binary_dense import BinaryDense
+
+
+class DenseKind:
+    """`Dense`, and the base class of the other kinds.
+
+    Attributes:
+        stock: Class of the Keras layer that computes the same as `binary`.
+        binary: Class of the binary layer.
+        has_steps: Boolean. Whether `Predictor` supports the kind.
+    """
+
+    stock: Any = keras.layers.Dense
+    binary: Any = BinaryDense
+    has_steps = True
+
+    def problem(self, layer: Any) -> str | None:
+        """Returns why a layer of this class is not supported, or `None`."""
+        if getattr(layer, "lora_enabled", False):
+            return "LoRA weights"
+        if getattr(layer, "quantization_mode", None) is not None:
+            return "quantized by Keras"
+        return None
+
+    def variable(self, layer: Any) -> Any:
+        """Returns the variable of the kernel."""
+        return layer.kernel
+
+    def kernel(self, layer: Any) -> np.ndarray:
+        """Returns the kernel as a float64 array of shape `(n, m)`.
+
+        A kernel with groups has the shape `(groups, n, m)`.
+        """
+        kernel = self.variable(layer).numpy().astype(np.float64)
+        return kernel.reshape(-1, kernel.shape[-1])
+
+    def set_kernel(self, layer: Any, kernel: np.ndarray) -> None:
+        """Assigns a kernel in the shape that `kernel` returns."""
+        variable = self.variable(layer)
+        variable.assign(kernel.reshape(variable.shape))
+
+    def has_bias(self, layer: Any) -> bool:
+        """Returns whether the layer has a bias for each of its m outputs."""
+        return bool(layer.use_bias)
+
+    def bias(self, layer: Any) -> Any:
+        """Returns the variable of the bias."""
+        return layer.bias
+
+    def change_bias(self, layer: Any, change: np.ndarray) -> None:
+        """Adds an array, one entry per output, to the bias, if there is one."""
+        if self.has_bias(layer):
+            variable = self.bias(layer)
+            bias = variable.numpy()
+            new = bias.astype(np.float64) + change.reshape(bias.shape)
+            variable.assign(new.astype(bias.dtype))
+
+    def weights(self, layer: Any) -> list[Any]:
+        """Returns the kernel and the weights that are counted with it."""
+        return layer.weights
+
+    def rows(
+        self,
+        layer: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        count: int | None = None,
+        seed: int = 0,
+    ) -> Iterator[np.ndarray]:
+        """Yields the rows of one call of the layer, in pieces.
+
+        Args:
+            layer: The layer.
+            args: Positional arguments of the call, eager tensors.
+            kwargs: Keyword arguments of the call.
+            count: Integer (optional). Chooses at most this many rows at random.
+                Defaults to `None`, which yields all rows.
+            seed: Integer. The same seed chooses the same rows. Defaults to `0`.
+
+        Returns:
+            An iterator over arrays of shape `(B, n)`, or `(B, groups, n)` if
+            the kernel has groups.
+        """
+        del layer
+        inputs = first(args, kwargs)
+        if isinstance(inputs, tf.SparseTensor):
+            inputs = ops.to_dense(inputs)
+        yield from some(inputs.numpy(), count, seed)
+
+    def windows(self, layer: Any) -> dict[str, Any] | None:
+        """Returns the windows whose patches are the rows, for `Predictor`."""
+        del layer
+        return None
+
+    def can_quantize(self, layer: Any) -> bool:
+        """Returns whether the binary layer can replace a Keras layer."""
+        del layer
+        return True
+
+    def quantized(self, layer: Any, bits: int) -> Any:
+        """Returns a binary layer with the settings of a Keras layer."""
+        config = layer.get_config()
+        # Absent in some versions of Keras, and `None` for supported layers.
+        config.pop("quantization_config", None)
+        config.pop("lora_rank", None)
+        config.pop("lora_alpha", None)
+        return self.binary.from_config(with_bits(config, bits))
+
+    def stock_problem(self, layer: Any) -> str | None:
+        """Returns why layers of Keras cannot replace it, or `None`."""
+        del layer
+        return None
+
+    def is_one_stock_layer(self, layer: Any) -> bool:
+        """Returns whether one layer of Keras can replace a binary layer."""
+        del layer
+        return True
+
+    def stock_outputs(
+        self, layer: Any, config: dict[str, Any], inputs: Any
+    ) -> tuple[Any, Any]:
+        """Computes what a binary layer computes with layers of Keras.
+
+        Args:
+            layer: Binary layer of this kind.
+            config: Dictionary. The configuration of the Keras layer.
+            inputs: Symbolic inputs.
+
+        Returns:
+            A tuple `(new, outputs)` of the layer with the weights and the
+            symbolic outputs.
+        """
+        del layer
+        new = self.stock.from_config(config)
+        return new, new(inputs)
+
+
+def with_bits(config: dict[str, Any], bits: int) -> dict[str, Any]:
+    """Returns the configuration of a binary layer for quantized weights.
+
+    The regularizer and the constraint of a float kernel do not fit latent
+    weights, which have another scale. They would change the levels.
+    """
+    return {
+        **config,
+        "bits": bits,
+        "output_scale": "channel",
+        "kernel_regularizer": None,
+        "kernel_constraint": None,
+    }
+
+
+def first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Returns the inputs of a call."""
+    return args[0] if args else next(iter(kwargs.values()))
+
+
+def some(
+    values: np.ndarray, count: int | None, seed: int
+) -> Iterator[np.ndarray]:
+    """Yields all or some of the rows on the last axis of an array."""
+    rows = values.reshape(-1, values.shape[-1])
+    chosen = windows_module.choose(len(rows), count, seed)
+    yield rows if len(chosen) == len(rows) else rows[chosen]
