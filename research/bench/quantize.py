@@ -1,15 +1,19 @@
-"""CPU time of `kq.quantize` by method, and a wide layer.
+"""CPU time of `kq.quantize`: networks of Keras, methods, and a wide layer.
 
-- `network`: 784-512-512-10 with random weights is quantized to 1 bit with
-  5,000 MNIST images. The time of every method is divided by that of `gptq`. The
-  methods take turns (see `timing.py`).
+- `ResNet50` and others: networks of `keras.applications` with random weights
+  and inputs of 64 x 64 pixels. The CPU time of the forward passes of
+  `kq.quantize`, and of whole calls with several methods, is divided by that of
+  `model.predict` on the same images.
+- `methods`: 784-512-512-10 with random weights is quantized to 1 bit with
+  5,000 MNIST images. The time of every method is divided by that of
+  `gptq+scales`. The methods take turns (see `timing.py`).
 - `wide`: CPU time and peak memory of a layer of 4,608 x 512 weights, a
-  3 x 3 convolution from 512 to 512 channels, in a separate process.
+  3 x 3 convolution from 512 to 512 channels.
 
-    python -m research.bench.quantize INPUTS OUTPUTS ROWS
+    python -m research.bench.quantize NETWORK IMAGES METHOD
+    python -m research.bench.quantize wide INPUTS OUTPUTS ROWS METHOD
 
-is this process. It prints JSON: the CPU and wall seconds of `kq.quantize` with
-1 bit, the peak memory of the process in bytes, and the output errors.
+are the processes of the first and the last part. They print JSON.
 """
 
 import dataclasses
@@ -18,6 +22,7 @@ import resource
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 from tensorflow import keras
@@ -25,19 +30,22 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.comparison.task import random
+from keras_qpsbgd.quantization.forward import ForwardPass
 from research.bench import timing
 from research.experiments.tasks.mnist import images
 
-HELP = "time and memory of kq.quantize (10 minutes)"
+HELP = "time and memory of kq.quantize (40 minutes)"
 THREADS = (1,)
 
-PARTS = ("network", "wide")
-METHODS = ("nearest", "descent", "qubo")
-YARDSTICK = "gptq"
+NETWORKS = ("MobileNetV2", "EfficientNetB0", "ResNet50", "VGG16")
+NETWORK_METHODS = ("nearest", "gptq", "qubo")
+PARTS = (*NETWORKS, "methods", "wide")
+METHODS = ("nearest", "gptq", "descent+scales", "qubo")
+YARDSTICK = "gptq+scales"
+SIZE, IMAGES, QUICK_IMAGES = 64, 256, 4
 UNITS = (512, 512)
 ROWS, QUICK_ROWS = 5_000, 500
 WIDE, QUICK_WIDE = (4608, 512, 10_000), (512, 64, 1_000)
-ONCE = {"name": "native", "preset": "once"}
 FACTORS = 64
 
 
@@ -47,19 +55,34 @@ def names():
 
 
 def measure(options):
-    """Measures both parts."""
+    """Measures all parts."""
     results = {}
     for part in options.wanted(PARTS):
-        if part == "wide":
-            show_status("a wide layer")
+        show_status(part)
+        if part == "methods":
+            results[part] = _methods(options)
+        elif part == "wide":
             size = QUICK_WIDE if options.quick else WIDE
-            results[part] = {"size": size, **measure_wide(*size)}
+            results[part] = {
+                "size": size,
+                "methods": {
+                    method: _process("wide", *size, method)
+                    for method in (YARDSTICK, "descent+scales", "qubo")
+                },
+            }
         else:
-            results[part] = _network(options)
+            count = QUICK_IMAGES if options.quick else IMAGES
+            methods = NETWORK_METHODS[:2] if options.quick else NETWORK_METHODS
+            results[part] = {
+                "images": count,
+                "methods": {
+                    method: _process(part, count, method) for method in methods
+                },
+            }
     return results
 
 
-def _network(options):
+def _methods(options):
     (x, _), _ = images(options.data_dir, random(0, 2))
     x = x[: QUICK_ROWS if options.quick else ROWS]
     model = keras.Sequential([keras.layers.InputLayer(x.shape[1:])])
@@ -69,9 +92,7 @@ def _network(options):
 
     def side(method):
         def block():
-            kq.quantize(
-                model, x, backend=ONCE, method=method, seed=0, verbose=0
-            )
+            kq.quantize(model, x, method=method, seed=0, verbose=0)
 
         return timing.Side(block, steps=1, blocks=2 if options.quick else 5)
 
@@ -87,45 +108,121 @@ def _network(options):
 
 
 def table(results):
-    """Returns the CPU times and ratios, and the wide layer."""
+    """Returns the CPU times and ratios."""
     parts = []
     for result in results.values():
-        if "network" in result:
-            base = result["network"]["yardstick"]
+        networks = [name for name in NETWORKS if name in result]
+        if networks:
+            parts.append(_network_table(result, networks))
+        if "methods" in result:
+            base = result["methods"]["yardstick"]
             lines = [
                 "Quantization of 784-512-512-10, 1 bit",
-                f"{'method':<10}{'CPU s':>9}{'/ gptq':>9}",
-                "-" * 28,
-                f"{YARDSTICK:<10}{base['cpu']:>9.2f}{1:>9.2f}",
+                f"{'method':<16}{'CPU s':>9}{'/ gptq+scales':>15}",
+                "-" * 40,
+                f"{YARDSTICK:<16}{base['cpu']:>9.2f}{1:>15.2f}",
             ]
             lines += [
-                f"{name:<10}{times['cpu']:>9.2f}{times['cpu_ratio']:>9.2f}"
-                for name, times in result["network"]["sides"].items()
+                f"{name:<16}{times['cpu']:>9.2f}{times['cpu_ratio']:>15.2f}"
+                for name, times in result["methods"]["sides"].items()
             ]
             parts.append("\n".join(lines))
         if "wide" in result:
-            found = result["wide"]
-            inputs, outputs, rows = found["size"]
-            errors = ", ".join(
-                f"{name} {error:.4f}" for name, error in found["errors"].items()
-            )
-            parts.append(
-                f"Layer {inputs} x {outputs}, {rows:,} rows, 1 bit: "
-                f"{found['cpu'] / 60:.1f} CPU minutes, "
-                f"{found['peak'] / 2**30:.2f} GiB\n(output error: {errors})"
-            )
+            parts.append(_wide_table(result["wide"]))
     return "\n\n".join(parts)
 
 
-# A wide layer
+def _network_table(result, networks):
+    lines = [
+        "CPU time / CPU time of `predict`, 1 bit, 64 x 64 pixels",
+        f"{'network':<16}{'method':<10}{'forward':>9}{'whole':>9}"
+        f"{'CPU s':>9}{'GiB':>7}{'smaller':>9}",
+        "-" * 69,
+    ]
+    for name in networks:
+        for method, found in result[name]["methods"].items():
+            forward, whole = (
+                found[key] / found["predict"] for key in ("forward", "cpu")
+            )
+            lines.append(
+                f"{name:<16}{method:<10}{forward:>9.1f}{whole:>9.0f}"
+                f"{found['cpu']:>9.0f}{found['peak'] / 2**30:>7.2f}"
+                f"{found['compression']:>8.1f}x"
+            )
+    return "\n".join(lines)
 
 
-def measure_wide(inputs, outputs, rows):
+def _wide_table(result):
+    inputs, outputs, rows = result["size"]
+    lines = [
+        f"Layer {inputs} x {outputs}, {rows:,} rows, 1 bit",
+        f"{'method':<16}{'error':>9}{'CPU s':>9}{'GiB':>7}",
+        "-" * 41,
+    ]
+    lines += [
+        f"{name:<16}{found['error']:>9.4f}{found['cpu']:>9.1f}"
+        f"{found['peak'] / 2**30:>7.2f}"
+        for name, found in result["methods"].items()
+    ]
+    return "\n".join(lines)
+
+
+# The processes
+
+
+def _process(*arguments):
     """Returns what a separate process measures."""
     command = [sys.executable, "-m", "research.bench.quantize"]
-    command += map(str, (inputs, outputs, rows))
+    command += map(str, arguments)
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def network(name, count, method):
+    """Quantizes a network of `keras.applications`.
+
+    Args:
+        name: String. The name of the network.
+        count: Integer. Number of images.
+        method: String. See `kq.quantize`.
+
+    Returns:
+        Dictionary of CPU seconds: of `predict`, of the forward passes, and of
+        the whole call (`cpu`). Also the peak memory in bytes and the
+        compression.
+    """
+    keras.utils.set_random_seed(0)
+    build = getattr(keras.applications, name)
+    shape = (SIZE, SIZE, 3)
+    model = build(weights=None, input_shape=shape, classes=10)
+    x = np.random.default_rng(0).normal(size=(count, *shape)).astype("float32")
+    model.predict(x, verbose=0)  # compiles
+    start = time.process_time()
+    model.predict(x, verbose=0)
+    predict = time.process_time() - start
+
+    forward = 0.0
+    advance = ForwardPass.advance_to
+
+    def timed(self, layer):
+        nonlocal forward
+        start = time.process_time()
+        advance(self, layer)
+        forward += time.process_time() - start
+
+    ForwardPass.advance_to = timed
+    start = time.process_time()
+    with warnings.catch_warnings():
+        # Random images give fewer rows than some layers have inputs.
+        warnings.simplefilter("ignore")
+        _, report = kq.quantize(model, x, method=method, seed=0, verbose=0)
+    return {
+        "predict": predict,
+        "forward": forward,
+        "cpu": time.process_time() - start,
+        "peak": _peak(),
+        "compression": report.compression,
+    }
 
 
 def calibration_rows(inputs, rows, seed=0):
@@ -137,23 +234,37 @@ def calibration_rows(inputs, rows, seed=0):
     return np.maximum(common / FACTORS**0.5 + own, 0.0)
 
 
-def main(inputs, outputs, rows):
-    """Quantizes a wide layer in this process and prints the result."""
+def wide(inputs, outputs, rows, method):
+    """Quantizes a wide layer. Returns its error, CPU time and peak memory."""
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
         [keras.layers.InputLayer((inputs,)), keras.layers.Dense(outputs)]
     )
     x = calibration_rows(inputs, rows)
-    wall, cpu = time.perf_counter(), time.process_time()
-    _, report = kq.quantize(model, x, backend=ONCE, seed=0, verbose=0)
-    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    start = time.process_time()
+    _, report = kq.quantize(model, x, method=method, seed=0, verbose=0)
+    return {
+        "cpu": time.process_time() - start,
+        "peak": _peak(),
+        "error": report.layers[0].error,
+    }
+
+
+def _peak():
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    peak *= 1 if sys.platform == "darwin" else 1024
-    errors = report.layers[0].errors
-    print(
-        json.dumps({"cpu": cpu, "wall": wall, "peak": peak, "errors": errors})
-    )
+    return peak * (1 if sys.platform == "darwin" else 1024)
+
+
+def main(name, *arguments):
+    """Measures in this process and prints the result."""
+    *numbers, method = arguments
+    numbers = [int(number) for number in numbers]
+    if name == "wide":
+        found = wide(*numbers, method)
+    else:
+        found = network(name, *numbers, method)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(*sys.argv[1:])

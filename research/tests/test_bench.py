@@ -396,20 +396,38 @@ def test_network_in_onnx_runtime(activation):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_wide_layer(capsys):
-    quantize.main(40, 6, 100)
+def test_quantize_processes(capsys):
+    quantize.main("wide", "40", "6", "100", "gptq+scales")
     found = json.loads(capsys.readouterr().out)
-    assert found["cpu"] > 0 and found["peak"] > 2**20
-    assert found["errors"]["qubo"] <= found["errors"]["descent"]
+    assert 0 < found["error"] < 1 and found["cpu"] > 0 and found["peak"] > 0
+
+
+@pytest.mark.slow  # builds a network of 160 layers
+def test_quantize_a_network_of_keras():
+    found = quantize.network("MobileNetV2", 2, "nearest")
+    assert 0 < found["forward"] < found["cpu"] and found["predict"] > 0
+    assert found["compression"] > 8
 
 
 def test_quantize_table():
     times = {"cpu": 9.0, "wall": 9.0, "cpu_ratio": 6.0, "wall_ratio": 6.0}
-    layer = {"cpu": 120.0, "wall": 60.0, "peak": 2**30, "errors": {"qubo": 0.1}}
+    network = {
+        "predict": 2.0,
+        "forward": 5.0,
+        "cpu": 100.0,
+        "peak": 2**30,
+        "compression": 26.4,
+    }
+    layer = {"cpu": 120.0, "peak": 2**30, "error": 0.1}
     result = {
-        "network": {"yardstick": {"cpu": 1.5}, "sides": {"qubo": times}},
-        "wide": {"size": [*quantize.WIDE], **layer},
+        "ResNet50": {"images": 4, "methods": {"gptq": network}},
+        "methods": {"yardstick": {"cpu": 1.5}, "sides": {"qubo": times}},
+        "wide": {"size": [*quantize.WIDE], "methods": {"qubo": layer}},
     }
     text = quantize.table({1: result})
-    assert "qubo           9.00     6.00" in text
-    assert "2.0 CPU minutes, 1.00 GiB" in text
+    for part in (
+        "ResNet50        gptq            2.5       50      100   1.00    26.4x",
+        "qubo                 9.00           6.00",
+        "qubo               0.1000    120.0   1.00",
+    ):
+        assert part in text, text

@@ -9,19 +9,20 @@ import numpy as np
 # The beam passes feedback on to this many variables at once, by a matrix
 # product.
 BEAM_BLOCK = 32
-MIN_WIDTH, MAX_WIDTH = 4, 512
-# Maximum number of weights times width, for wider beams than `MIN_WIDTH`.
+# Narrower beams are worse than a descent. Wide layers have none.
+MIN_WIDTH, MAX_WIDTH = 16, 512
+# Maximum number of weights times width.
 SIZE = 2**21
 # Share of the mean diagonal that is added to it, so that Q has a factor.
 SHIFT = 1e-6
 # Variables that annealing visits between two matrix products.
 ANNEALING_BLOCK = 64
-SWEEPS = 20
+SWEEPS, MAX_DESCENT = 60, 20
 # The initial temperature is this quantile of the energies that single flips of
 # the start would cost, and the last one is this fraction of it. Chosen on other
 # networks than those of the published results.
-HOT_QUANTILE = 0.05
-COLD = 0.03
+HOT_QUANTILE = 0.02
+COLD = 0.05
 # In a descent, changes below this fraction of their largest possible value are
 # rounding errors.
 ROUNDING = 1e-14
@@ -46,10 +47,12 @@ def beam_search(qubo):
 
     Returns:
         An int8 array of shape `(n, m)`, or `None` if the couplings are not
-        positive semidefinite.
+        positive semidefinite or the problem is too large for a good beam.
     """
     n, m = qubo.num_variables, qubo.num_columns
-    width = int(np.clip(SIZE // (n * m), MIN_WIDTH, MAX_WIDTH))
+    width = min(SIZE // (n * m), MAX_WIDTH)
+    if width < MIN_WIDTH:
+        return None
     couplings = np.asarray(qubo.couplings, dtype=np.float64)
     # Variables with large couplings are decided first.
     order = np.argsort(np.diag(couplings), kind="stable")
@@ -161,10 +164,10 @@ def anneal(qubo, start, seed):
 
     A sweep visits the variables in order and flips each with the probability
     \(\min(1, e^{-\Delta / T})\), where \(\Delta\) is the change of the energy.
-    All columns are annealed together. Within a block, variables are visited one
-    by one. Between blocks, a matrix product updates the forces
-    \(F = Q g + s / 2\), so that a sweep costs about as much as one product with
-    the couplings.
+    All columns are annealed together. The variables of a block are visited one
+    by one, after a matrix product has computed their forces
+    \(F = Q g + s / 2\). A sweep costs about as much as one product with the
+    couplings.
 
     Args:
         qubo: A `Qubo`.
@@ -183,45 +186,54 @@ def anneal(qubo, start, seed):
     scale = max(couplings.max(), -couplings.min()) or 1.0
     scaled = np.empty(couplings.shape, np.float32)
     couplings = np.divide(couplings, scale, out=scaled, casting="same_kind")
-    states = np.asarray(start).astype(np.float32)
-    forces = (fields / (2 * scale)).astype(np.float32) + couplings @ states
+    states = np.asarray(start).T.astype(np.float32)
+    half_fields = (fields / (2 * scale)).astype(np.float32)
     diagonal = np.diag(couplings)[:, None].copy()
     # A flip changes the energy by 4 (Q_ii - g_i F_i).
-    costs = np.abs(diagonal - states * forces)
+    costs = np.abs(diagonal - states.T * (couplings @ states.T + half_fields))
     hot = np.quantile(costs, HOT_QUANTILE, axis=0)
     temperatures = hot * np.geomspace(1.0, COLD, SWEEPS)[:, None]
     for temperature in temperatures.astype(np.float32):
-        _annealing_sweep(couplings, diagonal, states, forces, temperature, rng)
-    for _ in range(SWEEPS):
-        if not _annealing_sweep(couplings, diagonal, states, forces, None, rng):
+        _annealing_sweep(couplings, half_fields, states, temperature, rng)
+    active = np.arange(len(states))
+    for _ in range(MAX_DESCENT):
+        part = states[active]
+        _annealing_sweep(couplings, half_fields[:, active], part, None, rng)
+        changed = (part != states[active]).any(axis=1)
+        states[active] = part
+        active = active[changed]
+        if not len(active):
             break
-    return states.astype(np.int8)
+    return states.T.astype(np.int8)
 
 
-def _annealing_sweep(couplings, diagonal, states, forces, temperature, rng):
-    """Updates states and forces in place; returns whether any changed.
+def _annealing_sweep(couplings, half_fields, states, temperature, rng):
+    """Visits each variable of all columns once, and changes states in place.
 
-    A temperature of `None` only makes flips that lower the energy.
+    Args:
+        couplings: Array of shape `(n, n)`.
+        half_fields: Array of shape `(n, m)`.
+        states: Array of shape `(m, n)`.
+        temperature: Array of shape `(m,)`. `None` only makes flips that lower
+            the energy.
+        rng: NumPy generator.
     """
-    changed = False
     for begin in range(0, len(couplings), ANNEALING_BLOCK):
         block = slice(begin, begin + ANNEALING_BLOCK)
-        inner, threshold = couplings[block, block], diagonal[block]
-        local, old = forces[block].copy(), states[block].copy()
+        local = couplings[block] @ states.T + half_fields[block]
+        inner = couplings[block, block]
+        threshold = np.diag(inner)[:, None]
         if temperature is not None:
             noise = rng.standard_exponential(local.shape, dtype=np.float32)
             threshold = threshold - noise * temperature
-        for i, state in enumerate(states[block]):
+        new = states[:, block].T.copy()
+        for i, state in enumerate(new):
             flips = state * local[i] > threshold[i]
             if flips.any():
                 change = np.where(flips, -2 * state, np.float32(0))
                 state += change
                 local[i + 1 :] += inner[i + 1 :, i, None] * change
-        change = states[block] - old
-        if change.any():
-            changed = True
-            forces += couplings[:, block] @ change
-    return changed
+        states[:, block] = new.T
 
 
 def descend(qubo, states, start):

@@ -139,12 +139,15 @@ def descend(problem, candidate, bits):
     for _ in range(MAX_SWEEPS):
         if not len(active):
             break
-        part, force = levels[:, :, active], forces[:, :, active]
+        part = levels[:, :, active]
+        # Columns first, so that those that change are contiguous.
+        force = forces[:, :, active].transpose(0, 2, 1).copy()
         target = grid.divide(
             problem.products[:, :, active], scales[..., active]
         )
         moved = _sweep(problem, target, part, force, bits)
-        levels[:, :, active], forces[:, :, active] = part, force
+        levels[:, :, active] = part
+        forces[:, :, active] = force.transpose(0, 2, 1)
         scales = problem.best_scales(levels, forces)
         # A negative scale negates the column.
         sign = np.where(scales < 0, -1.0, 1.0)
@@ -154,13 +157,21 @@ def descend(problem, candidate, bits):
 
 
 def _sweep(problem, target, levels, forces, bits):
-    """Updates levels and forces in place; returns which columns changed."""
+    """Updates levels and forces in place; returns which columns changed.
+
+    Args:
+        problem: An `OutputError`.
+        target: Array of shape `(groups, n, k)`.
+        levels: Array of shape `(groups, n, k)`.
+        forces: Array of shape `(groups, k, n)`.
+        bits: Integer.
+    """
     couplings, diagonal = problem.couplings, problem.diagonal
     moved = np.zeros(levels.shape[2], dtype=bool)
     for begin in range(0, levels.shape[1], BLOCK):
         block = slice(begin, min(begin + BLOCK, levels.shape[1]))
         inner = couplings[:, block, block]
-        local = forces[:, block] - target[:, block]
+        local = forces[:, :, block].transpose(0, 2, 1) - target[:, block]
         old = levels[:, block].copy()
         for i in range(old.shape[1]):
             current = levels[:, begin + i]
@@ -171,8 +182,9 @@ def _sweep(problem, target, levels, forces, bits):
                 local[:, i + 1 :] += (
                     inner[:, i + 1 :, i, None] * change[:, None]
                 )
-        change = levels[:, block] - old
-        if change.any():
-            forces += couplings[:, :, block] @ change
-            moved |= change.any(axis=(0, 1))
+        change = (levels[:, block] - old).transpose(0, 2, 1)
+        changed = np.flatnonzero(change.any(axis=(0, 2)))
+        if len(changed):
+            forces[:, changed] += change[:, changed] @ couplings[:, block]
+            moved[changed] = True
     return moved
