@@ -11,6 +11,7 @@ import contextlib
 import copy
 import functools
 import importlib.metadata
+import inspect
 import re
 import sys
 
@@ -420,8 +421,22 @@ def copy_functional(model, clone_function):
         # cannot be saved. This model shares the layers and is not compiled.
         model = keras.Model(model.input, model.output, name=model.name)
     return keras.models.clone_model(
-        model, input_tensors=inputs, clone_function=clone_function
+        model,
+        input_tensors=inputs,
+        clone_function=clone_function,
+        call_function=_call_known,
     )
+
+
+def _call_known(layer, *args, **kwargs):
+    """Calls a layer without empty arguments that it does not have.
+
+    The layer in a copy of a model can be of another type. Keras repeats the
+    argument `mask` of the original layer, even if it is `None`.
+    """
+    known = inspect.signature(layer.call).parameters
+    used = {k: v for k, v in kwargs.items() if v is not None or k in known}
+    return layer(*args, **used)
 
 
 def graph_calls(model):

@@ -70,6 +70,9 @@ class ForwardPass:
         copies: Pair of dictionaries that map the `id` of each layer of the
             model to the layer of the float and of the quantized copy.
         batches: List of inputs of the model.
+
+    Attributes:
+        steps: List of `Step`, in the order of the calls.
     """
 
     def __init__(
@@ -81,17 +84,17 @@ class ForwardPass:
         self._copies = copies
         self._changed: set[int] = set()
         self._position = 0
-        inputs, self._steps = _list_steps(model)
+        inputs, self.steps, _ = list_steps(model)
         last_use = {
             slot: index
-            for index, step in enumerate(self._steps)
+            for index, step in enumerate(self.steps)
             for slot in step.inputs + step.outputs
         }
-        self._released: list[list[Slot]] = [[] for _ in self._steps]
+        self._released: list[list[Slot]] = [[] for _ in self.steps]
         for slot, index in last_use.items():
             self._released[index].append(slot)
         self._last_call = {
-            id(step.layer): index for index, step in enumerate(self._steps)
+            id(step.layer): index for index, step in enumerate(self.steps)
         }
         self._values = []
         for batch in batches:
@@ -100,33 +103,34 @@ class ForwardPass:
 
     def layers(self) -> list[Any]:
         """Returns the layers of the model in the order of their calls."""
-        found = {id(step.layer): step.layer for step in self._steps}
+        found = {id(step.layer): step.layer for step in self.steps}
         return list(found.values())
 
     def advance_to(self, layer: Any) -> None:
         """Runs all steps before the next call of a layer."""
-        while self._steps[self._position].layer is not layer:
+        while self.steps[self._position].layer is not layer:
             for values in self._values:
                 self._run(self._position, values)
             self._position += 1
 
-    def calls(self, target: Target) -> Iterator[Call]:
+    def calls(self, owner: Any, part: str | None = None) -> Iterator[Call]:
         """Yields the calls of a layer in all batches.
 
         If the layer is called several times, the calls after the first one are
         those of a network in which it is not quantized yet.
 
         Args:
-            target: The layer. Its next call is the current step.
+            owner: The layer. Its next call is the current step.
+            part: Name of an attribute of the layer (optional), a layer inside
+                of it whose calls are yielded.
         """
-        owner = target.owner
         end = self._last_call[id(owner)]
         for batch, values in enumerate(self._values):
             values = dict(values)
             for index in range(self._position, end + 1):
-                step = self._steps[index]
+                step = self.steps[index]
                 if step.layer is owner:
-                    yield from self._captured(target, step, values, batch)
+                    yield from self._captured(step, part, values, batch)
                 if index < end:
                     self._run(index, values)
 
@@ -134,7 +138,7 @@ class ForwardPass:
         """Notes that a layer of the quantized copy has other weights."""
         self._changed.add(id(target.owner))
 
-    def _captured(self, target, step, values, batch):
+    def _captured(self, step, part, values, batch):
         arguments = [_fill(step, values, which) for which in (0, 1)]
         # A layer with two kernels is changed before the second one is solved.
         is_same = id(step.layer) not in self._changed and all(
@@ -143,17 +147,17 @@ class ForwardPass:
         is_wrapper = bool(recurrent_kinds.wrapped_layers(step.layer))
         if is_wrapper:
             arguments = [
-                recurrent_kinds.wrapped_call(step.layer, target.part, *each)
+                recurrent_kinds.wrapped_call(step.layer, part, *each)
                 for each in arguments
             ]
-        if target.part is None or is_wrapper:
+        if part is None or is_wrapper:
             given, quantized = arguments
             yield Call(batch, given, given if is_same else quantized)
             return
         calls = []
         for copied, (args, kwargs) in zip(self._copies, arguments):
-            owner = copied[id(target.owner)]
-            with _recorded(getattr(owner, target.part)) as found:
+            owner = copied[id(step.layer)]
+            with _recorded(getattr(owner, part)) as found:
                 owner(*args, **kwargs)
             calls.append(found)
         for given, quantized in zip(*calls):
@@ -161,7 +165,7 @@ class ForwardPass:
 
     def _run(self, index, values):
         """Runs a step of one batch in both copies and stores the outputs."""
-        step = self._steps[index]
+        step = self.steps[index]
         is_same = id(step.layer) not in self._changed and all(
             values[slot][0] is values[slot][1] for slot in step.inputs
         )
@@ -211,12 +215,17 @@ def _recorded(layer):
 # The list of steps
 
 
-def _list_steps(model):
-    """Returns the slots of the inputs of a model, and its steps."""
+def list_steps(model: Any) -> tuple[list[Slot], list[Step], list[Slot]]:
+    """Lists the calls of layers in a model.
+
+    Returns:
+        A tuple `(inputs, steps, outputs)` of the slots of the inputs, the steps
+        in order, and the slots of the outputs.
+    """
     steps: list[Step] = []
     inputs = [Slot() for _ in model.inputs]
-    _add_model(steps, model, inputs)
-    return inputs, steps
+    outputs = _add_model(steps, model, inputs)
+    return inputs, steps, outputs
 
 
 def _add_model(steps, model, inputs):

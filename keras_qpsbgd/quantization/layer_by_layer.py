@@ -18,6 +18,7 @@ from keras_qpsbgd.model_summary import WIDTH
 from keras_qpsbgd.model_summary import shorten
 from keras_qpsbgd.ops import max_level
 from keras_qpsbgd.quantization import arguments
+from keras_qpsbgd.quantization import batch_norm
 from keras_qpsbgd.quantization import network
 from keras_qpsbgd.quantization import targets as targets_module
 from keras_qpsbgd.quantization.calibration import Calibration
@@ -62,6 +63,11 @@ def quantize(
     data. Its inputs come from the layers that are already quantized, so each
     layer corrects part of the error of the layers before it. No labels and no
     training are needed.
+
+    A `BatchNormalization` that directly follows a `Dense` layer or a
+    convolution is folded into its kernel and bias, and a linear `Activation` of
+    the same name takes its place. The moving statistics of the others are
+    corrected for the quantized layers before them.
 
     | layer | becomes |
     |---|---|
@@ -161,10 +167,14 @@ def quantize(
     arguments.check_weights(model)
     batches = data.batches + data.held_out
     num_used = len(data.batches)
+    model, targets, folded = batch_norm.fold(model, batches[0], targets)
+    unchanged = [row for row in unchanged if id(row[1]) not in folded]
 
     # The float copy and the copy whose layers are quantized one by one.
-    copies = [network.copy_model(model, batches[0])[1] for _ in range(2)]
-    forward = ForwardPass(model, (copies[0], copies[1]), batches)
+    given = network.copy_model(model, batches[0])[1]
+    copies = (given, network.copy_model(model, batches[0])[1])
+    forward = ForwardPass(model, copies, batches)
+    correction = batch_norm.Correction(forward, copies, num_used)
     called = {id(layer): place for place, layer in enumerate(forward.layers())}
     for target in targets:
         if id(target.owner) not in called:
@@ -196,7 +206,7 @@ def quantize(
         both = tuple(target.find(found) for found in copies)
         result = finished.read(target.name, target.bits)
         if result is None:
-            forward.advance_to(target.owner)
+            correction.advance_to(target.owner)
             statistics, held_out = _gather(
                 target, both, forward, num_used, int(seeds[number])
             )
@@ -232,6 +242,7 @@ def quantize(
     quantized, found = network.quantized_copy(model, batches[0], targets)
     for target in targets:
         _write(target, target.find(found), results[target.name])
+    correction.finish(found)
     done = sum(row.float32_bytes for row in rows)
     report = QuantizationReport(
         name=model.name,
@@ -279,7 +290,7 @@ def _gather(target, layers, forward, num_used, seed):
     wanted = max(MIN_ROWS, ROWS_PER_INPUT * kernel.shape[-2])
     count = -(-wanted // num_used)
     held_out: list[tuple] = []
-    for call in forward.calls(target):
+    for call in forward.calls(target.owner, target.part):
         for pair in _both_rows(target, layers, call, count, seed):
             if call.batch < num_used:
                 statistics.add(*pair)

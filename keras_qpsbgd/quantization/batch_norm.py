@@ -1,0 +1,315 @@
+"""Batch normalization in networks that are quantized.
+
+A normalization that directly follows a layer is folded into the kernel and the
+bias of that layer. The layer then has a bias, which quantization corrects.
+Other normalizations stay. Their moving statistics are changed such that their
+outputs are as close as possible to those in the float network.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from keras_qpsbgd import _keras
+from keras_qpsbgd.layers import kinds
+from keras_qpsbgd.quantization import network
+from keras_qpsbgd.quantization.forward import ForwardPass
+from keras_qpsbgd.quantization.forward import Step
+from keras_qpsbgd.quantization.forward import list_steps
+from keras_qpsbgd.quantization.targets import Target
+
+# Channels that have little to do with those of the float network keep part of
+# their scale.
+SLOPES = (0.1, 10.0)
+
+
+class Folded(NamedTuple):
+    """A model whose batch normalizations are folded.
+
+    Attributes:
+        model: The copy of the model, or the model itself if nothing was folded.
+        targets: List of `Target`, the layers to quantize in this model.
+        norms: Set of the `id` of each layer of the given model that was folded.
+    """
+
+    model: Any
+    targets: list[Target]
+    norms: set[int]
+
+
+def fold(model: Any, batch: Any, targets: list[Target]) -> Folded:
+    """Folds batch normalizations into the layers before them.
+
+    A normalization is folded if it directly follows a `Dense` layer or a
+    convolution that will be quantized and has no activation. Both must be
+    called once, and nothing else may use the output of the layer. A linear
+    `Activation` of the same name takes the place of the normalization, so the
+    copy has the layers and the outputs of the model.
+
+    Args:
+        model: Sequential or functional model. It is not changed.
+        batch: Inputs on which the copy is called, to build it.
+        targets: List of `Target`. The layers to quantize.
+
+    Returns:
+        A `Folded`.
+    """
+    pairs = _find_pairs(model, targets)
+    if not pairs:
+        return Folded(model, targets, set())
+    layers = {id(target.layer) for target, _ in pairs}
+    norms = {id(norm) for _, norm in pairs}
+
+    def replace(layer):
+        config = layer.get_config()
+        if id(layer) in norms:
+            common = {key: config[key] for key in ("name", "dtype")}
+            return keras.layers.Activation.from_config(
+                {**common, "activation": "linear"}
+            )
+        if id(layer) in layers:
+            return type(layer).from_config({**config, "use_bias": True})
+        return None
+
+    folded, copies = network.copy_model(model, batch, replace)
+    for target, norm in pairs:
+        _fold_weights(target, norm, copies[id(target.layer)])
+    moved = [
+        dataclasses.replace(
+            target, layer=target.find(copies), owner=copies[id(target.owner)]
+        )
+        for target in targets
+    ]
+    return Folded(folded, moved, norms)
+
+
+def _fold_weights(target, norm, copied):
+    """Gives the copy of a layer the weights that include a normalization."""
+    for kind in kinds.kernels_of(target.layer).values():
+        kind.set_kernel(copied, kind.kernel(target.layer))
+    factor, shift = _factor_and_shift(norm)
+    kernel = target.kind.kernel(target.layer)
+    groups = kernel.shape[:-2]
+    target.kind.set_kernel(copied, kernel * factor.reshape(*groups, 1, -1))
+    if target.layer.use_bias:
+        shift = shift + factor * target.layer.bias.numpy().astype(np.float64)
+    copied.bias.assign(shift.astype(np.float32))
+
+
+def _factor_and_shift(norm):
+    """Returns what a normalization multiplies by and what it adds."""
+    mean, variance = (
+        weight.numpy().astype(np.float64)
+        for weight in (norm.moving_mean, norm.moving_variance)
+    )
+    factor = 1.0 / np.sqrt(variance + norm.epsilon)
+    if norm.gamma is not None:
+        factor = factor * norm.gamma.numpy()
+    shift = -mean * factor
+    return factor, shift if norm.beta is None else shift + norm.beta.numpy()
+
+
+def _find_pairs(model, targets):
+    """Returns pairs of a target and the normalization to fold into it."""
+    _, steps, outputs = list_steps(model)
+    once = _called_once(steps)
+    sources = {slot: step for step in steps for slot in step.outputs}
+    uses = collections.Counter(slot for step in steps for slot in step.inputs)
+    uses.update(outputs)
+    by_layer = {
+        id(target.layer): target
+        for target in targets
+        if target.owner is target.layer and _is_linear(target)
+    }
+    pairs = []
+    for step in steps:
+        if id(step.layer) not in once or not _is_norm(step):
+            continue
+        (slot,) = step.inputs
+        source = sources.get(slot)
+        if source is None or uses[slot] > 1 or id(source.layer) not in once:
+            continue
+        target = by_layer.get(id(source.layer))
+        if target is not None and _has_same_channels(target, step.layer):
+            pairs.append((target, step.layer))
+    return pairs
+
+
+def _called_once(steps: list[Step]) -> set[int]:
+    """Returns the `id` of each layer that is called once."""
+    calls: collections.Counter[int] = collections.Counter()
+    for step in steps:
+        calls[id(step.layer)] += 1
+        if isinstance(step.layer, keras.layers.Layer):
+            # A wrapper or a nested model may call a layer of the model.
+            calls.update(map(id, _keras.all_layers(step.layer)))
+    return {layer for layer, count in calls.items() if count == 1}
+
+
+def _is_norm(step):
+    """Returns whether a step normalizes with the moving statistics."""
+    return (
+        type(step.layer) is keras.layers.BatchNormalization
+        and len(step.inputs) == 1
+        and not step.kwargs.get("training")
+        and step.kwargs.get("mask") is None
+        and len(_axes(step.layer)) == 1
+    )
+
+
+def _is_linear(target):
+    """Returns whether outputs are products with the kernel, plus a bias."""
+    kind = target.kind
+    is_supported = (
+        type(kind) in (kinds.DenseKind, kinds.PointwiseKind)
+        or isinstance(kind, kinds.ConvKind)
+        # The other kernel of the same layer computes the outputs.
+        and not isinstance(kind, kinds.SeparableDepthwiseKind)
+    )
+    activation = getattr(target.layer, "activation", None)
+    return is_supported and activation is keras.activations.linear
+
+
+def _has_same_channels(target, norm):
+    """Returns whether a layer has an output per entry of a normalization."""
+    is_first = getattr(target.layer, "data_format", None) == "channels_first"
+    kernel = target.kind.kernel(target.layer)
+    num_outputs = kernel.size // kernel.shape[-2]
+    channels = norm.moving_mean.shape[0]
+    last = norm.input_spec.ndim - 1
+    wanted = [1 if is_first else last]
+    return _axes(norm) == wanted and num_outputs == channels
+
+
+def _axes(norm):
+    """Returns the axes of a normalization, as non-negative integers."""
+    spec = norm.input_spec
+    return sorted(axis % spec.ndim for axis in spec.axes)
+
+
+class Correction:
+    """Corrects the batch normalizations of the copy that is quantized.
+
+    With the corrected moving statistics, the outputs of each channel have the
+    mean that they have in the float copy on the calibration data, and the least
+    squared difference to them. A layer that is called several times keeps its
+    statistics.
+
+    Args:
+        forward: `ForwardPass`.
+        copies: Pair of dictionaries that map the `id` of each layer of the
+            model to the layer of the float and of the quantized copy.
+        num_used: Integer. The number of batches, before those held out.
+    """
+
+    def __init__(
+        self,
+        forward: ForwardPass,
+        copies: tuple[dict[int, Any], dict[int, Any]],
+        num_used: int,
+    ) -> None:
+        self._forward = forward
+        self._copies = copies
+        self._num_used = num_used
+        once = _called_once(forward.steps)
+        self._waiting = [
+            step.layer
+            for step in forward.steps
+            if id(step.layer) in once and _is_norm(step)
+        ]
+        layers = forward.layers()
+        self._places = {id(layer): place for place, layer in enumerate(layers)}
+        self._corrected: list[Any] = []
+
+    def advance_to(self, layer: Any) -> None:
+        """Runs the forward pass to the first call of a layer."""
+        place = self._places[id(layer)]
+        while self._waiting and self._places[id(self._waiting[0])] < place:
+            self._correct(self._waiting.pop(0))
+        self._forward.advance_to(layer)
+
+    def finish(self, found: dict[int, Any]) -> None:
+        """Corrects the remaining layers and writes all statistics to a model.
+
+        Args:
+            found: Dictionary that maps the `id` of each layer of the model to
+                the layer that receives the statistics.
+        """
+        while self._waiting:
+            self._correct(self._waiting.pop(0))
+        for layer in self._corrected:
+            for name in ("moving_mean", "moving_variance"):
+                new = getattr(self._copies[1][id(layer)], name)
+                getattr(found[id(layer)], name).assign(new.numpy())
+
+    def _correct(self, layer):
+        self._forward.advance_to(layer)
+        norm = self._copies[1][id(layer)]
+        moments = _Moments(_axes(norm)[0])
+        for call in self._forward.calls(layer):
+            if call.quantized is call.given:
+                return  # no quantized layer comes before it
+            if call.batch < self._num_used:
+                moments.add(call.given[0][0], call.quantized[0][0])
+        (given, quantized), slope = moments.means(), moments.slope()
+        mean, variance = (
+            weight.numpy().astype(np.float64)
+            for weight in (norm.moving_mean, norm.moving_variance)
+        )
+        square = variance + norm.epsilon
+        new = np.maximum(square / slope**2 - norm.epsilon, 0.0)
+        ratio = np.sqrt((new + norm.epsilon) / square)
+        norm.moving_mean.assign(quantized - (given - mean) * ratio)
+        norm.moving_variance.assign(new)
+        self._corrected.append(layer)
+
+
+class _Moments:
+    """Moments of the channels of two tensors over all batches.
+
+    Args:
+        axis: Integer. The axis of the channels.
+    """
+
+    def __init__(self, axis):
+        self._axis = axis
+        self._count = 0
+        # Means, the mean square of the second tensor, and that of the product.
+        self._sums = np.zeros((4, 1))
+
+    def add(self, given, quantized):
+        """Adds one batch of both tensors."""
+        axes = [i for i in range(len(given.shape)) if i != self._axis]
+        x, y = (tf.cast(values, tf.float32) for values in (given, quantized))
+        count = int(tf.size(x)) // x.shape[self._axis]
+        means = [tf.reduce_mean(v, axes, keepdims=True) for v in (x, y)]
+        x, y = x - means[0], y - means[1]
+        products = [tf.reduce_mean(v, axes) for v in (y * y, x * y)]
+        a, b, square, product = (
+            v.numpy().astype(np.float64).ravel() for v in (*means, *products)
+        )
+        self._count += count
+        self._sums = self._sums + count * np.stack(
+            [a, b, square + b * b, product + a * b]
+        )
+
+    def means(self):
+        """Returns the means of both tensors."""
+        return self._sums[:2] / self._count
+
+    def slope(self):
+        """Returns the slope of the line that fits the first tensor best."""
+        a, b, square, product = self._sums / self._count
+        variance, covariance = square - b * b, product - a * b
+        # A channel that is constant up to rounding has no slope.
+        usable = variance > 1e-6 * square
+        slope = np.ones_like(variance)
+        np.divide(covariance, variance, out=slope, where=usable)
+        return np.clip(slope, *SLOPES)
