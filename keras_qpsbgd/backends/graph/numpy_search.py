@@ -18,6 +18,9 @@ SHIFT = 1e-6
 # Variables that annealing visits between two matrix products.
 ANNEALING_BLOCK = 64
 SWEEPS, MAX_DESCENT = 60, 20
+# Sweeps of problems with more than `WIDE` weights. Of 4,608 x 512 weights, 30
+# sweeps lower the output error by 1.5 %, and 60 sweeps by 3.3 %.
+WIDE, WIDE_SWEEPS = 2**19, 30
 # The initial temperature is this quantile of the energies that single flips of
 # the start would cost, and the last one is this fraction of it. Chosen on other
 # networks than those of the published results.
@@ -192,7 +195,8 @@ def anneal(qubo, start, seed):
     # A flip changes the energy by 4 (Q_ii - g_i F_i).
     costs = np.abs(diagonal - states.T * (couplings @ states.T + half_fields))
     hot = np.quantile(costs, HOT_QUANTILE, axis=0)
-    temperatures = hot * np.geomspace(1.0, COLD, SWEEPS)[:, None]
+    sweeps = WIDE_SWEEPS if states.size > WIDE else SWEEPS
+    temperatures = hot * np.geomspace(1.0, COLD, sweeps)[:, None]
     for temperature in temperatures.astype(np.float32):
         _annealing_sweep(couplings, half_fields, states, temperature, rng)
     active = np.arange(len(states))
