@@ -3,8 +3,9 @@
     python -m research.quantization.batch_norm --data DIR --seeds 5
 
 Small networks are trained on MNIST and quantized with all their layers. In
-`plain`, every convolution has a normalization after it, which can be folded. In
-`preactivation`, a residual network, they come before the convolutions.
+`plain` and `separable`, every convolution has a normalization after it, which
+can be folded. In `preactivation`, a residual network, they come before the
+convolutions. One line of JSON is printed per quantized network.
 """
 
 import argparse
