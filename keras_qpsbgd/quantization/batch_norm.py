@@ -157,7 +157,7 @@ def _is_norm(step):
     """Returns whether a step normalizes with the moving statistics."""
     return (
         type(step.layer) is keras.layers.BatchNormalization
-        and len(step.inputs) == 1
+        and len(step.inputs) == len(step.args) == 1
         and not step.kwargs.get("training")
         and step.kwargs.get("mask") is None
         and len(_axes(step.layer)) == 1
