@@ -21,7 +21,7 @@ class ConvKind(DenseKind):
         stock: Class of the Keras layer.
     """
 
-    binary = None
+    binary: Any = None
     has_steps = False
 
     def __init__(self, stock: Any) -> None:

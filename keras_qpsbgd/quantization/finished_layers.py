@@ -59,10 +59,10 @@ class FinishedLayers:
         text = json.dumps(settings, sort_keys=True, default=repr)
         self._state.update(text.encode())
         for weight in model.get_weights():
-            self._state.update(np.ascontiguousarray(weight))
+            self._state.update(np.ascontiguousarray(weight).data)
         for batch in batches:
             for leaf in tf.nest.flatten(batch, expand_composites=True):
-                self._state.update(np.ascontiguousarray(leaf.numpy()))
+                self._state.update(np.ascontiguousarray(leaf.numpy()).data)
 
     def read(self, name: str, bits: int) -> LayerResult | None:
         """Returns the stored result of the next layer, or `None`."""
@@ -100,8 +100,8 @@ class FinishedLayers:
 
     def _noted(self, result):
         """Makes the next fingerprints depend on a result."""
-        self._state.update(np.ascontiguousarray(result.levels))
-        self._state.update(np.ascontiguousarray(result.scales))
+        self._state.update(np.ascontiguousarray(result.levels).data)
+        self._state.update(np.ascontiguousarray(result.scales).data)
         return result
 
     def _path(self, name):
