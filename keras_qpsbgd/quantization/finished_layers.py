@@ -62,7 +62,10 @@ class FinishedLayers:
             self._state.update(np.ascontiguousarray(weight).data)
         for batch in batches:
             for leaf in tf.nest.flatten(batch, expand_composites=True):
-                self._state.update(np.ascontiguousarray(leaf.numpy()).data)
+                values = np.ascontiguousarray(leaf.numpy())
+                if values.dtype == object:  # strings
+                    values = values.astype(bytes)
+                self._state.update(values.data)
 
     def read(self, name: str, bits: int) -> LayerResult | None:
         """Returns the stored result of the next layer, or `None`."""
