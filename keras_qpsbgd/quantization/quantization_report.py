@@ -108,7 +108,8 @@ class QuantizationReport:
         unchanged_bytes: Memory of the unchanged layers and of the weights that
             do not belong to a layer in these lists.
         packed_bytes: Memory of the quantized model.
-        float32_bytes: Memory of the given model with 32 bits per weight.
+        float32_bytes: Memory of the given model with 32 bits per weight,
+            without batch normalizations that were folded.
         compression: Ratio of `float32_bytes` to `packed_bytes`.
         calls: Number of calls of the solver.
         seconds: Time of the quantization.
