@@ -60,14 +60,20 @@ _MODULES = {
     "quantize": "quantization",
     "summary": "model_summary",
 }
+# Names of earlier versions, and what to use instead.
+_REMOVED = {
+    "datasets": "Use `keras.datasets`, `sklearn.datasets` or "
+    "`spektral.datasets`.",
+    "with_rows": "Pass the gradients as they are.",
+}
 
 
 def __getattr__(name):
-    if name == "datasets":
-        raise AttributeError(
-            "`keras_qpsbgd.datasets` was removed. Use `keras.datasets`, "
-            "`sklearn.datasets` or `spektral.datasets`. Received: "
-            "keras_qpsbgd.datasets"
+    if name in _REMOVED:
+        # An `AttributeError` would lose its message in `from ... import`.
+        raise ImportError(
+            f"`keras_qpsbgd.{name}` was removed. {_REMOVED[name]} Received: "
+            f"keras_qpsbgd.{name}"
         )
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

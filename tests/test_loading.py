@@ -70,5 +70,17 @@ def test_every_public_name_can_be_loaded():
         assert getattr(keras_qpsbgd, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = keras_qpsbgd.nothing
-    with pytest.raises(AttributeError, match=r"Use `keras\.datasets`"):
-        _ = keras_qpsbgd.datasets
+
+
+def test_removed_names_name_their_replacement():
+    import numpy as np
+
+    import keras_qpsbgd
+
+    with pytest.raises(ImportError, match=r"Use `keras\.datasets`"):
+        from keras_qpsbgd import datasets  # noqa: F401
+    with pytest.raises(ImportError, match="Pass the gradients as they are"):
+        _ = keras_qpsbgd.with_rows
+    qubo = keras_qpsbgd.Qubo(np.eye(2), np.ones((2, 1)))
+    with pytest.raises(AttributeError, match=r"Use `Qubo\.couplings`"):
+        _ = qubo.normalized_rows

@@ -63,7 +63,8 @@ _MOVED = ("SpectralGap", "plot_spectral_gap", "spectral_gap")
 
 def __getattr__(name):
     if name in _MOVED:
-        raise AttributeError(
+        # An `AttributeError` would lose its message in `from ... import`.
+        raise ImportError(
             f"`analysis.{name}` was removed from the installed package. In a "
             "clone of the repository, use `research.analysis.spectrum`. "
             f"Received: analysis.{name}"

@@ -83,11 +83,19 @@ class Run:
         """Returns the updates of one layer.
 
         Args:
-            layer: String. Name of the layer.
+            layer: String. Name of the layer, or of one of its blocks, such as
+                `"dense[0]"`.
 
         Raises:
-            ValueError: If the layer was not recorded.
+            ValueError: If the layer was not recorded, or if it has several
+                blocks, each with a QUBO of its own.
         """
+        blocks = [n for n in self.layers if n.startswith(f"{layer}[")]
+        if blocks:
+            raise ValueError(
+                f"`layer` must be one of {blocks}, because the layer has a "
+                f"QUBO for each of these blocks. Received: layer={layer!r}"
+            )
         if layer not in self.layers:
             raise ValueError(
                 f"`layer` must be one of {self.layers}. Received: "

@@ -100,6 +100,8 @@ class Backend:
     # Entries that the `info` of every solution has, beyond those of all
     # backends. Callbacks log them from the first epoch on.
     info_entries: tuple[str, ...] = ()
+    # Arguments of earlier versions, and what to use instead.
+    _removed: dict[str, str] = {}
     # Why the backend does not accept an `executor`.
     _without_executor: str | None = None
     # Whether `sample` may modify its `qubo`, so that it must receive a copy.

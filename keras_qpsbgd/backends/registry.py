@@ -49,11 +49,10 @@ def _builtin(module, name):
     )
 
 
-def _token_missing(hint=""):
+def _token_missing(kind):
     from keras_qpsbgd.backends.dwave import connection
 
-    missing = connection.token_missing()
-    return missing and missing + hint
+    return connection.token_missing(kind)
 
 
 _SAMPLERS: dict[str, Any] = {
@@ -98,14 +97,14 @@ _entries = {
         "D-Wave quantum annealer, all layers of a step in shared calls",
         ("dwave.system",),
         "keras_qpsbgd[dwave]",
-        lambda: _token_missing(" `mock=True` works without a token."),
+        lambda: _token_missing("DWaveSampler"),
     ),
     "leap_hybrid": _Entry(
         _builtin("dwave.hybrid", "LeapHybridBackend"),
         "D-Wave hybrid solver, all columns of a layer in one call",
         ("dwave.system",),
         "keras_qpsbgd[dwave]",
-        lambda: _token_missing(),
+        lambda: _token_missing("LeapHybridSampler"),
     ),
 }
 
@@ -182,7 +181,8 @@ def get(identifier: BackendLike, executor: Any = None) -> Backend:
         A `Backend`.
 
     Raises:
-        TypeError: If `executor` is not an executor.
+        TypeError: If `executor` is not an executor, or if an argument was
+            removed. The message names what replaces it.
         ValueError: If the name or an argument is unknown or invalid, or the
             backend does not accept an `executor`.
         BackendUnavailable: If a package of the backend is not installed.
@@ -262,10 +262,15 @@ def _check_arguments(name, backend_class, config):
         inspect.Parameter.KEYWORD_ONLY,
     )
     names = [k for k, v in known.items() if v.kind in kinds and k != "self"]
-    # The class itself names the replacements of these.
-    removed = getattr(backend_class, "REMOVED", ())
+    if backend_class._without_executor is not None:
+        names = [n for n in names if n not in ("executor", "executor_tasks")]
     for argument in config:
-        if argument not in names and argument not in removed:
+        if argument in backend_class._removed:
+            raise TypeError(
+                f"`{argument}` was removed. {backend_class._removed[argument]} "
+                f"Received: {argument}={config[argument]!r}"
+            )
+        if argument not in names:
             similar = difflib.get_close_matches(argument, names, 1)
             hint = f" Did you mean `{similar[0]}`?" if similar else ""
             raise ValueError(

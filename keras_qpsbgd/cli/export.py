@@ -1,6 +1,5 @@
 """`export`: writes a saved model in a format for deployment."""
 
-import os
 import pathlib
 import sys
 
@@ -23,9 +22,7 @@ WRITERS = {
 
 def run(arguments):
     """Runs the command."""
-    path = pathlib.Path(os.path.expanduser(arguments.model))
-    if not path.exists():
-        return _fail(f"No such file: {path}")
+    path = arguments.model
     try:
         model = _load(path)
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -86,12 +83,13 @@ def _sizes(model, path, out):
         (out.name, _size(out)),
     ]
     width = max(len(name) for name, _ in rows)
+    head = f"{'':<{width}}  {'size':>13}  {'share':>7}"
     lines = [
         f"{name:<{width}}  {size / 1000:>10,.1f} kB  "
         f"{size / max(floats, 1):>7.1%}"
         for name, size in rows
     ]
-    return "\n".join([*lines, f"Written to {out}"])
+    return "\n".join([head, *lines, f"Written to {out}"])
 
 
 def _size(path):

@@ -10,6 +10,7 @@ import importlib
 import math
 import os
 import pathlib
+import re
 import sys
 
 from keras_qpsbgd.cli import console
@@ -98,6 +99,7 @@ def add_qpu_cost(commands):
     )
     parser.add_argument(
         "network",
+        type=network,
         help="layer sizes such as 16-4-4-2, or the file of a saved model "
         "(.keras, .h5)",
     )
@@ -184,7 +186,9 @@ def add_report(commands):
             "reads, solver statistics, and settings."
         ),
     )
-    parser.add_argument("run_file", metavar="RUN", help="the recorded file")
+    parser.add_argument(
+        "run_file", type=existing_path, metavar="RUN", help="the recorded file"
+    )
     parser.add_argument(
         "--output",
         type=output_path,
@@ -208,7 +212,10 @@ def add_export(commands):
         ),
     )
     parser.add_argument(
-        "model", metavar="MODEL", help="a .keras, HDF5 or packed file"
+        "model",
+        type=existing_path,
+        metavar="MODEL",
+        help="a .keras, HDF5 or packed file",
     )
     parser.add_argument(
         "--to",
@@ -226,12 +233,35 @@ def add_export(commands):
     parser.set_defaults(run=_runs("export"))
 
 
-def add_qpu_check(commands):
-    """Adds the command `qpu-check`, which was removed."""
-    # Every option is an argument here, so that old calls get the message.
-    parser = commands.add_parser("qpu-check", prefix_chars="+", add_help=False)
-    parser.add_argument("options", nargs="*")
-    parser.set_defaults(run=_fail_qpu_check)
+def network(text):
+    """Converts the argument `network` of `qpu-cost`.
+
+    Returns:
+        The list of layer sizes, or the path of a saved model.
+    """
+    if re.fullmatch(r"\d+(-\d+)+", text):
+        sizes = [int(size) for size in text.split("-")]
+        if min(sizes) < 1:
+            raise argparse.ArgumentTypeError(
+                f"must have at least one unit in every layer. Received: {text}"
+            )
+        return sizes
+    if not text.endswith((".keras", ".h5")):
+        raise argparse.ArgumentTypeError(
+            "must be layer sizes such as 16-4-4-2, or the file of a saved "
+            f"model (.keras, .h5). Received: {text}"
+        )
+    return existing_path(text)
+
+
+def existing_path(text):
+    """Checks that an input exists, before the work begins."""
+    path = pathlib.Path(text).expanduser()
+    if not path.exists():
+        raise argparse.ArgumentTypeError(
+            f"must be an existing file. Received: {text}"
+        )
+    return path
 
 
 def output_path(text):
@@ -276,7 +306,18 @@ def _runs(module):
     """Returns a function that loads a command and runs it."""
 
     def run(arguments):
-        command = importlib.import_module(f"keras_qpsbgd.cli.{module}")
+        try:
+            command = importlib.import_module(f"keras_qpsbgd.cli.{module}")
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package in ("", "keras_qpsbgd"):
+                raise
+            print(
+                f"This command requires {package}. Install it with `python -m "
+                f"pip install {package.replace('_', '-')}`.",
+                file=sys.stderr,
+            )
+            return 1
         return command.run(arguments)
 
     return run
@@ -289,13 +330,3 @@ def _seconds(text):
             f"must be positive and finite. Received: {text}"
         )
     return seconds
-
-
-def _fail_qpu_check(arguments):
-    print(
-        "`qpu-check` was removed from the installed package. In a clone of the "
-        "repository, use `python -m research qpu-check`. Received: qpu-check "
-        f"{' '.join(arguments.options)}".rstrip(),
-        file=sys.stderr,
-    )
-    return 1

@@ -1,7 +1,7 @@
 """`qpu-cost`: estimates the cost of training a network on a QPU."""
 
+import functools
 import math
-import re
 import sys
 import textwrap
 import time
@@ -16,6 +16,8 @@ from keras_qpsbgd.backends.dwave.cost import timing_source
 from keras_qpsbgd.cli import console
 from keras_qpsbgd.columns import DAMPINGS
 from keras_qpsbgd.columns import dense_layers
+from keras_qpsbgd.optimizers.qpsbgd import block_sizes
+from keras_qpsbgd.optimizers.step_solver import block_names
 
 
 def run(arguments):
@@ -35,12 +37,13 @@ def run(arguments):
             }
         )
         start = time.perf_counter()
+        cost_of = functools.cache(functools.partial(layer_cost, backend))
         costs = []
         for name, inputs, outputs in layers:
             console.show_status(f"embedding {name} ...")
             # A visit of a column is a call with a QUBO for each damping.
             together = _num_dampings(arguments) if is_columns else outputs
-            costs.append(layer_cost(backend, inputs, together))
+            costs.append(cost_of(inputs, together))
         step = None
         if not is_columns:
             console.show_status("packing all layers ...")
@@ -207,22 +210,29 @@ def _call_table(names, step):
 
 
 def _layers(network, is_columns):
-    """Returns the name, inputs and outputs of each binary layer."""
-    if re.fullmatch(r"\d+(-\d+)+", network):
-        sizes = [int(size) for size in network.split("-")]
-        if min(sizes) < 1:
-            raise ValueError(
-                "`network` must have at least one unit in every layer. "
-                f"Received: {network}"
-            )
-        pairs = zip(sizes, sizes[1:])
-        return [(f"{n} x {m}", n, m) for n, m in pairs]
-    if not network.endswith((".keras", ".h5")):
-        raise ValueError(
-            "`network` must be layer sizes such as 16-4-4-2, or the file of a "
-            f"saved model (.keras, .h5). Received: {network}"
-        )
-    model = keras.models.load_model(network, compile=False)
+    """Returns the name, inputs and outputs of each QUBO.
+
+    `QPSBGD` divides wide layers into blocks, each with a QUBO of its own.
+    `fit_columns` does not.
+    """
+    if not isinstance(network, list):
+        layers = _layers_of_model(network, is_columns)
+    else:
+        pairs = zip(network, network[1:])
+        layers = [(f"{n} x {m}", n, m) for n, m in pairs]
+    if is_columns:
+        return layers
+    blocks = []
+    for name, inputs, outputs in layers:
+        sizes = block_sizes(inputs, outputs)
+        names = block_names(name, len(sizes))
+        blocks += [(each, *size) for each, size in zip(names, sizes)]
+    return blocks
+
+
+def _layers_of_model(path, is_columns):
+    """Returns the name, inputs and outputs of each binary layer of a file."""
+    model = keras.models.load_model(path, compile=False)
     if is_columns:
         return [
             (layer.name, *layer.kernel.shape) for layer in dense_layers(model)
@@ -235,6 +245,6 @@ def _layers(network, is_columns):
     if not layers:
         raise ValueError(
             "`network` must be a model with binary layers that was built "
-            f"before it was saved. Received: {network}"
+            f"before it was saved. Received: {path}"
         )
     return layers

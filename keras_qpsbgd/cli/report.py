@@ -11,7 +11,7 @@ from keras_qpsbgd import report
 
 def run(arguments):
     """Runs the command."""
-    path = pathlib.Path(arguments.run_file)
+    path = arguments.run_file
     out = pathlib.Path(arguments.output or path.with_suffix(".html"))
     try:
         recorded = analysis.load_run(path)

@@ -61,6 +61,11 @@ def methods_of(keys):
             reuses the configuration of one that is not in the list.
     """
     is_list = isinstance(keys, (list, tuple)) and len(keys) > 0
+    if is_list and "sign" in keys:
+        raise ValueError(
+            'The method "sign" was removed. Use "signum", the same rule '
+            f"without couplings. Received: methods={keys!r}"
+        )
     if not is_list or any(key not in METHODS for key in keys):
         raise ValueError(
             "`methods` must be a non-empty list with elements from "

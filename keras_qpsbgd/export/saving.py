@@ -215,7 +215,8 @@ def _array(entry, variable):
 
 def _config_of(model):
     try:
-        config = keras.utils.serialize_keras_object(model)
+        with _uncompiled(model):
+            config = keras.utils.serialize_keras_object(model)
         # A file has the same types, for example lists in place of tuples.
         config = json.loads(json.dumps(config))
     except Exception as error:  # `get_config` of users may raise anything
@@ -225,6 +226,27 @@ def _config_of(model):
             f"Received: model={model}, which raised: {error}"
         ) from error
     return _without_training(config)
+
+
+@contextlib.contextmanager
+def _uncompiled(model):
+    """Hides the optimizers and losses of a model and of the models inside it.
+
+    They are not part of a file, and not all of them have a configuration. An
+    optimizer with a `dimod.Sampler` has none, for example.
+    """
+    layers = [
+        vars(layer)
+        for layer in (model, *_keras.all_layers(model))
+        if hasattr(layer, "get_compile_config")
+    ]
+    for attributes in layers:
+        attributes["get_compile_config"] = lambda: None
+    try:
+        yield
+    finally:
+        for attributes in layers:
+            attributes.pop("get_compile_config", None)
 
 
 def _without_training(config):

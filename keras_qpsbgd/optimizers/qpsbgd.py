@@ -224,8 +224,7 @@ class QPSBGD(QuboOptimizer):
     def problem_sizes(self, mark: Any) -> list[tuple[int, int]]:
         if not self._uses_couplings():
             return super().problem_sizes(mark)
-        count, width, _ = self.couplings_shape(mark)
-        return [(width, mark.num_columns)] * count
+        return block_sizes(mark.num_variables, mark.num_columns, self.rule)
 
     def _add_couplings(self, mark, index):
         is_paper = self.rule == "paper"
@@ -373,6 +372,20 @@ class QPSBGD(QuboOptimizer):
             rule=self.rule,
         )
         return config
+
+
+def block_sizes(
+    num_variables: int, num_columns: int, rule: str = "averaged"
+) -> list[tuple[int, int]]:
+    """Returns the numbers of inputs and outputs of the QUBOs of a layer.
+
+    Args:
+        num_variables: Integer. Number of inputs of the layer.
+        num_columns: Integer. Number of outputs of the layer.
+        rule: String. The `rule` of `QPSBGD`. Defaults to `"averaged"`.
+    """
+    count, width = statistics.block_shape(num_variables, WIDEST[rule])
+    return [(width, num_columns)] * count
 
 
 def _check_decay(name, value):

@@ -99,7 +99,7 @@ class StepSolver:
         all_names = [
             block_name
             for name, layer in zip(names, layers)
-            for block_name in _block_names(name, len(layer))
+            for block_name in block_names(name, len(layer))
         ]
         # TensorFlow keeps callbacks alive, and a strong reference would keep
         # the optimizer alive with them.
@@ -193,7 +193,7 @@ def _record_states(reference, step, names, layers, states):
     all_names = [
         name
         for index in wanted
-        for name in _block_names(names[index], len(states[index]))
+        for name in block_names(names[index], len(states[index]))
     ]
 
     def record():
@@ -221,7 +221,7 @@ def _record_states(reference, step, names, layers, states):
     tf.cond(tf.reduce_any(list(wanted.values())), record, lambda: None)
 
 
-def _block_names(name, count):
+def block_names(name, count):
     """Returns the names of the blocks of a layer: `dense[0]`, `dense[1]`."""
     return [name] if count == 1 else [f"{name}[{i}]" for i in range(count)]
 

@@ -13,6 +13,7 @@ import offline
 import pytest
 import tensorflow as tf
 import tools
+from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import ops
@@ -426,10 +427,53 @@ def test_removed_hooks_name_their_replacement(hook, replacement):
         type("Mine", (kq.backends.Backend,), {hook: None})
 
 
-def test_removed_arguments_name_their_replacement():
-    message = "`replicas` was removed.*`num_reads`.*Received: replicas='fill'"
+@pytest.mark.parametrize(
+    "name, argument, replacement",
+    [
+        ("dwave", "replicas", "`num_reads`"),
+        ("dwave", "warm_start", "no gain"),
+        ("native", "num_reads", "`momentum`"),
+    ],
+)
+def test_removed_arguments_name_their_replacement(name, argument, replacement):
+    message = f"`{argument}` was removed.*{replacement}.*Received: {argument}=5"
     with pytest.raises(TypeError, match=message):
-        kq.QPSBGD(backend={"name": "dwave", "replicas": "fill"})
+        kq.QPSBGD(backend={"name": name, argument: 5})
+
+
+def test_arguments_of_executors_are_not_those_of_dwave():
+    with pytest.raises(ValueError, match="does not accept `exec") as caught:
+        kq.backends.get({"name": "dwave", "executor_tasks": 5})
+    accepted = str(caught.value).partition("accepts")[2].partition("Rec")[0]
+    assert "executor" not in accepted
+
+
+class Together(kq.backends.Backend):
+    """Solves all layers in one call."""
+
+    def solve_layers(self, qubos, seeds, stop_at_failure):
+        return [
+            self.best_solution(
+                qubo, np.ones((1, qubo.num_variables, qubo.num_columns)), {}
+            )
+            for qubo in qubos
+        ]
+
+
+def test_a_call_of_all_layers_counts_once():
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((4,)),
+            kq.layers.BinaryDense(3),
+            kq.layers.BinaryDense(2),
+        ]
+    )
+    optimizer = kq.QPSBGD(backend=Together())
+    model.compile(optimizer, "mse", run_eagerly=True)
+    model.fit(np.ones((6, 4)), np.ones((6, 2)), batch_size=3, verbose=0)
+    report = optimizer.solver_report()
+    assert [row.calls for row in report.layers.values()] == [2, 2]
+    assert report.total.calls == 2
 
 
 class Careful(kq.backends.Backend):

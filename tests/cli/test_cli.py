@@ -128,6 +128,20 @@ def test_removed_options_and_commands(arguments, message, capsys):
 
 
 @pytest.mark.once
+def test_qpu_cost_counts_the_blocks_of_wide_layers(capsys):
+    """The command and `estimate` agree on a layer with several QUBOs."""
+    assert cli.main(["qpu-cost", "300-2", "--steps", "10"]) == 0
+    out = capsys.readouterr().out
+    assert "300 x 2[0]" in out and "300 x 2[1]" in out
+    model = keras.Sequential([keras.Input((300,)), kq.layers.BinaryDense(2)])
+    optimizer = kq.QPSBGD(backend={"name": "dwave", "mock": True})
+    estimate = optimizer.estimate(model, 10)
+    calls, ms = re.search(r"(\d+)  all +([\d.]+)\n", out).groups()
+    assert int(calls) == estimate.calls_per_update
+    assert float(ms) == pytest.approx(1e3 * estimate.seconds / 10, abs=0.051)
+
+
+@pytest.mark.once
 def test_qpu_cost_of_a_saved_model(capsys, tmp_path):
     from matplotlib import colors
     from matplotlib import image
@@ -237,9 +251,9 @@ def test_qpu_cost_of_a_budget(capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["16"], "`network`.*Received: 16"),
+        (["16"], "network: must be layer sizes.*Received: 16"),
         (["16-0"], "at least one unit.*Received: 16-0"),
-        (["missing.keras"], "missing.keras"),
+        (["missing.keras"], "existing file.*Received: missing.keras"),
         (["8-2", "--dampings", "2"], "requires `--sweeps`.*--dampings 2"),
         (["8-2", "--sweeps", "2", "--output", "a.png"], "--output a.png"),
         (["8-2", "--budget-seconds", "0"], "Received: 0"),
@@ -251,7 +265,8 @@ def test_qpu_cost_of_invalid_arguments(arguments, message, capsys):
         assert cli.main(["qpu-cost", *arguments]) == 1
     except SystemExit as error:  # of the parser
         assert error.code == 2
-    assert re.search(message, capsys.readouterr().err)
+    error = " ".join(capsys.readouterr().err.split())
+    assert re.search(message, error)
 
 
 def test_table_fits_a_terminal():
@@ -274,6 +289,8 @@ def test_table_fits_a_terminal():
         (["demo", "--help"], 0),
         (["demo", "--epochs", "0"], 2),
         (["qpu-check", "--mock"], 1),
+        (["qpu-cost", "abc"], 2),
+        (["export", "missing.keras", "--to", "packed"], 2),
     ],
     ids=str,
 )
@@ -296,17 +313,33 @@ def test_answers_without_tensorflow(command, code):
         (["demo", "--output", ""], "the path is empty"),
         (["qpu-cost", "4-2", "--output", "{folder}"], "must end with one of"),
         (["qpu-cost", "4-2", "--plot", "a.png"], "Use --output. Received"),
-        (["report", "a.run", "--output", "{folder}/file/b"], "not a folder"),
-        (["export", "a", "--to", "onnx", "--output", ""], "path is empty"),
+        (["report", "{folder}/a", "--output", "{folder}/file/b"], "a folder"),
+        (["export", "{folder}/a", "--to", "onnx", "--output", ""], "is empty"),
+        (["report", "missing.run"], "RUN: must be an existing file"),
+        (["export", "no.keras", "--to", "onnx"], "MODEL: must be an existing"),
+        (["demoo"], "choose from"),
     ],
 )
 def test_outputs_are_checked_before_the_work(
     command, message, tmp_path, capsys, monkeypatch
 ):
-    (tmp_path / "file").write_text("")
+    for name in ("file", "a"):
+        (tmp_path / name).write_text("")
     monkeypatch.setattr(
         importlib, "import_module", lambda name: pytest.fail("work begins")
     )
     with pytest.raises(SystemExit):
         cli.main([word.format(folder=tmp_path) for word in command])
-    assert message in " ".join(capsys.readouterr().err.split())
+    error = " ".join(capsys.readouterr().err.split())
+    assert message in error and "qpu-check" not in error
+
+
+@pytest.mark.parametrize("command", ["demo", "backends"])
+def test_missing_tensorflow_is_named(command, capsys, monkeypatch):
+    def import_module(name):
+        raise ModuleNotFoundError("No module", name="tensorflow")
+
+    monkeypatch.setattr(importlib, "import_module", import_module)
+    assert cli.main([command]) == 1
+    error = capsys.readouterr().err
+    assert "requires tensorflow" in error and error.count("\n") == 1

@@ -104,9 +104,6 @@ def test_wrong_files(tmp_path, capsys):
     # The file is checked before its name.
     assert cli.main(["export", str(packed), "--to", "packed"]) == 1
     assert "cannot be loaded: its checksum" in capsys.readouterr().err
-    missing = tmp_path / "missing.keras"
-    assert cli.main(["export", str(missing), "--to", "litert"]) == 1
-    assert capsys.readouterr().err == f"No such file: {missing}\n"
 
 
 def test_wrong_outputs(saved, tmp_path, capsys):

@@ -75,6 +75,7 @@ SAME = model()
 ADAM = [{"rate": 0.1}, {"rate": 0.2}]
 CASES = [
     ({"methods": ["adam", "sdg"]}, "`methods` must be .*proxquant.*'sdg'"),
+    ({"methods": ["sign"]}, 'Use "signum".*Received: methods='),
     ({"methods": []}, "`methods` must be .*Received: methods="),
     ({"methods": "adam"}, "`methods` must be a non-empty list .*'adam'"),
     ({"methods": ["gurobi"]}, '`methods` must also contain "native"'),

@@ -4,6 +4,7 @@ import math
 import pathlib
 import re
 
+import dimod
 import exporting
 import numpy as np
 import pytest
@@ -85,6 +86,20 @@ def test_model_still_works_after_it_was_stored(tmp_path):
         )
         model.compile("sgd", "mse", run_eagerly=True)
         model.fit(inputs, expected, verbose=0)
+
+
+def test_optimizer_without_a_configuration(tmp_path):
+    """An optimizer with a sampler cannot be saved, and is not stored."""
+    inner = keras.Sequential([keras.Input((4,)), kq.layers.BinaryDense(3)])
+    model = keras.Sequential([keras.Input((4,)), inner])
+    for each in (inner, model):
+        each.compile(kq.QPSBGD(backend=dimod.ExactSolver()), "mse")
+    kq.export.packed(model, tmp_path / "model.kq")
+    x = np.eye(4, dtype="float32")
+    loaded = kq.export.load_packed(tmp_path / "model.kq")
+    np.testing.assert_array_equal(loaded(x), model(x))
+    with pytest.raises(ValueError, match="cannot be saved"):
+        model.get_compile_config()
 
 
 def test_trained_frozen_and_compiled_model(tmp_path):

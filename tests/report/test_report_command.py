@@ -36,7 +36,7 @@ def test_report_of_a_cut_file(run, tmp_path):
     assert "This run is incomplete" in text
 
 
-@pytest.mark.parametrize("kind", ["missing", "folder", "other", "damaged"])
+@pytest.mark.parametrize("kind", ["folder", "other", "damaged"])
 def test_bad_files(kind, tmp_path, capsys):
     path = tmp_path / "a.run"
     if kind == "folder":

@@ -15,6 +15,15 @@ from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.errors import in_short
 
+# By the class in `dwave.system`.
+NO_TOKEN = {
+    "LeapHybridSampler": "No D-Wave API token found. Run `dwave setup --auth` "
+    "or set DWAVE_API_TOKEN."
+}
+NO_TOKEN["DWaveSampler"] = (
+    NO_TOKEN["LeapHybridSampler"]
+    + ' To try it without access, pass "mock": True.'
+)
 CONFIGURE = "Configure access with `dwave setup --auth` or DWAVE_API_TOKEN"
 
 
@@ -68,6 +77,9 @@ def connect(kind, seconds, **config):
             seconds, lambda: getattr(dwave.system, kind)(**given)
         )
     except Exception as error:
+        # Ocean raises a `ValueError` if there is no token.
+        if isinstance(error, ValueError) and "token" in str(error).lower():
+            raise BackendUnavailable(NO_TOKEN[kind]) from error
         known = translate(error)
         if isinstance(known, BackendUnavailable):
             raise known from error
@@ -245,15 +257,19 @@ def _is_offline(error):
     return isinstance(error, kinds)
 
 
-def token_missing():
-    """Describes the missing configuration, "" if there is a token."""
+def token_missing(kind):
+    """Describes the missing configuration, "" if there is a token.
+
+    Args:
+        kind: String. Name of the class in `dwave.system`.
+    """
     from dwave.cloud.config import load_config
 
     try:
         configured = bool(load_config().get("token"))
     except Exception as error:
         return f"cannot read D-Wave's configuration ({type(error).__name__})."
-    return "" if configured else f"no API token. {CONFIGURE}."
+    return "" if configured else NO_TOKEN[kind]
 
 
 def _mask_token(text):

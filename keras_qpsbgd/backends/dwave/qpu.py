@@ -102,8 +102,10 @@ class DWaveBackend(Backend):
     name = "dwave"
     info_entries = ("qpu_access_time", "chain_break_fraction")
     _without_executor = "solves the columns of all layers in shared calls"
-    # Removed arguments and what to use instead.
-    REMOVED = {"replicas": "a larger `num_reads`"}
+    _removed = {
+        "replicas": "Use a larger `num_reads`.",
+        "warm_start": "Reverse annealing showed no gain. Leave it out.",
+    }
 
     def __init__(
         self,
@@ -122,11 +124,6 @@ class DWaveBackend(Backend):
         sampler: Any = None,
         **options: Any,
     ) -> None:
-        for name in self.REMOVED.keys() & options.keys():
-            raise TypeError(
-                f"`{name}` was removed. Use {self.REMOVED[name]}. Received: "
-                f"{name}={options[name]!r}"
-            )
         super().__init__(**options)
         self.solver = solver
         self.topology = topology

@@ -144,8 +144,8 @@ class HostCall:
         seconds = (time.perf_counter() - start) / len(tasks)
         stop = threading.Event()
         return [
-            self._finish(*task, stop, result, seconds)
-            for task, result in zip(tasks, found)
+            self._finish(*task, stop, result, seconds, is_shared=index > 0)
+            for index, (task, result) in enumerate(zip(tasks, found))
         ]
 
     def _solve_apart(self, tasks):
@@ -170,7 +170,7 @@ class HostCall:
         with concurrent.futures.ThreadPoolExecutor(len(tasks)) as threads:
             return list(threads.map(solve, tasks))
 
-    def _finish(self, qubo, seed, name, stop, found, seconds):
+    def _finish(self, qubo, seed, name, stop, found, seconds, is_shared=False):
         """Applies the policy `on_failure` to the result for one layer.
 
         Args:
@@ -180,9 +180,13 @@ class HostCall:
             stop: `threading.Event` to set if training cannot go on.
             found: `Solution` or exception.
             seconds: Float. Time that the backend took.
+            is_shared: Boolean. Whether an earlier layer counts the call, if
+                the backend does not count its calls itself.
         """
         start = time.perf_counter()
         info = getattr(found, "info", None) or {}
+        if is_shared and "calls" not in info:
+            info = {**info, "shared_calls": 1}
         solution, message, extra = None, "", {}
         failed = fell_back = False
         if not isinstance(found, Exception):
