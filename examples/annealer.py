@@ -46,8 +46,6 @@ model.compile(
         keras.optimizers.schedules.CosineDecay(0.03, decay_steps=90),
         backend={**backend, "qpu_budget_seconds": 10},
         real_optimizer=keras.optimizers.Adam(0.01),
-        # Fields that are large enough for the precision of the chip.
-        kappa=10.0,
         on_failure="native",
         seed=0,
     ),

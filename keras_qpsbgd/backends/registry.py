@@ -262,8 +262,10 @@ def _check_arguments(name, backend_class, config):
         inspect.Parameter.KEYWORD_ONLY,
     )
     names = [k for k, v in known.items() if v.kind in kinds and k != "self"]
+    shown = names
     if backend_class._without_executor is not None:
-        names = [n for n in names if n not in ("executor", "executor_tasks")]
+        # They have no effect, but saved configurations may contain them.
+        shown = [n for n in names if n not in ("executor", "executor_tasks")]
     for argument in config:
         if argument in backend_class._removed:
             raise TypeError(
@@ -271,11 +273,11 @@ def _check_arguments(name, backend_class, config):
                 f"Received: {argument}={config[argument]!r}"
             )
         if argument not in names:
-            similar = difflib.get_close_matches(argument, names, 1)
+            similar = difflib.get_close_matches(argument, shown, 1)
             hint = f" Did you mean `{similar[0]}`?" if similar else ""
             raise ValueError(
                 f"The backend `{name}` does not accept `{argument}`.{hint} It "
-                f"accepts {sorted(names)}. Received: {config}"
+                f"accepts {sorted(shown)}. Received: {config}"
             )
 
 
