@@ -365,10 +365,6 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
         ),
         ({"name": "dwave", "solver": 7}, "`solver`.*Received: solver=7"),
         ({"name": "dwave", "gauge": "no"}, "`gauge`.*Received: gauge='no'"),
-        (
-            {"name": "dwave", "warm_start": True},
-            "not accept `warm_start`.*Received",
-        ),
         ({"name": "dwave", "problem_label": 3}, "Received: problem_label=3"),
         (
             {"name": "dwave", "num_reads": 2.5},
