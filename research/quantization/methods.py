@@ -1,0 +1,143 @@
+"""Quantizes a network by one method: those of `kq.quantize`, AWQ, and Keras.
+
+AWQ multiplies input i of a kernel by \\(s_i = m_i^a\\), where \\(m_i\\) is the
+mean absolute value of the input, rounds the product to the nearest levels, and
+divides by \\(s_i\\) again. One \\(a\\) per layer is chosen on a grid by the
+output error. Here the output scales are the best ones, as for all methods of
+`kq.quantize`. AWQ has one number per input more than these.
+
+Reference: Lin et al., 2024, https://arxiv.org/abs/2306.00978
+"""
+
+import importlib
+import time
+import warnings
+from unittest import mock
+
+import numpy as np
+from tensorflow import keras
+
+import keras_qpsbgd as kq
+from keras_qpsbgd.quantization import network
+from keras_qpsbgd.quantization.numerics import grid
+from keras_qpsbgd.quantization.numerics.layer import METHODS as OWN
+from keras_qpsbgd.quantization.numerics.layer import LayerResult
+from keras_qpsbgd.quantization.numerics.output_error import Statistics
+from keras_qpsbgd.quantization.numerics.output_error import fit_scales
+
+# The attribute of the package is the function.
+_function = importlib.import_module("keras_qpsbgd.quantization.layer_by_layer")
+
+FLOAT, AWQ, KERAS_INT4 = "float", "awq", "Keras int4"
+METHODS = ("nearest", AWQ, *OWN[1:])
+EXPONENTS = np.linspace(0.0, 1.0, 11)
+
+
+def quantize(model, calibration, bits, method, seed):
+    """Quantizes a model.
+
+    Args:
+        model: The float model.
+        calibration: Inputs.
+        bits: Integer.
+        method: One of `METHODS`, or `KERAS_INT4`.
+        seed: Integer.
+
+    Returns:
+        A tuple `(quantized, values)`. `values` are those of a record: the CPU
+        seconds, and the output errors of the layers.
+    """
+    start = time.process_time()
+    if method == KERAS_INT4:
+        quantized = keras.models.clone_model(model)
+        quantized.set_weights(model.get_weights())
+        quantized.quantize("int4")
+        return quantized, {"cpu": time.process_time() - start}
+    settings = {"bits": bits, "seed": seed, "verbose": 0}
+    with warnings.catch_warnings():
+        # The records have the errors on held-out data.
+        warnings.filterwarnings("ignore", "`calibration` is small")
+        if method == AWQ:
+            quantized, report = _awq(model, calibration, settings)
+        else:
+            quantized, report = kq.quantize(
+                model, calibration, method=method, **settings
+            )
+    values = {
+        "cpu": time.process_time() - start,
+        "compression": report.compression,
+        "layers": [
+            {
+                "name": layer.name,
+                "inputs": layer.num_inputs,
+                "outputs": layer.num_outputs,
+                "errors": layer.errors,
+                "held_out": layer.held_out,
+                "improved": layer.improved,
+            }
+            for layer in report.layers
+        ],
+    }
+    return quantized, values
+
+
+def _awq(model, calibration, settings):
+    """Runs `kq.quantize` with AWQ in place of its method for a layer."""
+
+    def float_copy(model, example, targets):
+        # Binary layers have no scales for their inputs.
+        del targets
+        return network.copy_model(model, example)
+
+    with (
+        mock.patch.object(_function, "Statistics", WithMagnitudes),
+        mock.patch.object(_function, "quantize_layer", awq_layer),
+        mock.patch.object(network, "quantized_copy", float_copy),
+    ):
+        return kq.quantize(model, calibration, method="nearest", **settings)
+
+
+class WithMagnitudes(Statistics):
+    """Statistics with the sum of the absolute values of each input."""
+
+    magnitudes = 0.0
+
+    def add(self, rows, quantized_rows):
+        super().add(rows, quantized_rows)
+        total = np.abs(np.asarray(quantized_rows, float)).sum(axis=0)
+        groups, n, _ = self.kernel.shape
+        self.magnitudes = self.magnitudes + total.reshape(groups, n, 1)
+
+
+def awq_layer(statistics, bits, damping=0.01, **ignored):
+    """Quantizes a layer with AWQ. See `quantize_layer`.
+
+    The `levels` of the result are divided by the scales of the inputs.
+    """
+    del ignored
+    problem = statistics.problem(damping)
+    sizes = np.broadcast_to(
+        statistics.magnitudes / max(1, statistics.count),
+        (*problem.kernel.shape[:2], 1),
+    )
+    is_active = sizes > 0
+    lowest = sizes[is_active].min() if is_active.any() else 1.0
+    sizes = np.maximum(sizes, lowest)
+    best, lowest = None, np.inf
+    for exponent in EXPONENTS:
+        factors = sizes**exponent
+        scaled = problem.kernel * factors
+        scales = grid.weight_scales(scaled, bits)
+        levels = grid.nearest_levels(grid.divide(scaled, scales), bits)
+        found = fit_scales(problem, levels / factors)
+        if found.errors.sum() < lowest:
+            best, lowest = found, found.errors.sum()
+    return LayerResult(
+        levels=best.levels,
+        scales=best.scales,
+        bias_change=statistics.bias_change(best.levels * best.scales),
+        errors={"nearest": problem.relative(best.errors)},
+        improved=None,
+        proven=None,
+        solver={},
+    )
