@@ -5,7 +5,7 @@ import argparse
 from keras_qpsbgd.backends import BackendUnavailable
 from keras_qpsbgd.cli.console import positive
 
-QUANTIZE = ("mnist", "mnist-bn", "cifar10", "cora", "pubmed", "digits")
+QUANTIZE = ("mnist", "digits", "cora", "cifar10", "transformer")
 FEW_SOLVES = (
     "logistic",
     "layer-16",
@@ -37,15 +37,17 @@ def _add_quantize(commands):
         "quantize",
         help="quantize trained networks and compare the methods",
         description=(
-            "Train float networks, quantize them with 1 to 4 bits by every "
-            "method, fine-tune the results, and train the same networks from "
-            "scratch. Writes records as JSON lines, figures and RESULTS.md. "
+            "Quantize float networks with 1 to 4 bits by every method, and "
+            "compare accuracies and output errors. Writes records as JSON "
+            "lines, a figure and RESULTS.md. "
             f"{RESUMED}"
         ),
         epilog=(
             "CIFAR-10 must be in the data folder as cifar10.npz, with the "
             "arrays x_train, y_train, x_test and y_test of "
-            "keras.datasets.cifar10.load_data(). The other data are downloaded."
+            "keras.datasets.cifar10.load_data(). The other data are stored or "
+            "downloaded. research/quantization/train_on_gpu.py trained the "
+            "networks of cifar10 and transformer."
         ),
     )
     parser.add_argument(

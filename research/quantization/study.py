@@ -5,7 +5,7 @@
     OUT/networks/        the text, and the networks that a GPU trained
 
 Runs that have a record are not repeated, so that an interrupted command can be
-resumed. Low numbers of bits come first.
+resumed. Low numbers of bits come first, and all tasks of a seed.
 """
 
 import contextlib
@@ -46,8 +46,8 @@ def run(names, seeds, out, data_dir=None, quick=False, processes=None):
     jobs = [
         job
         for bits in tasks.BITS
-        for name in names
         for seed in range(seeds)
+        for name in names
         for job in jobs_of(name, seed, bits)
     ]
     try:

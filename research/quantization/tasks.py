@@ -26,6 +26,9 @@ SAMPLES = 512  # for calibration
 MORE_SAMPLES = 1024  # if a sample is one row of a layer, or few
 BATCH = 250  # samples that are tested at once
 QUICK = 64  # samples of quick runs
+IMAGES = 2_500  # of CIFAR-10, that are tested
+# Windows of text for calibration and for tests. A window has 128 rows.
+WINDOWS, TESTED_WINDOWS = 128, 512
 
 
 class Arrays:
@@ -42,7 +45,7 @@ class Arrays:
         calibration: Array. Inputs for `kq.quantize`.
     """
 
-    def __init__(self, train, test, batch=128, epochs=3, rate=0.001):
+    def __init__(self, train, test, batch=128, epochs=2, rate=0.001):
         self.train, self.test = train, test
         self.calibration = train[0][:MORE_SAMPLES]
         self._batch, self._epochs, self._rate = batch, epochs, rate
@@ -170,7 +173,8 @@ def cifar10(data_dir, quick):
     """
     with np.load(datasets.find("cifar10.npz", data_dir)) as found:
         x, y = found["x_train"][:SAMPLES], found["y_train"][:SAMPLES]
-        x_test, y_test = found["x_test"], found["y_test"].reshape(-1)
+        x_test = found["x_test"][:IMAGES]
+        y_test = found["y_test"][:IMAGES].reshape(-1)
     if quick:
         x, x_test, y_test = x[:QUICK], x_test[:QUICK], y_test[:QUICK]
     return Arrays((_colors(x), y.reshape(-1)), (_colors(x_test), y_test))
@@ -185,8 +189,8 @@ def documentation(data_dir, quick):
     del data_dir
     train, _, test = text.load(shapes.TEXT)
     train = text.windows(train, shapes.CONTEXT)
-    test = text.windows(test, shapes.CONTEXT)
-    chosen = random(0, 2).permutation(len(train))[:SAMPLES]
+    test = text.windows(test, shapes.CONTEXT)[:TESTED_WINDOWS]
+    chosen = random(0, 2).permutation(len(train))[:WINDOWS]
     if quick:
         chosen, test = chosen[:QUICK], test[:QUICK]
     return Text(train[chosen], test)
