@@ -24,6 +24,7 @@ from research.quantization.tasks import TASKS
 
 TITLE = "Quantize a trained network"
 FIGURE = "errors.png"
+MISSING = "No complete runs yet."
 QUBO, DESCENT, GPTQ_SCALES = "qubo", "descent+scales", "gptq+scales"
 # Classes of layers by their numbers of inputs.
 WIDTHS = ((1, 32), (33, 128), (129, 512), (513, 100_000))
@@ -44,20 +45,31 @@ def write(out):
 class Numbers:
     """The numbers of finished runs.
 
+    Attributes:
+        tasks: List of the names of tasks with complete runs.
+        bits: Dictionary of the numbers of bits with complete runs, by task.
+
     Args:
         records: List of records.
     """
 
     def __init__(self, records):
         self._records = records
-        found = {(r["task"], r["bits"]) for r in records}
-        self.tasks = [
-            name for name in TASKS if any(task == name for task, _ in found)
-        ]
-        self.bits = {
-            name: sorted(b for task, b in found if task == name and b <= 4)
-            for name in self.tasks
-        }
+        every = {name: self._complete(name) for name in TASKS}
+        self.bits = {name: bits for name, bits in every.items() if bits}
+        self.tasks = list(self.bits)
+
+    def _complete(self, task):
+        """Returns the bits for which all methods have the same seeds."""
+        found = []
+        for bits in sorted({r["bits"] for r in self.select(task=task)}):
+            seeds = [
+                {r["seed"] for r in self.select(task=task, bits=bits, method=m)}
+                for m in METHODS
+            ]
+            if len(seeds[0]) > 1 and all(one == seeds[0] for one in seeds):
+                found.append(bits)
+        return found
 
     def select(self, **values):
         """Returns the records with given values."""
@@ -82,6 +94,7 @@ class Numbers:
         return [
             {**{key: record[key] for key in ("task", "seed", "bits")}, **layer}
             for record in self.select(method=method, **values)
+            if record["bits"] in self.bits.get(record["task"], ())
             for layer in record["layers"]
         ]
 
@@ -89,8 +102,10 @@ class Numbers:
 def blocks_of(numbers):
     """Returns all tables by name."""
     found = {"networks": network_table(numbers)}
-    for task in numbers.tasks:
-        found[f"{task}/results"] = result_table(numbers, task)
+    for task in TASKS:
+        found[f"{task}/results"] = (
+            result_table(numbers, task) if task in numbers.tasks else MISSING
+        )
     found["verdicts"] = verdict_table(numbers)
     found["widths"] = width_table(numbers)
     found["solver"] = solver_table(numbers)

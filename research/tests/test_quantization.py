@@ -218,9 +218,15 @@ def test_tables():
             found += [
                 record("float", seed, 0.99, study.FLOAT_BITS, task),
                 record("qubo", seed, ours, 1, task, **others),
-                record("gptq", seed, theirs, 1, task),
+                *(
+                    record(method, seed, theirs, 1, task)
+                    for method in methods.METHODS[:-1]
+                ),
             ]
+    # A task of which only one method is complete.
+    found.append(record("qubo", 0, 0.9, 1, "digits", **others))
     numbers = page.Numbers(found)
+    assert numbers.bits == {"mnist": [1], "transformer": [1]}
     table = page.result_table(numbers, "mnist")
     assert "| `gptq` | 91.50 +- 1.50 (p = 0.205) |" in table
     assert "| 1 to 32 | 1 | 4 | 0.250 | 0.500 | 0.500 | 0.800 |" in (
@@ -242,7 +248,7 @@ def test_page_has_the_tables_of_the_records():
     numbers = page.Numbers(study.open_store(RESULTS).records)
     written = (RESULTS / "RESULTS.md").read_text()
     assert pages.fill(written, page.blocks_of(numbers)) == written
-    assert numbers.tasks == list(tasks.TASKS)
+    assert "cifar10" in numbers.tasks
     counts = {
         len(numbers.results(task, bits, method))
         for task in numbers.tasks
