@@ -126,7 +126,7 @@ def in_a_wrapper(x):
         lambda x: Norm()(L.ReLU()(L.Dense(8, name="dense")(x))),
         lambda x: Norm(axis=1)(L.Dense(8, name="dense")(L.Reshape((1, 8))(x))),
         lambda x: L.LayerNormalization()(L.Dense(8, name="dense")(x)),
-        lambda x: Norm()(L.Dense(8)(L.Dense(8, name="dense")(x))),
+        lambda x: Norm()(L.Dense(8, name="b")(L.Dense(8, name="dense")(x))),
     ],
 )
 def test_what_is_not_folded(call):
