@@ -117,5 +117,5 @@ def test_downloads(tmp_path, monkeypatch):
 
 
 def test_the_library_names_what_replaces_its_data_sets():
-    with pytest.raises(AttributeError, match="`spektral.datasets`"):
+    with pytest.raises(ImportError, match="`spektral.datasets`"):
         _ = kq.datasets
