@@ -40,6 +40,7 @@ def pytest_configure(config):
     for line in (
         "once: independent of the Keras version, not repeated in legacy Keras",
         "slow: longer version of a test, run with `-m slow`",
+        "exhaustive: takes minutes, not part of CI, run with `-m exhaustive`",
     ):
         config.addinivalue_line("markers", line)
 

@@ -56,8 +56,20 @@ def test_every_network_is_covered():
     assert {function.__module__ for function in found.values()} == covered
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SMALLEST)
+# The others take minutes: python -m pytest -m exhaustive
+SLOW = ("EfficientNetB0", "MobileNetV2", "MobileNetV3Small", "RegNetX002")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.slow if name in SLOW else pytest.mark.exhaustive,
+        )
+        for name in SMALLEST
+    ],
+)
 def test_applications(name):
     if name not in networks():
         pytest.skip("this version of Keras does not have it")
