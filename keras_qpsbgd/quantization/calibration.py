@@ -51,7 +51,8 @@ class Calibration:
                     "empty dataset"
                 )
             if validation_split:
-                every = round(1 / validation_split)
+                # At least the first batch is used.
+                every = max(2, round(1 / validation_split))
                 self.held_out = self.batches[every - 1 :: every]
                 del self.batches[every - 1 :: every]
             return

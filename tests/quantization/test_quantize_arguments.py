@@ -146,6 +146,8 @@ def test_batches_are_held_out(model):
     found = Calibration(model, Batches(), validation_split=0.25)
     assert (len(found.batches), len(found.held_out)) == (9, 3)
     np.testing.assert_array_equal(found.held_out[0], X[3:5])
+    most = Calibration(model, Batches(), validation_split=0.9)
+    assert (len(most.batches), len(most.held_out)) == (6, 6)
     found = Calibration(model, X, validation_split=0.25)
     np.testing.assert_array_equal(found.held_out[0], X[15:])
     whole = Calibration(model, X, whole=True, validation_split=0.25)
