@@ -8,20 +8,24 @@ and JAX compiles and runs it. There are three steps:
 
        python -m research.cifar10.pack DATA
 
-2. Write the programs of the optimizers to a folder. This needs TensorFlow and
-   the library.
+2. Write the programs of the optimizers to a folder for each network. This needs
+   TensorFlow and the library.
 
-       python -m research.cifar10.export PROGRAMS adam sgd signum averaged
+       python -m research.cifar10.export PROGRAMS/relu-64 \\
+           adam sgd signum bop averaged
+       python -m research.cifar10.export PROGRAMS/binary-64 ... \\
+           --activation binary
 
 3. Copy both folders and this repository to the machine with the GPU, and train
-   there. Every run appends a line to the file of the results.
+   there. Every run appends a line to `OUTPUT/runs.jsonl`.
 
-       python -m research.cifar10.train DATA PROGRAMS \\
-           adam:12:0.001,0.003:0,1,2 averaged:12:0.001:0,1,2 \\
-           --output results.jsonl
+       python -m research.cifar10.study research/cifar10/jobs.txt \\
+           DATA PROGRAMS OUTPUT
 
-   `--time` measures the time of a step instead. `program.py` compiles and
-   executes the programs.
+`study.py` runs the lines of `jobs.txt` with `train.py`, which compiles and
+executes the programs with `program.py` and finds in `records.py` which runs are
+missing. `train.py --time` measures the time of a step. `table.py` prints the
+tables and draws the figure.
 
 Choose rates and other arguments by the accuracy on the validation images. The
 test images are evaluated only once, at the end of a run.

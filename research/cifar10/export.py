@@ -48,7 +48,9 @@ OPTIMIZERS = {
         kq.QPSBGD,
         {"backend": "native", "momentum": 0.9, "seed": 0},
     ),
+    "paper": (kq.QPSBGD, {"rule": "paper", "seed": 0}),
 }
+ACTIVATIONS = ("relu", "binary")
 # Arguments that become variables.
 SETTINGS = {"bop": ("threshold",)}
 
@@ -76,6 +78,12 @@ def main(arguments=None):
         help="channels of the first two layers (default: %(default)s)",
     )
     parser.add_argument(
+        "--activation",
+        choices=ACTIVATIONS,
+        default="relu",
+        help="activation after each convolution (default: %(default)s)",
+    )
+    parser.add_argument(
         "--batch",
         type=int,
         default=128,
@@ -90,6 +98,7 @@ def main(arguments=None):
             optimizer,
             settings,
             width=arguments.width,
+            activation=arguments.activation,
             batch=arguments.batch,
         )
         print(f"{name}: {size:,} bytes", flush=True)
@@ -123,8 +132,12 @@ def parsed(text):
     return name, max(found, key=len), settings
 
 
-def network(width):
-    """Returns the network: six convolutions and a dense layer, all binary."""
+def network(width, activation):
+    """Returns the network: six convolutions and a dense layer, all binary.
+
+    Binary activations come after the pooling. The maximum of binary numbers
+    would nearly always be +1.
+    """
     model = keras.Sequential([keras.layers.InputLayer(IMAGE)])
     for index, factor in enumerate([1, 1, 2, 2, 4, 4]):
         model.add(
@@ -132,17 +145,22 @@ def network(width):
                 width * factor, 3, padding="same", use_bias=False
             )
         )
-        model.add(keras.layers.BatchNormalization(momentum=0.9))
-        model.add(keras.layers.ReLU())
+        following = [
+            keras.layers.BatchNormalization(momentum=0.9),
+            keras.layers.Activation(activation),
+        ]
         if index % 2:
-            model.add(keras.layers.MaxPooling2D())
+            place = 0 if activation == "binary" else len(following)
+            following.insert(place, keras.layers.MaxPooling2D())
+        for layer in following:
+            model.add(layer)
     model.add(keras.layers.GlobalAveragePooling2D())
     model.add(kq.layers.BinaryDense(CLASSES, use_bias=False))
     model.add(keras.layers.BatchNormalization(momentum=0.9))
     return model
 
 
-def export(folder, optimizer, arguments, width, batch):
+def export(folder, optimizer, arguments, width, activation, batch):
     """Exports the programs of one optimizer.
 
     Args:
@@ -151,6 +169,7 @@ def export(folder, optimizer, arguments, width, batch):
         arguments: Dictionary. Arguments of the optimizer in addition to those
             in `OPTIMIZERS`.
         width: Integer. Channels of the first two layers.
+        activation: String. One of `ACTIVATIONS`.
         batch: Integer. Images per training step.
 
     Returns:
@@ -165,7 +184,7 @@ def export(folder, optimizer, arguments, width, batch):
             getattr(rule, name), trainable=False, name=name
         )
         setattr(rule, name, settings[name])
-    model = network(width)
+    model = network(width, activation)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(rule, loss)
     rule.build(model.trainable_variables)
@@ -192,6 +211,7 @@ def export(folder, optimizer, arguments, width, batch):
         "optimizer": type(rule).__name__,
         "arguments": {**defaults, **arguments},
         "width": width,
+        "activation": activation,
         "batch": batch,
         "predicted": PREDICTED,
         # Positions in the state.

@@ -2,13 +2,15 @@
 
     python -m research.cifar10.pack FOLDER [--file CIFAR10_NPZ]
 
-The images have 6 bits per channel, which compress better. `FOLDER` receives
-`images.npz`. Training and validation images are different images of the
-training set of CIFAR-10, test images are from its test set. Packing needs
-NumPy, and TensorFlow if no file is given.
+The images have 6 bits per channel, and differences of neighbors are stored,
+which compress better: `FOLDER` receives `images.npz` with 43 MB. Training and
+validation images are different images of the training set of CIFAR-10, test
+images are from its test set. Packing needs NumPy, and TensorFlow if no file is
+given.
 """
 
 import argparse
+import lzma
 import pathlib
 import sys
 from typing import NamedTuple
@@ -82,12 +84,32 @@ def pack(folder, data):
     }
     arrays = {}
     for name, (x, y, rows) in parts.items():
-        arrays[f"{name}_x"] = x[rows] >> DROPPED_BITS
+        arrays[f"{name}_x"] = _compressed(x[rows] >> DROPPED_BITS)
         arrays[f"{name}_y"] = y[rows].ravel().astype(np.int32)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
-    np.savez_compressed(path, **arrays)
+    np.savez(path, **arrays)
     return path
+
+
+def _compressed(x):
+    """Compresses the differences of neighboring pixels and of the colors."""
+    planes = np.ascontiguousarray(x.transpose(3, 0, 1, 2))
+    planes[[0, 2]] -= planes[1]  # modulo 256
+    for axis in (2, 3):
+        planes = np.diff(planes, axis=axis, prepend=np.uint8(0))
+    return np.frombuffer(lzma.compress(planes.tobytes()), np.uint8)
+
+
+def _images(content):
+    """Reverses `_compressed`."""
+    planes = np.frombuffer(lzma.decompress(content.tobytes()), np.uint8)
+    height, width, colors = IMAGE
+    planes = planes.reshape(colors, -1, height, width)
+    for axis in (2, 3):
+        planes = np.cumsum(planes, axis=axis, dtype=np.uint8)
+    planes[[0, 2]] += planes[1]
+    return np.ascontiguousarray(planes.transpose(1, 2, 3, 0))
 
 
 def load(folder):
@@ -101,7 +123,7 @@ def load(folder):
     """
     with np.load(folder / FILE) as file:
         return {
-            name: Images(file[f"{name}_x"], file[f"{name}_y"])
+            name: Images(_images(file[f"{name}_x"]), file[f"{name}_y"])
             for name in ("train", "validation", "test")
         }
 

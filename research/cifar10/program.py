@@ -1,5 +1,6 @@
 """Exported programs, compiled with JAX."""
 
+import hashlib
 import json
 import math
 import time
@@ -30,10 +31,10 @@ class Program:
         self.record = json.loads(record_path(folder, name).read_text())
         with np.load(folder / name / "state.npz") as file:
             self._initial = [file[key] for key in file.files]
+        content = (folder / name / "train.hlo.xz").read_bytes()
+        self._hash = hashlib.sha256(content).hexdigest()[:16]
         start = time.perf_counter()
-        self._train, self._updates = programs.compiled(
-            (folder / name / "train.hlo.xz").read_bytes()
-        )
+        self._train, self._updates = programs.compiled(content)
         self._predict, _ = programs.compiled(
             (folder / name / "predict.hlo.xz").read_bytes()
         )
@@ -54,9 +55,10 @@ class Program:
 
     def description(self):
         """Returns facts for the results."""
-        keys = "optimizer", "arguments", "width", "batch"
+        keys = "optimizer", "arguments", "width", "activation", "batch"
         return {
             **{key: self.record[key] for key in keys},
+            "sha256": self._hash,
             "compile_seconds": self.compile_seconds,
             "device": jax.devices()[0].device_kind,
             "jax": jax.__version__,

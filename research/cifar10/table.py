@@ -1,91 +1,257 @@
-"""Prints a table of stored runs.
+"""Prints the tables of stored runs and draws their figure.
 
     python -m research.cifar10.table [FOLDER]
 
-`FOLDER/tuning.jsonl` has the runs that chose the settings, by validation
-accuracy. `FOLDER/final.jsonl` has the runs with fresh seeds. The p-values are
-those of paired t-tests against the averaged rule, over the seeds that both
-methods have.
+`FOLDER/runs.jsonl` has the runs. Those on seed 100 chose the settings, by
+validation accuracy, and the others report. There is a table for each network
+and number of epochs. The p-values are those of paired t-tests against the
+averaged rule, over the seeds that both methods have. A dagger marks a setting
+at an end of its grid.
+
+`FOLDER/curves.png` shows the longest trainings of each network. Its time axis
+has the times per step of `FOLDER/times.jsonl`, which were measured with nothing
+else on the device. Without this file, it has the times of the runs.
 """
 
 import argparse
 import collections
-import json
 import pathlib
+import statistics
 import sys
 
 import numpy as np
-from scipy import stats
+
+from keras_qpsbgd.comparison import figures
+from keras_qpsbgd.comparison.statistics import mean_and_error
+from keras_qpsbgd.comparison.statistics import paired_test
+from keras_qpsbgd.comparison.tables import markdown_table
+from research.cifar10 import records
 
 OURS = "averaged"
+NAMES = {
+    OURS: "`QPSBGD()`",
+    "adam": "Adam",
+    "sgd": "SGD with momentum",
+    "signum": "Signum",
+    "bop": "Bop",
+    "paper": '`QPSBGD(rule="paper")`',
+}
+END = "\N{DAGGER}"
+FIGURE = "curves.png"
+SHOWN = 4  # the lowest accuracy of a panel is that after so many epochs
 
 
 def main(arguments=None):
-    """Prints the table. Returns the exit code."""
+    """Prints the tables and draws the figure. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m research.cifar10.table")
     parser.add_argument(
         "folder",
         nargs="?",
         default="results/cifar10",
         type=pathlib.Path,
-        help="folder with tuning.jsonl and final.jsonl",
+        help="folder with runs.jsonl (default: %(default)s)",
     )
     folder = parser.parse_args(arguments).folder
-    tuning = read(folder / "tuning.jsonl")
-    final = read(folder / "final.jsonl")
-    tuned_on = {run["seed"] for runs in tuning.values() for run in runs}
-    print("| method | tries | rate | seeds | test accuracy | p | loss | p |")
-    print("|---|---|---|---|---|---|---|---|")
-    ours = by_seed(final, OURS, tuned_on)
-    for (program, rate), runs in sorted(final.items()):
-        found = by_seed({(program, rate): runs}, program, tuned_on)
-        if not found:
-            continue
-        tries = sum(
-            len(runs)
-            for (name, _), runs in [*tuning.items(), *final.items()]
-            if name.split("-")[0] == program.split("-")[0]
-            for runs in [[run for run in runs if run["seed"] in tuned_on]]
-        )
-        cells = []
-        for key in ("test", "loss"):
-            values = np.array([run[key] for run in found.values()])
-            error = values.std(ddof=1) / np.sqrt(len(values))
-            cells += [
-                f"{values.mean():.4f} ± {error:.4f}",
-                p_value(found, ours, key),
-            ]
-        if program == OURS:
-            cells[1] = cells[3] = ""
-        print(f"| {program} | {tries} | {rate:g} | {len(found)} |", end=" ")
-        print(" | ".join(cells), "|")
+    runs = records.read(folder / "runs.jsonl")
+    if not runs:
+        parser.error(f"the folder has no runs. Received: {folder}")
+    for (activation, width), found in by_network(runs).items():
+        for epochs in lengths(found):
+            print(f"{activation}, width {width}, {epochs} epochs\n")
+            print(table(found, epochs), end="\n\n")
+    times = records.read(folder / "times.jsonl")
+    figures.save(figure(runs, times), folder / FIGURE)
     return 0
 
 
-def read(path):
-    """Returns the runs of a file, by program and rate."""
-    runs = collections.defaultdict(list)
-    for line in path.read_text().splitlines():
-        run = json.loads(line)
-        runs[run["program"], run["rate"]].append(run)
-    return runs
+def by_network(runs):
+    """Returns the runs of each network, by activation and width."""
+    found = collections.defaultdict(list)
+    for run in runs:
+        found[records.network(run)].append(run)
+    return dict(found)
 
 
-def by_seed(runs, program, without):
-    """Returns the runs of one program by their seeds."""
+def fresh(runs):
+    """Returns the runs that report."""
+    return [run for run in runs if run["seed"] != records.TUNING]
+
+
+def lengths(runs):
+    """Returns the numbers of epochs of runs that report."""
+    return sorted({run["epochs"] for run in fresh(runs)})
+
+
+def methods(runs):
+    """Returns the programs of runs in the order of the tables."""
+    programs = {run["program"] for run in runs}
+    return sorted(programs, key=lambda name: (_place(name), name))
+
+
+def _place(name):
+    return list(NAMES).index(name) if name in NAMES else len(NAMES)
+
+
+def chosen(runs, program, epochs):
+    """Returns the runs of a program with its chosen settings, by seed.
+
+    Args:
+        runs: List of runs of a network.
+        program: String.
+        epochs: Integer.
+    """
+    found = [run for run in runs if run["program"] == program]
+    best = records.configuration(records.best(found))
     return {
         run["seed"]: run
-        for (name, _), found in runs.items()
-        for run in found
-        if name == program and run["seed"] not in without
+        for run in fresh(found)
+        if run["epochs"] == epochs and records.configuration(run) == best
     }
 
 
-def p_value(runs, ours, key):
-    """Returns the p-value of a paired t-test, as text."""
-    seeds = sorted(runs.keys() & ours.keys())
-    pairs = [(ours[seed][key], runs[seed][key]) for seed in seeds]
-    return f"{stats.ttest_rel(*zip(*pairs)).pvalue:.1g}"
+def table(runs, epochs):
+    """Returns the table of a network and a number of epochs."""
+    ours = chosen(runs, OURS, epochs)
+    rows = []
+    for program in methods(runs):
+        found = chosen(runs, program, epochs)
+        if not found:
+            continue
+        tuning = [
+            run
+            for run in runs
+            if run["program"] == program and run["seed"] == records.TUNING
+        ]
+        rows.append(
+            [
+                NAMES.get(program, program),
+                str(len(tuning)),
+                settings_text(tuning),
+                str(len(found)),
+                *_cells(found, ours, "test"),
+                *_cells(found, ours, "loss"),
+            ]
+        )
+    head = ["method", "tries", "rate", "seeds", "test accuracy", "p"]
+    return markdown_table([*head, "training loss", "p"], rows)
+
+
+def _cells(found, ours, key):
+    """Returns the mean with its error, and the p-value."""
+    values, our_values = (
+        {seed: np.nan if run[key] is None else run[key] for seed, run in r}
+        for r in (found.items(), ours.items())
+    )
+    mean, error = mean_and_error(list(values.values()))
+    text = f"{mean:.4f} ± {error:.4f}" if len(values) > 1 else f"{mean:.4f}"
+    test = paired_test(our_values, values)
+    is_shown = found != ours and np.isfinite(test.p)
+    return text, f"{test.p:.1g}" if is_shown else ""
+
+
+def settings_text(tuning):
+    """Returns the chosen rate and settings, with marks at the ends of grids.
+
+    A value is at an end if no tuning run has a lower one, or none has a higher
+    one, with otherwise equal settings.
+    """
+    best = records.best(tuning)
+    grid = [
+        {"rate": run["rate"], **run["settings"]}
+        for run in tuning
+        if run["epochs"] == best["epochs"]
+    ]
+    values = {"rate": best["rate"], **best["settings"]}
+    texts = []
+    for name, value in values.items():
+        others = [
+            one[name]
+            for one in grid
+            if all(one.get(k) == v for k, v in values.items() if k != name)
+        ]
+        mark = END if value in (min(others), max(others)) else ""
+        label = "" if name == "rate" else f"{name} "
+        texts.append(f"{label}{value:g}{mark}")
+    return ", ".join(texts)
+
+
+def figure(runs, times):
+    """Returns the figure: accuracy against epochs and against time.
+
+    Args:
+        runs: List of runs.
+        times: List of times per step.
+    """
+    networks = {
+        key: found for key, found in by_network(runs).items() if lengths(found)
+    }
+    programs = [{"method": name} for name in methods(fresh(runs))]
+    styles = figures.styles_of(programs, OURS)
+    drawn = figures.blank(8.5, 0.5 + 2.9 * len(networks))
+    panels = drawn.subplots(len(networks), 2, squeeze=False, sharey="row")
+    for row, (network, found) in zip(panels, networks.items()):
+        _draw(row, network, found, times, styles)
+    handles = {}
+    for panel in panels[:, 0]:
+        for handle, label in zip(*panel.get_legend_handles_labels()):
+            handles.setdefault(label, handle)
+    drawn.legend(
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center",
+        ncols=len(handles),
+        frameon=False,
+        fontsize=9,
+    )
+    return drawn
+
+
+def _draw(row, network, runs, times, styles):
+    """Draws the longest trainings of a network in a row of two panels."""
+    epochs = lengths(runs)[-1]
+    lowest = []
+    for program in methods(fresh(runs)):
+        found = list(chosen(runs, program, epochs).values())
+        if not found:
+            continue
+        accuracies = [run["validation_by_epoch"] for run in found]
+        mean, error = map(np.asarray, mean_and_error(accuracies))
+        lowest.append(mean[min(SHOWN, epochs) - 1])
+        steps = found[0]["images"]["train"] // found[0]["batch"]
+        step = milliseconds(found, times) / 1000
+        counts = 1 + np.arange(epochs)
+        style = {**styles[program], "marker": None}
+        for panel, x in zip(row, (counts, counts * steps * step)):
+            label = NAMES.get(program, program).replace("`", "")
+            panel.plot(x, mean, label=label, **style)
+            if len(found) > 1:
+                panel.fill_between(
+                    x,
+                    mean - error,
+                    mean + error,
+                    color=style["color"],
+                    alpha=0.15,
+                    lw=0,
+                )
+    activation, width = network
+    row[0].set_title(
+        f"{activation}, width {width}, {epochs} epochs", loc="left", fontsize=10
+    )
+    row[0].set_ylabel("validation accuracy")
+    row[0].set_ylim(bottom=min(lowest))
+    for panel, label in zip(row, ("epochs", "seconds of training steps")):
+        panel.set_xlabel(label)
+        panel.spines[["top", "right"]].set_visible(False)
+
+
+def milliseconds(runs, times):
+    """Returns the time per step of runs of one program."""
+    for row in times:
+        if row["program"] == runs[0]["program"] and (
+            records.network(row) == records.network(runs[0])
+        ):
+            return row["ms_per_step"]
+    return statistics.median(run["ms_per_step"] for run in runs)
 
 
 if __name__ == "__main__":

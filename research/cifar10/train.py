@@ -9,6 +9,11 @@ and no settings. All pairs of a rate and a seed are trained:
     averaged:12:0.001,0.003:0,1,2    six runs
     adam                             one run
     bop::0.0001:0,1:threshold=1e-7   two runs with another threshold
+    adam:60:best:0,1                 two runs with the best rate
+
+The rate `best` is that of the run in `FILE` with the highest validation
+accuracy, of this program and network and the seed 100, on which rates are
+tuned. Its settings are used, too. Runs that are in `FILE` already are skipped.
 
 The rate is that of the binary kernels. Batch normalization has the rate
 `--real-rate`. Optimizers of Keras have one rate for everything. All rates decay
@@ -18,13 +23,17 @@ are the same for all programs.
 
 After each epoch, the command prints the validation accuracy. After the last one
 it also prints the test accuracy, the mean training loss of the epoch and the
-time per step, and appends a line of JSON to `FILE`. With `--time`, the programs
-take turns and nothing else is measured.
+time per step, and appends a line of JSON to `FILE`, with validation accuracy,
+training loss and seconds of each epoch. With `--time`, the programs take turns
+and nothing else is measured.
 
 The command needs JAX and NumPy, but neither TensorFlow nor the library.
 """
 
 import argparse
+import contextlib
+import fcntl
+import functools
 import itertools
 import json
 import math
@@ -39,6 +48,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from research.cifar10 import pack
+from research.cifar10 import records
 from research.cifar10.program import Program
 from research.cifar10.program import record_path
 
@@ -51,11 +61,14 @@ ERROR_LENGTH = 2000
 
 
 class Runs(NamedTuple):
-    """Trainings of a program, one for each pair of a rate and a seed."""
+    """Trainings of a program, one for each pair of a rate and a seed.
+
+    The rates can be `records.BEST`.
+    """
 
     program: str
     epochs: int
-    rates: tuple
+    rates: tuple | str
     seeds: tuple
     settings: dict
 
@@ -65,45 +78,74 @@ def main(arguments=None):
     arguments = _arguments(arguments)
     device = jax.devices()[0]
     print(f"JAX {jax.__version__}, {device.device_kind}", flush=True)
-    start = time.perf_counter()
-    data = {
-        name: DeviceImages(*images)
-        for name, images in pack.load(arguments.data).items()
-    }
-    print(f"images loaded in {time.perf_counter() - start:.1f} s", flush=True)
     if arguments.time:
         results = time_programs(
             arguments.programs,
             arguments.runs,
-            data["train"],
+            _images(arguments.data)["train"],
             arguments.time,
             real_rate=arguments.real_rate,
+            lock=arguments.lock,
         )
         _append(arguments.output, *results)
         return 0
     failed = False
-    programs = {}
     for runs in arguments.runs:
-        name = runs.program
         try:
-            if name not in programs:
-                programs[name] = Program(arguments.programs, name)
-            for rate, seed in itertools.product(runs.rates, runs.seeds):
-                result = train(
-                    programs[name],
-                    data,
-                    runs.epochs,
-                    rate,
-                    seed,
-                    real_rate=arguments.real_rate,
-                    settings=runs.settings,
-                )
-                _append(arguments.output, result)
+            _train_all(runs, arguments)
+        except TimeoutError as error:
+            print(error, flush=True)
+            break
         except Exception as error:  # the other programs may still work
             failed = True
             text = f"{type(error).__name__}: {error}"
-            print(f"{name} failed: {text[:ERROR_LENGTH]}", flush=True)
+            print(f"{runs.program} failed: {text[:ERROR_LENGTH]}", flush=True)
     return 1 if failed else 0
+
+
+def _train_all(runs, arguments):
+    """Trains with all rates and seeds that are not stored yet.
+
+    Raises:
+        TimeoutError: If the next run would not end in time.
+    """
+    record = json.loads(
+        record_path(arguments.programs, runs.program).read_text()
+    )
+    for rate, seed, settings in records.missing(
+        runs, record, arguments.output, extend=arguments.extend
+    ):
+        seconds = records.estimate(runs, record, arguments.output)
+        if arguments.until and time.time() + seconds > arguments.until:
+            raise TimeoutError(
+                f"{runs.program} rate {rate:g} seed {seed} would take "
+                f"{seconds:.0f} s, which is too long"
+            )
+        result = train(
+            _program(arguments.programs, runs.program),
+            _images(arguments.data),
+            runs.epochs,
+            rate,
+            seed,
+            real_rate=arguments.real_rate,
+            settings=settings,
+        )
+        _append(arguments.output, result)
+
+
+_program = functools.cache(Program)
+
+
+@functools.cache
+def _images(folder):
+    """Returns the `DeviceImages` of a folder."""
+    start = time.perf_counter()
+    found = {
+        name: DeviceImages(*images)
+        for name, images in pack.load(folder).items()
+    }
+    print(f"images loaded in {time.perf_counter() - start:.1f} s", flush=True)
+    return found
 
 
 def _arguments(arguments):
@@ -136,7 +178,21 @@ def _arguments(arguments):
         "--output",
         type=pathlib.Path,
         metavar="FILE",
-        help="append a line of JSON per run to this file",
+        help="append a line of JSON per run to this file, and skip runs that "
+        "it has",
+    )
+    parser.add_argument(
+        "--extend",
+        action="store_true",
+        help="if the first or the last of several rates is the best one, go "
+        f"on with up to {records.EXTENSIONS} more rates",
+    )
+    parser.add_argument(
+        "--until",
+        type=float,
+        metavar="TIME",
+        help="do not start runs that would end after this time, in seconds "
+        "since 1970",
     )
     parser.add_argument(
         "--real-rate",
@@ -153,6 +209,13 @@ def _arguments(arguments):
         help="do not train. The programs take turns until each has taken "
         "this number of steps. Print the median time of a step, and the "
         "median ratio to the first program",
+    )
+    parser.add_argument(
+        "--lock",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="with --time: commands with the same file compile at the same "
+        "time, but measure one after the other",
     )
     arguments = parser.parse_args(arguments)
     _check(parser, arguments)
@@ -187,7 +250,9 @@ def parsed(text):
         return Runs(
             program,
             int(epochs or EPOCHS),
-            tuple(map(float, str(rates or RATE).split(","))),
+            records.BEST
+            if rates == records.BEST
+            else tuple(map(float, str(rates or RATE).split(","))),
             tuple(map(int, str(seeds or SEED).split(","))),
             {name: float(value) for name, value in pairs},
         )
@@ -208,8 +273,11 @@ def _append(path, *results):
     """Appends a line for each result to the file, unless it is `None`."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps(result) + "\n" for result in results]
         with path.open("a") as file:
-            file.writelines(json.dumps(result) + "\n" for result in results)
+            # Other processes may append at the same time.
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.writelines(lines)
 
 
 class DeviceImages:
@@ -333,20 +401,21 @@ def train(
     # The first call compiles the function.
     rates = rate, real_rate
     next(batches(data["train"], size, 0, epochs, seed, rates))
-    accuracies, times = [], []
+    accuracies, losses, seconds = [], [], []
     for epoch in range(epochs):
         program.reset_metrics()
         start = time.perf_counter()
         for batch in batches(data["train"], size, epoch, epochs, seed, rates):
             loss = program.step(*batch)
         jax.block_until_ready(program.state)
-        times.append(1e3 * (time.perf_counter() - start) / steps)
-        accuracies.append(program.accuracy(data["validation"]))
+        seconds.append(round(time.perf_counter() - start, 4))
+        accuracies.append(round(program.accuracy(data["validation"]), 6))
+        loss = float(np.asarray(loss))
+        losses.append(round(loss, 5) if math.isfinite(loss) else None)
         print(
             f"{label} epoch {epoch + 1}: validation {accuracies[-1]:.4f}",
             flush=True,
         )
-    loss = float(np.asarray(loss))
     result = {
         "program": program.name,
         "epochs": epochs,
@@ -355,9 +424,11 @@ def train(
         "settings": settings or {},
         "validation": accuracies[-1],
         "test": program.accuracy(data["test"]),
-        "loss": loss if math.isfinite(loss) else None,
-        "ms_per_step": statistics.median(times),
+        "loss": losses[-1],
+        "ms_per_step": 1e3 * statistics.median(seconds) / steps,
         "validation_by_epoch": accuracies,
+        "loss_by_epoch": losses,
+        "seconds_by_epoch": seconds,
         "real_rate": real_rate if program.has_real_rate else None,
         "images": {name: len(images.labels) for name, images in data.items()},
         **program.description(),
@@ -371,7 +442,9 @@ def train(
     return result
 
 
-def time_programs(folder, all_runs, images, steps, real_rate=REAL_RATE):
+def time_programs(
+    folder, all_runs, images, steps, real_rate=REAL_RATE, lock=None
+):
     """Times training steps of programs that take turns.
 
     The batches are prepared before. A turn ends when the device is done, but
@@ -384,13 +457,56 @@ def time_programs(folder, all_runs, images, steps, real_rate=REAL_RATE):
         steps: Integer. Number of steps of each program, which is rounded up
             to whole turns.
         real_rate: Float. The rate of variables that are not binary kernels.
+        lock: `pathlib.Path` (optional). Other processes with this file do not
+            use the device during the measurement.
 
     Returns:
         A list of dictionaries.
     """
-    programs, prepared = {}, {}
+    with _locked(lock, fcntl.LOCK_SH):
+        programs = {
+            runs.program: Program(folder, runs.program) for runs in all_runs
+        }
+    with _locked(lock, fcntl.LOCK_EX):
+        times = _times(programs, all_runs, images, steps, real_rate)
+    first = next(iter(times.values()))
+    results = []
+    for name, program in programs.items():
+        ratios = map(lambda mine, base: mine / base, times[name], first)
+        results.append(
+            {
+                "program": name,
+                "ms_per_step": statistics.median(times[name]),
+                "ratio": statistics.median(ratios),
+                "steps": len(first) * TIMED,
+                "ms_per_step_by_turn": times[name],
+                **program.description(),
+            }
+        )
+        print(
+            f"{name}: ms/step {results[-1]['ms_per_step']:.3f} "
+            f"ratio {results[-1]['ratio']:.3f}",
+            flush=True,
+        )
+    return results
+
+
+@contextlib.contextmanager
+def _locked(path, kind):
+    """Locks a file, if there is one."""
+    if path is None:
+        yield
+        return
+    with path.open("a") as file:
+        fcntl.flock(file, kind)
+        yield
+
+
+def _times(programs, all_runs, images, steps, real_rate):
+    """Returns the milliseconds per step of each turn, by program."""
+    prepared = {}
     for runs in all_runs:
-        program = programs[runs.program] = Program(folder, runs.program)
+        program = programs[runs.program]
         program.restart(runs.seeds[0], runs.settings)
         found = batches(
             images,
@@ -414,26 +530,7 @@ def time_programs(folder, all_runs, images, steps, real_rate=REAL_RATE):
             if turn:
                 seconds = time.perf_counter() - start
                 times[name].append(1e3 * seconds / TIMED)
-    first = next(iter(times.values()))
-    results = []
-    for name, program in programs.items():
-        ratios = map(lambda mine, base: mine / base, times[name], first)
-        results.append(
-            {
-                "program": name,
-                "ms_per_step": statistics.median(times[name]),
-                "ratio": statistics.median(ratios),
-                "steps": turns * TIMED,
-                "ms_per_step_by_turn": times[name],
-                **program.description(),
-            }
-        )
-        print(
-            f"{name}: ms/step {results[-1]['ms_per_step']:.3f} "
-            f"ratio {results[-1]['ratio']:.3f}",
-            flush=True,
-        )
-    return results
+    return times
 
 
 if __name__ == "__main__":

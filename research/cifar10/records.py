@@ -1,0 +1,138 @@
+"""Stored runs: which runs are missing, and which rate was the best.
+
+A run is a dictionary, see `train.train`. Runs on the seed `TUNING` choose the
+rates and other settings, by validation accuracy. Runs on other seeds report.
+"""
+
+import collections
+import itertools
+import json
+import statistics
+
+TUNING = 100  # the seed on which rates are chosen
+BEST = "best"
+EXTENSIONS = 3  # rates beyond the ends of a grid
+OVERHEAD = 1.2  # validation, and other processes that start
+
+
+def read(path):
+    """Returns the runs of a file, and none if it does not exist."""
+    if path is None or not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def network(run):
+    """Returns activation and width. Old runs have no activation."""
+    return run.get("activation", "relu"), run["width"]
+
+
+def configuration(run):
+    """Returns rate and settings of a run, as something to compare."""
+    return run["rate"], tuple(sorted(run["settings"].items()))
+
+
+def of_program(path, program, record):
+    """Returns the stored runs of a program.
+
+    Args:
+        path: `pathlib.Path` (optional) of the runs.
+        program: String. The name.
+        record: Dictionary that describes the program, with its network.
+    """
+    return [
+        run
+        for run in read(path)
+        if run["program"] == program and network(run) == network(record)
+    ]
+
+
+def best(runs):
+    """Returns the tuning run with the highest validation accuracy.
+
+    The runs with the largest number of epochs decide.
+
+    Raises:
+        ValueError: If no run is on the seed `TUNING`.
+    """
+    tuning = [run for run in runs if run["seed"] == TUNING]
+    if not tuning:
+        raise ValueError(
+            f"The best rate needs runs on the seed {TUNING}. Received: "
+            f"{len(runs)} runs"
+        )
+    epochs = max(run["epochs"] for run in tuning)
+    longest = [run for run in tuning if run["epochs"] == epochs]
+    return max(longest, key=lambda run: run["validation"])
+
+
+def missing(runs, record, path, extend=False):
+    """Yields rate, seed and settings of runs that are not stored yet.
+
+    Args:
+        runs: `train.Runs`.
+        record: Dictionary that describes the program, with its network.
+        path: `pathlib.Path` (optional) of the stored runs. The caller appends
+            each run before it asks for the next one.
+        extend: Boolean. Whether to go on with other rates while the best of
+            several rates is the lowest or the highest one.
+    """
+
+    def stored():
+        return of_program(path, runs.program, record)
+
+    rates, settings = runs.rates, runs.settings
+    if rates == BEST:
+        found = best(stored())
+        rates, settings = [found["rate"]], found["settings"]
+    rates = list(rates)
+    for extension in range(1 + EXTENSIONS):
+        for rate, seed in itertools.product(rates, runs.seeds):
+            asked = (
+                runs.epochs,
+                seed,
+                *configuration({"rate": rate, "settings": settings}),
+            )
+            if not any(
+                (run["epochs"], run["seed"], *configuration(run)) == asked
+                for run in stored()
+            ):
+                yield rate, seed, settings
+        if not extend or len(rates) < 2 or extension == EXTENSIONS:
+            return
+        following = _following(rates, settings, runs, stored())
+        if following is None:
+            return
+        rates.append(following)
+
+
+def _following(rates, settings, runs, stored):
+    """Returns the next rate if the best one is at an end, else `None`."""
+    accuracies = collections.defaultdict(list)
+    for run in stored:
+        if (
+            run["rate"] in rates
+            and run["settings"] == settings
+            and run["epochs"] == runs.epochs
+            and run["seed"] in runs.seeds
+        ):
+            accuracies[run["rate"]].append(run["validation"])
+    if len(accuracies) < 2:
+        return None
+    means = {rate: statistics.fmean(v) for rate, v in accuracies.items()}
+    rates = sorted(means)
+    top = max(rates, key=means.get)
+    if top == rates[0]:
+        return float(f"{rates[0] ** 2 / rates[1]:.2g}")
+    if top == rates[-1]:
+        return float(f"{rates[-1] ** 2 / rates[-2]:.2g}")
+    return None
+
+
+def estimate(runs, record, path):
+    """Returns the seconds of a run, 0 if the program has no run yet."""
+    stored = of_program(path, runs.program, record)
+    if not stored or "seconds_by_epoch" not in stored[-1]:
+        return 0.0
+    seconds = statistics.fmean(stored[-1]["seconds_by_epoch"])
+    return OVERHEAD * runs.epochs * seconds

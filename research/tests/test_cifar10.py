@@ -1,0 +1,243 @@
+"""The study of CIFAR-10, without a GPU."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from research.cifar10 import pack
+from research.cifar10 import records
+from research.cifar10 import study
+from research.cifar10 import table
+
+pytestmark = pytest.mark.once
+
+ROOT = pathlib.Path(__file__).parents[2]
+FIRST = ROOT / "results" / "cifar10" / "first"
+NETWORK = {"width": 64, "activation": "relu"}
+
+
+def new_run(program, rate, seed, validation, epochs=3, **others):
+    others.setdefault("settings", {})
+    return {
+        "program": program,
+        "epochs": epochs,
+        "rate": rate,
+        "seed": seed,
+        "validation": validation,
+        "test": validation - 0.01,
+        "loss": 1 - validation,
+        "validation_by_epoch": [
+            validation - 0.1 / (i + 1) for i in range(epochs)
+        ],
+        "seconds_by_epoch": epochs * [2.0],
+        "ms_per_step": 2.0,
+        "images": {"train": 256},
+        "batch": 128,
+        **NETWORK,
+        **others,
+    }
+
+
+def asked(program, rates, seeds, settings=None, epochs=3):
+    return types.SimpleNamespace(
+        program=program,
+        epochs=epochs,
+        rates=rates,
+        seeds=seeds,
+        settings=settings or {},
+    )
+
+
+def write(path, runs):
+    path.write_text("".join(json.dumps(run) + "\n" for run in runs))
+
+
+def test_packed_images_are_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(pack, "TRAIN", 6)
+    monkeypatch.setattr(pack, "VALIDATION", 3)
+    monkeypatch.setattr(pack, "TEST", 2)
+    random = np.random.default_rng(0)
+    x = random.integers(0, 256, (14, 32, 32, 3), np.uint8)
+    y = np.arange(14)[:, None]
+    pack.pack(tmp_path, (x[:9], y[:9], x[9:], y[9:]))
+    found = pack.load(tmp_path)
+    assert [len(images.y) for images in found.values()] == [6, 3, 2]
+    for images in found.values():
+        np.testing.assert_array_equal(images.x, x[images.y] // 4)
+    assert len({*found["train"].y, *found["validation"].y}) == 9
+
+
+def test_stored_runs_are_skipped(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    runs = asked("adam", (0.1, 0.2), (0, 1))
+    assert len(list(records.missing(runs, NETWORK, path))) == 4
+    others = [
+        new_run("adam", 0.1, 0, 0.5, epochs=4),
+        new_run("adam", 0.1, 0, 0.5, activation="binary"),
+        new_run("adam", 0.1, 0, 0.5, settings={"threshold": 1.0}),
+        new_run("sgd", 0.1, 0, 0.5),
+    ]
+    write(path, others)
+    assert len(list(records.missing(runs, NETWORK, path))) == 4
+    write(path, [*others, new_run("adam", 0.2, 1, 0.5)])
+    found = [pair for *pair, _ in records.missing(runs, NETWORK, path)]
+    assert found == [[0.1, 0], [0.1, 1], [0.2, 0]]
+
+
+@pytest.mark.parametrize(
+    "best, rates",
+    [
+        (0.2, [0.1, 0.2, 0.4]),
+        (0.8, [0.1, 0.2, 0.4, 0.8, 1.6]),
+        (0.05, [0.1, 0.2, 0.4, 0.05, 0.025]),
+        (100.0, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2]),
+    ],
+)
+def test_grids_are_extended(tmp_path, best, rates):
+    path = tmp_path / "runs.jsonl"
+    runs = asked("sgd", (0.1, 0.2, 0.4), (records.TUNING,))
+    stored = []
+    for rate, seed, _ in records.missing(runs, NETWORK, path, extend=True):
+        accuracy = 1 - 0.1 * abs(np.log(rate / best))
+        stored.append(new_run("sgd", rate, seed, accuracy))
+        write(path, stored)
+    assert [run["rate"] for run in stored] == rates
+    again = records.missing(runs, NETWORK, path, extend=True)
+    assert not list(again)
+
+
+def test_best_rate_and_settings(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    runs = asked("bop", records.BEST, (0,))
+    with pytest.raises(ValueError, match="seed 100. Received: 0 runs"):
+        list(records.missing(runs, NETWORK, path))
+    seed, settings = records.TUNING, {"threshold": 1e-7}
+    stored = [
+        new_run("bop", 0.1, seed, 0.7, settings={"threshold": 1e-6}),
+        new_run("bop", 0.2, seed, 0.8, settings=settings),
+        new_run("bop", 0.3, 1, 0.9),  # not for tuning
+        new_run("bop", 0.4, seed, 0.9, epochs=2),  # a shorter training
+    ]
+    write(path, stored)
+    assert list(records.missing(runs, NETWORK, path)) == [(0.2, 0, settings)]
+    long = asked("bop", records.BEST, (0,), epochs=60)
+    assert records.estimate(long, NETWORK, path) == pytest.approx(144)
+    assert records.estimate(asked("sgd", (), ()), NETWORK, path) == 0
+
+
+def test_jobs_start_in_order(tmp_path, monkeypatch):
+    """A line waits for earlier lines of the same program."""
+    started = []
+
+    def start(given, network, *arguments):
+        started.append(f"{network} {arguments[0]}")
+        polls = iter([None, 0])
+        return types.SimpleNamespace(poll=lambda: next(polls), returncode=0)
+
+    monkeypatch.setattr(study, "_start", start)
+    monkeypatch.setattr(study.time, "sleep", lambda seconds: None)
+    path = tmp_path / "jobs.txt"
+    path.write_text("# first\na-1 x:1\na-1 x:2  # best\n\na-1 y:1\nb-1 x:1\n")
+    jobs = study.read(path)
+    given = types.SimpleNamespace(processes=2, output=tmp_path)
+    study.run(jobs, given, study.time.time() + 100)
+    assert started == ["a-1 x:1", "a-1 y:1", "a-1 x:2", "b-1 x:1"]
+    started.clear()
+    study.run(jobs, given, study.time.time() + 20)  # the time is over
+    assert not started
+
+
+def test_jobs_of_the_study():
+    """All methods have five configurations and the same seeds."""
+    tries, seeds = {}, {}
+    for job in study.read(ROOT / "research" / "cifar10" / "jobs.txt"):
+        for text in job.runs:
+            program, epochs, rates, chosen, *_ = text.split(":")
+            key = job.network, program
+            if rates != records.BEST:
+                assert chosen == str(records.TUNING)
+                tries[key] = tries.get(key, 0) + len(rates.split(","))
+            else:
+                found = seeds.setdefault((*key, epochs), [])
+                found += chosen.split(",")
+    assert len(tries) == 15 and set(tries.values()) == {5}
+    assert len(seeds) == 20
+    assert all(found == list("01234") for found in seeds.values())
+
+
+def test_table_of_the_first_runs():
+    text = table.table(records.read(FIRST / "runs.jsonl"), 12)
+    assert text.splitlines()[2:4] == [
+        "| `QPSBGD()` | 4 | 0.002 | 8 | 0.8534 ± 0.0016 |  | "
+        "0.4221 ± 0.0013 |  |",
+        "| Adam | 5 | 0.002 | 8 | 0.8447 ± 0.0009 | 0.004 | "
+        "0.4169 ± 0.0020 | 0.05 |",
+    ]
+    assert "| SGD with momentum | 6 | 3† | 6 | 0.8265 ± 0.0012 |" in text
+
+
+def test_tables_and_figure(tmp_path, capsys):
+    """Two networks, one of them with a method that fails."""
+    runs = []
+    for index, program in enumerate(("adam", "averaged", "bop")):
+        for activation in ("relu", "binary"):
+            for rate, seed in [(r, 100) for r in (1, 2, 3)] + [(2, 0), (2, 1)]:
+                accuracy = 0.7 + 0.01 * (index + seed % 3 - (rate - 2) ** 2)
+                runs.append(
+                    new_run(
+                        program, rate, seed, accuracy, activation=activation
+                    )
+                )
+    runs[-1]["loss"] = None
+    write(tmp_path / "runs.jsonl", runs)
+    times = [{"program": "adam", "ms_per_step": 500.0, **NETWORK}]
+    write(tmp_path / "times.jsonl", times)
+    assert table.main([str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "relu, width 64, 3 epochs\n\n| method | tries" in text
+    assert "| Adam | 3 | 2 | 2 | 0.6950 ± 0.0050 |" in text
+    assert "nan ± nan" in text
+    assert (tmp_path / table.FIGURE).stat().st_size > 10_000
+    panels = table.figure(runs, times).axes
+    assert len(panels) == 4
+    ours, adam, bop = panels[1].get_lines()
+    assert list(ours.get_xdata()) == [0.004, 0.008, 0.012]
+    assert list(adam.get_xdata()) == [1.0, 2.0, 3.0]  # as timed
+    with pytest.raises(SystemExit):
+        table.main([str(tmp_path / "missing")])
+
+
+@pytest.mark.slow
+def test_exported_programs_train(tmp_path):
+    """Exports in a process, because `export` sets the device for good."""
+
+    def run(module, *arguments):
+        command = [sys.executable, "-m", f"research.cifar10.{module}"]
+        subprocess.run([*command, *arguments], check=True, cwd=ROOT)
+
+    programs = tmp_path / "programs"
+    run(
+        *("export", programs / "binary-2", "adam", "averaged"),
+        *("--width", "2", "--batch", "4", "--activation", "binary"),
+    )
+    for name in ("adam", "averaged"):
+        path = programs / "binary-2" / name / "program.json"
+        record = json.loads(path.read_text())
+        assert records.network(record) == ("binary", 2)
+        assert len(record["kernels"]) == 7
+    pytest.importorskip("jax")
+    random = np.random.default_rng(0)
+    x = random.integers(0, 256, (50, 32, 32, 3), np.uint8)
+    y = random.integers(0, 10, 50)
+    pack.pack(tmp_path, (x, y, x, y))
+    jobs = tmp_path / "jobs.txt"
+    jobs.write_text("binary-2 adam:1:1,2:100\nbinary-2 adam:1:best:0\n")
+    run("study", jobs, tmp_path, programs, tmp_path / "out")
+    found = records.read(tmp_path / "out" / "runs.jsonl")
+    assert [run["seed"] for run in found[-1:]] == [0]
+    assert records.read(tmp_path / "out" / "times.jsonl")[0]["ms_per_step"] > 0
