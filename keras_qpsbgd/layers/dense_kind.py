@@ -88,7 +88,8 @@ class DenseKind:
             kwargs: Keyword arguments of the call.
             count: Integer (optional). Chooses at most this many rows at random.
                 Defaults to `None`, which yields all rows.
-            seed: Integer or list of them. The same seed chooses the same rows. Defaults to `0`.
+            seed: Integer or list of them. The same seed chooses the same rows.
+                Defaults to `0`.
 
         Returns:
             An iterator over arrays of shape `(B, n)`, or `(B, groups, n)` if

@@ -27,7 +27,8 @@ def windows(
         padding: `"valid"`, `"same"` or `"causal"`.
         count: Integer (optional). Chooses at most this many windows at random.
             Defaults to `None`, which yields all of them.
-        seed: Integer or list of them. The same seed chooses the same windows. Defaults to `0`.
+        seed: Integer or list of them. The same seed chooses the same windows.
+            Defaults to `0`.
 
     Returns:
         An iterator over arrays of shape `(B, prod(size), channels)`, in the
