@@ -257,7 +257,7 @@ def test_gptq_equals_the_published_algorithm(bits):
     statistics, *_ = layer(20, 5, same=True)
     problem = statistics.problem(0.01)
     scales = grid.weight_scales(statistics.kernel, bits)
-    found = Gptq(problem).levels(scales, bits)
+    found = Gptq(problem).levels([scales], bits)
     for group in range(2):
         # The published form: Cholesky factor of the inverse, first to last.
         couplings = problem.couplings[group]

@@ -83,7 +83,7 @@ def quantize_layer(
     seconds = 0.0
     if "gptq" in steps:
         gptq = heuristics.Gptq(problem)
-        levels = gptq.levels(weight_scales, bits)
+        levels = gptq.levels([weight_scales], bits)
         found["gptq"] = fit_scales(problem, levels)
     if "gptq+scales" in steps:
         found["gptq+scales"] = heuristics.search_scales(
