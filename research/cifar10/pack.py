@@ -3,7 +3,7 @@
     python -m research.cifar10.pack FOLDER [--file CIFAR10_NPZ]
 
 The images have 6 bits per channel, and differences of neighbors are stored,
-which compress better: `FOLDER` receives `images.npz` with 43 MB. Training and
+which compress better: `FOLDER` receives `images.npz` with 45 MB. Training and
 validation images are different images of the training set of CIFAR-10, test
 images are from its test set. Packing needs NumPy, and TensorFlow if no file is
 given.

@@ -274,10 +274,10 @@ def _append(path, *results):
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = [json.dumps(result) + "\n" for result in results]
-        with path.open("a") as file:
-            # Other processes may append at the same time.
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.writelines(lines)
+        # Other processes may append at the same time, so everything is written
+        # at once.
+        with path.open("ab", buffering=0) as file:
+            file.write("".join(lines).encode())
 
 
 class DeviceImages:
