@@ -154,6 +154,11 @@ class ForwardPass:
             given, quantized = arguments
             yield Call(batch, given, given if is_same else quantized)
             return
+        projected = [_projected(step.layer, part, *each) for each in arguments]
+        if projected[0] is not None:
+            given, quantized = [((tensor,), {}) for tensor in projected]
+            yield Call(batch, given, given if is_same else quantized)
+            return
         calls = []
         for copied, (args, kwargs) in zip(self._copies, arguments):
             owner = copied[id(step.layer)]
@@ -191,6 +196,20 @@ def _fill(step, values, which):
         return values[leaf][which] if isinstance(leaf, Slot) else leaf
 
     return tf.nest.map_structure(fill, (step.args, step.kwargs))
+
+
+def _projected(attention, part, args, kwargs):
+    """Returns what a projection of an attention layer is called with.
+
+    Returns:
+        The query, key or value of the call of the attention layer, or `None`
+        for the projection of the outputs, whose inputs must be computed.
+    """
+    call = inspect.signature(attention.call).bind(*args, **kwargs).arguments
+    tensors = {name: call.get(name) for name in ("query", "value", "key")}
+    if tensors["key"] is None:
+        tensors["key"] = tensors["value"]
+    return tensors.get(part.strip("_").removesuffix("_dense"))
 
 
 @contextlib.contextmanager

@@ -17,6 +17,9 @@ _MARGIN = 0.1
 
 def nearest_levels(values, bits):
     """Returns the levels that are nearest to `values`, as floats."""
+    if bits == 1:  # twice as fast
+        one = values.dtype.type(1)
+        return np.where(values < 0, -one, one)
     largest = max_level(bits)
     return np.clip(2.0 * np.floor(values / 2.0) + 1.0, -largest, largest)
 
