@@ -18,6 +18,7 @@ from research import pages
 from research.quantization.methods import FLOAT
 from research.quantization.methods import KERAS_INT4
 from research.quantization.methods import METHODS
+from research.quantization.methods import UNFOLDED
 from research.quantization.study import FLOAT_BITS
 from research.quantization.study import open_store
 from research.quantization.tasks import TASKS
@@ -163,7 +164,7 @@ def result_table(numbers, task):
     """Returns the test results, with p-values of `qubo` against a method."""
     every = numbers.bits[task]
     lines = []
-    for method in (*METHODS, KERAS_INT4):
+    for method in (*UNFOLDED, *METHODS, KERAS_INT4):
         cells = []
         for bits in every:
             found = numbers.results(task, bits, method)

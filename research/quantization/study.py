@@ -64,6 +64,8 @@ def jobs_of(name, seed, bits):
     wanted = [(bits, method) for method in methods.METHODS]
     if bits == tasks.BITS[0]:
         wanted.insert(0, (FLOAT_BITS, methods.FLOAT))
+    if tasks.TASKS[name].has_norms:
+        wanted += [(bits, method) for method in methods.UNFOLDED]
     if bits == 4 and tasks.TASKS[name].keras_int4:
         wanted.append((bits, methods.KERAS_INT4))
     return [

@@ -301,6 +301,7 @@ class Task:
         build: Function that returns a new model.
         is_stored: Boolean. Whether `train_on_gpu.py` trained the network.
         keras_int4: Boolean. Whether Keras can quantize most of its weights.
+        has_norms: Boolean. Whether it has batch normalizations.
         is_graph: Boolean.
         higher_is_better: Boolean. Whether `measure` is an accuracy.
     """
@@ -310,6 +311,7 @@ class Task:
     build: Callable
     is_stored: bool = False
     keras_int4: bool = False
+    has_norms: bool = False
     is_graph: bool = False
     higher_is_better: bool = True
 
@@ -330,6 +332,7 @@ TASKS = {
         cifar10,
         cnn,
         is_stored=True,
+        has_norms=True,
     ),
     "transformer": Task(
         "Python's documentation, causal transformer",
