@@ -22,10 +22,10 @@ and JAX compiles and runs it. There are three steps:
        python -m research.cifar10.study research/cifar10/jobs.txt \\
            DATA PROGRAMS OUTPUT
 
-`study.py` runs the lines of `jobs.txt` with `train.py`, which compiles and
-executes the programs with `program.py` and finds in `records.py` which runs are
-missing. `train.py --time` measures the time of a step. `table.py` prints the
-tables and draws the figure.
+`study.py` runs the lines of `jobs.txt` with `train.py`. It compiles and runs
+the programs with `program.py`, prepares images with `batches.py` and finds in
+`records.py` which runs are missing. `train.py --time` measures the time of a
+step. `table.py` prints the tables and draws the figure.
 
 Choose rates and other arguments by the accuracy on the validation images. The
 test images are evaluated only once, at the end of a run.

@@ -1,7 +1,6 @@
 """Exported programs, compiled with JAX."""
 
 import hashlib
-import json
 import math
 import time
 
@@ -9,13 +8,9 @@ import jax
 import numpy as np
 
 from research.bench.gpu import programs
+from research.cifar10 import records
 
 KERNELS = 2  # keeps the random numbers apart from those of the images
-
-
-def record_path(folder, name):
-    """Returns the path of the file that describes a program."""
-    return folder / name / "program.json"
 
 
 class Program:
@@ -28,7 +23,7 @@ class Program:
 
     def __init__(self, folder, name):
         self.name = name
-        self.record = json.loads(record_path(folder, name).read_text())
+        self.record = records.describe(folder, name)
         with np.load(folder / name / "state.npz") as file:
             self._initial = [file[key] for key in file.files]
         content = (folder / name / "train.hlo.xz").read_bytes()

@@ -1,18 +1,67 @@
-"""Stored runs: which runs are missing, and which rate was the best.
+"""Runs that are asked for, and stored runs.
 
-A run is a dictionary, see `train.train`. Runs on the seed `TUNING` choose the
-rates and other settings, by validation accuracy. Runs on other seeds report.
+This module tells which runs are missing, and which rate was the best. A run is
+a dictionary, see `train.train`. Runs on the seed `TUNING` choose the rates and
+other settings, by validation accuracy. Runs on other seeds report.
 """
 
+import argparse
 import collections
 import itertools
 import json
 import statistics
+from typing import NamedTuple
 
+EPOCHS, RATE, SEED = 12, 1e-3, 0  # defaults
 TUNING = 100  # the seed on which rates are chosen
 BEST = "best"
 EXTENSIONS = 3  # rates beyond the ends of a grid
 OVERHEAD = 1.2  # validation, and other processes that start
+
+
+class Runs(NamedTuple):
+    """Trainings of a program, one for each pair of a rate and a seed.
+
+    The rates can be `BEST`.
+    """
+
+    program: str
+    epochs: int
+    rates: tuple | str
+    seeds: tuple
+    settings: dict
+
+
+def parsed(text):
+    """Returns the `Runs` of `PROGRAM:EPOCHS:RATES:SEEDS:SETTINGS`."""
+    program, epochs, rates, seeds, settings, *rest = *text.split(":"), *[""] * 4
+    if any(rest) or not program:
+        raise argparse.ArgumentTypeError(
+            f"must be `PROGRAM:EPOCHS:RATES:SEEDS:SETTINGS`. Received: {text}"
+        )
+    try:
+        pairs = [pair.split("=") for pair in settings.split(",") if pair]
+        return Runs(
+            program,
+            int(epochs or EPOCHS),
+            BEST
+            if rates == BEST
+            else tuple(map(float, str(rates or RATE).split(","))),
+            tuple(map(int, str(seeds or SEED).split(","))),
+            {name: float(value) for name, value in pairs},
+        )
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}. Received: {text}") from None
+
+
+def describe(folder, program):
+    """Returns the dictionary that describes a program.
+
+    Args:
+        folder: `pathlib.Path` of all programs of a network.
+        program: String. The name.
+    """
+    return json.loads((folder / program / "program.json").read_text())
 
 
 def read(path):
@@ -70,7 +119,7 @@ def missing(runs, record, path, extend=False):
     """Yields rate, seed and settings of runs that are not stored yet.
 
     Args:
-        runs: `train.Runs`.
+        runs: `Runs`.
         record: Dictionary that describes the program, with its network.
         path: `pathlib.Path` (optional) of the stored runs. The caller appends
             each run before it asks for the next one.

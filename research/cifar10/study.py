@@ -140,6 +140,9 @@ def run(jobs, given, end):
             waiting.clear()
         busy = set().union(*(job.programs for job in running))
         for job in list(waiting):
+            if not job.programs & busy and is_done(job, given):
+                waiting.remove(job)
+                continue
             if len(running) < given.processes and not job.programs & busy:
                 running[job] = _start(
                     given,
@@ -153,6 +156,20 @@ def run(jobs, given, end):
         time.sleep(0.2)
     for process in running.values():
         process.kill()
+
+
+def is_done(job, given):
+    """Returns whether all runs of a job are stored."""
+    for text in job.runs:
+        runs = records.parsed(text)
+        record = records.describe(given.programs / job.network, runs.program)
+        path = given.output / RUNS
+        try:
+            if any(records.missing(runs, record, path, extend=True)):
+                return False
+        except ValueError:  # no tuning runs
+            return False
+    return True
 
 
 def _start(given, network, *arguments):

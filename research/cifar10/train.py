@@ -41,36 +41,18 @@ import pathlib
 import statistics
 import sys
 import time
-from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from research.cifar10 import batches
 from research.cifar10 import pack
 from research.cifar10 import records
 from research.cifar10.program import Program
-from research.cifar10.program import record_path
 
-EPOCHS, RATE, SEED, REAL_RATE = 12, 1e-3, 0, 1e-3
-PREPARED = 26  # batches that are prepared in one call
-SHIFT = 4  # pixels
-ORDER = 1  # keeps the random numbers apart from those of the kernels
+REAL_RATE = 1e-3
 TIMED = 20  # steps of a program before the next one takes its turn
 ERROR_LENGTH = 2000
-
-
-class Runs(NamedTuple):
-    """Trainings of a program, one for each pair of a rate and a seed.
-
-    The rates can be `records.BEST`.
-    """
-
-    program: str
-    epochs: int
-    rates: tuple | str
-    seeds: tuple
-    settings: dict
 
 
 def main(arguments=None):
@@ -109,9 +91,7 @@ def _train_all(runs, arguments):
     Raises:
         TimeoutError: If the next run would not end in time.
     """
-    record = json.loads(
-        record_path(arguments.programs, runs.program).read_text()
-    )
+    record = records.describe(arguments.programs, runs.program)
     for rate, seed, settings in records.missing(
         runs, record, arguments.output, extend=arguments.extend
     ):
@@ -141,7 +121,7 @@ def _images(folder):
     """Returns the `DeviceImages` of a folder."""
     start = time.perf_counter()
     found = {
-        name: DeviceImages(*images)
+        name: batches.DeviceImages(*images)
         for name, images in pack.load(folder).items()
     }
     print(f"images loaded in {time.perf_counter() - start:.1f} s", flush=True)
@@ -169,10 +149,10 @@ def _arguments(arguments):
         "runs",
         nargs="+",
         metavar="RUNS",
-        type=parsed,
+        type=records.parsed,
         help="PROGRAM:EPOCHS:RATES:SEEDS:SETTINGS, such as "
         "averaged:12:0.001,0.003:0,1,2 (default: "
-        f"PROGRAM:{EPOCHS}:{RATE}:{SEED})",
+        f"PROGRAM:{records.EPOCHS}:{records.RATE}:{records.SEED})",
     )
     parser.add_argument(
         "--output",
@@ -225,39 +205,17 @@ def _arguments(arguments):
 def _check(parser, arguments):
     """Checks that programs and settings exist."""
     for runs in arguments.runs:
-        path = record_path(arguments.programs, runs.program)
-        if not path.exists():
-            parser.error(f"`{runs.program}` has no program. Received: {path}")
-        record = json.loads(path.read_text())
-        known = record["settings"]
+        try:
+            known = records.describe(arguments.programs, runs.program)
+        except FileNotFoundError as error:
+            parser.error(f"`{runs.program}` has no program. {error}")
+        known = known["settings"]
         unknown = [name for name in runs.settings if name not in known]
         if unknown:
             parser.error(
                 f"the settings of `{runs.program}` are {list(known)}. "
                 f"Received: {unknown}"
             )
-
-
-def parsed(text):
-    """Returns the `Runs` of `PROGRAM:EPOCHS:RATES:SEEDS:SETTINGS`."""
-    program, epochs, rates, seeds, settings, *rest = *text.split(":"), *[""] * 4
-    if any(rest) or not program:
-        raise argparse.ArgumentTypeError(
-            f"must be `PROGRAM:EPOCHS:RATES:SEEDS:SETTINGS`. Received: {text}"
-        )
-    try:
-        pairs = [pair.split("=") for pair in settings.split(",") if pair]
-        return Runs(
-            program,
-            int(epochs or EPOCHS),
-            records.BEST
-            if rates == records.BEST
-            else tuple(map(float, str(rates or RATE).split(","))),
-            tuple(map(int, str(seeds or SEED).split(","))),
-            {name: float(value) for name, value in pairs},
-        )
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}. Received: {text}") from None
 
 
 def _positive(text):
@@ -278,99 +236,6 @@ def _append(path, *results):
         # at once.
         with path.open("ab", buffering=0) as file:
             file.write("".join(lines).encode())
-
-
-class DeviceImages:
-    """Images and labels on the device."""
-
-    def __init__(self, x, y):
-        self.x, self.y = jax.device_put(x), jax.device_put(y)
-        self.labels = y
-        self._parts = {}
-
-    def parts(self, size):
-        """Returns the images in parts of the same size, with zeros at the end.
-
-        They have the values that the network expects.
-        """
-        if size not in self._parts:
-            missing = -len(self.labels) % size
-            padded = jnp.pad(scaled(self.x), [(0, missing)] + [(0, 0)] * 3)
-            self._parts[size] = jnp.split(padded, len(padded) // size)
-        return self._parts[size]
-
-
-def scaled(x):
-    """Returns the values from -1 to 1 of pixels with 6 bits."""
-    return x.astype(jnp.float32) / 32 - 1
-
-
-@jax.jit
-def prepare(x, y, seed, count, indices, rates):
-    """Selects the batches of several steps, and flips and shifts the images.
-
-    Args:
-        x: Images. Array of uint8.
-        y: Labels.
-        seed: Integer.
-        count: Integer. Number of steps before.
-        indices: Array of integers with shape (steps, batch).
-        rates: Array with shape (steps, rates).
-
-    Returns:
-        A list with images, labels and the list of the rates for each step.
-    """
-    key = jax.random.fold_in(jax.random.key(seed), count)
-    flip_key, shift_key = jax.random.split(key)
-    images = scaled(x[indices.ravel()])
-    flips = jax.random.bernoulli(flip_key, 0.5, (len(images), 1, 1, 1))
-    images = jnp.where(flips, images[:, :, ::-1], images)
-    padding = (0, 0), (SHIFT, SHIFT), (SHIFT, SHIFT), (0, 0)
-    padded = jnp.pad(images, padding)
-    offsets = jax.random.randint(
-        shift_key, (len(images), 2), 0, 2 * SHIFT + 1, jnp.int32
-    )
-    images = jax.vmap(_window)(padded, offsets)
-    images = images.reshape(*indices.shape, *pack.IMAGE)
-    labels = y[indices]
-    return [(images[i], labels[i], list(rates[i])) for i in range(len(indices))]
-
-
-def _window(image, offset):
-    start = offset[0], offset[1], jnp.int32(0)
-    return jax.lax.dynamic_slice(image, start, pack.IMAGE)
-
-
-def batches(images, size, epoch, epochs, seed, rates):
-    """Yields images, labels and rates for each step of an epoch.
-
-    Args:
-        images: `DeviceImages`.
-        size: Integer. Images per step.
-        epoch: Integer. Number of epochs before.
-        epochs: Integer. Number of epochs of the training.
-        seed: Integer.
-        rates: The first rates.
-    """
-    steps = len(images.labels) // size
-    random = np.random.default_rng([ORDER, seed, epoch])
-    order = random.permutation(len(images.labels))
-    indices = np.zeros((-(-steps // PREPARED) * PREPARED, size), np.int32)
-    indices[:steps] = order[: steps * size].reshape(steps, size)
-    counts = epoch * steps + np.arange(len(indices))
-    decay = 0.5 * (1 + np.cos(np.pi * counts / (epochs * steps)))
-    rates = np.outer(decay, rates).astype(np.float32)
-    for first in range(0, steps, PREPARED):
-        part = slice(first, first + PREPARED)
-        prepared = prepare(
-            images.x,
-            images.y,
-            np.uint32(seed),
-            np.uint32(counts[first]),
-            indices[part],
-            rates[part],
-        )
-        yield from prepared[: steps - first]
 
 
 def train(
@@ -400,12 +265,14 @@ def train(
         label += f" {name} {value:g}"
     # The first call compiles the function.
     rates = rate, real_rate
-    next(batches(data["train"], size, 0, epochs, seed, rates))
+    next(batches.of_epoch(data["train"], size, 0, epochs, seed, rates))
     accuracies, losses, seconds = [], [], []
     for epoch in range(epochs):
         program.reset_metrics()
         start = time.perf_counter()
-        for batch in batches(data["train"], size, epoch, epochs, seed, rates):
+        for batch in batches.of_epoch(
+            data["train"], size, epoch, epochs, seed, rates
+        ):
             loss = program.step(*batch)
         jax.block_until_ready(program.state)
         seconds.append(round(time.perf_counter() - start, 4))
@@ -452,7 +319,8 @@ def time_programs(
 
     Args:
         folder: `pathlib.Path` of all programs.
-        all_runs: List of `Runs`. The first rate and the first seed are used.
+        all_runs: List of `records.Runs`. The first rate and the first seed are
+            used.
         images: `DeviceImages` for training.
         steps: Integer. Number of steps of each program, which is rounded up
             to whole turns.
@@ -508,15 +376,15 @@ def _times(programs, all_runs, images, steps, real_rate):
     for runs in all_runs:
         program = programs[runs.program]
         program.restart(runs.seeds[0], runs.settings)
-        found = batches(
+        found = batches.of_epoch(
             images,
             program.record["batch"],
             epoch=0,
-            epochs=EPOCHS,
+            epochs=records.EPOCHS,
             seed=runs.seeds[0],
             rates=(runs.rates[0], real_rate),
         )
-        prepared[runs.program] = list(itertools.islice(found, PREPARED))
+        prepared[runs.program] = list(itertools.islice(found, batches.PREPARED))
     times = {name: [] for name in programs}
     turns = -(-steps // TIMED)
     for turn in range(1 + turns):  # the first one warms up

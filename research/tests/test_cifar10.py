@@ -1,5 +1,6 @@
 """The study of CIFAR-10, without a GPU."""
 
+import argparse
 import json
 import pathlib
 import subprocess
@@ -44,13 +45,7 @@ def new_run(program, rate, seed, validation, epochs=3, **others):
 
 
 def asked(program, rates, seeds, settings=None, epochs=3):
-    return types.SimpleNamespace(
-        program=program,
-        epochs=epochs,
-        rates=rates,
-        seeds=seeds,
-        settings=settings or {},
-    )
+    return records.Runs(program, epochs, rates, seeds, settings or {})
 
 
 def write(path, runs):
@@ -140,9 +135,12 @@ def test_jobs_start_in_order(tmp_path, monkeypatch):
         return types.SimpleNamespace(poll=lambda: next(polls), returncode=0)
 
     monkeypatch.setattr(study, "_start", start)
+    monkeypatch.setattr(study, "is_done", lambda job, given: job.runs == ("z",))
     monkeypatch.setattr(study.time, "sleep", lambda seconds: None)
     path = tmp_path / "jobs.txt"
-    path.write_text("# first\na-1 x:1\na-1 x:2  # best\n\na-1 y:1\nb-1 x:1\n")
+    path.write_text(
+        "# first\na-1 z\na-1 x:1\na-1 x:2  # best\n\na-1 y:1\nb-1 x:1\n"
+    )
     jobs = study.read(path)
     given = types.SimpleNamespace(processes=2, output=tmp_path)
     study.run(jobs, given, study.time.time() + 100)
@@ -152,22 +150,48 @@ def test_jobs_start_in_order(tmp_path, monkeypatch):
     assert not started
 
 
+def test_finished_jobs(tmp_path):
+    programs = tmp_path / "relu-64" / "adam"
+    programs.mkdir(parents=True)
+    (programs / "program.json").write_text(json.dumps(NETWORK))
+    given = types.SimpleNamespace(programs=tmp_path, output=tmp_path)
+    tuning = study.Job("relu-64", ("adam:3:0.1,0.2,0.4:100",))
+    final = study.Job("relu-64", ("adam:3:best:0",))
+    assert not study.is_done(tuning, given) and not study.is_done(final, given)
+    runs = [
+        new_run("adam", rate, 100, accuracy)
+        for rate, accuracy in [(0.1, 0.7), (0.2, 0.8), (0.4, 0.9)]
+    ]
+    write(tmp_path / study.RUNS, runs)
+    assert not study.is_done(tuning, given)  # the best rate is the highest one
+    runs.append(new_run("adam", 0.8, 100, 0.6))
+    write(tmp_path / study.RUNS, runs)
+    assert study.is_done(tuning, given) and not study.is_done(final, given)
+    write(tmp_path / study.RUNS, [*runs, new_run("adam", 0.4, 0, 0.6)])
+    assert study.is_done(final, given)
+
+
+@pytest.mark.parametrize("text", ["", "adam:x", "adam:1:2:3:a=1:b", "a:1:x"])
+def test_wrong_runs(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="Received: "):
+        records.parsed(text)
+
+
 def test_jobs_of_the_study():
     """All methods have five configurations and the same seeds."""
     tries, seeds = {}, {}
     for job in study.read(ROOT / "research" / "cifar10" / "jobs.txt"):
         for text in job.runs:
-            program, epochs, rates, chosen, *_ = text.split(":")
-            key = job.network, program
-            if rates != records.BEST:
-                assert chosen == str(records.TUNING)
-                tries[key] = tries.get(key, 0) + len(rates.split(","))
+            runs = records.parsed(text)
+            key = job.network, runs.program
+            if runs.rates != records.BEST:
+                assert runs.seeds == (records.TUNING,)
+                tries[key] = tries.get(key, 0) + len(runs.rates)
             else:
-                found = seeds.setdefault((*key, epochs), [])
-                found += chosen.split(",")
+                seeds.setdefault((*key, runs.epochs), []).extend(runs.seeds)
     assert len(tries) == 15 and set(tries.values()) == {5}
     assert len(seeds) == 20
-    assert all(found == list("01234") for found in seeds.values())
+    assert all(found == list(range(5)) for found in seeds.values())
 
 
 def test_table_of_the_first_runs():
@@ -213,7 +237,7 @@ def test_tables_and_figure(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_exported_programs_train(tmp_path):
+def test_exported_programs_train(tmp_path, monkeypatch):
     """Exports in a process, because `export` sets the device for good."""
 
     def run(module, *arguments):
@@ -222,21 +246,22 @@ def test_exported_programs_train(tmp_path):
 
     programs = tmp_path / "programs"
     run(
-        *("export", programs / "binary-2", "adam", "averaged"),
+        *("export", programs / "binary-2", "averaged"),
         *("--width", "2", "--batch", "4", "--activation", "binary"),
     )
-    for name in ("adam", "averaged"):
-        path = programs / "binary-2" / name / "program.json"
-        record = json.loads(path.read_text())
-        assert records.network(record) == ("binary", 2)
-        assert len(record["kernels"]) == 7
+    path = programs / "binary-2" / "averaged" / "program.json"
+    record = json.loads(path.read_text())
+    assert records.network(record) == ("binary", 2)
+    assert len(record["kernels"]) == 7
     pytest.importorskip("jax")
+    monkeypatch.setattr(pack, "TRAIN", 30)
+    monkeypatch.setattr(pack, "VALIDATION", 20)
     random = np.random.default_rng(0)
     x = random.integers(0, 256, (50, 32, 32, 3), np.uint8)
     y = random.integers(0, 10, 50)
     pack.pack(tmp_path, (x, y, x, y))
     jobs = tmp_path / "jobs.txt"
-    jobs.write_text("binary-2 adam:1:1,2:100\nbinary-2 adam:1:best:0\n")
+    jobs.write_text("binary-2 averaged:1:1,2:100\nbinary-2 averaged:1:best:0\n")
     run("study", jobs, tmp_path, programs, tmp_path / "out")
     found = records.read(tmp_path / "out" / "runs.jsonl")
     assert [run["seed"] for run in found[-1:]] == [0]
