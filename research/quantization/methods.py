@@ -57,17 +57,19 @@ def quantize(model, calibration, bits, method, seed):
         quantized.set_weights(model.get_weights())
         quantized.quantize("int4")
         return quantized, {"cpu": time.process_time() - start}
-    settings = {"bits": bits, "seed": seed, "verbose": 0}
+    settings = {"bits": bits, "seed": seed}
     setting = "neither" if method in UNFOLDED else "both"
     method = UNFOLDED.get(method, method)
     with warnings.catch_warnings(), batch_norm.only(setting):
         # The records have the errors on held-out data.
         warnings.filterwarnings("ignore", "`calibration` is small")
         if method == AWQ:
-            quantized, report = _awq(model, calibration, settings)
+            quantized, report = with_floats(
+                model, calibration, awq_layer, WithMagnitudes, **settings
+            )
         else:
             quantized, report = kq.quantize(
-                model, calibration, method=method, **settings
+                model, calibration, method=method, verbose=0, **settings
             )
     values = {
         "cpu": time.process_time() - start,
@@ -87,20 +89,36 @@ def quantize(model, calibration, bits, method, seed):
     return quantized, values
 
 
-def _awq(model, calibration, settings):
-    """Runs `kq.quantize` with AWQ in place of its method for a layer."""
+def with_floats(
+    model, calibration, quantize_layer, statistics=Statistics, **settings
+):
+    """Runs `kq.quantize` with another method for a layer.
+
+    The layers of the result stay float layers.
+
+    Args:
+        model: The float model.
+        calibration: Inputs.
+        quantize_layer: Function with the arguments of
+            `numerics.layer.quantize_layer`. The errors of its result need the
+            key `"nearest"`.
+        statistics: Class that gathers the statistics of a layer.
+        **settings: Arguments of `kq.quantize`.
+    """
 
     def float_copy(model, example, targets):
-        # Binary layers have no scales for their inputs.
+        # Binary layers have one scale per output.
         del targets
         return network.copy_model(model, example)
 
     with (
-        mock.patch.object(_function, "Statistics", WithMagnitudes),
-        mock.patch.object(_function, "quantize_layer", awq_layer),
+        mock.patch.object(_function, "Statistics", statistics),
+        mock.patch.object(_function, "quantize_layer", quantize_layer),
         mock.patch.object(network, "quantized_copy", float_copy),
     ):
-        return kq.quantize(model, calibration, method="nearest", **settings)
+        return kq.quantize(
+            model, calibration, method="nearest", verbose=0, **settings
+        )
 
 
 class WithMagnitudes(Statistics):

@@ -12,6 +12,7 @@ from keras_qpsbgd.quantization.numerics.layer import quantize_layer
 from keras_qpsbgd.quantization.numerics.output_error import Statistics
 from research import pages
 from research import studies
+from research.quantization import groups
 from research.quantization import methods
 from research.quantization import page
 from research.quantization import shapes
@@ -119,6 +120,30 @@ def test_awq_network_has_the_weights_of_its_layers():
     # The patches of `kq.quantize` are gone.
     again, _ = kq.quantize(model, data.calibration, 2, verbose=0)
     assert isinstance(again.layers[1], kq.layers.BinaryDense)
+
+
+@pytest.mark.parametrize("size", [None, 12])
+def test_group_layer_has_the_best_scales(size):
+    found, x = statistics(Statistics)
+    result = groups.group_layer(found, size, bits=2)
+    kernel, outputs = result.kernel[0], x @ found.kernel[0]
+    error = np.square(x @ kernel - outputs).sum() / np.square(outputs).sum()
+    assert error == pytest.approx(result.errors["descent+scales"], rel=1e-6)
+    assert error <= result.errors["gptq+scales"] * 1.01
+    parts = np.split(np.arange(30), range(12, 30, 12) if size else [])
+    assert result.solver["scales"] == 4 * len(parts)
+    for column in range(4):
+        own = [np.abs(kernel[part, column]).round(9) for part in parts]
+        assert all(len(np.unique(values)) <= 2 for values in own)
+    # Other scales of one group have a larger damped error.
+    problem = statistics(Statistics)[0].problem(0.01)
+    grouped = groups.Grouped(problem, size, bits=2)
+    lowest = grouped.errors(kernel)
+    for part in parts:
+        for factor in (0.99, 1.01):
+            other = kernel.copy()
+            other[part] *= factor
+            assert (grouped.errors(other) > lowest).all()
 
 
 def test_keras_int4_skips_convolutions():
