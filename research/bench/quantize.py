@@ -136,8 +136,8 @@ def _network_table(result, networks):
     lines = [
         "CPU time / CPU time of `predict`, 1 bit, 64 x 64 pixels",
         f"{'network':<16}{'method':<10}{'forward':>9}{'whole':>9}"
-        f"{'CPU s':>9}{'GiB':>7}{'smaller':>9}",
-        "-" * 69,
+        f"{'CPU s':>9}{'GiB':>7}{'/ H':>6}{'smaller':>9}",
+        "-" * 75,
     ]
     for name in networks:
         for method, found in result[name]["methods"].items():
@@ -147,7 +147,7 @@ def _network_table(result, networks):
             lines.append(
                 f"{name:<16}{method:<10}{forward:>9.1f}{whole:>9.0f}"
                 f"{found['cpu']:>9.0f}{found['peak'] / 2**30:>7.2f}"
-                f"{found['compression']:>8.1f}x"
+                f"{found['memory']:>6.1f}{found['compression']:>8.1f}x"
             )
     return "\n".join(lines)
 
@@ -156,12 +156,12 @@ def _wide_table(result):
     inputs, outputs, rows = result["size"]
     lines = [
         f"Layer {inputs} x {outputs}, {rows:,} rows, 1 bit",
-        f"{'method':<16}{'error':>9}{'CPU s':>9}{'GiB':>7}",
-        "-" * 41,
+        f"{'method':<16}{'error':>9}{'CPU s':>9}{'GiB':>7}{'/ H':>6}",
+        "-" * 47,
     ]
     lines += [
         f"{name:<16}{found['error']:>9.4f}{found['cpu']:>9.1f}"
-        f"{found['peak'] / 2**30:>7.2f}"
+        f"{found['peak'] / 2**30:>7.2f}{found['memory']:>6.1f}"
         for name, found in result["methods"].items()
     ]
     return "\n".join(lines)
@@ -188,7 +188,7 @@ def network(name, count, method):
 
     Returns:
         Dictionary of CPU seconds: of `predict`, of the forward passes, and of
-        the whole call (`cpu`). Also the peak memory in bytes and the
+        the whole call (`cpu`). Also the memory, see `_memory`, and the
         compression.
     """
     keras.utils.set_random_seed(0)
@@ -211,6 +211,7 @@ def network(name, count, method):
         forward += time.process_time() - start
 
     ForwardPass.advance_to = timed
+    before = _peak()
     start = time.process_time()
     with warnings.catch_warnings():
         # Random images give fewer rows than some layers have inputs.
@@ -220,7 +221,7 @@ def network(name, count, method):
         "predict": predict,
         "forward": forward,
         "cpu": time.process_time() - start,
-        "peak": _peak(),
+        **_memory(before, report),
         "compression": report.compression,
     }
 
@@ -241,13 +242,25 @@ def wide(inputs, outputs, rows, method):
         [keras.layers.InputLayer((inputs,)), keras.layers.Dense(outputs)]
     )
     x = calibration_rows(inputs, rows)
+    before = _peak()
     start = time.process_time()
     _, report = kq.quantize(model, x, method=method, seed=0, verbose=0)
     return {
         "cpu": time.process_time() - start,
-        "peak": _peak(),
+        **_memory(before, report),
         "error": report.layers[0].error,
     }
+
+
+def _memory(before, report):
+    """Returns the peak memory of the process in bytes.
+
+    `memory` is what `kq.quantize` added, divided by the size of the largest
+    matrix H of a layer in float64.
+    """
+    peak = _peak()
+    largest = 8 * max(layer.num_inputs for layer in report.layers) ** 2
+    return {"peak": peak, "memory": (peak - before) / largest}
 
 
 def _peak():
