@@ -17,15 +17,15 @@ SIZE = 2**21
 SHIFT = 1e-6
 # Variables that annealing visits between two matrix products.
 ANNEALING_BLOCK = 128
-SWEEPS, MAX_DESCENT = 60, 20
-# Sweeps of problems with more than `WIDE` weights. Of 4,608 x 512 weights, 30
-# sweeps lower the output error by 1.5 %, and 60 sweeps by 3.3 %.
-WIDE, WIDE_SWEEPS = 2**19, 30
-# The initial temperature is this quantile of the energies that single flips of
-# the start would cost, and the last one is this fraction of it. Chosen on other
-# networks than those of the published results.
-HOT_QUANTILE = 0.02
-COLD = 0.05
+MAX_DESCENT = 20
+# An annealing schedule: the number of sweeps, the initial temperature, and the
+# last one as a fraction of it. The initial temperature is a quantile of the
+# energies that single flips of the start would cost. Chosen on other networks
+# than those of the published results.
+SCHEDULE = (60, 0.02, 0.05)
+# The schedule of problems with more than `WIDE` weights. Few sweeps need lower
+# temperatures.
+WIDE, WIDE_SCHEDULE = 2**19, (30, 0.002, 0.3)
 # In a descent, changes below this fraction of their largest possible value are
 # rounding errors.
 ROUNDING = 1e-14
@@ -194,9 +194,10 @@ def anneal(qubo, start, seed):
     diagonal = np.diag(couplings)[:, None].copy()
     # A flip changes the energy by 4 (Q_ii - g_i F_i).
     costs = np.abs(diagonal - states.T * (couplings @ states.T + half_fields))
-    hot = np.quantile(costs, HOT_QUANTILE, axis=0)
-    sweeps = WIDE_SWEEPS if states.size > WIDE else SWEEPS
-    temperatures = hot * np.geomspace(1.0, COLD, sweeps)[:, None]
+    schedule = WIDE_SCHEDULE if states.size > WIDE else SCHEDULE
+    sweeps, quantile, last = schedule
+    hot = np.quantile(costs, quantile, axis=0)
+    temperatures = hot * np.geomspace(1.0, last, sweeps)[:, None]
     for temperature in temperatures.astype(np.float32):
         _annealing_sweep(couplings, half_fields, states, temperature, rng)
     active = np.arange(len(states))

@@ -99,14 +99,16 @@ class Rounding:
     """
 
     def __init__(self, couplings, target, constant, levels, bits):
-        diagonal = np.diag(couplings)[:, None]
-        # The best real value of each weight, with all others as they are.
-        values = levels - (couplings @ levels - target) / diagonal
-        self._centers = grid.cell_centers(levels, values, bits)
-        product = couplings @ self._centers
-        constant = constant + (self._centers * (product - 2 * target)).sum(
-            axis=0
-        )
+        self._centers = product = np.zeros_like(levels)
+        if bits > 1:
+            diagonal = np.diag(couplings)[:, None]
+            # The best real value of each weight, with all others as they are.
+            values = levels - (couplings @ levels - target) / diagonal
+            self._centers = grid.cell_centers(levels, values, bits)
+            product = couplings @ self._centers
+            constant = constant + (self._centers * (product - 2 * target)).sum(
+                axis=0
+            )
         self.qubo = Qubo(couplings, 2 * (product - target), constant)
         self.qubo.start = (levels - self._centers).astype(np.int8)
 
