@@ -18,6 +18,12 @@ from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.layers import kinds
 from keras_qpsbgd.layers import recurrent_kinds
 
+NORMALIZATIONS = (
+    keras.layers.BatchNormalization,
+    keras.layers.GroupNormalization,
+    keras.layers.LayerNormalization,
+)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Target:
@@ -317,4 +323,6 @@ def _unsupported_reason(layer):
         return "model inside another layer"
     if isinstance(layer, keras.Model):
         return "subclassed model"
+    if isinstance(layer, NORMALIZATIONS):
+        return "normalization"
     return "unsupported type"

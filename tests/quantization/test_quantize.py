@@ -454,7 +454,7 @@ def test_layers_can_be_chosen(layers, names):
         binary = isinstance(layer, kq.layers.BinaryDense)
         assert binary == (layer.name in names)
     unchanged = {layer.name: layer.reason for layer in report.unchanged}
-    assert unchanged["norm"] == "unsupported type"
+    assert unchanged["norm"] == "normalization"
     others = {"first", "second", "head"} - set(names)
     assert {n for n, r in unchanged.items() if r == "not chosen"} == others
 
@@ -811,7 +811,7 @@ def test_layers_that_do_not_fit_are_listed():
         "gru/recurrent": "`reset_after` is False",
         "stateful/kernel": "stateful",
         "stateful/recurrent": "stateful",
-        "time/norm": "unsupported type",
+        "time/norm": "normalization",
     }
 
 

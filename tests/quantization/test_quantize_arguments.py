@@ -47,7 +47,7 @@ def model():
         ({"layers": "conv"}, "`layers` must match"),
         ({"layers": "("}, "`layers` must be a valid regular expression"),
         ({"layers": ["first", "third"]}, "`layers` must contain"),
-        ({"layers": ["norm"]}, "'norm' \\(unsupported type\\)"),
+        ({"layers": ["norm"]}, "'norm' \\(normalization\\)"),
         ({"layers": lambda layer: False}, "`layers` must match"),
         ({"layers": []}, "`layers` must match"),
         ({"layers": 3}, "`layers` must be"),
