@@ -265,7 +265,7 @@ def solver_table(numbers):
                 pairs = [
                     (x["errors"][method], x["held_out"])
                     for x in found
-                    if x["held_out"] is not None
+                    if np.isfinite(x["held_out"] or np.nan)
                 ]
                 if not pairs:
                     cells.append("-")
