@@ -1,5 +1,7 @@
 """Checks of the arguments of `kq.quantize`, and of the cost of the solver."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,16 @@ from keras_qpsbgd.quantization.numerics.layer import METHODS
 from keras_qpsbgd.quantization.targets import walk
 
 
-def check_cost(backend: Backend, sizes: list[tuple[int, int]]) -> None:
+def check_cost(backend: Backend, sizes: list[tuple[int, int]]) -> float | None:
     """Raises if a backend cannot solve all layers within its budget.
 
     Args:
         backend: The backend.
         sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
+
+    Returns:
+        The estimated QPU time of all layers in seconds, or `None` if the
+        backend uses no QPU.
 
     Raises:
         BackendUnavailable: If the backend cannot run or a layer is too wide.
@@ -27,11 +33,11 @@ def check_cost(backend: Backend, sizes: list[tuple[int, int]]) -> None:
     for num_inputs, num_outputs in sizes:
         backend.check(num_inputs, num_outputs)
     budget: Any = getattr(backend, "budget", None)
-    if budget is None or budget.seconds is None:
-        return
+    if budget is None:
+        return None
     # A solver on the host or a QPU solves each layer once, one after the other.
     seconds = sum(backend.step_cost([size]).seconds for size in sizes)
-    if budget.charged + seconds > budget.seconds:
+    if budget.seconds is not None and budget.charged + seconds > budget.seconds:
         raise backends.BudgetExceeded(
             "Quantizing all layers could exceed `qpu_budget_seconds`: "
             f"{budget.charged:.4g} s are spent, and {len(sizes)} layers would "
@@ -39,6 +45,23 @@ def check_cost(backend: Backend, sizes: list[tuple[int, int]]) -> None:
             "fewer `layers`, or a larger budget. "
             f"Received: qpu_budget_seconds={budget.seconds:g}"
         )
+    return seconds
+
+
+def stored_config(backend: Backend | None) -> dict[str, Any] | None:
+    """Returns the configuration that stored layers depend on.
+
+    Raises:
+        ValueError: If the backend has none, such as a `dimod.Sampler`.
+    """
+    try:
+        return None if backend is None else backend.get_config()
+    except ValueError as error:
+        raise ValueError(
+            "`out` needs a backend with a configuration, because layers are "
+            "only reused with the same backend. A `dimod.Sampler` has none. "
+            f"Received: backend={backend!r}"
+        ) from error
 
 
 def check_model(model):

@@ -178,7 +178,8 @@ def _checked(value, expected, name):
         except (TypeError, ValueError) as error:
             raise ValueError(
                 "`calibration` must be an array, a list or dictionary of "
-                "arrays with one array per input, or a `tf.data.Dataset`. "
+                "arrays with one array per input, a `tf.data.Dataset`, or a "
+                "`keras.utils.PyDataset`. "
                 f"Received: {type(value).__name__} for the input {name!r}"
             ) from error
     shape, wanted = tuple(value.shape), tuple(expected.shape)

@@ -133,10 +133,12 @@ def quantize(
             last samples of arrays, and every n-th batch of a dataset. The nodes
             of a graph are never split. Defaults to `0.1`.
         out: Path of a folder (optional). The result of each layer is stored in
-            it. If a call was interrupted, the same call continues after the
-            last finished layer. Defaults to `None`, which stores nothing.
+            it. If a call was interrupted, the same call with the same data in
+            the same order continues after the last finished layer. Defaults to
+            `None`, which stores nothing.
         verbose: `"auto"`, `0` or `1`. `0` is silent. All other values show the
-            name of the current layer. Defaults to `"auto"`.
+            name of the current layer, and the estimated QPU time before the
+            first call of an annealer. Defaults to `"auto"`.
 
     Returns:
         A tuple `(quantized_model, report)` of a new model, which is not
@@ -186,10 +188,13 @@ def quantize(
     if method == "qubo" and targets:
         solver = backends.get(ONCE if backend == "native" else backend)
         kernels = [target.kind.kernel(target.layer) for target in targets]
-        arguments.check_cost(solver, [kernel.shape[-2:] for kernel in kernels])
+        sizes = [kernel.shape[-2:] for kernel in kernels]
+        seconds = arguments.check_cost(solver, sizes)
+        if seconds is not None and verbose not in (0, False):
+            print(f"Estimated QPU time: {seconds:.3g} s", flush=True)
     settings = {
         "method": method,
-        "backend": None if solver is None else solver.get_config(),
+        "backend": None if out is None else arguments.stored_config(solver),
         "solver": None if solver is None else solver.name,
         "seed": seed,
         "damping": damping,
@@ -202,9 +207,10 @@ def quantize(
     rows, few = [], []
     for number, target in enumerate(targets):
         start = time.perf_counter()
-        _show(f"{number + 1}/{len(targets)} {target.name}", verbose)
         both = tuple(target.find(found) for found in copies)
         result = finished.read(target.name, target.bits)
+        stored = "" if result is None else " (stored)"
+        _show(f"{number + 1}/{len(targets)} {target.name}{stored}", verbose)
         if result is None:
             correction.advance_to(target.owner)
             statistics, held_out = _gather(

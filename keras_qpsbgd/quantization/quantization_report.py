@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import math
+import textwrap
 from typing import Any
 from typing import NamedTuple
 from typing import Optional
@@ -26,6 +27,10 @@ _COLORS = {
     "qubo": "#0072b2",
 }
 _HIDDEN = ("gptq",)
+FROZEN = (
+    "* stays a float layer and is frozen (`trainable = False`). Its file has "
+    "32 bits per weight."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +229,7 @@ class QuantizationReport:
         ax.grid(axis="y", color="#dddddd", linewidth=0.8)
         ax.set_axisbelow(True)
         ax.set_ylabel("relative output error")
-        ax.set_title(f"{self.name}, {_bits_text(self.bits)} per weight")
+        ax.set_title(f"{self.name}, {_bits_text(self)} per weight")
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
         return ax
 
@@ -241,16 +246,18 @@ class QuantizationReport:
     def _repr_html_(self):
         """Returns the table of errors for notebooks."""
         methods = _methods(self)
-        header = ["Layer", "Type", "Size", "Bits", *methods, "held out"]
+        header = ["Layer", "Type", "Size", "Bits", "Packed"]
+        header += [*methods, "held out"]
         rows = []
         for layer in self.layers:
             errors = [_number(layer.errors[method]) for method in methods]
             rows.append(
                 [
-                    layer.name,
+                    _marked_name(layer),
                     layer.type,
                     _size(layer),
                     layer.bits,
+                    memory_text(layer.packed_bytes),
                     *errors,
                     _number(layer.held_out),
                 ]
@@ -258,14 +265,22 @@ class QuantizationReport:
         lines = [_html_row("th", header)]
         lines += [_html_row("td", row) for row in rows]
         notes = [
-            f"{_bits_text(self.bits)} per weight, {self.compression:.1f} times "
+            f"{_bits_text(self)} per weight, {self.compression:.1f} times "
             "smaller",
             *_solver_notes(self),
         ]
+        others = [
+            f"{name} ({kind}): {reason}"
+            for name, kind, reason in self.unchanged
+        ]
+        below = ["Unchanged: " + "; ".join(others)] if others else []
+        if any(layer.frozen for layer in self.layers):
+            below.append(FROZEN)
         return (
             f"<p><b>{html.escape(self.name)}</b>: "
             f"{html.escape('; '.join(notes))}</p>"
             f"<table>{''.join(lines)}</table>"
+            + "".join(f"<p>{html.escape(line)}</p>" for line in below)
         )
 
 
@@ -296,7 +311,7 @@ def _error_lines(report):
     # "gptq+scales" takes two lines.
     names = [column.partition("+") for column in columns]
     lines = [
-        f'Model: "{report.name}", {_bits_text(report.bits)} per weight, '
+        f'Model: "{report.name}", {_bits_text(report)} per weight, '
         f"method {report.method}{solver}",
         "_" * WIDTH,
         _error_row("Output error", "Size", [first for first, _, _ in names]),
@@ -346,8 +361,7 @@ def _memory_lines(report):
         "=" * WIDTH,
     ]
     for layer in report.layers:
-        mark = "*" if layer.frozen else ""
-        lines.append(_counts(f"{mark}{layer.name} ({layer.type})", layer))
+        lines.append(_counts(f"{_marked_name(layer)} ({layer.type})", layer))
     for name, kind, reason in report.unchanged:
         text = f" unchanged ({reason})"
         lines.append(_row(f"{name} ({kind})", [(text, len(text))]))
@@ -355,16 +369,16 @@ def _memory_lines(report):
         "_" * WIDTH,
         _counts("Total", report),
         f"Compression: {report.compression:.1f}x "
-        f"({_bits_text(report.bits)} per weight of the layers above, 32 of "
+        f"({_bits_text(report)} per weight of the layers above, 32 of "
         "others)",
     ]
     if any(layer.frozen for layer in report.layers):
-        lines += [
-            "* stays a float layer and is frozen (`trainable = False`). Its "
-            "file has 32 bits",
-            "per weight.",
-        ]
+        lines += textwrap.wrap(FROZEN, WIDTH)
     return lines
+
+
+def _marked_name(layer):
+    return f"*{layer.name}" if layer.frozen else layer.name
 
 
 def _counts(name, counted):
@@ -394,7 +408,8 @@ def _number(error):
     return "0" if error < _SMALLEST else f"{error:.3g}"
 
 
-def _bits_text(bits):
-    if bits is None:
-        return "1 to 4 bits"
-    return "1 bit" if bits == 1 else f"{bits} bits"
+def _bits_text(report):
+    bits = sorted({layer.bits for layer in report.layers} or {report.bits})
+    if len(bits) > 1:
+        return f"{bits[0]} to {bits[-1]} bits"
+    return "1 bit" if bits == [1] else f"{bits[0]} bits"

@@ -196,14 +196,18 @@ def choose_layers(
     ]
     chosen_bits = _bits_of(bits, kept)
     unchanged += [
-        (target.name, target.layer, "not in `bits`")
+        (
+            target.name,
+            target.layer,
+            "None in `bits`" if target.name in chosen_bits else "not in `bits`",
+        )
         for target in kept
-        if chosen_bits[target.name] is None
+        if chosen_bits.get(target.name) is None
     ]
     with_bits = [
         dataclasses.replace(target, bits=chosen_bits[target.name])
         for target in kept
-        if chosen_bits[target.name] is not None
+        if chosen_bits.get(target.name) is not None
     ]
     if not with_bits:
         raise ValueError(
@@ -216,7 +220,8 @@ def choose_layers(
 def _bits_of(bits, targets):
     """Returns the number of bits of each layer by its name, `None` for float.
 
-    A name comes before a pattern, and an earlier pattern before a later one.
+    Layers that match no key of a dictionary have no entry. A name comes before
+    a pattern, and an earlier pattern before a later one.
     """
     if not isinstance(bits, dict):
         _check_bits("bits", bits)
@@ -235,7 +240,8 @@ def _bits_of(bits, targets):
             if pattern.search(target.name)
         ]
         keys = [*named, *matching]
-        found[target.name] = bits[keys[0]] if keys else None
+        if keys:
+            found[target.name] = bits[keys[0]]
     unused = [
         key
         for key, pattern in patterns.items()
@@ -257,9 +263,9 @@ def _check_bits(name, bits):
     is_integer = is_integer and not isinstance(bits, bool)
     if not is_integer or not 1 <= bits <= ops.MAX_BITS:
         raise ValueError(
-            f"`{name}` must be an integer from 1 to {ops.MAX_BITS}, or `bits` "
-            "a dictionary that maps names or patterns of layers to such "
-            f"integers or None. Received: {name}={bits!r}"
+            f"`{name}` must be an integer from 1 to {ops.MAX_BITS}. `bits` can "
+            "also be a dictionary that maps names or patterns of layers to "
+            f"such integers or None. Received: {name}={bits!r}"
         )
 
 

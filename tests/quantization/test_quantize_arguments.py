@@ -1,5 +1,6 @@
 """Invalid arguments of `kq.quantize` raise before anything is solved."""
 
+import dimod
 import numpy as np
 import pytest
 import quantizing
@@ -266,7 +267,18 @@ class Priced(Counting):
         return super().sample(qubo, seed)
 
 
-def test_budget_covers_all_layers(model):
+def test_any_sampler_solves_the_layers(tmp_path):
+    model = keras.Sequential([keras.Input((4,)), L.Dense(3)])
+    x = quantizing.data(20, 4)
+    options = {"backend": dimod.ExactSolver(), "verbose": 0}
+    _, report = kq.quantize(model, x, **options)
+    assert report.calls > 0
+    with pytest.raises(ValueError, match="`out` needs a backend") as caught:
+        kq.quantize(model, x, out=tmp_path, **options)
+    assert "Received: backend=" in str(caught.value)
+
+
+def test_budget_covers_all_layers(model, capsys):
     """The first layer has 16 columns, and the last one 4."""
     backend = Priced(1.9)
     options = {"backend": backend, "layers": "first|head", "verbose": 0}
@@ -275,7 +287,9 @@ def test_budget_covers_all_layers(model):
     assert "Received: qpu_budget_seconds=1.9" in str(caught.value)
     assert backend.calls == 0 and backend.budget.charged == 0.0
     options["backend"] = backend = Priced(2.1)
-    kq.quantize(model, X, **options)
+    kq.quantize(model, X, **{**options, "verbose": 1})
+    shown = capsys.readouterr().out
+    assert shown.startswith("Estimated QPU time: 2 s\n")
     assert backend.calls == 2
     with pytest.raises(backends.BudgetExceeded, match="2 s are spent"):
         kq.quantize(model, X, **options)

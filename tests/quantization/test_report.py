@@ -85,6 +85,13 @@ def test_notebooks_show_a_table(report):
     found = report._repr_html_()
     assert found.count("<tr>") == 3 and "<td>0.123</td>" in found
     assert "Improved by the solver: 2,000" in found
+    assert "<td>*long" in found and "* stays a float layer" in found
+    assert "(LSTM): unsupported type" in found
+
+
+def test_bits_in_use(report):
+    report.layers.append(layer("third", bits=4))
+    assert "2 to 4 bits per weight" in str(report)
 
 
 def test_as_dict(report):
