@@ -416,9 +416,10 @@ def test_quantize_table():
         "forward": 5.0,
         "cpu": 100.0,
         "peak": 2**30,
+        "memory": 3.9,
         "compression": 26.4,
     }
-    layer = {"cpu": 120.0, "peak": 2**30, "error": 0.1}
+    layer = {"cpu": 120.0, "peak": 2**30, "memory": 4.0, "error": 0.1}
     result = {
         "ResNet50": {"images": 4, "methods": {"gptq": network}},
         "methods": {"yardstick": {"cpu": 1.5}, "sides": {"qubo": times}},
@@ -426,8 +427,9 @@ def test_quantize_table():
     }
     text = quantize.table({1: result})
     for part in (
-        "ResNet50        gptq            2.5       50      100   1.00    26.4x",
+        "ResNet50        gptq            2.5       50      100   1.00   3.9"
+        "    26.4x",
         "qubo                 9.00           6.00",
-        "qubo               0.1000    120.0   1.00",
+        "qubo               0.1000    120.0   1.00   4.0",
     ):
         assert part in text, text
