@@ -183,6 +183,14 @@ class Update:
         return [v for optimizer, _ in self._parts for v in optimizer.variables]
 
 
+def optimizer_class(method):
+    """Returns the class of this package that trains the kernels, or `None`."""
+    if method.backend is not None:
+        return optimizers.QPSBGD
+    found = _OURS.get(method.key)
+    return getattr(found, "func", found)
+
+
 # Grids
 
 

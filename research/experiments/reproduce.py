@@ -1,7 +1,8 @@
 """Runs experiments on all cores.
 
 Every finished run is a line of a file (see `records`) and is not repeated, so
-an interrupted command can be resumed.
+an interrupted command can be resumed. It has the fingerprint of the code that
+made it as its `"code"`.
 """
 
 import contextlib
@@ -16,6 +17,8 @@ from keras_qpsbgd.comparison import engine
 from keras_qpsbgd.comparison import plan
 from keras_qpsbgd.comparison import records
 from keras_qpsbgd.comparison.methods import METHODS
+from research import fingerprint
+from research.experiments import provenance
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import items_of
 from research.experiments.options import is_old
@@ -112,7 +115,10 @@ def _flags(settings):
 
 
 def _run_experiment(name, folder, options, flags, processes):
-    items = items_of(name, options, records.Runs(folder))
+    labels = [METHODS[key].label for key in options.methods]
+    codes = {label: provenance.code(name, label) for label in labels}
+    runs = fingerprint.stamp(records.Runs(folder), codes)
+    items = items_of(name, options, runs)
     total = sum(item.size() for item in items)
     missing = plan.num_missing(items)
     print(f"\n{name}: {total} runs, {total - missing} there", flush=True)
@@ -127,7 +133,7 @@ def _run_experiment(name, folder, options, flags, processes):
 
 
 def write_meta(folder, command):
-    """Adds a command, its date and the packages to `meta.json`."""
+    """Adds a command, its date, packages and platform to `meta.json`."""
     before = records.read_meta(folder)
 
     def with_new(key, line):
@@ -139,6 +145,7 @@ def write_meta(folder, command):
         "command": with_new("command", command),
         "date": with_new("date", datetime.date.today().isoformat()),
         "packages": _versions(),
+        "platform": with_new("platform", provenance.platform()),
     }
     disk.write(folder / "meta.json", json.dumps(meta, indent=1) + "\n")
 

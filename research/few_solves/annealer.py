@@ -15,6 +15,8 @@ from research.few_solves.methods import Method
 from research.few_solves.methods import columns
 from research.few_solves.tasks import TASKS
 from research.few_solves.training import Trainer
+from research.fingerprint import fingerprint
+from research.fingerprint import stamp
 
 NAME = "annealer"
 UPDATES = (1, 2, 3, 5, 10, 20)
@@ -24,6 +26,13 @@ DAMPING = 1.0
 NUM_READS = 100
 # Reads of which `fit_columns` computes the loss.
 MAX_READS = 10
+# What determines a run, see `fingerprint`.
+CODE = (
+    *study.CODE,
+    "research.few_solves.annealer.VARIANTS",
+    "research.few_solves.annealer._Trainer",
+    "keras_qpsbgd.backends.host.gurobi.GurobiBackend",
+)
 
 
 class _CountedChip(MockQPU):
@@ -103,7 +112,7 @@ def run(out, data_dir, quick=False):
         data_dir: Folder of the data, or `None`.
         quick: Boolean. Whether to use few seeds and updates.
     """
-    store = study.open_store(out, NAME)
+    store = stamp(study.open_store(out, NAME), fingerprint(CODE))
     methods = {
         name: variant.method()
         for name, variant in VARIANTS.items()

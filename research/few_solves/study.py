@@ -21,6 +21,8 @@ from keras_qpsbgd.comparison.records import Store
 from research.few_solves.tasks import TASKS
 from research.few_solves.tasks import enumerated_loss
 from research.few_solves.training import Trainer
+from research.fingerprint import fingerprint
+from research.fingerprint import stamp
 
 # Seeds of the choice of a configuration. Those of the results start at zero.
 FIRST_TUNING_SEED = 1000
@@ -28,6 +30,12 @@ FIRST_TUNING_SEED = 1000
 QUICK_UPDATES = 5
 # The key of the smallest losses, found by enumeration.
 OPTIMUM = "optimum"
+# What determines a run, see `fingerprint`.
+CODE = (
+    "research.few_solves.study.Work",
+    "research.few_solves.tasks.TASKS",
+    "keras_qpsbgd.backends.graph.native.NativeBackend",
+)
 
 
 # Records
@@ -125,7 +133,7 @@ def run(names, out, data_dir, quick=False):
 
 def _run_task(task, out, data_dir, quick):
     methods = [name for name in task.methods if task.methods[name].can_run]
-    store = open_store(out, task.name)
+    store = stamp(open_store(out, task.name), fingerprint(CODE))
     tuned = open_store(out, task.tuned_on) if task.tuned_on else store
     num_tuning, num_fresh = (1, 2) if quick else (task.tuning, task.fresh)
     tuning = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + num_tuning)

@@ -16,10 +16,17 @@ import keras_qpsbgd as kq
 from keras_qpsbgd.comparison import engine
 from keras_qpsbgd.comparison.records import Store
 from research.experiments.reproduce import write_meta
+from research.fingerprint import fingerprint
+from research.fingerprint import stamp
 from research.quantization import methods
 from research.quantization import tasks
 
 FLOAT_BITS = 32
+# What determines a run, see `fingerprint`.
+CODE = (
+    "research.quantization.study.Work",
+    "keras_qpsbgd.backends.graph.native.NativeBackend",
+)
 
 
 def open_store(out):
@@ -40,7 +47,7 @@ def run(names, seeds, out, data_dir=None, quick=False, processes=None):
         quick: Boolean. Short runs that only show that it works.
         processes: Integer (optional). Defaults to the number of cores.
     """
-    store = open_store(out)
+    store = stamp(open_store(out), fingerprint(CODE))
     before = len(store)
     os.environ.update(engine.environment(1))
     jobs = [

@@ -1,0 +1,91 @@
+"""Which code and which platform determine the runs of an experiment.
+
+Each record has the fingerprint of the code that made it, see
+`research.fingerprint`. It differs between methods, since a run of Bop does not
+depend on the solvers. `meta.json` has a hash of the platform, on which the last
+digits of results depend.
+"""
+
+import functools
+import hashlib
+
+import numpy as np
+import tensorflow as tf
+
+from keras_qpsbgd import backends
+from keras_qpsbgd import optimizers
+from keras_qpsbgd.backends import registry
+from keras_qpsbgd.comparison.methods import KEYS
+from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.methods import optimizer_class
+from keras_qpsbgd.comparison.plan import Work
+from research import fingerprint
+from research.experiments.catalogue import EXPERIMENTS
+from research.experiments.options import Options
+
+# Solvers that do not run in the graph.
+HOST = ("keras_qpsbgd.backends.host", "keras_qpsbgd.backends.dwave")
+
+
+@functools.cache
+def code(name, label, root=fingerprint.ROOT):
+    """Returns the fingerprint of the code that determines a run.
+
+    Args:
+        name: String. Name of an experiment.
+        label: String. Label of a method, as in records.
+        root: Folder of a checkout. Defaults to this one.
+    """
+    names, without = definitions(name, label)
+    return fingerprint.fingerprint(names, root, without)
+
+
+def definitions(name, label):
+    """Returns where the code of a run begins, and what it does not use.
+
+    Args:
+        name: String. Name of an experiment.
+        label: String. Label of a method, as in records.
+
+    Returns:
+        The arguments `names` and `without` of `fingerprint`.
+    """
+    method = METHODS[KEYS[label]]
+    used = [EXPERIMENTS[name].tasks, Options, Work]
+    unused = [getattr(optimizers, other) for other in optimizers.__all__]
+    own = optimizer_class(method)
+    if own is not None:
+        used.append(own)
+        unused.remove(own)
+    without = [_full_name(one) for one in unused]
+    if method.backend is not None:
+        solver = method.backend
+        solver = solver["name"] if isinstance(solver, dict) else solver
+        used.append(registry._class_of(solver))
+        if issubclass(used[-1], backends.GraphBackend):
+            without += HOST
+    return [_full_name(one) for one in used], without
+
+
+def _full_name(definition):
+    return f"{definition.__module__}.{definition.__qualname__}"
+
+
+@functools.cache
+def platform():
+    """Returns a hash of the results of a small computation.
+
+    If it is the same, runs are expected to agree in all digits. Otherwise they
+    differ slightly from the first steps, and after many steps as much as those
+    of other seeds.
+    """
+    generator = np.random.default_rng(0)
+    # Small, so that the number of threads does not matter.
+    x = generator.normal(size=(16, 50)).astype("float32")
+    w = generator.normal(size=(50, 20)).astype("float32") / 7
+    with tf.device("CPU:0"):
+        hidden = tf.tanh(tf.constant(x) @ w)
+        scores = tf.exp(hidden @ tf.transpose(hidden) / 10)
+        losses = tf.math.log1p(tf.reduce_sum(scores, axis=1))
+        bytes_ = b"".join(v.numpy().tobytes() for v in (hidden, scores, losses))
+    return hashlib.sha256(bytes_).hexdigest()[: fingerprint.DIGITS]
