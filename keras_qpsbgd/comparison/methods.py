@@ -26,6 +26,7 @@ $$ f = (300 / T)^{1/3}, \qquad d = \min(1, 2 / L). $$
 | adam | rate | a f d times 0.02 to 0.54 | 0.02 to 0.50 |
 | real | rate | a f d times 0.007 to 0.18 | 0.006 to 0.29 |
 | sgd | rate | 0.3 to 10 | 1 to 10 |
+| momentum | rate | 0.03 to 1 | 0.1 to 1 |
 | proxquant | rate | f times 1 to 60 | 1 to 24 |
 | bop | threshold | (a f)^2 times 0.0003 to 0.04 | 0.0003 to 0.0055 |
 
@@ -95,6 +96,7 @@ _ALL = (
     Method("ridge", "QP-SBGD (ridge)", "ridge"),
     Method("paper", "QP-SBGD (paper)", "native", rule="paper"),
     Method("sgd", "BinaryConnect (SGD)"),
+    Method("momentum", "BinaryConnect (momentum)"),
     Method("signsgd", "BinaryConnect (signSGD)"),
     Method("signum", "BinaryConnect (Signum)"),
     Method("adam", "BinaryConnect (Adam)"),
@@ -117,6 +119,7 @@ _OURS = {
 }
 _KERAS = {
     "sgd": keras.optimizers.SGD,
+    "momentum": functools.partial(keras.optimizers.SGD, momentum=0.9),
     "adam": keras.optimizers.Adam,
     "real": keras.optimizers.Adam,
 }
@@ -231,7 +234,8 @@ def grids(
         qp: learning rates of QP-SBGD, of `ridge` and of the paper's rule.
         sign: learning rates of signSGD and Signum.
         adam: learning rates of BinaryConnect with Adam.
-        sgd: learning rates of BinaryConnect with SGD.
+        sgd: learning rates of BinaryConnect with SGD. With momentum, they are
+            ten times lower, since momentum makes steps ten times as long.
         prox: learning rates of ProxQuant. Pass half as many if there are two
             strengths.
         bop: pairs of averaging rate and threshold.
@@ -251,6 +255,7 @@ def grids(
         "signum": grid(sign, real_rates),
         "adam": grid(adam, real_rates),
         "sgd": grid(sgd, real_rates),
+        "momentum": grid(_times(0.1, sgd), real_rates),
         "proxquant": _proxquant(prox, prox_reaches, steps, real_rates),
         "bop": [
             configuration

@@ -8,6 +8,7 @@ from keras_qpsbgd.comparison.plan import FIRST_TUNING_SEED
 from keras_qpsbgd.comparison.plan import Item
 from research.experiments.options import HOST
 from research.experiments.options import Description
+from research.experiments.tasks import ablation
 from research.experiments.tasks import adult
 from research.experiments.tasks import citation
 from research.experiments.tasks import direction
@@ -16,7 +17,7 @@ from research.experiments.tasks import logistic
 from research.experiments.tasks import mnist
 from research.experiments.tasks import mnist_pairs
 
-MAX_SEEDS = 800  # some tasks start at 200; tuning seeds start at 1,000
+MAX_SEEDS = 700  # fresh seeds start at 300, tuning seeds at 1,000
 QUICK_SEEDS = 2
 QUICK_CONFIGURATIONS = 2
 
@@ -64,6 +65,9 @@ EXPERIMENTS = {
     mnist.NAME: Experiment(
         "MNIST, ten classes (not in the paper)", mnist.tasks, in_paper=False
     ),
+    ablation.NAME: Experiment(
+        "The parts of the averaged rule", ablation.tasks, in_paper=False
+    ),
 }
 
 
@@ -90,12 +94,19 @@ def items_of(name, options, runs):
     Returns:
         List of `Item`.
     """
-    return [
-        _item(task, key, options, runs)
-        for task in EXPERIMENTS[name].tasks(options)
-        for key in METHODS
-        if key in options.methods and key in task.methods
-    ]
+    found = []
+    for task in EXPERIMENTS[name].tasks(options):
+        found += [
+            _item(task, key, options, runs)
+            for key in METHODS
+            if key in options.methods and key in task.methods
+        ]
+        found += [
+            _new_item(task, method, grid, options, runs)
+            for method, grid in task.variants
+            if "native" in options.methods
+        ]
+    return found
 
 
 def _item(task, key, options, runs):
@@ -104,13 +115,18 @@ def _item(task, key, options, runs):
     if task.like or method.like:
         other = method.like or key
         like = _item(task.like or task, other, options, runs)
+    grid = task.grids.get(method.like or key, [])  # empty if `task.like` is set
+    return _new_item(task, method, grid, options, runs, like)
+
+
+def _new_item(task, method, grid, options, runs, like=None):
     tuning = 1 if options.quick else task.tuning_seeds
-    fresh = _num_fresh_seeds(task, key, options)
+    fresh = _num_fresh_seeds(task, method.key, options)
     return Item(
         task=task,
         method=method,
         runs=runs,
-        grid=_grid(task, method.like or key, options),
+        grid=_shortened(grid, task, options),
         tuning_seeds=range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + tuning),
         fresh_seeds=range(task.first_seed, task.first_seed + fresh),
         like=like,
@@ -118,12 +134,11 @@ def _item(task, key, options, runs):
     )
 
 
-def _grid(task, key, options):
-    found = task.grids.get(key, [])  # empty if `task.like` is set
+def _shortened(grid, task, options):
     if options.quick and not task.ablation:
-        middle = max(len(found) - QUICK_CONFIGURATIONS, 0) // 2
-        return found[middle : middle + QUICK_CONFIGURATIONS]
-    return found
+        middle = max(len(grid) - QUICK_CONFIGURATIONS, 0) // 2
+        return grid[middle : middle + QUICK_CONFIGURATIONS]
+    return grid
 
 
 def _num_fresh_seeds(task, key, options):

@@ -42,7 +42,7 @@ def _add_reproduce(commands):
         metavar="NAME",
         help=(
             "logistic, adult-2layer, adult-10layer, adult-small, mnist-pairs, "
-            "karate, cora, pubmed, direction, mnist, or all"
+            "karate, cora, pubmed, direction, mnist, ablation, or all"
         ),
     )
     parser.add_argument(
@@ -57,10 +57,9 @@ def _add_reproduce(commands):
         default=[],
         metavar="METHOD",
         help=(
-            "native, gurobi, dwave, ridge, paper, sgd, signsgd, signum, adam, "
-            "proxquant, bop, frozen, real (default: all except gurobi and "
-            "dwave, which take longer, and paper, which barely learns; dwave "
-            "runs on a mock chip)"
+            "native, gurobi, dwave, ridge, paper, sgd, momentum, signsgd, "
+            "signum, adam, proxquant, bop, frozen, real (default: all except "
+            "gurobi and dwave, which take longer; dwave runs on a mock chip)"
         ),
     )
     parser.add_argument(

@@ -1,26 +1,32 @@
 """What the experiments receive and return: options and descriptions."""
 
 import dataclasses
-import pathlib
+import itertools
 from collections.abc import Callable
 
-from keras_qpsbgd.comparison import records
 from keras_qpsbgd.comparison import task
 from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
+from keras_qpsbgd.comparison.statistics import TEST_LOSS
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
 
 HOST = ("gurobi", "dwave")
-# Host solvers take hours, and the rule of the paper barely learns. They run
-# only on request.
-DEFAULT = tuple(key for key in METHODS if key not in (*HOST, "paper"))
-# Label of version 0.1 for the QUBO without couplings, which `signum` replaces.
-SIGN = "QP-SBGD (sign)"
+# Host solvers take hours, so they run only on request.
+DEFAULT = tuple(key for key in METHODS if key not in HOST)
+# `ridge` is slow for wide layers. The ablation has it as a solver.
+WIDE = tuple(key for key in DEFAULT if key != "ridge")
 FIGURE_ONLY = {METHODS["native"].label: "figure only"}
-NOTE = (
-    "These results were made with the rule of version 0.1 (`{rule}`). They are "
-    "not yet run again with {now}."
-)
+
+
+def bop(rates, low, high, number):
+    """Returns pairs of an averaging rate and a threshold, see `grids`."""
+    return list(itertools.product(rates, spread(low, high, number)))
+
+
+def spread(low, high, number):
+    """Returns numbers from `low` to `high` at equal ratios, with two digits."""
+    ratio = (high / low) ** (1 / (number - 1))
+    return tuple(float(f"{low * ratio**k:.2g}") for k in range(number))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +41,6 @@ class Options:
             of each task.
         methods: Tuple of keys of `METHODS`.
         data_dir: String (optional). Folder of the data sets, see `datasets`.
-        is_old: Boolean. Whether the records come from version 0.1, see
-            `is_old`.
     """
 
     quick: bool = False
@@ -44,7 +48,6 @@ class Options:
     seeds: int | None = None
     methods: tuple = ()
     data_dir: str | None = None
-    is_old: bool = False
 
     @property
     def output_scale(self):
@@ -75,11 +78,12 @@ class Task(task.Task):
         grids: dict that maps keys of methods to lists of configurations. All
             methods that are tuned have lists of the same length.
         like: the `Task` whose chosen configurations are used.
+        variants: list of pairs of a `Method` and its grid, in place of
+            `methods` and `grids`.
         methods: keys of the methods that run in reasonable time.
         tuning_seeds, fresh_seeds: numbers of seeds.
-        first_seed: the first of the fresh seeds. The grids of some tasks were
-            moved after runs with the seeds from 0, so their reported runs use
-            other seeds.
+        first_seed: the first of the fresh seeds. Lower seeds were used while
+            the rules and the grids were developed.
         host_seeds: number of fresh seeds for host solvers.
         measures: measures in the table. Methods are compared by the first.
         curves: measures that are drawn over epochs.
@@ -96,12 +100,13 @@ class Task(task.Task):
     grids: dict
     prepare: Callable | None = None
     like: object = None
+    variants: tuple = ()
     methods: tuple = tuple(METHODS)
     tuning_seeds: int = 3
     fresh_seeds: int = 10
-    first_seed: int = 0
+    first_seed: int = 300
     host_seeds: int = 3
-    measures: tuple = (TEST_ACCURACY, TRAIN_LOSS)
+    measures: tuple = (TEST_ACCURACY, TEST_LOSS, TRAIN_LOSS)
     curves: tuple = (TEST_ACCURACY, TRAIN_LOSS)
     paper: dict = dataclasses.field(default_factory=lambda: FIGURE_ONLY)
     literature: dict = dataclasses.field(default_factory=dict)
@@ -126,28 +131,3 @@ class Description:
     tasks: tuple
     pooled: bool = False
     reference_method: str = "QP-SBGD"
-
-
-# Records of version 0.1, which had other rules. They stay readable and are not
-# mixed with new runs.
-
-
-def is_old(folder):
-    """Returns whether a folder has records of version 0.1.
-
-    It has no `rule` in its `settings.json`.
-    """
-    path = pathlib.Path(folder, "settings.json")
-    return path.exists() and "rule" not in records.read_json(path)
-
-
-def note(paper=False):
-    """Returns the line that each table of such records has.
-
-    Args:
-        paper: Boolean. Whether they were made with `--paper`.
-    """
-    if paper:
-        return NOTE.format(rule='gradient_scale="raw"', now='`rule="paper"`')
-    now = "the averaged rule, the default since"
-    return NOTE.format(rule='gradient_scale="max"', now=now)

@@ -21,7 +21,6 @@ from research import fingerprint
 from research.experiments import provenance
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import items_of
-from research.experiments.options import is_old
 
 PACKAGES = ("keras_qpsbgd", "tensorflow", "tensorflow-cpu", "keras", "numpy")
 # Options that must be the same for all runs of a folder.
@@ -90,12 +89,6 @@ def _check_settings(folder, options):
     settings = _settings_of(options)
     if not path.exists():
         return
-    if is_old(folder):
-        raise ValueError(
-            f"The folder {folder} has results of version 0.1, whose QP-SBGD "
-            "had another rule. Choose another folder with `--output`. "
-            f"Received: {_flags(settings)}"
-        )
     present = records.read_json(path)
     if any(present.get(name) != settings[name] for name in settings):
         raise ValueError(

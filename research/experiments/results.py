@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-import textwrap
 
 from keras_qpsbgd import disk
 from keras_qpsbgd.comparison import records
@@ -13,15 +12,12 @@ from research.experiments import figures
 from research.experiments import summaries
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import describe
-from research.experiments.options import is_old
-from research.experiments.options import note
 from research.experiments.reproduce import SETTINGS
 from research.experiments.tables import grids_table
 from research.experiments.tables import task_table
 
 TITLE = "Results of the paper's experiments"
 PAGE = "RESULTS.md"
-WIDTH = 100  # of a line
 QUICK = "**Short runs (`--quick`) that only show that it works.**"
 
 
@@ -51,7 +47,6 @@ class Folder:
         settings = records.read_json(path)
         return dataclasses.replace(
             self._options,
-            is_old=is_old(path.parent),
             **{name: settings[name] for name in SETTINGS},
         )
 
@@ -74,8 +69,6 @@ class Folder:
             folder = self.path / description.name
             parts = [f"# {description.title}"]
             options = self.options(description.name)
-            if options.is_old:
-                parts.append(textwrap.fill(note(options.paper), WIDTH))
             if options.quick:
                 parts.append(QUICK)
             for task in _tasks_with_runs(description, runs):

@@ -20,7 +20,6 @@ from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.statistics import PairedTest
 from keras_qpsbgd.comparison.statistics import mean_and_error
 from research.experiments.options import HOST
-from research.experiments.options import SIGN
 from research.experiments.tables import paper_text
 
 OURS = METHODS["native"].label
@@ -37,17 +36,18 @@ ORDER = (
     "cora",
     "pubmed",
     "mnist",
+    "ablation",
     "direction",
 )
 # Names of methods in the summary.
 NAMES = {
     METHODS["ridge"].label: "`ridge`",
-    SIGN: "`sign`",
     METHODS["paper"].label: "the rule of the paper",
     METHODS["signum"].label: "Signum",
     METHODS["frozen"].label: "frozen random layers",
     METHODS["adam"].label: "BinaryConnect with Adam",
     METHODS["sgd"].label: "BinaryConnect with SGD",
+    METHODS["momentum"].label: "BinaryConnect with momentum",
     METHODS["signsgd"].label: "BinaryConnect with signSGD",
 }
 _FROM_OUR_SIDE = {"better": "behind", "worse": "ahead", "tie": "tie"}

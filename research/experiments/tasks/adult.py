@@ -15,6 +15,8 @@ from keras_qpsbgd.comparison.task import shuffled_batches
 from research import datasets
 from research.experiments.options import DEFAULT
 from research.experiments.options import Task
+from research.experiments.options import bop
+from research.experiments.options import spread
 from research.experiments.tasks import networks
 
 TWO_LAYERS = "adult-2layer"
@@ -122,12 +124,12 @@ def _task(options, name, **settings):
 
 def two_layer_tasks(options):
     small = grids(
-        qp=(0.015, 0.05, 0.15, 0.5),
-        sign=(0.015, 0.05, 0.15, 0.5),
-        adam=(0.015, 0.05, 0.15, 0.5),
-        sgd=(1.0, 3.0, 10.0, 30.0),
-        prox=(3.0, 10.0),
-        bop=((0.03, 0.001), (0.03, 0.01), (0.1, 0.001), (0.1, 0.01)),
+        qp=spread(0.003, 3.0, 8),
+        sign=spread(0.003, 3.0, 8),
+        adam=spread(0.003, 3.0, 8),
+        sgd=spread(0.1, 100.0, 8),
+        prox=spread(0.3, 100.0, 4),
+        bop=bop((0.03, 0.1), 1e-4, 1e-1, 4),
         steps=TRAININGS[TWO_LAYERS].steps,
     )
     return [
@@ -143,14 +145,13 @@ def two_layer_tasks(options):
 
 def ten_layer_tasks(options):
     wide = grids(
-        qp=(0.001, 0.002, 0.004, 0.008),
-        sign=(0.0005, 0.001, 0.002, 0.004),
-        adam=(0.0005, 0.001, 0.002, 0.004),
-        sgd=(0.1, 0.3, 1.0, 3.0),
-        prox=(10.0, 30.0),
-        bop=((0.03, 3e-4), (0.03, 1e-3), (0.1, 3e-4), (0.1, 1e-3)),
+        qp=spread(0.0001, 0.02, 8),
+        sign=spread(0.0001, 0.02, 8),
+        adam=spread(0.0001, 0.02, 8),
+        sgd=spread(0.01, 10.0, 8),
+        prox=spread(1.0, 300.0, 4),
+        bop=bop((0.03, 0.1), 3e-5, 1e-2, 4),
         steps=TRAININGS[TEN_LAYERS].steps,
-        real=(0.0003, 0.001, 0.003, 0.01),
     )
     return [
         _task(
@@ -160,6 +161,7 @@ def ten_layer_tasks(options):
             grids=wide,
             **LOSSES,
             methods=DEFAULT,
+            tuning_seeds=5,
             unit_variance=("proxquant",),
         )
     ]
@@ -167,12 +169,12 @@ def ten_layer_tasks(options):
 
 def small_tasks(options):
     small = grids(
-        qp=(0.005, 0.015, 0.05, 0.15),
-        sign=(0.005, 0.015, 0.05, 0.15),
-        adam=(0.005, 0.015, 0.05, 0.15),
-        sgd=(1.0, 3.0, 10.0, 30.0),
-        prox=(3.0, 10.0),
-        bop=((0.03, 0.001), (0.03, 0.01), (0.1, 0.001), (0.1, 0.01)),
+        qp=spread(0.003, 3.0, 8),
+        sign=spread(0.003, 3.0, 8),
+        adam=spread(0.003, 3.0, 8),
+        sgd=spread(0.1, 100.0, 8),
+        prox=spread(0.3, 100.0, 4),
+        bop=bop((0.03, 0.1), 1e-4, 1e-1, 4),
         steps=TRAININGS[SMALL].steps,
     )
     return [
@@ -183,6 +185,5 @@ def small_tasks(options):
             grids=small,
             tuning_seeds=10,
             fresh_seeds=20,
-            first_seed=100,  # `Task` has the reason
         )
     ]

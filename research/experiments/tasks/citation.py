@@ -1,44 +1,50 @@
 """Graph networks on the citation graphs Cora and PubMed."""
 
-import dataclasses
-
 import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import layers
 from keras_qpsbgd.comparison.methods import grids
 from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
+from keras_qpsbgd.comparison.statistics import TEST_LOSS
 from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
 from keras_qpsbgd.comparison.statistics import VALIDATION_ACCURACY
 from keras_qpsbgd.comparison.task import Split
+from keras_qpsbgd.comparison.task import random
 from research import datasets
-from research.experiments.options import DEFAULT
+from research.experiments.options import WIDE
 from research.experiments.options import Task
+from research.experiments.options import bop
+from research.experiments.options import spread
 from research.experiments.tasks import networks
 from research.experiments.tasks.networks import node_batches
 from research.experiments.tasks.networks import sparse_tensor
 
 CORA = "cora"
 PUBMED = "pubmed"
+CORA_BINARY = "cora-binary"
+PUBMED_BINARY = "pubmed-binary"
 ABLATION = "cora-ablation"
-OPTIONS = "cora-options"  # records of version 0.1
 TITLES = {
-    CORA: "Cora, binary graph network",
-    PUBMED: "PubMed, binary graph network",
+    CORA: "Cora, binary layers 10-16-7 after a real-valued encoder",
+    PUBMED: "PubMed, binary layers 10-16-3 after a real-valued encoder",
+    CORA_BINARY: "Cora, all layers binary (1433-16-7), random splits",
+    PUBMED_BINARY: "PubMed, all layers binary (500-16-3), random splits",
     ABLATION: "Cora, learning rate and batches per epoch",
-    OPTIONS: "Cora, with momentum, hold or mean of reads",
 }
-MEASURES = (TEST_ACCURACY, VALIDATION_ACCURACY, TRAIN_LOSS)
+MEASURES = (TEST_ACCURACY, TEST_LOSS, TRAIN_LOSS, VALIDATION_ACCURACY)
 WEIGHT_DECAY = 5e-4  # of the encoder's first layer, as in Kipf and Welling
 ENCODER = (32, 10)
 HIDDEN = 16
 BATCHES = 4  # of an epoch
 PAPER_BATCHES = 16
 STEPS = {CORA: 400, PUBMED: 200}
-FROZEN_RATES = (
-    *(0.001, 0.002, 0.003, 0.005, 0.01, 0.02),
-    *(0.03, 0.05, 0.07, 0.1, 0.2, 0.3),
-)
+# Networks without an encoder.
+BINARY_STEPS = 200
+TRAIN_PER_CLASS = 20
+VALIDATION_PER_CLASS = 30
+MOMENTUM = 0.9  # of batch normalization
+REAL_RATE = 0.01
 
 
 class Citation:
@@ -73,6 +79,35 @@ class Citation:
         x = sparse_tensor(x) if self.is_sparse else tf.constant(x.toarray())
         rows = position[np.flatnonzero(mask)]
         return Split((x, sparse_tensor(a)), rows, graph.y[kept])
+
+
+class RandomSplits:
+    """A citation graph whose splits are drawn at random.
+
+    As in Shchur et al. (2018), 20 nodes of each class train and 30 of each
+    class validate. All others test.
+    """
+
+    def __init__(self, name, data_dir):
+        graph = datasets.citation(name, data_dir, download=True)
+        self.num_features = graph.num_features
+        self.num_classes = graph.num_classes
+        a = layers.BinaryGraphConv.preprocess(graph.a)
+        self._inputs = (sparse_tensor(graph.x), sparse_tensor(a))
+        self._y = graph.y
+
+    def splits(self, seed):
+        parts = {"train": [], "validation": [], "test": []}
+        ends = [TRAIN_PER_CLASS, TRAIN_PER_CLASS + VALIDATION_PER_CLASS]
+        generator = random(seed, 2)
+        for kind in range(self.num_classes):
+            nodes = generator.permutation(np.flatnonzero(self._y == kind))
+            for part, rows in zip(parts.values(), np.split(nodes, ends)):
+                part.append(rows)
+        return {
+            name: Split(self._inputs, np.sort(np.concatenate(rows)), self._y)
+            for name, rows in parts.items()
+        }
 
 
 def _task(options, name, graph, steps, **settings):
@@ -111,38 +146,70 @@ def _task(options, name, graph, steps, **settings):
 
 
 def _grids(steps):
-    """Six configurations for each method."""
+    """Twelve configurations for each method."""
     return grids(
-        qp=(0.005, 0.01, 0.02),
-        sign=(0.0003, 0.001, 0.003),
-        adam=(0.0003, 0.001, 0.003),
-        sgd=(0.03, 0.1, 0.3),
-        prox=(1.0, 3.0, 10.0),
+        qp=spread(0.001, 0.1, 4),
+        sign=spread(0.00003, 0.01, 4),
+        adam=spread(0.00003, 0.01, 4),
+        sgd=spread(0.003, 1.0, 4),
+        prox=spread(0.1, 30.0, 4),
         prox_reaches=(3.0,),
-        bop=((0.01, 1e-4), (0.01, 1e-3), (0.01, 1e-2)),
+        bop=bop((0.01,), 1e-5, 1e-1, 4),
         steps=steps,
-        real_rates=(0.01, 0.03),
-        frozen_real_rates=(0.003, 0.005, 0.01, 0.02, 0.03, 0.1),
+        real_rates=(0.003, 0.01, 0.03),
+        frozen_real_rates=spread(0.001, 0.3, 12),
     )
 
 
-def _wider_grids(steps):
-    """Twelve configurations for each method.
+def binary_task(options, name, graph, **settings):
+    """Returns the task of a network without an encoder.
 
-    Those of `_grids`, one step more at the end that the method chose on Cora,
-    and a third rate of the encoder. `ridge` shares its rates with QP-SBGD.
+    Args:
+        options: `Options`.
+        name: String. Name in the records.
+        graph: `"cora"` or `"pubmed"`.
+        **settings: Further arguments of `Task`.
     """
-    return grids(
-        qp=(0.005, 0.01, 0.02, 0.04),
-        sign=(0.0001, 0.0003, 0.001, 0.003),
-        adam=(0.0001, 0.0003, 0.001, 0.003),
-        sgd=(0.01, 0.03, 0.1, 0.3),
-        prox=(0.3, 1.0, 3.0, 10.0),
-        prox_reaches=(3.0,),
-        bop=((0.01, 1e-4), (0.01, 1e-3), (0.01, 1e-2), (0.01, 1e-1)),
-        steps=steps,
-        real_rates=(0.01, 0.03, 0.1),
-        frozen_real_rates=FROZEN_RATES,
+    steps = BINARY_STEPS // (10 if options.quick else 1)
+    found = {
+        "grids": grids(
+            qp=spread(0.0003, 0.3, 8),
+            sign=spread(0.0003, 0.3, 8),
+            adam=spread(0.0003, 0.3, 8),
+            sgd=spread(0.1, 100.0, 8),
+            prox=spread(0.3, 100.0, 4),
+            bop=bop((0.01, 0.1), 1e-6, 1e-3, 4),
+            steps=steps,
+            real_rates=(REAL_RATE,),
+            frozen_real_rates=spread(0.001, 0.3, 8),
+        ),
+        "fresh_seeds": 20,
+        "methods": WIDE,
+        "measures": MEASURES,
+        "paper": {},
+    }
+    return Task(
+        name=name,
+        title=TITLES.get(graph + "-binary"),
+        load=lambda data_dir: RandomSplits(graph, data_dir),
+        prepare=lambda data_dir: datasets.citation(
+            graph, data_dir, download=True
+        ),
+        splits=lambda source, seed, stage: source.splits(seed),
+        batches=lambda seed, rows, stage: node_batches(
+            seed, rows, 1, steps, evaluate_every=10
+        ),
+        build=lambda source, weights: networks.graph_network(
+            source.num_features,
+            source.num_classes,
+            weights,
+            hidden=HIDDEN,
+            sparse_features=True,
+            batch_normalization=MOMENTUM,
+        ),
+        reported=(VALIDATION_ACCURACY,),
+        is_graph=True,
+        **(found | settings),
     )
 
 
@@ -155,8 +222,9 @@ def cora_tasks(options):
         steps,
         measures=MEASURES,
         literature={"Bi-GCN, width 16": 0.770, "Bi-GCN, width 64": 0.812},
-        grids=_grids(steps) if options.paper else _wider_grids(steps),
-        methods=(*DEFAULT, "gurobi"),
+        grids=_grids(steps),
+        tuning_seeds=2,
+        methods=(*WIDE, "gurobi"),
     )
     cells = [
         {"rate": rate, "real_rate": 0.01, "batches": batches}
@@ -176,27 +244,24 @@ def cora_tasks(options):
         fresh_seeds=6,
         ablation=True,
     )
-    found = [main, ablation]
-    if options.is_old and not options.paper:
-        found.append(
-            dataclasses.replace(
-                main, name=OPTIONS, title=TITLES[OPTIONS], paper={}
-            )
-        )
-    return found
+    if options.paper:
+        return [main, ablation]
+    return [main, binary_task(options, CORA_BINARY, CORA), ablation]
 
 
 def pubmed_tasks(options):
     steps = STEPS[PUBMED] // (10 if options.quick else 1)
-    return [
-        _task(
-            options,
-            PUBMED,
-            PUBMED,
-            steps,
-            measures=MEASURES,
-            literature={"Bi-GCN, width 16": 0.765, "Bi-GCN, width 64": 0.782},
-            grids=_grids(steps),
-            methods=DEFAULT,
-        )
-    ]
+    main = _task(
+        options,
+        PUBMED,
+        PUBMED,
+        steps,
+        measures=MEASURES,
+        literature={"Bi-GCN, width 16": 0.765, "Bi-GCN, width 64": 0.782},
+        grids=_grids(steps),
+        tuning_seeds=2,
+        methods=WIDE,
+    )
+    if options.paper:
+        return [main]
+    return [main, binary_task(options, PUBMED_BINARY, PUBMED)]

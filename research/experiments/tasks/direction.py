@@ -25,10 +25,8 @@ from research.experiments.tasks import mnist_pairs
 
 NAME = "direction"
 STEPS = 45
-RUNS = 5
+RUNS = 10
 RATE = 0.03
-# The tasks of version 0.1, and their `gradient_scale`.
-SCALES = {NAME: "max", "direction-raw": "raw"}
 COMPARED = ("native", "paper", "signsgd", "signum")
 # Shares of equal signs, and Z of QP-SBGD.
 PAPER = {
@@ -96,26 +94,20 @@ class DirectionTrainer(Trainer):
 
 
 def tasks(options):
-    """Returns the task, or those of version 0.1."""
+    """Returns the task."""
     pair = mnist_pairs.tasks(options)[0]
-    keys = ("native", "signsgd") if options.is_old else COMPARED
-    titles = {NAME: "Agreement of signs"}
-    if options.is_old:
-        scales = {NAME: "raw"} if options.paper else SCALES
-        titles = {name: f'gradient_scale="{s}"' for name, s in scales.items()}
     return [
         dataclasses.replace(
             pair,
-            name=name,
-            title=title,
+            name=NAME,
+            title="Agreement of signs",
             measures=(AGREEMENT, Z),
             curves=(),
             paper=PAPER,
             kind="bars",
-            grids={key: grid([RATE]) for key in keys},
-            methods=keys,
+            grids={key: grid([RATE]) for key in COMPARED},
+            methods=COMPARED,
             fresh_seeds=RUNS,
             trainer=DirectionTrainer,
         )
-        for name, title in titles.items()
     ]

@@ -11,6 +11,8 @@ from keras_qpsbgd.comparison.task import Split
 from keras_qpsbgd.comparison.task import random
 from research import datasets
 from research.experiments.options import Task
+from research.experiments.options import bop
+from research.experiments.options import spread
 from research.experiments.tasks import networks
 from research.experiments.tasks.networks import node_batches
 from research.experiments.tasks.networks import sparse_tensor
@@ -66,18 +68,17 @@ def tasks(options):
                 6, 4, weights, options.output_scale, hidden=8
             ),
             grids=grids(
-                qp=(0.005, 0.015, 0.05, 0.15),
-                sign=(0.005, 0.015, 0.05, 0.15),
-                adam=(0.005, 0.015, 0.05, 0.15),
-                sgd=(0.3, 1.0, 3.0, 10.0),
-                prox=(10.0, 30.0),
-                bop=((0.03, 0.001), (0.03, 0.01), (0.1, 0.001), (0.1, 0.01)),
+                qp=spread(0.001, 1.0, 8),
+                sign=spread(0.001, 1.0, 8),
+                adam=spread(0.001, 1.0, 8),
+                sgd=spread(0.1, 100.0, 8),
+                prox=spread(1.0, 300.0, 4),
+                bop=bop((0.03, 0.1), 1e-4, 1e-1, 4),
                 steps=steps,
             ),
             reported=(TRAIN_ACCURACY, TRAIN_LOSS),
             tuning_seeds=20,
             fresh_seeds=50,
-            first_seed=200,  # `Task` has the reason
             host_seeds=10,
             decay=not options.paper,
             is_graph=True,

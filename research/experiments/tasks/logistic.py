@@ -12,6 +12,8 @@ from keras_qpsbgd.comparison.task import Split
 from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.comparison.task import shuffled_batches
 from research.experiments.options import Task
+from research.experiments.options import bop
+from research.experiments.options import spread
 from research.experiments.tasks import networks
 
 NAME = "logistic"
@@ -46,12 +48,12 @@ def tasks(options):
     epochs = 1 if options.quick else EPOCHS
     steps = epochs * ROWS["train"] // BATCH
     small = grids(
-        qp=(0.015, 0.05, 0.15, 0.5),
-        sign=(0.015, 0.05, 0.15, 0.5),
-        adam=(0.015, 0.05, 0.15, 0.5),
-        sgd=(0.1, 0.3, 1.0, 3.0),
-        prox=(0.3, 3.0),
-        bop=((0.03, 0.001), (0.03, 0.01), (0.1, 0.001), (0.1, 0.01)),
+        qp=spread(0.003, 3.0, 8),
+        sign=spread(0.003, 3.0, 8),
+        adam=spread(0.003, 3.0, 8),
+        sgd=spread(0.03, 30.0, 8),
+        prox=spread(0.1, 30.0, 4),
+        bop=bop((0.03, 0.1), 1e-4, 1e-1, 4),
         steps=steps,
     )
     if options.paper:

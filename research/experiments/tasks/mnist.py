@@ -8,22 +8,18 @@ from keras_qpsbgd.comparison.task import Split
 from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.comparison.task import shuffled_batches
 from research import datasets
-from research.experiments.options import DEFAULT
+from research.experiments.options import WIDE
 from research.experiments.options import Task
+from research.experiments.options import bop
+from research.experiments.options import spread
 from research.experiments.tasks import networks
 
 NAME = "mnist"
-NORMALIZED = "mnist-256-bn"
-WIDE = "mnist-1024-bn"
-PLAIN = "mnist-256"
+TITLE = "MNIST, 784-256-10 with batch normalization"
+SIZES = (784, 256, 10)
 BATCH = 128
 NUM_TRAIN = 60_000
-EPOCHS = {NORMALIZED: 10, PLAIN: 10, WIDE: 30}
-TITLES = {
-    NORMALIZED: "MNIST, 784-256-10 with batch normalization",
-    PLAIN: "MNIST, 784-256-10 without batch normalization",
-    WIDE: "MNIST, 784-1024-1024-10 with batch normalization",
-}
+EPOCHS = 10
 TUNING_EPOCHS = 3
 PROBE = 5_000  # training images for the training loss
 MOMENTUM = 0.99
@@ -80,75 +76,54 @@ def images(data_dir, generator):
 
 
 def tasks(options):
+    epochs = 1 if options.quick else EPOCHS
+    return [task(options, epochs, NAME, TITLE, methods=WIDE)]
+
+
+def task(options, epochs, name, title, **settings):
+    """Returns the task with a number of epochs.
+
+    Args:
+        options: `Options`.
+        epochs: Integer.
+        name: String. Name in the records.
+        title: String. Heading.
+        **settings: Further arguments of `Task`.
+    """
     num_train = 5_000 if options.quick else None
 
-    def make(name, sizes, momentum, **settings):
-        epochs = 1 if options.quick else EPOCHS[name]
+    def batches(seed, rows, stage):
+        passes = min(epochs, TUNING_EPOCHS) if stage == TUNING else epochs
+        return shuffled_batches(seed, rows, BATCH, passes)
 
-        def batches(seed, rows, stage):
-            passes = min(epochs, TUNING_EPOCHS) if stage == TUNING else epochs
-            return shuffled_batches(seed, rows, BATCH, passes)
-
-        return Task(
-            name=name,
-            title=TITLES[name],
-            paper={},
-            load=lambda data_dir: Source(data_dir, num_train),
-            prepare=lambda data_dir: datasets.mnist(data_dir, download=True),
-            splits=lambda source, seed, stage: source.splits(stage),
-            batches=batches,
-            build=lambda source, weights: networks.mlp(
-                sizes,
-                weights,
-                batch_normalization=momentum,
-                clip=1.0,
-            ),
-            tuning_seeds=1,
-            probe=PROBE,
-            **settings,
-        )
-
-    def configurations(real_rates):
-        return grids(
-            qp=(0.001, 0.002, 0.004, 0.008),
-            sign=(0.0005, 0.001, 0.002, 0.004),
-            adam=(0.001, 0.0025, 0.005, 0.01),
-            sgd=(0.3, 1.0, 3.0, 10.0),
-            prox=(0.1, 1.0),
-            bop=((1e-3, 1e-6), (1e-3, 1e-5), (1e-2, 1e-6), (1e-2, 1e-5)),
-            steps=EPOCHS[NORMALIZED] * (NUM_TRAIN // BATCH),
-            real=(0.0003, 0.001, 0.003, 0.01),
-            real_rates=real_rates,
-            frozen_real_rates=(0.002, 0.005, 0.01, 0.02)
-            if real_rates[0]
-            else (None,),
-        )
-
-    normalized = make(
-        NORMALIZED,
-        (784, 256, 10),
-        MOMENTUM,
-        grids=configurations((REAL_RATE,)),
-        methods=DEFAULT,
-        fresh_seeds=3,
+    return Task(
+        name=name,
+        title=title,
+        paper={},
+        load=lambda data_dir: Source(data_dir, num_train),
+        prepare=lambda data_dir: datasets.mnist(data_dir, download=True),
+        splits=lambda source, seed, stage: source.splits(stage),
+        batches=batches,
+        build=lambda source, weights: networks.mlp(
+            SIZES, weights, batch_normalization=MOMENTUM, clip=1.0
+        ),
+        grids=configurations(),
+        tuning_seeds=1,
+        probe=PROBE,
+        **settings,
     )
-    return [
-        normalized,
-        make(
-            PLAIN,
-            (784, 256, 10),
-            None,
-            grids=configurations((None,)),
-            methods=DEFAULT,
-            fresh_seeds=3,
-        ),
-        make(
-            WIDE,
-            (784, 1024, 1024, 10),
-            MOMENTUM,
-            grids={},
-            like=normalized,
-            methods=("native", "adam"),
-            fresh_seeds=1,
-        ),
-    ]
+
+
+def configurations():
+    return grids(
+        qp=spread(0.0005, 0.1, 8),
+        sign=spread(0.0002, 0.04, 8),
+        adam=spread(0.0005, 0.1, 8),
+        sgd=spread(0.3, 300.0, 8),
+        prox=spread(0.01, 10.0, 4),
+        bop=bop((1e-3, 1e-2), 3e-8, 3e-5, 4),
+        steps=EPOCHS * (NUM_TRAIN // BATCH),
+        real=spread(0.0001, 0.02, 8),
+        real_rates=(REAL_RATE,),
+        frozen_real_rates=spread(0.001, 0.1, 8),
+    )

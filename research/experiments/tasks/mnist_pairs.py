@@ -14,6 +14,8 @@ from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.comparison.task import shuffled_batches
 from research import datasets
 from research.experiments.options import Task
+from research.experiments.options import bop
+from research.experiments.options import spread
 from research.experiments.tasks import half_planes
 from research.experiments.tasks import networks
 
@@ -108,12 +110,12 @@ def cached_features(images):
 def tasks(options):
     epochs = 2 if options.quick else EPOCHS
     configurations = grids(
-        qp=(0.005, 0.015, 0.05, 0.15),
-        sign=(0.005, 0.015, 0.05, 0.15),
-        adam=(0.005, 0.015, 0.05, 0.15),
-        sgd=(0.3, 1.0, 3.0, 10.0),
-        prox=(1.0, 3.0),
-        bop=((0.01, 0.001), (0.01, 0.01), (0.1, 0.001), (0.1, 0.01)),
+        qp=spread(0.001, 1.0, 8),
+        sign=spread(0.001, 1.0, 8),
+        adam=spread(0.001, 1.0, 8),
+        sgd=spread(0.1, 100.0, 8),
+        prox=spread(0.1, 30.0, 4),
+        bop=bop((0.01, 0.1), 1e-4, 1e-1, 4),
         steps=EPOCHS * SIZES["train"] // BATCH,
     )
     return [
@@ -131,6 +133,8 @@ def tasks(options):
                 NETWORK, weights, options.output_scale
             ),
             grids=configurations,
+            fresh_seeds=20,
+            tuning_seeds=5,
             decay=not options.paper,
         )
         for pair in half_planes.PAIRS

@@ -99,6 +99,7 @@ def graph_network(
     hidden=16,
     encoder=None,
     sparse_features=False,
+    batch_normalization=None,
 ):
     """Two graph convolutions, optionally after an encoder with real weights.
 
@@ -114,7 +115,17 @@ def graph_network(
             (tanh, with dropout of one half between them).
         sparse_features: Boolean. Whether the features are a `tf.SparseTensor`.
             Defaults to `False`.
+        batch_normalization: Float (optional). Momentum of the batch
+            normalization after each convolution. `None` has no batch
+            normalization.
     """
+
+    def normalized(features):
+        if batch_normalization is None:
+            return features
+        layer = keras.layers.BatchNormalization(momentum=batch_normalization)
+        return layer(features)
+
     x = keras.Input((num_features,), sparse=sparse_features)
     a = keras.Input((None,), sparse=True)
     features = x
@@ -124,9 +135,11 @@ def graph_network(
         features = SeededDropout(0.5)(features)
         features = keras.layers.Dense(narrow, "tanh")(features)
     settings = {"use_bias": False, "output_scale": output_scale}
-    conv = layers.BinaryGraphConv(hidden, "hard_tanh", **settings)
+    first = layers.BinaryGraphConv(hidden, **settings)
+    features = normalized(first([features, a]))
+    features = keras.layers.Activation("hard_tanh")(features)
     last = layers.BinaryGraphConv(num_classes, **settings)
-    model = keras.Model([x, a], last([conv([features, a]), a]))
+    model = keras.Model([x, a], normalized(last([features, a])))
     return use_weights(model, weights)
 
 

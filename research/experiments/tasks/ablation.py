@@ -1,0 +1,89 @@
+"""Which part of the averaged rule earns what?
+
+Every variant changes one part of the default, and is tuned on its own. The
+variants without averages show what the row weights earn: `rule="paper"` divides
+each row by its squared norm, and the other one weighs all rows alike.
+"""
+
+import dataclasses
+
+from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.methods import Method
+from keras_qpsbgd.comparison.methods import grid
+from research.experiments.options import spread
+from research.experiments.tasks import adult
+from research.experiments.tasks import citation
+from research.experiments.tasks import mnist
+from research.experiments.tasks import mnist_pairs
+
+NAME = "ablation"
+MNIST_EPOCHS = 2
+# Label, settings, backend.
+VARIANTS = (
+    ("no momentum", {"momentum": 0.0}, "native"),
+    ("covariance of one batch", {"covariance_decay": 0.0}, "native"),
+    ("no averages", {"momentum": 0.0, "covariance_decay": 0.0}, "native"),
+    ("kappa 0.3", {"kappa": 0.3}, "native"),
+    ("kappa 1", {"kappa": 1.0}, "native"),
+    ("kappa 10", {"kappa": 10.0}, "native"),
+    ("solver: ridge", {}, "ridge"),
+    ("solver: sign", {}, "sign"),
+)
+# For layers of at most 16 inputs.
+SMALL_VARIANTS = (
+    ("solver: exact", {}, "exact"),
+    ("solver: simulated annealing", {}, "simulated_annealing"),
+)
+
+
+def variants(rates, real_rates=(None,), more=()):
+    """Returns the default rule and its variants, with their grids.
+
+    Args:
+        rates: learning rates.
+        real_rates: learning rates of all other variables.
+        more: further variants.
+    """
+    paper = dataclasses.replace(
+        METHODS["paper"], label="no averages, row weights of the paper"
+    )
+    found = [
+        (METHODS["native"], grid(rates, real_rates)),
+        (paper, grid(rates, real_rates)),
+    ]
+    for label, settings, backend in (*VARIANTS, *more):
+        method = Method("native", label, backend)
+        found.append((method, grid(rates, real_rates, **settings)))
+    return tuple(found)
+
+
+def tasks(options):
+    """Returns the tasks: small layers, deep, a graph, and wide layers."""
+    (pair, *_) = mnist_pairs.tasks(options)
+    (deep,) = adult.ten_layer_tasks(options)
+    graph = citation.binary_task(options, citation.CORA_BINARY, citation.CORA)
+    (wide,) = mnist.tasks(options)
+    epochs = 1 if options.quick else MNIST_EPOCHS
+    title = f"{mnist.TITLE}, {epochs} epochs"
+    wide = mnist.task(options, epochs, wide.name, title)
+    real = (citation.REAL_RATE,)
+    settings = (
+        (pair, variants(spread(0.003, 0.3, 5), more=SMALL_VARIANTS), 10),
+        (deep, variants(spread(0.0003, 0.01, 5)), 10),
+        (graph, variants(spread(0.001, 0.1, 5), real), 10),
+        (wide, variants(spread(0.001, 0.03, 4), (mnist.REAL_RATE,)), 5),
+    )
+    return [
+        dataclasses.replace(
+            task,
+            name=f"ablation-{task.name}",
+            variants=found,
+            methods=(),
+            grids={},
+            fresh_seeds=seeds,
+            tuning_seeds=min(task.tuning_seeds, 3),
+            paper={},
+            literature={},
+        )
+        for task, found, seeds in settings
+    ]
