@@ -99,7 +99,6 @@ def graph_network(
     hidden=16,
     encoder=None,
     sparse_features=False,
-    batch_normalization=None,
 ):
     """Two graph convolutions, optionally after an encoder with real weights.
 
@@ -115,17 +114,7 @@ def graph_network(
             (tanh, with dropout of one half between them).
         sparse_features: Boolean. Whether the features are a `tf.SparseTensor`.
             Defaults to `False`.
-        batch_normalization: Float (optional). Momentum of the batch
-            normalization after each convolution. `None` has no batch
-            normalization.
     """
-
-    def normalized(features):
-        if batch_normalization is None:
-            return features
-        layer = keras.layers.BatchNormalization(momentum=batch_normalization)
-        return layer(features)
-
     x = keras.Input((num_features,), sparse=sparse_features)
     a = keras.Input((None,), sparse=True)
     features = x
@@ -135,12 +124,34 @@ def graph_network(
         features = SeededDropout(0.5)(features)
         features = keras.layers.Dense(narrow, "tanh")(features)
     settings = {"use_bias": False, "output_scale": output_scale}
-    first = layers.BinaryGraphConv(hidden, **settings)
-    features = normalized(first([features, a]))
-    features = keras.layers.Activation("hard_tanh")(features)
+    conv = layers.BinaryGraphConv(hidden, "hard_tanh", **settings)
     last = layers.BinaryGraphConv(num_classes, **settings)
-    model = keras.Model([x, a], normalized(last([features, a])))
+    model = keras.Model([x, a], last([conv([features, a]), a]))
     return use_weights(model, weights)
+
+
+def binary_graph_network(num_features, num_classes, weights, hidden, momentum):
+    """Two graph convolutions with batch normalization, without an encoder.
+
+    The features are already multiplied by the adjacency, so the first
+    convolution is a `BinaryDense`.
+
+    Args:
+        num_features: Integer. Features of a node.
+        num_classes: Integer. Classes of the nodes.
+        weights: `"binary"`, `"latent"` or `"real"`.
+        hidden: Integer. Features between the two convolutions.
+        momentum: Float. Momentum of batch normalization.
+    """
+    x = keras.Input((num_features,))
+    a = keras.Input((None,))
+    settings = {"use_bias": False, "output_scale": "fan_in"}
+    features = layers.BinaryDense(hidden, **settings)(x)
+    features = keras.layers.BatchNormalization(momentum=momentum)(features)
+    features = keras.layers.Activation("hard_tanh")(features)
+    outputs = layers.BinaryGraphConv(num_classes, **settings)([features, a])
+    outputs = keras.layers.BatchNormalization(momentum=momentum)(outputs)
+    return use_weights(keras.Model([x, a], outputs), weights)
 
 
 # Data of networks on graphs
