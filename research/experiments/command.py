@@ -1,16 +1,18 @@
-"""`python -m research reproduce` and `python -m research pages`."""
+"""`python -m research reproduce`, `verify` and `pages`."""
 
 import argparse
 import pathlib
 
 from keras_qpsbgd import backends
 from keras_qpsbgd.cli.console import positive
+from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.comparison.methods import METHODS
 from research import pages
 from research.bench import export
 from research.experiments import reproduce
 from research.experiments import results
 from research.experiments import summaries
+from research.experiments import verify
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import MAX_SEEDS
 from research.experiments.options import DEFAULT
@@ -22,6 +24,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 def add(commands):
     """Adds the commands."""
     _add_reproduce(commands)
+    _add_verify(commands)
     _add_pages(commands)
 
 
@@ -81,6 +84,54 @@ def _add_reproduce(commands):
         metavar="DIR",
         help="folder for the results (default: %(default)s)",
     )
+    _add_running(parser)
+    parser.set_defaults(run=_reproduce)
+
+
+def _add_verify(commands):
+    parser = commands.add_parser(
+        "verify",
+        help="tell whether the code still gives the stored results",
+        description=(
+            "Runs one stored seed of each row of the tables again, for methods "
+            "whose code has changed since, and compares. If all rows of a "
+            "method agree, the pages no longer call it older than the code. "
+            "Run `python -m research pages` afterwards."
+        ),
+    )
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="experiments (default: all with records)",
+    )
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        default=[],
+        metavar="METHOD",
+        help="methods, as in `reproduce` (default: those that are older)",
+    )
+    parser.add_argument(
+        "--longest",
+        type=positive,
+        default=verify.LONGEST,
+        metavar="SECONDS",
+        help="do not repeat runs that took longer, if the method has a shorter "
+        "one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--results",
+        default="results",
+        metavar="DIR",
+        help="folder of the records (default: %(default)s)",
+    )
+    _add_running(parser)
+    parser.set_defaults(run=_verify)
+
+
+def _add_running(parser):
+    """Adds the options of commands that train."""
     parser.add_argument(
         "--data-dir",
         help=(
@@ -93,7 +144,6 @@ def _add_reproduce(commands):
         type=positive,
         help="number of processes (default: one per core)",
     )
-    parser.set_defaults(run=_reproduce)
 
 
 def _add_pages(commands):
@@ -145,17 +195,17 @@ def blocks_of(root, default=None, paper=None):
     if default is None:
         default, paper = _folders(root)
     return {
-        "summary-table": summaries.summary_table(default.described),
+        "summary-table": default.note()
+        + summaries.summary_table(default.described),
         "export-table": export.block(root),
         **default.blocks(),
         **paper.blocks("paper/"),
     }
 
 
-def _reproduce(arguments):
-    names = list(dict.fromkeys(arguments.names))
+def _check_names(arguments, names):
     for argument, received, known in (
-        ("NAME", names, [*EXPERIMENTS, "all"]),
+        ("NAME", arguments.names, names),
         ("--methods", arguments.methods, list(METHODS)),
     ):
         unknown = [name for name in received if name not in known]
@@ -164,6 +214,46 @@ def _reproduce(arguments):
                 f"`{argument}` must be one of {', '.join(known)}. "
                 f"Received: {' '.join(unknown)}"
             )
+
+
+def _verify(arguments):
+    options = Options(data_dir=arguments.data_dir)
+    folder = results.Folder(arguments.results, options)
+    found = [description.name for description, _ in folder.described]
+    _check_names(arguments, found)
+    labels = [METHODS[key].label for key in arguments.methods]
+    failed = []
+    for name in arguments.names or found:
+        print(f"\n{name}", flush=True)
+        try:
+            checks = verify.verify(
+                name,
+                folder.path / name,
+                folder.options(name),
+                labels,
+                arguments.processes,
+                arguments.longest,
+            )
+        except (RuntimeError, ValueError, ImportError, OSError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        if not checks:
+            print("No run to repeat.")
+            continue
+        lines = [check.line() for check in checks]
+        print(tables.text_table(verify.HEAD, lines), flush=True)
+        if not all(check.agrees for check in checks):
+            failed.append(name)
+    if failed:
+        print(
+            f"\nThe code gives other results: {', '.join(failed)}. Run them "
+            "again with `python -m research reproduce` in another folder."
+        )
+    return int(bool(failed))
+
+
+def _reproduce(arguments):
+    names = list(dict.fromkeys(arguments.names))
+    _check_names(arguments, [*EXPERIMENTS, "all"])
     if (arguments.seeds or 0) > MAX_SEEDS:
         raise argparse.ArgumentTypeError(
             f"`--seeds` must be at most {MAX_SEEDS}, since higher seeds "

@@ -2,12 +2,19 @@
 
 Each record has the fingerprint of the code that made it, see
 `research.fingerprint`. It differs between methods, since a run of Bop does not
-depend on the solvers. `meta.json` has a hash of the platform, on which the last
-digits of results depend.
+depend on the solvers. If the code has changed since, the pages say so until
+`python -m research verify` has found that it still gives the same results.
+
+`meta.json` has a hash of the platform, on which the last digits of results
+depend, and the fingerprints of verified code:
+
+    {"platform": "63f4174a2aad52b4",
+     "verified": {"Bop": {"code": "324c24d5f3b3806f", "date": "2026-11-18"}}}
 """
 
 import functools
 import hashlib
+import re
 
 import numpy as np
 import tensorflow as tf
@@ -89,3 +96,48 @@ def platform():
         losses = tf.math.log1p(tf.reduce_sum(scores, axis=1))
         bytes_ = b"".join(v.numpy().tobytes() for v in (hidden, scores, losses))
     return hashlib.sha256(bytes_).hexdigest()[: fingerprint.DIGITS]
+
+
+# Records that are older than the code
+
+OLDER = "Older than the code"
+
+
+def is_older(name, run, meta):
+    """Returns whether the code has changed since a run and is not verified.
+
+    Args:
+        name: String. Name of the experiment.
+        run: A record.
+        meta: Dictionary. The content of `meta.json`.
+    """
+    label = run["method"]
+    if label not in KEYS:  # of a method that was removed
+        return True
+    verified = meta.get("verified", {}).get(label, {})
+    return code(name, label) not in (run.get("code"), verified.get("code"))
+
+
+def older_methods(name, runs, meta):
+    """Returns the labels of the methods that have older records."""
+    labels = {run["method"] for run in runs if is_older(name, run, meta)}
+    return sorted(labels, key=str.casefold)
+
+
+def note(older, *words):
+    """Returns the line of a page that has older results.
+
+    Args:
+        older: List of strings. What is older.
+        *words: The arguments of `python -m research verify`.
+    """
+    command = " ".join(["python -m research verify", *words])
+    return (
+        f"*{OLDER}: {', '.join(older)}. `{command}` tells whether the code "
+        "still gives these results.*"
+    )
+
+
+def without_notes(text):
+    """Returns a text without the lines of `note`."""
+    return re.sub(rf"^\*{OLDER}: .*\*\n+", "", text, flags=re.MULTILINE)

@@ -9,6 +9,7 @@ from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.comparison.tables import markdown_table
 from research import pages
 from research.experiments import figures
+from research.experiments import provenance
 from research.experiments import summaries
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import describe
@@ -16,6 +17,7 @@ from research.experiments.reproduce import SETTINGS
 from research.experiments.tables import grids_table
 from research.experiments.tables import task_table
 
+ROOT = pathlib.Path(__file__).parents[2]
 TITLE = "Results of the paper's experiments"
 PAGE = "RESULTS.md"
 QUICK = "**Short runs (`--quick`) that only show that it works.**"
@@ -54,6 +56,28 @@ class Folder:
         """Returns the `Description` of an experiment."""
         return describe(name, self.options(name))
 
+    def _note(self, name):
+        """Returns a line about the older methods, with its blank line."""
+        runs = self._runs[name]
+        meta = records.read_meta(self.path / name)
+        older = provenance.older_methods(name, runs, meta)
+        every = len(older) == len({run["method"] for run in runs})
+        return self._line(["all methods"] if every else older, name)
+
+    def note(self):
+        """Returns a line about the older experiments, with its blank line."""
+        return self._line([name for name in self._runs if self._note(name)])
+
+    def _line(self, older, *words):
+        if not older:
+            return ""
+        path = self.path
+        if path.is_relative_to(ROOT):
+            path = path.relative_to(ROOT)
+        if path.as_posix() != "results":
+            words = (*words, "--results", path.as_posix())
+        return f"{provenance.note(older, *words)}\n\n"
+
     def print_tables(self, names):
         """Prints the tables of experiments."""
         for description, runs in self.described:
@@ -71,9 +95,10 @@ class Folder:
             options = self.options(description.name)
             if options.quick:
                 parts.append(QUICK)
+            above = self._note(description.name)
             for task in _tasks_with_runs(description, runs):
                 table = task_table(runs, task, description.reference_method)
-                parts += [f"## {task.title}", markdown_table(*table)]
+                parts += [f"## {task.title}", above + markdown_table(*table)]
             disk.write(folder / "table.md", "\n\n".join(parts) + "\n")
 
     def draw(self):
@@ -95,14 +120,16 @@ class Folder:
         Args:
             prefix: String. The names start with it.
         """
-        found = {"overview": summaries.overview_table(self.described)}
+        overview = summaries.overview_table(self.described)
+        found = {"overview": self.note() + overview}
         for description, runs in self.described:
             name = description.name
             reference = description.reference_method
             shown = _tasks_with_runs(description, runs)
+            above = self._note(name)
             for task in shown:
                 table = task_table(runs, task, reference)
-                found[f"{name}/{task.name}"] = markdown_table(*table)
+                found[f"{name}/{task.name}"] = above + markdown_table(*table)
             measures = description.tasks[0].measures
             for measure in measures if description.pooled else ():
                 table = summaries.pooled_table(runs, description, measure)
