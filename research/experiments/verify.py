@@ -197,7 +197,7 @@ def compare(run, again, runs, is_same):
         if all(other[key] == run[key] for key in records.RUN if key != "seed")
     ]
     found = []
-    for measure in sorted(run["result"]):
+    for measure in sorted({*run["result"]} - {"epoch"}):
         if is_same:
             stored, new = _values(run, measure), _values(again, measure)
             tolerance = ABSOLUTE + RELATIVE * np.abs(stored)

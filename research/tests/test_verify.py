@@ -3,12 +3,15 @@
 import json
 import os
 import pathlib
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+from keras_qpsbgd.comparison import engine
 from keras_qpsbgd.comparison import records
-from keras_qpsbgd.comparison import tables
 from research.__main__ import main
 from research.experiments import provenance
 from research.experiments import results
@@ -21,7 +24,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 DATA = pathlib.Path(
     os.environ.get("KERAS_QPSBGD_DATA") or ROOT.parent / "shared" / "data"
 )
-OURS, OTHER = "QP-SBGD", "BinaryConnect (Adam)"
+RESULTS = ROOT / "results"
+METHODS = {"native": "QP-SBGD", "adam": "BinaryConnect (Adam)"}
+OURS, OTHER = METHODS.values()
 # MNIST takes minutes.
 CHEAP = (
     "logistic",
@@ -37,29 +42,46 @@ CHEAP = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CHEAP)
-def test_code_gives_the_stored_results(name):
+def test_code_gives_the_stored_results(tmp_path):
     """One seed of each task, by QP-SBGD and by one other method."""
     if not (DATA / "mnist.npz").is_file():
         pytest.skip("the data are not on this machine")
-    folder = results.Folder(ROOT / "results", Options(data_dir=str(DATA)))
-    runs = records.read(folder.path / name)
+    names = [name for name in CHEAP if copy_rows(name, tmp_path)]
+    if not names:
+        pytest.skip("all records are of an earlier version")
+    # In a process with one thread, as the stored runs.
+    words = [sys.executable, "-m", "research", "verify", *names]
+    words += ["--methods", *METHODS, "--processes", "1"]
+    words += ["--results", str(tmp_path), "--data-dir", str(DATA)]
+    done = subprocess.run(
+        words,
+        cwd=ROOT,
+        env=engine.environment(1),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def copy_rows(name, out):
+    """Copies the records of one configuration of each task and method."""
+    runs = records.read(RESULTS / name)
     if not any("code" in run for run in runs):
-        pytest.skip("the records are of an earlier version")
-    found = {}
-    for run in verify.rows(runs, [OURS, OTHER]):
-        found.setdefault((run["task"], run["method"]), run)
-    options = folder.options(name)
-    # In other processes, since this one may have several threads.
-    again = verify.run_again(name, options, found.values(), processes=2)
-    meta = records.read_meta(folder.path / name)
-    is_same = meta.get("platform") == provenance.platform()
-    checks = [
-        verify.compare(run, new, runs, is_same)
-        for run, new in zip(found.values(), again)
+        return False
+    rows = {}
+    for run in verify.rows(runs, METHODS.values()):
+        rows.setdefault((run["task"], run["method"]), run["configuration"])
+    kept = [
+        records.line_of(records.plain(run))
+        for run in runs
+        if rows.get((run["task"], run["method"])) == run["configuration"]
+        and run["stage"] == "fresh"
     ]
-    message = tables.text_table(verify.HEAD, [c.line() for c in checks])
-    assert all(check.agrees for check in checks), f"\n{message}"
+    (out / name).mkdir()
+    (out / name / "runs.jsonl").write_bytes(b"".join(kept))
+    for file in ("meta.json", "settings.json"):
+        shutil.copy(RESULTS / name / file, out / name)
+    return True
 
 
 @pytest.fixture(scope="module")
