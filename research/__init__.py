@@ -1,6 +1,7 @@
 """Experiments and benchmarks of the library. They are not installed with it.
 
     python -m research reproduce    reproduce the experiments of the paper
+    python -m research verify       compare stored results with the code
     python -m research bench        measure speed and solvers
     python -m research quantize     compare methods that quantize networks
     python -m research gaps         measure what raises spectral gaps
