@@ -31,18 +31,13 @@ class Experiment:
         tasks: function of `Options`; returns a list of `Task`.
         draw: function of the options and the folder, or `None`. Draws more
             pictures.
-        overview: whether an overview of the first task is drawn (not with
-            `--paper`).
         in_paper: whether the paper has this experiment.
-        pooled: see `Description`.
     """
 
     title: str
     tasks: Callable
     draw: Callable | None = None
-    overview: bool = False
     in_paper: bool = True
-    pooled: bool = False
 
 
 EXPERIMENTS = {
@@ -54,10 +49,9 @@ EXPERIMENTS = {
         "Pairs of MNIST digits",
         mnist_pairs.tasks,
         mnist_pairs.draw,
-        pooled=True,
     ),
     karate.NAME: Experiment("Karate club", karate.tasks),
-    citation.CORA: Experiment("Cora", citation.cora_tasks, overview=True),
+    citation.CORA: Experiment("Cora", citation.cora_tasks),
     citation.PUBMED: Experiment("PubMed", citation.pubmed_tasks),
     direction.NAME: Experiment(
         "Direction of the binary gradient", direction.tasks
@@ -80,7 +74,7 @@ def describe(name, options):
     """
     found = EXPERIMENTS[name]
     tasks = tuple(found.tasks(options))
-    return Description(name, found.title, tasks, found.pooled)
+    return Description(name, found.title, tasks)
 
 
 def items_of(name, options, runs):

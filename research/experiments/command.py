@@ -11,7 +11,6 @@ from research import pages
 from research.bench import export
 from research.experiments import reproduce
 from research.experiments import results
-from research.experiments import summaries
 from research.experiments import verify
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import MAX_SEEDS
@@ -195,8 +194,6 @@ def blocks_of(root, default=None, paper=None):
     if default is None:
         default, paper = _folders(root)
     return {
-        "summary-table": default.note()
-        + summaries.summary_table(default.described),
         "export-table": export.block(root),
         **default.blocks(),
         **paper.blocks("paper/"),

@@ -121,13 +121,10 @@ class Description:
         name: folder of its records.
         title: heading.
         tasks: tuple of `Task`.
-        pooled: whether the tasks share measures and seeds, and are also
-            compared together.
         reference_method: the method that the others are compared with.
     """
 
     name: str
     title: str
     tasks: tuple
-    pooled: bool = False
     reference_method: str = "QP-SBGD"

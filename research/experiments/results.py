@@ -9,8 +9,8 @@ from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.comparison.tables import markdown_table
 from research import pages
 from research.experiments import figures
+from research.experiments import overview
 from research.experiments import provenance
-from research.experiments import summaries
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import describe
 from research.experiments.reproduce import SETTINGS
@@ -109,10 +109,14 @@ class Folder:
             for task in _tasks_with_runs(description, runs):
                 path = folder / f"{task.name}.png"
                 figures.draw(runs, task, reference, path)
-            experiment = EXPERIMENTS[description.name]
-            if experiment.overview and not self._options.paper:
-                path = folder / figures.OVERVIEW
-                figures.draw_overview(runs, description, path)
+        overview.draw(self.overview(), self.path / overview.PICTURE)
+
+    def overview(self):
+        """Returns the `overview.Results` of all tasks."""
+        folder = self.path / "cifar10"
+        return overview.collect(
+            self.described, folder if folder.is_dir() else None
+        )
 
     def blocks(self, prefix=""):
         """Returns all tables by name, for `pages.fill`.
@@ -120,21 +124,19 @@ class Folder:
         Args:
             prefix: String. The names start with it.
         """
-        overview = summaries.overview_table(self.described)
-        found = {"overview": self.note() + overview}
+        found = {"overview": self.note() + overview.table(self.overview())}
         for description, runs in self.described:
             name = description.name
             reference = description.reference_method
             shown = _tasks_with_runs(description, runs)
             above = self._note(name)
             for task in shown:
-                table = task_table(runs, task, reference)
-                found[f"{name}/{task.name}"] = above + markdown_table(*table)
-            measures = description.tasks[0].measures
-            for measure in measures if description.pooled else ():
-                table = summaries.pooled_table(runs, description, measure)
-                if table:
-                    found[f"{name}/pooled/{measure.key}"] = table
+                table = markdown_table(*task_table(runs, task, reference))
+                found[f"{name}/{task.name}"] = above + table
+                if task.kind != "cells":
+                    rows = tables.rows_of(runs, task, reference)
+                    words = overview.verdicts(rows, task, reference)
+                    found[f"{name}/{task.name}"] += f"\n\n{words}"
             times = records.read_times(self.path / name)
             for task in shown:
                 if task.kind != "cells":

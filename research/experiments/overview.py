@@ -1,0 +1,317 @@
+"""All tasks at a glance: one table, one picture, and verdicts in words.
+
+Every task is compared by its accuracy and by its loss, with paired t-tests over
+the seeds. The networks of `research.cifar10` have records of their own, with a
+training loss in place of a test loss.
+"""
+
+import collections
+import dataclasses
+import math
+import pathlib
+
+import numpy as np
+
+from keras_qpsbgd.comparison import figures
+from keras_qpsbgd.comparison import statistics
+from keras_qpsbgd.comparison import tables
+from keras_qpsbgd.comparison.methods import METHODS
+from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
+from keras_qpsbgd.comparison.statistics import TEST_LOSS
+from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
+from keras_qpsbgd.comparison.statistics import mean_and_error
+from research.cifar10 import records as cifar10
+from research.cifar10 import table as cifar10_table
+from research.experiments.options import HOST
+
+PICTURE = "overview.png"
+OURS = METHODS["native"].label
+REAL = METHODS["real"].label
+# Other solvers of the same rule are not other methods.
+NOT_COMPARED = (REAL, *(METHODS[key].label for key in (*HOST, "ridge")))
+# The methods in the picture, from left to right in its legend.
+SHOWN = ("adam", "momentum", "sgd", "signum", "signsgd", "bop", "proxquant")
+SHOWN = tuple(METHODS[key].label for key in (*SHOWN, "paper"))
+SHORT = {METHODS["paper"].label: "the rule of the paper"}
+# Limits of the picture; points beyond them become arrows.
+POINTS = (-3.0, 7.0)
+PERCENT = (-25.0, 75.0)
+CIFAR10 = {
+    "averaged": "native",
+    "paper": "paper",
+    "adam": "adam",
+    "sgd": "momentum",
+    "signum": "signum",
+    "bop": "bop",
+}
+_FROM_OUR_SIDE = {"better": "behind", "worse": "ahead", "tie": "tie"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """The values of all methods on a task.
+
+    Attributes:
+        title: heading of the task.
+        measures: the accuracy and the loss.
+        values: for each measure, a dict that maps labels of methods to dicts
+            that map seeds to values.
+    """
+
+    title: str
+    measures: tuple
+    values: tuple
+
+    def test(self, method, place):
+        """Returns the `PairedTest` of QP-SBGD against a method.
+
+        Args:
+            method: label.
+            place: 0 is the accuracy, 1 the loss.
+        """
+        values = self.values[place]
+        return statistics.paired_test(values[OURS], values[method])
+
+    def others(self, place):
+        """Returns the labels of other binary methods, the best first.
+
+        Methods with fewer seeds than QP-SBGD are left out, since their means
+        are not comparable.
+        """
+        sign = self.measures[place].sign
+        values = self.values[place]
+        means = {
+            method: sign * float(np.mean(list(found.values())))
+            for method, found in values.items()
+            if method not in (OURS, *NOT_COMPARED)
+            and found.keys() >= values[OURS].keys()
+        }
+        means = {k: v for k, v in means.items() if not math.isnan(v)}
+        return sorted(means, key=means.get, reverse=True)
+
+
+def collect(described, folder=None):
+    """Returns the `Results` of all tasks that have accuracies and losses.
+
+    Args:
+        described: list of pairs of a `Description` and its records.
+        folder: folder of the records of CIFAR-10 (optional).
+    """
+    found = _of_cifar10(folder) if folder is not None else []
+    for description, runs in described:
+        for task in description.tasks:
+            keys = {measure.key for measure in task.measures}
+            if not {TEST_ACCURACY.key, TEST_LOSS.key} <= keys or task.variants:
+                continue
+            rows = tables.rows_of(runs, task, OURS)
+            if len(rows) < 2:
+                continue
+            measures = TEST_ACCURACY, TEST_LOSS
+            values = tuple(
+                {row.method: row.values[measure.key] for row in rows}
+                for measure in measures
+            )
+            found.append(Results(task.title, measures, values))
+    return found
+
+
+def _of_cifar10(folder):
+    runs = cifar10.read(pathlib.Path(folder, "runs.jsonl"))
+    found = []
+    for (activation, width), of in cifar10_table.by_network(runs).items():
+        for epochs in cifar10_table.lengths(of):
+            values = (
+                collections.defaultdict(dict),
+                collections.defaultdict(dict),
+            )
+            for program in cifar10_table.methods(of):
+                label = METHODS[CIFAR10[program]].label
+                chosen = cifar10_table.chosen(of, program, epochs)
+                for seed, run in chosen.items():
+                    values[0][label][seed] = run["test"]
+                    values[1][label][seed] = run["loss"]
+            kind = "binary activations" if activation == "binary" else "ReLU"
+            title = f"CIFAR-10, {width} filters, {kind}, {epochs} epochs"
+            measures = TEST_ACCURACY, TRAIN_LOSS
+            found.append(Results(title, measures, values))
+    return found
+
+
+# The table
+
+
+def table(results):
+    """Returns a row for each task in Markdown.
+
+    Args:
+        results: list of `Results`.
+    """
+    head = ["task"]
+    for name in ("accuracy", "loss"):
+        head += [f"{name}: QP-SBGD", "best other binary method", "QP-SBGD is"]
+    return tables.markdown_table(head, [_line(one) for one in results])
+
+
+def _line(results):
+    line = [results.title]
+    for place, measure in enumerate(results.measures):
+        values = results.values[place]
+        line.append(tables.mean_text(values[OURS].values(), measure))
+        others = results.others(place)
+        if not others:
+            line += ["-", "-"]
+            continue
+        best = others[0]
+        text = tables.mean_text(values[best].values(), measure)
+        test = results.test(best, place)
+        word = _FROM_OUR_SIDE.get(statistics.verdict(test, measure), "-")
+        line += [f"{name_of(best)}: {text}", f"{word} ({_p(test.p)})"]
+    return line
+
+
+def name_of(method):
+    """Returns the name of a method in tables and in the picture."""
+    return SHORT.get(method, method.removeprefix("BinaryConnect (").rstrip(")"))
+
+
+def _p(p):
+    text = tables.p_text(p)
+    return f"p {text[0]} {text[1:]}" if text.startswith("<") else f"p = {text}"
+
+
+# Verdicts in words
+
+
+def verdicts(rows, task, reference=OURS):
+    """Returns a list in Markdown: where QP-SBGD is ahead and behind.
+
+    Args:
+        rows: list of `tables.Row`.
+        task: a `Task`.
+        reference: label of the method that the others are compared with.
+    """
+    ours = [row for row in rows if row.method == reference]
+    others = [row for row in rows if row.method != reference]
+    if not ours or not others:
+        return ""
+    lines = []
+    for measure in task.measures:
+        words = {"worse": [], "better": [], "tie": []}
+        for row in others:
+            test = statistics.paired_test(
+                ours[0].values[measure.key], row.values[measure.key]
+            )
+            word = statistics.verdict(test, measure)
+            words.get(word, []).append(f"{row.method} ({_p(test.p)})")
+        parts = [
+            f"{side} {', '.join(found)}"
+            for side, found in (
+                ("ahead of", words["worse"]),
+                ("behind", words["better"]),
+            )
+            if found
+        ]
+        number = len(words["tie"])
+        if number:
+            rest = "the other methods" if parts else "any method"
+            parts.append(f"no significant difference from {rest} ({number})")
+        label = measure.label[0].upper() + measure.label[1:]
+        lines.append(f"- {label}: {'; '.join(parts) or 'not compared'}.")
+    return "\n".join(lines)
+
+
+# The picture
+
+
+def draw(results, path):
+    """Draws a dot with its interval for each method and task.
+
+    Args:
+        results: list of `Results`.
+        path: file to write.
+
+    Raises:
+        ImportError: Matplotlib is not installed.
+    """
+    figure = figures.blank(9.5, 1.6 + 0.55 * len(results))
+    figure.set_facecolor("white")
+    panels = figure.subplots(1, 2, sharey=True)
+    styles = figures.styles_of([{"method": m} for m in (OURS, *SHOWN)], OURS)
+    for place, (panel, limits) in enumerate(zip(panels, (POINTS, PERCENT))):
+        for row, one in enumerate(results):
+            if row % 2:
+                panel.axhspan(row - 0.5, row + 0.5, color="#f3f5f7", zorder=0)
+            _draw_row(panel, row, one, place, limits, styles)
+        panel.axvline(0, color=figures.REFERENCE_COLOR, linewidth=1.6, zorder=1)
+        panel.set_xlim(*limits)
+        panel.set_ylim(len(results) - 0.5, -0.5)
+        panel.spines[["top", "right", "left"]].set_visible(False)
+        panel.tick_params(axis="y", length=0)
+    panels[0].set_yticks(range(len(results)), [one.title for one in results])
+    panels[0].set_xlabel("percentage points of accuracy")
+    panels[1].set_xlabel("percent of QP-SBGD's loss")
+    for panel, name in zip(panels, ("Accuracy", "Loss")):
+        panel.set_title(
+            f"{name}: QP-SBGD ahead \N{RIGHTWARDS ARROW}",
+            loc="left",
+            fontsize=11,
+        )
+    handles = {}
+    for panel in panels:
+        for handle, label in zip(*panel.get_legend_handles_labels()):
+            handles.setdefault(label, handle)
+    names = [name_of(m) for m in SHOWN if name_of(m) in handles]
+    figure.legend(
+        [handles[name] for name in names],
+        names,
+        loc="outside lower center",
+        ncols=len(names),
+        frameon=False,
+        fontsize=9,
+        handletextpad=0.2,
+        columnspacing=1.2,
+    )
+    figures.save(figure, path)
+
+
+def _draw_row(panel, row, results, place, limits, styles):
+    """Draws the methods of a task, side by side, with 95 % intervals."""
+    measure = results.measures[place]
+    values = results.values[place]
+    ours = values[OURS]
+    scale = 100.0 if measure.percent else 100.0 / np.mean(list(ours.values()))
+    for position, method in enumerate(SHOWN):
+        seeds = sorted(ours.keys() & values.get(method, {}).keys())
+        if len(seeds) < 2:
+            continue
+        gains = [ours[seed] - values[method][seed] for seed in seeds]
+        gains = measure.sign * scale * np.array(gains)
+        mean, error = mean_and_error(gains)
+        if not math.isfinite(mean):
+            continue
+        y = row + 0.7 * (position / (len(SHOWN) - 1) - 0.5)
+        color = styles[method]["color"]
+        label = name_of(method)
+        low, high = limits
+        if not low < mean < high:
+            mark = ">" if mean > 0 else "<"
+            x = high - 0.015 * (high - low) if mean > 0 else low
+            panel.plot(x, y, mark, color=color, markersize=5, label=label)
+            continue
+        panel.errorbar(
+            mean,
+            y,
+            xerr=_t_quantile(len(seeds)) * error,
+            fmt="o",
+            color=color,
+            markersize=4,
+            linewidth=1.2,
+            label=label,
+        )
+
+
+def _t_quantile(number):
+    """Returns the factor of the 95 % interval of a mean."""
+    from scipy import stats
+
+    return float(stats.t.ppf(0.975, number - 1))
