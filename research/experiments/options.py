@@ -89,8 +89,6 @@ class Task(task.Task):
         curves: measures that are drawn over epochs.
         paper: dict that maps methods to the paper's value of the first measure:
             a number, a range `(low, high)`, or text such as "figure only".
-        literature: dict that maps labels to values of the first measure that
-            were published elsewhere.
         kind: `"curves"` for methods over epochs, `"bars"` for methods without
             epochs, `"cells"` for methods over two settings of which none is
             chosen.
@@ -109,7 +107,6 @@ class Task(task.Task):
     measures: tuple = (TEST_ACCURACY, TEST_LOSS, TRAIN_LOSS)
     curves: tuple = (TEST_ACCURACY, TRAIN_LOSS)
     paper: dict = dataclasses.field(default_factory=lambda: FIGURE_ONLY)
-    literature: dict = dataclasses.field(default_factory=dict)
     kind: str = "curves"
 
 

@@ -10,7 +10,6 @@ from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.methods import default_grids
 from keras_qpsbgd.comparison.network import latent_scale
 from keras_qpsbgd.comparison.task import marked_kernels
-from research.experiments.options import SIGN
 from research.experiments.tasks import networks
 
 pytestmark = pytest.mark.once
@@ -26,15 +25,13 @@ TASKS = (
     ("mnist-pairs", "mnist-pairs-1-2", (16, 4, 4, 2), 300),
     ("mnist-pairs", "mnist-pairs-1-7", (16, 4, 4, 2), 300),
     ("karate", "karate", (6, 8, 4), 150),
-    ("mnist", "mnist-256", (784, 256, 10), 4690),
-    ("mnist", "mnist-256-bn", (784, 256, 10), 4690),
+    ("mnist", "mnist", (784, 256, 10), 2340),
 )
 
 
 def chosen_of(folder, task):
     """Returns the chosen configurations by method."""
     keys = {method.label: key for key, method in METHODS.items()}
-    keys[SIGN] = "signum"
     return {
         keys[run["method"]]: run["configuration"]
         for run in records.read(RESULTS / folder)

@@ -2,14 +2,12 @@
 
 import contextlib
 import json
-import math
 import pathlib
 import re
 import types
 
 import pytest
 from comparing import make_run
-from scipy import stats
 
 from keras_qpsbgd.comparison import records
 from keras_qpsbgd.comparison import statistics
@@ -18,9 +16,9 @@ from keras_qpsbgd.comparison.methods import METHODS
 from research import pages
 from research.experiments import command
 from research.experiments import figures
+from research.experiments import overview
 from research.experiments import reproduce
 from research.experiments import results
-from research.experiments import summaries
 from research.experiments.options import Description
 from research.experiments.options import Options
 from research.experiments.provenance import without_notes
@@ -42,7 +40,7 @@ def make_task(**changes):
         "measures": (ACCURACY, LOSS),
         "curves": (ACCURACY, LOSS),
         "paper": {OURS: 0.8, "SGD": "figure only"},
-        "literature": {},
+        "variants": (),
         "kind": "curves",
         "chosen_by": statistics.VALIDATION_ACCURACY,
     }
@@ -118,69 +116,34 @@ def test_ends_of_a_grid_are_marked():
         assert f"**rate {rate:g}, real rate 0.01: {value}" in text
 
 
-def test_pooled_over_tasks():
-    """Ours minus theirs: 1, 2, 3 on one task, 1, 0, 5 on the other."""
-    values = {
-        ("a", OURS): (5.0, 5.0, 5.0),
-        ("b", OURS): (9.0, 9.0, 9.0),
-        ("a", "Adam"): (4.0, 3.0, 2.0),
-        ("b", "Adam"): (8.0, 9.0, 4.0),
-        ("a", "SGD"): (5.0, 5.0),
-        ("b", "SGD"): (9.0, 9.0, 9.0),
-        ("a", "run on one task"): (1.0, 1.0, 1.0),
-    }
-    runs = [
-        {**run, "task": task}
-        for (task, method), of_method_ in values.items()
-        for run in of_method(method, of_method_)
-    ]
-    adam, sgd = summaries.pooled_rows(runs, ["a", "b"], ACCURACY, OURS)
-    assert adam.method == "Adam" and adam.differences == (-2.0, -2.0)
-    # Averages of the seeds are 1, 1, 4, with mean 2 and standard error 1. With
-    # two degrees of freedom p is 1 - t / sqrt(2 + t^2).
-    assert (adam.comparison.difference, adam.comparison.pairs) == (2.0, 3)
-    assert adam.comparison.p == pytest.approx(1 - 2 / math.sqrt(6))
-    assert adam.verdict == "tie"
-    # All six have mean 2 and variance 16 / 5.
-    expected = stats.t.sf(2 / math.sqrt(16 / 5 / 6), df=5) * 2
-    assert adam.independent.p == pytest.approx(expected)
-    assert adam.independent.pairs == 6
-    # The third seed is missing on one task.
-    assert (sgd.comparison.p, sgd.comparison.pairs) == (1.0, 2)
-    assert sgd.independent.pairs == 5
-
-
-def test_pooled_table():
-    tasks = (make_task(title="A"), make_task(name="b", title="B"))
-    runs = [*RUNS, *({**run, "task": "b"} for run in RUNS)]
-    description = Description("e", "E", tasks, pooled=True)
-    text = summaries.pooled_table(runs, description, ACCURACY)
-    head, _, *rows = text.splitlines()
-    assert head.startswith("| method: difference in test accuracy | A | B | me")
-    assert "| Adam | +10.7 pp | +10.7 pp | +10.7 pp | 4 | <0.001 |" in rows[-2]
-    assert not summaries.pooled_table(RUNS, description, ACCURACY)
-
-
-@pytest.mark.parametrize(
-    "paper, word",
-    [
-        (0.80, "agrees"),
-        (0.809, "is below"),
-        (0.791, "is above"),
-        ((0.7, 0.795), "agrees"),
-        ((0.7, 0.79), "is above"),
-        ("figure only", "-"),
-    ],
-)
-def test_overview_table(paper, word):
+def test_overview_table():
     """A mean over fewer seeds is not the best of the other methods."""
-    task = make_task(paper={OURS: paper})
-    lucky = make_run(0, 0.99, method="QP-SBGD (lucky)")
-    found = [(Description("e", "An experiment", (task,)), [*RUNS, lucky])]
-    line = summaries.overview_table(found).splitlines()[-1]
-    assert "[Task A](#an-experiment) | test accuracy | 80.0 +- 0.4 %" in line
-    assert "| Adam: 90.8 +- 0.5 % | 1 / 1 / 1 |" in line
-    assert line.endswith(f"| {word} |")
+    lucky = make_run(0, 0.99, method="lucky")
+    found = [(Description("e", "E", (make_task(),)), [*RUNS, lucky])]
+    head, _, line = overview.table(overview.collect(found)).splitlines()
+    assert head.count("best other binary method") == 2
+    assert "| Task A | 80.0 +- 0.4 % | Adam: 90.8 +- 0.5 % | behind (p" in line
+
+
+def test_verdicts():
+    rows = tables.rows_of(RUNS, make_task(), OURS)
+    accuracy, _ = overview.verdicts(rows, make_task()).splitlines()
+    assert re.search(r"Test accuracy: ahead of a method .*long \(p", accuracy)
+    assert "; behind Adam (p" in accuracy
+    assert accuracy.endswith(
+        "no significant difference from the other methods (1)."
+    )
+
+
+def test_overview_of_cifar10():
+    """As the table of `research.cifar10.table` has it."""
+    folder = ROOT / "results" / "cifar10"
+    found = overview.collect([], folder)
+    titles = [one.title for one in found]
+    assert "CIFAR-10, 64 filters, ReLU, 60 epochs" in titles
+    for one in found:
+        assert len(one.values[0][OURS]) >= 3
+        assert METHODS["adam"].label in one.others(0)
 
 
 def save(folder, runs):
@@ -216,15 +179,12 @@ def test_figures_do_not_depend_on_the_order_of_records(tmp_path):
         assert one == two
 
 
-def test_overview(tmp_path):
-    task = make_task(literature={"others": 0.7})
-    path = tmp_path / figures.OVERVIEW
-    figures.draw_overview(RUNS, Description("e", "E", (task,)), path)
-    content = path.read_bytes()
-    assert content.startswith(b"\x89PNG")
-    # Width and height are in the header.
-    sizes = [int.from_bytes(content[i : i + 4], "big") for i in (16, 20)]
-    assert sizes == [1200, 600]
+def test_picture_of_all_tasks(tmp_path):
+    runs = [*RUNS, *of_method(METHODS["adam"].label, (0.79, 0.8, 0.78, 0.8))]
+    found = [(Description("e", "E", (make_task(),)), runs)]
+    path = tmp_path / overview.PICTURE
+    overview.draw(overview.collect(found), path)
+    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 # --- Folders and pages ---
@@ -239,7 +199,7 @@ def test_options_of_each_folder(tmp_path):
         path.write_text(json.dumps(settings))
     folder = results.Folder(tmp_path, Options(paper=True))
     quick, paper = map(folder.options, names)
-    assert quick.quick and not quick.paper and quick.is_old
+    assert quick.quick and not quick.paper
     assert paper.paper and not paper.quick
 
 
@@ -349,33 +309,3 @@ def test_tables_in_the_folders_of_records(name, monkeypatch):
     assert len(written) >= 9
     for path, text in written.items():
         assert without_notes(path.read_text()) == without_notes(text)
-
-
-def test_summary_table(blocks):
-    head, _, *rows = blocks["summary-table"].splitlines()
-    assert head == (
-        "| task | measure | QP-SBGD | best other binary method | verdict | "
-        "real weights |"
-    )
-    assert len(rows) == 15
-    cells = [cell.strip() for cell in rows[2].strip("|").split("|")]
-    # As in the table of this task.
-    runs = records.read(ROOT / "results" / "adult-10layer")
-    loss = statistics.TRAIN_LOSS
-    ours, best, real = (
-        [
-            run["result"]["train_loss"]
-            for run in tables.select(runs, method=method, stage="fresh")
-        ]
-        for method in (OURS, METHODS["signsgd"].label, METHODS["real"].label)
-    )
-    p = stats.ttest_rel(ours, best).pvalue
-    assert p < 0.001
-    assert cells == [
-        "Adult, ten layers",
-        "training loss",
-        tables.mean_text(ours, loss),
-        f"BinaryConnect with signSGD: {tables.mean_text(best, loss)}",
-        "ahead (p < 0.001)",
-        tables.mean_text(real, loss),
-    ]

@@ -83,7 +83,6 @@ def tasks(options):
             fresh_seeds=seeds,
             tuning_seeds=min(task.tuning_seeds, 3),
             paper={},
-            literature={},
         )
         for task, found, seeds in settings
     ]
