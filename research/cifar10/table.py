@@ -55,13 +55,26 @@ def main(arguments=None):
     runs = records.read(folder / "runs.jsonl")
     if not runs:
         parser.error(f"the folder has no runs. Received: {folder}")
-    for (activation, width), found in by_network(runs).items():
-        for epochs in lengths(found):
-            print(f"{activation}, width {width}, {epochs} epochs\n")
-            print(table(found, epochs), end="\n\n")
+    print(markdown(runs))
     times = records.read(folder / "times.jsonl")
     figures.save(figure(runs, times), folder / FIGURE)
     return 0
+
+
+def markdown(runs):
+    """Returns all tables with their titles."""
+    return "\n\n".join(
+        f"**{title(network, epochs)}**\n\n{table(found, epochs)}"
+        for network, found in by_network(runs).items()
+        for epochs in lengths(found)
+    )
+
+
+def title(network, epochs):
+    """Returns the title of a network and a number of epochs."""
+    activation, width = network
+    kind = "binary activations" if activation == "binary" else "ReLU"
+    return f"{width} filters, {kind}, {epochs} epochs"
 
 
 def by_network(runs):
@@ -233,10 +246,7 @@ def _draw(row, network, runs, times, styles):
                     alpha=0.15,
                     lw=0,
                 )
-    activation, width = network
-    row[0].set_title(
-        f"{activation}, width {width}, {epochs} epochs", loc="left", fontsize=10
-    )
+    row[0].set_title(title(network, epochs), loc="left", fontsize=10)
     row[0].set_ylabel("validation accuracy")
     row[0].set_ylim(bottom=min(lowest))
     for panel, label in zip(row, ("epochs", "seconds of training steps")):

@@ -9,6 +9,8 @@ from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.comparison.methods import METHODS
 from research import pages
 from research.bench import export
+from research.cifar10 import records as cifar10
+from research.cifar10 import table as cifar10_table
 from research.experiments import reproduce
 from research.experiments import results
 from research.experiments import verify
@@ -194,10 +196,17 @@ def blocks_of(root, default=None, paper=None):
     if default is None:
         default, paper = _folders(root)
     return {
+        "cifar10": _cifar10(root),
+        "cifar10/first": _cifar10(root, "first"),
         "export-table": export.block(root),
         **default.blocks(),
         **paper.blocks("paper/"),
     }
+
+
+def _cifar10(root, *more):
+    path = pathlib.Path(root, "results", "cifar10", *more, "runs.jsonl")
+    return cifar10_table.markdown(cifar10.read(path))
 
 
 def _check_names(arguments, names):

@@ -9,6 +9,7 @@ import collections
 import dataclasses
 import math
 import pathlib
+import textwrap
 
 import numpy as np
 
@@ -32,10 +33,20 @@ NOT_COMPARED = (REAL, *(METHODS[key].label for key in (*HOST, "ridge")))
 # The methods in the picture, from left to right in its legend.
 SHOWN = ("adam", "momentum", "sgd", "signum", "signsgd", "bop", "proxquant")
 SHOWN = tuple(METHODS[key].label for key in (*SHOWN, "paper"))
-SHORT = {METHODS["paper"].label: "the rule of the paper"}
+SHORT = {
+    METHODS["paper"].label: "the paper's rule",
+    METHODS["momentum"].label: "SGD with momentum",
+}
+# Of `SHOWN`, all different and readable with color blindness.
+COLORS = (
+    *("#cc79a7", "#e69f00", "#56b4e9", "#d55e00"),
+    *("#5f6b76", "#009e73", "#b8a800", "#000000"),
+)
+MIN_SEEDS = 3
 # Limits of the picture; points beyond them become arrows.
 POINTS = (-3.0, 7.0)
-PERCENT = (-25.0, 75.0)
+PERCENT = (-30.0, 80.0)
+TITLE_WIDTH = 30  # letters
 CIFAR10 = {
     "averaged": "native",
     "paper": "paper",
@@ -75,16 +86,14 @@ class Results:
     def others(self, place):
         """Returns the labels of other binary methods, the best first.
 
-        Methods with fewer seeds than QP-SBGD are left out, since their means
-        are not comparable.
+        Methods with fewer than `MIN_SEEDS` seeds are left out.
         """
         sign = self.measures[place].sign
         values = self.values[place]
         means = {
             method: sign * float(np.mean(list(found.values())))
             for method, found in values.items()
-            if method not in (OURS, *NOT_COMPARED)
-            and found.keys() >= values[OURS].keys()
+            if method not in (OURS, *NOT_COMPARED) and len(found) >= MIN_SEEDS
         }
         means = {k: v for k, v in means.items() if not math.isnan(v)}
         return sorted(means, key=means.get, reverse=True)
@@ -118,7 +127,7 @@ def collect(described, folder=None):
 def _of_cifar10(folder):
     runs = cifar10.read(pathlib.Path(folder, "runs.jsonl"))
     found = []
-    for (activation, width), of in cifar10_table.by_network(runs).items():
+    for network, of in cifar10_table.by_network(runs).items():
         for epochs in cifar10_table.lengths(of):
             values = (
                 collections.defaultdict(dict),
@@ -130,8 +139,7 @@ def _of_cifar10(folder):
                 for seed, run in chosen.items():
                     values[0][label][seed] = run["test"]
                     values[1][label][seed] = run["loss"]
-            kind = "binary activations" if activation == "binary" else "ReLU"
-            title = f"CIFAR-10, {width} filters, {kind}, {epochs} epochs"
+            title = f"CIFAR-10, {cifar10_table.title(network, epochs)}"
             measures = TEST_ACCURACY, TRAIN_LOSS
             found.append(Results(title, measures, values))
     return found
@@ -233,21 +241,23 @@ def draw(results, path):
     Raises:
         ImportError: Matplotlib is not installed.
     """
-    figure = figures.blank(9.5, 1.6 + 0.55 * len(results))
+    from matplotlib.lines import Line2D
+
+    figure = figures.blank(9.0, 1.4 + 0.58 * len(results))
     figure.set_facecolor("white")
     panels = figure.subplots(1, 2, sharey=True)
-    styles = figures.styles_of([{"method": m} for m in (OURS, *SHOWN)], OURS)
     for place, (panel, limits) in enumerate(zip(panels, (POINTS, PERCENT))):
         for row, one in enumerate(results):
             if row % 2:
                 panel.axhspan(row - 0.5, row + 0.5, color="#f3f5f7", zorder=0)
-            _draw_row(panel, row, one, place, limits, styles)
+            _draw_row(panel, row, one, place, limits)
         panel.axvline(0, color=figures.REFERENCE_COLOR, linewidth=1.6, zorder=1)
         panel.set_xlim(*limits)
         panel.set_ylim(len(results) - 0.5, -0.5)
         panel.spines[["top", "right", "left"]].set_visible(False)
         panel.tick_params(axis="y", length=0)
-    panels[0].set_yticks(range(len(results)), [one.title for one in results])
+    titles = [textwrap.fill(one.title, TITLE_WIDTH) for one in results]
+    panels[0].set_yticks(range(len(results)), titles, fontsize=9)
     panels[0].set_xlabel("percentage points of accuracy")
     panels[1].set_xlabel("percent of QP-SBGD's loss")
     for panel, name in zip(panels, ("Accuracy", "Loss")):
@@ -256,25 +266,26 @@ def draw(results, path):
             loc="left",
             fontsize=11,
         )
-    handles = {}
-    for panel in panels:
-        for handle, label in zip(*panel.get_legend_handles_labels()):
-            handles.setdefault(label, handle)
-    names = [name_of(m) for m in SHOWN if name_of(m) in handles]
+    drawn = {m for one in results for m in one.values[0]}
     figure.legend(
-        [handles[name] for name in names],
-        names,
+        handles=[
+            Line2D(
+                [], [], marker="o", ls="", color=color, label=name_of(method)
+            )
+            for method, color in zip(SHOWN, COLORS)
+            if method in drawn
+        ],
         loc="outside lower center",
-        ncols=len(names),
+        ncols=len(SHOWN),
         frameon=False,
-        fontsize=9,
-        handletextpad=0.2,
-        columnspacing=1.2,
+        fontsize=8.5,
+        handletextpad=0.1,
+        columnspacing=1.0,
     )
     figures.save(figure, path)
 
 
-def _draw_row(panel, row, results, place, limits, styles):
+def _draw_row(panel, row, results, place, limits):
     """Draws the methods of a task, side by side, with 95 % intervals."""
     measure = results.measures[place]
     values = results.values[place]
@@ -290,13 +301,12 @@ def _draw_row(panel, row, results, place, limits, styles):
         if not math.isfinite(mean):
             continue
         y = row + 0.7 * (position / (len(SHOWN) - 1) - 0.5)
-        color = styles[method]["color"]
-        label = name_of(method)
+        color = COLORS[position]
         low, high = limits
         if not low < mean < high:
             mark = ">" if mean > 0 else "<"
             x = high - 0.015 * (high - low) if mean > 0 else low
-            panel.plot(x, y, mark, color=color, markersize=5, label=label)
+            panel.plot(x, y, mark, color=color, markersize=5)
             continue
         panel.errorbar(
             mean,
@@ -306,7 +316,6 @@ def _draw_row(panel, row, results, place, limits, styles):
             color=color,
             markersize=4,
             linewidth=1.2,
-            label=label,
         )
 
 
