@@ -38,9 +38,3 @@ for bits in (4, 2, 1):
         )
         print(f"bits={bits}, {method}: accuracy {accuracy(quantized):.3f}")
 print(report)
-
-# A few epochs of training recover part of what one bit lost.
-quantized.compile(keras.optimizers.Adam(0.001), loss, metrics=["accuracy"])
-quantized.fit(x_train, y_train, epochs=5, verbose=0)
-_, tuned = quantized.evaluate(x_test, y_test, verbose=0)
-print(f"bits=1, fine-tuned: accuracy {tuned:.3f}")

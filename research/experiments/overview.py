@@ -46,7 +46,7 @@ MIN_SEEDS = 3
 # Limits of the picture; points beyond them become arrows.
 POINTS = (-3.0, 7.0)
 PERCENT = (-30.0, 80.0)
-TITLE_WIDTH = 30  # letters
+TITLE_WIDTH = 28  # letters
 CIFAR10 = {
     "averaged": "native",
     "paper": "paper",
