@@ -682,7 +682,7 @@ def test_paper_draws_a_sixteenth_of_the_nodes():
     dealt = task_of("cora", FULL).batches(0, rows, FRESH)
     assert dealt.shape == (100, 4, 35)
     assert all(set(four.flat) == set(rows) for four in dealt)
-    cells = task_of("cora-ablation", FULL)
+    cells = task_of("cora-ablation", PAPER)
     for count, size in ((16, 8), (4, 35), (1, 140)):
         shape = cells.batches(0, rows, FRESH, batches=count).shape
         assert shape == (100, 4, size)

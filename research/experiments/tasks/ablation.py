@@ -13,11 +13,9 @@ from keras_qpsbgd.comparison.methods import grid
 from research.experiments.options import spread
 from research.experiments.tasks import adult
 from research.experiments.tasks import citation
-from research.experiments.tasks import mnist
 from research.experiments.tasks import mnist_pairs
 
 NAME = "ablation"
-MNIST_EPOCHS = 2
 # Label, settings, backend.
 VARIANTS = (
     ("no momentum", {"momentum": 0.0}, "native"),
@@ -58,20 +56,15 @@ def variants(rates, real_rates=(None,), more=()):
 
 
 def tasks(options):
-    """Returns the tasks: small layers, deep, a graph, and wide layers."""
+    """Returns the tasks: small layers, deep, and a graph."""
     (pair, *_) = mnist_pairs.tasks(options)
     (deep,) = adult.ten_layer_tasks(options)
     graph = citation.binary_task(options, citation.CORA_BINARY, citation.CORA)
-    (wide,) = mnist.tasks(options)
-    epochs = 1 if options.quick else MNIST_EPOCHS
-    title = f"{mnist.TITLE}, {epochs} epochs"
-    wide = mnist.task(options, epochs, wide.name, title)
     real = (citation.REAL_RATE,)
     settings = (
         (pair, variants(spread(0.003, 0.3, 5), more=SMALL_VARIANTS), 10),
         (deep, variants(spread(0.0003, 0.01, 5)), 10),
         (graph, variants(spread(0.001, 0.1, 5), real), 10),
-        (wide, variants(spread(0.001, 0.03, 4), (mnist.REAL_RATE,)), 5),
     )
     return [
         dataclasses.replace(

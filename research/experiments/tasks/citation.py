@@ -256,6 +256,8 @@ def cora_tasks(options):
         tuning_seeds=2,
         methods=(*WIDE, "gurobi"),
     )
+    if not options.paper:
+        return [main, binary_task(options, CORA_BINARY, CORA)]
     cells = [
         {"rate": rate, "real_rate": 0.01, "batches": batches}
         for batches in (16, 4, 1)
@@ -274,9 +276,7 @@ def cora_tasks(options):
         fresh_seeds=6,
         ablation=True,
     )
-    if options.paper:
-        return [main, ablation]
-    return [main, binary_task(options, CORA_BINARY, CORA), ablation]
+    return [main, ablation]
 
 
 def pubmed_tasks(options):

@@ -76,42 +76,32 @@ def images(data_dir, generator):
 
 
 def tasks(options):
+    """Returns the task."""
     epochs = 1 if options.quick else EPOCHS
-    return [task(options, epochs, NAME, TITLE, methods=WIDE)]
-
-
-def task(options, epochs, name, title, **settings):
-    """Returns the task with a number of epochs.
-
-    Args:
-        options: `Options`.
-        epochs: Integer.
-        name: String. Name in the records.
-        title: String. Heading.
-        **settings: Further arguments of `Task`.
-    """
     num_train = 5_000 if options.quick else None
 
     def batches(seed, rows, stage):
         passes = min(epochs, TUNING_EPOCHS) if stage == TUNING else epochs
         return shuffled_batches(seed, rows, BATCH, passes)
 
-    return Task(
-        name=name,
-        title=title,
-        paper={},
-        load=lambda data_dir: Source(data_dir, num_train),
-        prepare=lambda data_dir: datasets.mnist(data_dir, download=True),
-        splits=lambda source, seed, stage: source.splits(stage),
-        batches=batches,
-        build=lambda source, weights: networks.mlp(
-            SIZES, weights, batch_normalization=MOMENTUM, clip=1.0
-        ),
-        grids=configurations(),
-        tuning_seeds=1,
-        probe=PROBE,
-        **settings,
-    )
+    return [
+        Task(
+            name=NAME,
+            title=TITLE,
+            paper={},
+            load=lambda data_dir: Source(data_dir, num_train),
+            prepare=lambda data_dir: datasets.mnist(data_dir, download=True),
+            splits=lambda source, seed, stage: source.splits(stage),
+            batches=batches,
+            build=lambda source, weights: networks.mlp(
+                SIZES, weights, batch_normalization=MOMENTUM, clip=1.0
+            ),
+            grids=configurations(),
+            tuning_seeds=1,
+            probe=PROBE,
+            methods=WIDE,
+        )
+    ]
 
 
 def configurations():
