@@ -223,7 +223,7 @@ def test_tables_and_figure(tmp_path, capsys):
     write(tmp_path / "times.jsonl", times)
     assert table.main([str(tmp_path)]) == 0
     text = capsys.readouterr().out
-    assert "relu, width 64, 3 epochs\n\n| method | tries" in text
+    assert "64 filters, ReLU, 3 epochs**\n\n| method | tries" in text
     assert "| Adam | 3 | 2 | 2 | 0.6950 ± 0.0050 |" in text
     assert "nan ± nan" in text
     assert (tmp_path / table.FIGURE).stat().st_size > 10_000

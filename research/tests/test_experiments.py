@@ -612,7 +612,7 @@ def test_more_seeds_only_add_runs(results, tmp_path):
     assert (new["method"], new["stage"], new["seed"]) == (
         METHODS["sgd"].label,
         FRESH,
-        1,
+        301,
     )
 
 
