@@ -199,7 +199,9 @@ def blocks_of(root, default=None, paper=None):
         "cifar10": _cifar10(root),
         "cifar10/first": _cifar10(root, "first"),
         "export-table": export.block(root),
+        **default.placeholders(),
         **default.blocks(),
+        **paper.placeholders("paper/"),
         **paper.blocks("paper/"),
     }
 

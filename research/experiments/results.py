@@ -20,6 +20,7 @@ from research.experiments.tables import task_table
 ROOT = pathlib.Path(__file__).parents[2]
 TITLE = "Results of the paper's experiments"
 PAGE = "RESULTS.md"
+NO_RUNS = "*No runs are stored.*"
 QUICK = "**Short runs (`--quick`) that only show that it works.**"
 
 
@@ -109,7 +110,9 @@ class Folder:
             for task in _tasks_with_runs(description, runs):
                 path = folder / f"{task.name}.png"
                 figures.draw(runs, task, reference, path)
-        overview.draw(self.overview(), self.path / overview.PICTURE)
+        found = self.overview()
+        if found and not self._options.paper:
+            overview.draw(found, self.path / overview.PICTURE)
 
     def overview(self):
         """Returns the `overview.Results` of all tasks."""
@@ -143,6 +146,15 @@ class Folder:
                     found[f"{name}/grids/{task.name}"] = grids_table(
                         runs, task, reference, times
                     )
+        return {f"{prefix}{name}": text for name, text in found.items()}
+
+    def placeholders(self, prefix=""):
+        """Returns a text for each table that has no runs, as `blocks`."""
+        found = {}
+        for name in EXPERIMENTS:
+            for task in self.describe(name).tasks:
+                found[f"{name}/{task.name}"] = NO_RUNS
+                found[f"{name}/grids/{task.name}"] = NO_RUNS
         return {f"{prefix}{name}": text for name, text in found.items()}
 
     def write_page(self):

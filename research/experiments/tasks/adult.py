@@ -174,7 +174,7 @@ def small_tasks(options):
         adam=spread(0.003, 3.0, 8),
         sgd=spread(0.1, 100.0, 8),
         prox=spread(0.3, 100.0, 4),
-        bop=bop((0.03, 0.1), 1e-4, 1e-1, 4),
+        bop=bop((0.03, 0.1), 1e-3, 1.0, 4),
         steps=TRAININGS[SMALL].steps,
     )
     return [

@@ -48,12 +48,12 @@ def tasks(options):
     epochs = 1 if options.quick else EPOCHS
     steps = epochs * ROWS["train"] // BATCH
     small = grids(
-        qp=spread(0.003, 3.0, 8),
-        sign=spread(0.003, 3.0, 8),
-        adam=spread(0.003, 3.0, 8),
+        qp=spread(0.003, 30.0, 8),
+        sign=spread(0.003, 30.0, 8),
+        adam=spread(0.003, 30.0, 8),
         sgd=spread(0.03, 30.0, 8),
         prox=spread(0.1, 30.0, 4),
-        bop=bop((0.03, 0.1), 1e-4, 1e-1, 4),
+        bop=bop((0.03, 0.1), 1e-6, 1e-1, 4),
         steps=steps,
     )
     if options.paper:
