@@ -276,6 +276,12 @@ class _Stripped(ast.NodeTransformer):
                 return None
         return self.generic_visit(node)
 
+    def visit_If(self, node):
+        """Removes what runs only as a command."""
+        if ast.unparse(node.test) == "__name__ == '__main__'":
+            return None
+        return self.generic_visit(node)
+
     def visit_Raise(self, node):
         """Removes the arguments of errors."""
         if isinstance(node.exc, ast.Call):

@@ -21,6 +21,7 @@ initial kernels. `FOLDER/NAME` contains
 
 import argparse
 import ast
+import functools
 import json
 import pathlib
 import re
@@ -32,7 +33,9 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import products
+from research import fingerprint
 from research.bench.gpu import lowering
+from research.experiments import provenance
 
 IMAGE = (32, 32, 3)
 CLASSES = 10
@@ -160,6 +163,24 @@ def network(width, activation):
     return model
 
 
+@functools.cache
+def code(optimizer, root=fingerprint.ROOT):
+    """Returns the fingerprint of the code that determines a training.
+
+    Args:
+        optimizer: String. One of `OPTIMIZERS`.
+        root: Folder of a checkout. Defaults to this one.
+    """
+    names = [f"{__package__}.export.export", f"{__package__}.train.train"]
+    own, _ = OPTIMIZERS[optimizer]
+    if own in (keras.optimizers.Adam, keras.optimizers.SGD):
+        own = None
+    solver = "native" if own is kq.QPSBGD else None
+    names, without = provenance.with_optimizer(names, own, solver)
+    without.append(f"{__package__}.export.code")
+    return fingerprint.fingerprint(names, root, without)
+
+
 def export(folder, optimizer, arguments, width, activation, batch):
     """Exports the programs of one optimizer.
 
@@ -208,6 +229,7 @@ def export(folder, optimizer, arguments, width, activation, batch):
     ]
     inner = getattr(rule, "real_optimizer", None)
     record = {
+        "code": code(optimizer),
         "optimizer": type(rule).__name__,
         "arguments": {**defaults, **arguments},
         "width": width,

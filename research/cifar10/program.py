@@ -53,6 +53,7 @@ class Program:
         keys = "optimizer", "arguments", "width", "activation", "batch"
         return {
             **{key: self.record[key] for key in keys},
+            "code": self.record.get("code"),
             "sha256": self._hash,
             "compile_seconds": self.compile_seconds,
             "device": jax.devices()[0].device_kind,

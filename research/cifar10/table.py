@@ -6,7 +6,8 @@
 validation accuracy, and the others report. There is a table for each network
 and number of epochs. The p-values are those of paired t-tests against the
 averaged rule, over the seeds that both methods have. A dagger marks a setting
-at an end of its grid.
+at an end of its grid. A line above them names the programs that were exported
+by other code than the present one.
 
 `FOLDER/curves.png` shows the longest trainings of each network. Its time axis
 has the times per step of `FOLDER/times.jsonl`, which were measured with nothing
@@ -26,6 +27,7 @@ from keras_qpsbgd.comparison.statistics import mean_and_error
 from keras_qpsbgd.comparison.statistics import paired_test
 from keras_qpsbgd.comparison.tables import markdown_table
 from research.cifar10 import records
+from research.experiments.provenance import OLDER
 
 OURS = "averaged"
 NAMES = {
@@ -63,7 +65,7 @@ def main(arguments=None):
 
 def markdown(runs):
     """Returns all tables with their titles."""
-    return "\n\n".join(
+    return note(runs) + "\n\n".join(
         f"**{title(network, epochs)}**\n\n{table(found, epochs)}"
         for network, found in by_network(runs).items()
         for epochs in lengths(found)
@@ -75,6 +77,18 @@ def title(network, epochs):
     activation, width = network
     kind = "binary activations" if activation == "binary" else "ReLU"
     return f"{width} filters, {kind}, {epochs} epochs"
+
+
+def note(runs):
+    """Returns a line that names programs older than the code, or `""`."""
+    from research.cifar10 import export
+
+    older = set()
+    for run in runs:
+        _, optimizer, _ = export.parsed(run["program"])
+        if run.get("code") != export.code(optimizer):
+            older.add(run["program"])
+    return f"*{OLDER}: {', '.join(sorted(older))}.*\n\n" if older else ""
 
 
 def by_network(runs):

@@ -59,19 +59,34 @@ def definitions(name, label):
     """
     method = METHODS[KEYS[label]]
     used = [EXPERIMENTS[name].tasks, Options, Work]
+    own, solver = optimizer_class(method), method.backend
+    solver = solver["name"] if isinstance(solver, dict) else solver
+    return with_optimizer(map(_full_name, used), own, solver)
+
+
+def with_optimizer(names, own=None, solver=None):
+    """Adds an optimizer to the definitions of a run, and no other.
+
+    Args:
+        names: Names of definitions.
+        own: Class of the optimizer. `None` means one of Keras.
+        solver: String (optional). Name of its backend.
+
+    Returns:
+        The arguments `names` and `without` of `fingerprint`.
+    """
+    names = list(names)
     unused = [getattr(optimizers, other) for other in optimizers.__all__]
-    own = optimizer_class(method)
     if own is not None:
-        used.append(own)
+        names.append(_full_name(own))
         unused.remove(own)
     without = [_full_name(one) for one in unused]
-    if method.backend is not None:
-        solver = method.backend
-        solver = solver["name"] if isinstance(solver, dict) else solver
-        used.append(registry._class_of(solver))
-        if issubclass(used[-1], backends.GraphBackend):
+    if solver is not None:
+        backend = registry._class_of(solver)
+        names.append(_full_name(backend))
+        if issubclass(backend, backends.GraphBackend):
             without += HOST
-    return [_full_name(one) for one in used], without
+    return names, without
 
 
 def _full_name(definition):

@@ -10,6 +10,7 @@ import types
 import numpy as np
 import pytest
 
+from research.cifar10 import export
 from research.cifar10 import pack
 from research.cifar10 import records
 from research.cifar10 import study
@@ -218,6 +219,9 @@ def test_tables_and_figure(tmp_path, capsys):
                     )
                 )
     runs[-1]["loss"] = None
+    for run in runs:
+        if run["program"] == "adam":
+            run["code"] = export.code("adam")
     write(tmp_path / "runs.jsonl", runs)
     times = [{"program": "adam", "ms_per_step": 500.0, **NETWORK}]
     write(tmp_path / "times.jsonl", times)
@@ -226,6 +230,7 @@ def test_tables_and_figure(tmp_path, capsys):
     assert "64 filters, ReLU, 3 epochs**\n\n| method | tries" in text
     assert "| Adam | 3 | 2 | 2 | 0.6950 ± 0.0050 |" in text
     assert "nan ± nan" in text
+    assert text.startswith("*Older than the code: averaged, bop.*\n\n**")
     assert (tmp_path / table.FIGURE).stat().st_size > 10_000
     panels = table.figure(runs, times).axes
     assert len(panels) == 4

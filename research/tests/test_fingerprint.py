@@ -116,6 +116,12 @@ def test_closure_follows_names_through_imports(tmp_path):
         {"steps": ("constants.OTHER", "constants.OTHER + 1")},
         {"constants": ("OTHER = 3", "OTHER = 4")},
         {"constants": ("'loaded'", "'imported'")},
+        {
+            "late": (
+                "def third",
+                "if __name__ == '__main__':\n    main()\ndef third",
+            )
+        },
         {"pictures": ("return x", "return 2 * x")},
     ],
 )
