@@ -680,7 +680,7 @@ def test_paper_draws_a_sixteenth_of_the_nodes():
     assert all(len(set(batch)) == 8 for batch in drawn)
     assert len(set(drawn.flat)) < 100
     dealt = task_of("cora", FULL).batches(0, rows, FRESH)
-    assert dealt.shape == (100, 4, 35)
+    assert dealt.shape == (50, 4, 35)
     assert all(set(four.flat) == set(rows) for four in dealt)
     cells = task_of("cora-ablation", PAPER)
     for count, size in ((16, 8), (4, 35), (1, 140)):

@@ -38,9 +38,9 @@ ENCODER = (32, 10)
 HIDDEN = 16
 BATCHES = 4  # of an epoch
 PAPER_BATCHES = 16
-STEPS = {CORA: 400, PUBMED: 200}
+STEPS = 200
+PAPER_STEPS = {CORA: 400, PUBMED: 200}
 # Networks without an encoder.
-BINARY_STEPS = 200
 TRAIN_PER_CLASS = 20
 VALIDATION_PER_CLASS = 30
 TEST_NODES = 1_000
@@ -203,7 +203,7 @@ def binary_task(options, name, graph, **settings):
         graph: `"cora"` or `"pubmed"`.
         **settings: Further arguments of `Task`.
     """
-    steps = BINARY_STEPS // (10 if options.quick else 1)
+    steps = STEPS // (10 if options.quick else 1)
     found = {
         "grids": grids(
             qp=spread(0.0003, 0.3, 8),
@@ -244,8 +244,13 @@ def binary_task(options, name, graph, **settings):
     )
 
 
+def _steps(options, graph):
+    steps = PAPER_STEPS[graph] if options.paper else STEPS
+    return steps // (10 if options.quick else 1)
+
+
 def cora_tasks(options):
-    steps = STEPS[CORA] // (10 if options.quick else 1)
+    steps = _steps(options, CORA)
     main = _task(
         options,
         CORA,
@@ -280,7 +285,7 @@ def cora_tasks(options):
 
 
 def pubmed_tasks(options):
-    steps = STEPS[PUBMED] // (10 if options.quick else 1)
+    steps = _steps(options, PUBMED)
     main = _task(
         options,
         PUBMED,
