@@ -25,7 +25,6 @@ from keras_qpsbgd.comparison.task import random
 from research.analysis import collect
 from research.analysis import gaps
 from research.analysis.spectrum import spectral_gap
-from research.experiments.options import is_old
 from research.experiments.tasks import direction
 from research.experiments.tasks import half_planes
 from research.experiments.tasks import mnist_pairs
@@ -211,30 +210,17 @@ def least_gaps():
 
 
 def directions():
-    """The runs of the experiment `direction`, one row per method and scale."""
-    folder = RESULTS / direction.NAME
-    scales = direction.SCALES if is_old(folder) else {folder.name: None}
+    """The runs of the experiment `direction`, one row per method."""
+    runs = records.read(RESULTS / direction.NAME)
     rows = []
-    for task, scale in scales.items():
-        for key in ("native", "signsgd"):
-            method = METHODS[key].label
-            found = [
-                run
-                for run in records.read(folder)
-                if (run["task"], run["method"]) == (task, method)
-            ]
-            if key == "signsgd" and task != direction.NAME:
-                continue  # its update does not depend on the scale
-            rows.append(
-                {
-                    "method": method,
-                    "scale": scale if key == "native" else None,
-                    **{
-                        name: [run["result"][name] for run in found]
-                        for name in ("agreement", "z", "comparisons")
-                    },
-                }
-            )
+    for key in ("native", "paper", "signsgd"):
+        method = METHODS[key].label
+        found = [run["result"] for run in runs if run["method"] == method]
+        values = {
+            name: [result[name] for result in found]
+            for name in ("agreement", "z", "comparisons")
+        }
+        rows.append({"method": method, **values})
     return rows
 
 

@@ -91,10 +91,10 @@ def direction(study):
     for row in study["direction"]:
         counts = np.array(row["comparisons"])
         agreed = np.round(np.array(row["agreement"]) * counts).sum()
-        tests[label(row)] = analysis.DirectionTest(
+        tests[row["method"]] = analysis.DirectionTest(
             int(agreed), int(counts.sum())
         )
-        ranges.append(directions.PAPER[row["method"]])
+        ranges.append(directions.PAPER.get(row["method"], (np.nan, np.nan)))
     figure = figures.blank(7.0, 3.2)
     axis = figure.subplots()
     analysis.plot_direction_test(tests, axis)
@@ -104,13 +104,6 @@ def direction(study):
     axis.set_xlim(0.4, 0.75)
     axis.legend(frameon=False, loc="lower right")
     return figure
-
-
-def label(row):
-    """Name of a row of `appendix.directions`."""
-    if row["scale"] is None:
-        return row["method"]
-    return f'{row["method"]}, "{row["scale"]}"'
 
 
 def fixed_points(study):
@@ -218,7 +211,7 @@ def _directions(rows):
     for row in rows:
         mean, error = mean_and_error(row["agreement"])
         z = f"Z = {min(row['z']):.1f} to {max(row['z']):.1f}"
-        name = label(row)
+        name = row["method"]
         found.append(f"{name}: {mean:.3f} +- {error:.3f} ({z})")
     z = " (Z = {} to {})".format(*directions.PAPER_Z)
     for method, (low, high) in directions.PAPER.items():
