@@ -30,7 +30,7 @@ RATE = 0.03
 COMPARED = ("native", "paper", "signsgd", "signum")
 # Shares of equal signs, and Z of QP-SBGD.
 PAPER = {
-    METHODS["paper"].label: (0.584, 0.603),
+    METHODS["native"].label: (0.584, 0.603),
     METHODS["signsgd"].label: (0.449, 0.622),
 }
 PAPER_Z = (10.4, 12.4)
