@@ -4,7 +4,7 @@ If access is configured (`dwave setup --auth`), the script uses the QPU with a
 budget of ten seconds. Otherwise it uses the mock QPU, in which simulated
 annealing replaces the chip.
 
-    python -m pip install ".[dwave,demo]"
+    python -m pip install "keras_qpsbgd[dwave,demo]"
     python examples/annealer.py
 """
 

@@ -6,7 +6,7 @@ of a Dask cluster with two local processes. To use a whole cluster, replace
 `LocalCluster(...)` with the address of its scheduler. To use several processes
 on this machine without Dask, pass `kq.backends.process_pool()` instead.
 
-    python -m pip install ".[dwave,cluster]"
+    python -m pip install "keras_qpsbgd[dwave,cluster]"
     python examples/cluster.py
 
 An executor is worthwhile if solving takes longer than sending the data: with

@@ -1,6 +1,6 @@
 """Compare three methods for training the same binary network.
 
-    python -m pip install ".[compare,demo]"
+    python -m pip install "keras_qpsbgd[compare,demo]"
     python examples/compare.py
 
 The data is scikit-learn's wine dataset. The script takes half a minute on an

@@ -1,6 +1,6 @@
 """Train a binary network on two replicas with `tf.distribute`.
 
-    python -m pip install ".[dwave,legacy]"
+    python -m pip install "keras_qpsbgd[dwave,legacy]"
     python examples/distributed.py
 
 Each replica gets half of every batch. Gradients are summed over the replicas,

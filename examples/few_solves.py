@@ -7,7 +7,7 @@ minute. By the estimate, it takes about a second. Otherwise it uses the mock
 QPU, in which simulated annealing replaces the chip. The guide
 `docs/guides/few-solves.md` explains every step.
 
-    python -m pip install ".[dwave,demo]"
+    python -m pip install "keras_qpsbgd[dwave,demo]"
     python examples/few_solves.py
 """
 

@@ -6,7 +6,7 @@ which is solved exactly. This example is an illustration, not a benchmark: the
 features of a member are the bits of its number, and the accuracy on the other
 14 members is hardly better than always predicting the largest group.
 
-    python -m pip install ".[analysis]"
+    python -m pip install "keras_qpsbgd[analysis]"
     python examples/karate.py
 """
 

@@ -4,7 +4,7 @@ Adam trains a real-valued encoder, and QP-SBGD trains two graph convolutions
 with weights of +1 and -1. Training stops when the validation accuracy no longer
 improves.
 
-    python -m pip install ".[spektral]"
+    python -m pip install "keras_qpsbgd[spektral]"
     python examples/spektral_cora.py
 
 Spektral downloads Cora into its own folder. The script works with Keras 3 and
