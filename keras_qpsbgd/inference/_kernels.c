@@ -25,6 +25,14 @@
 #define GROUPS 8 /* groups of 8 inputs in a word of the kernel */
 #define WIDE 224 /* number of outputs from which tables of 256 are faster */
 
+/* Other compilers, such as Microsoft's, have no vector types. There, each sample
+   is computed alone, with the same results. PORTABLE is for tests of this. */
+#if defined(__GNUC__) && !defined(_WIN32) && !defined(PORTABLE)
+#define BATCH 4 /* samples that are computed together */
+#define ALLOCATE(size) aligned_alloc(64, ((size) + 63) / 64 * 64)
+#define COUNT_BITS(x) __builtin_popcountll(x)
+#define HIDE(x) __asm__("" : "+r"(x))
+
 typedef float float4 __attribute__((vector_size(16)));
 
 #define VECTOR float4
@@ -40,6 +48,20 @@ typedef float float4 __attribute__((vector_size(16)));
 #undef NAME
 #undef PUT
 #undef GET
+#else
+#define BATCH 1
+#define ALLOCATE(size) malloc(size)
+#define COUNT_BITS(x) count_bits(x)
+#define HIDE(x) ((void)0)
+
+static int count_bits(uint64_t x)
+{
+    x -= (x >> 1) & 0x5555555555555555u;
+    x = (x & 0x3333333333333333u) + ((x >> 2) & 0x3333333333333333u);
+    x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+    return (int)((x * 0x0101010101010101u) >> 56);
+}
+#endif
 
 #define VECTOR float
 #define SAMPLES 1
@@ -52,20 +74,22 @@ typedef float float4 __attribute__((vector_size(16)));
 static int sign_product(const float *x, const uint64_t *kernel, float *out,
                         ptrdiff_t rows, ptrdiff_t n, ptrdiff_t outputs)
 {
-    float4 *sums = aligned_alloc(64, (outputs * sizeof *sums + 63) / 64 * 64);
+    float *sums = ALLOCATE(outputs * BATCH * sizeof *sums);
     if (!sums)
         return -1;
-    for (ptrdiff_t r = 0; r < rows; r += 4) {
-        const float *in[4];
-        float *to[4];
-        for (int s = 0; s < 4; s++) {
+    for (ptrdiff_t r = 0; r < rows; r += BATCH) {
+        const float *in[BATCH];
+        float *to[BATCH];
+        for (int s = 0; s < BATCH; s++) {
             in[s] = r + s < rows ? x + (r + s) * n : NULL;
             to[s] = r + s < rows ? out + (r + s) * outputs : NULL;
         }
-        if (rows - r == 1)
-            rows_1(in, kernel, to, (float *)sums, n, outputs);
+#if BATCH > 1
+        if (rows - r > 1)
+            rows_4(in, kernel, to, (float4 *)sums, n, outputs);
         else
-            rows_4(in, kernel, to, sums, n, outputs);
+#endif
+            rows_1(in, kernel, to, sums, n, outputs);
     }
     free(sums);
     return 0;
@@ -145,8 +169,8 @@ xnor_product(const uint64_t *a, const uint64_t *w, int32_t *out,
                 for (int i = 0; i < count; i++) {
                     int64_t different = 0;
                     for (ptrdiff_t k = 0; k < words; k++)
-                        different += __builtin_popcountll(
-                            x[i * words + k] ^ w[o * words + k]);
+                        different += COUNT_BITS(x[i * words + k]
+                                                ^ w[o * words + k]);
                     to[i * outputs + o] = (int32_t)(n - 2 * different);
                 }
             r += count;

@@ -49,10 +49,10 @@ static void NAME(add_wide)(VECTOR low[GROUPS][16], VECTOR high[GROUPS][16],
        with more instructions: one for the mask with a shift is enough. */
     const char *tables[GROUPS];
     uint64_t mask = 255 * sizeof(VECTOR);
-    __asm__("" : "+r"(mask));
+    HIDE(mask);
     for (int g = 0; g < GROUPS; g++) {
         tables[g] = (const char *)table[g];
-        __asm__("" : "+r"(tables[g]));
+        HIDE(tables[g]);
     }
 #define OFFSET(g) (mask & (bits >> (8 * (g) - SHIFT)))
 #define ENTRY(g) (*(const VECTOR *)(tables[g] + OFFSET(g)))

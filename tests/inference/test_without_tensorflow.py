@@ -132,3 +132,18 @@ def test_wheel_and_numpy_in_an_empty_folder(files, tmp_path):
     # -S leaves out the packages of this environment.
     found = run([sys.executable, "-S"], folder, [target])
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.slow
+def test_kernels_for_compilers_without_vector_types(tmp_path, monkeypatch):
+    """What Microsoft's compiler gets, compiled by the one that is here."""
+    monkeypatch.setenv("CFLAGS", "-DPORTABLE")
+    wheel = build_wheel(tmp_path)
+    if not any("/inference/_kernels." in n for n in wheel.namelist()):
+        pytest.skip("no C compiler")
+    wheel.extractall(tmp_path / "packages")
+    script = ROOT / "tests" / "helpers" / "installed_kernels.py"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "packages")}
+    subprocess.run(
+        [sys.executable, str(script)], check=True, env=environment, cwd=tmp_path
+    )
