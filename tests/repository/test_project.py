@@ -1,5 +1,6 @@
 """The repository itself: import layers, types, style, README, CI."""
 
+import configparser
 import inspect
 import pathlib
 import re
@@ -131,3 +132,50 @@ def test_workflow_runs_the_same_tests_as_ci():
     legacy = workflow["jobs"]["legacy"]["steps"]
     settings = [step["env"] for step in legacy if "run" in step]
     assert settings == [{"TF_USE_LEGACY_KERAS": "1"}] * len(settings)
+
+
+def settings():
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return parser
+
+
+def test_versions_agree():
+    version = settings()["metadata"]["version"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == version
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    entry, date = re.findall(r"^## (\d\S+) \((.+)\)$", changelog, re.M)[0]
+    assert entry == version
+    assert date == str(citation["date-released"])
+
+
+def test_versions_of_python_agree():
+    """Those of the classifiers, the tests, and the wheels."""
+    pattern = r"Python :: (3\.\d+)"
+    versions = re.findall(pattern, settings()["metadata"]["classifiers"])
+    assert settings()["options"]["python_requires"] == f">={versions[0]}"
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
+    jobs = yaml.safe_load(workflow)["jobs"]
+    assert jobs["newest"]["strategy"]["matrix"]["python"] == versions
+    project = (ROOT / "pyproject.toml").read_text()
+    (builds,) = re.findall(r"^build = (\[.*\])$", project, re.M)
+    wanted = [f"cp{version.replace('.', '')}-*" for version in versions]
+    assert yaml.safe_load(builds) == wanted
+
+
+def test_install_lines_work_outside_of_a_clone():
+    """After the first install, extras are named with the package."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "examples").glob("*.py"), *SOURCES]
+    pages += [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("docs/*/*.ipynb")]
+    extras = settings()["options.extras_require"]
+    in_a_clone = []
+    for path in pages:
+        for line in re.findall(r"pip install[^`\n]*", path.read_text()):
+            in_a_clone += [path.name] * bool(re.search(r' [\\"]*\.', line))
+            for names in re.findall(r"keras_qpsbgd\[([\w,]+)\]", line):
+                assert all(name in extras for name in names.split(",")), line
+    # The first install, the tests, and what contributors install.
+    assert set(in_a_clone) == {"README.md", "index.md", "CONTRIBUTING.md"}
+    assert in_a_clone.count("README.md") == 2
+    assert in_a_clone.count("index.md") == 1
