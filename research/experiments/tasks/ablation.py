@@ -62,9 +62,9 @@ def tasks(options):
     graph = citation.binary_task(options, citation.CORA_BINARY, citation.CORA)
     real = (citation.REAL_RATE,)
     settings = (
-        (pair, variants(spread(0.003, 0.3, 5), more=SMALL_VARIANTS), 10),
-        (deep, variants(spread(0.0003, 0.01, 5)), 10),
-        (graph, variants(spread(0.001, 0.1, 5), real), 10),
+        (pair, variants(spread(0.003, 1.0, 4), more=SMALL_VARIANTS), 10),
+        (deep, variants(spread(0.0005, 0.02, 4)), 10),
+        (graph, variants(spread(0.001, 0.1, 4), real), 10),
     )
     return [
         dataclasses.replace(
@@ -74,7 +74,7 @@ def tasks(options):
             methods=(),
             grids={},
             fresh_seeds=seeds,
-            tuning_seeds=min(task.tuning_seeds, 3),
+            tuning_seeds=2,
             paper={},
         )
         for task, found, seeds in settings

@@ -298,4 +298,4 @@ def pubmed_tasks(options):
     )
     if options.paper:
         return [main]
-    return [main, binary_task(options, PUBMED_BINARY, PUBMED)]
+    return [binary_task(options, PUBMED_BINARY, PUBMED), main]
