@@ -262,7 +262,7 @@ def cora_tasks(options):
         methods=(*WIDE, "gurobi"),
     )
     if not options.paper:
-        return [main, binary_task(options, CORA_BINARY, CORA)]
+        return [binary_task(options, CORA_BINARY, CORA), main]
     cells = [
         {"rate": rate, "real_rate": 0.01, "batches": batches}
         for batches in (16, 4, 1)
