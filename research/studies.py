@@ -6,20 +6,7 @@ from keras_qpsbgd.backends import BackendUnavailable
 from keras_qpsbgd.cli.console import positive
 
 QUANTIZE = ("mnist", "digits", "cora", "cifar10", "transformer")
-FEW_SOLVES = (
-    "logistic",
-    "layer-16",
-    "layer-49",
-    "pairs",
-    "adult",
-    "cora",
-    "mnist-5000",
-    "mnist-20000",
-    "mnist-bn-5000",
-    "mnist-bn-20000",
-    "mnist-bn-3-epochs",
-    "mnist-bn-10-epochs",
-)
+FEW_SOLVES = ("logistic", "adult", "digits", "mnist")
 RESUMED = "If it is interrupted, run the same command again to resume."
 
 
@@ -70,19 +57,14 @@ def _add_quantize(commands):
 def _add_few_solves(commands):
     parser = commands.add_parser(
         "few-solves",
-        help="train with 1 to 100 solver calls per column",
+        help="compare fit_columns at equal cost",
         description=(
-            "Train single layers and networks with few updates, by QP-SBGD, "
-            "column by column, and by methods without a QUBO. "
-            f"Writes records, figures and RESULTS.md. {RESUMED} The tasks on "
-            "MNIST take hours."
+            "Train single layers and networks by fit_columns, by QP-SBGD, and "
+            "by methods without a QUBO. Compare them at equal numbers of "
+            "gradient evaluations, equal QPU time and equal CPU time (about 25 "
+            "minutes of one core). Writes records, figures and RESULTS.md. "
+            f"{RESUMED}"
         ),
-    )
-    parser.add_argument(
-        "--annealer",
-        action="store_true",
-        help="train the small tasks with native, Gurobi and the mock QPU, "
-        "instead of the others",
     )
     _add_shared(parser, FEW_SOLVES, "results/few-solves")
     parser.set_defaults(run=_reported(_few_solves))
@@ -209,15 +191,16 @@ def _quantize(arguments):
 
 
 def _few_solves(arguments):
-    from research.few_solves import annealer
     from research.few_solves import page
     from research.few_solves import study
 
-    settings = arguments.output, arguments.data_dir, arguments.quick
-    if arguments.annealer and not arguments.page:
-        annealer.run(*settings)
-    elif not arguments.page:
-        study.run(arguments.tasks, *settings)
+    if not arguments.page:
+        study.run(
+            arguments.tasks,
+            arguments.output,
+            arguments.data_dir,
+            arguments.quick,
+        )
     return page.write(arguments.output)
 
 

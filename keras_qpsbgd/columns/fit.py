@@ -116,8 +116,8 @@ def fit_columns(
         dampings: Positive float or list of them, the values of \(\lambda\).
             `1.0` suits single layers and small networks, and larger values
             suit wide layers. Several values share a call of an annealer. With
-            other solvers, one value and more sweeps are better for the same
-            number of solves. Defaults to `(1.0, 4.0, 16.0)`.
+            other solvers, three values take three times the solves of one.
+            Defaults to `(1.0, 4.0, 16.0)`.
         backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
             `dimod.Sampler`. The solver, as in `QPSBGD`. Defaults to
             `"native"`.

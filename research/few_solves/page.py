@@ -6,377 +6,388 @@ tables.
 
 import pathlib
 
-import numpy as np
-
 from keras_qpsbgd.comparison import figures
-from keras_qpsbgd.comparison.statistics import mean_and_error
-from keras_qpsbgd.comparison.statistics import paired_test
+from keras_qpsbgd.comparison.statistics import LEVEL
 from keras_qpsbgd.comparison.tables import markdown_table
 from research import pages
-from research.few_solves import annealer
-from research.few_solves import study
-from research.few_solves.study import FIRST_TUNING_SEED
+from research.few_solves.methods import COLUMNS
+from research.few_solves.numbers import Numbers
 from research.few_solves.tasks import TASKS
 
-# Training losses this close to the best one count as equal.
-TOLERANCE = 1e-5
 TITLE = "Few solver calls"
 END = "\N{DAGGER}"
-COLORS = (
-    "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
-    "#000000", "#999999", "#7a5230",
-)  # fmt: skip
-# The number of updates of the detailed tables of solvers.
-DETAILED = {"logistic": 3, "layer-16": 3, "pairs": 20}
-
-
-class Numbers:
-    """The results of one task.
-
-    For every number of updates, the configuration with the lowest mean
-    validation loss of the tuning seeds is chosen. The other seeds are reported.
-
-    Args:
-        out: Folder of the study.
-        task: A `Task`.
-    """
-
-    def __init__(self, out, task):
-        self.task = task
-        found = study.read(out, task.name)
-        tuned = study.read(out, task.tuned_on) if task.tuned_on else found
-        self._runs, self._tuned = {}, {}
-        for method, settings in task.methods.items():
-            keys = [study.key(method, c) for c in settings.grid]
-            # A method counts only if all of its runs exist.
-            if all(key in tuned for key in keys):
-                runs = [found.get(key, []) for key in keys]
-                self._tuned[method] = [tuned[key] for key in keys]
-                if self._is_complete(runs, self._tuned[method]):
-                    self._runs[method] = runs
-        self._optimum = None
-        if study.OPTIMUM in found:
-            losses = found[study.OPTIMUM]
-            self._optimum = {one["seed"]: one["loss"] for one in losses}
-
-    @property
-    def methods(self):
-        """The names of all methods that were run."""
-        return list(self._runs)
-
-    def has(self, method, updates):
-        """Returns whether a method was evaluated after so many updates."""
-        if method not in self._runs:
-            return False
-        count = str(self._decisive(method, updates))
-        tuned = self._tuned[method]
-        if any(count not in run["results"] for part in tuned for run in part):
-            return False
-        runs = self._runs[method][self._chosen(method, updates)]
-        return all(str(updates) in run["results"] for run in runs)
-
-    def is_at_end(self, method, updates):
-        """Returns whether the chosen configuration is the first or last one."""
-        last = len(self._runs[method]) - 1
-        return self._chosen(method, updates) in (0, last)
-
-    def _chosen(self, method, updates):
-        return study.best_position(
-            self._tuned[method], self._decisive(method, updates)
-        )
-
-    def _decisive(self, method, updates):
-        """Returns the number of updates after which a choice is made."""
-        # Quick runs are shorter.
-        has_run = self._tuned[method][0][0]["results"]
-        chosen_at = self.task.chosen_at
-        return chosen_at if str(chosen_at) in has_run else updates
-
-    def values(self, method, updates, measure):
-        """Returns the values of the fresh seeds, by seed."""
-        runs = self._runs[method][self._chosen(method, updates)]
-        return {
-            run["seed"]: run["results"][str(updates)][measure]
-            for run in runs
-            if run["seed"] < FIRST_TUNING_SEED
-        }
-
-    def mean(self, method, updates, measure):
-        """Returns the mean and its standard error."""
-        return mean_and_error(
-            list(self.values(method, updates, measure).values())
-        )
-
-    def test(self, method, rival, updates, measure):
-        """Returns the `PairedTest` of two methods."""
-        return paired_test(
-            self.values(method, updates, measure),
-            self.values(rival, updates, measure),
-        )
-
-    def optimum(self):
-        """Returns the mean of the smallest losses of all layers, or `None`."""
-        if self._optimum is None:
-            return None
-        fresh = [v for s, v in self._optimum.items() if s < FIRST_TUNING_SEED]
-        return float(np.mean(fresh))
-
-    def share_of_optima(self, method, updates):
-        """Returns how often a method reaches the best weights."""
-        losses = self.values(method, updates, "train_loss")
-        reached = [
-            loss <= self._optimum[seed] + TOLERANCE
-            for seed, loss in losses.items()
-        ]
-        return float(np.mean(reached))
-
-    def _is_complete(self, runs, tuned):
-        """Returns whether all chosen configurations have fresh seeds."""
-        return all(
-            any(run["seed"] < FIRST_TUNING_SEED for run in runs[position])
-            for position in study.best_positions(tuned, self.task.chosen_at)
-        )
+AXES = {
+    "gradients": "gradient evaluations",
+    "qpu_seconds": "QPU seconds (estimate)",
+    "cpu_seconds": "CPU seconds",
+}
+ACCURACY, LOSS, TEST_LOSS = "test_accuracy", "train_loss", "test_loss"
+LABELS = {ACCURACY: "test accuracy [%]", LOSS: "training loss"}
+# The method that others are compared with, and its rivals. Each rival is the
+# variant with the lowest validation loss.
+OURS = "columns"
+RIVALS = {
+    "QP-SBGD": ("averaged", "averaged-mini"),
+    "Adam": ("adam", "adam-mini"),
+}
+# Columns of the table of costs: methods and what is counted.
+COSTS = {
+    "gradients of a sweep of `fit_columns`": ("columns", "gradients"),
+    "of an update of QP-SBGD": ("averaged", "gradients"),
+    "of one of Adam with as many samples": ("adam", "gradients"),
+    "QPU seconds of a sweep": ("columns", "qpu_seconds"),
+    "of an update of QP-SBGD ": ("averaged", "qpu_seconds"),
+}
+# The default number of sweeps.
+SWEEPS = 3
+STYLES = {
+    "columns": ("#0072b2", "o", "-"),
+    "columns-three": ("#56b4e9", "s", "--"),
+    "columns-qpu": ("#000000", "x", ":"),
+    "averaged": ("#d55e00", "^", "-"),
+    "averaged-mini": ("#e69f00", "v", "--"),
+    "signum": ("#cc79a7", "P", "-"),
+    "adam": ("#009e73", "D", "-"),
+    "adam-mini": ("#555555", "*", "--"),
+}
 
 
 def write(out):
     """Writes RESULTS.md and the figures, and returns the path of the page."""
     out = pathlib.Path(out)
-    blocks = {}
-    for task in TASKS.values():
-        numbers = Numbers(out, task)
-        if numbers.methods and _counts(numbers):
-            figures.save(_figure(numbers), out / f"{task.name}.png")
-            blocks |= _blocks(numbers)
-    blocks |= _annealer_blocks(out)
-    return pages.write(out / "RESULTS.md", TITLE, blocks)
-
-
-def _blocks(numbers):
-    """Returns the tables of one task by name."""
-    task = numbers.task
-    shown = f"{{:.{task.accuracy_digits}f}}"
-    found = {
-        "train_loss": _table(numbers, "train_loss", "{:.4f}", 1.0),
-        "test_accuracy": _table(numbers, "test_accuracy", shown, 100.0),
+    found = [Numbers(out, task) for task in TASKS.values()]
+    found = [numbers for numbers in found if OURS in numbers.methods]
+    blocks = {"conclusion": _conclusion(found)}
+    for measure in (ACCURACY, LOSS):
+        blocks[f"equal/{measure}"] = _equal(found, measure)
+    blocks["optima"] = _optima(found)
+    blocks["variants"] = _variants(found)
+    blocks["costs"] = _costs(found)
+    for numbers in found:
+        name = numbers.task.name
+        blocks[name] = _ends(numbers)
+        figures.save(_figure(numbers), out / f"{name}.png")
+    pictures = {
+        numbers.task.name: f"{numbers.task.name}.png" for numbers in found
     }
-    if numbers.optimum() is not None:
-        found["optima"] = _optima(numbers)
-    if numbers.has(task.reference, task.tested):
-        found["tests"] = _tests(numbers)
-    return {f"{task.name}/{name}": text for name, text in found.items()}
+    return pages.write(out / "RESULTS.md", TITLE, blocks, pictures)
 
 
-def _table(numbers, measure, shown, factor):
-    """Returns a table with a row for each method."""
-    counts = _counts(numbers)
-    rows = []
-    for method in numbers.methods:
-        cells, errors = [numbers.task.methods[method].title], []
-        for count in counts:
-            if not numbers.has(method, count):
-                cells.append("-")
-                continue
-            mean, error = numbers.mean(method, count, measure)
-            mark = END if numbers.is_at_end(method, count) else ""
-            cells.append(shown.format(factor * mean) + mark)
-            errors.append(error)
-        rows.append([*cells, shown.format(factor * max(errors))])
-    return markdown_table(["", *map(str, counts), "SE"], rows)
+# Comparisons at equal cost
 
 
-def _counts(numbers):
-    """Returns the numbers of updates that at least one method has."""
-    return [
-        count
-        for count in numbers.task.counts
-        if any(numbers.has(method, count) for method in numbers.methods)
-    ]
-
-
-def _optima(numbers):
-    counts = _counts(numbers)
-    rows = []
-    for method in numbers.methods:
-        shares = [
-            f"{numbers.share_of_optima(method, count):.0%}"
-            if numbers.has(method, count)
-            else "-"
-            for count in counts
-        ]
-        rows.append([numbers.task.methods[method].title, *shares])
-    return markdown_table(["", *map(str, counts)], rows)
-
-
-def _tests(numbers):
-    """Returns a table of the reference minus the other methods."""
-    task = numbers.task
-    reference, updates = task.reference, task.tested
-    rows = []
-    for method in numbers.methods:
-        if method == reference or not numbers.has(method, updates):
-            continue
-        loss = numbers.test(reference, method, updates, "train_loss")
-        accuracy = numbers.test(reference, method, updates, "test_accuracy")
-        rows.append(
-            [
-                task.methods[method].title,
-                *_test_cells(loss, accuracy, task.accuracy_digits),
+def _conclusion(found):
+    """Returns a list of what the records show."""
+    lines = []
+    if any(numbers.has_optimum for numbers in found):
+        lines.append(_optima_line(found))
+    for numbers in found:
+        parts = []
+        for axis, label in AXES.items():
+            budget, ours, rivals = _at_equal(numbers, axis)
+            verdicts = [
+                f"{_verdict(numbers.test(ours, rival, ACCURACY), ACCURACY)} "
+                f"{name}"
+                for name, rival in rivals.items()
+                if rival
             ]
+            if verdicts:
+                label = label.removesuffix(" (estimate)")
+                cost = f"{_number(budget)} {label}"
+                parts.append(f"{pages.joined(verdicts)} at {cost}")
+        sweeps = _sweeps(numbers)
+        lines.append(
+            f"**{numbers.task.title}:** at the cost of {sweeps} sweeps, the "
+            f"test accuracy of `fit_columns` is {'; '.join(parts)}."
         )
-    title = task.methods[reference].title
-    head = [f"{title}, minus", "training loss", "p"]
+    missing = set(TASKS) - {numbers.task.name for numbers in found}
+    if missing:
+        titles = [TASKS[name].title for name in TASKS if name in missing]
+        lines.append(
+            f"**Not run yet**, so nothing is known about them: "
+            f"{'; '.join(titles)}."
+        )
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _optima_line(found):
+    """Returns how many of the best layers the methods find."""
+    found = [numbers for numbers in found if numbers.has_optimum]
+
+    def share(methods, count=None):
+        shares = [
+            max(
+                numbers.share_of_optima(method, one)
+                for method in methods
+                if method in numbers.methods
+                for one in numbers.counts(method)
+                if count in (None, one)
+            )
+            for numbers in found
+        ]
+        return f"{sum(shares) / len(shares):.0%}"
+
+    others = " and ".join(
+        f"{share(methods)} ({name})"
+        for name, methods in RIVALS.items()
+        if all(set(methods) & set(numbers.methods) for numbers in found)
+    )
+    return (
+        f"**Single layers:** one sweep of `fit_columns` with one damping "
+        f"finds the best possible weights of a layer in "
+        f"{share([OURS], 1)} of the problems. The largest shares of the "
+        f"others, after any number of updates, are {others or 'unknown'}."
+    )
+
+
+def _at_equal(numbers, axis):
+    """Returns the budget, our best, and that of each rival or `None`."""
+    budget = numbers.cost(OURS, _sweeps(numbers), axis)
+    rivals = {}
+    for name, methods in RIVALS.items():
+        rival = numbers.best_within(methods, axis, budget)
+        if rival and not numbers.cost(*rival, axis):
+            rival = None  # needs no QPU
+        rivals[name] = rival
+    return budget, numbers.best_within([OURS], axis, budget), rivals
+
+
+def _equal(found, measure):
+    """Returns a table of all methods at the cost of sweeps of ours."""
+    rows = []
+    for numbers in found:
+        for axis, label in AXES.items():
+            budget, ours, rivals = _at_equal(numbers, axis)
+            cost = f"{_number(budget)} {label.removesuffix(' (estimate)')}"
+            cells = [numbers.task.title, cost, _mean(numbers, *ours, measure)]
+            for rival in rivals.values():
+                cells += _against(numbers, ours, rival, measure)
+            rows.append(cells)
+    head = ["", "cost", _title(found, OURS)]
+    for rival in RIVALS:
+        head += [rival, "`fit_columns` is"]
+    return markdown_table(head, rows)
+
+
+def _sweeps(numbers):
+    """Returns the number of sweeps of comparisons. Quick runs have fewer."""
+    return min(SWEEPS, numbers.counts(OURS)[-1])
+
+
+def _against(numbers, ours, rival, measure):
+    """Returns the mean of a rival, and a verdict."""
+    if rival is None:
+        return ["-", "-"]
+    test = numbers.test(ours, rival, measure)
+    verdict = f"{_verdict(test, measure)} (p = {_p(test.p)})"
+    return [_mean(numbers, *rival, measure), verdict]
+
+
+def _verdict(test, measure):
+    """Returns whether the first method is better."""
+    if not test.p < LEVEL:
+        return "level with"
+    sign = 1 if measure == ACCURACY else -1
+    return "ahead of" if sign * test.difference > 0 else "behind"
+
+
+def _optima(found):
+    """Returns the shares of seeds with the best possible weights."""
+    found = [numbers for numbers in found if numbers.has_optimum]
+    methods = list(dict.fromkeys(m for one in found for m in one.methods))
+    counts = sorted(
+        {c for one in found for m in one.methods for c in one.counts(m)}
+    )
+    rows = []
+    for numbers in found:
+        for method in methods:
+            if method in numbers.methods:
+                known = numbers.counts(method)
+                shares = [
+                    f"{numbers.share_of_optima(method, count):.0%}"
+                    if count in known
+                    else ""
+                    for count in counts
+                ]
+                title = numbers.task.methods[method].title
+                rows.append([numbers.task.title, title, *shares])
+    return markdown_table(["", "", *map(str, counts)], rows)
+
+
+def _variants(found):
+    """Returns a table of variants of ours against ours."""
+    rows = []
+    for numbers in found:
+        other = _sweeps(numbers)
+        for method, sweeps in (
+            ("columns-three", other),
+            ("columns-three", 1),
+            ("columns-qpu", other),
+        ):
+            if method not in numbers.methods:
+                continue
+            cells = [numbers.task.title, _described(numbers, method, sweeps)]
+            cells.append(_described(numbers, OURS, other))
+            for measure in (LOSS, ACCURACY):
+                pair = (method, sweeps), (OURS, other)
+                test = numbers.test(*pair, measure)
+                cells += [_difference(test, measure), _p(test.p)]
+            rows.append(cells)
+    head = ["", "this", "minus this", "training loss", "p"]
     return markdown_table([*head, "test accuracy, points", "p"], rows)
 
 
-def _test_cells(loss, accuracy, digits=1):
-    return [
-        f"{loss.difference:+.4f}",
-        _p(loss.p),
-        f"{100 * accuracy.difference:+.{digits}f}",
-        _p(accuracy.p),
-    ]
+def _described(numbers, method, sweeps):
+    kind = numbers.task.methods[method]
+    dampings = len(kind.grid[0])
+    qpu = _number(numbers.cost(method, sweeps, "qpu_seconds"))
+    return (
+        f"{kind.title}, sweeps: {sweeps}, solves per column: "
+        f"{sweeps * dampings}, QPU seconds: {qpu}"
+    )
+
+
+def _difference(test, measure):
+    if measure == ACCURACY:
+        return f"{100 * test.difference:+.2f}"
+    return f"{test.difference:+.4f}"
+
+
+def _costs(found):
+    """Returns a table of what a sweep or an update costs."""
+    rows = []
+    for numbers in found:
+        cells = [numbers.task.title]
+        for name, axis in COSTS.values():
+            known = name in numbers.methods
+            cost = _number(numbers.cost(name, 1, axis)) if known else "-"
+            cells.append(cost)
+        rows.append(cells)
+    return markdown_table(["", *COSTS], rows)
+
+
+def _ends(numbers):
+    """Returns a table of the last results of all methods of a task."""
+    rows = []
+    for name in numbers.methods:
+        count = numbers.counts(name)[-1]
+        method = numbers.task.methods[name]
+        mark = END if numbers.is_at_end(name, count) else ""
+        unit = "sweeps" if method.kind == COLUMNS else "updates"
+        rows.append(
+            [
+                f"{method.title}{mark}",
+                f"{count} {unit}",
+                *(_number(numbers.cost(name, count, axis)) for axis in AXES),
+                *(
+                    _mean(numbers, name, count, measure)
+                    for measure in (LOSS, TEST_LOSS, ACCURACY)
+                ),
+            ]
+        )
+    head = ["", "length", *AXES.values(), "training loss", "test loss"]
+    return markdown_table([*head, "test accuracy, %"], rows)
+
+
+def _title(found, method):
+    return found[0].task.methods[method].title
+
+
+def _mean(numbers, method, count, measure):
+    mean, error = numbers.mean(method, count, measure)
+    if measure == ACCURACY:
+        return f"{100 * mean:.2f} +- {100 * error:.2f}"
+    return f"{mean:.4f} +- {error:.4f}"
+
+
+def _number(value):
+    """Returns three digits."""
+    if value == 0:
+        return "0"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _p(value):
     return f"{value:.3f}" if value >= 0.001 else f"{value:.0e}"
 
 
-# Gurobi and the mock QPU
-
-
-def _annealer_blocks(out):
-    """Returns the tables of the solvers by name."""
-    found = study.read(out, annealer.NAME)
-    blocks = {}
-    for name in annealer.SEEDS:
-        runs = {
-            variant: found[annealer.key(name, variant)]
-            for variant in annealer.VARIANTS
-            if annealer.key(name, variant) in found
-        }
-        if not runs:
-            continue
-        counts = [
-            count
-            for count in annealer.UPDATES
-            if all(
-                str(count) in one["results"]
-                for results in runs.values()
-                for one in results
-            )
-        ]
-        detailed = min(DETAILED[name], counts[-1])
-        optima = study.read(out, name).get(study.OPTIMUM)
-        start = f"annealer/{name}"
-        blocks[f"{start}/train_loss"] = _by_count(runs, counts, _mean_loss)
-        if optima is not None:
-            best = {one["seed"]: one["loss"] for one in optima}
-            blocks[f"{start}/optima"] = _by_count(
-                runs, counts, lambda *given, best=best: _share(*given, best)
-            )
-        blocks[f"{start}/details"] = _details(runs, detailed)
-        blocks[f"{start}/tests"] = _solver_tests(runs, detailed)
-    return blocks
-
-
-def _by_count(runs, counts, cell):
-    """Returns a table with a row for each variant."""
-    rows = [
-        [_title(variant), *(cell(results, count) for count in counts)]
-        for variant, results in runs.items()
-    ]
-    return markdown_table(["", *map(str, counts)], rows)
-
-
-def _title(variant):
-    return annealer.VARIANTS[variant].title
-
-
-def _mean_loss(results, count):
-    return f"{np.mean(_values(results, count, 'train_loss')):.4f}"
-
-
-def _share(results, count, best):
-    losses = _by_seed(results, count, "train_loss")
-    reached = [loss <= best[seed] + TOLERANCE for seed, loss in losses.items()]
-    return f"{np.mean(reached):.0%}"
-
-
-def _details(runs, count):
-    rows = []
-    for variant, results in runs.items():
-        loss, error = mean_and_error(_values(results, count, "train_loss"))
-        cells = [_title(variant), f"{loss:.4f} +- {error:.4f}"]
-        accuracy, error = mean_and_error(
-            _values(results, count, "test_accuracy")
-        )
-        cells.append(f"{100 * accuracy:.1f} +- {100 * error:.1f}")
-        calls = np.mean(_values(results, count, "calls"))
-        seconds = np.mean(_values(results, count, "qpu_seconds"))
-        cells += [f"{calls:.0f}", f"{seconds:.2f}"] if calls else ["-", "-"]
-        rows.append(cells)
-    head = ["", "loss", "test accuracy, %", "calls", "QPU s"]
-    return markdown_table(head, rows)
-
-
-def _solver_tests(runs, count):
-    """Returns a table of the variants minus the same rule with `native`."""
-    rows = []
-    for variant, results in runs.items():
-        reference = annealer.VARIANTS[variant].reference
-        if reference not in runs:
-            continue
-        tests = (
-            paired_test(
-                _by_seed(results, count, measure),
-                _by_seed(runs[reference], count, measure),
-            )
-            for measure in ("train_loss", "test_accuracy")
-        )
-        rows.append([_title(variant), *_test_cells(*tests)])
-    head = ["minus `native`", "training loss", "p", "test accuracy, points"]
-    return markdown_table([*head, "p"], rows)
-
-
-def _by_seed(results, count, measure):
-    return {one["seed"]: one["results"][str(count)][measure] for one in results}
-
-
-def _values(results, count, measure):
-    return list(_by_seed(results, count, measure).values())
-
-
 # The figure
 
 
 def _figure(numbers):
+    """Returns a figure of accuracy and loss against all costs."""
     task = numbers.task
-    figure = figures.blank(8.5, 3.6)
-    axes = figure.subplots()
-    shown = [method for method in task.shown if method in numbers.methods]
-    for color, method in zip(COLORS, shown):
-        counts = [u for u in task.counts if numbers.has(method, u)]
-        means = [numbers.mean(method, u, "train_loss") for u in counts]
-        axes.errorbar(
-            counts,
-            [mean for mean, _ in means],
-            [error for _, error in means],
-            color=color,
-            marker="o",
-            markersize=3,
-            linewidth=1.2,
-            label=task.methods[method].title.replace("`", ""),
-        )
-    optimum = numbers.optimum()
-    if optimum is not None:
-        axes.axhline(optimum, color="#555555", linewidth=0.8, linestyle="--")
-    axes.set_xscale("log")
-    axes.set_xticks(_counts(numbers), _counts(numbers))
-    axes.minorticks_off()
-    axes.set_xlabel("updates (solver calls per column)")
-    axes.set_ylabel("training loss")
-    axes.legend(
-        fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5)
+    figure = figures.blank(11.0, 6.2)
+    axes = figure.subplots(2, len(AXES), sharey="row", squeeze=False)
+    for row, measure in zip(axes, LABELS):
+        for panel, axis in zip(row, AXES):
+            _draw(panel, numbers, axis, measure)
+            panel.set_xscale("log")
+            _set_ticks(panel.xaxis)
+            panel.spines[["top", "right"]].set_visible(False)
+            if measure == LOSS:
+                panel.set_xlabel(AXES[axis])
+                if numbers.has_optimum:
+                    panel.axhline(
+                        numbers.optimum(),
+                        color="#555555",
+                        linewidth=0.8,
+                        linestyle="--",
+                        label="best possible",
+                    )
+        row[0].set_ylabel(LABELS[measure])
+    handles, labels = axes[1][0].get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=4,
+        frameon=False,
+        fontsize=9,
+        handlelength=3.0,
     )
-    axes.spines[["top", "right"]].set_visible(False)
+    seeds = len(numbers.values(OURS, numbers.counts(OURS)[0], LOSS))
+    figure.suptitle(f"{task.title}, {seeds} seeds", fontsize=11)
     return figure
+
+
+def _draw(panel, numbers, axis, measure):
+    """Draws the best that each method reaches with at most some cost."""
+    factor = 100 if measure == ACCURACY else 1
+    for name in numbers.methods:
+        costs = sorted(
+            numbers.cost(name, c, axis) for c in numbers.counts(name)
+        )
+        if not costs[0]:
+            continue  # uses no QPU
+        means = [
+            numbers.mean(*numbers.best_within([name], axis, cost), measure)
+            for cost in costs
+        ]
+        color, marker, line = STYLES[name]
+        panel.errorbar(
+            costs,
+            [factor * mean for mean, _ in means],
+            [factor * error for _, error in means],
+            color=color,
+            marker=marker,
+            linestyle=line,
+            markersize=4,
+            linewidth=1.3,
+            label=numbers.task.methods[name].title.replace("`", ""),
+        )
+
+
+def _set_ticks(axis):
+    """Sets ticks of a logarithmic axis, as plain numbers."""
+    from matplotlib import ticker
+
+    low, high = axis.get_view_interval()
+    is_narrow = high < 50 * low
+    axis.set_major_locator(
+        ticker.LogLocator(subs=(1.0, 2.0, 5.0) if is_narrow else (1.0,))
+    )
+    axis.set_major_formatter(
+        ticker.FuncFormatter(lambda value, _: f"{value:g}")
+    )
+    axis.set_minor_formatter(ticker.NullFormatter())

@@ -1,17 +1,15 @@
 """Runs all methods on all tasks and stores the records.
 
 First, all configurations of a method run with the tuning seeds. Then those that
-are the best after one of the numbers of updates run with the other seeds. The
-records of a task are lines of JSON in `OUT/TASK.jsonl`, or `OUT/TASK.jsonl.gz`
-once it is complete:
+are the best after one of the numbers of sweeps or updates run with the other
+seeds. The records of a task are lines of JSON in `OUT/TASK.jsonl`, or
+`OUT/TASK.jsonl.gz` once it is complete:
 
     {"key": "adam_0.1", "seed": 0, "results": {"1": {"train_loss": 0.5}}}
 
-The results are those by number of updates.
+The results are those by number of sweeps or updates, with what they cost.
 """
 
-import gzip
-import json
 import pathlib
 
 import numpy as np
@@ -24,17 +22,25 @@ from research.few_solves.training import Trainer
 from research.fingerprint import fingerprint
 from research.fingerprint import stamp
 
-# Seeds of the choice of a configuration. Those of the results start at zero.
+# Seeds of the choice of a configuration, and those of the results.
 FIRST_TUNING_SEED = 1000
-# Updates of quick runs.
-QUICK_UPDATES = 5
+FIRST_FRESH_SEED = 2000
 # The key of the smallest losses, found by enumeration.
 OPTIMUM = "optimum"
-# What determines a run, see `fingerprint`.
+# What determines a run, see `fingerprint`. Titles and grids do not: the
+# configuration of a run is in its record.
 CODE = (
     "research.few_solves.study.Work",
-    "research.few_solves.tasks.TASKS",
+    *(
+        f"research.few_solves.methods.{name}"
+        for name in ("columns", "columns_qpu", "averaged", "signum", "adam")
+    ),
     "keras_qpsbgd.backends.graph.native.NativeBackend",
+    "keras_qpsbgd.backends.dwave.qpu.DWaveBackend",
+)
+GRIDS = tuple(
+    f"research.few_solves.methods.{name}"
+    for name in ("SINGLE", "NETWORK", "WIDE")
 )
 
 
@@ -48,20 +54,7 @@ def key(method, configuration):
 
 def open_store(out, task):
     """Returns the `Store` of the records of a task."""
-    store = Store(pathlib.Path(out, f"{task}.jsonl"), ("key", "seed"))
-    # Version 0.1 wrote one dictionary of all keys.
-    older = pathlib.Path(out, f"{task}.json.gz")
-    if older.exists():
-        found = json.loads(gzip.decompress(older.read_bytes()))
-        for name, runs in found.items():
-            if name == OPTIMUM:
-                runs = [
-                    {"seed": int(seed), "loss": loss}
-                    for seed, loss in runs.items()
-                ]
-            for run in runs:
-                store.insert({"key": name, **run}, older)
-    return store
+    return Store(pathlib.Path(out, f"{task}.jsonl"), ("key", "seed"))
 
 
 def read(out, task):
@@ -77,39 +70,43 @@ def by_key(store):
     return found
 
 
-def best_position(runs, count):
-    """Returns the position of the configuration with the best tuning runs.
-
-    It has the lowest mean validation loss.
-
-    Args:
-        runs: List of the runs of each configuration.
-        count: Integer. Number of updates.
-    """
-
-    def loss(position):
-        losses = [
-            run["results"][str(count)]["validation_loss"]
-            for run in runs[position]
-            if run["seed"] >= FIRST_TUNING_SEED
-        ]
-        mean = np.mean(losses)
-        return mean if np.isfinite(mean) else np.inf
-
-    return min(range(len(runs)), key=loss)
+def is_fresh(record):
+    """Returns whether a record is one of the results."""
+    return record["seed"] >= FIRST_FRESH_SEED
 
 
-def best_positions(runs, chosen_at=None):
-    """Returns a set of the best positions for all numbers of updates.
+def validation_loss(runs, count):
+    """Returns the mean validation loss of the tuning seeds."""
+    losses = [
+        run["results"][str(count)]["validation_loss"]
+        for run in runs
+        if not is_fresh(run)
+    ]
+    mean = np.mean(losses)
+    return mean if np.isfinite(mean) else np.inf
+
+
+def best_positions(runs, task):
+    """Returns the positions of the best configurations of a method.
+
+    They have the lowest mean validation loss of the tuning seeds.
 
     Args:
         runs: List of the runs of each configuration.
-        chosen_at: Integer (optional). The only number of updates that counts.
+        task: A `Task`.
+
+    Returns:
+        A dictionary by number of sweeps or updates.
     """
-    counts = runs[0][0]["results"]
-    if str(chosen_at) in counts:
-        counts = [chosen_at]
-    return {best_position(runs, count) for count in counts}
+    counts = sorted(int(count) for count in runs[0][0]["results"])
+    chosen = {}
+    for count in counts:
+        decisive = max(counts) if task.is_chosen_at_end else count
+        chosen[count] = min(
+            range(len(runs)),
+            key=lambda k, at=decisive: validation_loss(runs[k], at),
+        )
+    return chosen
 
 
 # Runs
@@ -123,43 +120,42 @@ def run(names, out, data_dir, quick=False):
         out: Folder of the records.
         data_dir: Folder of the data, or `None`.
         quick: Boolean. Whether to use few seeds, samples and updates.
-
-    Raises:
-        ValueError: If a task needs another task that was not run.
     """
     for name in names:
         _run_task(TASKS[name], out, data_dir, quick)
 
 
 def _run_task(task, out, data_dir, quick):
-    methods = [name for name in task.methods if task.methods[name].can_run]
-    store = stamp(open_store(out, task.name), fingerprint(CODE))
-    tuned = open_store(out, task.tuned_on) if task.tuned_on else store
+    code = fingerprint(code_of(task), without=GRIDS)
+    store = stamp(open_store(out, task.name), code)
     num_tuning, num_fresh = (1, 2) if quick else (task.tuning, task.fresh)
     tuning = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + num_tuning)
-    fresh = range(num_fresh)
+    fresh = range(FIRST_FRESH_SEED, FIRST_FRESH_SEED + num_fresh)
     work = Work(task, data_dir, [*tuning, *fresh], quick)
-    jobs = []
-    if not task.tuned_on:
-        jobs = [
-            job
-            for method in methods
-            for configuration in task.methods[method].grid
-            for job in _jobs(method, configuration, tuning)
-        ]
+    jobs = [
+        job
+        for name, method in task.methods.items()
+        for configuration in method.grid
+        for job in _jobs(name, configuration, tuning)
+    ]
     if task.is_enumerated:
-        jobs += [{"key": OPTIMUM, "seed": s} for s in (*tuning, *fresh)]
+        jobs += [{"key": OPTIMUM, "seed": seed} for seed in fresh]
     print(f"\n{task.name}: tuning", flush=True)
     engine.perform([jobs], work, store)
     print(f"\n{task.name}: results", flush=True)
+    tuned = by_key(store)
     jobs = []
-    for method in methods:
-        grid = task.methods[method].grid
-        wanted = _best(method, grid, by_key(tuned), task)
-        for position in sorted(wanted):
-            jobs += _jobs(method, grid[position], fresh)
+    for name, method in task.methods.items():
+        runs = [tuned[key(name, one)] for one in method.grid]
+        for position in sorted(set(best_positions(runs, task).values())):
+            jobs += _jobs(name, method.grid[position], fresh)
     engine.perform([jobs], work, store)
     store.pack()
+
+
+def code_of(task):
+    """Returns the names of the definitions that determine the runs."""
+    return [*CODE, f"research.few_solves.tasks.{task.name.upper()}"]
 
 
 def _jobs(method, configuration, seeds):
@@ -174,18 +170,6 @@ def _jobs(method, configuration, seeds):
     ]
 
 
-def _best(method, grid, tuned, task):
-    """Returns the positions of the configurations to run with fresh seeds."""
-    keys = [key(method, configuration) for configuration in grid]
-    missing = [one for one in keys if one not in tuned]
-    if missing:
-        raise ValueError(
-            f"Run the task {task.tuned_on} first, which chooses the "
-            f"configurations of {task.name}. Missing: {missing}"
-        )
-    return best_positions([tuned[one] for one in keys], task.chosen_at)
-
-
 class Work:
     """Performs runs of one task. Keeps the data and the last network.
 
@@ -194,18 +178,14 @@ class Work:
         data_dir: Folder of the data, or `None`.
         seeds: List of all seeds.
         quick: Boolean.
-        trainer: The class that trains a network.
     """
 
-    def __init__(self, task, data_dir, seeds, quick, trainer=Trainer):
+    def __init__(self, task, data_dir, seeds, quick):
         self._task = task
-        self._make_trainer = trainer
         self._load = lambda: task.load(data_dir, seeds, quick)
-        self._counts = task.counts
-        if quick:
-            counts = [c for c in task.counts if c <= QUICK_UPDATES]
-            self._counts = counts or [QUICK_UPDATES]
+        self._quick = quick
         self._data = None
+        self._warm = set()
         self._key = self._trainer = None
 
     def __call__(self, job):
@@ -215,10 +195,19 @@ class Work:
         if job["key"] == OPTIMUM:
             return {"loss": enumerated_loss(splits["train"])}
         if job["key"] != self._key:
-            method = self._task.methods[job["method"]]
-            self._trainer = self._make_trainer(
-                self._task, method, job["configuration"], splits
-            )
+            self._trainer = self._new_trainer(job, splits)
             self._key = job["key"]
-        found = self._trainer.run(job["seed"], splits, self._counts)
+        found = self._trainer.run(job["seed"], splits)
         return {"results": {str(k): result for k, result in found.items()}}
+
+    def _new_trainer(self, job, splits):
+        method = self._task.methods[job["method"]]
+        counts = self._task.counts[method.kind]
+        if self._quick:
+            counts = counts[:2]
+        arguments = self._task, method, job["configuration"], splits
+        if job["method"] not in self._warm:
+            # The first use in a process compiles the solver.
+            self._warm.add(job["method"])
+            Trainer(*arguments, counts[:1]).run(job["seed"], splits)
+        return Trainer(*arguments, counts)

@@ -1,5 +1,7 @@
 """Trains and evaluates the network of one configuration of a method."""
 
+import time
+
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
@@ -7,39 +9,38 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd import statistics
 from keras_qpsbgd.comparison.task import marked_kernels
-from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
+from research.few_solves import costs
+from research.few_solves.methods import COLUMNS
+from research.few_solves.methods import MINI
 
-REAL_RATE = 0.01
 PARTS = ("train", "validation", "test")
-# Later sweeps of `fit_columns` with all training samples change nothing.
-MOST_SWEEPS = 20
+# Rates of Adam for batch normalization. Few updates need a large one.
+REAL_RATE, MINI_REAL_RATE = 0.1, 0.005
 # Purposes of random numbers.
 WEIGHTS, BATCHES = 23, 24
 
 
 class Trainer:
-    """A network that is built and traced once, for all seeds.
+    """A network that is built and compiled once, for all seeds.
 
     Args:
         task: A `Task`.
         method: A `Method`.
         configuration: List of numbers.
         splits: The splits of one of the seeds.
+        counts: Tuple of the numbers of sweeps or updates to evaluate after.
     """
 
-    def __init__(self, task, method, configuration, splits):
+    def __init__(self, task, method, configuration, splits, counts):
         self._task = task
-        self._columns = method.columns and method.columns(configuration)
-        self.model = task.network(splits)
+        self._counts = counts
+        self._is_mini = method.kind == MINI
+        self.model = task.network()
         self._loss = _loss(self.model)
         self._first = self.model.get_weights()
-        self._marked = [
-            statistics.mark_of(v) is not None for v in self.model.weights
-        ]
-        self._is_normalized = any(
-            isinstance(layer, keras.layers.BatchNormalization)
-            for layer in self.model.layers
-        )
+        self._columns = None
+        if method.kind == COLUMNS:
+            self._columns = method.make(configuration)
         self._parts = self._optimizers(method, configuration)
         for optimizer, variables in self._parts:
             optimizer.build(variables)
@@ -49,145 +50,190 @@ class Trainer:
             for variable in optimizer.variables
         ]
         self._step = tf.function(self._make_step)
+        self._size = self._batch_size(splits)
+        self._price = self._priced(method)
+        self._compiling = self._compile(splits)
 
-    def run(self, seed, splits, counts):
+    def run(self, seed, splits):
         """Trains the network.
 
         Args:
             seed: Integer. Draws the initial weights and the batches.
             splits: Dictionary of the `Split` of all parts.
-            counts: Tuple of the numbers of updates to evaluate after.
 
         Returns:
-            A dictionary of the results by number of updates.
+            A dictionary of the results by number of sweeps or updates.
         """
-        for variable, value in self._state:
-            variable.assign(value)
-        self.model.set_weights(self._initial_weights(seed))
-        batches = _batches(self._task.batch, seed, splits["train"].rows)
+        self._reset(seed)
+        self._seconds = self._compiling
+        batches = self._batches(seed, splits["train"].rows)
         train = self._sweeps if self._columns else self._updates
-        return train(seed, splits, batches, counts)
+        return train(seed, splits, batches)
 
     def _optimizers(self, method, configuration):
         """Returns optimizers with the variables that they train."""
-        variables = self.model.trainable_variables
         kernels = marked_kernels(self.model)
         known = {id(kernel) for kernel in kernels}
-        others = [v for v in variables if id(v) not in known]
-        rate = self._task.real_rate
-        adam = keras.optimizers.Adam(rate or REAL_RATE)
-        real = [(adam, others)] if others else []
+        others = [
+            v for v in self.model.trainable_variables if id(v) not in known
+        ]
+        rate = MINI_REAL_RATE if self._is_mini else REAL_RATE
+        parts = [(keras.optimizers.Adam(rate), others)] if others else []
         if self._columns:
-            return real if self._is_normalized else []
-        optimizer = method.optimizer(adam, configuration)
-        has_own = isinstance(optimizer, BinaryOptimizer)
-        if has_own or rate is None:
-            return [(optimizer, variables)]
-        return [(optimizer, kernels), *real]
+            return parts
+        steps = (max(self._counts),) if self._is_mini else ()
+        return [(method.make(configuration, *steps), kernels), *parts]
 
-    def _initial_weights(self, seed):
-        """Returns random kernels. All other variables start as they are."""
+    def _priced(self, method):
+        """Returns gradient evaluations and QPU seconds of a sweep or update."""
+        task, shapes = self._task, self._task.shapes
+        qpu = 0.0
+        if self._columns:
+            dampings = len(self._columns["dampings"])
+            products = self._size * costs.sweep(shapes, dampings)
+            if task.is_normalized:
+                products += self._size * costs.gradient(shapes)
+                products += task.probe * costs.forward(shapes)
+            qpu = costs.qpu_seconds(shapes, dampings)
+        else:
+            products = self._size * costs.gradient(shapes)
+            if method.uses_qubos:
+                rows = min(self._size, statistics.MAX_ROWS)
+                products += rows * costs.moments(shapes)
+                qpu = costs.qpu_seconds(shapes)
+        return products / (task.mini * costs.gradient(shapes)), qpu
+
+    def _compile(self, splits):
+        """Returns the CPU seconds that compiling takes."""
+        if not self._parts:
+            return 0.0
+        batches = self._batches(0, splits["train"].rows)
+        seconds = []
+        for _ in range(3):
+            start = time.process_time()
+            self._make_update(splits["train"], next(batches))
+            seconds.append(time.process_time() - start)
+        return max(seconds[0] - seconds[2], 0.0)
+
+    def _reset(self, seed):
+        """Draws the kernels. All other variables start as they are."""
+        for variable, value in self._state:
+            variable.assign(value)
         rng = np.random.default_rng([seed, WEIGHTS])
         weights = []
-        for first, marked in zip(self._first, self._marked):
-            if first.dtype.kind == "i":  # the random state of dropout
-                first = np.array([seed, 0], first.dtype)
-            elif first.ndim == 2:
-                limit = self._task.first_limit if marked else None
-                if limit is None:  # Glorot and Bengio
-                    limit = np.sqrt(6.0 / sum(first.shape))
+        for first in self._first:
+            if first.ndim == 2:  # Glorot and Bengio
+                limit = np.sqrt(6.0 / sum(first.shape))
                 first = rng.uniform(-limit, limit, first.shape)
             weights.append(first)
-        return weights
+        self.model.set_weights(weights)
+
+    def _batch_size(self, splits):
+        count = len(splits["train"].rows)
+        size = self._task.mini if self._is_mini else self._task.batch
+        # Quick runs have few rows.
+        return count if size is None else min(size, count // 2)
+
+    def _batches(self, seed, rows):
+        """Yields the rows of successive updates."""
+        rng = np.random.default_rng([seed, BATCHES])
+        while True:
+            if self._size == len(rows):
+                yield rows
+            else:
+                yield rng.choice(rows, self._size, replace=False)
 
     # Updates of all kernels at once
 
-    def _updates(self, seed, splits, batches, counts):
+    def _updates(self, seed, splits, batches):
         del seed
         results = {}
-        for update in range(1, max(counts) + 1):
+        start = time.process_time()
+        for update in range(1, max(self._counts) + 1):
             self._make_update(splits["train"], next(batches))
-            if update in counts:
-                results[update] = self._evaluated(splits)
+            if update in self._counts:
+                self._seconds += time.process_time() - start
+                results[update] = self._evaluated(splits, update)
+                start = time.process_time()
         return results
 
     def _make_update(self, split, rows):
-        y = tf.constant(split.y[rows])
-        if self._task.is_graph:
-            self._step(split.inputs, tf.constant(rows), y)
-        else:
-            inputs = [tf.constant(part[rows]) for part in split.inputs]
-            self._step(inputs, None, y)
+        self._step(
+            tf.constant(split.inputs[0][rows]), tf.constant(split.y[rows])
+        )
 
-    def _make_step(self, inputs, rows, y):
+    def _make_step(self, x, y):
         variables = [v for _, part in self._parts for v in part]
         with tf.GradientTape() as tape:
-            outputs = self._outputs(inputs, rows, training=True)
+            outputs = self.model(x, training=True)
             loss = self._loss(_targets(y, outputs), outputs)
-            if self._task.weight_decay:
-                kernel = self.model.get_layer("encoder").kernel
-                kernel = tf.convert_to_tensor(kernel)
-                loss += self._task.weight_decay * tf.nn.l2_loss(kernel)
         gradients = iter(tape.gradient(loss, variables))
         for optimizer, part in self._parts:
             optimizer.apply_gradients([(next(gradients), v) for v in part])
 
-    def _outputs(self, inputs, rows, training):
-        inputs = list(inputs) if len(inputs) > 1 else inputs[0]
-        outputs = self.model(inputs, training=training)
-        return outputs if rows is None else tf.gather(outputs, rows)
-
     # Column by column
 
-    def _sweeps(self, seed, splits, batches, counts):
-        per_sweep = len(self._columns["dampings"])
-        last = max(counts) // per_sweep
+    def _sweeps(self, seed, splits, batches):
         split = splits["train"]
         rows = split.rows
-        arguments = {}
-        if self._task.batch is None:
-            last = min(last, MOST_SWEEPS)
-        else:
-            size = _batch_size(self._task.batch, rows)
-            arguments = {"batch_size": size, "seed": seed}
+        arguments = {"seed": seed}
+        if self._size < len(rows):
+            arguments["batch_size"] = self._size
         results = {}
-
-        def evaluate(sweep, loss):
-            del loss
-            for _ in range(per_sweep if self._parts else 0):
-                self._make_update(split, next(batches))
-            if per_sweep * sweep in counts:
-                results[per_sweep * sweep] = self._evaluated(splits)
-            else:
-                self._normalize(splits)
-
         self._normalize(splits)
+        before = self._charged()
+        start = time.process_time()
+        last = 0
+
+        def evaluate():
+            found = self._evaluated(splits, last)
+            if before is not None:
+                seconds = self._charged() - before
+                found["qpu_seconds"] = round(seconds, 6)
+            return found
+
+        def on_sweep(number, loss):
+            nonlocal start, last
+            del loss
+            last = number
+            if self._parts:
+                self._make_update(split, next(batches))
+                self._normalize(splits)
+            self._seconds += time.process_time() - start
+            if number in self._counts:
+                results[number] = evaluate()
+            start = time.process_time()
+
         self.model.compile(loss=self._loss)
         kq.fit_columns(
             self.model,
             split.inputs[0][rows],
             split.y[rows],
-            sweeps=last,
-            on_sweep=evaluate,
+            sweeps=max(self._counts),
+            on_sweep=on_sweep,
             verbose=0,
             **self._columns,
             **arguments,
         )
-        # It ends when a sweep changes nothing.
-        for count in counts:
-            is_end = count % per_sweep == 0 and count <= per_sweep * last
-            if is_end and count not in results:
-                results[count] = self._evaluated(splits)
+        # It ends when three sweeps change nothing, and would stay there.
+        for count in self._counts:
+            if count > last:
+                results[count] = evaluate()
         return results
+
+    def _charged(self):
+        """Returns the QPU seconds that the mock QPU has reported so far."""
+        budget = getattr(self._columns.get("backend"), "budget", None)
+        return None if budget is None else budget.charged
 
     # Evaluation
 
     def _normalize(self, splits):
         """Computes the statistics of batch normalization."""
-        if self._is_normalized:
+        if self._task.is_normalized:
             split = splits["train"]
             rows = split.rows[: self._task.probe]
-            # This pass is not a part of training.
+            # QP-SBGD must not see this pass.
             before = [
                 (variable, variable.numpy()) for variable, _ in self._state
             ]
@@ -195,30 +241,30 @@ class Trainer:
             for variable, value in before:
                 variable.assign(value)
 
-    def _evaluated(self, splits):
-        """Returns loss and accuracy of all parts."""
+    def _evaluated(self, splits, count):
+        """Returns the costs so far, and loss and accuracy of all parts."""
+        gradients, qpu_seconds = self._price
+        found = {
+            "gradients": round(count * gradients, 3),
+            "qpu_seconds": round(count * qpu_seconds, 6),
+            "cpu_seconds": round(self._seconds, 4),
+        }
         self._normalize(splits)
-        found = {}
         for name in PARTS:
             split = splits[name]
             rows = split.rows
-            if name == "train" and self._task.probe:
+            if name == "train":
                 rows = rows[: self._task.probe]
             y = split.y[rows]
-            if self._task.is_graph:
-                outputs = self._outputs(split.inputs, rows, training=False)
-            else:
-                inputs = [part[rows] for part in split.inputs]
-                outputs = self._outputs(inputs, None, training=False)
+            outputs = self.model(split.inputs[0][rows], training=False)
             loss = self._loss(_targets(y, outputs), outputs)
             outputs = outputs.numpy()
             if outputs.shape[1] == 1:
                 predicted = outputs[:, 0] > 0
             else:
                 predicted = outputs.argmax(axis=1)
-            accuracy = float((predicted == y).mean())
             found[f"{name}_loss"] = round(float(loss), 6)
-            found[f"{name}_accuracy"] = round(accuracy, 6)
+            found[f"{name}_accuracy"] = round(float((predicted == y).mean()), 6)
         return found
 
 
@@ -232,19 +278,3 @@ def _targets(y, outputs):
     if outputs.shape[1] > 1:
         return y
     return tf.cast(tf.reshape(y, (-1, 1)), outputs.dtype)
-
-
-def _batch_size(batch, rows):
-    # Quick runs have few rows.
-    return min(batch, len(rows) // 2)
-
-
-def _batches(batch, seed, rows):
-    """Yields the rows of successive updates."""
-    rng = np.random.default_rng([seed, BATCHES])
-    while True:
-        if batch is None:
-            yield rows
-        else:
-            size = _batch_size(batch, rows)
-            yield rng.choice(rows, size, replace=False)

@@ -1,23 +1,21 @@
 """Tests the study of few solver calls."""
 
 import dataclasses
-import gzip
-import json
 import pathlib
 
 import numpy as np
 import pytest
-from scipy import sparse
+import tensorflow as tf
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
+from keras_qpsbgd.columns import tail
 from keras_qpsbgd.comparison.task import Split
 from research import __main__ as research
 from research import datasets
 from research import studies
-from research.experiments.tasks import networks
-from research.few_solves import annealer
+from research.few_solves import costs
 from research.few_solves import methods
+from research.few_solves import numbers
 from research.few_solves import page
 from research.few_solves import study
 from research.few_solves import tasks
@@ -26,7 +24,7 @@ from research.few_solves.tasks import TASKS
 
 pytestmark = pytest.mark.once
 ROOT = pathlib.Path(__file__).parents[2]
-FEW = ("signum", "columns", "adam")
+FEW = ("columns", "signum", "adam", "adam-mini")
 
 
 def shorten(monkeypatch, name, kept, **changes):
@@ -53,17 +51,28 @@ def quick_runs(folder, name):
     return found
 
 
+def random_splits(sizes, count=40):
+    """Returns the same random samples for all parts."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(count, sizes[0])).astype("float32")
+    y = (x[:, 0] > 0).astype("int32")
+    return dict.fromkeys(training.PARTS, Split((x,), np.arange(count), y))
+
+
 def test_names_of_the_command():
     assert list(studies.FEW_SOLVES) == list(TASKS)
 
 
 def test_tuning_is_equal():
     for task in TASKS.values():
-        counts = {len(method.grid) for method in task.methods.values()}
+        counts = {
+            len(method.grid)
+            for name, method in task.methods.items()
+            if name != "columns-qpu"
+        }
         assert len(counts) == 1, task.name
-        assert task.reference in task.methods
-        assert set(task.shown) <= set(task.methods)
-        assert task.tested in task.counts
+        assert set(task.methods) <= set(page.STYLES)
+        assert page.SWEEPS in task.counts[methods.COLUMNS]
 
 
 def test_command_writes_a_page_and_resumes(tmp_path, monkeypatch, capsys):
@@ -72,7 +81,7 @@ def test_command_writes_a_page_and_resumes(tmp_path, monkeypatch, capsys):
     text = (tmp_path / "RESULTS.md").read_text()
     for method in task.methods.values():
         assert method.title in text
-    assert "<!-- results:logistic/optima -->" in text
+    assert "<!-- results:optima -->" in text
     assert (tmp_path / "logistic.png").stat().st_size > 0
     assert set(found) == {*FEW, study.OPTIMUM}
     for name in FEW:
@@ -87,56 +96,13 @@ def test_command_writes_a_page_and_resumes(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "logistic.jsonl.gz").read_bytes() == packed
 
 
-def add(folder, key, runs):
-    store = study.open_store(folder, "logistic")
-    for run in runs:
-        store.add({**run, "key": key})
-
-
-def test_removed_rules_are_shown_but_not_run(tmp_path, monkeypatch):
-    task = shorten(monkeypatch, "logistic", ["newton", "adam"])
-    assert set(quick_runs(tmp_path, "logistic")) == {"adam", study.OPTIMUM}
-    # As if these runs were those of the removed rule.
-    found = study.read(tmp_path, "logistic")
-    grids = [task.methods[name].grid for name in ("adam", "newton")]
-    for ours, removed in zip(*grids):
-        runs = found[study.key("adam", ours)]
-        add(tmp_path, study.key("newton", removed), runs)
-    arguments = ["few-solves", "--page", "--output", str(tmp_path)]
-    assert research.main(arguments) == 0
-    assert "| Newton, exact | " in (tmp_path / "RESULTS.md").read_text()
-
-
-def test_records_of_version_0_1_are_completed(tmp_path, monkeypatch):
-    """It stored one dictionary by key. Missing seeds are added."""
-    shorten(monkeypatch, "logistic", ["adam"])
-    first = quick_runs(tmp_path / "new", "logistic")
-    old = {}
-    for key, runs in study.read(tmp_path / "new", "logistic").items():
-        if key == study.OPTIMUM:
-            old[key] = {str(run["seed"]): run["loss"] for run in runs}
-        else:
-            old[key] = [
-                {"seed": run["seed"], "results": run["results"]}
-                for run in runs[:1]
-            ]
-    (tmp_path / "old").mkdir()
-    content = gzip.compress(json.dumps(old).encode())
-    (tmp_path / "old" / "logistic.json.gz").write_bytes(content)
-    again = quick_runs(tmp_path / "old", "logistic")
-    assert len(again["adam"]) == len(first["adam"])
-    for one, two in zip(first["adam"], again["adam"]):
-        assert [r["results"] for r in one] == [r["results"] for r in two]
-
-
 def test_page_of_the_repository_has_the_tables_of_its_records(monkeypatch):
     out = ROOT / "results" / "few-solves"
-    before = (out / "RESULTS.md").read_text()
     monkeypatch.setattr(page.figures, "save", lambda *_: None)
     written = []
     monkeypatch.setattr(page.pages.disk, "write", lambda *a: written.append(a))
     page.write(out)
-    assert not written and "<!-- results:annealer/pairs/tests -->" in before
+    assert not written
 
 
 def small_mnist(data_dir, download):
@@ -148,122 +114,72 @@ def small_mnist(data_dir, download):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mnist-5000", "mnist-bn-5000"])
-def test_mnist(name, tmp_path, monkeypatch):
+def test_mnist(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "mnist", small_mnist)
-    normalized = 0.0 if "bn" in name else None
-    kept = ("columns-wide", "columns-top", "averaged", "signum", "adam")
-    task = shorten(
-        monkeypatch,
-        name,
-        kept,
-        network=lambda splits: networks.mlp(
-            (784, 6, 10), "binary", batch_normalization=normalized
-        ),
-    )
-    found = quick_runs(tmp_path, name)
+    kept = ("columns", "averaged", "averaged-mini", "adam")
+    shorten(monkeypatch, "mnist", kept, sizes=(784, 6, 10))
+    found = quick_runs(tmp_path, "mnist")
     assert set(found) == set(kept)
+    counts = {"averaged-mini": ["20", "50"]}
     for method, configurations in found.items():
         for run in configurations[0]:
-            # A sweep has three solves per column.
-            counts = ["3"] if "columns" in method else ["1", "2", "3"]
-            assert list(run["results"]) == counts
-    text = (tmp_path / "RESULTS.md").read_text()
-    assert "| column by column, `native` | - | - | " in text
-    larger = name.replace("5000", "20000")
-    arguments = ["few-solves", "--quick", "--tasks", larger]
-    # Nothing was tuned in this folder.
-    assert research.main([*arguments, "--output", str(tmp_path / "other")]) == 1
-    task = shorten(monkeypatch, larger, ("adam",), network=task.network)
-    quick_runs(tmp_path, larger)
-    # Only the chosen configurations run, and without the tuning seeds.
-    runs = study.read(tmp_path, larger).values()
-    assert 1 <= len(runs) <= 3
-    assert all(run["seed"] < 1000 for part in runs for run in part)
-    assert page.Numbers(tmp_path, task).methods == ["adam"]
+            assert list(run["results"]) == counts.get(method, ["1", "2"])
+            for result in run["results"].values():
+                assert result["gradients"] > 0 and result["cpu_seconds"] > 0
+                assert (result["qpu_seconds"] > 0) == (method != "adam")
 
 
-@pytest.mark.slow
-def test_cora(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets, "citation", lambda *a, **k: small_graph())
-    kept = ("averaged", "signum", "adam")
-    task = shorten(monkeypatch, "cora", kept)
-    assert set(quick_runs(tmp_path, "cora")) == set(kept)
-    splits = task.load(None, [0], True)[0]
-    method = task.methods["adam"]
-    trainer = training.Trainer(task, method, method.grid[0], splits)
-    kernel = trainer.model.get_layer("encoder").kernel
-    results = trainer.run(0, splits, [1])
-    after = kernel.numpy()
-    assert results == trainer.run(0, splits, [1])  # with the same dropout
-    trainer.run(1, splits, [1])
-    assert (kernel.numpy() != after).any()
-
-
-def small_graph():
-    rng = np.random.default_rng(0)
-    x = np.eye(40, dtype="float32")
-    edges = rng.random((40, 40)) < 0.05
-    part = np.arange(40) % 4
-    return datasets.GraphData(
-        name="cora",
-        x=sparse.csr_matrix(x),
-        a=sparse.csr_matrix((edges | edges.T).astype("float32")),
-        y=np.arange(40) % 3,
-        train_mask=part < 2,
-        val_mask=part == 2,
-        test_mask=part == 3,
-    )
+# --- Training ---
 
 
 def test_methods_share_batches_and_initial_weights():
-    """Training on a batch of all but one row depends on the seed alone."""
     task = dataclasses.replace(TASKS["logistic"], batch=100)
     splits = task.load(None, [0], True)[0]
     rows = splits["train"].rows
-    first = [next(training._batches(100, 3, rows)) for _ in range(2)]
-    assert (first[0] == first[1]).all() and len(set(first[0])) == 100
-    batches = training._batches(100, 3, rows)
-    drawn = [next(batches) for _ in range(2)]
-    assert (drawn[0] == first[0]).all() and (drawn[1] != first[0]).any()
-    kernels = []
-    for name in ("adam", "averaged"):
+    kernels, drawn = [], []
+    for name in ("adam", "signum"):
         method = task.methods[name]
-        trainer = training.Trainer(task, method, method.grid[0], splits)
-        kernels.append(trainer._initial_weights(3)[0])
+        trainer = training.Trainer(task, method, method.grid[0], splits, (1,))
+        trainer._reset(3)
+        kernels.append(trainer.model.get_weights()[0])
+        batches = trainer._batches(3, rows)
+        drawn.append([next(batches) for _ in range(2)])
     assert (kernels[0] == kernels[1]).all()
+    assert (np.array(drawn[0]) == np.array(drawn[1])).all()
+    first, second = drawn[0]
+    assert len(set(first)) == 100 and (first != second).any()
 
 
-def test_other_variables_have_their_own_optimizer():
-    task = dataclasses.replace(TASKS["pairs"], real_rate=0.01)
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(20, 16)).astype("float32"), np.arange(20) % 2
-    split = Split((x,), np.arange(20), y.astype("int32"))
-    splits = dict.fromkeys(training.PARTS, split)
-    trainer = training.Trainer(task, task.methods["sgd"], [0.0], splits)
-    trainer.run(0, splits, [1])
-    before, after = trainer._initial_weights(0), trainer.model.get_weights()
-    assert (after[0] == before[0].astype("float32")).all()  # a rate of zero
-    # The first step of Adam is its rate.
-    assert np.abs(after[-1]) == pytest.approx(0.01, rel=1e-2)
+def test_runs_do_not_depend_on_each_other():
+    task = dataclasses.replace(TASKS["digits"], sizes=(5, 4, 2))
+    splits = random_splits(task.sizes)
+    for name in ("columns", "averaged"):
+        method = task.methods[name]
+        trainer = training.Trainer(task, method, method.grid[1], splits, (1, 2))
+        found = []
+        for seed in (3, 4, 3):
+            results = trainer.run(seed, splits)
+            for result in results.values():
+                del result["cpu_seconds"]
+            found.append(results)
+        assert found[0] == found[2] and found[0] != found[1]
 
 
-def test_top_flips():
-    """Each column flips its share of the weights with the largest gain."""
-    couplings = np.array([[2.0, 0.5, 0.0, 0.0]] * 4)
-    couplings = (couplings + couplings.T).astype("float32")
-    start = np.array([1, -1, 1, -1], "float32")
-    gradient = np.array([3.0, -2.0, 1.0, 1.0])
-    # Gains 3, 2, 1 and -1: the last weight is never flipped.
-    fields = gradient - 2 * couplings @ start
-    qubo = kq.Qubo(couplings, np.repeat(fields[:, None], 3, 1))
-    qubo.start = np.repeat(start[:, None], 3, 1).astype("int8")
-    states = methods.TopFlips([0.25, 0.5, 1.0]).solve(qubo, seed=0).states
-    assert states.T.tolist() == [
-        [-1, -1, 1, -1],
-        [-1, 1, 1, -1],
-        [-1, 1, -1, -1],
-    ]
+def test_default_solver_is_exact_on_small_layers():
+    """A longer search gives the same steps of QP-SBGD on 16 inputs."""
+    task = TASKS["digits"]
+    splits = random_splits(task.sizes)
+    losses = []
+    for backend in ("native", {"name": "native", "preset": "once"}):
+        method = dataclasses.replace(
+            task.methods["averaged"],
+            make=lambda _, backend=backend: kq.QPSBGD(
+                0.1, backend=backend, seed=0
+            ),
+        )
+        trainer = training.Trainer(task, method, [], splits, (10,))
+        losses.append(trainer.run(0, splits)[10]["train_loss"])
+    assert losses[0] == losses[1]
 
 
 def test_enumerated_loss():
@@ -279,116 +195,161 @@ def test_enumerated_loss():
     assert tasks.enumerated_loss(split) == pytest.approx(best, rel=1e-5)
 
 
-def write(folder, method, configuration, losses):
-    """Writes records in which all numbers of a seed are the same."""
-    runs = [
-        {
-            "seed": seed,
-            "results": {
-                "2": {
-                    f"{part}_{kind}": loss
-                    for part in ("train", "validation", "test")
-                    for kind in ("loss", "accuracy")
-                }
-            },
+# --- Costs ---
+
+SIZES = (12, 6, 5, 3)
+SHAPES = tuple(zip(SIZES, SIZES[1:]))
+
+
+def products_in(function, *arguments):
+    """Returns the multiplications of all matrix products of a graph."""
+    graph = tf.function(function).get_concrete_function(*arguments).graph
+    total = 0
+    for operation in graph.get_operations():
+        if operation.type == "MatMul":
+            a, b = (list(tensor.shape) for tensor in operation.inputs)
+            inner = a[0] if operation.get_attr("transpose_a") else a[1]
+            rows, columns = operation.outputs[0].shape
+            assert inner in b
+            total += rows * inner * columns
+    return total
+
+
+def test_gradient_counts_the_products_of_an_update():
+    task = dataclasses.replace(TASKS["digits"], sizes=SIZES)
+    splits = random_splits(SIZES)
+    method = task.methods["adam"]
+    trainer = training.Trainer(task, method, method.grid[0], splits, (1,))
+    x, y = splits["train"].inputs[0], splits["train"].y
+    found = products_in(trainer._make_step, tf.constant(x), tf.constant(y))
+    assert found == len(x) * costs.gradient(SHAPES)
+    assert trainer._price == (len(x) / task.mini, 0.0)
+
+
+def test_sweep_counts_at_least_what_it_computes(monkeypatch):
+    """The products of a sweep, counted where they are computed."""
+    splits = random_splits(SIZES)
+    split = splits["train"]
+    model = dataclasses.replace(TASKS["digits"], sizes=SIZES).network()
+    model.compile(loss="mse")
+    seen = {"derivatives": 0, "losses": 0}
+    for name in seen:
+        original = getattr(tail.Tail, name)
+
+        def counted(self, column, *rest, name=name, original=original):
+            seen[name] += rest[0].shape[1] if rest else 1
+            return original(self, column, *rest)
+
+        monkeypatch.setattr(tail.Tail, name, counted)
+    dampings = [0.5, 2.0]
+    kq.fit_columns(
+        model,
+        split.inputs[0],
+        np.zeros((len(split.y), SIZES[-1])),
+        sweeps=1,
+        dampings=dampings,
+        verbose=0,
+    )
+    columns = sum(SIZES[1:])
+    assert 0 < seen["derivatives"] <= columns
+    assert 0 < seen["losses"] <= columns * len(dampings)
+    # All visits: layers of 6, 5 and 3 columns, with the layers after them.
+    visits = 6 * (5 + 5 * 3) + 5 * 3
+    own = 12 * 6 + 6 * 5 + 5 * 3
+    expected = 3 * own + 12**2 + 6**2 + 5**2
+    expected += (costs.PASSES + len(dampings)) * visits
+    expected += (1 + len(dampings)) * own
+    assert costs.sweep(SHAPES, len(dampings)) == expected
+
+
+def test_sweep_of_a_layer_before_a_wider_one():
+    """Its columns change all products after it."""
+    narrow = costs.sweep(((4, 3), (3, 3)), 1)
+    wide = costs.sweep(((4, 3), (3, 4)), 1)
+    # Forward passes, outputs after a visit, and the visits of the next layer.
+    passes = costs.PASSES + 1
+    assert wide - narrow == 2 * 3 + 3 * passes * (3 * 4 - 3) + 2 * 3
+
+
+def test_qpu_seconds_are_those_of_training():
+    x = np.random.default_rng(0).normal(size=(30, 6)).astype("float32")
+    y = (np.arange(30) % 2).astype("int32")
+    task = dataclasses.replace(TASKS["digits"], sizes=(6, 3, 2))
+    model = task.network()
+    model.compile(loss=training._loss(model))
+    arguments = methods.columns_qpu([1.0, 4.0])
+    history = kq.fit_columns(model, x, y, sweeps=1, verbose=0, **arguments)
+    assert history.qpu_seconds == pytest.approx(
+        costs.qpu_seconds(task.shapes, 2), rel=1e-3
+    )
+    optimizer = kq.QPSBGD(backend={"name": "dwave", "mock": True})
+    estimate = optimizer.estimate(task.network(), steps=1)
+    assert costs.qpu_seconds(task.shapes) == pytest.approx(
+        estimate.seconds, rel=1e-3
+    )
+
+
+# --- The page ---
+
+
+def write(folder, method, configuration, losses, count=2, cost=1.0):
+    """Writes records in which all measures of a seed are the same."""
+    store = study.open_store(folder, "logistic")
+    for seed, loss in losses.items():
+        result = {
+            f"{part}_{kind}": loss
+            for part in training.PARTS
+            for kind in ("loss", "accuracy")
         }
-        for seed, loss in losses.items()
-    ]
-    add(folder, study.key(method, configuration), runs)
+        result |= dict.fromkeys(page.AXES, cost)
+        key = study.key(method, configuration)
+        results = {str(count): result}
+        store.add({"key": key, "seed": seed, "results": results})
 
 
 def test_configuration_is_chosen_on_tuning_seeds(tmp_path, monkeypatch):
     task = TASKS["logistic"]
-    first = study.FIRST_TUNING_SEED
-    a, b, c, d = task.methods["newton"].grid
+    first, fresh = study.FIRST_TUNING_SEED, study.FIRST_FRESH_SEED
+    a, b, *others = task.methods["columns"].grid
     # Better on the tuning seed, although worse on the others.
-    write(tmp_path, "newton", a, {first: 0.3, 0: 0.2})
-    write(tmp_path, "newton", b, {first: 0.1, 0: 0.9, 1: 0.7})
-    write(tmp_path, "newton", c, {first: 0.2, 0: 0.1, 1: 0.1})
-    write(tmp_path, "newton", d, {first: 0.3, 0: 0.5})
+    write(tmp_path, "columns", a, {first: 0.3, fresh: 0.2})
+    write(tmp_path, "columns", b, {first: 0.1, fresh: 0.9, fresh + 1: 0.7})
+    for configuration in others:
+        write(tmp_path, "columns", configuration, {first: 0.2, fresh: 0.1})
     # Not complete: some configurations, and the chosen one on fresh seeds.
-    write(tmp_path, "adam", methods.METHODS["adam"].grid[0], {first: 0.1})
-    for configuration in methods.METHODS["sgd"].grid:
-        write(tmp_path, "sgd", configuration, {first: 0.1})
-    found = page.Numbers(tmp_path, task)
-    assert found.methods == ["newton"]
-    assert not found.is_at_end("newton", 2)
-    assert found.values("newton", 2, "test_loss") == {0: 0.9, 1: 0.7}
-    mean, error = found.mean("newton", 2, "test_loss")
+    write(tmp_path, "adam", task.methods["adam"].grid[0], {first: 0.1})
+    for configuration in task.methods["signum"].grid:
+        write(tmp_path, "signum", configuration, {first: 0.1})
+    found = numbers.Numbers(tmp_path, task)
+    assert found.methods == ["columns"] and found.counts("columns") == [2]
+    assert not found.is_at_end("columns", 2)
+    values = found.values("columns", 2, "test_loss")
+    assert values == {fresh: 0.9, fresh + 1: 0.7}
+    mean, error = found.mean("columns", 2, "test_loss")
     assert (mean, error) == (pytest.approx(0.8), pytest.approx(0.1))
-    assert found.has("newton", 2) and not found.has("newton", 3)
-    write(tmp_path, "newton", d, {first + 1: -0.5})
-    assert page.Numbers(tmp_path, task).is_at_end("newton", 2)
+    write(tmp_path, "columns", others[-1], {first + 1: -0.5})
+    assert numbers.Numbers(tmp_path, task).is_at_end("columns", 2)
 
 
-# --- Gurobi and the mock QPU ---
-
-SOLVERS = ("columns-native", "columns-qpu", "columns-reads-qpu")
-
-
-@pytest.mark.slow
-def test_solvers_of_the_small_tasks(tmp_path, monkeypatch):
-    few = {name: annealer.VARIANTS[name] for name in SOLVERS}
-    monkeypatch.setattr(annealer, "VARIANTS", few)
-    monkeypatch.setattr(annealer, "SEEDS", {"logistic": 2})
-    arguments = [
-        "few-solves",
-        "--annealer",
-        "--quick",
-        "--output",
-        str(tmp_path),
-    ]
-    assert research.main(arguments) == 0
-    found = study.read(tmp_path, annealer.NAME)
-    assert len(found) == len(SOLVERS)
-    losses = [
-        [run["results"]["2"]["train_loss"] for run in runs]
-        for runs in found.values()
-    ]
-    # 12 inputs: all of them find the same optimum.
-    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
-    assert losses[0] == pytest.approx(losses[2], abs=1e-5)
-    # One call per update, with the time of the cost model.
-    backend = DWaveBackend(mock=True, num_reads=annealer.NUM_READS)
-    for run in found["logistic_columns-qpu"]:
-        assert run["results"]["2"]["calls"] == 2
-        seconds = 2 * backend.step_cost([(12, 1)]).seconds
-        assert run["results"]["2"]["qpu_seconds"] == pytest.approx(
-            seconds, abs=1e-5
-        )
-    text = (tmp_path / "RESULTS.md").read_text()
-    assert "<!-- results:annealer/logistic/details -->" in text
-    packed = (tmp_path / "annealer.jsonl.gz").read_bytes()
-    monkeypatch.setattr(study.Work, "__call__", None)
-    assert research.main(arguments) == 0  # computes nothing again
-    assert (tmp_path / "annealer.jsonl.gz").read_bytes() == packed
-
-
-def test_tables_of_solvers(tmp_path):
-    store = study.open_store(tmp_path, annealer.NAME)
-    for variant, losses, calls in (
-        ("newton-native", (0.5, 0.4), 0),
-        ("newton-qpu", (0.5, 0.6), 3),
+def test_rivals_are_compared_at_equal_cost(tmp_path):
+    task = TASKS["logistic"]
+    first, fresh = study.FIRST_TUNING_SEED, study.FIRST_FRESH_SEED
+    for name, tuned, cost in (
+        ("columns", 0.1, 10.0),
+        ("adam", 0.3, 10.0),
+        ("signum", 0.2, 10.1),
+        ("adam-mini", 0.4, 5.0),
     ):
-        for seed, loss in enumerate(losses):
-            result = {
-                "train_loss": loss,
-                "test_accuracy": 0.75,
-                "calls": calls,
-                "qpu_seconds": 0.25 * calls,
-            }
-            results = {str(count): result for count in annealer.UPDATES}
-            key = annealer.key("logistic", variant)
-            store.add({"key": key, "seed": seed, "results": results})
-    best = [{"seed": seed, "loss": loss} for seed, loss in ((0, 0.5), (1, 0.4))]
-    add(tmp_path, study.OPTIMUM, best)
-    found = page._annealer_blocks(tmp_path)
-    start = "annealer/logistic"
-    six = " | ".join(["0.4500"] * 6)
-    assert f"| Newton, native | {six} |" in found[f"{start}/train_loss"]
-    for name, share in (("native", "100%"), ("QPU", "50%")):
-        six = " | ".join([share] * 6)
-        assert f"| Newton, {name} | {six} |" in found[f"{start}/optima"]
-    line = "| Newton, QPU | 0.5500 +- 0.0500 | 75.0 +- 0.0 | 3 | 0.75 |"
-    assert line in found[f"{start}/details"]
-    assert "| Newton, QPU | +0.1000 | 0.500 | " in found[f"{start}/tests"]
+        for configuration in task.methods[name].grid:
+            runs = {first: tuned, fresh: tuned, fresh + 1: 1.01 * tuned}
+            write(tmp_path, name, configuration, runs, cost=cost)
+    found = numbers.Numbers(tmp_path, task)
+    budget = found.cost("columns", 2, "gradients")
+    rivals = ("adam", "signum", "adam-mini")
+    # Signum costs more than the budget.
+    assert found.best_within(rivals, "gradients", budget) == ("adam", 2)
+    assert found.best_within(rivals, "gradients", 9.0) == ("adam-mini", 2)
+    assert found.best_within(rivals, "gradients", 1.0) is None
+    test = found.test(("columns", 2), ("adam", 2), page.LOSS)
+    assert page._verdict(test, page.LOSS) == "ahead of"
+    assert page._verdict(test, page.ACCURACY) == "behind"

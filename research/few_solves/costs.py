@@ -1,0 +1,89 @@
+"""What training costs: gradient evaluations and QPU time.
+
+**Gradient evaluations.** All methods multiply matrices that have a row for each
+sample: forward and backward passes, second moments of inputs, and losses of
+solutions. This module counts the multiplications and additions of these
+products, from the sizes of the layers. One gradient evaluation is what an
+update of Adam with one mini-batch takes. Functions of single numbers, such as
+activations, are not counted, and neither is the solver.
+
+Where a number depends on the run, the largest one counts: a sweep of
+`kq.fit_columns` visits all columns, computes the loss of the solution of each
+damping, and each solution changes all weights.
+
+**QPU time.** An estimate of the library for the mock QPU, as
+`python -m keras_qpsbgd qpu-cost` prints it. No QPU is used.
+"""
+
+import functools
+
+from keras_qpsbgd import backends
+from keras_qpsbgd.backends.dwave.cost import layer_cost
+from keras_qpsbgd.backends.dwave.cost import step_calls
+from keras_qpsbgd.optimizers.qpsbgd import block_sizes
+
+# The derivatives of a column take a forward and a backward pass through the
+# layers after it, and the derivatives of both for the curvature.
+PASSES = 4
+
+
+def forward(shapes):
+    """Returns the number of multiplications of a forward pass, per sample.
+
+    Args:
+        shapes: List of the shapes `(inputs, outputs)` of the kernels.
+    """
+    return sum(n * m for n, m in shapes)
+
+
+def gradient(shapes):
+    """Returns the number of multiplications of a gradient, per sample.
+
+    The inputs of the network need no gradient.
+    """
+    return 2 * forward(shapes) + forward(shapes[1:])
+
+
+def moments(shapes):
+    """Returns that of the second moments of `kq.QPSBGD`, per sample."""
+    blocks = [block for shape in shapes for block in block_sizes(*shape)]
+    return sum(n * n for n, _ in blocks)
+
+
+def sweep(shapes, num_dampings):
+    """Returns that of a sweep of `kq.fit_columns`, per sample."""
+    total = 0
+    for position, (n, m) in enumerate(shapes):
+        after = shapes[position + 1 :]
+        # All inputs and outputs once, and the second moments of the inputs.
+        total += forward(shapes) + n * n
+        rest = forward(after)
+        if after and after[0][1] <= m:
+            # A column changes the next product by an outer product.
+            rest = after[0][1] + forward(after[1:])
+        total += m * (PASSES * rest + n)
+        total += m * num_dampings * (n + rest)
+    return total
+
+
+@functools.cache
+def qpu_seconds(shapes, num_dampings=None):
+    """Estimates QPU seconds.
+
+    Args:
+        shapes: Tuple of the shapes `(inputs, outputs)` of the kernels.
+        num_dampings: Integer (optional). Number of dampings of
+            `kq.fit_columns`. `None` is an update of `kq.QPSBGD`.
+
+    Returns:
+        The seconds of a sweep or of an update.
+    """
+    backend = backends.get({"name": "dwave", "mock": True})
+    if num_dampings is None:
+        blocks = [block for shape in shapes for block in block_sizes(*shape)]
+        return float(step_calls(backend, blocks).seconds)
+    # A visit of a column is a call with a QUBO for each damping.
+    visits = [
+        m * layer_cost(backend, n, num_dampings).seconds for n, m in shapes
+    ]
+    return float(sum(visits))
