@@ -94,7 +94,8 @@ def compare(
         methods: List of strings. QP-SBGD with the backend `"native"`,
             `"ridge"`, `"gurobi"` or `"dwave"` (a mock QPU); `"paper"`, which is
             `"native"` with `rule="paper"`; BinaryConnect, that is,
-            straight-through gradients, with `"sgd"`, `"signsgd"`, `"signum"`
+            straight-through gradients, with `"sgd"`, `"momentum"` (SGD with a
+            momentum of 0.9), `"signsgd"`, `"signum"`
             (signSGD with a momentum of 0.9, which is QP-SBGD without couplings)
             or `"adam"`; `"proxquant"`; `"bop"`; `"frozen"` (the kernels stay
             random); `"real"` (the same network with real-valued kernels).

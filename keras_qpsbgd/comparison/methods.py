@@ -21,19 +21,19 @@ $$ f = (300 / T)^{1/3}, \qquad d = \min(1, 2 / L). $$
 
 | method | setting | default | chosen in the experiments |
 |---|---|---|---|
-| native, ridge, paper | rate | a f d times 0.02 to 0.54 | 0.02 to 0.29 |
-| signsgd, signum | rate | a f d times 0.02 to 0.54 | 0.02 to 0.29 |
-| adam | rate | a f d times 0.02 to 0.54 | 0.02 to 0.50 |
-| real | rate | a f d times 0.007 to 0.18 | 0.006 to 0.29 |
-| sgd | rate | 0.3 to 10 | 1 to 10 |
-| momentum | rate | 0.03 to 1 | 0.1 to 1 |
-| proxquant | rate | f times 1 to 60 | 1 to 24 |
-| bop | threshold | (a f)^2 times 0.0003 to 0.04 | 0.0003 to 0.0055 |
+| native, ridge, paper | rate | a f d times 0.02 to 1.2 | 0.02 to 0.71 |
+| signsgd, signum | rate | a f d times 0.02 to 1.2 | 0.01 to 1.9 |
+| adam | rate | a f d times 0.02 to 1.2 | 0.04 to 1.2 |
+| real | rate | a f d times 0.007 to 0.18 | 0.01 to 0.09 |
+| sgd | rate | 1 to 125 | 1.4 to 110 |
+| momentum | rate | 0.1 to 12.5 | 0.03 to 30 |
+| proxquant | rate | f times 1 to 60 | 3 to 36 |
+| bop | threshold | (a f)^2 times 0.0001 to 0.04 | 0.0001 to 0.03 |
 
-The last column comes from the experiments in `research` with the rules of
-version 0.1: networks from 3-1 to 784-256-10 with 30 to 4,690 steps. It leaves
-out Cora and PubMed. There a real-valued encoder is trained together with the
-binary layers, and the best rates of BinaryConnect were below the default ones.
+The last column comes from the experiments in `research`: networks from 3-1 to
+784-256-10 with 30 to 2,340 steps. It leaves out Cora and PubMed. There a
+real-valued encoder is trained together with the binary layers, and the best
+rates of BinaryConnect were below the default ones.
 """
 
 import dataclasses
@@ -47,13 +47,13 @@ from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 
 NOT_FOR_THE_OPTIMIZER = ("rate", "real_rate", "batches")
 # Default grids
-BINARY = (0.02, 0.06, 0.18, 0.54)
+BINARY = (0.02, 0.08, 0.3, 1.2)
 REAL = (0.0067, 0.02, 0.06, 0.18)
-SGD = (0.3, 1.0, 3.0, 10.0)
+SGD = (1.0, 5.0, 25.0, 125.0)
 PROXQUANT = (1.0, 4.0, 15.0, 60.0)
 # This strength was chosen most often in the experiments.
 PROXQUANT_REACH = 3.0
-BOP_THRESHOLDS = (3e-4, 1.5e-3, 8e-3, 4e-2)
+BOP_THRESHOLDS = (1e-4, 8e-4, 6e-3, 4e-2)
 # Bop averages the gradients over about a third of a run.
 BOP_STEPS = 3.0
 MAX_BOP_RATE = 0.1
