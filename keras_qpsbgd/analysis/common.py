@@ -5,8 +5,10 @@ from typing import Any
 
 from keras_qpsbgd.qubo import Qubo
 
-# Distinguishable with any kind of color vision (Okabe and Ito).
+# The colors of all plots, distinguishable with any kind of color vision (Okabe
+# and Ito). Gray is for baselines.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+GRAY = "#555555"
 
 
 def require(module: str, extra: str = "analysis") -> Any:

@@ -67,12 +67,15 @@ class Run:
         epochs: List of dictionaries, the logs of each epoch.
         complete: Boolean. `False` if training did not end, or if the file was
             cut off.
+        budget_spent_at: Integer (optional). The first step for which the QPU
+            budget was not enough.
     """
 
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     updates: list[Update] = dataclasses.field(default_factory=list)
     epochs: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     complete: bool = False
+    budget_spent_at: Optional[int] = None
 
     @property
     def layers(self) -> list[str]:
@@ -151,6 +154,12 @@ class RunWriter:
         self._run.epochs.append(_plain(logs))
         self._append("epoch", logs)
 
+    def budget_spent(self, step: int) -> None:
+        """Writes the first step for which the QPU budget was not enough."""
+        if self._run.budget_spent_at is None:
+            self._run.budget_spent_at = step
+            self._append("budget", {"step": step})
+
     def end(self) -> None:
         """Marks the run as complete and closes the file."""
         self._run.complete = True
@@ -205,6 +214,8 @@ def load_run(path: str | os.PathLike) -> Run:
                 run.epochs.append(meta)
             elif kind == "update":
                 run.updates.append(_update(meta, arrays))
+            elif kind == "budget":
+                run.budget_spent_at = meta["step"]
             elif kind == "end":
                 run.complete = True
     return run

@@ -19,7 +19,9 @@ from keras_qpsbgd.analysis.run import Run
 from keras_qpsbgd.analysis.run import RunWriter
 from keras_qpsbgd.analysis.run import Update
 from keras_qpsbgd.analysis.run import load_run
+from keras_qpsbgd.backends import GraphBackend
 from keras_qpsbgd.backends.errors import check_number
+from keras_qpsbgd.callbacks.solver_progress import figures_of_epoch
 from keras_qpsbgd.optimizers import step_solver
 from keras_qpsbgd.qubo import Qubo
 
@@ -31,7 +33,9 @@ class QuboRecorder(keras.callbacks.Callback):
     fields that the solver received, the states that moved the weights, all
     reads with their energies if the solver returns several, and what the solver
     reported. It also records the settings of the run and the logs of each
-    epoch.
+    epoch. To these it adds the figures of a solver on the host over all
+    updates of the epoch: those of `SolverProgress`, the number of its calls
+    `solver_calls`, and the number of failed solves `solver_failures`.
 
     With the backend `"sign"`, which uses no couplings, the recorded couplings
     are zero. A layer with several blocks of couplings has one update for each
@@ -108,6 +112,7 @@ class QuboRecorder(keras.callbacks.Callback):
         self._run = Run()
         self._writer: Any = None
         self._history: Any = None
+        self._report: Any = None
         self._in_batch = False
         self._begun = False
         self._lock = threading.Lock()  # TensorFlow calls `record` in a thread
@@ -136,6 +141,11 @@ class QuboRecorder(keras.callbacks.Callback):
         optimizer.recorder = self
         self.model.make_train_function(force=True)
 
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        self._report = find_qpsbgd(self.model.optimizer).solver_report()
+
     def on_train_batch_begin(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
@@ -149,8 +159,17 @@ class QuboRecorder(keras.callbacks.Callback):
     def on_epoch_end(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
+        optimizer = find_qpsbgd(self.model.optimizer)
+        figures = {}
+        if not isinstance(optimizer.backend, GraphBackend):
+            total = optimizer.solver_report().since(self._report).total
+            figures = {
+                "solver_calls": total.calls,
+                "solver_failures": total.failures,
+                **figures_of_epoch(optimizer, self._report),
+            }
         with self._lock:
-            self._writer.epoch({"epoch": epoch, **(logs or {})})
+            self._writer.epoch({"epoch": epoch, **(logs or {}), **figures})
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         with self._lock:
@@ -195,6 +214,12 @@ class QuboRecorder(keras.callbacks.Callback):
         )
         with self._lock:
             self._writer.update(update)
+
+    def budget_spent(self, step: int) -> None:
+        """Records that the QPU budget ended. Called by the optimizer."""
+        with self._lock:
+            if self._in_batch and self._is_for(self.model):
+                self._writer.budget_spent(step)
 
     def _is_for(self, model):
         """Returns whether this records the current `fit` of a model.

@@ -13,6 +13,7 @@ from tensorflow import keras
 
 from keras_qpsbgd.backends import GraphBackend
 from keras_qpsbgd.backends.errors import check_number
+from keras_qpsbgd.backends.host.solver_report import SolverReport
 from keras_qpsbgd.optimizers import QPSBGD
 
 _logger = logging.getLogger("keras_qpsbgd")
@@ -147,10 +148,7 @@ class SolverProgress(keras.callbacks.Callback):
             self._progress.watch(self._display, self.after)
 
     def _remaining(self):
-        """Returns what is left of the QPU budget, `None` without one."""
-        budget = self._optimizer.backend.budget
-        left = None if budget is None else budget.remaining()
-        return None if left is None else float(left)
+        return _remaining(self._optimizer)
 
     def _confirm_cost(self):
         """Logs the estimate for this `fit`, and warns if it is too much."""
@@ -191,18 +189,41 @@ class SolverProgress(keras.callbacks.Callback):
         """Adds the figures of an epoch, with the same keys in all epochs."""
         if self._progress is None or logs is None:
             return
-        report = self._optimizer.solver_report()
-        whole, epoch = report.total, report.since(self._report).total
-        reported = self._optimizer.backend.info_entries
         logs.setdefault("solver_s", math.nan)
-        logs["solver_energy"] = _or_nan(epoch.mean_energy)
-        logs["solver_retries"] = epoch.retries
-        logs["solver_fallbacks"] = epoch.fallbacks
-        if "qpu_access_time" in reported or whole.qpu_seconds:
-            logs["solver_qpu_s"] = epoch.qpu_seconds
-        has_chains = whole.mean_chain_breaks is not None
-        if "chain_break_fraction" in reported or has_chains:
-            logs["solver_chain_breaks"] = _or_nan(epoch.mean_chain_breaks)
+        logs.update(figures_of_epoch(self._optimizer, self._report))
+
+
+def figures_of_epoch(optimizer: QPSBGD, before: SolverReport) -> dict[str, Any]:
+    """Returns what the solver did after an earlier report, as logs.
+
+    Args:
+        optimizer: `QPSBGD` with a backend on the host.
+        before: `SolverReport` at the beginning of the epoch.
+    """
+    report = optimizer.solver_report()
+    whole, epoch = report.total, report.since(before).total
+    reported = optimizer.backend.info_entries
+    logs = {
+        "solver_energy": _or_nan(epoch.mean_energy),
+        "solver_retries": epoch.retries,
+        "solver_fallbacks": epoch.fallbacks,
+    }
+    if "qpu_access_time" in reported or whole.qpu_seconds:
+        logs["solver_qpu_s"] = epoch.qpu_seconds
+    remaining = _remaining(optimizer)
+    if remaining is not None:
+        logs["solver_budget_s"] = remaining
+    has_chains = whole.mean_chain_breaks is not None
+    if "chain_break_fraction" in reported or has_chains:
+        logs["solver_chain_breaks"] = _or_nan(epoch.mean_chain_breaks)
+    return logs
+
+
+def _remaining(optimizer):
+    """Returns what is left of the QPU budget, `None` without one."""
+    budget = optimizer.backend.budget
+    left = None if budget is None else budget.remaining()
+    return None if left is None else float(left)
 
 
 def _or_nan(value):

@@ -23,6 +23,7 @@ from tensorflow import keras
 from keras_qpsbgd import constraints
 from keras_qpsbgd import layers
 from keras_qpsbgd import optimizers
+from keras_qpsbgd.analysis import common
 from keras_qpsbgd.cli.options import EPOCHS
 from keras_qpsbgd.comparison import figures
 from keras_qpsbgd.comparison.statistics import mean_and_error
@@ -32,6 +33,7 @@ HIDDEN = 64
 NUM_CLASSES = 10
 VALIDATION_IMAGES = 300
 TEST_IMAGES = 450
+LOWEST_SHOWN = 60  # percent, where the axis of the figure starts
 
 # Tuned on the validation images with other seeds and the same grid for all
 # methods: eight rates from 0.002 to 0.256, each twice the one before.
@@ -47,8 +49,12 @@ FROZEN = "frozen binary weights"
 METHODS = (QPSBGD, BINARY_CONNECT, FROZEN)
 RATES = {QPSBGD: QPSBGD_RATE, BINARY_CONNECT: ADAM_RATE, FROZEN: FROZEN_RATE}
 
-# Distinguishable with any color vision (Okabe and Ito) and in grayscale.
-COLORS = {QPSBGD: "#0072b2", BINARY_CONNECT: "#d55e00", FROZEN: "#777777"}
+COLORS = {
+    QPSBGD: figures.REFERENCE_COLOR,
+    BINARY_CONNECT: figures.COLORS[0],
+    FROZEN: common.GRAY,
+}
+# For grayscale prints.
 MARKERS = {QPSBGD: "o", BINARY_CONNECT: "s", FROZEN: "^"}
 
 
@@ -308,6 +314,7 @@ def plot(runs, path):
 
     figure = figures.blank(6.4, 4.0)
     axes = figure.subplots()
+    low, high = LOWEST_SHOWN, 100
     for method in METHODS:
         curves = [run.validation_curve for run in runs if run.method == method]
         mean, error = mean_and_error(100 * np.asarray(curves))
@@ -324,9 +331,12 @@ def plot(runs, path):
             # QP-SBGD on top of the other curves.
             zorder=4 if method == QPSBGD else 3,
         )
-        axes.fill_between(
-            epochs, mean - error, mean + error, color=color, alpha=0.2, lw=0
-        )
+        # The first epochs may be below the axis.
+        rest = slice(len(mean) // 10, None)
+        error = np.nan_to_num(error[rest])  # not known for one seed
+        band = mean[rest] - error, mean[rest] + error
+        axes.fill_between(epochs[rest], *band, color=color, alpha=0.2, lw=0)
+        low, high = min(low, *band[0]), max(high, *band[1])
     seeds = len({run.seed for run in runs})
     note = f"mean and standard error of {seeds} seeds" if seeds > 1 else ""
     title = f"Handwritten digits, 64-{HIDDEN}-{NUM_CLASSES} binary network"
@@ -334,7 +344,7 @@ def plot(runs, path):
     axes.set_title(note, loc="right", fontsize=8, color="#555555")
     axes.set_xlabel("epoch")
     axes.set_ylabel("validation accuracy [%]")
-    axes.set_ylim(0, 100)
+    axes.set_ylim(low, high)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.grid(axis="y", color="#dddddd", linewidth=0.8)
     axes.set_axisbelow(True)

@@ -11,18 +11,11 @@ import pathlib
 
 import numpy as np
 
+from keras_qpsbgd.analysis import common
 from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.comparison.statistics import mean_and_error
 
-REFERENCE_COLOR = "#0072b2"
-COLORS = (
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#555555",
-)
+REFERENCE_COLOR, *COLORS = *common.COLORS, common.GRAY
 MARKERS = "os^Dv*XP<>hp"
 LINES = ("-", "--", "-.", ":")
 MARKS_PER_CURVE = 8
@@ -152,7 +145,7 @@ def _draw_curves(panel, runs, measure, reference, styles):
     from matplotlib.ticker import MaxNLocator
 
     methods = tables.methods_of(runs, reference)
-    means = []
+    bands, ends = [], []
     for index, method in enumerate(methods):
         found = _curve(tables.select(runs, method=method), measure)
         if found is None:
@@ -170,16 +163,21 @@ def _draw_curves(panel, runs, measure, reference, styles):
             markevery=(start, every),
             **style,
         )
+        # Steep starts would dominate the axis, and their bands would be cut.
+        rest = slice(len(mean) // 10, None)
+        error = np.nan_to_num(error[rest])  # not known for one seed
+        band = mean[rest] - error, mean[rest] + error
         panel.fill_between(
-            epochs,
-            mean - error,
-            mean + error,
-            color=style["color"],
-            alpha=0.15,
-            lw=0,
+            epochs[rest], *band, color=style["color"], alpha=0.15, lw=0
         )
-        means.append(mean)
-    _limit(panel, measure, means)
+        bands += band
+        ends += [epochs[0], epochs[-1]]
+    _limit(panel, measure, np.concatenate(bands or [[]]))
+    if ends and min(ends) < max(ends):
+        margin = 0.02 * (max(ends) - min(ends))
+        # The axis does not reach epoch 0.
+        left = max(min(ends) - margin, min(ends) / 2)
+        panel.set_xlim(left, max(ends) + margin)
     panel.set_xlabel("epoch")
     panel.set_title(label(measure), fontsize=10)
     panel.xaxis.set_major_locator(
@@ -191,23 +189,24 @@ def _draw_curves(panel, runs, measure, reference, styles):
 def _curve(runs, measure):
     """Returns epochs, means and errors up to the end of the shortest run.
 
-    Returns `None` if the runs do not have the measure.
+    Epoch 0, before training, is left out. Returns `None` if the runs do not
+    have the measure.
     """
     curves = [run["curves"] for run in runs if measure.key in run["curves"]]
     if not curves:
         return None
     length = min(len(curve["epoch"]) for curve in curves)
-    values = [curve[measure.key][:length] for curve in curves]
-    mean, error = mean_and_error(factor(measure) * np.array(values, float))
-    return np.array(curves[0]["epoch"][:length]), mean, error
+    epochs = np.array(curves[0]["epoch"][:length])
+    values = np.array([curve[measure.key][:length] for curve in curves], float)
+    trained = epochs > 0
+    if not trained.any():
+        return None
+    mean, error = mean_and_error(factor(measure) * values[:, trained])
+    return epochs[trained], mean, error
 
 
-def _limit(panel, measure, means):
-    """Sets the limits so that all means after the first tenth are visible.
-
-    Means of untrained networks differ more and would dominate the axis.
-    """
-    shown = np.concatenate([mean[len(mean) // 10 :] for mean in means] or [[]])
+def _limit(panel, measure, shown):
+    """Sets the limits so that all of the given values are visible."""
     shown = shown[np.isfinite(shown)]
     if not len(shown):
         return

@@ -1,12 +1,14 @@
 """Solves the QUBOs of one update, and passes them to a recorder.
 
-A recorder is any object with two methods.
+A recorder is any object with three methods.
 
 - `wants(step, layer)` returns whether to record a layer in an update. While a
   graph is traced, `step` is a tensor and so is the result, unless the layer is
   never recorded.
 - `record(step, layer, qubo, states, samples, sample_energies, info)` receives a
   `Qubo` and arrays, on the host. It may not keep the arrays of the `Qubo`.
+- `budget_spent(step)` receives every step for which the QPU budget was not
+  enough.
 
 `HostCall` records the solvers on the host, which return more than states.
 """

@@ -10,6 +10,7 @@ from typing import Any
 from typing import NamedTuple
 from typing import Optional
 
+from keras_qpsbgd.analysis import common
 from keras_qpsbgd.model_summary import WIDTH
 from keras_qpsbgd.model_summary import memory_text
 from keras_qpsbgd.model_summary import shorten
@@ -17,14 +18,13 @@ from keras_qpsbgd.model_summary import table_row
 
 # Output errors below this value are printed as if they were zero.
 _SMALLEST = 1e-12
-# The methods that a table and a plot show, beside the chosen one, with the
-# colors of a palette that is safe for color-blind readers.
-_COLORS = {
-    "nearest": "#999999",
-    "gptq": "#e69f00",
-    "gptq+scales": "#d55e00",
-    "descent+scales": "#009e73",
-    "qubo": "#0072b2",
+# Colors and markers in a plot.
+_STYLES = {
+    "nearest": (common.GRAY, "X"),
+    "gptq": (common.COLORS[4], "v"),
+    "gptq+scales": (common.COLORS[1], "s"),
+    "descent+scales": (common.COLORS[2], "^"),
+    "qubo": (common.COLORS[0], "o"),
 }
 _HIDDEN = ("gptq",)
 FROZEN = (
@@ -200,12 +200,15 @@ class QuantizationReport:
             width = max(6.0, 2.5 + 0.9 * len(self.layers))
             _, ax = pyplot.subplots(figsize=(width, 3.4), layout="constrained")
         for method in _methods(self):
+            color, marker = _STYLES[method]
             ax.plot(
                 range(len(self.layers)),
                 [layer.errors[method] for layer in self.layers],
-                "o",
+                marker,
                 label=method,
-                color=_COLORS[method],
+                color=color,
+                clip_on=False,  # an error may be zero
+                zorder=3,
             )
         held_out = [layer.held_out for layer in self.layers]
         if any(error is not None for error in held_out):
@@ -215,9 +218,10 @@ class QuantizationReport:
                 "_",
                 markersize=14,
                 label=f"{self.method}, held out",
-                color=_COLORS[self.method],
+                color=_STYLES[self.method][0],
             )
         ax.set_ylim(bottom=0.0)
+        ax.set_xlim(-0.5, len(self.layers) - 0.5)
         names = [shorten(layer.name, 18) for layer in self.layers]
         tilted = sum(map(len, names)) > 10 * len(names)
         ax.set_xticks(
@@ -228,6 +232,7 @@ class QuantizationReport:
         )
         ax.grid(axis="y", color="#dddddd", linewidth=0.8)
         ax.set_axisbelow(True)
+        ax.spines[["top", "right"]].set_visible(False)
         ax.set_ylabel("relative output error")
         ax.set_title(f"{self.name}, {_bits_text(self)} per weight")
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)

@@ -17,6 +17,17 @@ from keras_qpsbgd.analysis.samples import sample_similarity
 MAX_POINTS = 200
 NUM_BEST = 10
 MAX_IDS = 5
+# The logs of `callbacks.QuboRecorder` that count something in an epoch.
+COUNTS = (
+    "solver_calls",
+    "solver_retries",
+    "solver_failures",
+    "solver_fallbacks",
+)
+QPU_SECONDS = "solver_qpu_s"
+SUMS = (*COUNTS, QPU_SECONDS)
+CHAIN_BREAKS = "solver_chain_breaks"
+BUDGET_LEFT = "solver_budget_s"
 
 
 def applied_states(updates: list[Update]) -> dict[str, np.ndarray]:
@@ -77,47 +88,51 @@ def similarity(update: Update, num_best: int = NUM_BEST) -> np.ndarray:
     return np.mean(matrices, axis=0)
 
 
-def solver_totals(updates: list[Update]) -> dict[str, Optional[float]]:
-    """Adds up what the backend reported over the updates of one layer.
+def solver_means(updates: list[Update]) -> dict[str, Optional[float]]:
+    """Averages what the backend reported over recorded updates of a layer.
+
+    Means do not depend on how many updates were recorded. Updates that the
+    `on_failure` backend solved are left out.
 
     Returns:
-        A dictionary: the number of solver `"calls"`, the mean number of
-        `"reads"`, the number of `"retries"`, the QPU access time
-        `"qpu_seconds"`, and the mean fraction of broken chains
-        `"chain_breaks"`. A value is `None` if the backend does not report it.
+        A dictionary of means per update: the number of solver `"calls"`, of
+        `"reads"` and of `"retries"`, the QPU access time `"qpu_seconds"`, and
+        the fraction of broken chains `"chain_breaks"`. A value is `None` if the
+        backend does not report it.
     """
+    updates = [u for u in updates if "fallback" not in u.info]
     microseconds = _values(updates, "qpu_access_time")
-    calls = _values(updates, "calls")
-    retries = _values(updates, "retries")
     reads = _values(updates, "reads") or [
         float(len(u.samples)) for u in updates if u.samples is not None
     ]
-    breaks = _values(updates, "chain_break_fraction")
+    found = {
+        "calls": _values(updates, "calls"),
+        "reads": reads,
+        "retries": _values(updates, "retries"),
+        "qpu_seconds": [1e-6 * value for value in microseconds],
+        "chain_breaks": _values(updates, "chain_break_fraction"),
+    }
     return {
-        "calls": sum(calls) if calls else None,
-        "reads": float(np.mean(reads)) if reads else None,
-        "retries": sum(retries) if retries else None,
-        "qpu_seconds": 1e-6 * sum(microseconds) if microseconds else None,
-        "chain_breaks": float(np.mean(breaks)) if breaks else None,
+        name: float(np.mean(values)) if values else None
+        for name, values in found.items()
     }
 
 
-def num_calls(updates: list[Update]) -> Optional[float]:
-    """Returns the number of solver calls, or `None` if not reported.
+def totals(logs: dict[str, np.ndarray]) -> dict[str, float]:
+    """Adds up the figures of the solver in the logs, which cover all updates.
 
-    A call that several layers share counts once.
+    Args:
+        logs: Dictionary that maps names of logs to values, NaN if missing.
+
+    Returns:
+        A dictionary that maps the names of the logged figures to their sums
+        over the epochs, and `"solver_chain_breaks"` to its mean.
     """
-    steps: dict[int, list[Update]] = {}
-    for update in updates:
-        steps.setdefault(update.step, []).append(update)
-    total = None
-    for group in steps.values():
-        calls = _values(group, "calls")
-        if calls:
-            own = sum(calls) - sum(_values(group, "shared_calls"))
-            # The layer that counts a shared call may not be recorded.
-            total = (total or 0.0) + max(own, *calls)
-    return total
+    logs = {k: v[np.isfinite(v)] for k, v in logs.items()}
+    found = {name: float(logs[name].sum()) for name in SUMS if name in logs}
+    if CHAIN_BREAKS in logs:
+        found[CHAIN_BREAKS] = float(logs[CHAIN_BREAKS].mean())
+    return found
 
 
 def problem_ids(updates: list[Update]) -> list[str]:
@@ -132,12 +147,23 @@ def problem_ids(updates: list[Update]) -> list[str]:
 
 def has_mock_qpu(settings: dict[str, Any]) -> bool:
     """Returns whether a mock QPU ran, whose times are only estimates."""
+    return bool(_backend(settings).get("mock"))
+
+
+def budget_seconds(settings: dict[str, Any]) -> Optional[float]:
+    """Returns the QPU budget of the run, or `None` if it had none."""
+    value = _backend(settings).get("qpu_budget_seconds")
+    is_number = isinstance(value, (int, float))  # a file may contain anything
+    return float(value) if is_number else None
+
+
+def _backend(settings):
     value: Any = settings
     for name in ("optimizer", "backend"):
         value = value.get(name)
         if not isinstance(value, dict):  # a file may contain anything
-            return False
-    return bool(value.get("mock"))
+            return {}
+    return value
 
 
 def _values(updates, name):

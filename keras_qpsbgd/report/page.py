@@ -73,7 +73,7 @@ def _header(run, title, layers):
         parts.append(
             '<p class="notice" role="note">This run is incomplete: training '
             "has not ended, or it was interrupted. The page shows what was "
-            "recorded until then.</p>"
+            "recorded until then. Totals are those of complete epochs.</p>"
         )
     if not run.updates:
         parts.append(
@@ -181,7 +181,7 @@ a:focus-visible, .scroll:focus-visible {
   border-left: 4px solid currentColor; border-radius: 6px;
   padding: 10px 14px; margin: 20px 0 0; }
 .facts { display: grid; gap: 12px; margin: 24px 0 0;
-  grid-template-columns: repeat(auto-fill, minmax(140px, 1fr)); }
+  grid-template-columns: repeat(auto-fill, minmax(168px, 1fr)); }
 .facts > div, figure, .scroll { background: var(--card);
   border: 1px solid var(--line); border-radius: 10px; }
 .facts > div { padding: 12px 14px; }

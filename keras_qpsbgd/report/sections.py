@@ -21,8 +21,6 @@ from keras_qpsbgd.report import text
 MAX_CURVES = 24
 MAX_LAYERS = 24
 MAX_ROWS = 200
-# The log of `callbacks.SolverProgress` with the QPU time.
-QPU_LOG = "solver_qpu_s"
 
 
 def figure(
@@ -85,7 +83,11 @@ def logs(run: Run) -> dict[str, np.ndarray]:
 
 
 def training(run: Run) -> str:
-    """Draws the logs of the epochs, training and validation in one chart."""
+    """Draws the logs of the epochs, training and validation in one chart.
+
+    Counts of the solver that do not change are left out. The headline has their
+    sums.
+    """
     found = logs(run)
     x = np.arange(1.0, len(run.epochs) + 1)
     if "epoch" in found:
@@ -101,11 +103,17 @@ def training(run: Run) -> str:
             series[0].name = "validation"
         values = np.concatenate([curve.y for curve in series])
         finite = values[np.isfinite(values)]
+        if name in numbers.COUNTS and len(set(finite)) < 2:
+            continue
         share = all(text.is_share(name, value) for value in finite)
-        drawing = svg.lines(name, x[drawn], series, "epoch", share)
-        is_estimate = name == QPU_LOG and numbers.has_mock_qpu(run.settings)
-        note = "An estimate: the QPU is a mock." if is_estimate else ""
-        charts.append(figure(name, note, drawing, series))
+        title, note = text.words(name), text.NOTES.get(name, "")
+        # Everything that the solver reports starts at zero, but energies.
+        is_size = name in text.NAMES and name != "solver_energy"
+        ends = (min([0.0, *finite]) if is_size else None, None)
+        drawing = svg.lines(title, x[drawn], series, "epoch", share, ends)
+        if name == numbers.QPU_SECONDS and numbers.has_mock_qpu(run.settings):
+            note += " An estimate: the QPU is a mock."
+        charts.append(figure(title, note, drawing, series))
     left = len(charts) - MAX_CURVES
     more = f"<p>{left} more logs are not shown.</p>" if left > 0 else ""
     return f'<div class="charts">{"".join(charts[:MAX_CURVES])}</div>{more}'
@@ -190,7 +198,7 @@ def _over_steps(name, updates):
     )
     yield chart(
         "Size of the fields",
-        "Frobenius norm of s, which follows the gradient.",
+        "Frobenius norm of s.",
         [svg.Series("fields", evolution.field_norms)],
         ends=(0.0, None),
     )
@@ -229,32 +237,32 @@ def _reads(updates):
 
 
 def solver(run: Run, layers: dict[str, list[Update]]) -> str:
-    """Returns what the backend reported, one row per layer."""
+    """Returns what the backend reported per update, one row per layer."""
     is_mock = numbers.has_mock_qpu(run.settings)
     head = [
-        "Layer", "QUBO", "Updates", "Calls", "Reads", "Retries",
+        "Layer", "QUBO", "Recorded", "Calls", "Reads", "Retries",
         "QPU time (estimate)" if is_mock else "QPU time", "Broken chains",
     ]  # fmt: skip
     shown = list(layers.items())[:MAX_ROWS]
     rows = []
     for name, updates in shown:
         qubo = updates[-1].qubo
-        totals = numbers.solver_totals(updates)
+        means = numbers.solver_means(updates)
         rows.append(
             [
                 text.escape(name, 60),
                 f"{qubo.num_variables:,} × {qubo.num_columns:,}",
                 f"{len(updates):,}",
-                _show(totals["calls"], text.number),
-                _show(totals["reads"], text.number),
-                _show(totals["retries"], text.number),
-                _show(totals["qpu_seconds"], text.seconds),
-                _show(totals["chain_breaks"], text.percent),
+                _show(means["calls"], text.number),
+                _show(means["reads"], text.number),
+                _show(means["retries"], text.number),
+                _show(means["qpu_seconds"], text.seconds),
+                _show(means["chain_breaks"], text.percent),
             ]
         )
     note = (
-        "Totals of the recorded updates. – means that the backend does not "
-        "report the value."
+        "Number of recorded updates, and means per update without fallbacks. – "
+        "means that the backend does not report the value."
     )
     if is_mock:
         note += (
@@ -280,7 +288,7 @@ def _show(value, form):
 
 
 def settings(values: dict[str, Any], name: str) -> str:
-    """Returns a table of nested settings."""
+    """Returns a table of nested settings, without those that are `None`."""
     rows = list(_flat(values))
     body = "".join(
         f'<tr><th scope="row">{_breakable(text.escape(key, 120))}</th>'
@@ -304,12 +312,23 @@ def _breakable(name):
 def _flat(values, prefix="") -> Any:
     """Yields the entries of nested dictionaries with dotted names."""
     for key, value in values.items():
-        if isinstance(value, dict) and value:
+        if value is None:
+            continue
+        if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")
         elif isinstance(value, str):
             yield f"{prefix}{key}", value
         else:
-            yield f"{prefix}{key}", json.dumps(value, default=str)
+            yield f"{prefix}{key}", json.dumps(_rounded(value), default=str)
+
+
+def _rounded(value):
+    """Rounds to the digits of float32, so that 0.03 is not 0.02999999933."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, list):
+        return [_rounded(entry) for entry in value]
+    return value
 
 
 # Headline
@@ -326,31 +345,52 @@ def facts(
         values = curves[name]
         last = int(np.flatnonzero(np.isfinite(values))[-1])
         value = text.metric(name, values[last])
-        found.append((name, value, f"after epoch {last + 1:,}"))
+        found.append((text.words(name), value, f"after epoch {last + 1:,}"))
     if run.epochs:
         found.append(("Epochs", f"{len(run.epochs):,}", ""))
     if run.updates:
         note = f"of {len(layers):,} layer{'s' * (len(layers) > 1)}"
-        found.append(("Updates", f"{len(run.updates):,}", note))
-    calls = numbers.num_calls(run.updates)
+        found.append(("Recorded updates", f"{len(run.updates):,}", note))
+    return [
+        *found,
+        *_solver_facts(run, numbers.totals(curves)),
+        *_budget(run, curves),
+    ]
+
+
+def _solver_facts(run, totals):
+    """Yields what the solver did in all updates, recorded or not."""
+    span = (
+        "in all updates" if run.complete else f"in {len(run.epochs):,} epochs"
+    )
+    calls, retries, failures, fallbacks = map(totals.get, numbers.COUNTS)
     if calls is not None:
-        found.append(("Solver calls", text.number(calls), "recorded"))
-    qpu_seconds, breaks, weights = [], [], []
-    for updates in layers.values():
-        totals = numbers.solver_totals(updates)
-        if totals["qpu_seconds"] is not None:
-            qpu_seconds.append(totals["qpu_seconds"])
-        if totals["chain_breaks"] is not None:
-            breaks.append(totals["chain_breaks"])
-            weights.append(len(updates))
-    if qpu_seconds:
-        is_mock = numbers.has_mock_qpu(run.settings)
-        note = "estimate (mock)" if is_mock else "recorded"
-        found.append(("QPU time", text.seconds(sum(qpu_seconds)), note))
-    if breaks:
-        mean = float(np.average(breaks, weights=weights))
-        found.append(("Broken chains", text.percent(mean), "on average"))
-    return found
+        note = f"{text.number(retries)} of them repeated" if retries else span
+        yield "Solver calls", text.number(calls), note
+    if fallbacks is not None:
+        note = (
+            "" if failures is None else f"{text.number(failures)} failed solves"
+        )
+        yield "Fallbacks", text.number(fallbacks), note or span
+    if numbers.QPU_SECONDS in totals:
+        note = "estimate (mock)" if numbers.has_mock_qpu(run.settings) else span
+        yield "QPU time", text.seconds(totals[numbers.QPU_SECONDS]), note
+    if numbers.CHAIN_BREAKS in totals:
+        share = text.percent(totals[numbers.CHAIN_BREAKS])
+        yield "Broken chains", share, "on average"
+
+
+def _budget(run, curves):
+    """Yields when the QPU budget was spent, or what is left of it."""
+    seconds = numbers.budget_seconds(run.settings)
+    note = "" if seconds is None else text.seconds(seconds)
+    if run.budget_spent_at is not None:
+        step = f"step {text.escape(run.budget_spent_at, 20)}"
+        yield "QPU budget spent at", step, note and f"budget: {note}"
+    elif numbers.BUDGET_LEFT in curves:
+        left = curves[numbers.BUDGET_LEFT]
+        left = max(0.0, float(left[np.isfinite(left)][-1]))
+        yield "QPU budget left", text.seconds(left), note and f"of {note}"
 
 
 def _headline_metric(curves) -> Optional[str]:

@@ -7,6 +7,32 @@ import math
 from typing import Any
 
 MAX_LENGTH = 300
+# Titles and notes of the logs of the solver.
+NAMES = {
+    "solver_s": "Time of the solver",
+    "solver_energy": "Energy of the solutions",
+    "solver_calls": "Solver calls",
+    "solver_retries": "Repeated calls",
+    "solver_failures": "Failed solves",
+    "solver_fallbacks": "Fallbacks",
+    "solver_qpu_s": "QPU time",
+    "solver_budget_s": "QPU budget",
+    "solver_chain_breaks": "Broken chains",
+}
+NOTES = {
+    "solver_s": "Seconds per step.",
+    "solver_energy": "Mean over the columns of all layers.",
+    "solver_fallbacks": "Solves by the backend of on_failure.",
+    "solver_qpu_s": "Seconds per epoch.",
+    "solver_budget_s": "Seconds that are left.",
+    "solver_chain_breaks": "Mean over the updates.",
+}
+_ABBREVIATIONS = {
+    "auc": "AUC",
+    "lr": "learning rate",
+    "mae": "MAE",
+    "mse": "MSE",
+}
 
 
 def escape(value: Any, limit: int = MAX_LENGTH) -> str:
@@ -40,6 +66,16 @@ def number(value: float) -> str:
     return f"{value:.{digits}f}".rstrip("0").rstrip(".")
 
 
+def words(name: str) -> str:
+    """Returns the name of a log in words, such as "Validation accuracy"."""
+    if name in NAMES:
+        return NAMES[name]
+    rest = name.removeprefix("val_")
+    start = "validation " if rest != name else ""
+    found = start + _ABBREVIATIONS.get(rest, rest).replace("_", " ").strip()
+    return found[:1].upper() + found[1:]
+
+
 def ticks(values: list[float], share: bool = False) -> list[str]:
     """Returns the labels of evenly spaced ticks, all with the same decimals."""
     if share:
@@ -58,8 +94,12 @@ def _is_multiple(value, unit):
 
 
 def percent(value: float) -> str:
-    """Returns a share as a percentage with one decimal."""
-    return f"{100 * value:.1f} %" if math.isfinite(value) else "not finite"
+    """Returns a share as a percentage, with one decimal if it is not small."""
+    if not math.isfinite(value):
+        return "not finite"
+    if 0 < abs(value) < 0.001:
+        return f"{100 * value:.1g} %"
+    return f"{100 * value:.1f} %"
 
 
 def seconds(value: float) -> str:
@@ -74,10 +114,11 @@ def seconds(value: float) -> str:
 
 
 def metric(name: str, value: float) -> str:
-    """Returns the value of an epoch log. Accuracies are percentages."""
+    """Returns the value of an epoch log. Shares are percentages."""
     return percent(value) if is_share(name, value) else number(value)
 
 
 def is_share(name: str, value: float) -> bool:
-    """Returns whether a log is an accuracy between 0 and 1."""
-    return "acc" in name.lower() and 0 <= value <= 1
+    """Returns whether a log is an accuracy or another share from 0 to 1."""
+    is_named = "acc" in name.lower() or name == "solver_chain_breaks"
+    return is_named and 0 <= value <= 1

@@ -156,7 +156,7 @@ def report(path, width=1200, height=1980):
     return path
 
 
-def train_on_wine(path):
+def train_on_wine(path, budget_seconds=3.0):
     """Trains 13-8-3 on scikit-learn's wine data, and records the run."""
     from sklearn import datasets
     from sklearn import model_selection
@@ -174,9 +174,14 @@ def train_on_wine(path):
             layers.BinaryDense(3, name="output"),
         ]
     )
-    backend = {"name": "dwave", "mock": True, "num_reads": 50}
+    backend = {
+        "name": "dwave",
+        "mock": True,
+        "num_reads": 50,
+        "qpu_budget_seconds": budget_seconds,
+    }
     model.compile(
-        QPSBGD(0.03, backend, seed=0),
+        QPSBGD(0.03, backend, on_failure="native", seed=0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )

@@ -40,7 +40,9 @@ NAMES = {
 }
 END = "\N{DAGGER}"
 FIGURE = "curves.png"
-SHOWN = 4  # the lowest accuracy of a panel is that after so many epochs
+# A panel has room for all accuracies after so many epochs. The curves start
+# below it.
+SHOWN = 4
 
 
 def main(arguments=None):
@@ -235,6 +237,8 @@ def figure(runs, times):
 
 def _draw(row, network, runs, times, styles):
     """Draws the longest trainings of a network in a row of two panels."""
+    from matplotlib.ticker import MaxNLocator
+
     epochs = lengths(runs)[-1]
     lowest = []
     for program in methods(fresh(runs)):
@@ -243,7 +247,9 @@ def _draw(row, network, runs, times, styles):
             continue
         accuracies = [run["validation_by_epoch"] for run in found]
         mean, error = map(np.asarray, mean_and_error(accuracies))
-        lowest.append(mean[min(SHOWN, epochs) - 1])
+        rest = slice(min(SHOWN, epochs) - 1, None)
+        low, high = mean - np.nan_to_num(error), mean + np.nan_to_num(error)
+        lowest.append(low[rest].min())
         steps = found[0]["images"]["train"] // found[0]["batch"]
         step = milliseconds(found, times) / 1000
         counts = 1 + np.arange(epochs)
@@ -253,16 +259,19 @@ def _draw(row, network, runs, times, styles):
             panel.plot(x, mean, label=label, **style)
             if len(found) > 1:
                 panel.fill_between(
-                    x,
-                    mean - error,
-                    mean + error,
+                    x[rest],
+                    low[rest],
+                    high[rest],
                     color=style["color"],
                     alpha=0.15,
                     lw=0,
                 )
     row[0].set_title(title(network, epochs), loc="left", fontsize=10)
     row[0].set_ylabel("validation accuracy")
-    row[0].set_ylim(bottom=min(lowest))
+    row[0].set_ylim(bottom=min(lowest) - 0.01)
+    row[0].xaxis.set_major_locator(
+        MaxNLocator(integer=True, steps=[1, 2, 5, 10])
+    )
     for panel, label in zip(row, ("epochs", "seconds of training steps")):
         panel.set_xlabel(label)
         panel.spines[["top", "right"]].set_visible(False)

@@ -223,6 +223,52 @@ def test_chosen_layers_without_reads():
     assert [layer["recorded"] for layer in layers.values()] == [False, True]
 
 
+# The logs of each epoch, and the budget
+
+
+@pytest.mark.parametrize("policy", ["exact", "hold", "raise"])
+@pytest.mark.filterwarnings("ignore:The QPU budget is spent")
+def test_totals_of_all_updates_and_the_end_of_the_budget(policy, tmp_path):
+    """Records two of eight updates. The budget is enough for five."""
+    step = offline.small_qpu().step_cost([(5, 3), (3, 3)]).seconds
+    backend = offline.qpu(
+        offline.small_chip(), qpu_budget_seconds=5.1 * step, retries=0
+    )
+    optimizer = tools.optimizer(backend=backend, on_failure=policy)
+    model = tools.small_model()
+    model.compile(optimizer, tools.loss(), run_eagerly=True)
+    recorder = kq.callbacks.QuboRecorder(tmp_path / "a.run", every=4)
+    if policy == "raise":
+        with pytest.raises(Exception, match="qpu_budget_seconds"):
+            train(None, recorder, model=model, epochs=2)
+    else:
+        train(None, recorder, model=model, epochs=2)
+    run = recorder.run
+    assert {update.step for update in run.updates} == {0, 4}
+    assert run.budget_spent_at == 5
+    epochs = {name: [e[name] for e in run.epochs] for name in run.epochs[0]}
+    ended = policy == "raise"
+    assert epochs["solver_calls"] == [4, 1][: 1 if ended else 2]
+    if ended:
+        assert not run.complete
+        return
+    # Two layers in three updates.
+    assert epochs["solver_failures"] == [0, 6]
+    assert epochs["solver_fallbacks"] == [0, 6 if policy == "exact" else 0]
+    total = optimizer.solver_report().total
+    assert sum(epochs["solver_qpu_s"]) == pytest.approx(total.qpu_seconds)
+    left = 5.1 * step - backend.budget.charged
+    assert epochs["solver_budget_s"][-1] == pytest.approx(left)
+    assert len(epochs["solver_chain_breaks"]) == 2
+
+
+def test_backends_in_the_graph_have_no_logs():
+    recorder = kq.callbacks.QuboRecorder()
+    train("sign", recorder, run_eagerly=True)
+    assert recorder.run.epochs[0].keys() == {"epoch", "loss"}
+    assert recorder.run.budget_spent_at is None
+
+
 # Files and settings
 
 

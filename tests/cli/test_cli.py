@@ -55,6 +55,34 @@ def test_demo(capsys, tmp_path):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.once
+def test_figure_of_the_demo_shows_the_difference(monkeypatch):
+    pytest.importorskip("matplotlib")
+    saved = []
+    monkeypatch.setattr(
+        demo.figures, "save", lambda figure, path: saved.append(figure)
+    )
+
+    def draw(lowest):
+        curve = np.linspace(lowest, 0.97, 12)
+        runs = [
+            demo.Run(method, seed, list(curve + 0.01 * seed), 0.9, 1.0)
+            for method in demo.METHODS
+            for seed in (0, 1)
+        ]
+        demo.plot(runs, "a.png")
+        (axes,) = saved.pop().axes
+        bands = [band.get_paths()[0].vertices for band in axes.collections]
+        assert len(bands) == 3
+        low, high = axes.get_ylim()
+        heights = np.concatenate(bands)[:, 1]
+        assert low <= heights.min() and heights.max() <= high
+        return low
+
+    assert draw(0.8) == 60
+    assert 10 < draw(0.1) < 60
+
+
 def test_demo_without_scikit_learn(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     assert cli.main(["demo"]) == 1

@@ -7,6 +7,7 @@ import pytest
 from comparing import make_run
 from scipy import stats
 
+from keras_qpsbgd.comparison import figures as drawing
 from keras_qpsbgd.comparison import records
 from keras_qpsbgd.comparison import statistics
 from keras_qpsbgd.comparison import tables
@@ -272,6 +273,36 @@ def test_curves_on_given_axes(comparison):
     axes = figures.Figure().subplots()
     assert comparison.plot(axes) is axes
     lines = {line.get_label(): line for line in axes.get_lines()}
-    np.testing.assert_allclose(
-        lines["BinaryConnect (Adam)"].get_ydata(), [42.166667, 84.333333]
-    )
+    adam = lines["BinaryConnect (Adam)"]
+    # Without epoch 0.
+    assert list(adam.get_xdata()) == [1]
+    np.testing.assert_allclose(adam.get_ydata(), [84.333333])
+
+
+def test_axes_hold_the_bands_and_not_epoch_0():
+    figures = pytest.importorskip("matplotlib.figure")
+    rng = np.random.default_rng(0)
+    runs = []
+    for method in (OURS, "Adam"):
+        for run in of_method(method, (0.8, 0.8, 0.8)):
+            values = [0.1, *(0.9 - 0.5 / np.arange(1, 40))]
+            values += 0.03 * rng.normal(size=40)
+            run["curves"] = {
+                "epoch": list(range(40)),
+                "test_accuracy": list(values),
+                "test_loss": list(1 - values),
+            }
+            runs.append(run)
+    for measure in (ACCURACY, LOSS):
+        axes = figures.Figure().subplots()
+        task = make_task(curves=(measure,))
+        drawing.draw_curves(runs, task, OURS, axes)
+        left, right = axes.get_xlim()
+        assert 0 < left < 1 and right > 39
+        assert min(tick for tick in axes.get_xticks() if tick >= left) > 0
+        low, high = axes.get_ylim()
+        assert len(axes.collections) == 2
+        for band in axes.collections:
+            (path,) = band.get_paths()
+            assert low <= path.vertices[:, 1].min()
+            assert path.vertices[:, 1].max() <= high

@@ -43,6 +43,12 @@ def make_run(num_updates=10, epochs=5, layers=("hidden", "output"), **sizes):
                 "val_loss": 1.2 / (epoch + 1),
                 "accuracy": 1 - 0.5 / (epoch + 1),
                 "solver_s": 0.1,
+                "solver_calls": 8,
+                "solver_retries": 1,
+                "solver_failures": 3,
+                "solver_fallbacks": 2,
+                "solver_qpu_s": 0.5,
+                "solver_chain_breaks": 0.03,
             }
         )
     return run

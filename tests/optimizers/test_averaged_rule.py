@@ -299,6 +299,9 @@ class Recorder:
     def record(self, step, layer, qubo, states, *rest):
         self.qubos.append(qubo.copy())
 
+    def budget_spent(self, step):
+        raise NotImplementedError
+
 
 def test_rule_of_the_paper():
     """One step against an oracle of Definition 1."""

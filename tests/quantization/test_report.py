@@ -7,6 +7,7 @@ import quantizing
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.analysis import common
 from keras_qpsbgd.quantization.quantization_report import LayerQuantization
 from keras_qpsbgd.quantization.quantization_report import QuantizationReport
 from keras_qpsbgd.quantization.quantization_report import UnchangedLayer
@@ -175,6 +176,10 @@ def test_plot(report):
     heights = [list(line.get_ydata()) for line in ax.lines]
     assert heights[:2] == [[0.5, 0.5], [0.123456, 0.123456]]
     assert heights[-1] == [0.25, 0.25] and ax.get_ylim()[0] == 0
+    palette = (*common.COLORS, common.GRAY)
+    drawn = [line.get_color() for line in ax.lines]
+    assert set(drawn) < set(palette) and len(set(drawn)) == 4
+    assert drawn[-1] == drawn[-2] == common.COLORS[0]
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
     assert labels == [
         "nearest",

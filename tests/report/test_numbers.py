@@ -1,5 +1,6 @@
 """The numbers of the report page, against loops and sets."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -79,21 +80,41 @@ def test_last_with_reads(run):
     assert numbers.last_with_reads(run.updates[-2:]) is None
 
 
-def test_solver_totals(run):
-    assert numbers.solver_totals(run.of_layer("hidden")) == pytest.approx(
+def test_solver_means(run):
+    updates = run.of_layer("hidden")
+    fallback = dataclasses.replace(
+        updates[0], info={"reads": 1, "fallback": "native"}
+    )
+    assert numbers.solver_means([*updates, fallback]) == pytest.approx(
         {
-            "calls": 20,
+            "calls": 2,
             "reads": 12,
-            "retries": 1,
-            "qpu_seconds": 0.015,
+            "retries": 0.1,
+            "qpu_seconds": 0.0015,
             "chain_breaks": 0.25,
         }
     )
 
 
-def test_solver_totals_of_a_backend_that_reports_nothing(run):
+def test_totals():
+    logs = {
+        "loss": [3.0, 2.0, 1.0],
+        "solver_calls": [2.0, 3.0, np.nan],
+        "solver_qpu_s": [0.5, np.inf, 0.25],
+        "solver_chain_breaks": [0.1, np.nan, 0.3],
+    }
+    found = numbers.totals({k: np.array(v) for k, v in logs.items()})
+    expected = {
+        "solver_calls": 5,
+        "solver_qpu_s": 0.75,
+        "solver_chain_breaks": 0.2,
+    }
+    assert found == pytest.approx(expected)
+
+
+def test_solver_means_of_a_backend_that_reports_nothing(run):
     updates = run.of_layer("hidden")
     for update in updates:
         update.info = {"calls": "many", "retries": None, "reads": np.nan}
         update.samples = None
-    assert set(numbers.solver_totals(updates).values()) == {None}
+    assert set(numbers.solver_means(updates).values()) == {None}

@@ -1,6 +1,7 @@
 """The report page: content, escaping, limits, accessibility."""
 
 import html.parser
+import math
 import re
 
 import numpy as np
@@ -64,22 +65,96 @@ def test_content(run):
         "Similarity of the best reads",
         "1.2.3",
         "dwave",
-        "30 ms",  # 20 updates of 1.5 ms
+        "1.5 ms",  # the mean QPU time of an update
         "25.0 %",  # broken chains
     ):
         assert expected in page.text, expected
     assert "incomplete" not in page.text
-    assert len(page.all("figure")) == 3 + 2 * 6
-    assert len(labels(page)) == 3 + 2 * 5
-    (loss,) = [label for label in labels(page) if label.startswith("loss.")]
+    assert len(page.all("figure")) == 5 + 2 * 6
+    assert len(labels(page)) == 5 + 2 * 5
+    (loss,) = [label for label in labels(page) if label.startswith("Loss.")]
     assert "training: 1 at epoch 1, 0.2 at 5" in loss
     assert "validation: 1.2 at epoch 1, 0.24 at 5" in loss
-    (accuracy,) = [x for x in labels(page) if x.startswith("accuracy.")]
+    (accuracy,) = [x for x in labels(page) if x.startswith("Accuracy.")]
     assert "50.0 % at epoch 1, 90.0 % at 5" in accuracy
+    (breaks,) = [x for x in labels(page) if x.startswith("Broken chains.")]
+    assert "3.0 % at epoch 1" in breaks
+
+
+def cards(run):
+    """Returns the headline: titles with values and notes."""
+    facts = r"<dt>(.*?)</dt><dd><b>(.*?)</b><span>(.*?)</span>"
+    return {k: (v, note) for k, v, note in re.findall(facts, render(run))}
+
+
+def test_totals_are_those_of_all_updates(run):
+    found = cards(run)
+    assert found["Solver calls"] == ("40", "5 of them repeated")
+    assert found["Fallbacks"] == ("10", "15 failed solves")
+    assert found["QPU time"] == ("2.5 s", "in all updates")
+    assert found["Broken chains"] == ("3.0 %", "on average")
+    assert found["Recorded updates"] == ("20", "of 2 layers")
+    del run.updates[2:]
+    fewer = cards(run)
+    assert fewer.pop("Recorded updates") == ("2", "of 2 layers")
+    assert fewer.items() <= found.items()
+    run.complete = False
+    assert cards(run)["QPU time"] == ("2.5 s", "in 5 epochs")
+    run.epochs = []
+    assert "QPU time" not in cards(run)
+
+
+def test_counts_that_change_have_a_chart(run):
+    def charts():
+        return {label.partition(".")[0] for label in labels(Page(render(run)))}
+
+    counts = {"Solver calls", "Repeated calls", "Failed solves", "Fallbacks"}
+    assert not counts & charts()
+    run.epochs[2]["solver_fallbacks"] = 0
+    assert counts & charts() == {"Fallbacks"}
+
+
+def test_budget(run):
+    run.settings["optimizer"]["backend"]["qpu_budget_seconds"] = 1.5
+    assert not [title for title in cards(run) if "budget" in title]
+    run.epochs[-1]["solver_budget_s"] = 0.25
+    assert cards(run)["QPU budget left"] == ("250 ms", "of 1.5 s")
+    run.budget_spent_at = 57
+    found = cards(run)
+    assert found["QPU budget spent at"] == ("step 57", "budget: 1.5 s")
+    assert "QPU budget left" not in found
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("loss", "Loss"),
+        ("val_loss", "Validation loss"),
+        ("sparse_categorical_accuracy", "Sparse categorical accuracy"),
+        ("val_auc", "Validation AUC"),
+        ("lr", "Learning rate"),
+        ("solver_s", "Time of the solver"),
+        ("", ""),
+    ],
+)
+def test_names_of_logs_in_words(name, expected):
+    assert text.words(name) == expected
+
+
+def test_settings_without_nulls_and_noise(run):
+    run.settings["optimizer"] |= {
+        "learning_rate": float(np.float32(0.03)),
+        "loss_scale_factor": None,
+        "betas": [float(np.float32(0.9)), 1e-12, 7],
+        "nothing": {"inside": None},
+    }
+    found = Page(render(run)).text
+    assert "0.03" in found and "[0.9, 1e-12, 7]" in found
+    for noise in ("null", "None", "loss_", "nothing", "0.0299", "0.8999"):
+        assert noise not in found, noise
 
 
 def test_times_of_the_mock_qpu_are_estimates(run):
-    run.epochs[0]["solver_qpu_s"] = 0.5
     assert "estimate" not in Page(render(run)).text
     run.settings["optimizer"]["backend"]["mock"] = True
     page = Page(render(run)).text
@@ -143,14 +218,14 @@ def test_runs_without_some_parts(run):
     assert "No update was recorded" in empty.text
     assert not empty.all("figure")
     only_logs = Page(render(Run(epochs=run.epochs)))
-    assert len(only_logs.all("figure")) == 3
+    assert len(only_logs.all("figure")) == 5
     for update in run.updates:
         update.samples = update.sample_energies = None
     no_reads = Page(render(Run(updates=run.updates)))
     assert len(no_reads.all("figure")) == 2 * 4
     assert "Energies of the reads" not in no_reads.text
     one = Page(render(Run(updates=run.updates[:1], epochs=run.epochs[:1])))
-    assert len(one.all("figure")) == 3 + 4
+    assert len(one.all("figure")) == 5 + 4
     assert "nan" not in " ".join(labels(one)).lower()
 
 
@@ -189,7 +264,7 @@ def test_large_runs_stay_small():
     curves = [a["d"] for a in page.all("path") if "line" in a["class"]]
     assert max(d.count("L") + 1 for d in curves) == 200
     assert "6 more layers are not drawn" in page.text
-    assert "19 more logs are not shown" in page.text
+    assert "21 more logs are not shown" in page.text
     assert "4,800 more settings are not shown" in page.text
     assert len([a for a in page.all("section") if "layer-" in a["id"]]) == 24
 
@@ -247,6 +322,13 @@ def test_histogram_counts_every_value():
 )
 def test_numbers_as_text(value, expected):
     assert text.number(value) == expected
+
+
+def test_percent():
+    values = (0.0, 0.5, 0.0123, 0.0004, math.nan)
+    assert [text.percent(value) for value in values] == [
+        *("0.0 %", "50.0 %", "1.2 %", "0.04 %", "not finite"),
+    ]
 
 
 def test_ticks():

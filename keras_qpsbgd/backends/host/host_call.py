@@ -10,6 +10,7 @@ from typing import Optional
 import numpy as np
 import tensorflow as tf
 
+from keras_qpsbgd.backends.errors import BudgetExceeded
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.host.calls import Stopped
 from keras_qpsbgd.qubo import Qubo
@@ -109,8 +110,9 @@ class HostCall:
             for name, answer in zip(names, answers):
                 if answer.count is not None:
                     self.report.count(name, **answer.count)
-            if recorded and not (any(messages) and self.stop_at_failure):
-                self._record(names, qubos, answers, *recorded_values)
+            if recorded:
+                ended = any(messages) and self.stop_at_failure
+                self._record(names, qubos, answers, ended, *recorded_values)
             states = [answer.states for answer in answers]
             return [*states, np.array(messages)]
 
@@ -227,11 +229,17 @@ class HostCall:
             {**(info if solution is None else solution.info), **extra},
         )
 
-    def _record(self, names, qubos, answers, step, *applied):
+    def _record(self, names, qubos, answers, ended, step, *applied):
+        """Records a step, or only why it ended."""
         recorder = self.recorder()
         if recorder is None:
             return
         step = int(step)
+        errors = {answer.info.get("error") for answer in answers}
+        if BudgetExceeded.__name__ in errors:
+            recorder.budget_spent(step)
+        if ended:
+            return
         for name, qubo, answer, mask in zip(names, qubos, answers, applied):
             if recorder.wants(step, name):
                 solution = answer.solution
