@@ -85,11 +85,11 @@ def _layouts(kernel: Kernel) -> Iterator[tuple[np.ndarray, int]]:
 
 
 def pack(numbers: np.ndarray, bits: int) -> np.ndarray:
-    """Returns integers of 2 or 4 bits as bytes, the first in the lowest bits.
+    """Returns integers of few bits as bytes, the first in the lowest bits.
 
     Args:
         numbers: Uint8 array, whose last axis fills whole bytes.
-        bits: Integer, 2 or 4.
+        bits: Integer, 1, 2 or 4.
     """
     groups = numbers.reshape(*numbers.shape[:-1], -1, 8 // bits)
     shifts = np.arange(8 // bits, dtype=np.uint8) * np.uint8(bits)

@@ -1,17 +1,16 @@
-"""ONNX files with 2 or 4 bits per binary weight.
+"""ONNX files with 1, 2 or 4 bits per binary weight.
 
-ONNX Runtime multiplies by weights of 2 and 4 bits with its operator
-`MatMulNBits`. A matrix of binary weights, `levels * scales`, is stored as
-numbers `u` with `scale * (u - zero)`:
+A kernel of binary weights, `levels * scales`, is stored as bytes of 8, 4 or 2
+weights. Standard operators look up the levels of each byte in a table and
+multiply them by the scales:
 
-    bits of the layer   stored bits   u              zero   scale
-    1                   2             level + 2      2      scales
-    2                   2             (level+3)/2    1.5    2 * scales
-    3                   4             level + 8      8      scales
-    4                   4             (level+15)/2   7.5    2 * scales
+    bytes -> Cast -> Gather -> Reshape -> Slice -> Reshape -> Cast -> Mul
 
-Convolutions stay as they are, because ONNX Runtime has no such operator for
-them.
+Their inputs are constants, so ONNX Runtime computes them once, when it loads
+the file, and then multiplies by float kernels. Its operator `MatMulNBits` keeps
+2 or 4 bits in memory, but unpacks them in every call. It was slower than the
+float product for all shapes and batches that we tried, and there is no such
+operator for convolutions.
 """
 
 import pathlib
@@ -26,19 +25,17 @@ from keras_qpsbgd.export import kernels
 from keras_qpsbgd.export import stock
 from keras_qpsbgd.ops import max_level
 
-# Number of weights that share a scale. Longer blocks have fewer scales.
-BLOCK = 256
-DOMAIN = "com.microsoft"
-# Smaller matrices would grow, because a block is never shorter.
-MIN_INPUTS = 64
+# Smaller kernels would not shrink.
+MIN_WEIGHTS = 1024
 
 
 def onnx(model: Any, path: Any) -> None:
-    """Writes a model as an ONNX file, with 2 or 4 bits per binary weight.
+    """Writes a model as an ONNX file, with 1, 2 or 4 bits per binary weight.
 
-    Matrices of binary weights are stored for the operator `MatMulNBits` of ONNX
-    Runtime: 2 bits per weight for layers with 1 or 2 bits, and 4 bits for 3 or
-    4. For other runtimes, export the float kernels with
+    The kernels of binary layers are stored with 1 bit per weight for layers
+    with 1 bit, 2 bits for 2, and 4 bits for 3 or 4. ONNX Runtime converts them
+    to float32 when it loads the file. Predictions then take the same time and
+    memory as with the float kernels of
     `inference_model(model).export(path, format="onnx")`. Requires the extra
     `deploy` and Keras 3.
 
@@ -57,7 +54,7 @@ def onnx(model: Any, path: Any) -> None:
 
         kq.export.onnx(model, "digits.onnx")
         session = onnxruntime.InferenceSession("digits.onnx")
-        session.run(None, {session.get_inputs()[0].name: x})
+        (outputs,) = session.run(None, {session.get_inputs()[0].name: x})
         ```
     """
     stock.check(model)
@@ -81,79 +78,86 @@ def onnx(model: Any, path: Any) -> None:
             floats, format="onnx", verbose=False
         )
         proto = onnx_package.load(floats)
-    _compress(proto, kernels.kernels_of(model))
+    _compress(proto.graph, kernels.kernels_of(model))
     disk.write(path, proto.SerializeToString())
 
 
-def _compress(proto, binary):
-    """Replaces products with binary kernels in an ONNX graph."""
-    from onnx import helper
+def _compress(graph, binary):
+    """Replaces binary kernels in an ONNX graph by nodes that compute them."""
+    from onnx import GraphProto
     from onnx import numpy_helper
 
-    graph = proto.graph
-    arrays = {each.name: each for each in graph.initializer}
-    matches: dict[str, Any] = {}
-    uses = [name for node in graph.node for name in node.input]
-    for node in graph.node:
-        if node.op_type != "MatMul" or node.input[1] not in arrays:
+    nodes, constants, count = [], {}, 0
+    for stored in list(graph.initializer):
+        array = numpy_helper.to_array(stored)
+        if array.dtype != np.float32 or array.size < MIN_WEIGHTS:
             continue
-        name = node.input[1]
-        if name not in matches:
-            array = numpy_helper.to_array(arrays[name])
-            found = kernels.find(array, binary) if array.ndim == 2 else None
-            small = array.shape[0] < MIN_INPUTS
-            matches[name] = None if small or found is None else found
-            if matches[name] is not None and found.axis == 1:
-                for suffix, value in _inputs(found).items():
-                    graph.initializer.append(
-                        numpy_helper.from_array(value, name + suffix)
-                    )
-        found = matches[name]
-        if found is None or found.axis != 1:
-            continue
-        inputs, outputs = found.levels.shape
-        parts = [name + suffix for suffix in _inputs(found)]
-        node.CopyFrom(
-            helper.make_node(
-                "MatMulNBits",
-                [node.input[0], *parts],
-                list(node.output),
-                name=node.name,
-                domain=DOMAIN,
-                K=inputs,
-                N=outputs,
-                bits=_stored_bits(found.bits),
-                block_size=BLOCK,
-                accuracy_level=1,  # float32 activations
-            )
+        found = kernels.find(array, binary)
+        if found is not None:
+            graph.initializer.remove(stored)
+            nodes += _unpacking(found, stored.name, f"bits{count}", constants)
+            count += 1
+    for name, value in constants.items():
+        graph.initializer.append(numpy_helper.from_array(value, name))
+    # Nodes must come after those whose outputs they use.
+    copied = GraphProto(node=[*nodes, *graph.node])
+    del graph.node[:]
+    graph.node.extend(copied.node)
+
+
+def _unpacking(found, name, prefix, constants):
+    """Returns the nodes that compute a kernel, and adds their constants.
+
+    Args:
+        found: A `kernels.Kernel`.
+        name: String. Name of the kernel in the graph.
+        prefix: String. Start of the names of the other tensors.
+        constants: Dictionary from names to arrays. Constants are added here.
+            The table of the levels is the same for all kernels of these bits.
+    """
+    from onnx import TensorProto
+    from onnx import helper
+
+    bits = 4 if found.bits == 3 else found.bits
+    levels, shape = found.levels.ravel(), found.levels.shape
+    numbers = (levels.astype(np.int16) + max_level(found.bits)) // 2
+    numbers = np.pad(numbers.astype(np.uint8), (0, -len(levels) % (8 // bits)))
+    scales_shape = np.ones(len(shape), int)
+    scales_shape[found.axis] = -1
+    table = f"levels_of_{found.bits}_bits"
+    constants |= {
+        table: _table(bits, found.bits),
+        f"{prefix}/bytes": kernels.pack(numbers, bits),
+        f"{prefix}/scales": found.scales.reshape(scales_shape),
+        f"{prefix}/shape": np.array(shape, np.int64),
+        f"{prefix}/size": np.array([len(levels)], np.int64),
+        "bits/flat": np.array([-1], np.int64),
+        "bits/first": np.array([0], np.int64),
+    }
+    nodes = []
+    last = f"{prefix}/bytes"
+    for index, (kind, before, after, attributes) in enumerate(
+        (
+            ("Cast", [], [], {"to": TensorProto.INT32}),
+            ("Gather", [table], [], {}),
+            ("Reshape", [], ["bits/flat"], {}),
+            ("Slice", [], ["bits/first", f"{prefix}/size"], {}),
+            ("Reshape", [], [f"{prefix}/shape"], {}),
+            ("Cast", [], [], {"to": TensorProto.FLOAT}),
+            ("Mul", [], [f"{prefix}/scales"], {}),
         )
-        uses.remove(name)
-    for name, found in matches.items():
-        if found is not None and name not in uses:
-            graph.initializer.remove(arrays[name])
-    if any(node.domain == DOMAIN for node in graph.node):
-        proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    ):
+        output = name if kind == "Mul" else f"{prefix}/{index}"
+        inputs = [*before, last, *after]
+        nodes.append(helper.make_node(kind, inputs, [output], **attributes))
+        last = output
+    return nodes
 
 
-def _stored_bits(bits):
-    return 2 if bits <= 2 else 4
-
-
-def _inputs(found):
-    """Returns the inputs of `MatMulNBits` after the first, by suffix."""
-    stored = _stored_bits(found.bits)
-    halved = found.bits == stored  # all numbers of these bits are used
-    levels = found.levels.T.astype(np.int16)  # one row per output
-    offset = max_level(found.bits) if halved else 2 ** (stored - 1)
-    numbers = (levels + offset) // (2 if halved else 1)
-    outputs, inputs = numbers.shape
-    blocks = -(-inputs // BLOCK)
-    padded = np.zeros((outputs, blocks * BLOCK), np.uint8)
-    padded[:, :inputs] = numbers
-    packed = kernels.pack(padded.reshape(outputs, blocks, BLOCK), stored)
-    scales = np.repeat(found.scales * (2 if halved else 1), blocks)
-    values = {"_bits": packed, "_scales": scales.astype(np.float32)}
-    if halved:
-        zero = np.float32(offset / 2)
-        values["_zeros"] = np.full(scales.shape, zero, np.float32)
-    return values
+def _table(stored_bits, bits):
+    """Returns the levels of the weights in each of the 256 bytes."""
+    shifts = stored_bits * np.arange(8 // stored_bits)
+    numbers = (np.arange(256)[:, None] >> shifts) & (2**stored_bits - 1)
+    # Bytes with numbers above those of 3 bits do not occur.
+    levels = 2 * numbers - max_level(bits)
+    return np.minimum(levels, max_level(bits)).astype(np.int8)

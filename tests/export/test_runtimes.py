@@ -1,4 +1,4 @@
-"""Exported files in their runtimes, with 2 or 4 bits per binary weight."""
+"""Exported files in their runtimes, with few bits per binary weight."""
 
 import os
 import subprocess
@@ -75,8 +75,11 @@ def test_onnx_stores_few_bits(bits, tmp_path):
     kq.export.onnx(model, path)
     inputs = exporting.batch(model)
     assert_close(run_onnx(path, inputs), exporting.predict(model, inputs))
-    nodes = [node.op_type for node in onnx.load(path).graph.node]
-    assert nodes.count("MatMulNBits") == 2 and "MatMul" not in nodes
+    proto = onnx.load(path)
+    assert {node.domain for node in proto.graph.node} == {""}
+    weights = WIDE[0] * WIDE[1] + WIDE[1] * 70
+    stored = {1: 1, 2: 2, 3: 4, 4: 4}[bits]
+    assert path.stat().st_size < weights * stored / 8 + 10_000
 
 
 @pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 3 exports ONNX files")
@@ -98,6 +101,39 @@ def test_onnx_of_every_layer(name, tmp_path):
         run_onnx(tmp_path / "model.onnx", inputs),
         exporting.predict(model, inputs),
     )
+
+
+@pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 3 exports ONNX files")
+@pytest.mark.once
+def test_onnx_runtime_unpacks_weights_when_it_loads_them(tmp_path):
+    """Otherwise it would unpack them in every call, which is slow."""
+    pytest.importorskip("tf2onnx")
+    onnx = pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((8, 8, 3)),
+            kq.layers.BinaryConv2D(64, 3),
+            keras.layers.BatchNormalization(),
+            keras.layers.Flatten(),
+            kq.layers.BinaryDense(5, bits=3),
+        ]
+    )
+    exporting.randomize(model)
+    path = tmp_path / "model.onnx"
+    kq.export.onnx(model, path)
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "loaded.onnx")
+    onnxruntime.InferenceSession(path, options)
+    tables = [
+        {array.name for array in onnx.load(each).graph.initializer}
+        & {"levels_of_1_bits", "levels_of_3_bits"}
+        for each in (path, options.optimized_model_filepath)
+    ]
+    assert len(tables[0]) == 2 and not tables[1]
+    assert path.stat().st_size < 4 * model.count_params() / 4
+    inputs = exporting.batch(model)
+    assert_close(run_onnx(path, inputs), exporting.predict(model, inputs))
 
 
 # Fails if the package can be imported, then runs the model.
