@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -201,6 +202,36 @@ def test_blocks_of_a_guide_run(name, tmp_path, monkeypatch):
         # Tests must not use QPU time.
         code = code.replace('"dwave",', '"dwave", "mock": True,')
         exec(code, namespace)
+
+
+@pytest.mark.slow
+def test_deploy_guide_runs(tmp_path, monkeypatch, capfd):
+    """Its code and its commands, in order, with the files it creates."""
+    from keras_qpsbgd import cli
+
+    pytest.importorskip("sklearn")
+    pytest.importorskip("tf2onnx")
+    pytest.importorskip("onnxruntime")
+    if not importlib.util.find_spec("ai_edge_litert"):
+        import tensorflow as tf
+
+        older = types.SimpleNamespace(Interpreter=tf.lite.Interpreter)
+        monkeypatch.setitem(sys.modules, "ai_edge_litert", older)
+        monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", older)
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    start = "python -m keras_qpsbgd "
+    for _, language, code in FENCE.findall(
+        (DOCS / "guides" / "deploy.md").read_text()
+    ):
+        if language == "python":
+            exec(code, namespace)
+        for line in code.splitlines():
+            if line.startswith(start):
+                assert cli.main(shlex.split(line[len(start) :])) == 0, line
+    # The accuracy in ONNX Runtime, LiteRT and `Predictor`.
+    printed = re.findall(r"^(0\.\d{4,})$", capfd.readouterr().out, re.M)
+    assert len(printed) == 3 and len(set(printed)) == 1
 
 
 @pytest.mark.slow
