@@ -1,6 +1,7 @@
 """All experiments by name, and their runs."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 from keras_qpsbgd.comparison.methods import METHODS
@@ -8,6 +9,7 @@ from keras_qpsbgd.comparison.plan import FIRST_TUNING_SEED
 from keras_qpsbgd.comparison.plan import Item
 from research.experiments.options import HOST
 from research.experiments.options import Description
+from research.experiments.options import Options
 from research.experiments.tasks import ablation
 from research.experiments.tasks import adult
 from research.experiments.tasks import citation
@@ -75,6 +77,19 @@ def describe(name, options):
     found = EXPERIMENTS[name]
     tasks = tuple(found.tasks(options))
     return Description(name, found.title, tasks)
+
+
+@functools.cache
+def methods_of(name):
+    """Returns the methods of an experiment by their labels.
+
+    Args:
+        name: name of the experiment.
+    """
+    found = {method.label: method for method in METHODS.values()}
+    for task in EXPERIMENTS[name].tasks(Options()):
+        found |= {method.label: method for method, _ in task.variants}
+    return found
 
 
 def items_of(name, options, runs):

@@ -22,12 +22,11 @@ import tensorflow as tf
 from keras_qpsbgd import backends
 from keras_qpsbgd import optimizers
 from keras_qpsbgd.backends import registry
-from keras_qpsbgd.comparison.methods import KEYS
-from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.methods import optimizer_class
 from keras_qpsbgd.comparison.plan import Work
 from research import fingerprint
 from research.experiments.catalogue import EXPERIMENTS
+from research.experiments.catalogue import methods_of
 from research.experiments.options import Options
 
 # Solvers that do not run in the graph.
@@ -57,7 +56,7 @@ def definitions(name, label):
     Returns:
         The arguments `names` and `without` of `fingerprint`.
     """
-    method = METHODS[KEYS[label]]
+    method = methods_of(name)[label]
     used = [EXPERIMENTS[name].tasks, Options, Work]
     own, solver = optimizer_class(method), method.backend
     solver = solver["name"] if isinstance(solver, dict) else solver
@@ -127,7 +126,7 @@ def is_older(name, run, meta):
         meta: Dictionary. The content of `meta.json`.
     """
     label = run["method"]
-    if label not in KEYS:  # of a method that was removed
+    if label not in methods_of(name):  # it was removed
         return True
     verified = meta.get("verified", {}).get(label, {})
     return code(name, label) not in (run.get("code"), verified.get("code"))

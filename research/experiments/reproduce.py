@@ -21,6 +21,7 @@ from research import fingerprint
 from research.experiments import provenance
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import items_of
+from research.experiments.catalogue import methods_of
 
 PACKAGES = ("keras_qpsbgd", "tensorflow", "tensorflow-cpu", "keras", "numpy")
 # Options that must be the same for all runs of a folder.
@@ -108,8 +109,11 @@ def _flags(settings):
 
 
 def _run_experiment(name, folder, options, flags, processes):
-    labels = [METHODS[key].label for key in options.methods]
-    codes = {label: provenance.code(name, label) for label in labels}
+    codes = {
+        label: provenance.code(name, label)
+        for label, method in methods_of(name).items()
+        if method.key in options.methods
+    }
     runs = fingerprint.stamp(records.Runs(folder), codes)
     items = items_of(name, options, runs)
     total = sum(item.size() for item in items)

@@ -26,11 +26,10 @@ from keras_qpsbgd.comparison import engine
 from keras_qpsbgd.comparison import plan
 from keras_qpsbgd.comparison import records
 from keras_qpsbgd.comparison import tables
-from keras_qpsbgd.comparison.methods import KEYS
-from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.task import FRESH
 from research.experiments import provenance
 from research.experiments.catalogue import items_of
+from research.experiments.catalogue import methods_of
 from research.experiments.options import HOST
 
 # Longer runs are not repeated if a shorter one of the method is.
@@ -99,12 +98,16 @@ def verify(name, folder, options, methods=(), processes=None, longest=LONGEST):
     # The older ones first: others may have been added since.
     runs = older[True] + older[False]
     methods = methods or {run["method"] for run in older[True]}
-    chosen = rows(runs, [label for label in methods if _can_run(label)])
+    known = methods_of(name)
+    can_run = [m for m in methods if m in known and _can_run(known[m])]
+    chosen = rows(runs, can_run)
     chosen = _without_long(chosen, records.read_times(folder), longest)
     again = run_again(name, options, chosen, processes)
     is_same = meta.get("platform") == provenance.platform()
     checks = [
-        compare(run, new, runs, is_same and KEYS[run["method"]] not in HOST)
+        compare(
+            run, new, runs, is_same and known[run["method"]].key not in HOST
+        )
         for run, new in zip(chosen, again)
     ]
     failed = {check.run["method"] for check in checks if not check.agrees}
@@ -114,11 +117,9 @@ def verify(name, folder, options, methods=(), processes=None, longest=LONGEST):
     return checks
 
 
-def _can_run(label):
-    if label not in KEYS:
-        return False
+def _can_run(method):
     try:
-        plan.check_backends([METHODS[KEYS[label]].backend])
+        plan.check_backends([method.backend])
     except backends.BackendUnavailable:
         return False
     return True
@@ -167,7 +168,8 @@ def run_again(name, options, chosen, processes=None):
         chosen: List of records.
         processes: Integer (optional). See `engine.perform`.
     """
-    keys = {KEYS[run["method"]] for run in chosen}
+    known = methods_of(name)
+    keys = {known[run["method"]].key for run in chosen}
     options = dataclasses.replace(options, methods=tuple(keys))
     jobs = [{part: run[part] for part in records.RUN} for run in chosen]
     with tempfile.TemporaryDirectory() as folder:
