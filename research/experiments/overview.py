@@ -26,6 +26,8 @@ from research.cifar10 import table as cifar10_table
 from research.experiments.options import HOST
 
 PICTURE = "overview.png"
+# Experiments that come first, after CIFAR-10.
+FIRST = ("mnist", "cora", "pubmed", "karate", "adult-10layer", "adult-2layer")
 OURS = METHODS["native"].label
 REAL = METHODS["real"].label
 # Other solvers of the same rule are not other methods.
@@ -107,7 +109,12 @@ def collect(described, folder=None):
         folder: folder of the records of CIFAR-10 (optional).
     """
     found = _of_cifar10(folder) if folder is not None else []
-    for description, runs in described:
+
+    def place(pair):
+        name = pair[0].name
+        return FIRST.index(name) if name in FIRST else len(FIRST)
+
+    for description, runs in sorted(described, key=place):
         for task in description.tasks:
             keys = {measure.key for measure in task.measures}
             if not {TEST_ACCURACY.key, TEST_LOSS.key} <= keys or task.variants:
