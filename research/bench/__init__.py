@@ -10,5 +10,10 @@ suite is a module with
 - `measure(options)`, which runs in a separate process with a fixed number of
   threads;
 - `table(results)`, where `results` maps thread counts to the values that
-  `measure` returned.
+  `measure` returned;
+- `CODE`, the definitions that determine the results, see
+  `research.fingerprint`;
+- `blocks(result)`, the tables of the documentation by name.
+
+`results/bench` has one record of each suite. `stored.py` reads them.
 """

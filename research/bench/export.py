@@ -5,7 +5,6 @@ runtime of the format. The outputs are compared with those of Keras. Formats
 whose runtime is not installed are listed as such.
 """
 
-import json
 import pathlib
 import tempfile
 
@@ -21,9 +20,8 @@ from keras_qpsbgd.export import saving
 
 HELP = "sizes and outputs of exported files (1 minute)"
 THREADS = (1,)
-
-COMMAND = "python -m research bench export --output results/export"
-RECORD = pathlib.Path("results", "export", "bench-export.json")
+# What is measured, see `research.fingerprint`.
+CODE = ("research.bench.export.measure",)
 
 
 def _dense():
@@ -145,16 +143,14 @@ def markdown(networks):
     return tables.markdown_table(head, [[*floats, "-"], *rows])
 
 
-def block(root):
-    """Returns the block `export-table`, from the record in the repository."""
-    record = json.loads(pathlib.Path(root, RECORD).read_text())
-    return (
-        f"{markdown(next(iter(record['results'].values())))}\n\n"
-        f"Sizes in kB (1,000 bytes), with 1 bit per weight. `{COMMAND}` "
-        "measures them. The last column is the largest difference from the "
-        "outputs of Keras in the runtime of the format, relative to the "
-        "largest output."
-    )
+def blocks(result):
+    """Returns the block `export`."""
+    return {
+        "export": f"{markdown(result)}\n\n"
+        "Sizes in kB (1,000 bytes), with 1 bit per weight. The last column is "
+        "the largest difference from the outputs of Keras in the runtime of "
+        "the format, relative to the largest output."
+    }
 
 
 def _size(found, floats):

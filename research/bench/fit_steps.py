@@ -7,7 +7,6 @@ measures it on a CPU and on a GPU.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -31,7 +30,7 @@ SOLVERS = {
     "ridge": "ridge",
     "sign": "sign",
 }
-MIN_BLOCKS = 3
+MIN_BLOCKS, MAX_BLOCKS = 7, 15
 MIN_STEPS = 3
 
 
@@ -54,46 +53,14 @@ class Network:
     sparse: bool = False
 
 
-class StraightThroughDense(keras.layers.Layer):
-    """A minimal binary layer, the yardstick for `BinaryDense`."""
-
-    def __init__(self, units, activation=None):
-        super().__init__()
-        self.units = units
-        self.activation = keras.activations.get(activation)
-
-    def build(self, input_shape):
-        self.fan_in = input_shape[-1]
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=(self.fan_in, self.units),
-            initializer="glorot_uniform",
-        )
-        self.bias = self.add_weight(
-            name="bias", shape=(self.units,), initializer="zeros"
-        )
-
-    def call(self, inputs):
-        kernel = _straight_through(tf.convert_to_tensor(self.kernel))
-        outputs = tf.matmul(inputs, kernel) / math.sqrt(self.fan_in)
-        outputs += tf.convert_to_tensor(self.bias)
-        return self.activation(outputs)
-
-
-@tf.custom_gradient
-def _straight_through(kernel):
-    one = tf.ones_like(kernel)
-    return tf.where(kernel >= 0, one, -one), lambda upstream: upstream
-
-
-def small_mlp(dense=BinaryDense):
+def small_mlp():
     """Builds 16-4-4-2."""
     return keras.Sequential(
         [
             keras.layers.InputLayer((16,)),
-            dense(4, activation="hard_tanh"),
-            dense(4, activation="hard_tanh"),
-            dense(2),
+            BinaryDense(4, activation="hard_tanh"),
+            BinaryDense(4, activation="hard_tanh"),
+            BinaryDense(2),
         ]
     )
 
@@ -152,10 +119,6 @@ NETWORKS = {
     "784-256-10": Network(
         lambda: normalized_mlp(784, 256, 10), batch=64, steps=60
     ),
-    "784-512-512-10": Network(
-        lambda: normalized_mlp(784, 512, 512, 10), batch=128, steps=30
-    ),
-    "28x28-conv": Network(convolutional, batch=64, steps=40),
     "28x28-conv-bn": Network(normalized_convolutional, batch=64, steps=20),
 }
 # Networks for a GPU, see docs/guides/gpu.md. Their batches are larger.
@@ -178,12 +141,11 @@ class Training:
     Args:
         network: A `Network`.
         optimizer: Optimizer of the model.
-        model: Model (optional). Defaults to `network.build()`.
     """
 
-    def __init__(self, network, optimizer, model=None):
+    def __init__(self, network, optimizer):
         self.network = network
-        self.model = model or network.build()
+        self.model = network.build()
         self.model.compile(optimizer=optimizer, loss=self._loss())
 
     def side(self, steps, blocks):
@@ -251,12 +213,12 @@ def _fitted(training, options):
     """Returns a side whose blocks fit into the available time."""
     training.side(MIN_STEPS, 0).block()  # tracing and compilation
     _, seconds = timing.per_step(training.side(MIN_STEPS, 0))
-    block, total = (0.3, 1.0) if options.quick else (1.0, 10.0)
+    block, total = (0.3, 1.0) if options.quick else (0.5, 4.0)
     steps = int(block / seconds)
     steps = min(steps_of(training.network, options), steps)
     steps = max(MIN_STEPS, steps)
     blocks = int(total / (steps * seconds))
-    return training.side(steps, max(MIN_BLOCKS, min(20, blocks)))
+    return training.side(steps, max(MIN_BLOCKS, min(MAX_BLOCKS, blocks)))
 
 
 def compare(name, yardstick, sides):

@@ -29,21 +29,12 @@ from keras_qpsbgd.cli.console import WIDTH
 from keras_qpsbgd.cli.console import positive
 from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.comparison.engine import environment
-from research.bench import export
-from research.bench import inference
-from research.bench import quantize
-from research.bench import shared_calls
-from research.bench import solver
 from research.bench import step
+from research.bench import stored
+from research.bench.stored import SUITES
 
-SUITES = {
-    "step": step,
-    "solver": solver,
-    "quantize": quantize,
-    "export": export,
-    "inference": inference,
-    "shared-calls": shared_calls,
-}
+# Mean number of processes that want to run, above which results are marked.
+BUSY = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,14 +44,12 @@ class Options:
     Attributes:
         quick: Boolean. Whether to run about ten times faster, with results that
             are too rough to report.
-        data_dir: Path (optional). Folder of the datasets, see `datasets.files`.
         only: Names of the rows and columns to measure. If it contains no row,
             all rows are measured, and if it contains no column, all columns.
         device: String. `"cpu"` or `"gpu"`.
     """
 
     quick: bool = False
-    data_dir: str | None = None
     only: tuple = ()
     device: str = "cpu"
 
@@ -78,8 +67,9 @@ def add(commands):
         help="measure speed and solvers against the alternatives",
         description=textwrap.fill(
             "Run benchmark suites and print tables. The exit code is 1 if a "
-            "suite fails. The results are written to bench-SUITE.json. The "
-            "durations below are for two cores.",
+            "suite fails. The results are written to SUITE.json. Those of the "
+            "documentation are in results/bench. The durations below are CPU "
+            "times.",
             WIDTH,
         ),
         epilog="suites:\n"
@@ -105,26 +95,19 @@ def add(commands):
         choices=("cpu", "gpu"),
         default="cpu",
         help="device to measure on; gpu is for the suite step and writes "
-        "bench-step-gpu.json (default: %(default)s)",
+        "step-gpu.json (default: %(default)s)",
     )
     parser.add_argument(
         "--threads",
         type=positive,
         nargs="+",
         metavar="N",
-        help="numbers of threads to measure with (default: 1, 2 or both, "
-        "depending on the suite)",
-    )
-    parser.add_argument(
-        "--data-dir",
-        metavar="DIR",
-        help="folder of the datasets (default: the environment variable "
-        "KERAS_QPSBGD_DATA, else the user cache)",
+        help="numbers of threads to measure with (default: 1)",
     )
     parser.add_argument(
         "--output",
         metavar="DIR",
-        default=".",
+        default="bench",
         help="folder of the results (default: %(default)s)",
     )
     parser.add_argument(
@@ -165,14 +148,13 @@ def _run(arguments):
         )
     options = Options(
         quick=arguments.quick,
-        data_dir=arguments.data_dir,
         only=tuple(arguments.only),
         device=arguments.device,
     )
     return run(names, options, arguments.threads, arguments.output)
 
 
-def run(names, options, threads=None, output="."):
+def run(names, options, threads=None, output="bench"):
     """Runs suites, prints tables, and writes JSON.
 
     Args:
@@ -180,7 +162,7 @@ def run(names, options, threads=None, output="."):
         options: `Options`.
         threads: List of integers (optional). Thread counts. Defaults to the
             thread counts of each suite.
-        output: Folder for `bench-SUITE.json`, or `bench-SUITE-gpu.json`.
+        output: Folder for `SUITE.json`, or `SUITE-gpu.json`.
 
     Returns:
         The exit code: 1 if a suite failed, else 0.
@@ -196,6 +178,8 @@ def _run_suite(name, options, threads, output):
     suite, device = SUITES[name], options.device
     start = time.perf_counter()
     print(f"\n{name}: {suite.HELP}", flush=True)
+    # The files may be edited while the suite runs.
+    code, other_work = stored.code(name), _other_work()
     results = {}
     counts = (os.cpu_count(),) if device == "gpu" else suite.THREADS
     for count in threads or counts:
@@ -211,8 +195,13 @@ def _run_suite(name, options, threads, output):
             return False
     print("\n" + suite.table(results))
     suffix = "-gpu" if device == "gpu" else ""
-    path = output / f"bench-{name}{suffix}.json"
-    disk.write(path, json.dumps(_record(name, options, results)))
+    path = output / f"{name}{suffix}.json"
+    record = {
+        **_record(name, options, results),
+        "code": code,
+        "other_work": other_work,
+    }
+    disk.write(path, json.dumps(record) + "\n")
     print(f"\nResults written to {path}")
     print(f"Done in {time.perf_counter() - start:.0f} s.", flush=True)
     return True
@@ -275,6 +264,13 @@ def _cores(threads):
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def _other_work():
+    """Returns whether other processes keep the machine busy."""
+    if not hasattr(os, "getloadavg"):
+        return None
+    return os.getloadavg()[0] > BUSY
 
 
 def _record(name, options, results):

@@ -21,16 +21,29 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.cli.console import show_status
+from keras_qpsbgd.comparison import tables
 from research.bench import timing
 
-HELP = "time of predictions on a CPU (3 minutes)"
+HELP = "time of predictions on a CPU (1 minute)"
 THREADS = (1,)
+# What is measured, see `research.fingerprint`.
+CODE = ("research.bench.inference.measure",)
+FILES = (
+    "keras_qpsbgd/inference/_kernels.c",
+    "keras_qpsbgd/inference/_sign_product.h",
+)
 
 ACTIVATIONS = ("binary", "hard_tanh")
 SIDES = ("keras", "keras-xla", "onnxruntime", "numpy")
+LABELS = {
+    "keras": "Keras",
+    "keras-xla": "Keras with XLA",
+    "onnxruntime": "ONNX Runtime",
+    "numpy": "NumPy kernels",
+}
 BATCHES = (1, 256)
 SIZES = (784, 1024, 1024, 10)
-SECONDS, BLOCKS, QUICK_BLOCKS = 0.02, 60, 6
+SECONDS, BLOCKS, QUICK_BLOCKS = 0.02, 25, 6
 
 
 def names():
@@ -157,6 +170,43 @@ def table(results):
                 f"packed weights in memory: {network['memory']:.1f}"
             )
     return "\n".join([*lines, "", *memory])
+
+
+# The table of the documentation
+
+
+def rows(result):
+    """Returns the ratios of CPU times by network and side."""
+    return {
+        f"{activation}, batch {batch}": {
+            LABELS[side]: times["cpu_ratios"]
+            for side, times in found["sides"].items()
+        }
+        for activation, network in result.items()
+        for batch, found in network["batches"].items()
+    }
+
+
+def blocks(result):
+    """Returns the block `inference`."""
+    found = rows(result)
+    head = ["activation", *LABELS.values()]
+    lines = [
+        [
+            name,
+            *(
+                timing.text(row[side]) if side in row else "-"
+                for side in LABELS.values()
+            ),
+        ]
+        for name, row in found.items()
+    ]
+    memory = {network["memory"] for network in result.values()}
+    return {
+        "inference": f"{tables.markdown_table(head, lines)}\n\n"
+        "CPU time / CPU time of `Predictor`, median and range. The weights "
+        f"need {min(memory):.0f} times less memory than in float32."
+    }
 
 
 # The float32 network in ONNX Runtime

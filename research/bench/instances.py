@@ -31,23 +31,23 @@ class Cell(NamedTuple):
     sigma: float
     planted: bool = False
 
-    @property
-    def name(self):
-        return "planted" if self.planted else self.kind
 
+def rows(kind, batch, n, rng):
+    """Returns random rows.
 
-CELLS = (
-    Cell(16, "pm1", 0.1),
-    Cell(16, "htanh", 0.01),
-    Cell(16, "sparse", 0.1),
-    Cell(64, "pm1", 0.1),
-    Cell(64, "htanh", 0.01),
-    Cell(64, "sparse", 0.1),
-)
-PLANTED_CELLS = (
-    Cell(16, "htanh", 0.1, planted=True),
-    Cell(64, "htanh", 0.1, planted=True),
-)
+    Args:
+        kind: One of `KINDS`.
+        batch: Number of rows.
+        n: Number of inputs.
+        rng: `numpy.random.Generator`.
+    """
+    if kind == "pm1":
+        return rng.choice([-1.0, 1.0], size=(batch, n))
+    if kind == "htanh":
+        return np.clip(rng.standard_normal((batch, n)), -1.0, 1.0)
+    if kind == "sparse":
+        return (rng.random((batch, n)) < DENSITY).astype(np.float64)
+    raise ValueError(f"`kind` must be one of {KINDS}. Received: {kind}")
 
 
 class Instance:
@@ -72,22 +72,14 @@ class Instance:
 
     def __init__(self, kind, batch, n, m, sigma, seed, planted=False):
         rng = np.random.default_rng(FIRST_SEED + seed)
-        if kind == "pm1":
-            rows = rng.choice([-1.0, 1.0], size=(batch, n))
-        elif kind == "htanh":
-            rows = np.clip(rng.standard_normal((batch, n)), -1.0, 1.0)
-        elif kind == "sparse":
-            rows = (rng.random((batch, n)) < DENSITY).astype(np.float64)
-        else:
-            raise ValueError(f"`kind` must be one of {KINDS}. Received: {kind}")
+        x = tf.constant(rows(kind, batch, n, rng), tf.float32)
         v = sigma * rng.standard_normal((batch, m))
-        rows = tf.constant(rows, tf.float32)
         if planted:
             hidden = rng.choice([-1.0, 1.0], size=(n, m))
             ones = tf.ones((batch, 1))
-            z, _ = ops.normalized(ops.LayerCall(rows, ones))
+            z, _ = ops.normalized(ops.LayerCall(x, ones))
             v += z.numpy() @ hidden
-        self.rows, v = ops.normalized(ops.LayerCall(rows, tf.constant(v)))
+        self.rows, v = ops.normalized(ops.LayerCall(x, tf.constant(v)))
         self.problem = ops.Problem(
             tf.matmul(self.rows, self.rows, transpose_a=True),
             -2.0 * tf.matmul(self.rows, v, transpose_a=True),
@@ -109,16 +101,3 @@ def gaps(energies, best, qubo):
     """Returns (E - E_best) / (E_rand - E_best) of each column."""
     reach = np.maximum(qubo.random_energy() - best, 1e-30)
     return (energies - best) / reach
-
-
-def copies(problem, count):
-    """Returns copies of a problem in different units.
-
-    Used for several calls in one graph. With identical problems, TensorFlow
-    would compute common parts of the calls only once.
-    """
-    units = [1.0 + 0.01 * index for index in range(count)]
-    return [
-        ops.Problem(unit * problem.couplings, unit * problem.fields)
-        for unit in units
-    ]

@@ -4,9 +4,6 @@
   and inputs of 64 x 64 pixels. The CPU time of the forward passes of
   `kq.quantize`, and of whole calls with several methods, is divided by that of
   `model.predict` on the same images.
-- `methods`: 784-512-512-10 with random weights is quantized to 1 bit with
-  5,000 MNIST images. The time of every method is divided by that of
-  `gptq+scales`. The methods take turns (see `timing.py`).
 - `wide`: CPU time and peak memory of a layer of 4,608 x 512 weights, a
   3 x 3 convolution from 512 to 512 channels.
 
@@ -16,7 +13,6 @@
 are the processes of the first and the last part. They print JSON.
 """
 
-import dataclasses
 import json
 import resource
 import subprocess
@@ -29,29 +25,30 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.comparison.task import random
+from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.quantization.forward import ForwardPass
-from research.bench import timing
-from research.experiments.tasks.mnist import images
 
-HELP = "time and memory of kq.quantize (40 minutes)"
+HELP = "time and memory of kq.quantize (12 minutes)"
 THREADS = (1,)
+# What is measured, see `research.fingerprint`.
+CODE = (
+    "research.bench.quantize.network",
+    "research.bench.quantize.wide",
+    "keras_qpsbgd.backends.graph.native.NativeBackend",
+)
 
-NETWORKS = ("MobileNetV2", "EfficientNetB0", "ResNet50", "VGG16")
+NETWORKS = ("MobileNetV2", "ResNet50")
 NETWORK_METHODS = ("nearest", "gptq", "qubo")
-PARTS = (*NETWORKS, "methods", "wide")
-METHODS = ("nearest", "gptq", "descent+scales", "qubo")
-YARDSTICK = "gptq+scales"
+WIDE_METHODS = ("gptq+scales", "descent+scales", "qubo")
+PARTS = (*NETWORKS, "wide")
 SIZE, IMAGES, QUICK_IMAGES = 64, 256, 4
-UNITS = (512, 512)
-ROWS, QUICK_ROWS = 5_000, 500
 WIDE, QUICK_WIDE = (4608, 512, 10_000), (512, 64, 1_000)
 FACTORS = 64
 
 
 def names():
     """Returns the names that `--only` accepts."""
-    return [*PARTS, *METHODS]
+    return list(PARTS)
 
 
 def measure(options):
@@ -59,15 +56,13 @@ def measure(options):
     results = {}
     for part in options.wanted(PARTS):
         show_status(part)
-        if part == "methods":
-            results[part] = _methods(options)
-        elif part == "wide":
+        if part == "wide":
             size = QUICK_WIDE if options.quick else WIDE
             results[part] = {
                 "size": size,
                 "methods": {
                     method: _process("wide", *size, method)
-                    for method in (YARDSTICK, "descent+scales", "qubo")
+                    for method in WIDE_METHODS
                 },
             }
         else:
@@ -82,31 +77,6 @@ def measure(options):
     return results
 
 
-def _methods(options):
-    (x, _), _ = images(options.data_dir, random(0, 2))
-    x = x[: QUICK_ROWS if options.quick else ROWS]
-    model = keras.Sequential([keras.layers.InputLayer(x.shape[1:])])
-    for units in UNITS:
-        model.add(keras.layers.Dense(units, "relu"))
-    model.add(keras.layers.Dense(10))
-
-    def side(method):
-        def block():
-            kq.quantize(model, x, method=method, seed=0, verbose=0)
-
-        return timing.Side(block, steps=1, blocks=2 if options.quick else 5)
-
-    base, found = timing.compare(
-        side(YARDSTICK),
-        {method: side(method) for method in options.wanted(METHODS)},
-        show=show_status,
-    )
-    return {
-        "yardstick": dataclasses.asdict(base),
-        "sides": {name: dataclasses.asdict(t) for name, t in found.items()},
-    }
-
-
 def table(results):
     """Returns the CPU times and ratios."""
     parts = []
@@ -114,19 +84,6 @@ def table(results):
         networks = [name for name in NETWORKS if name in result]
         if networks:
             parts.append(_network_table(result, networks))
-        if "methods" in result:
-            base = result["methods"]["yardstick"]
-            lines = [
-                "Quantization of 784-512-512-10, 1 bit",
-                f"{'method':<16}{'CPU s':>9}{'/ gptq+scales':>15}",
-                "-" * 40,
-                f"{YARDSTICK:<16}{base['cpu']:>9.2f}{1:>15.2f}",
-            ]
-            lines += [
-                f"{name:<16}{times['cpu']:>9.2f}{times['cpu_ratio']:>15.2f}"
-                for name, times in result["methods"]["sides"].items()
-            ]
-            parts.append("\n".join(lines))
         if "wide" in result:
             parts.append(_wide_table(result["wide"]))
     return "\n\n".join(parts)
@@ -165,6 +122,42 @@ def _wide_table(result):
         for name, found in result["methods"].items()
     ]
     return "\n".join(lines)
+
+
+# The tables of the documentation
+
+
+def blocks(result):
+    """Returns the blocks `quantize` and `quantize-wide`."""
+    head = ["network", "method", "forward passes", "whole call", "memory"]
+    lines = [
+        [
+            name,
+            f"`{method}`",
+            f"{found['forward'] / found['predict']:.1f}",
+            f"{found['cpu'] / found['predict']:.0f}",
+            f"{found['peak'] / 2**30:.1f} GiB",
+        ]
+        for name in NETWORKS
+        for method, found in result[name]["methods"].items()
+    ]
+    wide = result["wide"]["methods"]
+    base = wide[WIDE_METHODS[0]]["cpu"]
+    wide_head = ["method", "output error", f"CPU time / `{WIDE_METHODS[0]}`"]
+    wide_head += ["memory / H"]
+    wide_lines = [
+        [
+            f"`{method}`",
+            f"{found['error']:.4f}",
+            f"{found['cpu'] / base:.1f}",
+            f"{found['memory']:.1f}",
+        ]
+        for method, found in wide.items()
+    ]
+    return {
+        "quantize": tables.markdown_table(head, lines),
+        "quantize-wide": tables.markdown_table(wide_head, wide_lines),
+    }
 
 
 # The processes

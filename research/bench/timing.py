@@ -4,7 +4,8 @@ The compared sides take turns with a yardstick, block by block: the yardstick, a
 side, the yardstick, the next side, and so on. The ratio of a side is the time
 of its block divided by the mean time of the yardstick blocks before and after
 it. Other load then affects both, and neither always comes second. The reported
-ratio is the median over all blocks. The median times are also reported.
+ratio is the median over all blocks, with its range. The median times are also
+reported.
 
 CPU time is the time of all threads of the process (`time.process_time`). Wall
 time is `time.perf_counter`.
@@ -33,12 +34,16 @@ class Side:
 
 @dataclasses.dataclass
 class Times:
-    """Seconds per step, and ratios to the yardstick (`None` for itself)."""
+    """Seconds per step, and ratios to the yardstick (`None` for itself).
+
+    `cpu_ratios` has the ratios of all blocks.
+    """
 
     cpu: float
     wall: float
     cpu_ratio: float | None = None
     wall_ratio: float | None = None
+    cpu_ratios: list | None = None
 
 
 def per_step(side):
@@ -86,10 +91,26 @@ def compare(yardstick, sides, warm_up=1, show=lambda text: None):
                 ]
             )
     return Times(*_medians(base)), {
-        name: Times(*_medians(found[name]), *_medians(ratios[name]))
+        name: Times(
+            *_medians(found[name]),
+            *_medians(ratios[name]),
+            [float(f"{cpu:.4g}") for cpu, _ in ratios[name]],
+        )
         for name in sides
     }
 
 
 def _medians(pairs):
     return [statistics.median(values) for values in zip(*pairs)]
+
+
+def spread(ratios):
+    """Returns the lowest ratio, the median, and the highest one."""
+    return min(ratios), statistics.median(ratios), max(ratios)
+
+
+def text(ratios):
+    """Returns the median and the range of ratios: `1.72 (1.60 to 1.91)`."""
+    low, middle, high = spread(ratios)
+    digits = 2 if middle < 10 else 1 if middle < 100 else 0
+    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"

@@ -8,7 +8,7 @@ from keras_qpsbgd.cli.console import positive
 from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.comparison.methods import METHODS
 from research import pages
-from research.bench import export
+from research.bench import stored
 from research.cifar10 import records as cifar10
 from research.cifar10 import table as cifar10_table
 from research.experiments import reproduce
@@ -168,6 +168,7 @@ def _pages(arguments):
             folder.write_tables()
             folder.draw()
             print(folder.path, flush=True)
+        print(stored.draw(ROOT), flush=True)
         blocks = blocks_of(ROOT, *folders)
         for path in pages.files(ROOT):
             if pages.update(path, blocks):
@@ -198,7 +199,7 @@ def blocks_of(root, default=None, paper=None):
     return {
         "cifar10": _cifar10(root),
         "cifar10/first": _cifar10(root, "first"),
-        "export-table": export.block(root),
+        **stored.blocks(root),
         **default.placeholders(),
         **default.blocks(),
         **paper.placeholders("paper/"),

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import types
 
@@ -18,6 +19,7 @@ from research.bench import harness
 from research.bench import inference
 from research.bench import quantize
 from research.bench import step
+from research.bench import stored
 from research.bench import timing
 from research.bench.harness import Options
 
@@ -59,9 +61,22 @@ def test_ratios_are_robust_against_a_slow_machine(monkeypatch):
     assert times["fewer"].cpu_ratio == pytest.approx(3 * drift)
     assert times["double"].wall_ratio == pytest.approx(2 * drift)
     assert times["double"].wall == pytest.approx(3 * times["double"].cpu)
+    assert len(times["double"].cpu_ratios) == 5
     assert base.cpu_ratio is None
     # The plain ratio of the times is not robust.
     assert times["double"].cpu / base.cpu != pytest.approx(2, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "text"),
+    [
+        ([2.0, 1.0, 1.5], "1.50 (1.00 to 2.00)"),
+        ([20.0, 30.0], "25.0 (20.0 to 30.0)"),
+        ([200.4], "200 (200 to 200)"),
+    ],
+)
+def test_text_of_ratios(ratios, text):
+    assert timing.text(ratios) == text
 
 
 def test_environment_sets_the_threads(monkeypatch):
@@ -89,6 +104,7 @@ def suite(monkeypatch):
         names=list,
         HELP="a fake suite",
         THREADS=(1, 2),
+        CODE=("research.bench.timing.compare",),
         table=lambda results: f"table of {sorted(results)}",
     )
     monkeypatch.setitem(harness.SUITES, "fake", suite)
@@ -108,7 +124,8 @@ def test_run_reports(suite, capsys, tmp_path):
     assert main(["bench", "fake", "--output", str(output)]) == 0
     out = capsys.readouterr().out
     assert "table of [1, 2]" in out
-    record = json.loads((output / "bench-fake.json").read_text())
+    record = json.loads((output / "fake.json").read_text())
+    assert record["code"] == stored.code("fake")
     assert record["results"] == {"1": {"ok": True}, "2": {"ok": True}}
     assert [threads for _, _, threads in suite.measured] == [1, 2]
 
@@ -140,9 +157,9 @@ def test_run_reports_a_failed_process(suite, capsys, tmp_path, monkeypatch):
             "solver",
         ),
         (
-            ["--device", "gpu", "--only", "784-512-512-10"],
+            ["--device", "gpu", "--only", "28x28-conv-bn"],
             "`--only` must be one or more of 16-4-4-2, ",
-            "784-512-512-10",
+            "28x28-conv-bn",
         ),
     ],
 )
@@ -198,26 +215,18 @@ def test_failed_process_raises_with_its_output(tmp_path, monkeypatch):
     assert "no such suite" in caught.value.stderr
 
 
-def test_measure_step(tmp_path, monkeypatch):
-    """Solves a layer in a graph. Steps of `fit` are in the slow test below."""
-    for name, value in (("INPUTS", 12), ("OUTPUTS", 5), ("ROWS", 8)):
-        monkeypatch.setattr(step, name, value)
-    monkeypatch.setattr(step, "CALLS_PER_GRAPH", 2)
-    options = {"quick": True, "only": [step.SOLVE, "ridge", "sign"]}
+def test_measure_recording(tmp_path, monkeypatch):
+    """Steps of `fit` are in the slow test below."""
+    monkeypatch.setattr(step, "RECORDED_SIZE", 12)
+    monkeypatch.setattr(step, "ROWS", 8)
+    options = {"quick": True, "only": [step.RECORDING]}
     path = tmp_path / "result.json"
     harness.main("step", json.dumps(options), str(path))
     result = json.loads(path.read_text())
     assert result["networks"] == {}
-    assert result[step.SOLVE]["yardstick"]["cpu"] > 0
-    assert list(result[step.SOLVE]["sides"]) == [
-        "ridge",
-        "ridge, problem given",
-        "sign",
-        "sign, problem given",
-    ]
-    for side in result[step.SOLVE]["sides"].values():
-        assert set(side) == {"cpu", "wall", "cpu_ratio", "wall_ratio"}
-        assert side["cpu_ratio"] > 0
+    assert list(result[step.RECORDING]["sides"]) == ["none", "file"]
+    for side in result[step.RECORDING]["sides"].values():
+        assert side["cpu_ratio"] > 0 and len(side["cpu_ratios"]) == 4
     assert fits(step.table({1: result}))
 
 
@@ -266,6 +275,7 @@ def times(ratio):
         "wall": 1.23456,
         "cpu_ratio": ratio,
         "wall_ratio": ratio,
+        "cpu_ratios": [ratio],
     }
 
 
@@ -278,9 +288,7 @@ def step_result(ratio):
 
     return {
         "networks": {name: row(*step.SOLVERS) for name in fit_steps.NETWORKS},
-        step.LAYER: row("BinaryDense"),
-        step.SOLVE: row(*(name + step.GIVEN for name in step.SOLVERS)),
-        step.RECORDING: dict.fromkeys(step.SOLVERS, row(*step.RECORDERS)),
+        step.RECORDING: row(*step.RECORDERS),
     }
 
 
@@ -292,6 +300,9 @@ def test_step_table():
     assert fits(step.table({1: step_result(1.0), 2: step_result(1.0)}))
     assert "1234.50" in step.table({2: step_result(1234.5)})
     assert step.table({2: {"networks": {}}}) == ""
+    blocks = step.blocks(step_result(1.5))
+    assert "| 16-4-4-2 | 1.50 (1.50 to 1.50) |" in blocks["step"]
+    assert "to a file / without recording: 1.50 (" in blocks["recording"]
 
 
 def test_step_on_a_gpu_table(tmp_path, monkeypatch, capsys):
@@ -306,7 +317,7 @@ def test_step_on_a_gpu_table(tmp_path, monkeypatch, capsys):
     assert fits(out.split("Results written")[0]) and "NVIDIA H200" in out
     # Results on a CPU are not overwritten.
     names = [path.name for path in tmp_path.iterdir()]
-    assert names == ["bench-step-gpu.json"]
+    assert names == ["step-gpu.json"]
 
 
 def test_recording_records_every_tenth_step(tmp_path):
@@ -335,7 +346,7 @@ def test_graph_network_in_every_installed_runtime():
 
 
 def test_record_has_all_networks_and_formats():
-    record = json.loads((ROOT / export.RECORD).read_text())
+    record = json.loads((ROOT / stored.FOLDER / "export.json").read_text())
     (networks,) = record["results"].values()
     assert list(networks) == export.names()
     for network in networks.values():
@@ -410,7 +421,6 @@ def test_quantize_a_network_of_keras():
 
 
 def test_quantize_table():
-    times = {"cpu": 9.0, "wall": 9.0, "cpu_ratio": 6.0, "wall_ratio": 6.0}
     network = {
         "predict": 2.0,
         "forward": 5.0,
@@ -422,14 +432,35 @@ def test_quantize_table():
     layer = {"cpu": 120.0, "peak": 2**30, "memory": 4.0, "error": 0.1}
     result = {
         "ResNet50": {"images": 4, "methods": {"gptq": network}},
-        "methods": {"yardstick": {"cpu": 1.5}, "sides": {"qubo": times}},
         "wide": {"size": [*quantize.WIDE], "methods": {"qubo": layer}},
     }
     text = quantize.table({1: result})
     for part in (
         "ResNet50        gptq            2.5       50      100   1.00   3.9"
         "    26.4x",
-        "qubo                 9.00           6.00",
         "qubo               0.1000    120.0   1.00   4.0",
     ):
         assert part in text, text
+
+
+def test_records_of_the_repository(tmp_path):
+    """All suites have a record, and the picture can be drawn."""
+    for name in stored.SUITES:
+        record = stored.read(ROOT, name)
+        assert record["suite"] == name and not record["options"]["quick"]
+        assert len(record["code"]) == 16
+    pytest.importorskip("matplotlib")
+    shutil.copytree(ROOT / stored.FOLDER, tmp_path / stored.FOLDER)
+    (tmp_path / stored.PICTURE).parent.mkdir(parents=True)
+    assert stored.draw(tmp_path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_blocks_say_that_a_record_is_older(monkeypatch):
+    found = {
+        name: text.startswith(f"*{stored.OLDER}")
+        for name, text in stored.blocks(ROOT).items()
+    }
+    assert found["bench-gpu"]  # from before records had fingerprints
+    monkeypatch.setattr(stored, "code", lambda name: "other")
+    found = stored.blocks(ROOT)
+    assert found["bench-step"].startswith(f"*{stored.OLDER}: this table.*\n")

@@ -1,4 +1,4 @@
-"""The suites `solver` and `shared-calls`."""
+"""The suites `solver` and `annealer`."""
 
 import itertools
 
@@ -7,8 +7,8 @@ import pytest
 from scipy import special
 
 from keras_qpsbgd.backends.dwave.mock import MockQPU
+from research.bench import annealer
 from research.bench import instances
-from research.bench import shared_calls
 from research.bench import solver
 from research.bench import sphere_decoder
 from research.bench.harness import Options
@@ -24,7 +24,8 @@ def fits(text):
 
 
 def test_instances_are_reproducible_and_of_the_right_kind():
-    cells = (*instances.CELLS, *instances.PLANTED_CELLS)
+    cells = [instances.Cell(16, kind, 0.1) for kind in instances.KINDS]
+    cells.append(instances.Cell(64, "htanh", 0.1, planted=True))
     for cell in cells:
         one, same, other = (
             instances.Instance.of_cell(cell, 20, 3, seed) for seed in (1, 1, 2)
@@ -92,46 +93,32 @@ def test_decoder_keeps_an_optimum_and_inactive_inputs():
 # Solvers
 
 
-def test_optima_of_small_layers(monkeypatch):
-    """The default finds all of them, `sign` does not."""
-    cells = solver.small_cells()
-    assert len(cells) == len(set(cells)) == 60
-    whole = 60 * len(solver.SMALL_SIZES) * solver.SMALL_COLUMNS
-    assert whole == 3_840  # as stated in docs/benchmarks.md
-    monkeypatch.setattr(solver, "SMALL_SIZES", (5,))
-    (row,) = solver._small(part=8)
-    assert row["n"] == 5 and row["columns"] == row["found"] == 64
-    assert row["worst"] <= solver.SMALL_FOUND
-    sign = solver.backends.get("sign")
-    monkeypatch.setattr(solver.backends, "get", lambda _: sign)
-    (row,) = solver._small(part=8)
-    assert row["found"] < row["columns"]
-    (row,) = solver._proven(2)
-    assert (row["batch"], row["kind"], row["columns"]) == (16, "pm1", 2)
+def test_problems_are_those_of_the_default_rule():
+    """`kappa` is the ratio of the forces of fields and couplings."""
+    for kind in instances.KINDS:
+        qubo = solver.problem(kind, 0)
+        assert np.trace(qubo.couplings) == pytest.approx(1, rel=1e-5)
+        off = qubo.couplings - np.diag(np.diag(qubo.couplings))
+        force = np.sqrt(np.mean(np.sum(off**2, axis=0)))
+        fields = np.sqrt(np.mean(qubo.fields**2)) / 2
+        assert fields == pytest.approx(solver.KAPPA * force, rel=1e-4)
 
 
-def test_cpu_time_next_to_annealing(monkeypatch):
-    monkeypatch.setattr(solver, "NUM_SWEEPS", 2)
-    monkeypatch.setattr(solver, "ANNEALED_SIZE", 3)
-    result = solver.measure(Options(quick=True, only=(solver.ANNEALING,)))
-    (row,) = result[solver.ANNEALING]
-    assert (row["batch"], row["kind"]) == (16, "pm1")
-    assert row["native_ms"] > 0 and row["annealing_ms"] > 0
-    assert row["ratio"] > 0
-    text = solver.table({1: result})
-    assert fits(text) and "annealing with 10 reads / native" in text
-
-
-def test_solver_table():
-    row = {"batch": 16, "kind": "pm1", "columns": 200, "worst": 0}
-    small = {"n": 16, "columns": 480, "found": 479, "worst": 0}
-    proven = [{**row, "found": 200}, {**row, "found": 198}]
-    counts = {"small": [small], "proven": proven}
-    text = solver.table({1: {solver.OPTIMUM: counts}})
-    assert fits(text)
-    words = [line.split() for line in text.splitlines()]
-    assert ["16", "480", "479", "0.0e+00"] in words
-    assert ["16", "pm1", "400", "398", "0.0e+00"] in words
+def test_optima_of_solvers(monkeypatch):
+    """`native` is exact for narrow layers, `sign` is not."""
+    monkeypatch.setattr(solver, "INPUTS", 8)
+    monkeypatch.setattr(solver, "OUTPUTS", 6)
+    monkeypatch.setattr(solver, "ROWS", 20)
+    monkeypatch.setattr(solver, "SECONDS", 1e-4)
+    options = Options(quick=True, only=("native", "sign"))
+    result = solver.measure(options)
+    found = result["solvers"]
+    assert found["native"]["optima"] == result["columns"] == 18
+    assert found["native"]["gap"] < 1e-6
+    assert found["sign"]["optima"] < 18 and found["sign"]["gap"] > 1e-3
+    assert fits(solver.table({1: result}))
+    block = solver.blocks(result)["solver"]
+    assert "| `native` | 18 | 0.0000 | " in block
 
 
 # Calls of an annealer
@@ -139,17 +126,17 @@ def test_solver_table():
 
 def test_measured_network():
     sampler = MockQPU("pegasus", shape=[4])
-    row = shared_calls.measure_network(sampler, ((8, 2), (2, 3), (4, 5)))
+    row = annealer.measure_network(sampler, ((8, 2), (2, 3), (4, 5)))
     assert (row["calls"], row["separate_calls"]) == (1, 3)
     assert 2 < row["separate_seconds"] / row["seconds"] < 3
     # The chip has no complete graph of 300 variables.
-    wide = shared_calls.measure_network(sampler, ((300, 1), (2, 3)))
+    wide = annealer.measure_network(sampler, ((300, 1), (2, 3)))
     assert wide["calls"] == wide["separate_calls"] > 2
 
 
 @pytest.mark.slow
 def test_defects():
-    sampler = shared_calls.open_chip("pegasus", 28, 60)
+    sampler = annealer.open_chip("pegasus", 28, 60)
     graph = sampler.to_networkx_graph()
     whole = MockQPU("pegasus").to_networkx_graph()
     assert len(whole) - len(graph) == 28
@@ -163,7 +150,7 @@ def test_non_inferiority(shift):
     rng = np.random.default_rng(0)
     own = rng.normal(0.01, 0.003, 30)
     shared = own + shift + rng.normal(0.0, 0.003, 30)
-    mean, error, p = shared_calls.compare(shared, own, 0.002)
+    mean, error, p = annealer.compare(shared, own, 0.002)
     pairs = shared - own
     assert mean == pytest.approx(pairs.mean())
     assert error == pytest.approx(
@@ -176,14 +163,14 @@ def test_non_inferiority(shift):
 
 def test_differences_without_noise():
     same = [0.25, 0.5]
-    assert shared_calls.compare(same, same, 0.001)[2] == 0.0
-    assert shared_calls.compare([0.5, 0.75], same, 0.25)[2] == 1.0
+    assert annealer.compare(same, same, 0.001)[2] == 0.0
+    assert annealer.compare([0.5, 0.75], same, 0.25)[2] == 1.0
 
 
 def test_noise_does_not_pass():
     own = np.zeros(4)
     noisy = [0.1, -0.1, 0.1, -0.1]  # no difference in the mean
-    assert shared_calls.compare(noisy, own, 0.002)[2] > 0.05
+    assert annealer.compare(noisy, own, 0.002)[2] > 0.05
 
 
 def test_shared_calls_table():
@@ -194,12 +181,16 @@ def test_shared_calls_table():
         "separate_calls": 1089,
         "seconds": 23.2263,
         "separate_seconds": 46.4526,
-        "cpu": 12.0,
     }
-    own = dict.fromkeys(shared_calls.FIGURES, [0.1, 0.2, 0.3])
-    shared = dict.fromkeys(shared_calls.FIGURES, [0.1, 0.2, 0.3])
+    own = dict.fromkeys(annealer.FIGURES, [0.1, 0.2, 0.3])
+    shared = dict.fromkeys(annealer.FIGURES, [0.1, 0.2, 0.3])
     answers = {"own": own, "shared": shared}
-    text = shared_calls.table({1: {"time": [row], "answers": answers}})
+    chips = {"P16-defects": {"columns": 84, "largest": 176}}
+    result = {"chips": chips, "time": [row], "answers": answers}
+    text = annealer.table({1: result})
     assert fits(text)
     assert "46,452.6   23,226.3   2.00" in text
     assert "16-4-4-2 on a mock P16, 3 steps" in text
+    block = annealer.blocks(result)["annealer"]
+    assert "| columns of 16 inputs in one call | 84 |" in block
+    assert "/ shared calls | 2.00 |" in block

@@ -103,7 +103,7 @@ class GraphBackend(Backend):
 
         `search` receives them as `problem.start`, unless the problem already
         has a start. This method is not compiled separately, because XLA on a
-        CPU factorizes a matrix fifty times slower than TensorFlow does. It is
+        CPU factorizes a matrix much slower than TensorFlow does. It is
         compiled if the whole model is (`jit_compile=True`).
 
         Args:

@@ -76,8 +76,7 @@ def _blocks(couplings, block_size, rng):
     """Splits the variables into blocks, in a random way.
 
     A block has a random variable and those with the strongest couplings to it.
-    From the result of a descent, such blocks improve 1.6 times as much as
-    random ones (1,152 inputs, blocks of 64).
+    Such blocks improve the result of a descent more than random ones.
     """
     free = np.arange(len(couplings))
     blocks = []

@@ -30,9 +30,8 @@ class GurobiBackend(Backend):
 
     `Solution.info["proven_optimal"]` states for each column whether the optimum
     was proven, and `Solution.info["work"]` is the total work. A proof becomes
-    more expensive as the layer gets wider and the gradient smaller (measured by
-    `python -m research.bench.adapters`). At the work limit, Gurobi
-    returns the best state found so far.
+    more expensive as the layer gets wider and the gradient smaller. At the work
+    limit, Gurobi returns the best state found so far.
 
     The license that comes with `pip install gurobipy` allows 200 inputs. Set
     `block_size` to at most 200 to solve wider layers in blocks.

@@ -21,6 +21,7 @@ from keras_qpsbgd import products
 from keras_qpsbgd.cli.console import WIDTH
 from keras_qpsbgd.optimizers import QPSBGD
 from research.bench import fit_steps
+from research.bench import stored
 from research.bench.gpu import lowering
 from research.bench.harness import Options
 
@@ -64,6 +65,8 @@ def main(arguments=None):
             size = export(arguments.folder, network, optimizer, arguments.check)
             print(f"{network}, {optimizer}: {size:,} bytes", flush=True)
             keras.backend.clear_session()
+    # The runner stores it with the times.
+    (arguments.folder / "code.txt").write_text(stored.code("gpu"))
 
 
 def export(folder, network, optimizer, check=False):

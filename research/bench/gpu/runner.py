@@ -114,7 +114,7 @@ def table(result):
             lines.append(f"{line}failed: {error}"[:WIDTH])
             continue
         for kind in COLUMNS:
-            ratio = _ratio(row[kind], rows["adam"][kind])
+            ratio = statistics.median(ratios(row[kind], rows["adam"][kind]))
             line += f"{row[kind]['us']:>10,.1f}{ratio:>8.2f}"
         launches = row["profile"]["launches"] if row["profile"] else math.nan
         signs = row["wrong_signs"]
@@ -123,10 +123,10 @@ def table(result):
     return "\n".join(lines).replace("nan", "  -")
 
 
-def _ratio(times, adam):
-    """Returns the median of the ratios to Adam in the same round."""
+def ratios(times, adam):
+    """Returns the ratios to Adam in the same round."""
     pairs = zip(times["rounds_us"], adam["rounds_us"])
-    return statistics.median(mine / base for mine, base in pairs)
+    return [mine / base for mine, base in pairs]
 
 
 def kernels(result):

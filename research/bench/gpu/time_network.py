@@ -72,8 +72,15 @@ def measure(folder, network, names):
         "network": network,
         "device": jax.devices()[0].device_kind,
         "jax": jax.__version__,
+        "code": _code(folder),
         "optimizers": optimizers,
     }
+
+
+def _code(folder):
+    """Returns the fingerprint of the code that was exported, if known."""
+    path = folder / "code.txt"
+    return path.read_text() if path.exists() else None
 
 
 def _all_times(steps, optimizers):

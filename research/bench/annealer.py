@@ -1,11 +1,13 @@
-"""QPU time and answers of shared calls, compared with one call per layer.
+"""What fits on a chip, and shared calls compared with one call per layer.
+
+`chips` has the number of columns with 16 inputs that a chip anneals at once,
+and the largest complete graph on it, by the embeddings of the backend.
 
 `time` is the QPU time of a training step by Ocean's cost model with 100 reads,
 for each network and chip:
 
 - `separate`: one call per layer, or more if its columns do not fit;
-- `packed`: the columns of all layers side by side;
-- `CPU`: CPU time of the packing.
+- `packed`: the columns of all layers side by side.
 
 Chips with defects have as many dead qubits as real ones (28 and 223, drawn at
 random) and 60 dead couplers. Layers that are wider than the largest complete
@@ -31,7 +33,6 @@ the level with a probability of about 0.9 if both sides are equal.
 """
 
 import random
-import time
 
 import numpy as np
 from scipy import stats
@@ -42,12 +43,19 @@ from keras_qpsbgd.backends.dwave.mock import MockQPU
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
 from keras_qpsbgd.backends.host import block_descent
 from keras_qpsbgd.cli.console import show_status
+from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.qubo import Qubo
 
-HELP = "QPU time and answers of shared calls (4 minutes)"
+HELP = "what fits on a QPU, time and answers of shared calls (4 minutes)"
 THREADS = (1,)
+# What is measured, see `research.fingerprint`.
+CODE = (
+    "research.bench.annealer.measure",
+    "keras_qpsbgd.backends.graph.exact.ExactBackend",
+)
 
-TIME, ANSWERS = "time", "answers"
+FIT, TIME, ANSWERS = "chips", "time", "answers"
+INPUTS = 16
 NETWORKS = {
     "16-4-4-2": (16, 4, 4, 2),
     "64-64-10": (64, 64, 10),
@@ -69,23 +77,57 @@ ROWS = 64
 
 def names():
     """Returns the names that `--only` accepts."""
-    return [TIME, ANSWERS, *NETWORKS, *CHIPS]
+    return [FIT, TIME, ANSWERS, *NETWORKS, *CHIPS]
 
 
 def measure(options):
-    """Measures both parts."""
-    parts = {TIME: _measure_time, ANSWERS: _measure_answers}
+    """Measures all parts."""
+    parts = {
+        FIT: _measure_chips,
+        TIME: _measure_time,
+        ANSWERS: _measure_answers,
+    }
     return {part: parts[part](options) for part in options.wanted(parts)}
 
 
 def table(results):
-    """Returns both tables as text."""
-    tables = {TIME: _time_table, ANSWERS: _answers_table}
+    """Returns all tables as text."""
+    parts = {
+        FIT: _chips_table,
+        TIME: _time_table,
+        ANSWERS: _answers_table,
+    }
     return "\n\n".join(
-        tables[part](found)
+        parts[part](found)
         for result in results.values()
         for part, found in result.items()
     )
+
+
+# What fits on a chip
+
+
+def _measure_chips(options):
+    """Measures all chips."""
+    found = {}
+    for name in options.wanted(CHIPS):
+        show_status(f"embeddings on {name}")
+        sampler = open_chip(*CHIPS[name])
+        cliques = DWaveBackend(sampler=sampler).open().cliques
+        found[name] = {
+            "columns": len(cliques.copies(INPUTS)),
+            "largest": cliques.largest(),
+        }
+    return found
+
+
+def _chips_table(chips):
+    head = ["chip", f"columns of {INPUTS} inputs", "largest complete graph"]
+    lines = [
+        [name, str(found["columns"]), str(found["largest"])]
+        for name, found in chips.items()
+    ]
+    return tables.text_table(head, lines)
 
 
 # QPU time
@@ -121,19 +163,16 @@ def open_chip(topology, dead_qubits, dead_couplers):
 
 
 def measure_network(sampler, sizes):
-    """Returns the calls, QPU seconds and CPU seconds of a network."""
+    """Returns the calls and QPU seconds of a network."""
     backend = DWaveBackend(sampler=sampler, num_reads=100)
     backend.open()
-    start = time.process_time()
     step = step_calls(backend, sizes)
-    cpu = time.process_time() - start
     separate = [seconds_per_call(backend, *size) for size in sizes]
     return {
         "calls": step.num_calls,
         "separate_calls": sum(map(len, separate)),
         "seconds": step.seconds,
         "separate_seconds": sum(map(sum, separate)),
-        "cpu": cpu,
     }
 
 
@@ -153,10 +192,10 @@ def seconds_per_call(backend, n, m):
 
 
 def _time_table(rows):
-    """Returns calls and milliseconds per step, and CPU seconds, as text."""
+    """Returns calls and milliseconds per step as text."""
     head = (
         f"{'network':<13}{'chip':<12}{'calls':>7}{'packed':>8}{'ms':>11}"
-        f"{'packed':>11}{'ratio':>7}{'CPU s':>8}"
+        f"{'packed':>11}{'ratio':>7}"
     )
     lines = ["QPU time of a step, 100 reads", head, "-" * len(head)]
     for row in rows:
@@ -166,7 +205,6 @@ def _time_table(rows):
             f"{row['separate_calls']:>7,}{row['calls']:>8,}"
             f"{1000 * row['separate_seconds']:>11,.1f}"
             f"{1000 * row['seconds']:>11,.1f}{ratio:>7.2f}"
-            f"{row['cpu']:>8.2f}"
         )
     return "\n".join(lines)
 
@@ -262,3 +300,54 @@ def _answers_table(result):
             line += f"{MARGINS[name]:>9g}{p:>9.4f}"
         lines.append(line)
     return "\n".join(lines)
+
+
+# The tables of the documentation
+
+
+def blocks(result):
+    """Returns the block `annealer`."""
+    ratios = {
+        (row["chip"], row["network"]): row["separate_seconds"] / row["seconds"]
+        for row in result[TIME]
+    }
+    chips = result[FIT]
+    networks = dict.fromkeys(network for _, network in ratios)
+    head = ["", *map(_chip_name, chips)]
+    lines = [
+        [f"columns of {INPUTS} inputs in one call"]
+        + [str(found["columns"]) for found in chips.values()],
+        ["inputs of the widest QUBO in one piece"]
+        + [str(found["largest"]) for found in chips.values()],
+    ]
+    lines += [
+        [f"{network}, QPU time: one call per layer / shared calls"]
+        + [f"{ratios[chip, network]:.2f}" for chip in chips]
+        for network in networks
+    ]
+    return {
+        "annealer": f"{tables.markdown_table(head, lines)}\n\n"
+        + _answers_text(result[ANSWERS])
+    }
+
+
+def _chip_name(name):
+    topology, qubits, couplers = CHIPS[name]
+    dead = f", {qubits} dead qubits and {couplers} couplers" if qubits else ""
+    return topology.capitalize() + dead
+
+
+def _answers_text(result):
+    parts = []
+    for name, word in (("gap", "mean gap"), ("breaks", "broken chains")):
+        sides = result["shared"][name], result["own"][name]
+        mean, error, p = compare(*sides, MARGINS[name])
+        parts.append(
+            f"{word} {mean:.4f} +- {error:.4f} (worse by less than "
+            f"{MARGINS[name]:g}: p = {p:.3f})"
+        )
+    return (
+        "Times are those of Ocean's cost model with 100 reads. Answers of "
+        "16-4-4-2 on the mock QPU, one call minus one call per layer, "
+        f"{len(result['own']['gap'])} paired steps: {' and '.join(parts)}."
+    )

@@ -1,0 +1,101 @@
+"""Tables of the stored times on a GPU, for `docs/guides/gpu.md`."""
+
+import json
+import pathlib
+import statistics
+
+from keras_qpsbgd.comparison import tables
+from research.bench.gpu import runner
+
+# What is exported, see `research.fingerprint`.
+CODE = (
+    "research.bench.fit_steps.GPU_NETWORKS",
+    "research.bench.fit_steps.Training",
+    "research.bench.gpu.lowering",
+    "keras_qpsbgd.backends.graph.native.NativeBackend",
+    "keras_qpsbgd.optimizers.QPSBGD",
+)
+# The order of the columns.
+NETWORKS = {
+    "16-4-4-2": "16-4-4-2",
+    "123-128x9-1": "123-128x9-1",
+    "784-256-10": "784-256-10",
+    "784-1024-1024-10": "784-1024-1024-10",
+    "28x28-conv": "convolutions",
+}
+OPTIMIZERS = {"fast": "`fast` (default)", "sign": "`sign`"}
+KINDS = {"loop": "device time", "piped": "one call per step"}
+# Names of optimizers in the study of CIFAR-10.
+CIFAR10 = {"averaged": "QP-SBGD", "paper": 'QP-SBGD with `rule="paper"`'}
+
+
+def read(folder):
+    """Returns the records of all networks."""
+    return [
+        json.loads(pathlib.Path(folder, f"gpu-{name}.json").read_text())
+        for name in NETWORKS
+    ]
+
+
+def markdown(records):
+    """Returns ratios to Adam, and numbers of kernels, by network."""
+    head = ["", *NETWORKS.values()]
+    lines = []
+    for kind, title in KINDS.items():
+        for key, name in OPTIMIZERS.items():
+            cells = [
+                _cell(record["optimizers"], key, kind) for record in records
+            ]
+            lines.append([f"{name}, {title}", *cells])
+    for key, name in {"adam": "Adam", **OPTIMIZERS}.items():
+        counts = [
+            record["optimizers"][key]["profile"]["launches"]
+            for record in records
+        ]
+        lines.append([f"{name}, kernels", *(f"{n:.0f}" for n in counts)])
+    source = (
+        f"Time of a step / time of a step of Adam, on an {records[0]['device']}"
+        f" with JAX {records[0]['jax']}, median and range of "
+        f"{_rounds(records[0])} rounds in which the optimizers take turns. "
+        "The last rows are the numbers of kernels that a step starts. "
+        "`results/bench/gpu-NETWORK.json` has the output."
+    )
+    return f"{tables.markdown_table(head, lines)}\n\n{source}"
+
+
+def _rounds(record):
+    return len(record["optimizers"]["adam"]["loop"]["rounds_us"])
+
+
+def _cell(optimizers, name, kind):
+    ratios = runner.ratios(optimizers[name][kind], optimizers["adam"][kind])
+    low, high = min(ratios), max(ratios)
+    return f"{statistics.median(ratios):.2f} ({low:.2f} to {high:.2f})"
+
+
+def cifar10(path):
+    """Returns the times of steps in the study of CIFAR-10.
+
+    Args:
+        path: Path of `times.jsonl`.
+    """
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = []
+    adam = None
+    for record in records:
+        if record["program"] == "adam":  # the first of its networks
+            adam = record
+        if record["program"] not in CIFAR10:
+            continue
+        turns = zip(record["ms_per_step_by_turn"], adam["ms_per_step_by_turn"])
+        ratios = [mine / base for mine, base in turns]
+        lines.append(
+            [
+                f"{record['width']} filters, {record['activation']}",
+                CIFAR10[record["program"]],
+                f"{statistics.median(ratios):.2f} "
+                f"({min(ratios):.2f} to {max(ratios):.2f})",
+            ]
+        )
+    head = ["network", "optimizer", "step / step of Adam"]
+    return tables.markdown_table(head, lines)
