@@ -31,6 +31,10 @@ SUITES = {
     "inference": inference,
     "annealer": annealer,
 }
+BLOCKS = {name: (name,) for name in SUITES} | {
+    "step": ("step", "recording"),
+    "quantize": ("quantize", "quantize-wide"),
+}
 FOLDER = pathlib.Path("results", "bench")
 PICTURE = pathlib.Path("docs", "images", "bench-ratios.png")
 
@@ -54,8 +58,9 @@ def code(name, root=fingerprint.ROOT):
 
 
 def read(root, name):
-    """Returns the stored record of a suite."""
-    return json.loads(pathlib.Path(root, FOLDER, f"{name}.json").read_text())
+    """Returns the stored record of a suite, or `None`."""
+    path = pathlib.Path(root, FOLDER, f"{name}.json")
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def blocks(root):
@@ -63,6 +68,10 @@ def blocks(root):
     found = {}
     for name, suite in SUITES.items():
         record = read(root, name)
+        if record is None:
+            text = f"Not measured yet (`python -m research bench {name}`)."
+            found |= {f"bench-{block}": text for block in BLOCKS[name]}
+            continue
         for block, text in suite.blocks(_result(record)).items():
             parts = [text, _source(name, record)]
             found[f"bench-{block}"] = _joined(name, [record], parts)
@@ -108,13 +117,17 @@ def draw(root):
     Raises:
         ImportError: If Matplotlib is not installed.
     """
-    steps = step.rows(_result(read(root, "step")))
-    predictions = inference.rows(_result(read(root, "inference")))
+    titles = {
+        "step": "Time of a training step / Adam",
+        "inference": "Time of a prediction / Predictor",
+    }
+    records = {name: read(root, name) for name in titles}
+    records = {name: each for name, each in records.items() if each}
     figure = figures.blank(9.0, 3.2)
     figure.set_facecolor("white")
-    panels = figure.subplots(1, 2)
-    _draw_rows(panels[0], steps, "Time of a training step / Adam")
-    _draw_rows(panels[1], predictions, "Time of a prediction / Predictor")
+    panels = figure.subplots(1, len(records), squeeze=False)[0]
+    for panel, (name, record) in zip(panels, records.items()):
+        _draw_rows(panel, SUITES[name].rows(_result(record)), titles[name])
     path = pathlib.Path(root, PICTURE)
     figures.save(figure, path)
     return path

@@ -68,7 +68,12 @@ def _rounds(record):
 
 
 def _cell(optimizers, name, kind):
-    ratios = runner.ratios(optimizers[name][kind], optimizers["adam"][kind])
+    return _text(
+        runner.ratios(optimizers[name][kind], optimizers["adam"][kind])
+    )
+
+
+def _text(ratios):
     low, high = min(ratios), max(ratios)
     return f"{statistics.median(ratios):.2f} ({low:.2f} to {high:.2f})"
 
@@ -79,23 +84,19 @@ def cifar10(path):
     Args:
         path: Path of `times.jsonl`.
     """
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    lines = []
+    found = {}
     adam = None
-    for record in records:
-        if record["program"] == "adam":  # the first of its networks
+    for line in path.read_text().splitlines():
+        record = json.loads(line)
+        if record["program"] == "adam":  # the first of its network
             adam = record
         if record["program"] not in CIFAR10:
             continue
+        network = f"{record['width']} filters, {record['activation']}"
+        ratios = found.setdefault((network, CIFAR10[record["program"]]), [])
         turns = zip(record["ms_per_step_by_turn"], adam["ms_per_step_by_turn"])
-        ratios = [mine / base for mine, base in turns]
-        lines.append(
-            [
-                f"{record['width']} filters, {record['activation']}",
-                CIFAR10[record["program"]],
-                f"{statistics.median(ratios):.2f} "
-                f"({min(ratios):.2f} to {max(ratios):.2f})",
-            ]
-        )
+        ratios += [mine / base for mine, base in turns]
     head = ["network", "optimizer", "step / step of Adam"]
-    return tables.markdown_table(head, lines)
+    lines = [[*names, _text(ratios)] for names, ratios in found.items()]
+    source = f"{adam['device']}, `results/cifar10/times.jsonl`."
+    return f"{tables.markdown_table(head, lines)}\n\n{source}"
