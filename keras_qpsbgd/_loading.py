@@ -4,11 +4,15 @@
 `keras_qpsbgd.inference` start fast and run without TensorFlow. But Keras loads
 a saved model only if the classes of its layers are registered. They are
 registered when both packages have been imported, in either order.
+
+If this package is imported first, TensorFlow does not log what is no problem.
 """
 
+import contextlib
 import importlib
 import importlib.abc
 import importlib.util
+import os
 import sys
 
 # Each of these packages imports another one of them.
@@ -21,6 +25,18 @@ REGISTERED = (
     "layers",
     "metrics",
     "optimizers",
+)
+# TensorFlow reads this variable once, when it is imported.
+LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+# One of these exists if there may be a GPU (of NVIDIA, also under Windows and
+# on a Jetson, or of AMD).
+GPU_FILES = (
+    "/proc/driver/nvidia",
+    "/dev/nvidiactl",
+    "/dev/dxg",
+    "/dev/nvhost-gpu",
+    "/dev/nvmap",
+    "/dev/kfd",
 )
 
 
@@ -69,14 +85,37 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
         return spec
 
     def load(self, loader, module):
-        self._open_imports += 1
-        try:
-            loader.exec_module(module)
-        finally:
-            self._open_imports -= 1
-        if not self._open_imports and self in sys.meta_path and _has_keras():
-            sys.meta_path.remove(self)
-            _register()
+        with _quiet():
+            self._open_imports += 1
+            try:
+                loader.exec_module(module)
+            finally:
+                self._open_imports -= 1
+            if self._open_imports or self not in sys.meta_path:
+                return
+            if _has_keras():
+                sys.meta_path.remove(self)
+                _register()  # loads further libraries of TensorFlow
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Sets the log level of a TensorFlow that is imported inside.
+
+    The environment is the same afterwards, and a level of the user stays. With
+    a GPU, only information is hidden, because the reason why a GPU cannot be
+    used is a warning. Without one, TensorFlow logs an error because it finds
+    none. Errors of a computation are raised as well, and TensorFlow logs fatal
+    errors at all levels.
+    """
+    if LOG_LEVEL in os.environ:
+        yield
+        return
+    os.environ[LOG_LEVEL] = "1" if any(map(os.path.exists, GPU_FILES)) else "3"
+    try:
+        yield
+    finally:
+        os.environ.pop(LOG_LEVEL, None)
 
 
 class _Loader(importlib.abc.Loader):

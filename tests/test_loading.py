@@ -1,9 +1,12 @@
 """What `import keras_qpsbgd` loads, and what Keras knows afterwards."""
 
+import os
 import subprocess
 import sys
 
 import pytest
+
+from keras_qpsbgd import _loading
 
 pytestmark = pytest.mark.once
 
@@ -14,6 +17,67 @@ def run(code):
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    "files, given, level",
+    [((), None, "3"), ((os.sep,), None, "1"), ((), "0", "0")],
+)
+def test_log_level_of_tensorflow(files, given, level, monkeypatch):
+    """It is set while TensorFlow is imported, unless the user has set it."""
+    monkeypatch.setattr(_loading, "GPU_FILES", files)
+    monkeypatch.delenv(_loading.LOG_LEVEL, raising=False)
+    if given is not None:
+        monkeypatch.setenv(_loading.LOG_LEVEL, given)
+    before = dict(os.environ)
+    found = []
+
+    class Loader:
+        def exec_module(self, module):
+            found.append(os.environ[_loading.LOG_LEVEL])
+
+    _loading._AfterKeras().load(Loader(), None)
+    assert found == [level]
+    assert dict(os.environ) == before
+
+
+FIRST_STEP = """
+import keras_qpsbgd as kq
+from tensorflow import keras
+import numpy as np, os, tempfile
+
+model = keras.Sequential([keras.Input((20,)), kq.layers.BinaryDense(2)])
+model.compile(kq.QPSBGD(), "mse")
+model.fit(np.ones((4, 20)), np.ones((4, 2)), verbose=0)
+with tempfile.TemporaryDirectory() as folder:
+    kq.export.saved_model(model, os.path.join(folder, "model"))
+    kq.export.litert(model, os.path.join(folder, "model.tflite"))
+assert "TF_CPP_MIN_LOG_LEVEL" not in os.environ
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    any(map(os.path.exists, _loading.GPU_FILES)),
+    reason="TensorFlow may warn about the GPU",
+)
+def test_tensorflow_logs_nothing():
+    environment = dict(os.environ)
+    environment.pop(_loading.LOG_LEVEL, None)
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_STEP],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    # TensorFlow logs that there is no GPU before it reads its log level.
+    unavoidable = "absl::InitializeLog", "Could not find cuda drivers"
+    logged = [
+        line
+        for line in done.stderr.splitlines()
+        if not any(text in line for text in unavoidable)
+    ]
+    assert (done.returncode, done.stdout, logged) == (0, "", [])
 
 
 REGISTERED = """
