@@ -79,7 +79,8 @@ def run(arguments):
         f"{len(data.test[0])} for testing\n"
         f"Network: 64-{HIDDEN}-10, weights of +1 and -1\n"
         f"Training: {epochs} epoch{'s' * (epochs > 1)}, "
-        f"{seeds} seed{'s' * (seeds > 1)}"
+        f"{seeds} seed{'s' * (seeds > 1)}\n"
+        "The first step of each method compiles it, which takes some seconds."
     )
     runs = []
     for method in METHODS:
