@@ -187,9 +187,11 @@ def fit_columns(
         batch = _batch(samples, batch_size, random)
         try:
             counts = [visitor.sweep(tail, batch) for tail in tails]
-        except SolverError as error:
+        except BaseException as error:
+            visitor.end_bar()
             history.seconds = time.perf_counter() - start
-            error.info = {**error.info, "history": history}
+            if isinstance(error, SolverError):
+                error.info = {**error.info, "history": history}
             raise
         history.changed.append(sum(changed for _, changed in counts))
         history.before.append(counts[0][0])
@@ -200,9 +202,8 @@ def fit_columns(
             break
         if sweep >= UNCHANGED and not any(history.changed[-UNCHANGED:]):
             break
+    visitor.end_bar()
     history.seconds = time.perf_counter() - start
-    if bar is not None:
-        bar.update(bar.target)
     return history
 
 
@@ -279,6 +280,7 @@ class ColumnVisitor:
         self._bar = bar
         self._history = history
         self._factors = {}
+        self._visited = 0
         self.loss = None
 
     def sweep(self, tail, samples):
@@ -300,6 +302,7 @@ class ColumnVisitor:
                 changed += self._visit(
                     tail, rows, gram, shared, weights, factors, column
                 )
+                self._visited += 1
                 if self._bar is not None:
                     self._bar.add(1, [("loss", self.loss)])
         finally:
@@ -307,6 +310,11 @@ class ColumnVisitor:
             if changed:
                 tail.layer.kernel.assign(weights)
         return before, changed
+
+    def end_bar(self):
+        """Ends the line of the bar, which its last column does by itself."""
+        if self._bar is not None and 0 < self._visited < self._bar.target:
+            self._bar.update(self._visited, finalize=True)
 
     def _visit(self, tail, rows, gram, shared, weights, factors, column):
         """Returns whether a column changed."""

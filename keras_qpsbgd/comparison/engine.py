@@ -23,6 +23,8 @@ import warnings
 
 from tensorflow import keras
 
+from keras_qpsbgd._messages import reason
+
 
 def perform(waves, work, store, processes=1, total=None, verbose=1):
     """Performs all jobs that have no record.
@@ -52,13 +54,19 @@ def perform(waves, work, store, processes=1, total=None, verbose=1):
     if not total:
         return
     bar = _bar(total) if verbose else None
+    done = 0
     with _open(work, processes) as perform_all:
         for jobs in waves:
             missing = [job for job in jobs if job not in store]
             for job, result, seconds in perform_all(missing):
                 store.add({**job, **result}, seconds)
+                done += 1
                 if bar is not None:
                     bar.add(1)
+    if bar is not None and 0 < done < total:
+        # Later waves had records already, and only now is this known.
+        bar.target = done
+        bar.update(done)
 
 
 def _bar(total):
@@ -121,7 +129,7 @@ def _pickled(work):
         raise ValueError(
             "`processes` must be 1 if `build_model` or an object that it uses "
             "cannot be pickled. Create such objects inside `build_model`. "
-            f"Received: {error}"
+            f"Received: {reason(error)}"
         ) from error
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import offline
 import pytest
 import tensorflow as tf
+import tools
 from tensorflow import keras
 from tools import all_states
 
@@ -235,6 +236,19 @@ def test_function_after_each_sweep():
     )
     assert [sweep for sweep, _ in seen] == [1, 2]
     assert [loss for _, loss in seen] == history.loss[1:]
+
+
+def test_progress_bar_ends_once(monkeypatch):
+    ends = tools.count_ends(monkeypatch)
+    x, y = data()
+    arguments = {"sweeps": 2, "backend": Random(), "verbose": 1}
+    kq.fit_columns(make(), x, y, **arguments)
+    assert ends == ["16 of 16"]
+    kq.fit_columns(make(), x, y, **arguments, on_sweep=lambda *_: True)
+    assert ends[1:] == ["8 of 16"]
+    with pytest.raises(ValueError, match="no connection"):
+        kq.fit_columns(make(), x, y, **{**arguments, "backend": FailsOnce()})
+    assert ends[2:] == ["2 of 16"]
 
 
 class Recording(kq.backends.Backend):

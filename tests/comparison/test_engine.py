@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
+import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
@@ -68,6 +69,19 @@ def test_later_jobs_may_depend_on_the_results_of_earlier_ones(tmp_path):
 
     engine.perform(waves(), work, store, total=4, verbose=0)
     assert [record["seed"] for record in store.records] == [0, 1, 2, 12]
+
+
+@pytest.mark.once
+def test_progress_bar_ends_when_resumed(tmp_path, monkeypatch):
+    """The number of jobs of later waves is not known at the start."""
+    ends = tools.count_ends(monkeypatch)
+    store = open_store(tmp_path)
+    engine.perform([JOBS[3:]], work, store)
+    assert ends == ["2 of 2"]
+    engine.perform(iter([JOBS[:3], JOBS[3:]]), work, store, total=5)
+    assert ends[1:] == ["3 of 3"]
+    engine.perform([JOBS], work, store)
+    assert not ends[2:]
 
 
 @pytest.mark.slow  # two processes that import TensorFlow

@@ -159,6 +159,20 @@ def loss_scaled(opt, **arguments):
     return keras.mixed_precision.LossScaleOptimizer(opt, **arguments)
 
 
+def count_ends(monkeypatch):
+    """Returns a list that gets an entry for each end of a progress bar."""
+    ends = []
+
+    class Bar(keras.utils.Progbar):
+        def update(self, current, values=None, finalize=None):
+            if finalize or current >= self.target:
+                ends.append(f"{current} of {self.target}")
+            super().update(current, values, finalize)
+
+    monkeypatch.setattr(keras.utils, "Progbar", Bar)
+    return ends
+
+
 def tf_variable(variable):
     """Returns the `tf.Variable` of a Keras variable."""
     value = getattr(variable, "value", variable)
