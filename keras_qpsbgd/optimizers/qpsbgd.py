@@ -237,7 +237,12 @@ class QPSBGD(QuboOptimizer):
         observer = (
             statistics.BatchCouplings(variable)
             if is_paper
-            else statistics.MovingCovariance(variable, self.covariance_decay)
+            else statistics.MovingCovariance(
+                variable,
+                self.covariance_decay,
+                # The inputs of later layers follow from those of the first.
+                statistics.ScaleCheck(mark.name) if index == 0 else None,
+            )
         )
         self._couplings[mark] = variable
         self._observers[mark] = mark.observer = observer
