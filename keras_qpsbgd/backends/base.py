@@ -11,6 +11,7 @@ from typing import Union
 import dimod
 import numpy as np
 
+from keras_qpsbgd._messages import reason
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.host import block_descent
@@ -189,8 +190,8 @@ class Backend:
                 raise BackendUnavailable(
                     f"The backend `{self.name}` cannot be pickled, so it "
                     "cannot be sent to the workers of its `executor`: "
-                    f"{error}. Store only attributes that can be pickled, and "
-                    "open connections in the workers. Received: "
+                    f"{reason(error)}. Store only attributes that can be "
+                    "pickled, and open connections in the workers. Received: "
                     f"executor={type(self.executor).__name__}"
                 ) from error
 

@@ -224,9 +224,10 @@ def _get(identifier, config):
     entries = _all_entries()
     if identifier not in entries:
         raise ValueError(
-            f"`backend` must be one of {sorted(entries)}. Import the module "
-            "that registers a custom backend before you use it or load a model "
-            f"that uses it. Received: backend={identifier!r}"
+            f"`backend` must be one of {sorted(entries)}."
+            f"{_hint(identifier.lower(), entries)} Import the module that "
+            "registers a custom backend before you use it or load a model that "
+            f"uses it. Received: backend={identifier!r}"
         )
     entry = entries[identifier]
     missing = _missing(entry)
@@ -273,12 +274,17 @@ def _check_arguments(name, backend_class, config):
                 f"Received: {argument}={config[argument]!r}"
             )
         if argument not in names:
-            similar = difflib.get_close_matches(argument, shown, 1)
-            hint = f" Did you mean `{similar[0]}`?" if similar else ""
             raise ValueError(
-                f"The backend `{name}` does not accept `{argument}`.{hint} It "
-                f"accepts {sorted(shown)}. Received: {config}"
+                f"The backend `{name}` does not accept `{argument}`."
+                f"{_hint(argument, shown)} It accepts {sorted(shown)}. "
+                f"Received: {config}"
             )
+
+
+def _hint(name, known):
+    """Returns a question about a similar name, or ""."""
+    similar = difflib.get_close_matches(name, known, 1)
+    return f" Did you mean `{similar[0]}`?" if similar else ""
 
 
 def serialize(backend: Backend) -> str | dict[str, Any]:

@@ -7,6 +7,7 @@ import numpy as np
 from tensorflow import keras
 
 from keras_qpsbgd import export
+from keras_qpsbgd._messages import reason
 from keras_qpsbgd.cli.options import SUFFIXES
 from keras_qpsbgd.export import container
 
@@ -61,7 +62,7 @@ def _reason(error):
         error = error.__cause__
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error).partition("Received:")[0].strip() or repr(error)
+    return reason(error)
 
 
 def _load(path):

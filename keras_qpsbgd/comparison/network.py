@@ -9,6 +9,7 @@ import numpy as np
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd._messages import reason
 from keras_qpsbgd.comparison.methods import default_grids
 from keras_qpsbgd.comparison.task import marked_kernels
 from keras_qpsbgd.comparison.task import use_weights
@@ -56,7 +57,7 @@ class Source:
             except (ValueError, TypeError) as error:
                 raise ValueError(
                     "`build_model` must return a model that accepts the `x` of "
-                    f"`train`. Received: {error}"
+                    f"`train`. Received: {reason(error)}"
                 ) from error
             return model, outputs
 

@@ -23,6 +23,7 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import disk
 from keras_qpsbgd import ops
 from keras_qpsbgd import statistics
+from keras_qpsbgd._messages import reason
 from keras_qpsbgd._version import __version__
 from keras_qpsbgd.export import container
 from keras_qpsbgd.export import program
@@ -223,7 +224,7 @@ def _config_of(model):
         raise ValueError(
             "`model` must have a configuration. A subclassed model must define "
             "`get_config` if its constructor has arguments. "
-            f"Received: model={model}, which raised: {error}"
+            f"Received: model={model}, which raised: {reason(error)}"
         ) from error
     return _without_training(config)
 
@@ -353,7 +354,7 @@ def _built(config, custom_objects):
         is_built = isinstance(model, keras.Model) and model.built
     except Exception as error:  # a wrong configuration may raise anything
         raise container.InvalidFile(
-            f"Keras cannot build its model ({error})"
+            f"Keras cannot build its model ({reason(error)})"
         ) from error
     if not is_built:
         raise container.InvalidFile("its model cannot be built")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_qpsbgd import bits
+from keras_qpsbgd._messages import reason
 from keras_qpsbgd.export import container
 from keras_qpsbgd.export.container import Weight
 from keras_qpsbgd.inference import products
@@ -75,7 +76,9 @@ def load(content: bytes, kernels: str) -> Program | None:
     try:
         return build(convert(header["predictor"]), kernels)
     except Exception as error:  # a wrong description may raise anything
-        raise container.InvalidFile(f"its steps are wrong ({error})") from error
+        raise container.InvalidFile(
+            f"its steps are wrong ({reason(error)})"
+        ) from error
 
 
 def build(description: dict[str, Any], kernels: str) -> Program:

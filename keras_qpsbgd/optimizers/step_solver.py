@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import backends
+from keras_qpsbgd._messages import reason
 from keras_qpsbgd.backends.host.host_call import HostCall
 from keras_qpsbgd.backends.host.host_call import pack_problems
 from keras_qpsbgd.backends.host.progress import HostProgress
@@ -51,7 +52,7 @@ class StepSolver:
             except ValueError as error:
                 raise ValueError(
                     '`on_failure` must be "raise", "hold" or a backend '
-                    f"({error}). Received: on_failure={on_failure!r}"
+                    f"({reason(error)}). Received: on_failure={on_failure!r}"
                 ) from error
         self.last_error = None
         self.report = SolverReport()
@@ -134,11 +135,14 @@ class StepSolver:
                 skip_update()
         warn_once = self._warn_once()
         if self.on_failure != "raise" and warn_once is not None:
-            spent = isinstance(error, backends.BudgetExceeded)
-            event = "The QPU budget is spent." if spent else "A solve failed."
+            policy = f"Using on_failure={self.on_failure!r}."
+            if isinstance(error, backends.BudgetExceeded):
+                # The layers share the budget.
+                warn_once("spent", f"The QPU budget is spent. {policy} {error}")
+                return
             warn_once(
                 ("failed", layer, type(error)),
-                f"{event} Using on_failure={self.on_failure!r}. {message}",
+                f"A solve failed. {policy} {message}",
             )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd._messages import reason
 from keras_qpsbgd.layers.binary_multi_head_attention import (
     BinaryMultiHeadAttention,
 )
@@ -94,7 +95,7 @@ def _copy_config(layer):
             "`model` must have layers that can be copied from their "
             "configuration. Define `get_config` and `from_config` of the "
             f"layer. Received: the layer `{layer.name}` of type "
-            f"{type(layer).__name__}, which raised: {error}"
+            f"{type(layer).__name__}, which raised: {reason(error)}"
         ) from error
 
 

@@ -47,6 +47,27 @@ def model(backend, **arguments):
     return model
 
 
+@pytest.mark.parametrize(
+    "name, similar",
+    [
+        ("nativ", "native"),
+        ("D-Wave", "dwave"),
+        ("annealing", "simulated_annealing"),
+        ("leap-hybrid", "leap_hybrid"),
+    ],
+)
+def test_similar_names(name, similar):
+    message = f"must be one of .* Did you mean `{similar}`.*Received: backend="
+    with pytest.raises(ValueError, match=message):
+        kq.backends.get(name)
+    with pytest.raises(ValueError, match=f"Did you mean `{similar}`") as caught:
+        kq.QPSBGD(on_failure=name)
+    assert str(caught.value).count("Received") == 1
+    with pytest.raises(ValueError) as caught:
+        kq.backends.get("my_own_solver")
+    assert "Did you mean" not in str(caught.value)
+
+
 # Registering
 
 

@@ -165,12 +165,14 @@ def test_fallback():
     tools.assert_equal(found, expected)
 
 
-def test_failing_fallback():
+@pytest.mark.parametrize("kind", ["raises", "shape"])
+def test_failing_fallback(kind):
     """Training ends as with "raise", and the message names both errors."""
     x, y = tools.data()
     opt = tools.optimizer(
-        backend=Failing("raises", on=(2,)), on_failure=Failing("shape", on=(0,))
+        backend=Failing(kind, on=(2,)), on_failure=Failing("shape", on=(0,))
     )
+    first = "the solver is offline" if kind == "raises" else "samples of shape"
     model = tools.small_model()
     model.compile(opt, tools.loss(), **EAGER)
     model.train_on_batch(x[:6], y[:6])
@@ -179,10 +181,11 @@ def test_failing_fallback():
     with (
         pytest.warns(UserWarning, match="on_failure=Failing"),
         pytest.raises(
-            Exception, match="(?s)the solver is offline.*samples of shape"
-        ),
+            Exception, match=f"(?s){first}.*samples of shape"
+        ) as caught,
     ):
         model.fit(x[6:12], y[6:12], batch_size=6, verbose=0)
+    assert str(caught.value).count("Received") == 1
     tools.assert_equal(model.get_weights(), before)
     tools.assert_equal(state(opt), before_state)
     total = opt.solver_report().total

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_qpsbgd._messages import reason
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.dwave import connection
 from keras_qpsbgd.backends.dwave import cost
@@ -270,8 +271,8 @@ class DWaveBackend(Backend):
             return self.open().cliques.pack(tuple(sizes))
         except ValueError as error:
             raise BackendUnavailable(
-                f"The chip cannot hold a layer ({error}). Use a smaller "
-                f"`block_size`. Received: block_size={self.block_size}"
+                f"The chip cannot hold a layer ({reason(error)}). Use a "
+                f"smaller `block_size`. Received: block_size={self.block_size}"
             ) from error
 
     def solve(self, qubo: Qubo, seed: int = 0) -> Solution:

@@ -10,6 +10,7 @@ from typing import Optional
 import numpy as np
 import tensorflow as tf
 
+from keras_qpsbgd._messages import reason
 from keras_qpsbgd.backends.errors import BudgetExceeded
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.host.calls import Stopped
@@ -113,6 +114,10 @@ class HostCall:
             if recorded:
                 ended = any(messages) and self.stop_at_failure
                 self._record(names, qubos, answers, ended, *recorded_values)
+            if self.stop_at_failure and any(messages):
+                # Layers that share a call have the same error.
+                first = next(filter(None, messages))
+                messages = [first] + [b""] * (len(messages) - 1)
             states = [answer.states for answer in answers]
             return [*states, np.array(messages)]
 
@@ -207,7 +212,9 @@ class HostCall:
                 message, fell_back = "", True
                 extra["fallback"] = self.fallback.name
             except Exception as error:
-                message += "; " + _message(name, self.fallback, error)
+                message = "; ".join(
+                    [reason(message), _message(name, self.fallback, error)]
+                )
                 self._report_error(error, name, message)
         if message and self.stop_at_failure:
             stop.set()

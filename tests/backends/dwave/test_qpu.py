@@ -1,5 +1,6 @@
 """The QPU backend, with a mock QPU in place of the chip."""
 
+import re
 import zipfile
 
 import dimod
@@ -181,8 +182,10 @@ def test_columns_without_couplings_use_the_ranges_of_the_chip(spy):
 
 
 def test_solve_without_check_on_a_chip_that_is_too_small(spy):
-    with pytest.raises(kq.backends.BackendUnavailable, match="block_size"):
+    message = "block_size"
+    with pytest.raises(kq.backends.BackendUnavailable, match=message) as caught:
         offline.qpu(spy, block_size=500).solve(qubo(200, m=1))
+    assert str(caught.value).count("Received") == 1
 
 
 def test_info(spy):
@@ -274,12 +277,19 @@ def test_budget_and_on_failure(spy, policy):
     opt = tools.optimizer(backend=backend, on_failure=policy)
     model, (x, y) = tools.small_model(seed), tools.data(seed)
     if policy == "raise":
-        with pytest.raises(Exception, match="SolverError.*qpu_budget_seconds"):
+        message = "SolverError.*qpu_budget_seconds"
+        with pytest.raises(Exception, match=message) as caught:
             tools.fit(model, opt, x, y)
+        named = re.findall("failed on layer `(.*?)`", str(caught.value))
+        assert len(set(named)) == 1  # both layers have the same error
         assert isinstance(opt.last_error, kq.backends.BudgetExceeded)
     else:
-        with pytest.warns(UserWarning, match="qpu_budget_seconds"):
+        with pytest.warns(UserWarning, match="budget is spent") as caught:
             tools.fit(model, opt, x, y)
+        # One for both layers.
+        (text,) = [str(w.message) for w in caught if "budget" in str(w.message)]
+        assert f"Using on_failure='{policy}'" in text
+        assert text.count("Received: qpu_budget_seconds=") == 1
     steps = tools.STEPS if policy == "exact" else 2
     expected = tools.fit(
         tools.small_model(seed),
@@ -348,9 +358,15 @@ def test_no_token(name, monkeypatch, tmp_path):
     row = {r.name: r for r in kq.backends.available()}[name]
     assert not row.available and "dwave setup --auth" in row.missing
     model, opt = tools.small_model(), kq.QPSBGD(backend=name)
-    message = "(?s)token.*dwave setup --auth"
-    with pytest.raises(kq.backends.BackendUnavailable, match=message):
+    message = (
+        "No D-Wave API token found. Run `dwave setup --auth` or set "
+        "DWAVE_API_TOKEN."
+    )
+    if name == "dwave":
+        message += ' To try it without access, pass "mock": True.'
+    with pytest.raises(kq.backends.BackendUnavailable) as caught:
         tools.fit(model, opt, *tools.data())
+    assert message in str(caught.value)
     # A model that was trained with the backend can still be loaded.
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
