@@ -130,7 +130,7 @@ def optimality(run):
 # The page of a report
 
 
-def report(path, width=1200, height=1980):
+def report(path, width=1200, height=2140):
     """Draws the page of a recorded run on a mock QPU, with Chromium."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
