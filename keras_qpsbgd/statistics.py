@@ -24,18 +24,12 @@ so on. In a convolution whose number of channels is a multiple of K, all
 positions of a channel are then in the same block. Their couplings matter most.
 """
 
-import warnings
 import weakref
 
-import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd import _keras
 from keras_qpsbgd import ops
 
-# Inputs with a larger root mean square are not scaled. Raw pixels have at most
-# 255, and batch normalization can correct that.
-MAX_INPUT = 300.0
 # More rows hardly change a moving average.
 MAX_ROWS = 1024
 # Attribute of a binary kernel.
@@ -146,16 +140,13 @@ class MovingCovariance:
         variable: Variable of shape `(blocks, width, width)`. With several
             replicas, it must average what they assign.
         decay: Float. The decay d.
-        check: `ScaleCheck` (optional). Receives the mean square of the rows.
-            Defaults to `None`.
     """
 
     changes_gradient = False
 
-    def __init__(self, variable, decay, check=None):
+    def __init__(self, variable, decay):
         self._variable = variable
         self._decay = decay
-        self._check = check
         self.is_used = False  # whether `add` was called or traced
 
     def add(self, rows):
@@ -163,8 +154,6 @@ class MovingCovariance:
         self.is_used = True
         rows = tf.stop_gradient(tf.cast(rows(MAX_ROWS), tf.float32))
         square = tf.reduce_sum(tf.square(rows))
-        if self._check is not None:
-            self._check(square / tf.cast(tf.size(rows), tf.float32))
         is_valid = tf.math.is_finite(square) & (square > 0)
         size = tf.where(is_valid, (1.0 - self._decay) / square, 0.0)
         # Also zero where a row is not finite.
@@ -173,46 +162,6 @@ class MovingCovariance:
         decay = tf.where(is_valid, self._decay, 1.0)
         average = tf.convert_to_tensor(self._variable)
         self._variable.assign(decay * average + products)
-
-
-class ScaleCheck:
-    """Warns once if the inputs of a network are far too large.
-
-    Args:
-        name: String. The name of the first binary layer.
-    """
-
-    def __init__(self, name):
-        self._name = name
-        self._warned = False
-
-    def __call__(self, mean_square):
-        if _keras.inside_xla():
-            return  # XLA cannot call Python
-        too_large = mean_square > MAX_INPUT**2
-        if tf.executing_eagerly():
-            if too_large:
-                self.report(mean_square)
-            return
-        tf.cond(
-            too_large,
-            lambda: tf.numpy_function(self.report, [mean_square], tf.int32),
-            lambda: 0,
-        )
-
-    def report(self, mean_square):
-        if not self._warned:
-            self._warned = True
-            size = np.sqrt(np.float64(mean_square))
-            warnings.warn(
-                f"The inputs of the layer `{self._name}` have a root mean "
-                f"square of {size:,.0f}. Divide the inputs of the network by "
-                "their size, so that they are about -1 to 1. With larger ones, "
-                "activations such as `hard_tanh` saturate, and the network "
-                "hardly learns.",
-                stacklevel=2,
-            )
-        return np.int32(0)
 
 
 class SecondMoments:

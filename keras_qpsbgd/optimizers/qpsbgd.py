@@ -237,12 +237,7 @@ class QPSBGD(QuboOptimizer):
         observer = (
             statistics.BatchCouplings(variable)
             if is_paper
-            else statistics.MovingCovariance(
-                variable,
-                self.covariance_decay,
-                # The inputs of later layers follow from those of the first.
-                statistics.ScaleCheck(mark.name) if index == 0 else None,
-            )
+            else statistics.MovingCovariance(variable, self.covariance_decay)
         )
         self._couplings[mark] = variable
         self._observers[mark] = mark.observer = observer

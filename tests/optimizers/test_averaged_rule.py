@@ -1,7 +1,5 @@
 """The two rules of `QPSBGD`, and every way to apply them."""
 
-import warnings
-
 import dimod
 import numpy as np
 import pytest
@@ -117,24 +115,6 @@ def test_steps_by_hand():
         rule.covariance,
         atol=1e-6,
     )
-
-
-@pytest.mark.parametrize("eager", [False, True])
-def test_inputs_that_are_far_too_large(eager):
-    """One warning, which names the first layer and the size."""
-    x, y = tools.data()
-    for factor, count in ((1e3, 1), (100, 0)):
-        model = tools.small_model()
-        model.compile(
-            tools.optimizer(backend="exact"), tools.loss(), run_eagerly=eager
-        )
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            model.fit(factor * x, y, batch_size=6, epochs=2, verbose=0)
-        texts = [str(w.message) for w in caught]
-        texts = [text for text in texts if "root mean square" in text]
-        assert len(texts) == count
-        assert all(f"`{model.layers[0].name}`" in text for text in texts)
 
 
 WAYS = {
