@@ -345,24 +345,6 @@ def inside_xla():
     return control_flow_util.GraphOrParentsInXlaContext(graph)
 
 
-def fit_shows_bar():
-    """Returns whether this is called in a `fit` that shows a progress bar.
-
-    Keras tells this to callbacks only, and an optimizer has none.
-    """
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == "fit":
-            found = frame.f_locals
-            if isinstance(found.get("self"), keras.Model):
-                return (
-                    found.get("verbose") in (1, "auto")
-                    and keras.utils.is_interactive_logging_enabled()
-                )
-        frame = frame.f_back
-    return False
-
-
 def all_layers(model):
     """Returns the layers of a model at any depth, in both Keras versions."""
     return list(model._flatten_layers(include_self=False))

@@ -195,9 +195,6 @@ class QuboOptimizer(BinaryOptimizer):
         for backend in self._solver.all_backends:
             backend.check_layers(sizes)
         log_start(self.backend, sizes)
-        if getattr(self.backend, "compiled", False) and _keras.fit_shows_bar():
-            # Keras estimates the time left from this step.
-            print("The first step compiles the solver. The others are faster.")
         self._checked = True
 
     def estimate(self, model: Any, steps: int) -> QpuEstimate:

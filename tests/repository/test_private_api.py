@@ -76,20 +76,6 @@ def test_finalize_is_called_at_the_end_of_fit():
     assert called == [4]
 
 
-def test_the_first_bar_says_that_the_solver_is_compiled(capsys):
-    """Only if `fit` shows a bar, which is read from its frame."""
-    x, y = tools.data()
-    for verbose, shown in ((1, 1), ("auto", 1), (2, 0), (0, 0)):
-        model = tools.small_model()
-        model.compile(
-            tools.optimizer(backend="exact"), tools.loss(), run_eagerly=True
-        )
-        for _ in range(2):  # only in the first `fit`
-            model.fit(x[:6], y[:6], batch_size=6, verbose=verbose)
-        printed = capsys.readouterr().out
-        assert printed.count("first step compiles the solver") == shown
-
-
 def test_ordinary_training_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
