@@ -120,7 +120,7 @@ def collect(described, folder=None):
             if not {TEST_ACCURACY.key, TEST_LOSS.key} <= keys or task.variants:
                 continue
             rows = tables.rows_of(runs, task, OURS)
-            if len(rows) < 2:
+            if len(rows) < 2 or OURS not in {row.method for row in rows}:
                 continue
             measures = TEST_ACCURACY, TEST_LOSS
             values = tuple(

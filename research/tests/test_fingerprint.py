@@ -174,6 +174,20 @@ def test_methods_depend_on_their_own_code():
         assert not [name for name in found if "Table" in name]
 
 
+def test_variants_of_a_method():
+    names, without = provenance.definitions("ablation", "solver: exact")
+    found = closure(names, without=without)
+    assert "keras_qpsbgd.backends.graph.exact.ExactBackend" in found
+    labels = {
+        item.method.label
+        for item in catalogue.items_of(
+            "ablation", Options(methods=("native",)), None
+        )
+    }
+    assert "solver: simulated annealing" in labels
+    assert all(provenance.code("ablation", label) for label in labels)
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="needs co_qualname")
 @pytest.mark.parametrize("key", ["native", "bop"])
 def test_fingerprint_covers_what_a_run_calls(key, tmp_path):
