@@ -12,7 +12,8 @@ the code may give other results, and only then. It covers
   `register(...)`, count if any definition of their module does.
 - the syntax of these definitions, without docstrings, the arguments of errors
   and warnings, and annotations of arguments. Comments, line breaks and the
-  order of definitions do not count either.
+  order of definitions do not count either. Nor do titles, grids and numbers of
+  seeds, because each record has its configuration and its seed.
 
 What is found by a string at run time, such as a backend by its name, cannot be
 followed and must be passed. Installed packages are not covered. The versions
@@ -248,7 +249,10 @@ def _text(tree):
     return f"{type(tree).__name__}({', '.join(parts)})"
 
 
-_UNUSED = ("ctx", "kind", "type_comment")
+_UNUSED = ("ctx", "kind", "type_comment")  # fields of syntax trees
+_GRIDS = ("grid", "grids", "spread")  # functions
+_PLAN = ("title", "grids", "literature", "tuning_seeds", "fresh_seeds")
+_PLAN += ("first_seed", "host_seeds")  # arguments
 
 
 class _Stripped(ast.NodeTransformer):
@@ -280,6 +284,13 @@ class _Stripped(ast.NodeTransformer):
         """Removes what runs only as a command."""
         if ast.unparse(node.test) == "__name__ == '__main__'":
             return None
+        return self.generic_visit(node)
+
+    def visit_Call(self, node):
+        """Removes what does not matter to a run of a given configuration."""
+        if ast.unparse(node.func).split(".")[-1] in _GRIDS:
+            return ast.Constant("grid")
+        node.keywords = [one for one in node.keywords if one.arg not in _PLAN]
         return self.generic_visit(node)
 
     def visit_Raise(self, node):

@@ -24,7 +24,9 @@ from keras_qpsbgd import optimizers
 from keras_qpsbgd.backends import registry
 from keras_qpsbgd.comparison.methods import optimizer_class
 from keras_qpsbgd.comparison.plan import Work
+from keras_qpsbgd.comparison.task import Task
 from research import fingerprint
+from research.experiments import options
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import methods_of
 from research.experiments.options import Options
@@ -57,10 +59,12 @@ def definitions(name, label):
         The arguments `names` and `without` of `fingerprint`.
     """
     method = methods_of(name)[label]
-    used = [EXPERIMENTS[name].tasks, Options, Work]
+    used = [EXPERIMENTS[name].tasks, Options, Task, Work]
     own, solver = optimizer_class(method), method.backend
     solver = solver["name"] if isinstance(solver, dict) else solver
-    return with_optimizer(map(_full_name, used), own, solver)
+    names, without = with_optimizer(map(_full_name, used), own, solver)
+    # Its fields are those of tables and of the plan.
+    return names, [*without, _full_name(options.Task)]
 
 
 def with_optimizer(names, own=None, solver=None):

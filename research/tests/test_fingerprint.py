@@ -26,13 +26,15 @@ from research import steps
 from research.steps import first as begin
 
 RATES = [rate for rate in (0.1, 0.2)]
+GRIDS = grids(first=spread(1, 10))
 
 
 def run(x):
     """Runs."""
     if x < 0:
         raise ValueError(f"`x` must be positive. Received: {x}")
-    return begin(x) + steps.second(x) + RATES[0] + np.abs(x)
+    y = np.abs(x, title="A", size=2)
+    return begin(x) + steps.second(x) + RATES[0] + GRIDS + y
 
 
 def show(x):
@@ -89,6 +91,7 @@ def test_closure_follows_names_through_imports(tmp_path):
     found = closure(["research.task.run"], write(tmp_path))
     assert {name for name in found if not name.endswith("*")} == {
         "research.task.run",
+        "research.task.GRIDS",
         "research.task.RATES",
         "research.steps.first",
         "research.steps._helper",
@@ -111,6 +114,8 @@ def test_closure_follows_names_through_imports(tmp_path):
         {"steps": ("return _helper", '"""Steps."""\n    return _helper')},
         {"task": ("must be positive", "must not be negative")},
         {"task": ("RATES = [", "# Chosen on validation data.\nRATES = [")},
+        {"task": ("spread(1, 10)", "spread(1, 100)")},
+        {"task": ('title="A"', 'title="B"')},
         {"task": ("def show(x):", "def show(x, y=2):")},
         {"steps": ("(x: int) -> int", "(x)")},
         {"steps": ("constants.OTHER", "constants.OTHER + 1")},
@@ -134,6 +139,7 @@ def test_changes_that_do_not_count(changes, tmp_path):
     "changes",
     [
         {"task": ("x < 0", "x <= 0")},
+        {"task": ("size=2", "size=3")},
         {"task": ("(0.1, 0.2)", "(0.1, 0.3)")},
         {"steps": ("FACTOR * x", "FACTOR + x")},
         {"steps": ("third(x)", "third(x + 1)")},
