@@ -58,7 +58,7 @@ def markdown(records):
         f" with JAX {records[0]['jax']}, median and range of "
         f"{_rounds(records[0])} rounds in which the optimizers take turns. "
         "The last rows are the numbers of kernels that a step starts. "
-        "`results/bench/gpu-NETWORK.json` has the output."
+        "The files `gpu-*.json` in `results/bench` have the output."
     )
     return f"{tables.markdown_table(head, lines)}\n\n{source}"
 
