@@ -295,13 +295,15 @@ def test_pages_of_the_repository_have_the_tables_of_its_records(blocks):
         if path.name == "RESULTS.md":
             start = "paper/" if path.parent.name == "paper" else ""
             for name in blocks:
+                if name == "cifar10/first":  # it has its own page
+                    continue
                 if name.startswith("paper/") == bool(start) and "/" in name:
                     assert f"<!-- results:{name} -->" in text
             for link in re.findall(r"!\[[^]]*\]\(([^)]*)\)", text):
                 assert (path.parent / link).is_file()
 
 
-@pytest.mark.parametrize("name", ["results", "results/paper"])
+@pytest.mark.parametrize("name", ["results"])
 def test_tables_in_the_folders_of_records(name, monkeypatch):
     written = {}
     monkeypatch.setattr(results.disk, "write", written.__setitem__)
