@@ -18,15 +18,24 @@ WIDE = tuple(key for key in DEFAULT if key != "ridge")
 FIGURE_ONLY = {METHODS["native"].label: "figure only"}
 
 
-def bop(rates, low, high, number):
+def bop(rates, low, high, number, below=0):
     """Returns pairs of an averaging rate and a threshold, see `grids`."""
-    return list(itertools.product(rates, spread(low, high, number)))
+    thresholds = spread(low, high, number, below)
+    return list(itertools.product(rates, thresholds))
 
 
-def spread(low, high, number):
-    """Returns numbers from `low` to `high` at equal ratios, with two digits."""
+def spread(low, high, number, below=0, above=0):
+    """Returns numbers from `low` to `high` at equal ratios, with two digits.
+
+    Args:
+        low, high: Floats. The first grid from which a task was tuned.
+        number: Integer. Size of this grid.
+        below, above: Integers. How many numbers to add at the same ratio below
+            `low` and above `high`, because some method chose an end.
+    """
     ratio = (high / low) ** (1 / (number - 1))
-    return tuple(float(f"{low * ratio**k:.2g}") for k in range(number))
+    powers = range(-below, number + above)
+    return tuple(float(f"{low * ratio**k:.2g}") for k in powers)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,9 +63,19 @@ def tasks(options):
     graph = citation.binary_task(options, citation.CORA_BINARY, citation.CORA)
     real = (citation.REAL_RATE,)
     settings = (
-        (pair, variants(spread(0.003, 1.0, 4), more=SMALL_VARIANTS), 10),
-        (deep, variants(spread(0.0005, 0.02, 4)), 10),
-        (graph, variants(spread(0.001, 0.1, 4), real, is_wide=True), 10),
+        (
+            pair,
+            variants(spread(0.003, 1.0, 4, above=1), more=SMALL_VARIANTS),
+            10,
+        ),
+        (deep, variants(spread(0.0005, 0.02, 4, below=1)), 10),
+        (
+            graph,
+            variants(
+                spread(0.001, 0.1, 4, below=1, above=2), real, is_wide=True
+            ),
+            10,
+        ),
     )
     return [
         dataclasses.replace(

@@ -179,18 +179,18 @@ def _task(options, name, graph, steps, **settings):
 
 
 def _grids(steps):
-    """Twelve configurations for each method."""
+    """Sixteen configurations for each method."""
     return grids(
-        qp=spread(0.001, 0.1, 4),
-        sign=spread(0.00003, 0.01, 4),
-        adam=spread(0.00003, 0.01, 4),
-        sgd=spread(0.003, 1.0, 4),
+        qp=spread(0.0046, 0.46, 4),
+        sign=spread(0.0001, 0.1, 4),
+        adam=spread(0.0001, 0.1, 4),
+        sgd=spread(0.02, 20.0, 4),
         prox=spread(0.1, 30.0, 4),
         prox_reaches=(3.0,),
         bop=bop((0.01,), 1e-5, 1e-1, 4),
         steps=steps,
-        real_rates=(0.003, 0.01, 0.03),
-        frozen_real_rates=spread(0.001, 0.3, 12),
+        real_rates=(0.003, 0.01, 0.03, 0.1),
+        frozen_real_rates=spread(0.001, 0.3, 16),
     )
 
 
@@ -206,15 +206,15 @@ def binary_task(options, name, graph, **settings):
     steps = STEPS // (10 if options.quick else 1)
     found = {
         "grids": grids(
-            qp=spread(0.0003, 0.3, 8),
-            sign=spread(0.0003, 0.3, 8),
-            adam=spread(0.0003, 0.3, 8),
-            sgd=spread(0.1, 100.0, 8),
-            prox=spread(0.3, 100.0, 4),
-            bop=bop((0.01, 0.1), 1e-6, 1e-3, 4),
+            qp=spread(0.0003, 0.3, 8, above=4),
+            sign=spread(0.0003, 0.3, 8, above=4),
+            adam=spread(0.0003, 0.3, 8, above=4),
+            sgd=spread(0.1, 100.0, 8, above=4),
+            prox=spread(0.3, 100.0, 4, below=2),
+            bop=bop((0.01, 0.1), 1e-6, 1e-3, 4, below=2),
             steps=steps,
             real_rates=(REAL_RATE,),
-            frozen_real_rates=spread(0.001, 0.3, 8),
+            frozen_real_rates=spread(0.001, 0.3, 8, above=4),
         ),
         "fresh_seeds": 20,
         # The paper's rule has no blocks. With 1,433 inputs it takes an hour.

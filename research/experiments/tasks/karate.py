@@ -68,12 +68,12 @@ def tasks(options):
                 6, 4, weights, options.output_scale, hidden=8
             ),
             grids=grids(
-                qp=spread(0.001, 1.0, 8),
-                sign=spread(0.001, 1.0, 8),
-                adam=spread(0.001, 1.0, 8),
-                sgd=spread(0.1, 100.0, 8),
-                prox=spread(1.0, 300.0, 4),
-                bop=bop((0.03, 0.1), 1e-4, 1e-1, 4),
+                qp=spread(0.001, 1.0, 8, above=2),
+                sign=spread(0.001, 1.0, 8, above=2),
+                adam=spread(0.001, 1.0, 8, above=2),
+                sgd=spread(0.1, 100.0, 8, above=2),
+                prox=spread(1.0, 300.0, 4, below=1),
+                bop=bop((0.03, 0.1), 1e-4, 1e-1, 4, below=1),
                 steps=steps,
             ),
             reported=(TRAIN_ACCURACY, TRAIN_LOSS),

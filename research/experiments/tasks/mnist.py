@@ -106,14 +106,14 @@ def tasks(options):
 
 def configurations():
     return grids(
-        qp=spread(0.0005, 0.1, 8),
-        sign=spread(0.0002, 0.04, 8),
-        adam=spread(0.0005, 0.1, 8),
-        sgd=spread(0.3, 300.0, 8),
-        prox=spread(0.01, 10.0, 4),
-        bop=bop((1e-3, 1e-2), 3e-8, 3e-5, 4),
+        qp=spread(0.0005, 0.1, 8, above=2),
+        sign=spread(0.0002, 0.04, 8, above=2),
+        adam=spread(0.0005, 0.1, 8, above=2),
+        sgd=spread(0.3, 300.0, 8, above=2),
+        prox=spread(0.01, 10.0, 4, below=1),
+        bop=bop((1e-3, 1e-2), 3e-8, 3e-5, 4, below=1),
         steps=EPOCHS * (NUM_TRAIN // BATCH),
-        real=spread(0.0001, 0.02, 8),
+        real=spread(0.0001, 0.02, 8, above=2),
         real_rates=(REAL_RATE,),
-        frozen_real_rates=spread(0.001, 0.1, 8),
+        frozen_real_rates=spread(0.001, 0.1, 8, above=2),
     )

@@ -110,12 +110,12 @@ def cached_features(images):
 def tasks(options):
     epochs = 2 if options.quick else EPOCHS
     configurations = grids(
-        qp=spread(0.001, 1.0, 8),
-        sign=spread(0.001, 1.0, 8),
-        adam=spread(0.001, 1.0, 8),
-        sgd=spread(0.1, 100.0, 8),
-        prox=spread(0.1, 30.0, 4),
-        bop=bop((0.01, 0.1), 1e-4, 1e-1, 4),
+        qp=spread(0.001, 1.0, 8, above=2),
+        sign=spread(0.001, 1.0, 8, above=2),
+        adam=spread(0.001, 1.0, 8, above=2),
+        sgd=spread(0.1, 100.0, 8, above=2),
+        prox=spread(0.1, 30.0, 4, below=1),
+        bop=bop((0.01, 0.1), 1e-4, 1e-1, 4, below=1),
         steps=EPOCHS * SIZES["train"] // BATCH,
     )
     return [
