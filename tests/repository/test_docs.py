@@ -152,9 +152,11 @@ def test_python_blocks_are_valid(path):
 def test_first_network_runs():
     pytest.importorskip("sklearn")
     namespace = {}
-    exec(python_blocks(ROOT / "README.md")[0], namespace)
+    first, *_ = python_blocks(ROOT / "README.md")
+    assert first in python_blocks(ROOT / "docs" / "index.md")
+    exec(first, namespace)
     history = namespace["model"].history.history
-    assert history["val_accuracy"][-1] > 0.8
+    assert 0.93 < history["val_accuracy"][-1] < 0.97  # "about 0.95"
 
 
 # Names that the code blocks of a guide use without defining them.
