@@ -70,26 +70,31 @@ def styles_of(runs, reference):
     }
 
 
-def figure_of(runs, task, reference):
+def figure_of(runs, task, reference, seconds=None):
     """Returns a figure of the means over epochs.
 
     Args:
         runs: records of the experiment.
         task: a `TaskReport`.
         reference: the method that is drawn on top.
+        seconds: dict that maps methods to the CPU seconds of a run. If given,
+            one more panel shows the first measure over time.
 
     Raises:
         ImportError: If Matplotlib is not installed.
     """
     styles = styles_of(runs, reference)
     fresh = tables.select(runs, task=task.name, stage="fresh")
-    panels = len(task.curves)
+    panels = len(task.curves) + bool(seconds)
     columns = panels + 1
     num_methods = len(tables.methods_of(fresh, reference))
     legend_height = 0.22 * math.ceil(num_methods / columns)
     figure, axes = new(4.2 * panels + 1.4, 4.0 + legend_height, panels)
     for panel, measure in zip(axes, task.curves):
         _draw_curves(panel, fresh, measure, reference, styles)
+    if seconds:
+        measure = task.curves[0]
+        _draw_curves(axes[-1], fresh, measure, reference, styles, seconds)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(
         handles,
@@ -141,7 +146,7 @@ def add_title(figure, task, runs):
     figure.suptitle(f"{task.title}: {note}", fontsize=11)
 
 
-def _draw_curves(panel, runs, measure, reference, styles):
+def _draw_curves(panel, runs, measure, reference, styles, seconds=None):
     from matplotlib.ticker import MaxNLocator
 
     methods = tables.methods_of(runs, reference)
@@ -151,6 +156,8 @@ def _draw_curves(panel, runs, measure, reference, styles):
         if found is None:
             continue
         epochs, mean, error = found
+        if seconds:
+            epochs = epochs * seconds[method] / epochs[-1]
         # Markers of different methods are at different epochs.
         every = max(len(epochs) // MARKS_PER_CURVE, 1)
         start = index * every // len(methods)
@@ -178,7 +185,7 @@ def _draw_curves(panel, runs, measure, reference, styles):
         # The axis does not reach epoch 0.
         left = max(min(ends) - margin, min(ends) / 2)
         panel.set_xlim(left, max(ends) + margin)
-    panel.set_xlabel("epoch")
+    panel.set_xlabel("CPU seconds" if seconds else "epoch")
     panel.set_title(label(measure), fontsize=10)
     panel.xaxis.set_major_locator(
         MaxNLocator(integer=True, steps=[1, 2, 5, 10])

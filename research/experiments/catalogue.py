@@ -34,12 +34,15 @@ class Experiment:
         draw: function of the options and the folder, or `None`. Draws more
             pictures.
         in_paper: whether the paper has this experiment.
+        against_time: whether the figures show the first measure against CPU
+            time, too.
     """
 
     title: str
     tasks: Callable
     draw: Callable | None = None
     in_paper: bool = True
+    against_time: bool = False
 
 
 EXPERIMENTS = {
@@ -59,7 +62,10 @@ EXPERIMENTS = {
         "Direction of the binary gradient", direction.tasks
     ),
     mnist.NAME: Experiment(
-        "MNIST, ten classes (not in the paper)", mnist.tasks, in_paper=False
+        "MNIST, ten classes (not in the paper)",
+        mnist.tasks,
+        in_paper=False,
+        against_time=True,
     ),
     ablation.NAME: Experiment(
         "The parts of the averaged rule", ablation.tasks, in_paper=False

@@ -12,6 +12,7 @@ from keras_qpsbgd.comparison.methods import METHODS
 from keras_qpsbgd.comparison.statistics import mean_and_error
 from research.experiments.tables import axes_of
 from research.experiments.tables import cell_of
+from research.experiments.tables import median_seconds
 
 REAL_WEIGHTS = METHODS["real"].label
 OVERVIEW = "overview.png"
@@ -22,7 +23,7 @@ LINE = "#9aa3ab"
 INK = "#1f2429"
 
 
-def draw(runs, task, reference, path):
+def draw(runs, task, reference, path, times=()):
     """Draws the figure of a task.
 
     Args:
@@ -30,12 +31,15 @@ def draw(runs, task, reference, path):
         task: a `Task`.
         reference: the method that is drawn on top.
         path: file to write.
+        times: CPU times of the runs. If there are any, curves are also drawn
+            against time.
 
     Raises:
         ImportError: Matplotlib is not installed.
     """
     if task.kind == "curves":
-        figure = figures.figure_of(runs, task, reference)
+        seconds = median_seconds(times, task)
+        figure = figures.figure_of(runs, task, reference, seconds)
     else:
         fresh = tables.select(runs, task=task.name, stage="fresh")
         styles = figures.styles_of(runs, reference)

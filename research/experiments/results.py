@@ -107,9 +107,11 @@ class Folder:
         for description, runs in self.described:
             folder = self.path / description.name
             reference = description.reference_method
+            shows_time = EXPERIMENTS[description.name].against_time
+            times = records.read_times(folder) if shows_time else []
             for task in _tasks_with_runs(description, runs):
                 path = folder / f"{task.name}.png"
-                figures.draw(runs, task, reference, path)
+                figures.draw(runs, task, reference, path, times)
         found = self.overview()
         if found and not self._options.paper:
             overview.draw(found, self.path / overview.PICTURE)

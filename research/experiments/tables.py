@@ -115,7 +115,7 @@ def grids_table(runs, task, reference, times=()):
         times: List of dictionaries. CPU times of the runs.
     """
     runs = tables.select(runs, task=task.name)
-    seconds = _seconds(times, task)
+    seconds = median_seconds(times, task)
     is_tuned = bool(tables.select(runs, stage="tuning"))
     head = ["method", "fresh seeds"]
     if seconds:
@@ -191,7 +191,7 @@ def _edge(configuration, grid):
     return f" ({', '.join(ends)} of the grid)" if ends else ""
 
 
-def _seconds(times, task):
+def median_seconds(times, task):
     """Returns the median CPU seconds of a fresh run for each method.
 
     Not the mean: the first run of a method may include its compilation.
