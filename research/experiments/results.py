@@ -153,10 +153,13 @@ class Folder:
     def placeholders(self, prefix=""):
         """Returns a text for each table that has no runs, as `blocks`."""
         found = {}
-        for name in EXPERIMENTS:
+        for name, experiment in EXPERIMENTS.items():
+            if self._options.paper and not experiment.in_paper:
+                continue
             for task in self.describe(name).tasks:
                 found[f"{name}/{task.name}"] = NO_RUNS
-                found[f"{name}/grids/{task.name}"] = NO_RUNS
+                if task.kind != "cells":
+                    found[f"{name}/grids/{task.name}"] = NO_RUNS
         return {f"{prefix}{name}": text for name, text in found.items()}
 
     def write_page(self):
