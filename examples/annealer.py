@@ -1,8 +1,8 @@
 """Train a binary network on a D-Wave quantum annealer.
 
 If access is configured (`dwave setup --auth`), the script uses the QPU with a
-budget of ten seconds. Otherwise it uses the mock QPU, in which simulated
-annealing replaces the chip.
+budget of ten seconds. Otherwise it uses the mock QPU, which replaces the chip
+with simulated annealing.
 
     python -m pip install "keras_qpsbgd[dwave,demo]"
     python examples/annealer.py

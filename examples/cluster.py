@@ -1,17 +1,17 @@
 """Solve QUBOs on many machines.
 
-Every host solver accepts `executor=`, a `concurrent.futures.Executor`, and
-distributes the columns of all layers to it. This script uses the executor
-of a Dask cluster with two local processes. To use a whole cluster, replace
-`LocalCluster(...)` with the address of its scheduler. To use several processes
-on this machine without Dask, pass `kq.backends.process_pool()` instead.
+All host solvers except `dwave` accept a `concurrent.futures.Executor` as
+`executor`, which solves the columns of all layers in parallel. This script uses
+the executor of a Dask cluster with two local processes. To use a whole cluster,
+replace `LocalCluster(...)` with the address of its scheduler. To use several
+processes on this machine without Dask, pass `kq.backends.process_pool()`.
 
     python -m pip install "keras_qpsbgd[dwave,cluster]"
     python examples/cluster.py
 
-An executor is worthwhile if solving takes longer than sending the data: with
+An executor pays off if solving takes longer than sending the data, as with
 exact solvers, long annealing or wide layers. Every worker imports TensorFlow
-and opens its own solver, so the first step is slow.
+and starts its own solver, so the first step is slow.
 """
 
 import os
@@ -62,6 +62,6 @@ def main():
     print(f"accuracy: {history.history['accuracy'][-1]:.3f}")
 
 
-# Workers import this file. Without the guard, each would start a cluster.
+# Workers import this file. Without this line, each would start a cluster.
 if __name__ == "__main__":
     main()

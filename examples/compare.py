@@ -4,8 +4,8 @@
     python examples/compare.py
 
 The data is scikit-learn's wine dataset. The script takes half a minute on an
-idle core. Pass `out="wine"` to save all runs and to resume an interrupted
-script, and `processes=None` to use all cores.
+idle core. Pass `out="wine"` to save all runs and to resume after an
+interruption, and `processes=None` to use all cores.
 """
 
 from sklearn.datasets import load_wine

@@ -1,8 +1,8 @@
 """Train a binary network in a custom loop with micro-batches.
 
-The data is two blobs of points. One `tf.function` computes the gradients of
-each micro-batch, and another one applies their sum. Between two micro-batches,
-the loop also computes a saliency map.
+The data consists of two blobs of points. One `tf.function` computes the
+gradients of each micro-batch, and another one applies their sum. Between
+micro-batches, the loop also computes a saliency map.
 """
 
 import numpy as np
@@ -31,8 +31,8 @@ loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 optimizer = kq.QPSBGD(
     keras.optimizers.schedules.CosineDecay(0.05, STEPS), seed=0
 )
-# The gradients are computed in another function than the update, so build the
-# optimizer before both are traced.
+# Different functions compute the gradients and apply them, so build the
+# optimizer before TensorFlow traces them.
 optimizer.build(variables)
 
 
@@ -52,7 +52,7 @@ def update(gradients):
 def saliency(x, y):
     with tf.GradientTape() as tape:
         tape.watch(x)
-        # Not a training pass, so its inputs do not count for the next update.
+        # This is not a training pass, so the couplings must not change.
         loss = loss_function(y, model(x, training=False))
     return tf.abs(tape.gradient(loss, x))
 

@@ -1,8 +1,8 @@
-"""Trains a small binary network and writes it for deployment.
+"""Train a small binary network and export it for deployment.
 
-The packed file has one bit per weight, and `Predictor` computes with these
-bits. The second file is a Keras model that does not need this package. Takes a
-few seconds:
+The packed file stores one bit per weight, and `Predictor` computes with these
+bits. The other file is a Keras model that does not need this package. The
+script takes a few seconds.
 
     python examples/deploy.py
 """

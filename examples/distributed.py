@@ -5,18 +5,18 @@
 
 Each replica gets half of every batch. Gradients are summed over the replicas,
 and couplings are averaged. Only the first replica solves the QUBOs, in the
-graph (`native`) or on the host (a `dimod.Sampler`), and all replicas use its
-solutions. All copies of a kernel therefore stay equal to each other. Here, all
-inputs of a layer are +1 and -1, so that the average of the couplings is the
-same as on one device, and so are the kernels. The script shows this for
+graph (`native`) or on the host (a `dimod.Sampler`). All replicas use its
+solutions, so all copies of a kernel stay equal. Here, all inputs of a layer are
++1 or -1. The averaged couplings are then the same as on one device, and so are
+the kernels. The script shows this for
 
 1. Keras 3: `MirroredStrategy` with two logical CPUs of one process;
 2. legacy Keras: `MultiWorkerMirroredStrategy` with two processes, which the
    script starts.
 
-Keras 3.15 does not support several workers: even `fit` of a plain `Dense` layer
-raises "ValueError: Attempt to convert a value (PerReplica...", see
-https://github.com/keras-team/keras/issues/20585. Use legacy Keras for that.
+Keras 3.15 does not support several workers. Even with a plain `Dense` layer,
+`fit` raises "ValueError: Attempt to convert a value (PerReplica...", see
+https://github.com/keras-team/keras/issues/20585. Use legacy Keras instead.
 
 If a solver fails with `on_failure="raise"`, `fit` ends on the first worker. The
 others stop when its process ends.
@@ -40,8 +40,8 @@ def train(strategy, backend):
 
     import keras_qpsbgd as kq
 
-    # With this seed, no QUBO has two nearly equal solutions. Otherwise rounding
-    # errors, which depend on how a batch is split, would choose between them.
+    # With this seed, no QUBO has two nearly equal solutions. Otherwise, the
+    # choice would depend on rounding errors, and thus on how a batch is split.
     keras.utils.set_random_seed(0)
     rng = np.random.default_rng(0)
     x, y = rng.choice([-1.0, 1.0], size=(160, 16)), rng.integers(3, size=160)

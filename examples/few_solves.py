@@ -3,8 +3,8 @@
 The network has the sizes 16-4-4-2. `kq.fit_columns` and `kq.QPSBGD` train it
 with 20 QPU calls each, and Adam trains it without a QPU. If access is
 configured (`dwave setup --auth`), the script uses the QPU with a budget of one
-minute. By the estimate, it takes about a second. Otherwise it uses the mock
-QPU, in which simulated annealing replaces the chip. The guide
+minute, of which it needs about a second (estimated). Otherwise it uses the mock
+QPU, which replaces the chip with simulated annealing. The guide
 `docs/guides/few-solves.md` explains every step.
 
     python -m pip install "keras_qpsbgd[dwave,demo]"
@@ -65,7 +65,7 @@ def show(name, model):
     print(f"{name:<22} training loss {loss:.4f}  test accuracy {accuracy:.3f}")
 
 
-# Column by column: one QPU call per column and sweep.
+# Train column by column, with one QPU call per column and sweep.
 model = network()
 show("random weights", model)
 history = kq.fit_columns(
@@ -73,7 +73,7 @@ history = kq.fit_columns(
 )
 show("fit_columns, 2 sweeps", model)
 
-# QP-SBGD: one QPU call per update, for all columns together.
+# Train with QP-SBGD, with one QPU call per update for all columns.
 optimizer = kq.QPSBGD(
     learning_rate=keras.optimizers.schedules.CosineDecay(0.2, 20),
     backend=backend,

@@ -1,10 +1,10 @@
 """Train a graph network without any real-valued weights on the karate club.
 
 Two graph convolutions with weights of +1 and -1 (6-8-4) learn four groups from
-five members of each. Every step of a layer is a QUBO with 6 or 8 variables,
-which is solved exactly. This example is an illustration, not a benchmark: the
-features of a member are the bits of its number, and the accuracy on the other
-14 members is hardly better than always predicting the largest group.
+five members of each. The QUBOs have 6 or 8 variables and are solved exactly.
+This example is an illustration and not a benchmark. The features of a member
+are only the bits of its number, and the accuracy on the other 14 members is
+hardly better than always predicting the largest group.
 
     python -m pip install "keras_qpsbgd[analysis]"
     python examples/karate.py
@@ -51,7 +51,7 @@ model.compile(
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     weighted_metrics=["accuracy"],
 )
-# Binary weights change abruptly, so keep those with the lowest training loss.
+# Binary weights change abruptly, so keep the ones with the lowest loss.
 best = keras.callbacks.EarlyStopping(
     "loss", patience=EPOCHS, restore_best_weights=True
 )

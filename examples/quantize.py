@@ -1,4 +1,4 @@
-"""Quantize a trained network to 1, 2 and 4 bits per weight."""
+"""Quantize a trained network to 4, 2 and 1 bits per weight."""
 
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split

@@ -1,7 +1,7 @@
 """Train a binary graph network on Cora with Spektral's datasets and loaders.
 
-Adam trains a real-valued encoder, and QP-SBGD trains two graph convolutions
-with weights of +1 and -1. Training stops when the validation accuracy no longer
+Adam trains a real encoder, and QP-SBGD trains two graph convolutions with
+weights of +1 and -1. Training stops when the validation accuracy no longer
 improves.
 
     python -m pip install "keras_qpsbgd[spektral]"
@@ -28,7 +28,7 @@ print(dataset)
 
 
 def load(mask):
-    """Loads all nodes. Those in `mask` have equal weights, the others none."""
+    """Loads all nodes. Only those in `mask` count, with equal weights."""
     return SingleLoader(dataset, sample_weights=mask / mask.sum()).load()
 
 
