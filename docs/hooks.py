@@ -1,4 +1,4 @@
-"""Extends MkDocs: pages from the root of the repository, and formulas.
+"""Extends MkDocs: pages from the root of the repository, links, and formulas.
 
 Formulas become MathML while the site is built. Browsers draw MathML without a
 script, so the pages need no other host.
@@ -16,6 +16,7 @@ PAGES = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "RESULTS.md",
+    "results/cifar10/README.md",
     "results/paper/RESULTS.md",
     "results/gaps/RESULTS.md",
     "results/quantize/RESULTS.md",
@@ -28,6 +29,10 @@ FORMULA = re.compile(
 # A notebook becomes the index of a folder, so links start one level deeper.
 LINK = re.compile(r'href="(?!\w+:)([^"#]+)\.(?:md|ipynb)(?=["#])')
 PICTURE = re.compile(r'(<img\b[^>]* src=")(?!\w+:)')
+CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
+CODE = re.compile(r"(?<=<code>)[^<]*(?=</code>)")
+# The plugin of notebooks copies each one beside its page.
+DOWNLOAD = '<p><a href="{0}" download="{0}">Download this notebook</a></p>'
 
 
 def on_files(files, config):
@@ -43,16 +48,24 @@ def on_files(files, config):
     return files
 
 
-def on_page_markdown(markdown, **_):
-    """Lets Markdown work inside `<details>`, as it does on GitHub."""
+def on_page_markdown(markdown, page, **_):
+    """Hides tables from the search, and lets Markdown work in `<details>`.
+
+    The search would find the many tables of results before the guides. In
+    `<details>`, GitHub reads Markdown as well.
+    """
+    if page.file.src_uri.startswith(("RESULTS", "results/")):
+        page.meta["search"] = {"exclude": True}
     return markdown.replace("<details>", "<details markdown>")
 
 
 def on_page_content(content, page, **_):
-    """Converts formulas to MathML, and adapts the links of notebooks."""
+    """Converts formulas to MathML, and adapts and adds links of notebooks."""
     if page.file.src_uri.endswith(".ipynb"):
         content = LINK.sub(r'href="../\1/', content)
         content = PICTURE.sub(r"\1../", content)
+        name = page.file.src_uri.rpartition("/")[2]
+        content = content.replace("</h1>", "</h1>" + DOWNLOAD.format(name), 1)
 
     def convert(match):
         _, bracket, formula = match.groups()
@@ -64,4 +77,10 @@ def on_page_content(content, page, **_):
             raise ValueError(f"Cannot convert a formula. Received: {formula}")
         return math
 
+    content = CELL.sub(lambda cell: CODE.sub(_breakable, cell[0]), content)
     return FORMULA.sub(convert, content)
+
+
+def _breakable(code):
+    """Lets code in tables continue on a new line where words end."""
+    return re.sub(r"(?<=[\w)\]])([.(_=/])(?=\w)", r"\1<wbr>", code[0])

@@ -186,6 +186,7 @@ GUIDES = (
     "guides/gpu",
     "guides/gurobi",
     "guides/solvers",
+    "guides/troubleshooting",
     "guides/tuning",
     "inside/analysis",
 )
