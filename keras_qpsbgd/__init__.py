@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from keras_qpsbgd._loading import register_with_keras
 from keras_qpsbgd._version import __version__ as __version__
 
-if TYPE_CHECKING:  # for editors; the names are loaded when they are first used
+if TYPE_CHECKING:  # for editors; names are loaded on first use
     from keras_qpsbgd import activations
     from keras_qpsbgd import analysis
     from keras_qpsbgd import backends

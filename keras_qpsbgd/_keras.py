@@ -28,7 +28,7 @@ def is_keras_3(version):
 
 
 def version():
-    """Returns the version of Keras. Legacy Keras has it in its metadata."""
+    """Returns the Keras version, in legacy Keras from its metadata."""
     return getattr(keras, "__version__", None) or importlib.metadata.version(
         "tf_keras"
     )
@@ -57,8 +57,8 @@ register = keras.utils.register_keras_serializable("keras_qpsbgd")
 def register_activation(function):
     """Makes a function available as an activation by its name.
 
-    Models with it can be saved. A function that Keras already has under this
-    name has priority.
+    Models that use the function can be saved. If Keras already has a function
+    with this name, that function takes precedence.
     """
     # A custom object with a short name would replace all equal strings in the
     # configurations of HDF5 files, such as `training_weights="binary"`. Both
@@ -76,8 +76,8 @@ def register_activation(function):
 class Untracked(dict):
     """A dictionary that TensorFlow leaves out of checkpoints.
 
-    TensorFlow saves every plain dictionary of an optimizer of legacy Keras, and
-    requires keys that are strings.
+    TensorFlow saves every plain dictionary of a legacy Keras optimizer, and
+    requires string keys.
     """
 
 
@@ -128,11 +128,11 @@ class Optimizer(keras.optimizers.Optimizer):
             dtype: String.
             name: String.
             value: Number. The initial value. Defaults to `0`.
-            aggregation: String. What replicas do with the values that they
-                assign: `"only_first_replica"` copies that of the first replica,
-                `"mean"` and `"sum"` combine all of them, and with `"none"` each
-                replica has its own copy, so that all must assign the same.
-                Defaults to `"only_first_replica"`.
+            aggregation: String. How to combine the values that replicas assign:
+                `"only_first_replica"` uses the value of the first replica,
+                `"mean"` and `"sum"` combine all values, and with `"none"` each
+                replica has its own copy, so all replicas must assign the same
+                value. Defaults to `"only_first_replica"`.
         """
         if KERAS_3:
             variable = self.add_variable(
@@ -142,8 +142,8 @@ class Optimizer(keras.optimizers.Optimizer):
                 aggregation=aggregation,
                 name=name,
             )
-            # Layers use some of these variables, and mixed precision would
-            # cast them there. `add_variable` has no argument for this.
+            # Layers use some of these variables, and mixed precision would cast
+            # them. `add_variable` has no argument for this.
             variable._autocast = False
             return variable
         variable = tf.Variable(
@@ -361,7 +361,7 @@ def is_graph_of_layers(model):
 
 
 def layer_chain(model):
-    """Returns the layers of a model in which each has one input and output.
+    """Returns the layers of a model if they form a chain.
 
     Returns:
         A list of layers, without input layers, in the order of the calls.
@@ -394,8 +394,8 @@ def layer_chain(model):
 
 @functools.cache
 def _functional_class():
-    # Keras has no public name for the class of functional models. With a name,
-    # the model does not change the names of other models.
+    # Keras has no public name for the class of functional models. An explicit
+    # name keeps the automatic names of other models unchanged.
     tensor = keras.Input((1,), name="input")
     return type(keras.Model(tensor, tensor, name="model"))
 
@@ -406,7 +406,7 @@ def copy_functional(model, clone_function):
     Args:
         model: Functional model.
         clone_function: Function that receives a layer and returns the layer of
-            the copy, called for all layers except input layers.
+            the copy. It is called for all layers except input layers.
     """
     if not KERAS_3:
         return keras.models.clone_model(model, clone_function=clone_function)
@@ -429,9 +429,9 @@ def copy_functional(model, clone_function):
 
 
 def _call_known(layer, *args, **kwargs):
-    """Calls a layer without empty arguments that it does not have.
+    """Calls a layer, without empty arguments that it does not accept.
 
-    The layer in a copy of a model can be of another type. Keras repeats the
+    The layer in a copy of a model can have another type. Keras passes it the
     argument `mask` of the original layer, even if it is `None`.
     """
     known = inspect.signature(layer.call).parameters
@@ -500,7 +500,7 @@ def copy_input(tensor, name=None, keep_batch_size=True):
 
 
 def mark_called(model):
-    """Calls a functional model on symbolic inputs, as Keras requires to export.
+    """Calls a functional model on symbolic inputs, so that it can be exported.
 
     Keras 3 exports only models that have been called. Legacy Keras exports all.
     """
@@ -548,11 +548,11 @@ def symbolic_clip(tensor, low, high):
 
 
 def attention_parts(layer):
-    """Returns the names of the four projections of a `MultiHeadAttention`.
+    """Returns the four projections of a `MultiHeadAttention` by name.
 
     Returns:
-        A dictionary that maps the attribute of each projection, an
-        `EinsumDense` layer, to that layer.
+        A dictionary that maps the attribute of each projection to the
+        projection, an `EinsumDense` layer.
     """
     # Legacy Keras has no public properties for them.
     prefix = "" if KERAS_3 else "_"

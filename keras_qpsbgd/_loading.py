@@ -5,7 +5,7 @@
 a saved model only if the classes of its layers are registered. They are
 registered when both packages have been imported, in either order.
 
-If this package is imported first, TensorFlow does not log what is no problem.
+If this package is imported first, it hides harmless log lines of TensorFlow.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import importlib.util
 import os
 import sys
 
-# Each of these packages imports another one of them.
+# These packages import one another.
 KERAS_PACKAGES = ("tensorflow", "keras", "tf_keras")
 # The modules with classes that Keras can find in a saved model.
 REGISTERED = (
@@ -28,8 +28,8 @@ REGISTERED = (
 )
 # TensorFlow reads this variable once, when it is imported.
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# One of these exists if there may be a GPU (of NVIDIA, also under Windows and
-# on a Jetson, or of AMD).
+# If there may be a GPU, one of these exists (NVIDIA, including Windows and
+# Jetson, or AMD).
 GPU_FILES = (
     "/proc/driver/nvidia",
     "/dev/nvidiactl",
@@ -62,7 +62,7 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
 
     TensorFlow imports Keras, Keras imports TensorFlow, and the modules of this
     package import both. The classes are registered when the import that began
-    first has finished, so that no module is loaded in part.
+    first has finished, so that no module is only partly loaded.
     """
 
     def __init__(self):
@@ -100,13 +100,13 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
 
 @contextlib.contextmanager
 def _quiet():
-    """Sets the log level of a TensorFlow that is imported inside.
+    """Sets the log level while TensorFlow is imported.
 
-    The environment is the same afterwards, and a level of the user stays. With
-    a GPU, only information is hidden, because the reason why a GPU cannot be
-    used is a warning. Without one, TensorFlow logs an error because it finds
-    none. Errors of a computation are raised as well, and TensorFlow logs fatal
-    errors at all levels.
+    The environment is restored afterwards, and a level set by the user is kept.
+    With a GPU, only information is hidden, because TensorFlow logs a warning if
+    it cannot use the GPU. Without one, errors are hidden too, because
+    TensorFlow logs an error if it finds no GPU. Errors in a computation are
+    also raised, and TensorFlow logs fatal errors at all levels.
     """
     if LOG_LEVEL in os.environ:
         yield

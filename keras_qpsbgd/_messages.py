@@ -5,7 +5,8 @@ def reason(error):
     """Returns the text of an error, to be part of another message.
 
     Errors of this package and of Keras end with `Received: ...`. A message that
-    contains another one keeps only its own. The whole text is in the cause.
+    quotes another one must end with its own `Received` only. The cause has the
+    full text.
 
     Args:
         error: An exception.

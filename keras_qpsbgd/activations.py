@@ -23,10 +23,10 @@ def binary(x: Any) -> Any:
 
     After this activation, both the inputs and the weights of a binary layer are
     binary. Its product is an integer, and `keras_qpsbgd.inference.Predictor`
-    computes it from single bits. The rows of its QUBO are +1 and -1.
+    computes it from single bits. The rows of its QUBO contain only +1 and -1.
 
-    Every layer accepts the name `"binary"` in place of the function. The output
-    of NaN is -1.
+    Every layer also accepts the name `"binary"` as its activation. NaN inputs
+    give -1.
 
     Args:
         x: Tensor. The input.

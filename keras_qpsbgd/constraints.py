@@ -14,9 +14,9 @@ class WeightClip(_keras.keras.constraints.Constraint):
     """Clips latent weights to the range from `-clip_value` to `clip_value`.
 
     A binary layer rounds its latent weights to +1 and -1, or to levels between
-    them. A latent weight far outside of this range would need many steps to
-    change the rounded weight. BinaryConnect is any Keras optimizer with binary
-    layers that have this constraint with `clip_value=1.0`.
+    them. If a latent weight is far outside this range, it takes many steps to
+    change the rounded weight. For BinaryConnect, use this constraint with
+    `clip_value=1.0` in binary layers, and train with any Keras optimizer.
 
     Args:
         clip_value: Float > 0. The largest absolute value of a latent weight.

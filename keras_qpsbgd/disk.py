@@ -21,7 +21,7 @@ def file_path(path):
     """Returns the path of a file that can be written, with `~` expanded.
 
     Args:
-        path: String or path, the argument `path` of a user.
+        path: String or path, as passed by the user.
 
     Raises:
         ValueError: If the path is empty or a folder.

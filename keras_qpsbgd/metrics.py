@@ -15,32 +15,34 @@ __all__ = ["FlipRatio"]
 
 @_keras.register
 class FlipRatio(keras.metrics.Metric):
-    """Metric of the share of binary weights that a training step changes.
+    """Computes the fraction of binary weights that a training step changes.
 
-    After each step, the binary weights are compared with those before it. The
-    result is the share of weights that changed their sign (or, with several
-    bits per weight, their level), averaged over the steps of the epoch. It
-    depends neither on targets nor on predictions. Every optimizer works, and so
-    do `steps_per_execution`, XLA, mixed precision and `MirroredStrategy`.
+    After each step, the metric compares the binary weights with those before
+    the step. The result is the fraction of weights that changed their sign (or,
+    with several bits per weight, their level), averaged over the steps of the
+    epoch. It does not depend on the targets or the predictions. The metric
+    works with every optimizer, `steps_per_execution`, XLA, mixed precision and
+    `MirroredStrategy`.
 
     - `evaluate` changes no weights, so there (and in `val_...` logs) the metric
       is zero.
     - With gradient accumulation, a step that only accumulates changes no weight
       and counts as zero.
-    - A comparison starts when Keras resets its metrics, at the start of every
-      epoch. In a loop of `train_on_batch`, call `model.reset_metrics()` after
-      you change weights yourself. In a custom loop, call `reset_state()` before
-      the first step and `update_state()` after each.
+    - The comparison restarts when Keras resets its metrics, at the start of
+      every epoch. In a loop of `train_on_batch`, call `model.reset_metrics()`
+      after you change weights yourself. In a custom loop, call `reset_state()`
+      before the first step and `update_state()` after each step.
     - With `run_eagerly=True`, Keras creates metrics after the first step, which
       is then not counted. Call `reset_state()` before `fit` to count it.
-    - A file cannot say which layer a metric belongs to. The metric of a loaded
-      model returns `nan` and warns. Compile the model again to continue with a
-      new one: `model.compile(model.optimizer, model.loss, metrics=[...])` keeps
-      the state of the optimizer.
+    - A saved model does not store which layer the metric belongs to. After
+      loading, the metric returns `nan` and warns. To continue with a new
+      metric, compile the model again:
+      `model.compile(model.optimizer, model.loss, metrics=[...])` keeps the
+      state of the optimizer.
 
     Args:
-        layer: A binary layer of the model. `None` stands for the unknown layer
-            of a loaded metric.
+        layer: A binary layer of the model. `None` means that the layer is
+            unknown, as after loading.
         name: String (optional). Defaults to the name of the layer followed by
             `"_flip_ratio"`.
         dtype: The dtype of the result (optional). Defaults to `None`, which
@@ -103,8 +105,8 @@ class FlipRatio(keras.metrics.Metric):
         if levels is None:
             warnings.warn(
                 f"The metric `{self.name}` is nan, because its layer is "
-                "unknown or not built. Compile a loaded model again with a new "
-                "metric.",
+                "unknown or not built. If you loaded the model, compile it "
+                "again with a new metric.",
                 stacklevel=2,
             )
             return
@@ -120,12 +122,12 @@ class FlipRatio(keras.metrics.Metric):
         self._levels.assign(levels)
 
     def result(self) -> Any:
-        """Returns the mean share of changed weights, `nan` without a step."""
+        """Returns the mean fraction of changed weights, or `nan`."""
         total = tf.convert_to_tensor(self._total)
         return total / tf.convert_to_tensor(self._steps)
 
     def reset_state(self) -> None:
-        """Starts a new average, with the current weights."""
+        """Starts a new average from the current weights."""
         self._total.assign(tf.zeros_like(self._total))
         self._steps.assign(tf.zeros_like(self._steps))
         self._remember_levels()
@@ -134,7 +136,7 @@ class FlipRatio(keras.metrics.Metric):
         return {**super().get_config(), "layer": None}
 
     def _current(self):
-        """Returns the levels of the weights, `None` without a built layer."""
+        """Returns the levels of the weights, or `None` if they do not exist."""
         layer = self._layer()
         if layer is None or not layer.built:
             return None

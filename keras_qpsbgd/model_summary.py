@@ -17,7 +17,7 @@ from keras_qpsbgd.backends.host.gurobi import PIP_LICENSE
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.optimizers.qpsbgd import WIDEST
 
-# Number of variables that a solver can take at once.
+# Number of variables that a solver can solve as a whole.
 LIMITS = {**LARGEST, "Gurobi pip": PIP_LICENSE}
 
 # Columns of a table in a terminal.
@@ -34,21 +34,21 @@ class LayerSummary:
         binary_params: Number of binary weights, which have `bits` bits.
         real_params: Number of all other weights, such as biases and the
             `scale` of `output_scale="channel"`.
-        num_variables: Number of variables of a column, which are the inputs of
-            the layer. `None` for a layer without binary weights.
-        num_columns: Number of columns, which are the outputs of the layer, or
-            `None`.
+        num_variables: Number of variables per column, which is the number of
+            inputs of the layer. `None` for a layer without binary weights.
+        num_columns: Number of columns, which is the number of outputs of the
+            layer, or `None`.
         bits: Number of bits of a binary weight. `None` for a layer without
             binary weights.
-        frozen: Whether the layer has a kernel of floats and is not trainable.
-            Such a layer may be one that `quantize` gave weights of a few bits.
-            It holds floats, so its weights count as real ones.
+        frozen: Whether the layer has a float kernel and is not trainable.
+            `quantize` may have rounded its weights to a few bits, but they are
+            stored as floats and count as real weights.
         fits: Dictionary that maps `"Pegasus P16"`, `"Zephyr Z12"`,
             `"Zephyr Z15"`, and `"Gurobi pip"` to whether they can solve a QUBO
-            of the layer at once. Empty for a layer without binary weights.
-        num_qubos: Number of QUBOs of a column. `QPSBGD` divides the inputs of
-            layers with more than 288 inputs into blocks, each of which is a
-            QUBO. `rule="paper"` and `fit_columns` have one QUBO. `None` for a
+            of the layer as a whole. Empty for a layer without binary weights.
+        num_qubos: Number of QUBOs per column. If a layer has more than 288
+            inputs, `QPSBGD` divides them into blocks and solves one QUBO per
+            block. `rule="paper"` and `fit_columns` use one QUBO. `None` for a
             layer without binary weights.
         qubo_variables: Number of variables of each of these QUBOs, or `None`.
     """
@@ -69,7 +69,7 @@ class LayerSummary:
 
     @property
     def bits_per_weight(self) -> float:
-        """Mean number of bits: `bits` of a binary weight, 32 of a real one."""
+        """Mean number of bits: `bits` per binary weight, 32 per real one."""
         return self.total_bits / self.params if self.params else 0.0
 
     @property
@@ -170,19 +170,19 @@ def summary(
 ) -> ModelSummary:
     """Prints the parameters, memory and QUBO size of each layer.
 
-    The function complements `model.summary()`. It lists the layers with
-    weights, also those of nested models. Layers and weights that are used more
-    than once are counted once. A convolution has kernel height x kernel width x
-    channels variables. Layers that `quantize` has frozen hold floats, so they
-    count with 32 bits per weight.
+    The function complements `model.summary()`. It lists all layers with
+    weights, including those of nested models. Layers and weights that are used
+    more than once are counted once. A convolution has kernel height x kernel
+    width x channels variables. Layers that `quantize` has frozen store floats,
+    so they count as 32 bits per weight.
 
     The QUBOs are those of `QPSBGD`. A layer with more than 288 inputs has
-    several for each column: "3 x 262" stands for three QUBOs with 262 variables
-    each. A QUBO that does not fit on a chip is solved part by part. The limits
-    of the chips are those of chips without defects.
+    several per column: "3 x 262" means three QUBOs with 262 variables each. A
+    QUBO that does not fit on a chip is solved in parts. The limits are those of
+    chips without defects.
 
     Args:
-        model: Keras model, built. It needs no binary layers.
+        model: A built Keras model. It does not need to have binary layers.
         print_fn: Function that receives the text (optional). `None` prints
             nothing. Defaults to `print`.
 
@@ -236,8 +236,8 @@ def _collect(layer, counted, found):
             _collect(part, counted, found)
     if isinstance(layer, BinaryLayer) and not layer.built:
         raise ValueError(
-            "`model` must be built with all of its layers. Received: the "
-            f"binary layer {layer.name!r}, which is not built"
+            "All layers of `model` must be built. Received: the binary layer "
+            f"{layer.name!r}, which is not built"
         )
     weights = [weight for weight in layer.weights if id(weight) not in counted]
     counted.update(map(id, weights))
@@ -367,7 +367,7 @@ def _qubo_row(name, variables, columns, fits):
 
 
 def table_row(name, right):
-    """Returns a row of a table: the name, shortened if need be, and the rest.
+    """Returns a row of a table: the name, shortened if necessary, and the rest.
 
     Args:
         name: String.

@@ -41,8 +41,8 @@ import tensorflow as tf
 from keras_qpsbgd.bits import MAX_BITS as MAX_BITS
 from keras_qpsbgd.bits import max_level
 
-# A gradient that is smaller than this share of the largest one of its layer is
-# a rounding error.
+# A gradient smaller than this fraction of the largest one in its layer is a
+# rounding error.
 ROUNDING = 2.0**-22
 # Tensors with at most this many entries are checked together.
 SMALL_CHECK = 4096
@@ -72,12 +72,12 @@ class LayerProblems(NamedTuple):
 
     Attributes:
         build: Function of the tensors. Returns a list of `Problem`, one for
-            each block of the layer. Must be a function of a module, which
-            depends on its arguments alone.
+            each block of the layer. Must be a module-level function that
+            depends only on its arguments.
         tensors: Tuple of tensors, or structures of them. May contain `None`.
         shape: Tuple `(n, m)`. The numbers of inputs and outputs of the layer.
         is_warm: Boolean. Whether the problems start from the states of the last
-            update. Their solutions are then nearby.
+            update, which are then close to their solutions.
     """
 
     build: Any
@@ -124,7 +124,7 @@ def binarize(kernel, bits=1):
     def straight_through(kernel):
         weights = levels(kernel, bits)
         if bits > 1:
-            # A division would have another last digit in compiled code.
+            # In compiled code, a division would differ in the last digit.
             weights *= 1 / max_level(bits)
         return weights, lambda upstream: upstream
 
@@ -154,8 +154,8 @@ class LayerCall(NamedTuple):
         rows: Tensor of shape (B, n).
         row_gradients: Tensor of shape (B, m).
         kept: Boolean tensor of shape (B, 1) (optional). The rows that are part
-            of the problem. By default, those with a gradient in any column. The
-            others, for example masked samples or nodes outside of the batch,
+            of the problem. Defaults to the rows with a gradient in any column.
+            The others, for example masked samples or nodes outside the batch,
             carry no information about the update.
     """
 
@@ -232,12 +232,13 @@ def has_information(fields, has_gradient, is_coupled=None):
 
 
 def evenly_spaced(tensor, count):
-    """Returns at least `count` entries of the first axis, if there are as many.
+    """Returns evenly spaced entries of the first axis.
 
-    The number of entries is below `2 * count`.
+    Returns at least `count` entries, or all if there are fewer, and always
+    fewer than `2 * count`.
     """
     size = tf.shape(tensor)[0]
-    # A slice with this step would take longer.
+    # A slice with this step would be slower.
     chosen = tf.range(0, size, tf.maximum(size // count, 1))
     return tf.gather(tensor, chosen)
 
@@ -255,12 +256,12 @@ def padded(tensor, axis, size):
 def squared_forces(couplings):
     r"""Returns \(\sum_{l \ne i} Q_{il}^2\) for each input i, shape (n,).
 
-    This is the mean square of the force of the couplings on a variable of a
-    random state.
+    This is the mean square of the force that the couplings exert on a variable
+    in a random state.
     """
     total = tf.reduce_sum(tf.square(couplings), axis=-1)
     forces = total - tf.square(tf.linalg.diag_part(couplings))
-    # The difference of equal numbers may not be zero.
+    # After rounding, the difference of equal numbers may not be zero.
     return tf.where(forces > ROUNDING * total, forces, 0.0)
 
 
@@ -268,8 +269,8 @@ def is_finite(tensors):
     """Returns a scalar that is true if all entries are finite.
 
     Small tensors are checked together, because an operation takes longer to
-    start than to check a few numbers. Of others, only the sum is checked. A sum
-    of finite numbers that overflows counts as infinite.
+    start than to check a few numbers. For larger tensors, only the sum is
+    checked. A sum of finite numbers that overflows counts as infinite.
     """
     parts = []
     for tensor in tensors:

@@ -1,9 +1,10 @@
 """Matrix products that do not depend on the precision of a GPU.
 
 On recent GPUs, TensorFlow rounds the factors of a float32 product to 11
-significant bits (TensorFloat-32). `rounded` rounds the factors on all devices,
-so that this does not change them, and `matmul` multiplies them. Searches use
-both, because they need many products and no accurate ones.
+significant bits (TensorFloat-32). `rounded` rounds the factors on all devices
+beforehand, so that TensorFloat-32 does not change them, and `matmul` multiplies
+them. Searches use both functions, because they need many products but not
+accurate ones.
 """
 
 import tensorflow as tf

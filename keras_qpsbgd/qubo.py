@@ -205,7 +205,7 @@ class Qubo:
 
         The offset and the diagonal of Q add the same constant to the energies
         of all states. Use this method to compare states: without the constant,
-        small differences do not get lost in rounding.
+        small differences are not lost to rounding.
 
         Args:
             samples: Array of +1 and -1 of shape `(reads, n, m)`.

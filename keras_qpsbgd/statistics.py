@@ -30,7 +30,7 @@ import tensorflow as tf
 
 from keras_qpsbgd import ops
 
-# More rows hardly change a moving average.
+# More rows barely change a moving average.
 MAX_ROWS = 1024
 # Attribute of a binary kernel.
 _MARK = "_keras_qpsbgd_mark"
@@ -66,8 +66,8 @@ class BinaryKernel:
     def observer(self):
         """The observer of the rows, or `None`.
 
-        The mark does not keep it alive. When the optimizer is gone, the layer
-        computes no statistics any more.
+        The mark does not keep the observer alive. Once the optimizer is gone,
+        the layer no longer computes statistics.
         """
         return None if self._observer is None else self._observer()
 
@@ -82,8 +82,8 @@ class BinaryKernel:
         keeps the rows of this pass until the optimizer calls `take_early`.
 
         Args:
-            rows: Function of the number of rows that is enough, or of `None`
-                for all rows. Returns a tensor of shape `(B, n)`.
+            rows: Function that takes the number of rows that is enough, or
+                `None` for all rows, and returns a tensor of shape `(B, n)`.
         """
         observer, replica, graph = (
             self.observer,
@@ -150,7 +150,7 @@ class MovingCovariance:
         self.is_used = False  # whether `add` was called or traced
 
     def add(self, rows):
-        """Updates the average, see `BinaryKernel.observe`."""
+        """Updates the average. See `BinaryKernel.observe`."""
         self.is_used = True
         rows = tf.stop_gradient(tf.cast(rows(MAX_ROWS), tf.float32))
         square = tf.reduce_sum(tf.square(rows))
@@ -177,17 +177,17 @@ class SecondMoments:
         self._variable = variable
 
     def add(self, rows):
-        """Adds all rows, see `BinaryKernel.observe`."""
+        """Adds all rows. See `BinaryKernel.observe`."""
         rows = tf.stop_gradient(tf.cast(rows(None), tf.float32))
         self._variable.assign_add(second_moments(rows, self._variable.shape))
 
 
 class BatchCouplings:
-    r"""Couplings of the paper, of all backward passes since the last update.
+    r"""Couplings of the paper, from all backward passes since the last update.
 
     $$Q = \sum_b z_b z_b^T , \qquad z_b = x_b / \lVert x_b \rVert^2$$
 
-    The sum has only rows with a gradient. The backward pass of the layer
+    The sum contains only rows with a gradient. The backward pass of the layer
     returns \(Z^T V\) as the gradient of the kernel, where \(V\) is the gradient
     of the loss with respect to the product.
 
@@ -296,7 +296,7 @@ def observed_product(observer, kernel, bits, inputs, multiply, make_call):
 
 
 def _replica():
-    """Returns the number of the current replica, or `None` outside of one."""
+    """Returns the number of the current replica, `None` outside a replica."""
     context = tf.distribute.get_replica_context()
     number = context and context.replica_id_in_sync_group
     if tf.is_tensor(number):
@@ -311,7 +311,7 @@ def current_graphs():
     """
     if tf.executing_eagerly():
         return [None]
-    # Legacy Keras builds functional models in a graph that is no function.
+    # Legacy Keras builds functional models in a graph that is not a function.
     graphs = [tf.compat.v1.get_default_graph()]
     while getattr(graphs[-1], "building_function", False):
         outer = graphs[-1].outer_graph

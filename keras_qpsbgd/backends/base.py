@@ -98,7 +98,7 @@ class Backend:
     uses_couplings: bool = True
     # The `Budget` of QPU seconds, for backends that have one.
     budget: Any = None
-    # Entries that the `info` of every solution has, beyond those of all
+    # Entries that the `info` of every solution has in addition to those of all
     # backends. Callbacks log them from the first epoch on.
     info_entries: tuple[str, ...] = ()
     # Arguments of earlier versions, and what to use instead.
@@ -302,8 +302,8 @@ class Backend:
         fields = np.asarray(qubo.fields, dtype=np.float64)
         ascent = np.einsum("nm,rnm->rm", fields, samples) > 0
         samples = np.where(ascent[:, None, :], -samples, samples)
-        # Compare without the terms that all states share. Next to a large
-        # offset, small differences would be lost to rounding.
+        # Compare without the terms that all states share. With a large offset,
+        # small differences would be lost to rounding.
         varying = qubo.varying_energies(samples)
         best = varying.argmin(axis=0)
         energies = varying + qubo.random_energy()

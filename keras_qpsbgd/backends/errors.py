@@ -11,7 +11,7 @@ class BackendUnavailable(RuntimeError):
     """Raised if a backend cannot run here or cannot solve a layer.
 
     A package, a license, a token or the network is missing, or the layer is too
-    wide. The message describes the fix. Retrying does not help. Where possible,
+    wide. The message says what to do. Retrying does not help. Where possible,
     it is raised before training starts.
 
     Attributes:

@@ -182,7 +182,7 @@ def get(identifier: BackendLike, executor: Any = None) -> Backend:
 
     Raises:
         TypeError: If `executor` is not an executor, or if an argument was
-            removed. The message names what replaces it.
+            removed. The message names its replacement.
         ValueError: If the name or an argument is unknown or invalid, or the
             backend does not accept an `executor`.
         BackendUnavailable: If a package of the backend is not installed.

@@ -49,7 +49,8 @@ class StepCost(NamedTuple):
     note: str
 
 
-# Entries of `info` that add up over calls. Of others, the first one counts.
+# Entries of `info` that are summed over calls. Of all others, the first value
+# is used.
 _SUMMED = (
     "calls",
     "retries",
@@ -72,7 +73,7 @@ def merge_block_info(parts):
     """Merges calls for different blocks of the same columns.
 
     Arrays are averaged. `energies` and `proven_optimal` are dropped, because
-    the values of a block do not hold for the whole column.
+    the values of a block do not apply to the whole column.
     """
     parts = [
         {

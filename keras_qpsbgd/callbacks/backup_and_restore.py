@@ -15,19 +15,19 @@ from keras_qpsbgd import disk
 class BackupAndRestore(keras.callbacks.BackupAndRestore):
     """Callback that backs up and restores the training state atomically.
 
-    It is `keras.callbacks.BackupAndRestore` with a backup that is complete at
-    any time. If training is killed, for example by a job scheduler or a power
+    It is a `keras.callbacks.BackupAndRestore` whose backup is complete at all
+    times. If training is killed, for example by a job scheduler or a power
     failure, run the same script again to resume after the last complete epoch.
 
     Keras 3 overwrites its backup. If the process is killed during the write,
-    the backup may be unreadable, and every later `fit` fails. Or it contains
-    the weights of one epoch and the number of another, and `fit` silently
-    trains one epoch too many or too few. `double_checkpoint=True` does not
-    prevent this. With this callback, Keras writes to a separate folder, which
-    then replaces the backup in one step. Legacy Keras already does so.
+    the backup may be unreadable, and every later `fit` fails. Or the backup
+    contains the weights of one epoch and the number of another, and `fit`
+    silently trains one epoch too many or too few. `double_checkpoint=True` does
+    not prevent this. With this callback, Keras writes to a separate folder,
+    which then replaces the backup in one step. Legacy Keras already does this.
 
     A resumed run ends with the same weights as an uninterrupted one if the data
-    of an epoch depends only on the number of the epoch, for example with
+    of an epoch depend only on the number of the epoch, for example with
     `shuffle=False`. There is no argument `save_freq`, because Keras cannot
     resume in the middle of an epoch.
 

@@ -1,4 +1,4 @@
-"""A callback that detects whether training has converged."""
+"""Callback that detects whether training has converged."""
 
 import warnings
 from typing import Any
@@ -16,22 +16,22 @@ from keras_qpsbgd.backends.errors import check_number
 class FixedPoint(keras.callbacks.Callback):
     """Callback that measures how much of a network has converged.
 
-    At the end of an epoch, it computes the gradient of the given data and
-    counts the columns of binary layers that are at a fixed point: a step along
-    the negative binary gradient would not change the sign of any weight. See
-    `keras_qpsbgd.analysis.fixed_points` for the rule. The callback logs
+    At the end of an epoch, it computes the gradient on the given data and
+    counts the columns of binary layers that are at a fixed point, where a step
+    along the negative binary gradient would not change the sign of any weight.
+    See `keras_qpsbgd.analysis.fixed_points` for the rule. The callback logs
 
-    - `fixed_point`, the share of all columns at a fixed point,
+    - `fixed_point`, the fraction of all columns at a fixed point,
     - `<layer>_fixed_point`, the same for each layer.
 
-    They are in `History`, and in the logs of the callbacks that follow this one
-    in the list. Epochs without a measurement log `nan`, so that all logs have
-    the same length.
+    Both appear in `History`, and in the logs of the callbacks that follow this
+    one in the list. Epochs without a measurement log `nan`, so that all logs
+    have the same length.
 
     A measurement takes one forward and backward pass over the data and solves
     one QUBO per layer. It changes no variable, and the solves do not appear in
-    `optimizer.solver_report()`. If a solve fails and the optimizer does not
-    have `on_failure="raise"`, the epoch logs `nan`, with a warning.
+    `optimizer.solver_report()`. If a solve fails, the epoch logs `nan` with a
+    warning, unless the optimizer has `on_failure="raise"`.
 
     Args:
         x: Inputs, or a `tf.data.Dataset` of batches. Use all training data to

@@ -29,27 +29,27 @@ from keras_qpsbgd.qubo import Qubo
 class QuboRecorder(keras.callbacks.Callback):
     """Callback that records QUBOs and their solutions during `fit`.
 
-    It records every k-th update of the chosen layers: the couplings and the
-    fields that the solver received, the states that moved the weights, all
-    reads with their energies if the solver returns several, and what the solver
-    reported. It also records the settings of the run and the logs of each
-    epoch. To these it adds the figures of a solver on the host over all
-    updates of the epoch: those of `SolverProgress`, the number of its calls
+    It records some updates of the chosen layers (see `every`): the couplings
+    and the fields that the solver received, the states that moved the weights,
+    all reads with their energies if the solver returns several, and what the
+    solver reported. It also records the settings of the run and the logs of
+    each epoch. For a solver on the host, it adds figures over all updates of
+    the epoch to these logs: those of `SolverProgress`, the number of calls
     `solver_calls`, and the number of failed solves `solver_failures`.
 
     With the backend `"sign"`, which uses no couplings, the recorded couplings
-    are zero. A layer with several blocks of couplings has one update for each
-    block, with the names `dense[0]`, `dense[1]` and so on.
+    are zero. A layer with several blocks of couplings is recorded as one update
+    per block, under the names `dense[0]`, `dense[1]` and so on.
 
-    The record is an `analysis.Run`, in memory or in a file. The file is
-    complete up to the last update at any time, also if the process is killed.
-    Load it with `analysis.load_run`.
+    The record is an `analysis.Run`, in memory or in a file. At all times, the
+    file is complete up to the last update, even if the process is killed. Load
+    it with `analysis.load_run`.
 
     `fit` traces the training step again at the start and at the end of the
     recording, so a step without a recorder contains no recording code. XLA
     cannot call the host, so compile the model with `jit_compile=False` on a
-    GPU. Only the callbacks before this one in the list of `fit` can add to the
-    recorded logs.
+    GPU. Of the other callbacks, only those before this one in the list can add
+    to the recorded logs.
 
     Args:
         path: String or path (optional). The file to write. An existing file is
@@ -225,8 +225,8 @@ class QuboRecorder(keras.callbacks.Callback):
         """Returns whether this records the current `fit` of a model.
 
         Keras does not call `on_train_end` after an exception, so the optimizer
-        may keep this object. It then wants no more updates: those of another
-        `fit` have another `History`.
+        may keep this object. It must then not record any more updates. Those of
+        another `fit` have another `History`.
         """
         history = getattr(model, "history", None)
         return self.model is model and self._history is history

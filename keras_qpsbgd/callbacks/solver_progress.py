@@ -30,7 +30,7 @@ class SolverProgress(keras.callbacks.Callback):
     - The metric `solver_s` is the mean number of seconds per step that the
       solver took in the epoch. A terminal with fewer than 100 columns shows it
       only at the end of the epoch, because every update of a bar that does not
-      fit into one line starts a new line.
+      fit on one line starts a new line.
     - If the solver takes longer than `after` seconds for a step, a status line
       shows the current layer, the elapsed time and the number of solved
       columns. It is updated every second and removed when the solver returns.
@@ -41,16 +41,16 @@ class SolverProgress(keras.callbacks.Callback):
     Solving for 12 s: layer dense_1 (2 of 3), 14 of 64 columns
     ```
 
-    With a `qpu_budget_seconds`, the status line also shows what is left of it,
-    and the metric `solver_budget_s` is in the progress bar beside `solver_s`.
-    When training starts, an estimate of the QPU time of the whole `fit` is
-    written to the log `keras_qpsbgd`, at the level `INFO`. A warning states
-    after how many steps the budget will be used up, if it is not enough. See
-    `QPSBGD.estimate`.
+    With `qpu_budget_seconds`, the status line also shows how much of the budget
+    is left, and the progress bar shows the metric `solver_budget_s` beside
+    `solver_s`. When training starts, an estimate of the QPU time of the whole
+    `fit` is written to the log `keras_qpsbgd`, at the level `INFO`. If the
+    budget is not enough, a warning states after how many steps it will be used
+    up. See `QPSBGD.estimate`.
 
-    At the end of each epoch, it adds these figures of the epoch to the logs.
-    They are in `History`, and in `CSVLogger` and `TensorBoard` if these come
-    later in the list of callbacks.
+    At the end of each epoch, the callback adds these figures of the epoch to
+    the logs. They appear in `History`, and in `CSVLogger` and `TensorBoard` if
+    these come later in the list of callbacks.
 
     - `solver_s`: Mean number of seconds per step.
     - `solver_energy`: Mean energy of a column, over all layers and updates.
@@ -58,7 +58,7 @@ class SolverProgress(keras.callbacks.Callback):
     - `solver_fallbacks`: Number of solves by the `on_failure` backend.
     - `solver_qpu_s`: QPU access time in seconds, for `dwave`, `leap_hybrid` and
       all samplers whose answers contain it.
-    - `solver_budget_s`: Seconds that are left of `qpu_budget_seconds`.
+    - `solver_budget_s`: Seconds of `qpu_budget_seconds` that are left.
     - `solver_chain_breaks`: Mean fraction of broken chains, for `dwave` and all
       backends whose answers contain it.
 
@@ -151,7 +151,7 @@ class SolverProgress(keras.callbacks.Callback):
         return _remaining(self._optimizer)
 
     def _confirm_cost(self):
-        """Logs the estimate for this `fit`, and warns if it is too much."""
+        """Logs the estimate for this `fit`, and warns if it is too high."""
         batches = self.params.get("steps")
         # Legacy Keras builds some models in the first step. The steps of a
         # generator are unknown.
@@ -165,10 +165,10 @@ class SolverProgress(keras.callbacks.Callback):
         if not found.fits:
             warnings.warn(
                 f"Training could take {found.seconds:.4g} s of QPU time, but "
-                f"{found.budget_seconds:.4g} s are left of "
-                "`qpu_budget_seconds`. They will be used up after "
+                f"only {found.budget_seconds:.4g} s of `qpu_budget_seconds` "
+                "are left. The budget will be used up after "
                 f"{found.affordable_steps:,} of {found.steps:,} steps. Then "
-                "`on_failure` decides. Received: "
+                "`on_failure` decides what happens. Received: "
                 f"qpu_budget_seconds={self._optimizer.backend.budget.seconds:g}"
                 f", on_failure={self._optimizer.on_failure!r}",
                 stacklevel=2,
@@ -220,7 +220,7 @@ def figures_of_epoch(optimizer: QPSBGD, before: SolverReport) -> dict[str, Any]:
 
 
 def _remaining(optimizer):
-    """Returns what is left of the QPU budget, `None` without one."""
+    """Returns what is left of the QPU budget, or `None` without a budget."""
     budget = optimizer.backend.budget
     left = None if budget is None else budget.remaining()
     return None if left is None else float(left)

@@ -1,6 +1,6 @@
 """Command line interface: `python -m keras_qpsbgd ...`.
 
-`options` has the options of all commands. Each command is a module with a
+`options` defines the options of all commands. Each command is a module with a
 function `run`.
 """
 

@@ -1,4 +1,4 @@
-"""Helpers of the commands: table width, status line, argument types."""
+"""Helpers for the commands: table width, status line, argument types."""
 
 import argparse
 import sys
@@ -23,7 +23,7 @@ def positive(text):
 
 
 class RemovedOption(argparse.Action):
-    """An option that was removed: an error that names its replacement.
+    """An option that was removed. Its error names the replacement.
 
     Args:
         instead: String. What to use instead.

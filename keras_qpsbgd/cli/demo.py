@@ -80,7 +80,7 @@ def run(arguments):
         f"Network: 64-{HIDDEN}-10, weights of +1 and -1\n"
         f"Training: {epochs} epoch{'s' * (epochs > 1)}, "
         f"{seeds} seed{'s' * (seeds > 1)}\n"
-        "The first step of each method compiles it, which takes some seconds."
+        "The first step of each method compiles it, which takes a few seconds."
     )
     runs = []
     for method in METHODS:

@@ -57,7 +57,7 @@ def _fail(text):
 
 
 def _reason(error):
-    """Returns why a file cannot be loaded, without the path once more."""
+    """Returns why a file cannot be loaded, without repeating the path."""
     if isinstance(error.__cause__, container.InvalidFile):
         error = error.__cause__
     if isinstance(error, OSError) and error.strerror:
@@ -71,7 +71,7 @@ def _load(path):
     if start == container.MAGIC:
         return export.load_packed(path)
     if not start.startswith(KERAS_MAGIC):
-        raise ValueError("it is another kind of file")
+        raise ValueError("it is a different kind of file")
     return keras.models.load_model(path, compile=False)
 
 

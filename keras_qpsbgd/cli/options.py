@@ -129,8 +129,8 @@ def add_qpu_cost(commands):
         "--budget-seconds",
         type=_seconds,
         metavar="S",
-        help="also show how many steps or sweeps S seconds of QPU time are "
-        "enough for",
+        help="also show how many steps or sweeps fit into S seconds of QPU "
+        "time",
     )
     parser.add_argument(
         "--num-reads",
@@ -228,7 +228,7 @@ def add_export(commands):
         type=output_path,
         metavar="PATH",
         help="write to PATH (default: MODEL with the suffix .kq, .onnx or "
-        ".tflite, or without suffix)",
+        ".tflite, or without a suffix)",
     )
     parser.set_defaults(run=_runs("export"))
 

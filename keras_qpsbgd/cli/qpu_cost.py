@@ -149,7 +149,7 @@ def _total(count, unit, calls, seconds):
 def _print_affordable(arguments, unit, seconds):
     budget = arguments.budget_seconds
     if budget is not None:
-        # A tolerance for the rounding of a budget for exactly these steps.
+        # Tolerates rounding errors of a budget for exactly these steps.
         count = math.floor(budget / seconds + 1e-9)
         plural = "" if count == 1 else "s"
         print(

@@ -1,4 +1,4 @@
-"""Keras layers with weights of +1 and -1, or up to four bits."""
+"""Keras layers with binary weights, or weights of up to four bits."""
 
 from keras_qpsbgd.layers.binary_conv2d import BinaryConv2D
 from keras_qpsbgd.layers.binary_dense import BinaryDense

@@ -263,8 +263,8 @@ class NormalizationCheck:
                 f"The adjacency matrix `a` of `{self.name}` is not normalized. "
                 f"The mean of its row sums is {mean:.3g}. Normalize it with "
                 "`BinaryGraphConv.preprocess(a)`. A normalized matrix of a "
-                "directed graph may also have such row sums. In that case pass "
-                "`check_adjacency=False`.",
+                "directed graph may also have such row sums. In that case, "
+                "pass `check_adjacency=False`.",
                 stacklevel=2,
             )
         return np.int32(0)

@@ -16,15 +16,15 @@ POSITIONS = 32
 
 @_keras.register
 class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
-    r"""2D convolution layer with weights of +1 and -1, or up to four bits.
+    r"""2D convolution layer with binary weights, or weights of up to four bits.
 
     The layer is a `keras.layers.Conv2D` that computes with the sign of its
-    kernel \(\Omega\), or with `bits > 1` with the weights of `BinaryLayer`. A
-    convolution is a dense layer on patches. Each position in each image is a
-    row with kernel height x kernel width x channels inputs. The weights and the
-    saved file have the same format as those of `Conv2D`, except that
-    `output_scale="channel"` adds a weight. `layer.binary_kernel` contains the
-    levels of the weights, +1 and -1 if `bits=1`.
+    kernel \(\Omega\) or, if `bits > 1`, with the weights described in
+    `BinaryLayer`. A convolution is a dense layer on patches. Each position in
+    each image is a row with kernel height x kernel width x channels inputs. The
+    weights and the saved file have the same format as those of `Conv2D`, except
+    that `output_scale="channel"` adds a weight. `layer.binary_kernel` contains
+    the levels of the weights, which are +1 and -1 if `bits=1`.
 
     The layer takes the arguments of `Conv2D`, in the same order and with the
     same defaults. `groups > 1` is not supported, because each group would be a

@@ -15,7 +15,7 @@ SAMPLES = 64
 
 @_keras.register
 class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
-    r"""Dense layer with weights of +1 and -1, or up to four bits.
+    r"""Dense layer with binary weights, or weights of up to four bits.
 
     The layer is a `keras.layers.Dense` that computes with the sign of its
     kernel \(\Omega\):
@@ -23,7 +23,7 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
     $$y = \mathrm{activation}\left(\frac{x \, \mathrm{sign}(\Omega)}{\sqrt n}
       + b\right)$$
 
-    With `bits > 1`, it computes with \(q / L\) in place of the sign:
+    With `bits > 1`, it computes with \(q / L\) instead of the sign:
 
     $$q = \mathrm{clip}\left(2 \left\lfloor \frac{\Omega L}{2} \right\rfloor
       + 1, \; -L, \; L\right) , \qquad L = 2^\mathrm{bits} - 1$$
@@ -31,7 +31,8 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
     As in `Dense`, inputs of any rank are multiplied along their last axis, and
     masks are passed on. The weights and the saved file have the same format as
     those of `Dense`, except that `output_scale="channel"` adds a weight.
-    `layer.binary_kernel` contains \(q\), the weights of +1 and -1 if `bits=1`.
+    `layer.binary_kernel` contains \(q\), which are the weights +1 and -1 if
+    `bits=1`.
 
     The layer takes the arguments of `Dense`, in the same order and with the
     same defaults. `lora_rank` and `quantize` are not supported, because the
@@ -126,9 +127,8 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
             product: Tensor of shape `(..., units)`. The product of the inputs
                 and the weights, without `output_scale`.
             column: Scalar integer tensor (optional). If it is given, `product`
-                contains this column only and has the shape `(...)`. The
-                activation must compute each number on its own. Defaults to
-                `None`.
+                contains only this column and has the shape `(...)`. The
+                activation must be elementwise. Defaults to `None`.
         """
         if column is None:
             return self._finished(self._scaled(product))

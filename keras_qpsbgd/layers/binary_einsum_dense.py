@@ -14,12 +14,12 @@ class BinaryEinsumDense(BinaryLayer, _keras.keras.layers.EinsumDense):
     r"""Dense layer for inputs with several feature axes, with binary weights.
 
     The layer is a `keras.layers.EinsumDense` that computes with the sign of its
-    kernel \(\Omega\), or with `bits > 1` with the weights of `BinaryLayer`. It
-    is a dense layer on the last axes of the inputs. The equation must have the
-    form `"bi,io->bo"`, where each of `b`, `i` and `o` stands for one or more
-    axes: `i` for the axes that are summed over, `o` for the axes of the
-    outputs, and `b` for all others (`...` is allowed). Examples are
-    `"abc,cd->abd"`, and `"abc,cde->abde"` and `"abcd,cde->abe"`, the
+    kernel \(\Omega\) or, if `bits > 1`, with the weights described in
+    `BinaryLayer`. It is a dense layer on the last axes of the inputs. The
+    equation must have the form `"bi,io->bo"`, where each of `b`, `i` and `o`
+    stands for one or more axes: `i` for the axes that are summed over, `o` for
+    the axes of the outputs, and `b` for all others (`...` is allowed). Examples
+    are `"abc,cd->abd"`, and `"abc,cde->abde"` and `"abcd,cde->abe"`, the
     projections of `keras.layers.MultiHeadAttention`.
 
     The layer takes the arguments of `EinsumDense`, in the same order and with

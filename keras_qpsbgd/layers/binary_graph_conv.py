@@ -14,16 +14,16 @@ from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
 @_keras.register
 class BinaryGraphConv(BinaryLayer, _keras.keras.layers.Dense):
-    r"""Graph convolution layer with weights of +1 and -1, or up to four bits.
+    r"""Graph convolution with binary weights, or weights of up to four bits.
 
-    The layer is the `GCNConv` of Spektral, computed with the sign of its kernel
+    The layer is Spektral's `GCNConv`, computed with the sign of its kernel
     \(\Omega\):
 
     $$Y = \mathrm{activation}\left(\frac{A X \, \mathrm{sign}(\Omega)}{\sqrt n}
       + b\right)$$
 
-    With `bits > 1`, it computes with the weights of `BinaryLayer` in place of
-    the sign.
+    With `bits > 1`, it computes with the weights described in `BinaryLayer`
+    instead of the sign.
 
     For the QUBO, it is a dense layer on the rows of \(A X\), one per node.
 
@@ -64,9 +64,9 @@ class BinaryGraphConv(BinaryLayer, _keras.keras.layers.Dense):
             scale it. Defaults to `"fan_in"`.
         check_adjacency: Boolean. Whether to check the entries of `a` in
             training. The check raises if they are not finite and warns once if
-            they are not normalized. It reads about 64 rows of a dense `a`. XLA
-            cannot call Python, so a model that it compiles is not checked.
-            Defaults to `True`.
+            they are not normalized. It reads about 64 rows of a dense `a`.
+            Models that are compiled with XLA are not checked, because XLA
+            cannot call Python. Defaults to `True`.
         bits: Integer from 1 to 4. The number of bits of a weight; see
             `BinaryLayer`. Defaults to `1`.
         training_weights: `"binary"` or `"latent"`. The weights that the layer
@@ -76,9 +76,9 @@ class BinaryGraphConv(BinaryLayer, _keras.keras.layers.Dense):
 
     Raises:
         ValueError: If an argument is invalid, if the shapes of `x` and `a` do
-            not match, or (in training) if `a` is not finite. An error that
-            occurs only when a `tf.function` runs, as in `fit`, is an
-            `InvalidArgumentError` of TensorFlow.
+            not match, or (in training) if `a` is not finite. If an error occurs
+            only when a `tf.function` runs, as in `fit`, it is TensorFlow's
+            `InvalidArgumentError`.
 
     Example:
         ```python
@@ -146,7 +146,7 @@ class BinaryGraphConv(BinaryLayer, _keras.keras.layers.Dense):
 
         This is the filter of `GCNConv`. You can pass a SciPy matrix to `fit` or
         to a loader. To call a layer, convert it with `.toarray()` or with
-        `sp_matrix_to_sp_tensor` of Spektral.
+        Spektral's `sp_matrix_to_sp_tensor`.
 
         Args:
             a: NumPy array of shape `(nodes, nodes)` or `(graphs, nodes,

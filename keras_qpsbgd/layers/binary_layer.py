@@ -2,11 +2,10 @@ r"""Base class of the binary layers.
 
 A binary layer has a real kernel \(\Omega\) (the Keras variable, "latent
 weights") and computes with weights \(W\) of one to four bits. With one bit,
-\(W = \mathrm{sign}(\Omega)\). The layer has the straight-through gradient,
+\(W = \mathrm{sign}(\Omega)\). The layer uses the straight-through gradient,
 which ignores the rounding, so it trains with any Keras optimizer. In a training
-pass, the layer also computes statistics of the rows that the kernel is
-multiplied with, if the optimizer asked for them (see
-`keras_qpsbgd.statistics`).
+pass, the layer also computes statistics of the rows that are multiplied by the
+kernel, if the optimizer asked for them (see `keras_qpsbgd.statistics`).
 """
 
 import math
@@ -26,7 +25,7 @@ TRAINING_WEIGHTS = ("binary", "latent")
 
 
 class BinaryLayer(_keras.keras.layers.Layer):
-    r"""Base class of layers with weights of +1 and -1, or up to four bits.
+    r"""Base class of layers with binary weights, or weights of up to four bits.
 
     The weights of a layer with \(b\) bits are \(W = q / L\) with
     \(L = 2^b - 1\). The levels \(q\) are the odd integers from \(-L\) to
@@ -35,36 +34,36 @@ class BinaryLayer(_keras.keras.layers.Layer):
     $$q = \mathrm{clip}\left(2 \left\lfloor \frac{\Omega L}{2} \right\rfloor
       + 1, \; -L, \; L\right)$$
 
-    One bit is the sign of the kernel, where the sign of zero is +1. Two bits
-    are the weights -1, -1/3, 1/3 and 1.
+    With one bit, the weights are the signs of the kernel, where the sign of
+    zero is +1. With two bits, they are -1, -1/3, 1/3 and 1.
 
     Subclass it to write a custom binary layer. A subclass creates its kernel in
     `build`, passes it to `mark_binary`, and calls `binary_product` instead of
-    multiplying with the kernel. It defines
+    multiplying by the kernel. It defines
 
     - `binary_call(inputs, binary_kernel)`, the product, which must be
       differentiable with respect to both arguments;
-    - optionally `rows(inputs)`, the rows of shape `(B, n)` that the kernel,
-      flattened to `(n, m)`, is multiplied with. Without this method, the layer
+    - optionally `rows(inputs)`, the rows of shape `(B, n)` that are multiplied
+      by the kernel, flattened to `(n, m)`. Without this method, the layer
       computes the Jacobian of the product with `tf.GradientTape`, and the whole
       flattened kernel becomes one QUBO. This is only suitable for small layers.
 
     Args:
         bits: Integer from 1 to 4. The number of bits of a weight. Defaults to
             `1`.
-        output_scale: `"fan_in"`, `"channel"` or `None`. The factor of the
+        output_scale: `"fan_in"`, `"channel"` or `None`. How to scale the
             product, before bias and activation. `"fan_in"` divides the product
             by the square root of the number of inputs. `"channel"` multiplies
-            every output by its entry of the trainable weight `scale`. Its
-            entries start at the factor of `"fan_in"`. `None` does not scale the
+            every output by its entry of the trainable weight `scale`, which
+            starts at the factor of `"fan_in"`. `None` does not scale the
             product, as in the paper. Unscaled products saturate hard tanh.
             Defaults to `"fan_in"`.
         training_weights: `"binary"` or `"latent"`. The weights that the layer
             multiplies by in training. `"binary"` is \(W\). `"latent"` is the
             real kernel, as `ProxQuant` requires. `evaluate` and `predict` use
-            \(W\) in both cases. You can also set the
-            attribute of this name. Compile the model again after changing it.
-            Defaults to `"binary"`.
+            \(W\) in both cases. You can also set the attribute of the same
+            name. Compile the model again after changing it. Defaults to
+            `"binary"`.
         *args: Positional arguments of the Keras layer.
         **kwargs: Keyword arguments of the Keras layer.
 
@@ -220,8 +219,8 @@ class BinaryLayer(_keras.keras.layers.Layer):
 
         The factor of `output_scale="channel"` remains, but starts at 1.
 
-        Use it to measure how much accuracy the binary weights cost, with a
-        network of the same shape. Call it before you compile the model.
+        Use it to measure how much accuracy binary weights cost, compared with a
+        real network of the same shape. Call it before you compile the model.
         """
         self._is_real = True
 
@@ -244,7 +243,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
         )
 
     def rows(self, inputs: Any) -> Any:
-        """Returns the rows that the flattened kernel is multiplied with.
+        """Returns the rows that are multiplied by the flattened kernel.
 
         Define this method in a subclass to avoid the Jacobian of the product.
 
@@ -320,7 +319,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
         return product * tf.cast(factor, product.dtype)
 
     def _output_factor(self):
-        """Returns what the product is scaled by, a scalar or one per output."""
+        """Returns the factor of the product, a scalar or one per output."""
         if self.output_scale == "fan_in":
             return 1.0 / math.sqrt(self._fan_in())
         if self.output_scale == "channel":

@@ -83,7 +83,7 @@ class BinaryMultiHeadAttention(_keras.keras.layers.MultiHeadAttention):
 
 @_keras.register
 class FrozenMultiHeadAttention(_keras.keras.layers.MultiHeadAttention):
-    """`keras.layers.MultiHeadAttention` that `quantize` has frozen.
+    """A `keras.layers.MultiHeadAttention` that `quantize` has frozen.
 
     The layer computes what `keras.layers.MultiHeadAttention` computes. If it is
     saved with `trainable = False`, it is still frozen after loading. Keras 3

@@ -15,7 +15,7 @@ from keras_qpsbgd.layers.dense_kind import first
 
 
 class ConvKind(DenseKind):
-    """A convolution without a binary layer, with groups or along other axes.
+    """A convolution without a binary layer: one with groups, or not in 2D.
 
     Args:
         stock: Class of the Keras layer.
@@ -91,7 +91,7 @@ class Conv2DKind(ConvKind):
         }
 
     def is_one_stock_layer(self, layer):
-        # On a CPU, TensorFlow has no other convolution than channels last.
+        # On a CPU, TensorFlow has only channels-last convolutions.
         return layer.data_format != "channels_first"
 
     def stock_outputs(self, layer, config, inputs):
@@ -117,7 +117,7 @@ class SeparableDepthwiseKind(DepthwiseKind):
 
 
 class PointwiseKind(DenseKind):
-    """Their pointwise kernel, whose rows are the depthwise products."""
+    """The pointwise kernel, whose rows are the depthwise products."""
 
     stock = binary = None
     has_steps = False

@@ -121,19 +121,19 @@ class DenseKind:
         return self.binary.from_config(with_bits(config, bits))
 
     def stock_problem(self, layer: Any) -> str | None:
-        """Returns why layers of Keras cannot replace it, or `None`."""
+        """Returns why Keras layers cannot replace it, or `None`."""
         del layer
         return None
 
     def is_one_stock_layer(self, layer: Any) -> bool:
-        """Returns whether one layer of Keras can replace a binary layer."""
+        """Returns whether one Keras layer can replace a binary layer."""
         del layer
         return True
 
     def stock_outputs(
         self, layer: Any, config: dict[str, Any], inputs: Any
     ) -> tuple[Any, Any]:
-        """Computes what a binary layer computes with layers of Keras.
+        """Computes the outputs of a binary layer with Keras layers.
 
         Args:
             layer: Binary layer of this kind.
@@ -152,8 +152,8 @@ class DenseKind:
 def with_bits(config: dict[str, Any], bits: int) -> dict[str, Any]:
     """Returns the configuration of a binary layer for quantized weights.
 
-    The regularizer and the constraint of a float kernel do not fit latent
-    weights, which have another scale. They would change the levels.
+    The regularizer and the constraint of a float kernel are not suited to
+    latent weights, which have another scale. They would change the levels.
     """
     return {
         **config,

@@ -2,8 +2,8 @@
 
 A layer of a kind multiplies rows of shape `(B, n)` by a kernel of shape
 `(n, m)`. The kind says how to read both from a layer. Quantization, exported
-models, and packed files ask the kinds, so a new layer is added here and nowhere
-else.
+models, and packed files use the kinds, so a new layer only has to be added
+here.
 
 | kind | Keras layer | binary layer |
 |---|---|---|
@@ -56,7 +56,7 @@ from keras_qpsbgd.layers.recurrent_kinds import RecurrentKernelKind
 class GraphConvKind(DenseKind):
     """`GCNConv` of Spektral, whose rows are those of A X.
 
-    Layers of Keras compute the product A X and a `Dense` layer.
+    With Keras layers, it is the product A X followed by a `Dense` layer.
     """
 
     binary = BinaryGraphConv
@@ -229,7 +229,7 @@ def _output_factors(layer):
 
 
 def _is_gcn_conv(layer):
-    # Spektral is optional. A layer of it exists only if it was imported.
+    # Spektral is optional. Its layers exist only if it was imported.
     if "spektral" not in sys.modules:
         return False
     from spektral.layers import GCNConv

@@ -1,7 +1,7 @@
 """What recurrent layers compute, and the calls of layers inside wrappers.
 
-A recurrent layer multiplies its inputs by one kernel and its last states by
-another one, at every step. Both products have a row per sample and step.
+At every step, a recurrent layer multiplies its inputs by one kernel and its
+last states by another. Both products have a row per sample and step.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RecurrentKernelKind(InputKernelKind):
 
     def problem(self, layer):
         if not getattr(layer.cell, "reset_after", True):
-            # One part of the kernel gets other rows than the others.
+            # One part of the kernel has different rows from the others.
             return "`reset_after` is False"
         return super().problem(layer)
 

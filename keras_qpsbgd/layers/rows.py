@@ -1,4 +1,4 @@
-"""Rows that the kernel of a layer is multiplied with.
+"""Rows that are multiplied by the kernel of a layer.
 
 The rows of a convolution are patches of its images. A layer that does not
 define its rows has those of the Jacobian of its product.
@@ -90,7 +90,7 @@ def jacobian_rows(multiply, inputs, weights):
 
 
 def jacobian_kept(upstream):
-    """Returns which rows are part of a problem, see `ops.LayerCall`.
+    """Returns which rows are part of a problem. See `ops.LayerCall`.
 
     As in layers that define `rows`, a row is kept if any entry along the last
     axis has a gradient, even if its own gradient is zero.

@@ -1,7 +1,8 @@
 """Keras optimizers for binary networks.
 
-`QPSBGD`, and the optimizers that it is compared with. Each of them updates
-binary kernels with its own rule and all other variables with `real_optimizer`.
+The module contains `QPSBGD` and the optimizers that it is compared with. Each
+of them updates binary kernels with its own rule and all other variables with
+`real_optimizer`.
 
 BinaryConnect does not need a special optimizer. It is any Keras optimizer with
 binary layers whose kernels are clipped.

@@ -248,7 +248,7 @@ def prox(theta, distance, bits=1):
 
 @_keras.register
 class Bop(BinaryOptimizer):
-    r"""Bop, the binary optimizer.
+    r"""Bop, a binary optimizer without latent weights.
 
     Bop flips a weight if the moving average of its gradient exceeds a
     threshold. With the straight-through gradient \(g\) of an entry \(w\) of a

@@ -26,7 +26,7 @@ REAL_ONLY = ("weight_decay", *CLIPPING)
 
 
 def _delegated(name):
-    """Returns a property that forwards to the one of `real_optimizer`."""
+    """Returns a property that forwards to `real_optimizer`."""
 
     def read(self):
         return getattr(self.real_optimizer, name, None)

@@ -29,11 +29,11 @@ class QpuEstimate:
         calls_per_update: Integer. Number of QPU calls of such a step.
         seconds_per_update: Float. QPU access time of such a step.
         seconds: Float. QPU access time of all steps.
-        budget_seconds: Float. What is left of `qpu_budget_seconds`, or `None`
-            without a budget.
-        fits: Boolean. Whether the budget is enough for all steps.
-        affordable_steps: Integer. Number of steps that the budget is enough
-            for, at most `steps`.
+        budget_seconds: Float. The part of `qpu_budget_seconds` that is left, or
+            `None` without a budget.
+        fits: Boolean. Whether the budget covers all steps.
+        affordable_steps: Integer. Number of steps that the budget covers, at
+            most `steps`.
         note: String. The source of the timing data, or why the estimate is
             zero.
     """
@@ -89,7 +89,7 @@ def estimate_model(
     accumulation: int,
     sizes_of: Callable[[Iterable[Any]], list[tuple[int, int]]],
 ) -> QpuEstimate:
-    """Estimates the QPU time of training a model, see `QPSBGD.estimate`.
+    """Estimates the QPU time of training a model. See `QPSBGD.estimate`.
 
     Args:
         backend: A `Backend`.
@@ -131,7 +131,7 @@ def estimate_model(
         left = max(0.0, budget.remaining())
     affordable = updates
     if left is not None and cost.seconds > 0:
-        # A tolerance for the rounding of a budget for exactly these steps.
+        # Tolerates rounding errors of a budget for exactly these steps.
         affordable = min(updates, math.floor(left / cost.seconds + 1e-9))
     fits = affordable == updates
     return QpuEstimate(
@@ -148,7 +148,7 @@ def estimate_model(
 
 
 def log_start(backend: Any, sizes: list[tuple[int, int]]) -> None:
-    """Logs what to expect of the first update, before it starts.
+    """Logs what to expect from the first update, before it starts.
 
     Args:
         backend: A `Backend`.

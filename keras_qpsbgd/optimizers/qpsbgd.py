@@ -47,22 +47,22 @@ class QPSBGD(QuboOptimizer):
 
     $$\Omega \leftarrow \Omega - \alpha \, g .$$
 
-    \(M\) is the moving average of the gradient (`momentum`), one step ahead as
-    in Nesterov's method. \(C\) is the moving average of the second moments of
-    the inputs of the layer (`covariance_decay`), and \(f\) is the root mean
-    square of its force on a variable of a random state. Without \(C\), the
-    solution is the sign of \(M\), as in Signum.
+    \(M\) is the moving average of the gradient (`momentum`), which looks one
+    step ahead as in Nesterov's method. \(C\) is the moving average of the
+    second moments of the layer's inputs (`covariance_decay`), and \(f\) is the
+    root mean square of the force that \(C\) exerts on a variable in a random
+    state. Without \(C\), the solution is the sign of \(M\), as in Signum.
 
-    Entries without information do not change. These are the columns without a
-    gradient and the inputs that were never active. A solution that would ascend
-    is negated. `real_optimizer` updates every other variable, such as biases,
-    batch normalization and an encoder. If a gradient is not finite, the whole
-    update is skipped.
+    Weights that the step has no information about do not change: those of
+    columns without a gradient, and those of inputs that were never active. A
+    solution that points uphill is negated. `real_optimizer` updates every other
+    variable, such as biases, batch normalization and an encoder. If a gradient
+    is not finite, the whole update is skipped.
 
     The gradient is the ordinary straight-through gradient, so you can clip,
     add, scale, store or accumulate gradients as with any Keras optimizer. The
-    layers compute \(C\) in training passes, in which `training` is not
-    `False`.
+    layers compute \(C\) in training passes (all calls in which `training` is
+    not `False`).
 
     Args:
         learning_rate: A float, a
@@ -70,8 +70,8 @@ class QPSBGD(QuboOptimizer):
             callable that takes no arguments and returns the value to use. The
             step size of the latent weights. Start with about `0.002` and a
             schedule that decays to zero. The best rate does not depend on the
-            width of the layers. Short runs of small networks need more, up to
-            `0.02`. Set the rate of the other variables with
+            width of the layers. Short runs of small networks need higher rates,
+            up to `0.02`. Set the rate of the other variables with
             `optimizer.real_optimizer.learning_rate`. Defaults to `0.002`.
         backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
             `dimod.Sampler`. The solver of the QUBOs. A string is the name of a
@@ -81,13 +81,13 @@ class QPSBGD(QuboOptimizer):
         kappa: Float. The ratio of the force of the gradient on a variable to
             the force of the couplings. It does not depend on the scale of the
             loss or the inputs. Values from 1 to 10 are usual. Lower it to `1`
-            if the validation accuracy, and not the training loss, is the
-            problem, as on small graphs. Raise it to `30` for layers with only
-            a few inputs. Defaults to `3.0`.
-        momentum: Float of at least 0 and below 1. The decay of the moving
-            average of the gradient. Defaults to `0.9`.
-        covariance_decay: Float of at least 0 and below 1. The decay of the
-            moving average of the second moments. Defaults to `0.9`.
+            if the training loss is low but the validation accuracy is not good
+            enough, as on small graphs. Raise it to `30` for layers with only a
+            few inputs. Defaults to `3.0`.
+        momentum: Float in [0, 1). The decay of the moving average of the
+            gradient. Defaults to `0.9`.
+        covariance_decay: Float in [0, 1). The decay of the moving average of
+            the second moments. Defaults to `0.9`.
         real_optimizer: String, dictionary or `keras.optimizers.Optimizer`. The
             name, the configuration or an instance of the Keras optimizer for
             all variables that are not binary kernels. An instance is copied,
@@ -105,17 +105,17 @@ class QPSBGD(QuboOptimizer):
             - `"raise"`: ends training with an error whose message contains
               `SolverError`. All variables stay unchanged, except for moving
               statistics of the forward pass, such as \(C\). With
-              `rule="paper"`, a gradient accumulation starts again.
+              `rule="paper"`, gradient accumulation starts again.
             - `"hold"`: continues training without updating the layer. The
               moving average of its gradient is updated.
             - A backend: solves the QUBO with this backend instead. If it also
               fails, training ends as with `"raise"`.
         rule: String. `"averaged"` is the rule above. `"paper"` is the rule as
             printed in the paper, for reproducing its results: the QUBO of
-            Definition 1, with the rows and gradients of one update alone, and
-            each row divided by its squared norm. It barely learns if the loss
-            is a mean over the batch, and it does not suit convolutions. It
-            ignores `kappa`, `momentum` and `covariance_decay`, and needs
+            Definition 1, built from the rows and gradients of a single update,
+            with each row divided by its squared norm. With a mean loss it
+            barely learns, and it is not suited to convolutions. It ignores
+            `kappa`, `momentum` and `covariance_decay`, and needs
             `optimizer.build(model.trainable_variables)` before training.
             Defaults to `"averaged"`.
         name: String (optional). The name of the optimizer. Defaults to
@@ -126,8 +126,8 @@ class QPSBGD(QuboOptimizer):
 
     Raises:
         ValueError: If an argument is invalid.
-        TypeError: If an argument was removed. The message names what replaces
-            it.
+        TypeError: If an argument was removed. The message names its
+            replacement.
 
     Example:
         ```python
@@ -243,7 +243,7 @@ class QPSBGD(QuboOptimizer):
         self._observers[mark] = mark.observer = observer
 
     def couplings_shape(self, mark: Any) -> tuple[int, int, int]:
-        """Returns the number of blocks of a kernel, and twice their width."""
+        """Returns the shape of the couplings, `(blocks, width, width)`."""
         count, width = statistics.block_shape(
             mark.num_variables, WIDEST[self.rule]
         )
@@ -270,7 +270,7 @@ class QPSBGD(QuboOptimizer):
             graph, rows = early
             if self.rule == "paper":
                 if observer.is_used:
-                    continue  # an earlier pass, which has no part in this step
+                    continue  # an earlier pass, not part of this step
                 raise ValueError(
                     '`rule="paper"` changes the gradients that binary layers '
                     "compute, so the optimizer must be built before the first "
@@ -284,7 +284,7 @@ class QPSBGD(QuboOptimizer):
                 self._late.append(mark)
 
     def layer_problems(self, grad: Any, mark: Any) -> ops.LayerProblems:
-        """Returns the QUBOs of one kernel, see `rules`."""
+        """Returns the QUBOs of one kernel. See `rules`."""
         shape = (mark.num_variables, mark.num_columns)
         couplings = self._couplings.get(mark)
         if couplings is not None:
@@ -330,9 +330,9 @@ class QPSBGD(QuboOptimizer):
     ) -> None:
         """Moves one kernel against its states.
 
-        Keras calls this method with states in place of a `gradient`, which are
-        summed over replicas and may be averaged. Each of these scales the
-        states by a positive factor, which is removed.
+        Keras calls this method with states instead of a `gradient`. The states
+        are summed over replicas and may be averaged. Both scale them by a
+        positive factor, which this method removes.
         """
         if not self.is_updated(gradient, variable):
             return
@@ -391,6 +391,5 @@ def block_sizes(
 def _check_decay(name, value):
     if not isinstance(value, numbers.Real) or not 0 <= value < 1:
         raise ValueError(
-            f"`{name}` must be a number of at least 0 and below 1. "
-            f"Received: {name}={value!r}"
+            f"`{name}` must be a number in [0, 1). Received: {name}={value!r}"
         )

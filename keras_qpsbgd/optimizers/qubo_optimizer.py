@@ -137,7 +137,7 @@ class QuboOptimizer(BinaryOptimizer):
     def constant_variables(self) -> list:
         """Returns the variables that an update does not change.
 
-        Also those that it changes in the same way if it is skipped.
+        Includes those that a skipped update changes in the same way.
         """
         return [
             self._seed,
@@ -200,10 +200,10 @@ class QuboOptimizer(BinaryOptimizer):
     def estimate(self, model: Any, steps: int) -> QpuEstimate:
         """Estimates the QPU time of training a model.
 
-        It connects to the solver if necessary, but sends no problem. For a
-        backend without QPU time, the estimate is zero, and its `note` has the
-        reason. `callbacks.SolverProgress` logs this estimate when `fit` starts,
-        and warns if it exceeds the budget.
+        It connects to the solver if necessary, but sends no problem. If the
+        backend uses no QPU time, the estimate is zero, and its `note` says why.
+        `callbacks.SolverProgress` logs this estimate when `fit` starts, and
+        warns if it exceeds the budget.
 
         Args:
             model: A built `keras.Model` with binary layers.
@@ -365,7 +365,7 @@ class QuboOptimizer(BinaryOptimizer):
     def _total(self, grads, marks):
         """Returns the gradients of the whole batch as matrices (n, m).
 
-        Sums over replicas, and with gradient accumulation over the batches so
+        Sums over replicas and, with gradient accumulation, over the batches so
         far.
         """
         scale = float(getattr(self, "loss_scale_factor", None) or 1.0)

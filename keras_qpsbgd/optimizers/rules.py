@@ -20,9 +20,10 @@ $$Q = C , \qquad
   s_j = -2 \kappa f \frac{\tilde M_j}{\mathrm{rms}(\tilde M)} , \qquad
   f = \sqrt{\tfrac1n \sum_i \sum_{l \ne i} C_{il}^2} .$$
 
-\(f\) is the root mean square of the force of the couplings on a variable of a
-random state. So \(\kappa\) is the ratio of the linear to the quadratic force,
-and does not depend on the scale of the loss, of the inputs or of the layer.
+\(f\) is the root mean square of the force that the couplings exert on a
+variable in a random state. So \(\kappa\) is the ratio of the linear to the
+quadratic force, and does not depend on the scale of the loss, the inputs or the
+layer.
 
 **Paper.** \(Q = \sum_b z_b z_b^T\) and \(s_j = -2 \sum_b v_{bj} z_b\) with the
 normalized rows \(z_b = x_b / \lVert x_b \rVert^2\) of this update alone
@@ -67,9 +68,9 @@ def averaged(gradient, average, covariance, kappa, start=None):
 
 
 def scales(gradient, average, covariance, kappa):
-    """Returns what `scaled` needs, by reductions over whole layers.
+    """Returns the arguments of `scaled` that are reductions over a whole layer.
 
-    On a CPU, TensorFlow is faster at them than a compiled function.
+    On a CPU, TensorFlow computes them faster than a compiled function.
 
     Returns:
         Tuple of the factor from averages to fields (scalar), the columns with a

@@ -6,7 +6,7 @@ A recorder is any object with three methods.
   graph is traced, `step` is a tensor and so is the result, unless the layer is
   never recorded.
 - `record(step, layer, qubo, states, samples, sample_energies, info)` receives a
-  `Qubo` and arrays, on the host. It may not keep the arrays of the `Qubo`.
+  `Qubo` and arrays, on the host. It must not keep the arrays of the `Qubo`.
 - `budget_spent(step)` receives every step for which the QPU budget was not
   enough.
 
@@ -32,7 +32,7 @@ class StepSolver:
 
     Args:
         backend: A `Backend`.
-        on_failure: What to do if a solve on the host fails, see `QPSBGD`.
+        on_failure: What to do if a solve on the host fails. See `QPSBGD`.
         warn_once: Bound method that receives a key and a message.
         skip_update: Bound method (optional) that is called when a failed solve
             ends the step.
@@ -117,7 +117,7 @@ class StepSolver:
         )
         solved, messages = call(problems, all_seeds, all_names, step)
         if self.on_failure != "hold":
-            # A message also remains if the backend of `on_failure` failed.
+            # There is also a message if the `on_failure` backend failed.
             solved = _states_or_error(solved, messages)
         solved = iter(solved)
         return [
@@ -128,8 +128,9 @@ class StepSolver:
     def _on_error(self, error, layer, message):
         self.last_error = error
         if self.on_failure != "hold" and self._skip_update is not None:
-            # The error that ends the step also ends its graph, which therefore
-            # cannot do this. A backend in `on_failure` already has the problem.
+            # The graph cannot do this, because the error that ends the step
+            # also ends the graph. An `on_failure` backend already has the
+            # problem.
             skip_update = self._skip_update()
             if skip_update is not None:
                 skip_update()
@@ -203,7 +204,7 @@ def _record_states(reference, step, names, layers, states):
     ]
 
     def record():
-        # Computed inside the branch, so that other steps do not pay for it.
+        # Computed inside the branch, so that other steps do not have this cost.
         arrays, unpack = pack_problems(
             [
                 problem

@@ -1,8 +1,8 @@
 """The report page of a recorded run: one HTML file without dependencies.
 
-`page` puts the `sections` together. They draw the numbers of a run, which
-`analysis` and `numbers` compute, with `svg`. `text` escapes everything that
-comes from the run.
+`page` combines the `sections`. They use `svg` to draw the numbers of a run,
+which `analysis` and `numbers` compute. `text` escapes everything that comes
+from the run.
 """
 
 from keras_qpsbgd.report.page import render

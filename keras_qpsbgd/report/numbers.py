@@ -1,6 +1,6 @@
-"""The numbers that only the report page shows, from recorded updates.
+"""Numbers of recorded updates that only the report page shows.
 
-Those that `analysis` has are computed there.
+All others are computed by `analysis`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def applied_states(updates: list[Update]) -> dict[str, np.ndarray]:
 
 
 def thin(count: int) -> np.ndarray:
-    """Returns at most `MAX_POINTS` indices with the first and the last one."""
+    """Returns at most `MAX_POINTS` indices, including both ends."""
     drawn = min(count, MAX_POINTS)
     return np.unique(np.linspace(0, count - 1, drawn).round().astype(int))
 

@@ -1,4 +1,4 @@
-"""Puts the sections together to one HTML page, and has its style sheet."""
+"""Combines the sections into one HTML page, and contains its style sheet."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _header(run, title, layers):
         parts.append(
             '<p class="notice" role="note">This run is incomplete: training '
             "has not ended, or it was interrupted. The page shows what was "
-            "recorded until then. Totals are those of complete epochs.</p>"
+            "recorded until then. Totals cover complete epochs only.</p>"
         )
     if not run.updates:
         parts.append(

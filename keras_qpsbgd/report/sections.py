@@ -85,8 +85,8 @@ def logs(run: Run) -> dict[str, np.ndarray]:
 def training(run: Run) -> str:
     """Draws the logs of the epochs, training and validation in one chart.
 
-    Counts of the solver that do not change are left out. The headline has their
-    sums.
+    Counts of the solver that do not change are left out. The headline shows
+    their sums.
     """
     found = logs(run)
     x = np.arange(1.0, len(run.epochs) + 1)
@@ -107,7 +107,7 @@ def training(run: Run) -> str:
             continue
         share = all(text.is_share(name, value) for value in finite)
         title, note = text.words(name), text.NOTES.get(name, "")
-        # Everything that the solver reports starts at zero, but energies.
+        # Everything that the solver reports starts at zero, except energies.
         is_size = name in text.NAMES and name != "solver_energy"
         ends = (min([0.0, *finite]) if is_size else None, None)
         drawing = svg.lines(title, x[drawn], series, "epoch", share, ends)
@@ -167,8 +167,8 @@ def _over_steps(name, updates):
 
     yield chart(
         "Energy of the applied states",
-        "Mean over the columns. The band reaches from the lowest to the "
-        "highest column.",
+        "Mean over the columns. The band spans the lowest to the highest "
+        "column.",
         [
             svg.Series(
                 "applied",
@@ -181,7 +181,7 @@ def _over_steps(name, updates):
     )
     yield chart(
         "Changed and held entries",
-        "Changed: other sign than in the recorded update before.",
+        "Changed: the sign differs from the previous recorded update.",
         [
             svg.Series("changed", evolution.changed_states),
             svg.Series("held", applied["held"], dashed=True),

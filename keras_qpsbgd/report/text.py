@@ -9,7 +9,7 @@ from typing import Any
 MAX_LENGTH = 300
 # Titles and notes of the logs of the solver.
 NAMES = {
-    "solver_s": "Time of the solver",
+    "solver_s": "Solver time",
     "solver_energy": "Energy of the solutions",
     "solver_calls": "Solver calls",
     "solver_retries": "Repeated calls",
@@ -22,9 +22,9 @@ NAMES = {
 NOTES = {
     "solver_s": "Seconds per step.",
     "solver_energy": "Mean over the columns of all layers.",
-    "solver_fallbacks": "Solves by the backend of on_failure.",
+    "solver_fallbacks": "Solves by the on_failure backend.",
     "solver_qpu_s": "Seconds per epoch.",
-    "solver_budget_s": "Seconds that are left.",
+    "solver_budget_s": "Seconds left.",
     "solver_chain_breaks": "Mean over the updates.",
 }
 _ABBREVIATIONS = {

@@ -1,4 +1,4 @@
-"""Fixes of loaders, and of names that SciPy and NumPy have removed.
+"""Fixes for loaders, and for names that SciPy and NumPy have removed.
 
 Keras 3 accepts generators but not other iterators. The names of SciPy and NumPy
 are missing under Keras 3 and legacy Keras. The libraries themselves are not

@@ -1,4 +1,4 @@
-"""Fixes of Spektral: attributes that are replaced and can be restored."""
+"""Fixes for Spektral: attributes that are replaced and can be restored."""
 
 import importlib
 from typing import NamedTuple

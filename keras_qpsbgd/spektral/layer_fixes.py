@@ -1,4 +1,4 @@
-"""Fixes of layers and models that Keras 3 does not build or mask correctly.
+"""Fixes for layers and models that Keras 3 does not build or mask correctly.
 
 If no input has a mask, legacy Keras passes `mask=None` and Keras 3 passes a
 structure of `None`. Spektral multiplies by `mask[0]` unless `mask` is `None`.

@@ -133,7 +133,7 @@ def test_budget(run):
         ("sparse_categorical_accuracy", "Sparse categorical accuracy"),
         ("val_auc", "Validation AUC"),
         ("lr", "Learning rate"),
-        ("solver_s", "Time of the solver"),
+        ("solver_s", "Solver time"),
         ("", ""),
     ],
 )

@@ -8,7 +8,7 @@ fills the remaining qubits with smaller ones.
 There are two ways to find complete graphs that share no qubit:
 
 - Up to K_10, `short_copies` maps variables to single qubits and to coupled
-  pairs of qubits. It finds more copies than the second way, and tolerates dead
+  pairs of qubits. It finds more copies than busclique, and tolerates dead
   qubits because it assumes nothing about the lattice.
 - busclique from minorminer repeatedly finds the copy with the shortest chains
   on the remaining qubits.
@@ -85,7 +85,7 @@ class Cliques:
     """Disjoint complete graphs on one chip, and packings of layers.
 
     Results are kept in memory. The same chip always gives the same results,
-    independent of the number and order of the requests. Threads may share one
+    regardless of the number and order of the requests. Threads may share one
     object.
 
     Args:
@@ -130,10 +130,9 @@ class Cliques:
 
         Args:
             n: Integer. Number of variables.
-            at_most: Integer (optional). Maximum number of embeddings. With a
-                smaller number, they are the first of those with a larger one.
-                Defaults to `None`, which returns all that are found on the
-                whole chip.
+            at_most: Integer (optional). Maximum number of embeddings. A smaller
+                number returns the first embeddings of a larger one. Defaults to
+                `None`, which returns all that are found on the whole chip.
 
         Returns:
             A list of dictionaries from 0..n-1 to tuples of qubits. Empty if the
@@ -144,7 +143,7 @@ class Cliques:
             copies, searched = self._copies.get(n, ([], 0))
             if searched < limit:
                 copies = FreeQubits(self).place(n, at_most)
-                # If there are fewer, there are no others.
+                # If fewer were found, the chip holds no more.
                 searched = limit if len(copies) == limit else math.inf
                 self._copies[n] = copies, searched
             return [dict(copy) for copy in copies[:at_most]]
@@ -152,8 +151,8 @@ class Cliques:
     def pack(self, sizes):
         """Packs the columns of all layers into few calls.
 
-        If one call per layer needs no more calls, the layers stay apart, so
-        that a failed call affects one layer only.
+        If separate calls for each layer are no more calls in total, layers do
+        not share calls, so that a failed call affects only one layer.
 
         Args:
             sizes: Sequence of tuples `(num_variables, num_columns)`, one per
@@ -251,8 +250,8 @@ class FreeQubits:
     def place(self, n, at_most=None, bound=None):
         """Finds and occupies copies of K_n.
 
-        The same free qubits always give the same copies. With a smaller
-        `at_most`, they are the first of them.
+        The same free qubits always give the same copies. A smaller `at_most`
+        returns the first of them.
 
         Args:
             n: Integer. Number of variables.

@@ -95,8 +95,8 @@ def connect_first(connect, solvers):
     Args:
         connect: Function that receives an entry of `solvers` and returns a
             sampler, or raises `BackendUnavailable`.
-        solvers: Sequence of names or features of solvers, in the order to try
-            them.
+        solvers: Sequence of names or features of solvers, in the order in which
+            to try them.
 
     Returns:
         The sampler.
@@ -258,7 +258,7 @@ def _is_offline(error):
 
 
 def token_missing(kind):
-    """Describes the missing configuration, "" if there is a token.
+    """Describes the missing configuration, or returns "" if there is a token.
 
     Args:
         kind: String. Name of the class in `dwave.system`.

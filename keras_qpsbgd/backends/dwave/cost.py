@@ -59,8 +59,8 @@ _ADVANTAGE = {
     "decorrelation_time_range": [500.0, 10000.0],
 }
 
-# D-Wave documents only these three times of an Advantage2 system. Of the
-# readout time it documents the range, 17 to 101, so this is the upper end for
+# For an Advantage2 system, D-Wave documents only these three times. For the
+# readout time, it documents the range 17 to 101, so this is the upper end for
 # every problem. The other entries are those of Advantage.
 _ADVANTAGE2 = {
     **_ADVANTAGE,
@@ -316,7 +316,8 @@ def step_calls(backend: Any, sizes: Any) -> StepCalls:
 def step_cost(backend: Any, sizes: Any) -> StepCost:
     """Estimates the cost of one training step of a network.
 
-    Layers that are solved in blocks count with the maximum number of sweeps.
+    For layers that are solved in blocks, the estimate uses the maximum number
+    of sweeps.
 
     Args:
         backend: A `DWaveBackend`.
@@ -324,7 +325,7 @@ def step_cost(backend: Any, sizes: Any) -> StepCost:
 
     Returns:
         A `StepCost`. Without a cost model for the solver, its time is zero and
-        its note has the reason.
+        its note says why.
 
     Raises:
         BackendUnavailable: If no solver can be reached, or if a layer does not

@@ -85,8 +85,8 @@ class Layout:
         position = {qubit: k for k, qubit in enumerate(self.qubits)}
         if len(position) < len(self.qubits):
             raise ValueError(
-                "`slots` must use every qubit once. Received: "
-                f"{len(self.qubits) - len(position)} qubits used again"
+                "`slots` must use every qubit only once. Received: "
+                f"{len(self.qubits) - len(position)} repeated qubits"
             )
         structure = EmbeddedStructure(sampler.edgelist, dict(enumerate(chains)))
         couplers = [
@@ -158,15 +158,15 @@ class EmbeddedCall:
     The object is immutable, so threads may share it. It is cheap to build: all
     large arrays are in the layout.
 
-    **Scale.** Every column is scaled to the ranges of the chip for itself, see
+    **Scale.** Every column is scaled to the ranges of the chip separately. See
     `ranges`.
 
     **Gauge.** A random spin reversal replaces the variable `g_i` by `-g_i` for
     half of the variables, so that errors that favor one direction do not favor
-    the same states in every call. It flips whole chains. The composite
-    `SpinReversalTransformComposite` of dwave-preprocessing does not fit. Below
-    the embedding it flips each qubit for itself, and half of the couplings
-    within chains become positive. There the range ends at 1 instead of -2, and
+    the same states in every call. It flips whole chains.
+    `SpinReversalTransformComposite` from dwave-preprocessing is not suitable.
+    Below the embedding, it flips each qubit separately, and half of the
+    couplings within chains become positive. Couplings range from -2 to 1, so
     chains would have half the strength.
 
     Args:
@@ -278,7 +278,7 @@ class EmbeddedCall:
         Returns:
             A dictionary from layers to tuples `(samples, broken)`. `samples`
             has shape `(reads, n, columns)`, with the columns in the order of
-            the slots. `broken` has the same shape and states which chains were
+            the slots. `broken` has the same shape and tells which chains were
             broken. If all chains of a layer are broken in all reads, a
             `SolverError` takes the place of the tuple.
 

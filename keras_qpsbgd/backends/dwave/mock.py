@@ -23,10 +23,10 @@ class MockQPU(MockDWaveSampler):
     Structure, parameters and answers are those of a `DWaveSampler`. Simulated
     annealing replaces the chip. Problems are scaled to the ranges of the chip:
     those of Advantage on Pegasus, those of Advantage2 on Zephyr. With
-    `auto_scale=False`, problems that exceed the ranges are rejected. So are
-    schedules that the solver does not support. Times come from Ocean's cost
-    model with published timing data, see `cost.timing_source`. The same problem
-    always gets the same answer.
+    `auto_scale=False`, problems that exceed the ranges are rejected. Schedules
+    that the solver does not support are always rejected. Times come from
+    Ocean's cost model with published timing data (see `cost.timing_source`).
+    The same problem always gets the same answer.
 
     Args:
         topology: String. `"pegasus"` or `"zephyr"`. Defaults to `"pegasus"`.
@@ -133,7 +133,7 @@ class _Annealer(dimod.Sampler):
         self.num_sweeps = num_sweeps
 
     def sample(self, bqm, num_reads=1, **ignored):
-        del ignored  # only a chip uses them, such as the annealing time
+        del ignored  # used only by a chip, such as the annealing time
         return SimulatedAnnealingSampler().sample(
             bqm,
             num_reads=num_reads,

@@ -26,27 +26,27 @@ LABEL = "keras_qpsbgd"
 
 
 class DWaveBackend(Backend):
-    r"""Solves on a QPU, through dwave-system.
+    r"""Solves QUBOs on a D-Wave QPU, through dwave-system.
 
     The couplings of a layer form a complete graph on its inputs, the same for
     all columns. The columns of all layers are annealed in one call, each on its
     own qubits. Columns that do not fit on the chip are annealed in further
-    calls. The places of the columns are found once per chip and network, in
-    seconds. A layer that is wider than the largest complete graph on the chip
-    is solved in blocks, with its own calls.
+    calls. The columns are placed on the chip once per chip and network, which
+    takes seconds. A layer that is wider than the largest complete graph on the
+    chip is solved in blocks, with its own calls.
 
-    A call that fails is a failure of each layer in it, and `on_failure` decides
-    for each of them. Layers that are not in it keep their answers. A solver
-    that goes offline and a working graph that changes are such failures. Call
-    `close`, and the next solve connects and embeds the layers again.
+    A failed call counts as a failure for every layer in it, and `on_failure`
+    decides what happens to each of them. Other layers keep their answers. A
+    call also fails if the solver goes offline or if its working graph changes.
+    After you call `close`, the next solve connects and embeds the layers again.
 
     The backend takes the best read of each column. `Solution.info` has
     `qpu_access_time` (microseconds), `chain_break_fraction` (per column),
-    `reads`, `energies` and `problem_id`, the list of the identifiers with which
-    Leap and dwave-inspector find the calls. The time of a call is divided among
-    its layers by their numbers of qubits.
+    `reads`, `energies` and `problem_id`, a list of the identifiers of the calls
+    in Leap and dwave-inspector. The time of a call is divided among its layers
+    in proportion to their numbers of qubits.
 
-    All of this is tested with dwave-system and a mock chip, not on a QPU.
+    The backend is tested with dwave-system and a mock chip, not on a QPU.
 
     Configure access with D-Wave's own tools: `dwave setup --auth`, or the
     environment variable `DWAVE_API_TOKEN`. There is no argument for a token.
@@ -55,7 +55,8 @@ class DWaveBackend(Backend):
         solver: String, dictionary or list of these (optional). Name of the
             solver, or its features. The solvers of a list are tried in order
             when the backend connects. Defaults to `None`, which uses D-Wave's
-            configuration, or the largest QPU if that names no solver.
+            configuration, or the largest QPU if the configuration names no
+            solver.
         topology: String (optional). Chooses a solver by its topology,
             `"pegasus"` or `"zephyr"`. Defaults to `None`.
         num_reads: Integer. Number of anneals per call. Defaults to `100`.
@@ -66,18 +67,18 @@ class DWaveBackend(Backend):
             receives the model and the embedding of a column and returns a
             float; it cannot be saved. Defaults to `None`, which uses
             `uniform_torque_compensation` from dwave-system.
-        parameters: Dictionary (optional). Further parameters of the solver.
+        parameters: Dictionary (optional). Other parameters of the solver.
             Defaults to `None`.
         qpu_budget_seconds: Float (optional). Maximum QPU access time of this
-            backend. A call that could exceed it, by Ocean's estimate, is not
-            made, and `on_failure` decides what happens instead. Failed calls
-            that report no time count as their estimate. The count restarts
-            at zero when a saved optimizer is loaded. Defaults to `None`,
-            which sets no limit.
+            backend. A call that could exceed it, according to Ocean's estimate,
+            is not made, and `on_failure` decides what happens instead. Failed
+            calls that report no time are counted with their estimate. The count
+            restarts at zero when a saved optimizer is loaded. Defaults to
+            `None`, which sets no limit.
         gauge: Boolean. If `True`, each call reverses a random half of the spins
-            and undoes it in the answer, so that errors of the chip do not favor
-            the same states in every call. It costs no QPU time. The seed of the
-            step determines the choice. Defaults to `True`.
+            and reverses them back in the answer, so that errors of the chip do
+            not favor the same states in every call. It costs no QPU time. The
+            seed of the step determines the choice. Defaults to `True`.
         problem_label: String (optional). Label of the calls in Leap. `None`
             sets no label. Defaults to `"keras_qpsbgd"`.
         profile: String (optional). Section of D-Wave's configuration file.
@@ -259,7 +260,7 @@ class DWaveBackend(Backend):
     # Calls
 
     def pack(self, sizes: Sequence[tuple[int, int]]) -> tuple[PackedCall, ...]:
-        """Returns the calls for layers that fit on the chip whole.
+        """Returns the calls for layers that each fit on the chip.
 
         Args:
             sizes: List of tuples `(num_inputs, num_outputs)`, one per layer.
@@ -289,12 +290,12 @@ class DWaveBackend(Backend):
         Args:
             qubos: List of `Qubo`, one per layer.
             seeds: List of integers, one per layer.
-            stop_at_failure: Boolean. If True, no further call is made after one
-                has failed. The layers that are left get a `Stopped` error.
+            stop_at_failure: Boolean. If True, no further calls are made after
+                one has failed. The remaining layers get a `Stopped` error.
 
         Returns:
             A list with a `Solution` or an exception for each layer. The `info`
-            of an exception has what is known about the layer's calls.
+            of an exception contains what is known about the layer's calls.
         """
         return step.solve_layers(self, qubos, seeds, stop_at_failure)
 
@@ -304,7 +305,7 @@ class DWaveBackend(Backend):
     def estimate(
         self, num_variables: int, num_columns: int, **parameters: Any
     ) -> float:
-        """Estimates the QPU seconds of a layer that fits on the chip whole.
+        """Estimates the QPU seconds of a layer that fits on the chip.
 
         Args:
             num_variables: Integer. Number of inputs of the layer.

@@ -12,12 +12,12 @@ or `j_range` where there is none) and the sum of the couplings:
   `DWaveCliqueSampler` uses it for the same purpose.
 
 The solver parameter `auto_scale` divides a whole problem by one number, the
-largest ratio of a value to its limit. The largest column would therefore decide
-the scale of all columns. Here, every column is divided by the number that
-`auto_scale` would use for this column alone. Columns share no qubit, so they
-share no coupler and no group, and the whole problem is within all ranges. Turn
-`auto_scale` off (`PARAMETERS`), as `DWaveCliqueSampler` does. A problem outside
-the ranges is then rejected instead of silently made smaller.
+largest ratio of a value to its limit. The largest column would therefore
+determine the scale of all columns. Here, every column is divided by the number
+that `auto_scale` would use for this column alone. Columns share no qubit, so
+they share no coupler and no group, and the whole problem is within all ranges.
+Turn `auto_scale` off (`PARAMETERS`), as `DWaveCliqueSampler` does. A problem
+outside the ranges is then rejected instead of silently scaled down.
 
 References:
     - [Solver properties](

@@ -1,7 +1,7 @@
 """Solves the layers of a training step in as few QPU calls as possible.
 
-The columns of all layers that fit on the chip are packed side by side. A call
-that fails is a failure of each layer in it. A layer that is wider than the
+The columns of all layers that fit on the chip are packed side by side. A failed
+call counts as a failure for every layer in it. A layer that is wider than the
 largest complete graph on the chip is solved in blocks, with its own calls.
 """
 
@@ -24,8 +24,8 @@ from keras_qpsbgd.backends.host import progress
 def split_groups(backend, widths):
     """Returns lists of the indices of layers that share calls.
 
-    Layers that fit on the chip whole share calls. A wider layer is solved in
-    blocks, with its own calls.
+    Layers that fit on the chip share calls. A wider layer is solved in blocks,
+    with its own calls.
 
     Args:
         backend: A `DWaveBackend`.
@@ -80,7 +80,7 @@ def solve_layers(backend, qubos, seeds, stop_at_failure):
         backend: A `DWaveBackend`.
         qubos: List of `Qubo`, one per layer.
         seeds: List of integers, one per layer.
-        stop_at_failure: Boolean. Whether to make no further call after one has
+        stop_at_failure: Boolean. Whether to make no further calls after one has
             failed.
 
     Returns:
@@ -137,12 +137,12 @@ def _solve_packed(backend, qubos, seeds, stop_at_failure):
     for number, call in enumerate(packed):
         progress.set_columns(sum(len(k.columns) for k in layers), total)
         failed = [layer.error is not None for layer in layers]
-        # Nobody needs the answer if all layers of a call have failed.
+        # The answer is not needed if all layers of a call have failed.
         if not (
             (stop_at_failure and any(failed))
             or all(failed[index] for index in call.layers)
         ):
-            # The zero keeps the gauges of stored runs.
+            # The zero keeps the same gauges as in stored runs.
             _make_call(backend, call, layers, [*seeds, 0, number])
     return [layer.result(backend) for layer in layers]
 
@@ -181,7 +181,7 @@ class _Layer:
 
 
 def _make_call(backend, packed, layers, seed):
-    """Makes one call, with retries. Its layers keep the answers or the error.
+    """Makes one call, with retries, and passes the answers to its layers.
 
     Args:
         backend: A `DWaveBackend`.
@@ -243,7 +243,7 @@ def _anneal(backend, packed, qubos, seed):
         if info is None:
             info = getattr(error, "info", None)
         else:
-            error.info = info  # an invalid answer is also paid for
+            error.info = info  # an invalid answer is billed, too
         raise
     finally:
         charged = (info or {}).get("qpu_access_time")

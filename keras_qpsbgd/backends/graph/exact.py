@@ -78,8 +78,8 @@ def best_states(qubo):
     """Returns the best of all 2^n states of each column of a `Qubo`.
 
     Computes in float64. The offset and the diagonal of Q are left out because
-    they are the same for all states. Next to a large constant, small
-    differences would be lost.
+    they are the same for all states. With a large constant, small differences
+    would be lost to rounding.
 
     Returns:
         An int8 array of shape `(n, m)`.

@@ -6,11 +6,11 @@ consists of a fixed number of rounds, and a round is a few operations for all
 columns of all layers. It needs no factorization and no decision on the host.
 
 The variables form 16 slices. In each round, every slice proposes a move: it
-flips its variables whose gain is at least a share of the largest gain in the
-slice. This share falls from round to round. Matrix products give the energies
-of all combinations of moves. The moves are then made one after the other if
-they still lower the energy. A second pass takes back moves that turn out to
-raise it. So the energy never rises, except for rounding.
+flips those of its variables whose gain is at least a given fraction of the
+largest gain in the slice. This fraction falls from round to round. Matrix
+products give the energies of all combinations of moves. The moves are then made
+one after the other if they still lower the energy. A second pass takes back
+moves that turn out to raise it. So the energy never rises, except for rounding.
 
 The search starts from the rounded ridge solution, approximated by conjugate
 gradients, or from the start that the problem has. Layers with few inputs have
@@ -31,14 +31,15 @@ from keras_qpsbgd.backends.graph.gpu_batches import slices_first
 ROUNDS = 4
 # Pairs of a number of inputs and the number of lanes per column for layers with
 # up to this many inputs. Other layers have one lane per column. Small layers
-# hardly use a GPU, so they get more lanes.
+# barely use a GPU, so they get more lanes.
 LANES = ((32, 4), (64, 2))
-# The share of the largest gain in the first round. It falls linearly to zero.
+# The fraction of the largest gain in the first round. It falls linearly to
+# zero.
 SHARE = 0.8
-# How often a round decides about each move.
+# How many times a round decides about each move.
 PASSES = 2
-# A move must lower the energy by this share of its linear part. Otherwise the
-# order of a sum could decide about moves that do not change the energy.
+# A move must lower the energy by this fraction of its linear part. Otherwise
+# the order of a sum could decide about moves that do not change the energy.
 MARGIN = 1e-5
 # Conjugate gradient iterations of the start.
 ITERATIONS = 4
@@ -48,7 +49,7 @@ NOISE = (0.0, 0.5, 1.0, 2.0)
 
 
 def search(layers, seeds, finish):
-    """Searches the states of all layers.
+    """Searches for the states of all layers.
 
     Args:
         layers: List of lists of `ops.Problem`.
@@ -142,7 +143,7 @@ def _round(model, g, h, share):
     moves = tf.where(is_chosen, -slices_first(g), 0.0)
     responses, linear, pairs = model.evaluate(moves, h)
     is_made = [made[..., None] for made in _made_moves(linear, pairs)]
-    # Sums and not reductions, so that a GPU does not copy the decisions.
+    # Sums instead of reductions, so that a GPU does not copy the decisions.
     zero = tf.zeros(())
     response = tf.add_n(
         [
@@ -169,7 +170,7 @@ def _made_moves(linear, pairs):
     linear = tf.unstack(linear, axis=1)
     pairs = [tf.unstack(row, axis=1) for row in tf.unstack(pairs, axis=1)]
     is_made = [None] * len(linear)
-    # One operation per pair and not one per move, because a GPU computes
+    # One operation per pair instead of one per move, because a GPU computes
     # operations of the same shape at once.
     for _ in range(PASSES):
         for k, own in enumerate(linear):
@@ -250,8 +251,8 @@ class _Energies:
 def _uniform(seeds, positions, *shape):
     """Returns numbers from 0 to 1, by hashing a seed and a position.
 
-    Unlike those of TensorFlow's generators, the numbers of a layer do not
-    depend on the padding, and those of all layers are one operation.
+    Unlike with TensorFlow's generators, the numbers of a layer do not depend on
+    the padding, and one operation computes the numbers of all layers.
 
     Args:
         seeds: Int32 tensor of shape `(layers, 2)`.

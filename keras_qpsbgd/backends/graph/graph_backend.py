@@ -32,8 +32,8 @@ class GraphBackend(Backend):
     Subclasses define `search`. It must compile with XLA and draw its random
     numbers from `seed` with TensorFlow's stateless functions and
     `alg="philox"`, because other generators differ between compiled and plain
-    graphs. It must also end if the problem is not finite. A model compiled with
-    XLA discards the result in this case.
+    graphs. It must also terminate if the problem is not finite. A model
+    compiled with XLA discards the result in this case.
 
     Backends of one class share compiled functions if their attributes are
     equal. Attributes that are not plain values (numbers, strings, and lists and
@@ -103,7 +103,7 @@ class GraphBackend(Backend):
 
         `search` receives them as `problem.start`, unless the problem already
         has a start. This method is not compiled separately, because XLA on a
-        CPU factorizes a matrix much slower than TensorFlow does. It is
+        CPU factorizes a matrix much more slowly than TensorFlow does. It is
         compiled if the whole model is (`jit_compile=True`).
 
         Args:
@@ -260,7 +260,7 @@ class GraphBackend(Backend):
             try:
                 json.dumps(value)
             except (TypeError, ValueError):
-                # The copy keeps the object alive, so its id stays unique.
+                # The copy keeps the object alive, so its id remains unique.
                 key.append((name, id(value)))
             else:
                 key.append((name, repr(value)))
@@ -278,8 +278,8 @@ class GraphBackend(Backend):
     def _as_problem(qubo):
         """Converts a `Qubo` to a float32 `ops.Problem` with the same optima.
 
-        Leaves out the offset and scales all numbers by a power of two. Neither
-        a large offset nor an extreme scale can then cost precision.
+        Leaves out the offset and scales all numbers by a power of two. A large
+        offset or an extreme scale then does not cost precision.
         """
         couplings = np.asarray(qubo.couplings, dtype=np.float64)
         fields = np.asarray(qubo.fields, dtype=np.float64)

@@ -41,9 +41,9 @@ PIECES = 16
 MIN_WIDTH = 8
 # Variables of a block of a sweep.
 BLOCK = 16
-# With one repetition less than variables, the states are exact.
+# With one repetition fewer than variables, the states are exact.
 EXACT = BLOCK - 1
-# Most blocks whose forces are computed together.
+# Maximum number of blocks whose forces are computed together.
 PART = 6
 
 
@@ -268,7 +268,7 @@ class _Parts:
         return tensor[:, : self.n]
 
     def update(self, states, part, update, unrolled):
-        """Updates the variables of one part, see `sweep`."""
+        """Updates the variables of one part. See `sweep`."""
         couplings = _take(self._couplings, part)
         stack, size, _ = couplings.shape
         m = states.shape[-1]
@@ -309,7 +309,7 @@ def _updated(forces, old, couplings, update, unrolled):
         columns = _take(couplings, block, axis=2)
         inside = tf.reshape(columns, (stack, blocks, BLOCK, BLOCK))
         state = update(force, before, _take(inside, block))
-        # The forces on the variables of this block are not needed any more.
+        # The forces on the variables of this block are no longer needed.
         forces += tf.matmul(columns, state - before)
         here = (tf.range(blocks) == block)[:, None, None]
         return block + 1, forces, tf.where(here, state[:, None], states)
@@ -319,7 +319,7 @@ def _updated(forces, old, couplings, update, unrolled):
 
 
 def _repeated(forces, old, couplings, repetitions):
-    """Updates the variables of a block, see above."""
+    """Updates the variables of a block, as described above."""
     lower = np.tril(np.ones((BLOCK, BLOCK), np.float32), -1) * couplings
     new = ops.sign(-forces)
     for _ in range(repetitions):

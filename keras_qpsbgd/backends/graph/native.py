@@ -21,7 +21,7 @@ ENUMERATE_UP_TO = 16
 # Layers with more weights than this are wide. One flip per step would take too
 # long.
 SWEEP_FROM = 50_000
-# From the states of the last update, few variables change, see `local_search`.
+# From the states of the last update, few variables change. See `local_search`.
 REPETITIONS = 3
 
 
@@ -35,7 +35,7 @@ class NativeBackend(gpu_batches.BatchedBackend):
     - More inputs: 1-opt descent from the rounded ridge solution, which is
       closer to the optimum than sign(-s) and costs one factorization.
     - Wide layers (more than 50,000 weights): a sweep from zero, or from the
-      start that the problem has.
+      start of the problem if it has one.
 
     With the default rule of `QPSBGD`, the problems of consecutive updates are
     similar. Training then makes a single sweep from the states of the last
@@ -47,13 +47,13 @@ class NativeBackend(gpu_batches.BatchedBackend):
             `solve` uses a beam search and simulated annealing in sweeps, which
             are also fast for wide layers. In training it is the same as
             `"fast"`. Defaults to `"fast"`.
-        search: String. One of `"sequential"` (the methods above),
-            `"parallel"` (above 16 inputs, flips many variables at once, in all
-            layers together) and `"auto"`, which means `"parallel"` if
-            TensorFlow finds a GPU, else `"sequential"`. The energies are about
-            the same. On a GPU, sequential searches are slow, because they
-            consist of thousands of small operations. On a CPU, the parallel
-            search is the slower one. Defaults to `"auto"`.
+        search: String. One of `"sequential"` (the methods above), `"parallel"`
+            (above 16 inputs, flips many variables at once, in all layers
+            together) and `"auto"`, which means `"parallel"` if TensorFlow finds
+            a GPU, else `"sequential"`. The energies are about the same. On a
+            GPU, sequential searches are slow, because they consist of thousands
+            of small operations. On a CPU, the parallel search is slower.
+            Defaults to `"auto"`.
 
     Example:
         ```python
@@ -179,7 +179,7 @@ def _swept(problems):
 
 
 def gpu_sweep(stack, sizes, seeds):
-    """Sweeps once over a stack of problems, see `gpu_batches.in_batches`."""
+    """Sweeps once over a stack of problems. See `gpu_batches.in_batches`."""
     del sizes, seeds
     stack = stack._replace(couplings=products.rounded(stack.couplings))
     return tf.linalg.matrix_transpose(local_search.sweep(stack, unrolled=True))

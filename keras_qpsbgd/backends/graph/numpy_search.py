@@ -1,6 +1,6 @@
 """Searches in NumPy, for problems that are solved once.
 
-`beam_search` and `anneal` find good states also for wide layers, and `descend`
+`beam_search` and `anneal` find good states even for wide layers, and `descend`
 ends in a local optimum of the exact energies.
 """
 
@@ -13,14 +13,14 @@ BEAM_BLOCK = 32
 MIN_WIDTH, MAX_WIDTH = 16, 512
 # Maximum number of weights times width.
 SIZE = 2**21
-# Share of the mean diagonal that is added to it, so that Q has a factor.
+# Fraction of the mean diagonal that is added to it, so that Q has a factor.
 SHIFT = 1e-6
 # Variables that annealing visits between two matrix products.
 ANNEALING_BLOCK = 128
 MAX_DESCENT = 20
 # An annealing schedule: the number of sweeps, the initial temperature, and the
 # last one as a fraction of it. The initial temperature is a quantile of the
-# energies that single flips of the start would cost. Chosen on other networks
+# energies that single flips of the start would cost. Chosen on networks other
 # than those of the published results.
 SCHEDULE = (60, 0.02, 0.05)
 # The schedule of problems with more than `WIDE` weights. Few sweeps need lower

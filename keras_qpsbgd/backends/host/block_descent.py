@@ -73,10 +73,10 @@ def solve(qubo, seed, block_size, solve_block, sweeps):
 
 
 def _blocks(couplings, block_size, rng):
-    """Splits the variables into blocks, in a random way.
+    """Splits the variables into blocks at random.
 
-    A block has a random variable and those with the strongest couplings to it.
-    Such blocks improve the result of a descent more than random ones.
+    A block consists of a random variable and those with the strongest couplings
+    to it. Such blocks improve the result of a descent more than random blocks.
     """
     free = np.arange(len(couplings))
     blocks = []
@@ -94,7 +94,7 @@ def _blocks(couplings, block_size, rng):
 def _improvement(qubo, old, new):
     """Returns `new - old` (n, m) and which columns (m,) it improves.
 
-    Only sums the terms that change. Next to large constant terms, a small
+    Only sums the terms that change. With large constant terms, a small
     improvement would be lost to rounding.
     """
     change = new - old

@@ -74,7 +74,7 @@ def _sample(backend, qubo, seed, shared):
 def _attach_info(error, info):
     """Sets the `info` of an exception."""
     error_info = getattr(error, "info", None) or {}
-    if "qpu_access_time" in error_info:  # an invalid answer is also paid for
+    if "qpu_access_time" in error_info:  # an invalid answer is billed, too
         answered = info.get("qpu_access_time", 0.0)
         info["qpu_access_time"] = answered + error_info["qpu_access_time"]
     try:

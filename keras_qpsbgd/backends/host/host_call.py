@@ -55,7 +55,7 @@ class HostCall:
             name of the layer and a message.
         progress: `HostProgress` to update.
         stop_at_failure: Boolean. If True, the remaining layers are skipped, and
-            not paid for, after one has failed.
+            not billed, after one has failed.
         recorder: Weak reference to the object that records the solutions (see
             `QPSBGD.recorder`), or `None`.
     """

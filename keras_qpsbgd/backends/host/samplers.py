@@ -24,7 +24,7 @@ class SamplerBackend(Backend):
 
     Args:
         sampler: `dimod.Sampler`. Only one thread at a time calls it, unless a
-            call has timed out: such a call cannot be stopped.
+            call has timed out, because such a call cannot be stopped.
         options: Dictionary (optional). Arguments of `Backend`, if the sampler
             has parameters of the same name. Defaults to `None`.
         **parameters: Arguments of `Backend`, such as `timeout_seconds` and

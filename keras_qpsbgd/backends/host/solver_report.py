@@ -27,7 +27,8 @@ class LayerReport:
             each layer counts its full time. The time of calls that layers share
             is divided equally among them.
         qpu_seconds: QPU access time that the answers report. The time of a call
-            that layers share is divided by their numbers of qubits.
+            that layers share is divided in proportion to their numbers of
+            qubits.
         retries: Number of repeated calls that the layer took part in.
         failures: Number of solves in which the backend failed.
         fallbacks: Number of failures after which the `on_failure` backend
@@ -37,11 +38,11 @@ class LayerReport:
         mean_energy: Mean energy of a column, or `None` if no states were found.
             It includes the states that the `on_failure` backend found.
         shared_calls: Number of `calls` that another layer already counts.
-            `SolverReport.total` leaves them out, so it has each call once.
+            `SolverReport.total` leaves them out, so that each call counts once.
         shared_retries: The same for `retries`.
-        problem_ids: Tuple of strings. The latest identifiers of answered
-            problems, with which Leap and dwave-inspector find them. Empty for
-            solvers without them.
+        problem_ids: Tuple of strings. The identifiers of the latest answered
+            problems in Leap and dwave-inspector. Empty for solvers without
+            identifiers.
     """
 
     solves: int = 0
