@@ -278,7 +278,9 @@ def test_errors():
 
     model = Forgetful()
     model(tf.ones((1, 3)))
-    with pytest.raises(ValueError, match="all of its layers.*'unused'"):
+    with pytest.raises(
+        ValueError, match="All layers of `model` must be built.*'unused'"
+    ):
         kq.summary(model)
 
 
