@@ -1,7 +1,7 @@
-"""Tools to look into QUBOs, their answers, and training runs.
+"""Tools for inspecting QUBOs, their solutions, and training runs.
 
-Each tool is a function that returns numbers and a `plot_` function that draws
-them on a matplotlib axis.
+Each tool consists of a function that returns numbers and a `plot_` function
+that draws them with Matplotlib.
 """
 
 from keras_qpsbgd.analysis.chip_embedding import Embedding

@@ -1,4 +1,4 @@
-"""A layer as a graph, and as chains of qubits on a chip."""
+"""Shows a layer as a graph, and as chains of qubits on a chip."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ SHAPES = {"pegasus": (16,), "zephyr": (12, 4)}
 
 @dataclasses.dataclass
 class Embedding:
-    """Result of `embedding`.
+    """The result of `embedding`.
 
     Attributes:
-        logical: Graph of the variables of one column. With a `Qubo`, edges are
-            the couplings that are not zero, with their value as `coupling`.
-        chip: Graph of the chip.
-        chains: List of dictionaries, one per column, from variables to tuples
-            of qubits.
+        logical: NetworkX graph of the variables of one column. If a `Qubo` was
+            passed, its edges are the non-zero couplings, with their values in
+            the edge attribute `coupling`.
+        chip: NetworkX graph of the chip.
+        chains: List of dictionaries, one per column, that map variables to
+            tuples of qubits.
         chain_lengths: Integer array (columns, n).
         num_qubits: Integer. Number of qubits of all columns.
         num_couplers: Integer. Number of couplers between qubits of the same
@@ -51,8 +52,8 @@ def embedding(
     Args:
         qubo: A `Qubo`, or the number of variables of a column.
         topology: `"pegasus"`, `"zephyr"`, or the graph of a chip, as returned
-            by `DWaveSampler.to_networkx_graph`. The first two are chips of
-            current size without dead qubits. Defaults to `"pegasus"`.
+            by `DWaveSampler.to_networkx_graph`. The two names stand for chips
+            of current size without dead qubits. Defaults to `"pegasus"`.
         columns: Integer. Number of columns to place side by side. Defaults to
             `1`.
 
@@ -65,11 +66,10 @@ def embedding(
         ImportError: If the packages of the extra `dwave` are not installed.
 
     Example:
-
-    ```python
-    found = kq.analysis.embedding(16, topology="zephyr", columns=4)
-    print(found.num_qubits, found.chain_lengths.max())
-    ```
+        ```python
+        found = kq.analysis.embedding(16, topology="zephyr", columns=4)
+        print(found.num_qubits, found.chain_lengths.max())
+        ```
     """
     networkx = common.require("networkx", "dwave")
     if not isinstance(qubo, (int, np.integer)):
@@ -108,14 +108,14 @@ def embedding(
 
 
 def plot_embedding(found: Embedding, ax: Any = None) -> Any:
-    """Draws the logical graph beside its chains on the chip.
+    """Draws the logical graph next to its chains on the chip.
 
     A variable has the same color and number on both sides.
 
     Args:
         found: An `Embedding`.
         ax: Pair of Matplotlib axes (optional). Defaults to `None`, which
-            creates them.
+            creates a figure.
 
     Returns:
         The pair of axes.
@@ -161,8 +161,8 @@ def _qubits(copy):
 def _colors(number):
     from matplotlib import colormaps
 
-    # Steps of the golden ratio give neighbors different colors. Black text is
-    # readable on light ones.
+    # Steps of the golden ratio give neighbors different colors. The colors are
+    # light, so that black text is readable on them.
     shades = colormaps["hsv"](0.381966 * np.arange(number) % 1)
     return [tuple(color) for color in 0.6 * shades + 0.4]
 
@@ -232,7 +232,7 @@ def _draw_chains(axis, found, colors):
             found.chip, position, labels, ax=axis, font_size=6
         )
     used = np.array([position[qubit] for qubit in labels])
-    # The part of the chip that is used, and a little around it.
+    # Show the part of the chip that is used, with a small margin.
     low, high = used.min(axis=0), used.max(axis=0)
     margin = 0.1 * (high - low).max() + 0.01
     axis.set_xlim(low[0] - margin, high[0] + margin)

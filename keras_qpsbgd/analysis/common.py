@@ -1,4 +1,4 @@
-"""What several tools share: optional packages, axes for plots, checks."""
+"""Helpers of several tools: optional packages, axes for plots, checks."""
 
 import importlib
 from typing import Any
@@ -40,11 +40,11 @@ def new_axes(number: int = 1, width: float = 6.0, height: float = 4.0) -> Any:
 
     Args:
         number: Integer. Number of axes. Defaults to `1`.
-        width: Float. Width of one axis in inches. Defaults to `6.0`.
+        width: Float. Width of each axes in inches. Defaults to `6.0`.
         height: Float. Height in inches. Defaults to `4.0`.
 
     Returns:
-        One axis, or an array of several.
+        Matplotlib axes, or an array of several.
     """
     pyplot = require("matplotlib.pyplot")
     _, axes = pyplot.subplots(
@@ -54,7 +54,7 @@ def new_axes(number: int = 1, width: float = 6.0, height: float = 4.0) -> Any:
 
 
 def check_qubo(qubo: Any) -> None:
-    """Raises an error for anything but a `Qubo`, such as a recorded `Update`.
+    """Checks that an argument is a `Qubo`, and not a recorded `Update`.
 
     Args:
         qubo: The argument `qubo` of a tool.

@@ -1,4 +1,4 @@
-"""Has training converged, and do its updates point along the gradient?"""
+"""Tests whether training has converged and updates follow the gradient."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class FixedPoints:
     """The columns of binary layers that are at a fixed point.
 
     Attributes:
-        columns: Dictionary from the name of each layer to a Boolean array of
-            shape `(m,)`, one entry for each column.
+        columns: Dictionary that maps the name of each layer to a Boolean array
+            of shape `(m,)`, with one entry per column.
     """
 
     columns: dict[str, np.ndarray]
@@ -71,18 +71,19 @@ def fixed_points(
 
     A step on all data then moves every latent weight away from zero, so no
     weight changes its sign. With several bits per weight, \(W_j\) takes the
-    place of the sign, so that all weights of the column are +1 or -1. If all
-    columns of all layers are at a fixed point, training on all data has
-    converged (the paper's theorem on fixed points), as long as biases and other
-    real variables do not change either.
+    place of the sign, so a column can only be at a fixed point if all its
+    weights are +1 or -1. If all columns of all layers are at a fixed point,
+    training on all data has converged (the paper's theorem on fixed points), as
+    long as biases and other real variables do not change either.
 
-    Weights that the step would hold do not count: inputs that are zero in all
-    samples, and columns without a gradient. If a QUBO is not finite, no column
-    of its layer is at a fixed point.
+    Weights that a step would hold are ignored: those of inputs that are zero in
+    all samples, and columns without a gradient. If a QUBO is not finite, no
+    column of its layer is at a fixed point.
 
-    No variable changes. Each layer is solved once. A solver that misses the
-    optimum can report a column wrongly, in either direction. `"exact"` solves
-    layers with few inputs without error.
+    The function changes no variables and solves each layer once. If the solver
+    misses the optimum, the answer for a column can be wrong in either
+    direction. The backend `"exact"` finds the optimum of layers with few
+    inputs.
 
     Args:
         model: See `layer_qubos`.
@@ -92,9 +93,9 @@ def fixed_points(
         batch_size: See `layer_qubos`.
         optimizer: See `layer_qubos`.
         backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
-            `dimod.Sampler` (optional). The solver. `None` uses the backend of
-            the optimizer. Defaults to `None`.
-        seed: Integer. The seed of backends that use random numbers. Defaults to
+            `dimod.Sampler` (optional). The solver. Defaults to `None`, which
+            uses the backend of the optimizer.
+        seed: Integer. Seed for backends that use random numbers. Defaults to
             `0`.
 
     Returns:
@@ -138,7 +139,7 @@ def find(
 
     Args:
         gradient: The `FullGradient` that computed the QUBOs.
-        qubos: Dictionary from the name of each layer to its `Qubo`.
+        qubos: Dictionary that maps the name of each layer to its `Qubo`.
         backend: See `fixed_points`.
         seed: See `fixed_points`.
     """
@@ -175,8 +176,8 @@ def plot_fixed_points(points: FixedPoints, ax: Any = None) -> Any:
 
     Args:
         points: A `FixedPoints`.
-        ax: Matplotlib axes (optional). `None` creates a figure. Defaults to
-            `None`.
+        ax: Matplotlib axes (optional). Defaults to `None`, which creates a
+            figure.
 
     Returns:
         The axes.
@@ -212,8 +213,9 @@ class DirectionTest:
     Attributes:
         agreed: Integer. Number of comparisons with equal signs.
         comparisons: Integer. Number of comparisons.
-        alternative: `"two-sided"`, `"greater"` or `"less"`. The hypothesis that
-            `p_value` tests against a fair coin. Defaults to `"two-sided"`.
+        alternative: `"two-sided"`, `"greater"` or `"less"`. The alternative
+            hypothesis of `p_value`, see `direction_test`. Defaults to
+            `"two-sided"`.
     """
 
     agreed: int
@@ -222,7 +224,7 @@ class DirectionTest:
 
     @property
     def agreement(self) -> float:
-        """The share of comparisons with equal signs, `nan` without any."""
+        """The share of comparisons with equal signs, or NaN without any."""
         if not self.comparisons:
             return math.nan
         return self.agreed / self.comparisons
@@ -234,11 +236,11 @@ class DirectionTest:
 
     @property
     def p_value(self) -> float:
-        """The p-value of the exact binomial test, `nan` without comparisons.
+        """The p-value of the exact binomial test, or NaN without comparisons.
 
-        It assumes that comparisons are independent. Weights of one layer
-        usually are not, so a p-value over many weights is too small. Needs
-        scipy (extra `analysis`).
+        The test assumes that comparisons are independent. Weights of one layer
+        usually are not, so a p-value over many weights is too small. Requires
+        SciPy (extra `analysis`).
         """
         if not self.comparisons:
             return math.nan
@@ -253,22 +255,22 @@ def direction_test(
     The convergence proof of the paper assumes that an entry of the binary
     gradient has the sign of the gradient of the full loss more often than not.
     This function counts how often the signs are equal. Entries that are zero in
-    one of the two (held weights, zero gradients) are left out. With the share
-    \(p\) of \(N\) comparisons, the statistic
+    one of the two (held weights, zero gradients) are left out. If a share
+    \(p\) of \(N\) comparisons agrees, the statistic
 
     $$Z = \frac{p - 1/2}{\sqrt{1 / (4 N)}}$$
 
-    is approximately standard normal if the signs are those of a fair coin.
+    is approximately standard normal if signs agree like tosses of a fair coin.
 
     Args:
         states: Array of binary gradients, or a list of arrays, such as one for
-            each layer or step. The update subtracts them from the weights, so
-            for a change of weights pass its negative.
+            each layer or step. Updates subtract them from the weights, so pass
+            the negative of a change of the weights.
         gradient: Array or list of arrays with the same shapes. The gradient of
             the loss with respect to the same weights.
-        alternative: `"two-sided"`, `"greater"` or `"less"`. The hypothesis of
-            the p-value: that signs agree not as often as those of a fair coin,
-            more often, or less often. Defaults to `"two-sided"`.
+        alternative: `"two-sided"`, `"greater"` or `"less"`. The alternative
+            hypothesis of the p-value: the probability that signs agree differs
+            from 1/2, is greater, or is less. Defaults to `"two-sided"`.
 
     Returns:
         A `DirectionTest` with `agreement`, `comparisons`, `z` and `p_value`.
@@ -312,13 +314,13 @@ def direction_test(
 
 
 def _arrays(values):
-    """Returns a list of arrays. Signs do not fit into unsigned integers."""
+    """Returns a list of signed arrays. Unsigned integers hold no signs."""
     values = values if isinstance(values, (list, tuple)) else [values]
     return [np.asarray(value, dtype=np.float64) for value in values]
 
 
 def _binomial(test):
-    """Returns the binomial test of scipy, against a fair coin."""
+    """Returns the result of SciPy's binomial test against a fair coin."""
     stats = require("scipy.stats")
     return stats.binomtest(
         test.agreed, test.comparisons, alternative=test.alternative
@@ -328,13 +330,13 @@ def _binomial(test):
 def plot_direction_test(
     tests: DirectionTest | Mapping[str, DirectionTest], ax: Any = None
 ) -> Any:
-    """Draws agreements with 95 % intervals, and a line for a fair coin.
+    """Draws agreements with 95 % intervals, and a line at 1/2.
 
     Args:
         tests: A `DirectionTest`, or a dictionary of several, such as one for
             each layer.
-        ax: Matplotlib axes (optional). `None` creates a figure. Defaults to
-            `None`.
+        ax: Matplotlib axes (optional). Defaults to `None`, which creates a
+            figure.
 
     Returns:
         The axes.

@@ -1,4 +1,4 @@
-"""How the QUBO of a layer changes over training."""
+"""Measures how the QUBO of a layer changes during training."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from keras_qpsbgd.analysis.run import Update
 
 @dataclasses.dataclass
 class QuboEvolution:
-    """Result of `qubo_evolution`.
+    """The result of `qubo_evolution`.
 
     All arrays have one entry per recorded update. Entries that compare an
-    update with the previous one are NaN for the first update, and where the
-    comparison has no meaning because the previous norm is zero.
+    update with the previous one are NaN for the first update, and if the
+    previous norm is zero.
 
     Attributes:
         layer: String. Name of the layer.
@@ -29,11 +29,11 @@ class QuboEvolution:
         coupling_changes: Norms of the change of the couplings, divided by the
             previous norm.
         field_changes: The same for the fields.
-        field_cosines: Cosines of the angle between the fields and the previous
+        field_cosines: Cosines of the angles between the fields and the previous
             fields.
-        changed_states: Shares of states that have another sign than in the
-            previous update. Weights that were held in one of the two updates
-            are left out.
+        changed_states: Shares of states whose sign differs from the previous
+            update. Weights that were held in one of the two updates are left
+            out.
     """
 
     layer: str
@@ -49,9 +49,9 @@ class QuboEvolution:
 def qubo_evolution(run: Run, layer: str) -> QuboEvolution:
     """Measures how the QUBO of a layer changes from update to update.
 
-    Couplings depend on the inputs of the layer alone. Fields depend on the
-    gradient too. Fields that turn at random from update to update (a cosine
-    near 0) mean that the gradient is noise.
+    Couplings depend only on the inputs of the layer. Fields also depend on the
+    gradient. If the fields turn at random from update to update (cosines near
+    0), the gradient is mostly noise.
 
     Args:
         run: A `Run`.
@@ -64,12 +64,11 @@ def qubo_evolution(run: Run, layer: str) -> QuboEvolution:
         ValueError: If the layer was not recorded.
 
     Example:
-
-    ```python
-    run = kq.analysis.load_run("training.run")
-    evolution = kq.analysis.qubo_evolution(run, run.layers[0])
-    print(evolution.field_cosines)
-    ```
+        ```python
+        run = kq.analysis.load_run("training.run")
+        evolution = kq.analysis.qubo_evolution(run, run.layers[0])
+        print(evolution.field_cosines)
+        ```
     """
     return evolution_of(layer, run.of_layer(layer))
 
@@ -77,14 +76,14 @@ def qubo_evolution(run: Run, layer: str) -> QuboEvolution:
 def evolution_of(
     layer: str, updates: list[Update], indices: Any = None
 ) -> QuboEvolution:
-    """Measures the given updates of a layer, which the report page draws.
+    """Measures given updates of a layer, for the report page.
 
     Args:
         layer: String. Name of the layer.
         updates: List of all recorded updates of the layer.
-        indices: Integers (optional). The updates to measure, each compared with
-            the update before it, whether that one is measured or not. Defaults
-            to all updates.
+        indices: Integers (optional). The updates to measure. Each is compared
+            with the update before it, even if that one is not measured.
+            Defaults to all updates.
 
     Returns:
         A `QuboEvolution`.
@@ -122,10 +121,11 @@ def plot_qubo_evolution(evolution: QuboEvolution, ax: Any = None) -> Any:
 
     Args:
         evolution: A `QuboEvolution`.
-        ax: Matplotlib axis (optional). Defaults to `None`, which creates one.
+        ax: Matplotlib axes (optional). Defaults to `None`, which creates a
+            figure.
 
     Returns:
-        The axis.
+        The axes.
     """
     ax = common.new_axes() if ax is None else ax
     curves = {
@@ -164,6 +164,6 @@ def _cosine(old, new):
 
 
 def _share_changed(old, new):
-    """Returns the share of states with another sign, without held ones."""
+    """Returns the share of states with a new sign, without held ones."""
     moved = (old != 0) & (new != 0)
     return float((old != new)[moved].mean()) if moved.any() else np.nan

@@ -1,4 +1,4 @@
-"""The QUBOs of a model for the gradient of given data."""
+"""Computes the QUBOs of a model for the gradient of given data."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def layer_qubos(
 ) -> dict[str, Qubo]:
     """Computes the QUBO of each binary layer for the gradient of all data.
 
-    The QUBOs are those of the rule of the optimizer, with the gradient and the
-    couplings of the given data alone: the first step that `QPSBGD` would make
-    if all samples were one batch. No variable of the model, its metrics or its
-    optimizer changes, and no random number of its layers is used up.
+    The QUBOs follow the rule of the optimizer, and their gradient and couplings
+    come only from the given data. They are those of the first step of `QPSBGD`
+    if all samples were one batch. The variables of the model, its metrics and
+    its optimizer do not change, and neither do the random states of its layers.
 
     Like a training step, the forward pass runs with `training=True`: batch
     normalization uses the statistics of the batch, and dropout is active. In
@@ -52,15 +52,15 @@ def layer_qubos(
             dataset. Defaults to `None`.
         batch_size: Integer (optional). The number of samples per forward and
             backward pass, to limit the memory. The gradients of the batches are
-            added up. `None` uses one batch, which also works for graphs.
-            Defaults to `None`.
+            added up. Defaults to `None`, which uses one batch and also works
+            for graphs.
         optimizer: A `QPSBGD` (optional), whose `rule` and `kappa` are used. A
-            `LossScaleOptimizer` may wrap it. `None` uses the optimizer of the
-            model. Defaults to `None`.
+            `LossScaleOptimizer` may wrap it. Defaults to `None`, which uses the
+            optimizer of the model.
 
     Returns:
-        A dictionary from the name of each layer to its `Qubo`. Frozen layers
-        and layers without a gradient are left out. As in training, the
+        A dictionary that maps the name of each layer to its `Qubo`. Frozen
+        layers and layers without a gradient are left out. As in training, the
         couplings of wide layers are block-diagonal.
 
     Raises:
@@ -90,7 +90,7 @@ def layer_qubos(
 
 
 class FullGradient:
-    """Computes the QUBOs of a model, repeatedly, with one traced function.
+    """Computes the QUBOs of a model, any number of times, with one trace.
 
     Args:
         model: See `layer_qubos`.
@@ -98,7 +98,8 @@ class FullGradient:
 
     Attributes:
         optimizer: The `QPSBGD`.
-        marks: Dictionary from the name of each layer to its `BinaryKernel`.
+        marks: Dictionary that maps the name of each layer to its
+            `BinaryKernel`.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class FullGradient:
 
     @contextlib.contextmanager
     def _observing(self):
-        """Connects the observers, and the former ones afterwards."""
+        """Connects the observers, and reconnects the former ones afterwards."""
         before = {name: mark.observer for name, mark in self.marks.items()}
         for name, mark in self.marks.items():
             mark.observer = self._observers[name]
@@ -181,12 +182,12 @@ class FullGradient:
 
 
 def find_qpsbgd(optimizer: Any) -> QPSBGD:
-    """Returns the `QPSBGD`, which mixed precision wraps in another one."""
+    """Returns the `QPSBGD`, also if mixed precision has wrapped it."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if not isinstance(inner, QPSBGD):
         raise ValueError(
-            "`optimizer` must be a `QPSBGD`. If the model is compiled with "
-            "another optimizer, or not compiled, pass one. Received: "
+            "`optimizer` must be a `QPSBGD`. Pass one if the model is compiled "
+            "with another optimizer or not compiled. Received: "
             f"optimizer={optimizer!r}"
         )
     return inner
@@ -233,8 +234,8 @@ def _gradients_function(model, optimizer, marks, owner):
     strategy = model.distribute_strategy
     function = gradients
     if strategy.num_replicas_in_sync > 1:
-        # Variables with copies can only be differentiated in a replica. All
-        # replicas get the same data, and the first one answers.
+        # Mirrored variables can only be differentiated in a replica. All
+        # replicas get the same data, and the result of the first one is used.
         def function(x, y, sample_weight):
             found = strategy.run(gradients, (x, y, sample_weight))
             return tf.nest.map_structure(
@@ -287,7 +288,7 @@ def _weights(model, sizes):
 
 
 def _qubo(problems, n):
-    """Joins the blocks of a layer with n inputs to one `Qubo`."""
+    """Joins the blocks of a layer with n inputs into one `Qubo`."""
     count = len(problems)
     size = sum(problem.fields.shape[0] for problem in problems)
     couplings = np.zeros((size, size), np.float32)

@@ -1,4 +1,4 @@
-"""How far the energies of solvers are from the optimum."""
+"""Measures how far the energies of solvers are from the optimum."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ SolverLike = Union[backends.Solution, BackendLike]
 
 @dataclasses.dataclass
 class OptimalityGap:
-    """Result of `optimality_gap`.
+    """The result of `optimality_gap`.
 
     Attributes:
         names: List of strings. Names of the solvers.
-        gaps: Array (solvers, m). The gap of each column. 0 is the optimum, 1 a
-            random state.
-        energies: Array (solvers, m).
+        gaps: Array (solvers, m). The gap of each column. 0 is the optimum, and
+            1 is a random state.
+        energies: Array (solvers, m). The energies of the solvers.
         best: Array (m,). The energies that the gaps are relative to.
-        random: Array (m,). Mean energies of random states.
+        random: Array (m,). The mean energies of random states.
         is_exact: Boolean. Whether `best` is known to be the optimum.
     """
 
@@ -75,43 +75,44 @@ def optimality_gap(
     $$\frac{E - E_\mathrm{best}}{E_\mathrm{rand} - E_\mathrm{best}},$$
 
     where \(E_\mathrm{rand} = \mathrm{offset} + \mathrm{tr}\, Q\) is the mean
-    energy of a random state. Ratios of energies depend on the constant part of
-    the energy and mean nothing. A column whose best energy is that of a random
-    state has gap 0.
+    energy of a random state. Plain ratios of energies would be meaningless,
+    because they depend on the constant part of the energy. If the best energy
+    of a column equals that of a random state, its gap is 0.
 
     Args:
         qubo: A `Qubo`.
         solvers: A `Solution` of `qubo`, anything that `backends.get` accepts
-            (which then solves `qubo`), or a dictionary of these by name.
+            (which then solves `qubo`), or a dictionary that maps names to
+            these.
         best: Array (m,), or float (optional). The best known energies. Defaults
-            to `None`, which computes the optimum up to 20 variables, and takes
-            the best of the solvers above.
+            to `None`, which computes the optimum for up to 20 variables, and
+            otherwise uses the best energies of the solvers.
         seed: Integer. Seed of the backends. Defaults to `0`.
 
     Returns:
         An `OptimalityGap`. `print` shows it as a table.
 
     Raises:
-        ValueError: If there is no solver, or if a `Solution` does not fit.
+        ValueError: If there is no solver, or if a `Solution` has the wrong
+            shape.
 
     Example:
-
-    ```python
-    found = kq.analysis.optimality_gap(
-        qubo, {"fast": "native", "relaxed": "ridge", "no couplings": "sign"}
-    )
-    print(found)
-    ```
+        ```python
+        found = kq.analysis.optimality_gap(
+            qubo, {"fast": "native", "relaxed": "ridge", "no couplings": "sign"}
+        )
+        print(found)
+        ```
     """
     common.check_qubo(qubo)
     if not isinstance(solvers, Mapping) or "name" in solvers:
         solvers = {_name(solvers): solvers}
     if not solvers:
         raise ValueError(
-            "`solvers` must contain at least one. Received: solvers={}"
+            "`solvers` must contain at least one solver. Received: solvers={}"
         )
     states = [_states(qubo, solver, seed) for solver in solvers.values()]
-    # Without the constant part, next to which small gaps would be lost.
+    # Without the constant part, which would hide small gaps.
     varying = qubo.varying_energies(np.stack(states))
     random = qubo.random_energy()
     is_exact = best is None and qubo.num_variables <= MAX_EXACT
@@ -136,10 +137,11 @@ def plot_optimality_gap(found: OptimalityGap, ax: Any = None) -> Any:
 
     Args:
         found: An `OptimalityGap`.
-        ax: Matplotlib axis (optional). Defaults to `None`, which creates one.
+        ax: Matplotlib axes (optional). Defaults to `None`, which creates a
+            figure.
 
     Returns:
-        The axis.
+        The axes.
     """
     ax = common.new_axes() if ax is None else ax
     # The same places in every row, so that columns can be compared.

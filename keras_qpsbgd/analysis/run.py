@@ -1,9 +1,9 @@
-"""The record of a training run: its QUBOs, answers and logs.
+"""The record of a training run: its QUBOs, solutions and logs.
 
 `callbacks.QuboRecorder` creates it, in memory or in a file. `analysis` and the
 report page read it. A file is a header followed by records. Each record is a
-NumPy archive (`.npz`) after its length and checksum, so a file that was cut off
-by a kill is readable up to its last complete record.
+length, a checksum and a NumPy archive (`.npz`). If the process is killed, the
+file can be read up to its last complete record.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Update:
     """The QUBO of one layer in one update, and its solution.
 
     Attributes:
-        step: Number of updates before this one.
-        layer: Name of the layer.
+        step: Integer. Number of updates before this one.
+        layer: String. Name of the layer.
         qubo: The `Qubo` that the solver received, after scaling.
         states: Array (n, m) of +1 and -1, and 0 where a weight was held.
-        samples: Array (reads, n, m), all reads. `None` if the backend returns
-            one state.
-        sample_energies: Array (reads, m), the energies of all reads.
+        samples: Array (reads, n, m) of all reads, or `None` if the backend
+            returns a single state.
+        sample_energies: Array (reads, m) of the energies of all reads.
         info: Dictionary of plain values that the backend reported.
     """
 
@@ -61,8 +61,8 @@ class Run:
     """A recorded training run.
 
     Attributes:
-        settings: Dictionary with versions, the configuration of the optimizer
-            and the sizes of the layers.
+        settings: Dictionary of package versions, the configuration of the
+            optimizer and the sizes of the layers.
         updates: List of `Update`, in the order of training.
         epochs: List of dictionaries, the logs of each epoch.
         complete: Boolean. `False` if training did not end, or if the file was
@@ -179,15 +179,15 @@ class RunWriter:
         payload = buffer.getvalue()
         self._file.write(_FRAME.pack(len(payload), zlib.crc32(payload)))
         self._file.write(payload)
-        # What the operating system has received survives a kill.
+        # After this, the record survives if the process is killed.
         self._file.flush()
 
 
 def load_run(path: str | os.PathLike) -> Run:
-    """Loads the file that `callbacks.QuboRecorder` wrote.
+    """Loads a file written by `callbacks.QuboRecorder`.
 
-    The file may still be written to, or may have been cut off by a kill. The
-    run then ends with the last complete record.
+    The file may be incomplete, because training is still running or was killed.
+    The run then ends with the last complete record.
 
     Args:
         path: Path of the file.
@@ -203,8 +203,8 @@ def load_run(path: str | os.PathLike) -> Run:
     with open(path, "rb") as file:
         if file.read(len(HEADER)) != HEADER:
             raise ValueError(
-                "`path` must be a file of `callbacks.QuboRecorder`. Received: "
-                f"path={os.fspath(path)!r}"
+                "`path` must be a file written by `callbacks.QuboRecorder`. "
+                f"Received: path={os.fspath(path)!r}"
             )
         for meta, arrays in _records(file):
             kind = meta.pop("kind")
@@ -250,7 +250,7 @@ def _update(meta, arrays):
 
 
 def _plain(value):
-    """Converts NumPy values, so that JSON can store them."""
+    """Converts NumPy values to values that JSON can store."""
     if isinstance(value, dict):
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):

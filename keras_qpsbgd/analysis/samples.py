@@ -1,4 +1,4 @@
-"""How good are the reads of an annealer, and how much do they differ?"""
+"""Measures how good the reads of an annealer are, and how much they differ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keras_qpsbgd.analysis import common
 from keras_qpsbgd.analysis.run import Update
 from keras_qpsbgd.backends import Solution
 
-# Everything that has reads.
+# All types that have reads.
 ReadsLike = Union[Update, Solution, dimod.SampleSet]
 # Energies are float32 in training. Those this close, relative to the largest
 # absolute energy, are equal.
@@ -27,13 +27,15 @@ def reads_of(
 
     Args:
         source: An `Update`, a `Solution`, or a `dimod.SampleSet`. If an update
-            or a solution has only one state per column, this is one read. A
-            sample that a `SampleSet` counts several times is as many reads.
+            or a solution has only one state per column, that state is the only
+            read. A sample with several occurrences in a `SampleSet` counts as
+            several reads.
         column: Integer. Index of the column. A `SampleSet` has one column.
             Defaults to `0`.
 
     Returns:
-        The reads of +1 and -1 (reads, n), and their energies (reads,).
+        A tuple of the reads of +1 and -1, an array (reads, n), and their
+        energies, an array (reads,).
 
     Raises:
         ValueError: If `source` has another type or no reads, or if there is no
@@ -79,12 +81,12 @@ def reads_of(
 
 @dataclasses.dataclass
 class EnergyHistogram:
-    """Result of `energy_histogram`.
+    """The result of `energy_histogram`.
 
     Attributes:
         counts: Integer array (bins,). Number of reads per bin.
         edges: Array (bins + 1,). Edges of the bins, relative to `best`.
-        best: Float. The energy that the others are relative to.
+        best: Float. The energy to which the others are relative.
         hits: Float. Share of reads with this energy.
         num_reads: Integer. Number of reads.
         mean: Float. Mean energy of the reads, relative to `best`.
@@ -106,8 +108,8 @@ def energy_histogram(
 ) -> EnergyHistogram:
     """Counts the reads of one column by their energy.
 
-    Energies are relative to the best one. So a read in the first bin is at, or
-    close to, the optimum.
+    Energies are relative to the best one, so the reads in the first bin have
+    this energy or one close to it.
 
     Args:
         source: An `Update` of a recorded run, the `Solution` of a backend, or a
@@ -126,14 +128,13 @@ def energy_histogram(
             `bins` is less than 1, or if a read is better than `best`.
 
     Example:
-
-    ```python
-    backend = kq.backends.get(
-        {"name": "simulated_annealing", "num_reads": 100}
-    )
-    histogram = kq.analysis.energy_histogram(backend.solve(qubo))
-    print(histogram.hits)
-    ```
+        ```python
+        backend = kq.backends.get(
+            {"name": "simulated_annealing", "num_reads": 100}
+        )
+        histogram = kq.analysis.energy_histogram(backend.solve(qubo))
+        print(histogram.hits)
+        ```
     """
     if bins < 1:
         raise ValueError(f"`bins` must be at least 1. Received: bins={bins}")
@@ -166,10 +167,11 @@ def plot_energy_histogram(histogram: EnergyHistogram, ax: Any = None) -> Any:
 
     Args:
         histogram: An `EnergyHistogram`.
-        ax: Matplotlib axis (optional). Defaults to `None`, which creates one.
+        ax: Matplotlib axes (optional). Defaults to `None`, which creates a
+            figure.
 
     Returns:
-        The axis.
+        The axes.
     """
     ax = common.new_axes() if ax is None else ax
     ax.stairs(
@@ -195,12 +197,12 @@ def plot_energy_histogram(histogram: EnergyHistogram, ax: Any = None) -> Any:
 
 @dataclasses.dataclass
 class SampleSimilarity:
-    """Result of `sample_similarity`.
+    """The result of `sample_similarity`.
 
     Attributes:
-        matrix: Array (k, k). Jaccard similarity of each pair of reads, best
-            read first.
-        mean: Float. Mean over all pairs of different reads.
+        matrix: Array (k, k). Jaccard similarity of each pair of reads. The best
+            read comes first.
+        mean: Float. Mean over all pairs of two different reads.
         energies: Array (k,). Energies of the reads.
         samples: Array (k, n). The reads, +1 or -1.
     """
@@ -216,38 +218,38 @@ def sample_similarity(
 ) -> SampleSimilarity:
     r"""Computes the Jaccard similarity of the `k` best reads of one column.
 
-    A read \(g\) is regarded as the set \(P(g)\) of variables that are +1. The
+    A read \(g\) is treated as the set \(P(g)\) of variables that are +1. The
     similarity of two reads is
 
     $$J(g, h) = \frac{|P(g) \cap P(h)|}{|P(g) \cup P(h)|},$$
 
     which is 1 if they are equal and 0 if they have no +1 in common. Two reads
-    without any +1 have similarity 1. If the best reads resemble each other, the
-    solver finds one valley of the problem again and again.
+    without any +1 have similarity 1. If the best reads are similar, the solver
+    keeps finding the same valley of the energy landscape.
 
     Args:
         source: An `Update` of a recorded run, the `Solution` of a backend, or a
             `dimod.SampleSet`.
-        k: Integer. Number of reads, at least 2. If there are fewer, all are
-            taken. Reads of equal energy keep their order. Defaults to `10`.
+        k: Integer. Number of reads, at least 2. If there are fewer reads, all
+            of them are used. Reads of equal energy keep their order. Defaults
+            to `10`.
         column: Integer. Index of the column. Defaults to `0`.
 
     Returns:
         A `SampleSimilarity`.
 
     Raises:
-        ValueError: If `k` is less than 2, if `source` has less than two reads,
+        ValueError: If `k` is less than 2, if `source` has fewer than two reads,
             or if there is no such column.
 
     Example:
-
-    ```python
-    backend = kq.backends.get(
-        {"name": "simulated_annealing", "num_reads": 100}
-    )
-    similarity = kq.analysis.sample_similarity(backend.solve(qubo), k=10)
-    print(similarity.mean)
-    ```
+        ```python
+        backend = kq.backends.get(
+            {"name": "simulated_annealing", "num_reads": 100}
+        )
+        similarity = kq.analysis.sample_similarity(backend.solve(qubo), k=10)
+        print(similarity.mean)
+        ```
     """
     if k < 2:
         raise ValueError(f"`k` must be at least 2. Received: k={k}")
@@ -274,10 +276,11 @@ def plot_sample_similarity(similarity: SampleSimilarity, ax: Any = None) -> Any:
 
     Args:
         similarity: A `SampleSimilarity`.
-        ax: Matplotlib axis (optional). Defaults to `None`, which creates one.
+        ax: Matplotlib axes (optional). Defaults to `None`, which creates a
+            figure.
 
     Returns:
-        The axis.
+        The axes.
     """
     ax = common.new_axes(width=4.8) if ax is None else ax
     number = len(similarity.matrix)

@@ -1,7 +1,7 @@
 """Trains a network column by column, on one large batch.
 
-`fit` contains the function, which visits the columns. `tail` computes the loss
-as a function of the product of one layer, and `wiring` cuts a model into parts.
+`fit` defines `fit_columns`. `tail` computes the loss as a function of the
+product of one layer, and `wiring` splits a model into parts.
 """
 
 from keras_qpsbgd.columns.fit import DAMPINGS as DAMPINGS

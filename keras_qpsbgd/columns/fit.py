@@ -24,11 +24,11 @@ from keras_qpsbgd.columns.wiring import binary_layers
 from keras_qpsbgd.qubo import Qubo
 
 DAMPINGS = (1.0, 4.0, 16.0)
-# Ends after this many sweeps without a change.
+# Training ends after this many sweeps without a change.
 UNCHANGED = 3
-# What the dampings of a column are multiplied by if its QUBO does not propose a
-# change, and divided by if the change is not better. The same QUBO again would
-# have the same answer.
+# The dampings of a column are multiplied by this factor if its QUBOs propose no
+# change, and divided by it if no proposed change lowers the loss. Otherwise the
+# next visit would solve the same QUBOs again.
 DAMPING_FACTOR = 0.7
 # Smaller gains are rounding errors of the loss.
 ROUNDING = 1e-6
@@ -36,20 +36,21 @@ ROUNDING = 1e-6
 
 @dataclasses.dataclass
 class ColumnHistory:
-    """What `fit_columns` did.
+    """The history of one call of `fit_columns`.
 
     Attributes:
         loss: List of floats. The loss before training and after each sweep. If
-            `batch_size` is given, each on the samples of its sweep.
+            `batch_size` is given, each value is computed on the samples of its
+            sweep.
         before: List of floats. The loss before each sweep, on the samples of
-            this sweep.
+            that sweep.
         changed: List of integers. Number of columns that changed in each sweep.
         solves: Integer. Number of QUBOs that were solved.
-        calls: Integer. Number of calls of the solver. A call of an annealer
-            has one QUBO for each damping.
-        qpu_seconds: Float. QPU time that the calls reported. Zero for solvers
-            without a QPU.
-        seconds: Float. Time that the training took.
+        calls: Integer. Number of solver calls. A call to an annealer contains
+            one QUBO per damping.
+        qpu_seconds: Float. QPU time in seconds, as reported by the solver. Zero
+            for solvers without a QPU.
+        seconds: Float. Training time in seconds.
     """
 
     loss: list[float] = dataclasses.field(default_factory=list)
@@ -85,55 +86,55 @@ def fit_columns(
 
     for several dampings \(\lambda\), where \(X\) are the inputs of the layer,
     \(g\) is the gradient of the loss and \(c\) the mean of its second
-    derivatives. It computes the loss of the network with each solution, and
-    keeps the best one if it lowers the loss. Otherwise the column stays as it
-    is, so the loss never rises. After a change, the next column sees the new
-    gradient.
+    derivatives. It computes the loss of the network with each solution and
+    keeps the best one if it lowers the loss. Otherwise the column does not
+    change, so the loss never rises. After a change, the next column uses the
+    new gradient.
 
-    If the solutions are the column itself, its next visit uses smaller
-    dampings, and if they do not lower the loss, larger ones (by a factor of
-    0.7).
+    If all solutions are equal to the current column, the next visit multiplies
+    the dampings of this column by 0.7. If there are other solutions but none
+    lowers the loss, the next visit divides them by 0.7.
 
-    Each visit of a column makes one call of the solver, with a QUBO for each
-    damping, or several calls if the layer is too wide for the chip of an
-    annealer. Columns do not share calls, because each of them needs the result
-    of the one before.
+    Each visit to a column calls the solver once, with one QUBO per damping. If
+    the layer is too wide for the chip of an annealer, it takes several calls.
+    Columns cannot share a call, because each one depends on the result of the
+    previous one.
 
     Each sweep uses all samples at once, or `batch_size` of them. Use many more
-    samples than a column has weights, because a sweep minimizes the loss on
-    these samples and nothing else. Only kernels of `BinaryDense` layers change,
-    and they contain +1 and -1 afterwards. Dropout and batch normalization
-    behave as in inference, and penalties of regularizers are not part of the
+    samples than a column has weights, because a sweep only minimizes the loss
+    on these samples. Only the kernels of `BinaryDense` layers change. A kernel
+    that has changed contains only +1 and -1. Dropout and batch normalization
+    behave as in inference, and regularization penalties are not part of the
     loss.
 
     Args:
         model: A built and compiled Sequential or functional `keras.Model` with
             one input and one output.
         x: Array. The inputs of all samples.
-        y: Array. Their labels.
-        sweeps: Integer. Number of times that each column is visited. Ends
-            earlier if three sweeps in a row change nothing. Defaults to `3`.
-        dampings: Positive float or list of them, the values of \(\lambda\).
-            `1.0` suits single layers and small networks, and larger values
-            suit wide layers. Several values share a call of an annealer. With
-            other solvers, three values take three times the solves of one.
-            Defaults to `(1.0, 4.0, 16.0)`.
+        y: Array. The labels of all samples.
+        sweeps: Integer. Number of visits to each column. Training ends early if
+            three sweeps in a row change nothing. Defaults to `3`.
+        dampings: Positive float or list of positive floats. The values of
+            \(\lambda\). `1.0` suits single layers and small networks, and
+            larger values suit wide layers. On an annealer, all values share
+            one call. With other solvers, three values need three times as many
+            solves as one. Defaults to `(1.0, 4.0, 16.0)`.
         backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
             `dimod.Sampler`. The solver, as in `QPSBGD`. Defaults to
             `"native"`.
-        batch_size: Integer (optional). Number of samples of a sweep. Each sweep
-            draws other samples. Within a sweep, the loss on its samples never
-            rises, but it may differ between sweeps. Defaults to `None`, which
-            uses all samples.
+        batch_size: Integer (optional). Number of samples per sweep. Each sweep
+            draws new samples. Within a sweep, the loss on its samples never
+            rises, but it may be higher in the next sweep, on other samples.
+            Defaults to `None`, which uses all samples.
         sample_weight: Array (optional). The weights of the samples in the loss.
             Defaults to `None`.
-        max_reads: Integer. Number of reads per damping of which the loss is
-            computed, those with the lowest energies. For annealers, which
-            return many. Defaults to `1`.
-        seed: Integer. The order of the columns and the seed of the backend.
-            Defaults to `0`.
-        on_sweep: Function (optional) of the number of the sweep and the loss.
-            Called after each sweep. Training ends if it returns `True`.
+        max_reads: Integer. Number of reads per damping for which the loss is
+            computed. The reads with the lowest energies are used. Useful for
+            annealers, which return many reads. Defaults to `1`.
+        seed: Integer. Seed for the order of the columns, the samples of each
+            sweep, and the backend. Defaults to `0`.
+        on_sweep: Function (optional). Called after each sweep with the number
+            of the sweep and the loss. Training ends if it returns `True`.
             Defaults to `None`.
         verbose: Integer. `1` shows a progress bar and `0` shows nothing.
             Defaults to `1`.
@@ -144,9 +145,9 @@ def fit_columns(
     Raises:
         ValueError: If an argument is invalid.
         BackendUnavailable: If the backend cannot solve a layer.
-        SolverError: If the solver fails, and `BudgetExceeded` if its budget is
-            spent. The columns found so far are kept, and the `ColumnHistory` so
-            far is `error.info["history"]`.
+        SolverError: If the solver fails, or its subclass `BudgetExceeded` if
+            the budget is spent. The model keeps the columns found so far, and
+            `error.info["history"]` is the `ColumnHistory` up to that point.
 
     Example:
         ```python
@@ -161,8 +162,8 @@ def fit_columns(
     dampings = _checked_dampings(dampings)
     if on_sweep is not None and not callable(on_sweep):
         raise ValueError(
-            "`on_sweep` must be a function of the number of the sweep and the "
-            f"loss. Received: on_sweep={on_sweep!r}"
+            "`on_sweep` must be a function that takes the number of the sweep "
+            f"and the loss. Received: on_sweep={on_sweep!r}"
         )
     samples = _checked_samples(x, y, sample_weight)
     if batch_size is not None:
@@ -220,8 +221,8 @@ def _checked_dampings(dampings):
         for value in values
     ):
         raise ValueError(
-            "`dampings` must be a positive number or a list of at least one of "
-            f"them. Received: dampings={dampings!r}"
+            "`dampings` must be a positive number or a non-empty list of "
+            f"positive numbers. Received: dampings={dampings!r}"
         )
     return values
 
@@ -269,7 +270,7 @@ class ColumnVisitor:
         max_reads: Integer.
         seed: Integer.
         bar: `keras.utils.Progbar`, or `None`.
-        history: The `ColumnHistory`, in which solves are counted.
+        history: The `ColumnHistory` in which solves and calls are counted.
     """
 
     def __init__(self, backend, dampings, max_reads, seed, bar, history):
@@ -287,7 +288,8 @@ class ColumnVisitor:
         """Visits all columns of a layer.
 
         Returns:
-            The loss before, and the number of columns that changed.
+            A tuple of the loss before the sweep and the number of columns that
+            changed.
         """
         rows, weights, before = tail.begin(samples)
         self.loss = before
@@ -312,7 +314,7 @@ class ColumnVisitor:
         return before, changed
 
     def end_bar(self):
-        """Ends the line of the bar, which its last column does by itself."""
+        """Ends the line of the bar, unless the last column has done so."""
         if self._bar is not None and 0 < self._visited < self._bar.target:
             self._bar.update(self._visited, finalize=True)
 
@@ -355,7 +357,7 @@ class ColumnVisitor:
         return candidates[best]
 
     def _candidates(self, gram, shared, fields, before):
-        """Returns different columns to try, of shape `(k, n)`."""
+        """Returns the distinct columns to try, of shape `(k, n)`."""
         seed = int(self._random.integers(2**31))
         start = np.repeat(before[:, None], fields.shape[1], axis=1)
         self._history.solves += fields.shape[1]
@@ -372,17 +374,17 @@ class ColumnVisitor:
             qubo = Qubo(gram, fields)
             qubo.start = start.astype(np.int8)
             found = self._reads(self._backend.solve(qubo, seed))
-        # Each column once. As keys, rows are faster than with `np.unique`.
+        # Remove duplicates. A dictionary is faster than `np.unique`.
         states = {row.astype(np.int8).tobytes(): row for row in found}
         states.pop(before.astype(np.int8).tobytes(), None)
         return np.array(list(states.values()), np.float32)
 
     def _solves_in_graph(self):
-        """Whether the backend solves without a conversion to a `Qubo`."""
+        """Returns whether the backend solves without a `Qubo`."""
         return isinstance(self._backend, GraphBackend) and self._max_reads == 1
 
     def _reads(self, solution):
-        """Counts a call, and returns its best states and reads."""
+        """Counts a call and returns its best states and reads."""
         self._history.calls += solution.info.get("calls", 1)
         microseconds = solution.info.get("qpu_access_time", 0.0)
         self._history.qpu_seconds += 1e-6 * microseconds
@@ -395,8 +397,8 @@ class ColumnVisitor:
 
 
 def _difference(rows, before, after):
-    """Returns how the product with `rows` changes, of shape `(B,)`."""
-    # Few weights change.
+    """Returns the change of the product with `rows`, of shape `(B,)`."""
+    # Usually, only a few weights change.
     flips = np.flatnonzero(before != after)
     return rows[:, flips] @ (after - before)[flips]
 
@@ -407,7 +409,7 @@ def _fields(gradient, gram, curvature, before, dampings):
     Divided by \(\lambda c / 2\), the QUBOs of all columns and dampings have the
     couplings \(X^T X\).
     """
-    # With a smaller curvature, the signs of the gradient are the solution.
+    # Below this curvature, the solution is the signs of the gradient anyway.
     least = (
         1e-6 * np.abs(gradient).max() / max(np.abs(gram).sum(1).max(), 1e-30)
     )

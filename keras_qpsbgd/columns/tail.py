@@ -8,7 +8,7 @@ from keras_qpsbgd.layers.binary_dense import BinaryDense
 
 keras = _keras.keras
 
-# Activations that compute each number on its own.
+# Elementwise activations.
 ELEMENTWISE = (
     "elu", "exponential", "gelu", "hard_sigmoid", "hard_tanh", "leaky_relu",
     "linear", "mish", "relu", "relu6", "selu", "sigmoid", "silu", "softplus",
@@ -22,11 +22,11 @@ class Tail:
     r"""The loss as a function of \(R = XW\), where \(X\) are a layer's inputs.
 
     While the columns of a layer change, its inputs stay the same. A new column
-    only changes one column of \(R\), so the layers before are not computed
-    again, and neither is the product of the layer.
+    changes only one column of \(R\), so neither the layers before nor the whole
+    product of the layer is computed again.
 
     Dropout and other layers that depend on `training` behave as in inference.
-    Penalties of regularizers are left out.
+    Regularization penalties are left out.
 
     Call `begin` before the other methods.
 
@@ -54,8 +54,8 @@ class Tail:
                 The weights may be `None`.
 
         Returns:
-            The inputs of the layer as an array of shape `(B, n)`, its weights
-            of +1 and -1, and the loss.
+            A tuple of the inputs of the layer, an array of shape `(B, n)`, its
+            weights of +1 and -1, and the loss.
         """
         x, *rest = samples
         self._labels = [
@@ -81,8 +81,8 @@ class Tail:
             column: Integer.
 
         Returns:
-            Array of shape `(B,)` with the first derivatives of the loss, and a
-            float, the mean of its second derivatives.
+            A tuple of an array of shape `(B,)`, the first derivatives of the
+            loss, and a float, the mean of its second derivatives.
         """
         slopes, curvature = self._derivatives_in_graph(
             self._state, *self._at(column), *self._labels
@@ -90,7 +90,7 @@ class Tail:
         return slopes.numpy(), float(curvature)
 
     def losses(self, column, products):
-        """Returns the losses with other values of one column of the product.
+        """Returns the losses for new values of one column of the product.
 
         Args:
             column: Integer.
@@ -115,12 +115,12 @@ class Tail:
         self._state = tf.convert_to_tensor(self._product)
 
     def _at(self, column):
-        # Tensors, for functions that run eagerly.
+        # Tensors, because the functions may run eagerly.
         old = tf.convert_to_tensor(self._product[:, column])
         return tf.constant(column, tf.int32), old
 
     def _start(self):
-        """Sets and returns what the loss is a function of."""
+        """Sets and returns the state that the loss is a function of."""
         self._state = tf.convert_to_tensor(self._product)
         return self._state
 
@@ -133,7 +133,7 @@ class Tail:
         return self._after(self.layer.outputs_of(state), training=False)
 
     def _changed(self, state, column, old, new):
-        """Returns the state with a column `new` in place of `old`."""
+        """Returns the state with the column `new` in place of `old`."""
         place = tf.one_hot(column, state.shape[1])
         return state + (new - old)[:, None] * place
 
@@ -155,7 +155,7 @@ class Tail:
                 changed = self._changed(state, column, fixed, old)
                 loss = self._loss(changed, *labels)
             gradient = tape.gradient(loss, old)
-        # The gradient of a loss that is linear does not depend on the product.
+        # The gradient of a linear loss does not depend on the product.
         second = forward.jvp(
             gradient, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
@@ -174,11 +174,11 @@ def in_graph(function):
 class NarrowTail(Tail):
     r"""The loss as a function of the product \(S\) of the next dense layer.
 
-    If the outputs \(h\) of a layer are computed from its product number by
-    number, a new column \(j\) changes \(S = h W\) by the outer product of
-    \(\Delta h_j\) and a row of \(W\). This is much faster than to compute the
-    outputs of a wide layer again. In between, there may be layers that compute
-    each feature on its own: activations, batch normalization and dropout.
+    If a layer computes its outputs \(h\) elementwise from its product, a new
+    column \(j\) changes \(S = h W\) by the outer product of \(\Delta h_j\) and
+    a row of \(W\). This is much faster than computing all outputs of a wide
+    layer again. Layers that treat each feature separately may come in between:
+    activations, batch normalization and dropout.
 
     Args:
         model: A compiled Sequential or functional `keras.Model`.
@@ -262,7 +262,7 @@ def tail_of(model, layer, wiring):
             and following.bits == 1
             and not following.has_real_kernel
         ):
-            # A next layer that is wider makes nothing faster.
+            # A wider next layer would not be faster.
             if following.units > layer.units:
                 break
             return NarrowTail(model, layer, wiring, between, following)
@@ -289,7 +289,7 @@ def _is_elementwise(activation):
             if activation is keras.activations.get(name):
                 return True
         except ValueError:
-            continue  # a name that this version of Keras lacks
+            continue  # missing in this version of Keras
     return False
 
 

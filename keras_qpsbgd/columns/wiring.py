@@ -1,4 +1,4 @@
-"""The layers that `fit_columns` trains, and the parts of the model around."""
+"""Finds the layers that `fit_columns` trains, and splits the model there."""
 
 import tensorflow as tf
 
@@ -38,7 +38,7 @@ class Wiring:
 
         Args:
             layer: The layer.
-            of: The layer that an error names.
+            of: The layer to name in an error message.
         """
         return self.between(self.output(layer), self._end, of)
 
@@ -46,7 +46,7 @@ class Wiring:
         """Returns the part between two tensors, as a function.
 
         Raises:
-            ValueError: If `end` also depends on other tensors than `begin`. The
+            ValueError: If `end` depends on tensors other than `begin`. The
                 message names `layer`.
         """
         if begin is end:
@@ -56,7 +56,7 @@ class Wiring:
         except ValueError as error:
             raise ValueError(
                 "The outputs of `model` must depend on its inputs only through "
-                f"the layer `{layer.name}`, and it must be called once. "
+                f"the layer `{layer.name}`, which must be called only once. "
                 f"Received: model={self._model.name}"
             ) from error
 
@@ -89,8 +89,8 @@ class Wiring:
         return tensor is self._end
 
     def _call_again(self):
-        # Keras 3 calls all layers again in each `model.add`, and `layer.input`
-        # is that of the first call.
+        # Keras 3 calls all layers again in each `model.add`, but `layer.input`
+        # is still the input of the first call.
         shape, dtype = self._begin.shape, self._begin.dtype
         tensor = self._begin = keras.Input(tuple(shape)[1:], dtype=dtype)
         for layer in self._model.layers:
@@ -128,10 +128,11 @@ def binary_layers(model):
 
 
 def dense_layers(model):
-    """Returns the same layers, also of a model that is not compiled.
+    """Returns the trainable `BinaryDense` layers of a model, compiled or not.
 
     Raises:
-        ValueError: If the model has no such layer.
+        ValueError: If the model has no such layer, or if one of them has
+            several bits per weight or inputs that are not of rank 2.
     """
     layers = [
         layer

@@ -1,4 +1,4 @@
-"""Performs jobs in this process or in several, and stores their records.
+"""Runs jobs in one or several processes and stores their records.
 
 `kq.compare` and all of `research` use it. A job is a dictionary of plain
 values, such as a task, a method, settings and a seed. Its record is stored as
@@ -30,23 +30,23 @@ def perform(waves, work, store, processes=1, total=None, verbose=1):
     """Performs all jobs that have no record.
 
     Args:
-        waves: Iterable of lists of jobs. It may be a generator: a list is taken
-            when the records of all lists before it are stored.
-        work: Function of a job that returns its result, a dictionary. It may
-            keep what several jobs need, such as compiled graphs, and should
-            expect jobs in any order. Other processes get a pickled copy.
+        waves: Iterable of lists of jobs. It may be a generator: a list is
+            requested after the records of all lists before it are stored.
+        work: Function that takes a job and returns its result, a dictionary.
+            It may cache what several jobs need, such as compiled graphs, and
+            must accept jobs in any order. Other processes get a pickled copy.
         store: A `records.Store`.
         processes: Integer (optional). Number of processes, each with one thread
             and without a GPU. 1 means this process, and `None` means one
             process per core.
         total: Integer (optional). Number of jobs without a record in all waves.
-            `None` counts them, and takes all waves at once.
+            `None` counts them, which requests all waves at once.
         verbose: 1 shows a progress bar, 0 shows nothing.
 
     Raises:
         ValueError: If `work` cannot be pickled.
-        Exception: Any error of a job. The processes are killed, because a job
-            may take an hour.
+        Exception: Any error of a job. The other processes are killed, because
+            their jobs may take an hour.
     """
     if total is None:
         waves = list(waves)
@@ -64,7 +64,7 @@ def perform(waves, work, store, processes=1, total=None, verbose=1):
                 if bar is not None:
                     bar.add(1)
     if bar is not None and 0 < done < total:
-        # Later waves had records already, and only now is this known.
+        # Jobs of later waves already had records, which is known only now.
         bar.target = done
         bar.update(done)
 
@@ -79,7 +79,7 @@ def _bar(total):
 
 @contextlib.contextmanager
 def _open(work, processes):
-    """Yields a function of jobs that yields jobs, results and CPU seconds."""
+    """Yields a function that runs jobs and yields their results and times."""
     if processes != 1:
         import joblib
 
@@ -92,7 +92,7 @@ def _open(work, processes):
         _set(environment(1)),
         warnings.catch_warnings(),
     ):
-        # Pickled once for all jobs, because data may be large.
+        # Pickled once for all jobs, because the data may be large.
         path = pathlib.Path(folder, "work")
         path.write_bytes(_pickled(work))
         call = joblib.delayed(_perform)
@@ -169,7 +169,7 @@ _loaded: dict = {}
 
 
 def _perform(path, parent, job):
-    # Within a process of joblib, it may be the same process.
+    # Inside another joblib worker, joblib may run jobs in the same process.
     if not _loaded and os.getpid() != parent:
         # Ctrl-C reaches all processes. The parent kills this one, so a
         # traceback is not needed here.
@@ -184,7 +184,7 @@ def _perform(path, parent, job):
 
 
 def _end_with(parent):
-    # The process of a killed command would finish its job for nothing.
+    # If the command was killed, finishing the job would be a waste of time.
     while os.name == "posix" and os.getppid() == parent:
         time.sleep(1.0)
     if os.name == "posix":

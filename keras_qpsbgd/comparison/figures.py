@@ -19,7 +19,8 @@ REFERENCE_COLOR, *COLORS = *common.COLORS, common.GRAY
 MARKERS = "os^Dv*XP<>hp"
 LINES = ("-", "--", "-.", ":")
 MARKS_PER_CURVE = 8
-# Losses get a logarithmic axis if the highest is this many times the lowest.
+# Losses get a logarithmic axis if the highest exceeds this multiple of the
+# lowest.
 LOGARITHMIC = 4
 
 
@@ -63,7 +64,7 @@ def styles_of(runs, reference):
             "marker": MARKERS[index % len(MARKERS)],
             "linestyle": LINES[index % len(LINES)],
             "linewidth": 2.4 if method == reference else 1.4,
-            # Draws the reference on top where curves meet.
+            # The reference is drawn on top of the others.
             "zorder": 4 if method == reference else 3,
         }
         for index, method in enumerate(tables.methods_of(runs, reference))
@@ -170,7 +171,7 @@ def _draw_curves(panel, runs, measure, reference, styles, seconds=None):
             markevery=(start, every),
             **style,
         )
-        # Steep starts would dominate the axis, and their bands would be cut.
+        # Without the steep start, which would dominate the axis.
         rest = slice(len(mean) // 10, None)
         error = np.nan_to_num(error[rest])  # not known for one seed
         band = mean[rest] - error, mean[rest] + error

@@ -30,7 +30,7 @@ DEFAULT_METHODS = ("native", "ridge", "signum", "adam", "frozen", "real")
 EVALUATION_ROWS = 1_000
 TRAIN_LOSS_ROWS = 10_000
 SETTINGS = "settings.json"
-# On different machines, the outputs of a network agree to this accuracy.
+# The outputs of a network agree to this accuracy on different machines.
 TOLERANCE = 1e-3
 
 
@@ -59,29 +59,29 @@ def compare(
     configuration is trained with `tuning_seeds` seeds, and the one with the
     best mean on `validation` is chosen: the highest accuracy, or the lowest
     loss if you pass a `loss`. It is then trained again with `seeds` new seeds
-    and evaluated on `test`, which is not used before. With a given seed, all
-    methods start from the same initial weights and see the same batches.
+    and evaluated on `test`, which is not used before that. With a given seed,
+    all methods start from the same initial weights and see the same batches.
     Differences between methods are therefore paired, and the table shows the
     p-value of a paired t-test.
 
     A method trains only the kernels of binary layers. Adam trains all other
     variables (real-valued layers, biases, batch normalization) in every method.
-    Learning rates decay to zero along a cosine. The results are those after the
+    Learning rates decay to zero along a cosine. Results are measured after the
     last epoch.
 
     Random layers such as `Dropout` also depend only on the seed. The function
-    sets TensorFlow's global seed, but restores the states of Python's and
+    sets TensorFlow's global seed, but it restores the states of Python's and
     NumPy's random generators.
 
     Args:
         build_model: Function without arguments that returns a new Keras model
             with at least one layer of `keras_qpsbgd.layers`. The model can be
             functional, `Sequential` or subclassed, and can contain any other
-            layers. It need not be compiled; settings of `compile` are ignored.
-            The function is called for every seed, so initializers must not
-            have a fixed `seed`. Unless you pass a `loss`, the outputs must be
-            logits: a softmax or sigmoid activation in the last layer raises an
-            error.
+            layers. It does not need to be compiled, and settings of `compile`
+            are ignored. The function is called for every seed, so initializers
+            must not have a fixed `seed`. Unless you pass a `loss`, the outputs
+            must be logits: a softmax or sigmoid activation in the last layer
+            raises an error.
         train: Tuple `(x, y)` of arrays. For a model with several inputs, `x` is
             a tuple of arrays. For the nodes of a graph, pass `(x, y, rows)`:
             `x` is the tuple `(features, adjacency)` of the whole graph in the
@@ -90,17 +90,17 @@ def compare(
             nodes, and `rows` is a boolean mask or the indices of the nodes.
         validation: Tuple of the same form. It is used to choose the
             configurations.
-        test: Tuple of the same form. It is used for the results.
+        test: Tuple of the same form. It is used only for the results.
         methods: List of strings. QP-SBGD with the backend `"native"`,
             `"ridge"`, `"gurobi"` or `"dwave"` (a mock QPU); `"paper"`, which is
-            `"native"` with `rule="paper"`; BinaryConnect, that is,
-            straight-through gradients, with `"sgd"`, `"momentum"` (SGD with a
-            momentum of 0.9), `"signsgd"`, `"signum"`
-            (signSGD with a momentum of 0.9, which is QP-SBGD without couplings)
-            or `"adam"`; `"proxquant"`; `"bop"`; `"frozen"` (the kernels stay
-            random); `"real"` (the same network with real-valued kernels).
-            `"gurobi"` and `"dwave"` can take hours. They are not tuned but use
-            the configuration of `"native"`. Defaults to
+            `"native"` with `rule="paper"`; BinaryConnect (straight-through
+            gradients) with `"sgd"`, `"momentum"` (SGD with a momentum of 0.9),
+            `"signsgd"`, `"signum"` (signSGD with a momentum of 0.9, which is
+            QP-SBGD without couplings) or `"adam"`; `"proxquant"`; `"bop"`;
+            `"frozen"` (the kernels stay random); `"real"` (the same network
+            with real-valued kernels). `"gurobi"` and `"dwave"` can take hours.
+            They are not tuned. Instead, they use the configuration of
+            `"native"`. Defaults to
             `("native", "ridge", "signum", "adam", "frozen", "real")`.
         grids: Dictionary (optional). Maps methods to lists of configurations. A
             configuration is a dict with a `"rate"` for the kernels and
@@ -108,15 +108,15 @@ def compare(
             missing). Further entries are arguments of the optimizer, such as
             the `"threshold"` of Bop. All methods must have the same number of
             configurations. Defaults to `None`, which creates four for each
-            method. Their rates depend on the widths of the binary layers. If
-            the best configuration is at the edge of its grid, a warning
+            method, with rates that depend on the widths of the binary layers.
+            If the best configuration is at the edge of its grid, a warning
             says so.
         seeds: Integer. Number of runs with the chosen configuration. Defaults
             to `10`.
         out: Path of a folder (optional) in which all runs are saved. If the
             call is interrupted, repeat it to resume. Call again with the same
-            `out` to add seeds, methods or configurations: runs that are there
-            are not repeated. The table and the figure are written to
+            `out` to add seeds, methods or configurations: finished runs are
+            not repeated. The table and the figure are written to
             `table.md` and `<name>.png`. Defaults to `None`, which saves
             nothing.
         loss: Keras loss, its name, or a function of `(y_true, y_pred)`
@@ -130,15 +130,14 @@ def compare(
             shuffled in every epoch. Defaults to `64`.
         tuning_seeds: Integer. Number of runs of each configuration when the
             best one is chosen. Defaults to `3`.
-        processes: Integer (optional). Number of processes that train at the
-            same time, each with one thread and without a GPU.
-            `None` uses one process per core. Defaults to `1`, which trains in
-            this process.
+        processes: Integer (optional). Number of processes that train in
+            parallel, each with one thread and without a GPU. `None` uses one
+            process per core. Defaults to `1`, which trains in this process.
         reference: String (optional). The method that all others are compared
             with. It must be one of `methods`. Defaults to `"native"`, or to the
             first of `methods` if `"native"` is not among them.
-        name: String. Title, and part of file names. Defaults to
-            `"comparison"`.
+        name: String. Title of the table and the figure, and part of file names.
+            Defaults to `"comparison"`.
         verbose: Integer. `1` shows a progress bar, `0` shows nothing. Defaults
             to `1`.
 
@@ -249,7 +248,7 @@ def _check_settings(folder, settings):
     """Checks that the runs in a folder were made with the same settings.
 
     Raises:
-        ValueError: If they were not.
+        ValueError: If the settings differ.
     """
     path = folder / SETTINGS
     if not path.exists():
@@ -284,7 +283,7 @@ def _are_equal(name, before, now):
 
 @contextlib.contextmanager
 def _folder(out):
-    """Opens the folder of the runs, which only one call at a time may use."""
+    """Opens the folder of the runs. Only one call at a time may use it."""
     if out is None:
         with tempfile.TemporaryDirectory() as folder:
             yield pathlib.Path(folder)

@@ -103,7 +103,7 @@ _ALL = (
     Method("proxquant", "ProxQuant", weights="latent"),
     Method("bop", "Bop"),
     Method("frozen", "frozen at random"),
-    # Not a baseline: it shows what binary weights cost.
+    # Not a baseline: it shows how much accuracy binary weights cost.
     Method("real", "real weights", weights="real"),
 )
 METHODS = {method.key: method for method in _ALL}
@@ -140,14 +140,14 @@ class Update:
         self._real = keras.optimizers.Adam(0.0)
         self._binary = self._optimizer(method, settings)
         if isinstance(self._binary, BinaryOptimizer):
-            # It has its own copy, whose learning rate `set_rates` must set.
+            # The optimizer has its own copy, whose rate `set_rates` must set.
             self._real = self._binary.real_optimizer
             parts = [(self._binary, self._variables)]
         else:
             known = {id(kernel) for kernel in kernels}
             rest = [v for v in self._variables if id(v) not in known]
             parts = [(self._binary, kernels), (self._real, rest)]
-        # A part is empty if the kernels are frozen or the only variables.
+        # Empty if the kernels are frozen, or if there are no other variables.
         self._parts = [part for part in parts if all(part)]
         for optimizer, variables in self._parts:
             optimizer.build(variables)
@@ -187,7 +187,7 @@ class Update:
 
 
 def optimizer_class(method):
-    """Returns the class of this package that trains the kernels, or `None`."""
+    """Returns the optimizer class of this package for a method, or `None`."""
     if method.backend is not None:
         return optimizers.QPSBGD
     found = _OURS.get(method.key)
@@ -235,7 +235,7 @@ def grids(
         sign: learning rates of signSGD and Signum.
         adam: learning rates of BinaryConnect with Adam.
         sgd: learning rates of BinaryConnect with SGD. With momentum, they are
-            ten times lower, since momentum makes steps ten times as long.
+            ten times lower, because momentum makes steps ten times as long.
         prox: learning rates of ProxQuant. Pass half as many if there are two
             strengths.
         bop: pairs of averaging rate and threshold.

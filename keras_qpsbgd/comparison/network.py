@@ -1,4 +1,4 @@
-"""Builds the network of a user, checks it and draws its initial weights."""
+"""Builds the user's network, checks it and draws its initial weights."""
 
 import contextlib
 import math

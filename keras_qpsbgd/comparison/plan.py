@@ -77,8 +77,8 @@ class Item:
             raise ValueError(
                 f'Method "{self.method.key}" in "{self.task.name}" needs '
                 "the configuration that is chosen for "
-                f'"{source.method.key}" in "{source.task.name}". Run that '
-                "one first. Received: incomplete tuning runs in "
+                f'"{source.method.key}" in "{source.task.name}". Run the '
+                "latter first. Received: incomplete tuning runs in "
                 f"{source.runs.folder}"
             )
         return self._jobs(stage, configurations, self.fresh_seeds)
@@ -161,16 +161,16 @@ def make_missing(items, processes, verbose=1):
         verbose: 1 shows a progress bar, 0 shows nothing.
     """
     if processes == 1:
-        # A method after the other, so that its graphs are compiled once. One
-        # that uses the configuration of another comes last.
+        # One method after the other, so that graphs are compiled only once.
+        # Methods that use the configuration of another one come last.
         items = sorted(items, key=lambda item: item.like is not None)
         waves = (
             item.jobs(stage) for item in items for stage in (TUNING, FRESH)
         )
     else:
-        # Those of host solvers and of wide networks, which use the
-        # configuration of another, take longest. They come first, so that all
-        # processes end at about the same time.
+        # The runs of host solvers and wide networks, which use the
+        # configuration of another method, take longest. They come first, so
+        # that all processes end at about the same time.
         items = sorted(items, key=lambda item: item.like is None)
         waves = (
             [job for item in items for job in item.jobs(stage)]
@@ -255,7 +255,7 @@ class Work:
 
 
 def check_backends(solvers):
-    """Checks that every solver can be used. A license may be missing.
+    """Checks that every solver can be used, for example that it has a license.
 
     Args:
         solvers: list of names or configurations. `None` is skipped.
@@ -271,7 +271,7 @@ def check_backends(solvers):
 def warn_about_edges(items):
     """Warns if the best setting of a method is at the edge of its grid.
 
-    If several configurations are equally good, all of them must be there.
+    If several configurations are equally good, all of them must be at the edge.
 
     Args:
         items: list of `Item` without missing runs.

@@ -46,12 +46,13 @@ class Store:
     """The records in a file of JSON lines, found by their jobs.
 
     A record is appended when its job has finished. If the process is killed,
-    an incomplete last line is ignored and removed by the next one. `pack` moves
-    all records to the compressed file `NAME.jsonl.gz`. Both are read.
+    an incomplete last line is ignored, and the next record overwrites it.
+    `pack` moves all records to the compressed file `NAME.jsonl.gz`. Both files
+    are read.
 
     Args:
         path: Path of the file, which ends with `.jsonl`.
-        names: Tuple of strings. The values of a record that identify its job.
+        names: Tuple of strings. The keys of a record that identify its job.
         check: Function (optional) that raises a `ValueError` if a record is
             invalid.
 
@@ -65,8 +66,8 @@ class Store:
         self._names = names
         self._check = check or (lambda record: None)
         self._found = {}
-        # The packed file comes last: it has the records that were packed and
-        # not yet removed from the other.
+        # The packed file comes last. If packing was interrupted, it contains
+        # records that are still in the other file.
         for one in (self.path, self.packed):
             if one.exists():
                 for record in read_lines(one):
@@ -95,7 +96,7 @@ class Store:
         return text_of({name: job[name] for name in self._names})
 
     def insert(self, record, path):
-        """Inserts a record of an older file, which stays where it is."""
+        """Inserts a record from an older file, which does not change."""
         self._check(record)
         key = self._key(record)
         if key in self._found:
@@ -211,7 +212,7 @@ def pack(folder):
 
 def read_times(folder):
     """Returns the sorted CPU times of the runs."""
-    # A line that is in both files was packed, and is the same run.
+    # A line in both files is the same run: packing was interrupted.
     texts = []
     for name in (f"{TIMES}.gz", TIMES):
         path = pathlib.Path(folder, name)
@@ -249,7 +250,7 @@ def locked(folders):
                 locks.enter_context(lock)
             except filelock.Timeout as error:
                 raise ValueError(
-                    f"Another command is already running {folder.name}. "
+                    f"Another command is already using {folder.name}. "
                     "Wait until it ends, or choose another folder with `out`. "
                     f"Received: {folder}"
                 ) from error
@@ -266,7 +267,7 @@ def append(path, line):
     with open(path, "ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
-            if file.read() != b"\n":  # a process was killed
+            if file.read() != b"\n":  # incomplete, after a kill
                 file.seek(0)
                 file.truncate(file.read().rfind(b"\n") + 1)
         file.write(line)

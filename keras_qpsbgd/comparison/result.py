@@ -15,16 +15,17 @@ from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
 class Comparison:
     """The result of `kq.compare`: numbers, a table and a figure.
 
-    `print(comparison)` prints the table, and a notebook renders it. Its columns
-    are
+    `print(comparison)` prints the table, and a notebook renders it. These are
+    its columns:
 
-    - `test accuracy` (not if a `loss` was passed), `test loss` and `training
-      loss`: mean and standard error over the seeds,
-    - `difference`: the mean of the method minus the mean of the reference, in
-      the first of these measures,
-    - `p`: the p-value of the paired t-test of this difference,
+    - `test accuracy` (unless a `loss` was passed), `test loss` and `training
+      loss`: mean and standard error over the seeds.
+    - `difference`: the mean of the method minus the mean of the reference, for
+      the first of these measures.
+    - `p`: the p-value of a paired t-test of this difference.
     - `verdict`: `better` or `worse` than the reference if p < 0.05, otherwise
-      `tie`; `not tested` if there is no p-value, for example with one seed,
+      `tie` (no significant difference). `not tested` if there is no p-value,
+      for example with one seed.
     - `configuration`: the chosen learning rates.
 
     All attributes refer to a method by its key in `methods`, such as
@@ -35,8 +36,8 @@ class Comparison:
         results: Dictionary. Maps each method to a dict `{seed: value}` of its
             test accuracy, or of its test loss if a `loss` was passed.
         p_values: Dictionary. Maps each method except the reference to the
-            p-value of a two-sided paired t-test against the reference. NaN with
-            a single seed.
+            p-value of a two-sided paired t-test against the reference. It is
+            NaN with a single seed.
         chosen: Dictionary. Maps each method to the configuration with the best
             mean on the validation data.
         runs: List of dicts, one for each run, with the keys `"task"` (the
@@ -103,13 +104,13 @@ class Comparison:
         """Plots means and standard errors over the epochs.
 
         Args:
-            ax: Path or Matplotlib axes (optional). A path is the file to which
-                the new figure is saved. On axes, only the test accuracy is
-                drawn (the test loss if a `loss` was passed). Defaults to
+            ax: Path or Matplotlib axes (optional). If it is a path, a new
+                figure is saved to this file. On axes, only the test accuracy is
+                drawn (or the test loss if a `loss` was passed). Defaults to
                 `None`, which creates a new figure.
 
         Returns:
-            The figure, or `ax` if it is axes.
+            The figure, or the axes if `ax` is axes.
 
         Raises:
             ImportError: If Matplotlib is not installed.

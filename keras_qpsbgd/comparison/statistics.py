@@ -131,7 +131,7 @@ def verdict(comparison, measure):
 
 
 def by_seed(runs, measure):
-    """Returns a dict that maps seeds to values, NaN for missing ones."""
+    """Returns a dict that maps seeds to values, with NaN for missing ones."""
     return {
         run["seed"]: run["result"].get(measure.key, math.nan) for run in runs
     }

@@ -234,8 +234,8 @@ def _compared(row, measure):
 def text_table(head, rows, width=WIDTH):
     """Returns a table as text.
 
-    Columns that do not fit the width are printed below, with the first one
-    repeated.
+    Columns that do not fit into the width are printed below, and the first
+    column is repeated there.
     """
     first = [_cut(line[0], width // 3) for line in (head, *rows)]
     left = max(map(len, first))

@@ -140,7 +140,7 @@ class Trainer:
         """Returns the scores of the iterate that is reported."""
         positions = range(len(curves["epoch"]))
         if self.task.reported:
-            # The earliest of equals: training could have stopped there.
+            # The first of equal positions: training could have stopped there.
             position = max(positions, key=lambda k: self._rank(curves, k))
         else:
             position = positions[-1]

@@ -41,7 +41,7 @@ DTYPES = (
 
 
 class InvalidFile(ValueError):
-    """Raised if bytes are not a valid packed model. The message says why."""
+    """Raised if the content of a file is not a valid packed model."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Entry:
     """The description of an array in the header.
 
     Attributes:
-        name: String. Name for readers.
-        layer: String. Where the layer is in the model, see `saving`.
-        index: Integer. Which of the layer's own weights it is.
+        name: String. Name for people who read the file.
+        layer: String. Path of the layer in the model, see `saving`.
+        index: Integer. Position among the layer's own weights.
         dtype: String. The dtype of the variable.
         shape: Tuple of integers.
         bits: Integer from 1 to 4 for a binary kernel, else `None`.
@@ -89,7 +89,7 @@ class Weight(NamedTuple):
 
 
 def array_bytes(array: np.ndarray, entry: Entry) -> bytes:
-    """Returns the data of an array. A binary kernel is given by its levels."""
+    """Returns the data of an array. For a binary kernel, pass its levels."""
     if entry.bits is not None:
         return bits_module.pack_levels(array, entry.bits)
     array = np.ascontiguousarray(array)
@@ -99,7 +99,7 @@ def array_bytes(array: np.ndarray, entry: Entry) -> bytes:
 
 
 def array_from(data: bytes, entry: Entry) -> np.ndarray:
-    """Returns an array from its data, weights for a binary kernel.
+    """Returns an array from its data. A binary kernel becomes weights.
 
     A bfloat16 array is returned as float32.
     """
@@ -168,7 +168,7 @@ def decode(content: bytes) -> tuple[dict[str, Any], list[tuple[Entry, bytes]]]:
     _, version, size = START.unpack_from(content)
     if version > VERSION:
         raise InvalidFile(
-            f"it has version {version} of the format, and this version of "
+            f"it has version {version} of the format, but this version of "
             f"keras_qpsbgd reads versions up to {VERSION}. Update keras_qpsbgd"
         )
     body, checksum = content[:-CHECKSUM], content[-CHECKSUM:]
@@ -198,11 +198,13 @@ def _arrays(described, data):
             and known.get(offset, size) != size
             or offset + size > len(data)
         ):
-            raise InvalidFile(f"the place of its array {entry.name!r} is wrong")
+            raise InvalidFile(
+                f"the position of its array {entry.name!r} is wrong"
+            )
         if size and offset not in known:
             if offset != end + -end % ALIGNMENT:
                 raise InvalidFile(
-                    f"the place of its array {entry.name!r} is wrong"
+                    f"the position of its array {entry.name!r} is wrong"
                 )
             known[offset], end = size, offset + size
         arrays.append((entry, data[offset : offset + size]))

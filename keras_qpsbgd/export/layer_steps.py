@@ -1,4 +1,4 @@
-"""Describes the layers of Keras as steps of a prediction, in plain data."""
+"""Describes Keras layers as steps of a prediction, in plain data."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,7 +24,7 @@ IDENTITIES = (
     "SpatialDropout1D",
     "SpatialDropout2D",
 )
-# Functions of one number that never fall, or never rise.
+# Monotone functions of one number.
 MONOTONE = ("relu", "hard_tanh", "tanh", "sigmoid")
 
 
@@ -39,8 +39,8 @@ class Elementwise:
     Attributes:
         exact: Function that computes it as Keras does, with an array of one
             number per output.
-        outputs: Integer. The number of outputs, 1 if they are all treated
-            alike.
+        outputs: Integer. The number of outputs, or 1 if the function is the
+            same for all of them.
         step: Dictionary. The step that computes it, with other rounding errors.
             `None` for the binary activation.
     """
@@ -110,7 +110,7 @@ def _kernel(layer):
         return _stored(layer.kernel)
     levels = layer.binary_kernel.numpy()
     if np.isnan(levels).any():
-        raise NotSupported("its kernel has NaN")
+        raise NotSupported("its kernel contains NaN")
     return Weight(levels.astype(np.int8), layer.bits, layer.kernel)
 
 
@@ -122,7 +122,7 @@ def _stored(variable):
 
 
 def _finish(layer, bits):
-    """Returns output scale, bias and activation of a layer."""
+    """Returns the output scale, the bias and the activation of a layer."""
     has_scale = isinstance(layer, BinaryLayer)
     level = 1.0 if bits is None else 1 / max_level(bits)
     bias = _stored(layer.bias) if layer.use_bias else None

@@ -22,7 +22,7 @@ from keras_qpsbgd import disk
 from keras_qpsbgd.export import kernels
 from keras_qpsbgd.export import stock
 
-# Numbers of the LiteRT schema. Older versions of TensorFlow lack the names.
+# Numbers in the LiteRT schema. Older versions of TensorFlow lack the names.
 INT4, INT2 = 17, 19
 DEQUANTIZE_VERSION = 6
 IDENTIFIER = b"TFL3"
@@ -33,15 +33,15 @@ MIN_WEIGHTS = 256
 def litert(model: Any, path: Any) -> None:
     """Writes a model as a LiteRT file, with 2 or 4 bits per binary weight.
 
-    LiteRT was called TensorFlow Lite. Kernels of layers with 1 or 2 bits are
-    stored with 2 bits per weight, and with 3 or 4 bits with 4 bits per weight.
-    The runtime converts them to float32 and computes with them, so the outputs
-    are the same up to rounding. It must know 2-bit integers, as ai-edge-litert
-    2.3 and TensorFlow 2.21 do. For older ones, pass `inference_model(model)`,
-    which has float kernels.
+    LiteRT was formerly called TensorFlow Lite. The kernels of layers with 1 or
+    2 bits are stored with 2 bits per weight, and those of layers with 3 or 4
+    bits with 4 bits per weight. The runtime converts them to float32, so the
+    outputs are the same up to rounding. It must support 2-bit integers, as
+    ai-edge-litert 2.3 and TensorFlow 2.21 do. For older runtimes, pass
+    `inference_model(model)`, which has float kernels.
 
     Args:
-        model: Keras model, as for `inference_model`.
+        model: Keras model that `inference_model` supports.
         path: Path of the file, usually with the suffix `.tflite`. Missing
             folders are created, and `~` is expanded.
 
@@ -105,7 +105,7 @@ def _match(model, schema, tensor, binary):
 
 
 def _replace(model, schema, graph, index, found):
-    """Computes a constant tensor from integers, at the start of a graph."""
+    """Makes a graph compute a constant tensor from integers, at its start."""
     tensor = graph.tensors[index]
     halved = found.bits in (2, 4)  # all numbers of these bits are used
     stored = 2 if found.bits <= 2 else 4

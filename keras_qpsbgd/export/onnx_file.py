@@ -9,7 +9,7 @@ multiply them by the scales:
 Their inputs are constants, so ONNX Runtime computes them once, when it loads
 the file, and then multiplies by float kernels. Its operator `MatMulNBits` keeps
 2 or 4 bits in memory, but unpacks them in every call. It was slower than the
-float product for all shapes and batches that we tried, and there is no such
+float product for all shapes and batch sizes that we tried, and there is no such
 operator for convolutions.
 """
 
@@ -32,15 +32,15 @@ MIN_WEIGHTS = 1024
 def onnx(model: Any, path: Any) -> None:
     """Writes a model as an ONNX file, with 1, 2 or 4 bits per binary weight.
 
-    The kernels of binary layers are stored with 1 bit per weight for layers
-    with 1 bit, 2 bits for 2, and 4 bits for 3 or 4. ONNX Runtime converts them
-    to float32 when it loads the file. Predictions then take the same time and
-    memory as with the float kernels of
+    The kernels of layers with 1 or 2 bits are stored with 1 or 2 bits per
+    weight, and those of layers with 3 or 4 bits with 4 bits per weight. ONNX
+    Runtime converts them to float32 when it loads the file. Predictions then
+    take the same time and memory as with the float kernels of
     `inference_model(model).export(path, format="onnx")`. Requires the extra
     `deploy` and Keras 3.
 
     Args:
-        model: Keras model, as for `inference_model`.
+        model: Keras model that `inference_model` supports.
         path: Path of the file. Missing folders are created, and `~` is
             expanded.
 
@@ -83,7 +83,7 @@ def onnx(model: Any, path: Any) -> None:
 
 
 def _compress(graph, binary):
-    """Replaces binary kernels in an ONNX graph by nodes that compute them."""
+    """Replaces binary kernels in an ONNX graph with nodes that compute them."""
     from onnx import GraphProto
     from onnx import numpy_helper
 
@@ -112,8 +112,9 @@ def _unpacking(found, name, prefix, constants):
         found: A `kernels.Kernel`.
         name: String. Name of the kernel in the graph.
         prefix: String. Start of the names of the other tensors.
-        constants: Dictionary from names to arrays. Constants are added here.
-            The table of the levels is the same for all kernels of these bits.
+        constants: Dictionary that maps names to arrays. Constants are added to
+            it. All kernels with the same number of bits share the table of the
+            levels.
     """
     from onnx import TensorProto
     from onnx import helper

@@ -3,11 +3,11 @@
 A packed file contains this description, so that `Predictor` computes the
 predictions without TensorFlow. `docs/guides/packed-format.md` lists the steps.
 
-Behind a product, Keras computes scale, bias, batch normalization and
-activations before a binary activation. Each of them is a monotone function of
-one number, also with its rounding errors. So the sign is +1 from some number
-on, or up to some number. This threshold is found by bisection over all floats,
-with the functions of Keras, and the comparison gives exactly the same signs.
+Between a product and a binary activation, Keras computes scale, bias, batch
+normalization and other activations. Each of them is a monotone function of one
+number, even with its rounding errors. Therefore the sign is +1 on one side of a
+threshold. The threshold is found by bisection over all floats, with the
+functions of Keras, so the comparison gives exactly the same signs.
 """
 
 import base64
@@ -22,7 +22,7 @@ from keras_qpsbgd.export.container import Weight
 from keras_qpsbgd.export.layer_steps import Elementwise
 from keras_qpsbgd.export.layer_steps import NotSupported
 
-# The largest product. Larger ones would overflow on the way.
+# The largest product. Larger ones would overflow in later operations.
 LARGEST = np.float32(2.0**64)
 
 
@@ -92,7 +92,7 @@ def _check(model):
     if not _keras.is_graph_of_layers(model):
         raise NotSupported(
             "`path_or_model` must be a Sequential or functional model. "
-            f"Received: a model of the class {type(model).__name__}"
+            f"Received: a model of type {type(model).__name__}"
         )
     try:
         shape = model.input_shape if model.built else None
@@ -139,8 +139,8 @@ def _layers(model, prefix=""):
     chain = _keras.layer_chain(model)
     if chain is None:
         raise NotSupported(
-            "`Predictor` supports only chains, in which each layer has one "
-            "input and its output goes to one layer. "
+            "`Predictor` only supports chains of layers, in which each layer "
+            "has one input and its output goes to one layer. "
             f"Received: model with the name {prefix + model.name!r}"
         )
     found = []
@@ -163,9 +163,10 @@ def _rank_after(step, rank):
 
 
 def _before_binary(operations):
-    """Returns how many monotone operations are before a binary activation.
+    """Returns the number of monotone operations before a binary activation.
 
-    Returns `None` if there is none, or another operation before it.
+    Returns `None` if there is no binary activation, or if another kind of
+    operation comes before it.
     """
     for index, operation in enumerate(operations):
         if not isinstance(operation, Elementwise):
@@ -227,6 +228,6 @@ def find_thresholds(
 
 
 def _floats(keys):
-    """Returns the floats at places in their order, where zero is at 0."""
+    """Returns the floats at given positions in their order. Zero is at 0."""
     sizes = np.abs(keys).astype(np.int32).view(np.float32)
     return np.where(keys < 0, -sizes, sizes)

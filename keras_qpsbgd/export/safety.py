@@ -1,10 +1,10 @@
 """Checks that the configuration of a model cannot run code.
 
 Keras builds a model from a dictionary that names classes and functions. A file
-from a stranger could name some that read files, load other models or run
-Python code. This module lists what a configuration may name: layers of Keras
-that only compute, the layers of this package and of Spektral, and what the
-caller trusts.
+from an untrusted source could name some that read files, load other models or
+run Python code. This module lists what a configuration may name: Keras layers
+that only compute, the layers of this package and of Spektral, and the objects
+that the caller trusts.
 """
 
 import inspect
@@ -15,7 +15,7 @@ from keras_qpsbgd import _keras
 
 keras = _keras.keras
 
-# Packages of Keras whose layers compute with tensors and nothing else.
+# Packages of Keras whose layers only compute with tensors.
 LAYER_PACKAGES = (
     *("activation", "activations", "attention", "convolutional", "merging"),
     *("noise", "normalization", "pooling", "regularization", "reshaping"),
@@ -29,7 +29,7 @@ OTHER_LAYERS = (
     *("Normalization", "Rescaling", "Resizing", "CenterCrop"),
     "CategoryEncoding",
 )
-# Models, and the modules that Keras states for them. Functional models have no
+# Models, and the modules that Keras writes for them. Functional models have no
 # public name.
 MODELS = ("Sequential", "Functional", "Model")
 MODEL_MODULES = (
@@ -43,8 +43,8 @@ PARTS = {
     "keras.constraints": "Constraint",
 }
 POLICIES = ("DTypePolicy", "DTypePolicyMap", "Policy")
-# Values that Keras writes in the form of objects. Its other ones,
-# `__lambda__` and `__typespec__`, can run code.
+# Values that Keras writes in the form of objects. The others, `__lambda__` and
+# `__typespec__`, can run code.
 VALUES = (
     *("__keras_tensor__", "__tensor__", "__numpy__", "__bytes__"),
     *("__slice__", "__ellipsis__"),
@@ -52,12 +52,12 @@ VALUES = (
 
 
 def refused(config: Any, custom_objects: dict[str, Any]) -> list[str]:
-    """Returns what a configuration names and must not name.
+    """Returns the names in a configuration that are not allowed.
 
     Args:
         config: The configuration of a model, parsed JSON.
-        custom_objects: Dictionary of classes and functions by name, which the
-            caller trusts.
+        custom_objects: Dictionary that maps names to classes and functions,
+            which the caller trusts.
 
     Returns:
         List of names, each once. Empty if the configuration is safe.
@@ -84,10 +84,11 @@ def refused(config: Any, custom_objects: dict[str, Any]) -> list[str]:
 def spektral_classes(config: Any) -> dict[str, Any]:
     """Returns the Spektral layers and models that a configuration names.
 
-    Keras finds only classes that are registered, which Spektral's are not.
+    Keras only finds registered classes, and those of Spektral are not
+    registered.
 
     Args:
-        config: A configuration from which `refused` returns nothing.
+        config: A configuration for which `refused` returns an empty list.
     """
     found: dict[str, Any] = {}
     stack = [config]

@@ -1,6 +1,6 @@
-"""Small files: the kernels of binary layers as bits.
+"""Small files that store the kernels of binary layers as bits.
 
-A model that is built again from its configuration has the same layers, but some
+A model that is rebuilt from its configuration has the same layers, but some
 layers and all variables may get other names. Therefore a file gives each layer
 a path: the name of the layer inside a Sequential or functional model, and its
 position inside any other layer.
@@ -32,7 +32,7 @@ from keras_qpsbgd.export import stock
 from keras_qpsbgd.layers import BinaryLayer
 
 PathLike = str | os.PathLike[str]
-# Whose configuration a file contains.
+# The version of Keras that wrote the configuration in a file.
 KERAS_NAME = "keras 3" if _keras.KERAS_3 else "legacy keras"
 
 
@@ -42,7 +42,7 @@ def packed(
     """Writes a model to a small file, with 1 to 4 bits per binary weight.
 
     The kernels of all binary layers are stored as bits, and all other weights
-    as they are. `load_packed` returns a model with exactly the same
+    are stored unchanged. `load_packed` returns a model with exactly the same
     predictions. The file also contains the configuration of the model and, if
     `Predictor` supports the model, the steps of a prediction. It contains no
     Python code, and [NumPy is enough to read it](
@@ -51,18 +51,18 @@ def packed(
     The latent weights of binary layers, the optimizer and the losses are not
     stored. To continue training later, save the model with `model.save`.
 
-    The file is written in one step. If the function raises or the process is
-    killed, an existing file stays as it is.
+    The file is replaced in one step. If the function raises an error or the
+    process is killed, an existing file does not change.
 
     Args:
-        model: Keras model that has been built. Sequential and functional
-            models, also nested ones, and subclassed models, such as those of
-            Spektral. A subclassed model must define `get_config` if its
+        model: Keras model that has been built. It can be Sequential or
+            functional, also with nested models, or subclassed, like the models
+            of Spektral. A subclassed model must define `get_config` if its
             constructor has arguments.
         path: Path of the file. Missing folders are created, and `~` is
             expanded.
-        custom_objects: Dictionary (optional). Your own classes of layers and
-            models, and your functions, by name. Pass the same to `load_packed`.
+        custom_objects: Dictionary (optional). Maps names to your own layers,
+            models and functions. Pass the same dictionary to `load_packed`.
             Defaults to `None`.
 
     Raises:
@@ -85,22 +85,22 @@ def packed(
 def load_packed(
     path: PathLike, custom_objects: Mapping[str, Any] | None = None
 ) -> Any:
-    """Loads a model from a file of `packed`.
+    """Loads a model from a file written by `packed`.
 
-    The file is checked first: version, checksum, sizes and shapes. The model is
-    built from its configuration. The configuration may only name layers of
-    Keras that compute with tensors, layers of this package and of Spektral, and
-    `custom_objects`. Nothing in a file can run code.
+    The version, the checksum, sizes and shapes are checked first. The model is
+    then built from its configuration. The configuration may only name Keras
+    layers that compute with tensors, layers of this package and of Spektral,
+    and `custom_objects`. Nothing in a file can run code.
 
     Args:
         path: Path of the file. `~` is expanded.
-        custom_objects: Dictionary (optional). Your own classes of layers and
-            models, and your functions, by name. Defaults to `None`.
+        custom_objects: Dictionary (optional). Maps names to your own layers,
+            models and functions. Defaults to `None`.
 
     Returns:
-        A Keras model, not compiled. Its predictions are those of the model that
-        was stored. The kernels of its binary layers are their weights, not the
-        latent weights from training.
+        An uncompiled Keras model with the same predictions as the model that
+        was stored. The kernels of its binary layers contain the quantized
+        weights, not the latent weights from training.
 
     Raises:
         ValueError: If the file is not a valid packed model. The message says
@@ -118,7 +118,7 @@ def load_packed(
         return _model_from(content, dict(custom_objects or {}))
     except container.InvalidFile as error:
         raise ValueError(
-            f"`path` must be a file of `export.packed`, but {error}. "
+            f"`path` must be a file written by `export.packed`, but {error}. "
             f"Received: path={os.fspath(path)}"
         ) from error
 
@@ -142,8 +142,8 @@ def content_of(
     names = safety.refused(config, custom_objects)
     if names:
         raise ValueError(
-            "`model` may only contain layers of keras_qpsbgd, of Spektral, and "
-            "those of Keras that neither run stored code nor load files. Pass "
+            "`model` may only contain layers of keras_qpsbgd and Spektral, and "
+            "Keras layers that neither run stored code nor load files. Pass "
             "your own classes in `custom_objects`. "
             f"Received: a model with {', '.join(names)}"
         )
@@ -161,8 +161,8 @@ def content_of(
         _abstract_model(config, custom_objects, [entry for entry, _ in weights])
     except container.InvalidFile as error:
         raise ValueError(
-            "`model` must be a model that Keras can build again from its "
-            "configuration. Define `get_config` and `from_config` of your "
+            "`model` must be a model that Keras can rebuild from its "
+            "configuration. Define `get_config` and `from_config` in your "
             f"classes. Received: model={model}, but {error}"
         ) from error
     return content
@@ -190,17 +190,17 @@ def _check(model):
     ]
     if real:
         raise ValueError(
-            "`model` must have binary kernels in its binary layers. "
+            "`model` must have binary kernels in its binary layers, but "
             "`use_real_kernel` was called on some. Received: real kernels in "
             f"{', '.join(real)}"
         )
 
 
 def _array(entry, variable):
-    """Returns the value of a variable, the levels of a binary kernel."""
+    """Returns the value of a variable. A binary kernel becomes its levels."""
     if entry.dtype not in container.DTYPES:
         raise ValueError(
-            "`model` must have weights of numbers. Received: the weight "
+            "`model` must have numeric weights. Received: the weight "
             f"{entry.name} of type {entry.dtype}"
         )
     if entry.bits is None:
@@ -267,7 +267,7 @@ def _model_from(content, custom_objects):
     header, arrays = container.decode(content)
     if header.get("keras") != KERAS_NAME:
         raise container.InvalidFile(
-            f"it was written under {header.get('keras')!r}, and this process "
+            f"it was written with {header.get('keras')!r}, but this process "
             f"uses {KERAS_NAME!r}. Set the environment variable "
             "`TF_USE_LEGACY_KERAS`"
         )
@@ -298,8 +298,8 @@ def _model_from(content, custom_objects):
 def _abstract_model(config, custom_objects, entries):
     """Builds a model without memory, and compares its weights with a file.
 
-    A wrong configuration could have more weights than fit into memory. The
-    variables of a graph have a shape and no value.
+    An invalid configuration could have more weights than fit into memory. The
+    variables of a graph have a shape but no value.
     """
     with _graph():
         model = _built(config, custom_objects)
@@ -317,16 +317,16 @@ def _abstract_model(config, custom_objects, entries):
             if expected != received:
                 raise container.InvalidFile(
                     f"its array {entry.name!r} has the shape, dtype and bits "
-                    f"{received}, and its model needs {expected}"
+                    f"{received}, but its model needs {expected}"
                 )
 
 
 @contextlib.contextmanager
 def _graph():
-    """Enters a new graph, and restores the classes of legacy Keras after it.
+    """Enters a new graph, and restores the classes of legacy Keras afterwards.
 
-    In a graph, legacy Keras exchanges the base classes of the layers that it
-    builds. Other models with these layers would then raise an error.
+    In a graph, legacy Keras replaces the base classes of the layers that it
+    builds. Other models with these layers would then raise errors.
     """
     bases = {}
     if not _keras.KERAS_3:
@@ -364,8 +364,8 @@ def _built(config, custom_objects):
 def find_weights(model: Any) -> list[tuple[container.Entry, Any]]:
     """Returns all weights of a model, as tuples `(entry, variable)`.
 
-    A layer that is part of two inner models is listed twice, because its copies
-    in a model that is built again are two layers.
+    A layer that is part of two inner models is listed twice, because it becomes
+    two layers in the rebuilt model.
     """
     found: list[tuple[container.Entry, Any]] = []
     names: set[str] = set()
@@ -393,7 +393,7 @@ def find_weights(model: Any) -> list[tuple[container.Entry, Any]]:
 def _walk(
     layer: Any, path: tuple[str, ...] = (), title: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, tuple[str, ...], Any]]:
-    """Yields the path, the names for readers and the layer, at any depth."""
+    """Yields the path, the readable names and the layer, at any depth."""
     yield "/".join(path), title, layer
     is_graph = _keras.is_graph_of_layers(layer)
     for position, inner in enumerate(_keras.inner_layers(layer)):

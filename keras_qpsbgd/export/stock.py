@@ -1,4 +1,4 @@
-"""Replaces the layers of this package by layers of Keras."""
+"""Replaces the layers of this package with Keras layers."""
 
 import contextlib
 import io
@@ -24,27 +24,27 @@ OWN_ARGUMENTS = ("bits", "output_scale", "training_weights", "check_adjacency")
 
 
 def inference_model(model: Any) -> Any:
-    """Returns the same network made of layers of Keras only.
+    """Returns the same network, built only from Keras layers.
 
-    Every binary layer is replaced by the layer of Keras that it is derived
-    from, with a float kernel of the binary weights times their scale. A graph
-    convolution becomes a matrix product and a `Dense` layer. A layer with an
-    activation of this package, such as `activation="binary"`, becomes a
-    functional model of the layer and its activation. The model can be
-    saved and exported with Keras, and the result runs where this package is not
-    installed. Layers of Spektral stay as they are. Your own layers stay as they
-    are, so loading needs their classes.
+    Every binary layer is replaced with the Keras layer that it is derived from.
+    The float kernel of the new layer contains the binary weights times their
+    scale. A graph convolution becomes a matrix product and a `Dense` layer. A
+    layer with an activation of this package, such as `activation="binary"`,
+    becomes a functional model of the layer and its activation. You can save and
+    export the new model with Keras, and run the result where this package is
+    not installed. Spektral layers and your own layers stay as they are, so
+    loading the model requires their classes.
 
     The outputs are the same up to rounding, because the scale is part of the
-    kernel. The result is meant for inference: training would change the float
-    kernels. Pass the original model to `Predictor`, not the result.
+    kernel. The new model is meant for inference: training would change the
+    float kernels. Pass the original model to `Predictor`, not the new one.
 
     Args:
-        model: Sequential or functional Keras model that has been built, also
-            with nested models.
+        model: Sequential or functional Keras model that has been built. It may
+            contain nested models.
 
     Returns:
-        A Keras model, not compiled.
+        An uncompiled Keras model.
 
     Raises:
         ValueError: If a layer cannot be replaced. The message names all such
@@ -86,10 +86,10 @@ def saved_model(model: Any, path: Any) -> None:
     """Writes a model as a SavedModel folder, which does not need this package.
 
     The folder contains `inference_model(model)`. It is written next to `path`
-    and renamed at the end, so an existing SavedModel is never half-overwritten.
+    and renamed at the end, so an existing SavedModel is never partly replaced.
 
     Args:
-        model: Keras model, as for `inference_model`.
+        model: Keras model that `inference_model` supports.
         path: Path of the folder. If it exists, it must be a SavedModel, which
             is replaced. Missing parent folders are created, and `~` is
             expanded.
@@ -139,23 +139,24 @@ def saved_model(model: Any, path: Any) -> None:
 
 
 def export_folder(model: Any, path: str) -> None:
-    """Exports a model of layers of Keras, without the messages of Keras."""
+    """Exports a model of Keras layers, without the messages of Keras."""
     with contextlib.redirect_stdout(io.StringIO()):
         model.export(path)
 
 
 def check(model: Any) -> None:
-    """Raises if a layer of a model cannot be replaced, and names all of them.
+    """Checks that all layers of a model can be replaced.
 
     Raises:
-        ValueError: If the model is not supported.
+        ValueError: If the model is not supported. The message names all layers
+            that cannot be replaced.
     """
     check_is_model(model)
     if not _keras.is_graph_of_layers(model):
         raise ValueError(
-            "`model` must be a Sequential or functional Keras model. A "
-            "subclassed model has no layers that could be replaced one by one. "
-            "Build a functional model from its layers. "
+            "`model` must be a Sequential or functional Keras model. The "
+            "layers of a subclassed model cannot be replaced. Build a "
+            "functional model from its layers. "
             f"Received: model={model}"
         )
     # A Sequential model that has not been built has no attribute `inputs`.
@@ -171,13 +172,13 @@ def check(model: Any) -> None:
     ]
     if problems:
         raise ValueError(
-            "`model` must have layers that can be replaced by layers of Keras. "
-            f"Received: {', '.join(problems)}"
+            "`model` must only have layers that can be replaced with Keras "
+            f"layers. Received: {', '.join(problems)}"
         )
 
 
 def check_is_model(model: Any) -> None:
-    """Raises if an argument `model` is not a Keras model.
+    """Checks that the argument `model` is a Keras model.
 
     Raises:
         ValueError: If it is something else, for example a path.
@@ -213,7 +214,7 @@ def _problem(layer):
 
 
 def _replacement(layer):
-    """Returns a new layer and the part of it that has the weights.
+    """Returns a new layer and the part of it that holds the weights.
 
     Returns:
         A tuple, or `None` if the layer can stay as it is.

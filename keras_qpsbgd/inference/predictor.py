@@ -18,7 +18,7 @@ EXPECTED = (
     "`path_or_model` must be a Keras model, or the path of a packed, .keras or "
     "HDF5 file."
 )
-# Number of inputs, in floats, and of samples that are computed at a time.
+# Number of input values and of samples that are computed at a time.
 MAX_INPUTS = 2**22
 MAX_SAMPLES = 1024
 
@@ -26,52 +26,53 @@ MAX_SAMPLES = 1024
 class Predictor:
     """Fast predictions of a binary network on a CPU.
 
-    Predictions use NumPy alone. With a packed file, the constructor does not
-    use TensorFlow either, so the file can be used where TensorFlow is not
-    installed. Keras models and Keras files need TensorFlow.
+    Predictions need only NumPy. Packed files are also loaded without
+    TensorFlow, so they can be used where TensorFlow is not installed. Keras
+    models and Keras files require TensorFlow.
 
     The kernels of binary layers are stored as bits, one to four per weight. If
     the inputs of a layer come from `activation="binary"`, its product is
-    computed with XNOR and popcount. Otherwise, signed inputs are added without
-    a multiplication. The network is converted once, in the constructor. Later
-    changes of the model have no effect.
+    computed with XNOR and popcount. Otherwise, inputs are added with their
+    signs, without multiplications. The network is converted once, in the
+    constructor. Later changes to the model have no effect.
 
     The predictions are those of `model.predict`:
 
-    - Products of binary inputs and weights are integers, exactly equal. Batch
-      normalization, bias and scale before a binary activation become a
+    - Products of binary inputs and weights are integers and exactly equal.
+      Batch normalization, bias and scale before a binary activation become a
       threshold, which gives exactly the same signs.
-    - Real numbers are computed in float32 and differ by rounding errors. A
-      binary activation turns a rounding error at zero into another sign. A
-      model with mixed precision also differs by the rounding of its layers.
+    - Real numbers are computed in float32 and differ by rounding errors. Near
+      zero, a rounding error can change the sign that a binary activation
+      returns. With mixed precision, the rounding in the layers of the model
+      adds to the difference.
 
-    Supported are Sequential models and functional models in which each layer
-    has one input and one output, also nested, with these layers: `BinaryDense`,
-    `BinaryConv2D`, `Dense`, `Conv2D`, `BatchNormalization`, `Activation`,
-    `ReLU`, `Softmax`, `Flatten`, `Reshape`, `MaxPooling2D`,
+    The model must be Sequential, or functional with one input and one output
+    per layer, and may contain nested models. These layers are supported:
+    `BinaryDense`, `BinaryConv2D`, `Dense`, `Conv2D`, `BatchNormalization`,
+    `Activation`, `ReLU`, `Softmax`, `Flatten`, `Reshape`, `MaxPooling2D`,
     `AveragePooling2D`, `GlobalMaxPooling2D`, `GlobalAveragePooling2D`, and
-    dropout and noise, which have no effect. Activations are `binary`, `relu`,
-    `hard_tanh`, `tanh`, `sigmoid`, `softmax` and `linear`. Images are
-    `channels_last`.
+    dropout and noise, which have no effect. The activations can be `binary`,
+    `relu`, `hard_tanh`, `tanh`, `sigmoid`, `softmax` and `linear`. Images must
+    be `channels_last`.
 
-    An instance can be called from several threads.
+    Several threads can use the same instance.
 
     Args:
         path_or_model: Keras model, path of a `.keras` or HDF5 file, or path of
-            a file of `keras_qpsbgd.export.packed`. `~` is expanded. Pass the
-            model that you trained, not the result of
+            a file written by `keras_qpsbgd.export.packed`. `~` is expanded.
+            Pass the model that you trained, not the result of
             `keras_qpsbgd.export.inference_model`, whose kernels are floats.
         threads: Positive integer. The number of threads that share the samples
-            of a batch in binary layers. They do not change the results.
+            of a batch in binary layers. It does not change the results.
             Defaults to `1`.
-        kernels: `"auto"`, `"c"` or `"numpy"`. `"c"` are the compiled kernels of
-            the package. They need a C compiler when the package is installed
-            from source. `"numpy"` is slower. `"auto"` uses `"c"` if they are
-            installed. Defaults to `"auto"`.
+        kernels: `"auto"`, `"c"` or `"numpy"`. `"c"` uses the compiled kernels
+            of the package, which need a C compiler if you install the package
+            from source. `"numpy"` is slower. `"auto"` uses `"c"` if it is
+            available. Defaults to `"auto"`.
 
     Raises:
-        ValueError: If an argument is invalid, or the model has layers that are
-            not supported. The message names all of them.
+        ValueError: If an argument is invalid, or if the model has layers that
+            are not supported. The message names all of them.
         FileNotFoundError: If the file does not exist.
 
     Example:
@@ -136,9 +137,9 @@ class Predictor:
     def weight_bytes(self) -> int:
         """The memory of all weights in bytes.
 
-        It counts the bits of binary kernels and their padding, real kernels as
-        float32, and the numbers per output, such as scales and thresholds. The
-        configuration of the model does not count.
+        It includes the bits of binary kernels and their padding, real kernels
+        as float32, and the values per output, such as scales and thresholds. It
+        does not include the configuration of the model.
         """
         return sum(
             array.nbytes for step in self._steps for array in step.arrays
@@ -148,14 +149,14 @@ class Predictor:
         """Returns the predictions for a batch.
 
         Args:
-            x: Array of shape `input_shape`. It is converted to float32. NaN and
-                infinite inputs are not checked.
+            x: Array of shape `input_shape`. It is converted to float32. It is
+                not checked for NaN and infinite values.
 
         Returns:
             A float32 array.
 
         Raises:
-            ValueError: If `x` has another shape or no numbers.
+            ValueError: If `x` has the wrong shape or does not contain numbers.
         """
         x = self._checked(x)
         if len(x) == 0:
@@ -202,7 +203,7 @@ class Predictor:
     def _run(self, value):
         for step in self._steps:
             value = step(value, self._workers)
-        # A model without layers would return the array of the user.
+        # A model without layers would return the user's array.
         return bits.to_floats(value) if self._steps else value.copy()
 
 
@@ -228,8 +229,8 @@ def _program(path_or_model, kernels):
         from tensorflow import keras
     except ImportError as error:
         raise ImportError(
-            "Keras files need TensorFlow. Install it, or write a file with "
-            f"`export.packed`. Received: path_or_model={given!r}"
+            "Keras files require TensorFlow. Install it, or use a file written "
+            f"by `export.packed`. Received: path_or_model={given!r}"
         ) from error
     model = keras.models.load_model(path, compile=False)
     return _program_of_model(model, kernels)
@@ -241,12 +242,12 @@ def _program_of_file(content, given, kernels):
         found = program.load(content, kernels)
     except container.InvalidFile as error:
         raise ValueError(
-            f"`path_or_model` must be a file of `export.packed`, but {error}. "
-            f"Received: path_or_model={given!r}"
+            "`path_or_model` must be a file written by `export.packed`, but "
+            f"{error}. Received: path_or_model={given!r}"
         ) from error
     if found is not None:
         return found
-    # The model is not supported, or an older version wrote the file.
+    # The model is not supported, or the file is from an older version.
     try:
         from keras_qpsbgd import export
 
@@ -255,14 +256,14 @@ def _program_of_file(content, given, kernels):
         raise ValueError(
             "`path_or_model` must be a packed file of a model that `Predictor` "
             "supports. Install TensorFlow to see which layers are not "
-            "supported, or to read a file of an older version. "
+            "supported, or to read a file from an older version. "
             f"Received: path_or_model={given!r}"
         ) from error
     return _program_of_model(load_packed(os.path.expanduser(given)), kernels)
 
 
 def _program_of_model(model, kernels):
-    """Returns the `Program` of a Keras model, which needs TensorFlow."""
+    """Returns the `Program` of a Keras model. This requires TensorFlow."""
     received = f"{EXPECTED} Received: path_or_model={model!r}"
     try:
         from tensorflow import keras

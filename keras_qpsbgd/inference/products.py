@@ -1,8 +1,8 @@
 """Products with binary kernels, in C and in NumPy.
 
-A kernel of `b` bits per weight has the levels `q`, odd integers from `-L` to
+A kernel with `b` bits per weight has the levels `q`, odd integers from `-L` to
 `L` with `L = 2**b - 1`. It is the sum of `b` kernels of +1 and -1 with the
-factors 1, 2, 4 and 8, and so is its product.
+factors 1, 2, 4 and 8, and its product is the sum of theirs.
 
 - If the inputs are +1 and -1, the product of a row is the number of inputs
   minus twice the number of bits that differ from those of the kernel.
@@ -104,7 +104,7 @@ class XnorProduct(_BinaryProduct):
     Args:
         planes: Boolean array of shape `(bits, inputs, outputs)`.
         kernels: `"c"` or `"numpy"`.
-        pixels: Integer. Number of parts of a row that are packed on their own,
+        pixels: Integer. Number of parts of a row that are packed separately,
             such as the pixels of a patch. Defaults to `1`.
     """
 
@@ -175,7 +175,7 @@ class RealProduct:
 def _blocks(plane):
     """Returns a kernel as words of 64 inputs, with the shape (words, outputs).
 
-    Outputs that the C kernel reads one after the other are neighbors.
+    Outputs that the C kernel reads one after the other are adjacent.
     """
     inputs, outputs = plane.shape
     padded = np.zeros((-(-inputs // 64) * 64, outputs), np.uint8)

@@ -23,7 +23,7 @@ POOLING = {
     "average_pooling": steps.AveragePooling,
 }
 PADDINGS = ("valid", "same")
-# Larger windows of a damaged file would take very long.
+# Larger windows, from a damaged file, would take very long.
 MAX_WINDOW = 2**12
 
 
@@ -47,7 +47,7 @@ def load(content: bytes, kernels: str) -> Program | None:
         kernels: `"c"` or `"numpy"`.
 
     Returns:
-        A `Program`, or `None` if the file contains no description of it.
+        A `Program`, or `None` if the file does not describe one.
 
     Raises:
         InvalidFile: If the file is not valid.
@@ -129,7 +129,7 @@ def build(description: dict[str, Any], kernels: str) -> Program:
 
 
 def _product(step, threshold, is_signs, kernels):
-    """Returns the step of a product, and that of the threshold behind it.
+    """Returns the step of a product, and that of the threshold after it.
 
     Args:
         step: Dictionary.
@@ -151,7 +151,7 @@ def _product(step, threshold, is_signs, kernels):
         if threshold.get("signs") is not None:
             kernel = kernel * threshold["signs"].astype(kernel.dtype)
         if len(limits) != kernel.shape[-1]:
-            raise ValueError("a product and its threshold have other sizes")
+            raise ValueError("a product and its threshold differ in size")
         if num_bits is not None and is_signs:
             limits = _integer_limits(limits)
     found: Any
@@ -183,11 +183,10 @@ def _integer_limits(limits):
 
 
 def _affine(waiting):
-    """Removes the first steps, which scale and shift, and returns them as one.
+    """Removes the leading steps that scale and shift, and merges them into one.
 
     Args:
-        waiting: List of dictionaries, of which at least the first one scales
-            and shifts.
+        waiting: List of dictionaries. At least the first one scales and shifts.
     """
     scale, shift = _scale_and_shift(waiting.pop(0))
     while waiting and waiting[0]["step"] in ("affine", "normalization"):
@@ -230,7 +229,7 @@ def _windows(found):
         height, width = found[key]
         pairs.append((_positive(height), _positive(width)))
         if max(pairs[-1]) > MAX_WINDOW:
-            raise ValueError(f"too large windows {pairs[-1]}")
+            raise ValueError(f"the window {pairs[-1]} is too large")
     if found["padding"] not in PADDINGS:
         raise ValueError(f"unknown padding {found['padding']!r}")
     return Windows(*pairs, found["padding"])

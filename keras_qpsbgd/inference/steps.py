@@ -85,7 +85,7 @@ class Windows:
 
 
 class Step:
-    """Base class of the steps. `arrays` are the weights that it stores."""
+    """Base class of the steps. `arrays` contains the weights of a step."""
 
     arrays: list[np.ndarray] = []
 
@@ -97,7 +97,7 @@ class Step:
 
 
 class Dense(Step):
-    """Product along the last axis.
+    """A product along the last axis.
 
     Args:
         product: Product of `products.py`.
@@ -119,7 +119,7 @@ class Dense(Step):
 
 
 class Convolution(Dense):
-    """Product of all patches of images.
+    """A product with all patches of images.
 
     Args:
         product: Product of `products.py`.
@@ -160,7 +160,7 @@ class Convolution(Dense):
         return _finished(np.concatenate(parts), self.is_exact)
 
     def _border(self, shape):
-        """Returns what to add because zeros outside of an image count as -1."""
+        """Returns the correction for zeros around an image, counted as -1."""
         ones = np.ones((1, *shape, 1), np.int32)
         outside = 1 - self.windows.patches(ones)
         return outside @ self.sums
@@ -289,7 +289,7 @@ class AveragePooling(Step):
         if self.windows is None:
             return images.mean(axis=(1, 2), keepdims=self.keepdims)
         ones = np.ones((1, *images.shape[1:3], 1), np.float32)
-        # Keras leaves out the margin.
+        # Like Keras, ignore the margin.
         return self._sum(images) / self._sum(ones)
 
     def _sum(self, images):

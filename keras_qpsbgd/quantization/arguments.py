@@ -1,4 +1,4 @@
-"""Checks of the arguments of `kq.quantize`, and of the cost of the solver."""
+"""Checks the arguments of `kq.quantize` and the cost of the solver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keras_qpsbgd.quantization.targets import walk
 
 
 def check_cost(backend: Backend, sizes: list[tuple[int, int]]) -> float | None:
-    """Raises if a backend cannot solve all layers within its budget.
+    """Checks that a backend can solve all layers within its budget.
 
     Args:
         backend: The backend.
@@ -40,9 +40,9 @@ def check_cost(backend: Backend, sizes: list[tuple[int, int]]) -> float | None:
     if budget.seconds is not None and budget.charged + seconds > budget.seconds:
         raise backends.BudgetExceeded(
             "Quantizing all layers could exceed `qpu_budget_seconds`: "
-            f"{budget.charged:.4g} s are spent, and {len(sizes)} layers would "
-            f"take up to {seconds:.4g} s. Nothing was sent to the QPU. Choose "
-            "fewer `layers`, or a larger budget. "
+            f"{budget.charged:.4g} s are already spent, and {len(sizes)} "
+            f"layers could take up to {seconds:.4g} s. Nothing was sent to the "
+            "QPU. Choose fewer `layers` or a larger budget. "
             f"Received: qpu_budget_seconds={budget.seconds:g}"
         )
     return seconds
@@ -52,14 +52,16 @@ def stored_config(backend: Backend | None) -> dict[str, Any] | None:
     """Returns the configuration that stored layers depend on.
 
     Raises:
-        ValueError: If the backend has none, such as a `dimod.Sampler`.
+        ValueError: If the backend has no configuration, for example a
+            `dimod.Sampler`.
     """
     try:
         return None if backend is None else backend.get_config()
     except ValueError as error:
         raise ValueError(
-            "`out` needs a backend with a configuration, because layers are "
-            "only reused with the same backend. A `dimod.Sampler` has none. "
+            "`out` requires a backend with a configuration, because stored "
+            "layers are only reused with the same backend. A `dimod.Sampler` "
+            "has no configuration. "
             f"Received: backend={backend!r}"
         ) from error
 
@@ -86,7 +88,7 @@ def check_model(model):
 
 
 def check(method, scale, seed, damping, validation_split, verbose):
-    """Checks the arguments of `quantize` that need no model."""
+    """Checks the arguments of `quantize` that do not depend on the model."""
     if method == "descent":
         raise ValueError(
             '`method` "descent" was removed. Use "descent+scales", which '

@@ -1,8 +1,8 @@
-"""Batch normalization in networks that are quantized.
+"""Batch normalization in quantized networks.
 
 A normalization that directly follows a layer is folded into the kernel and the
 bias of that layer. The layer then has a bias, which quantization corrects.
-Other normalizations stay. Their moving statistics are changed such that their
+Other normalizations stay. Their moving statistics are changed so that their
 outputs are as close as possible to those in the float network.
 """
 
@@ -25,8 +25,8 @@ from keras_qpsbgd.quantization.forward import Step
 from keras_qpsbgd.quantization.forward import list_steps
 from keras_qpsbgd.quantization.targets import Target
 
-# Channels that have little to do with those of the float network keep part of
-# their scale.
+# Limits of the slope. A channel that hardly correlates with the channel of the
+# float network keeps part of its scale.
 SLOPES = (0.1, 10.0)
 
 
@@ -36,7 +36,7 @@ class Folded(NamedTuple):
     Attributes:
         model: The copy of the model, or the model itself if nothing was folded.
         targets: List of `Target`, the layers to quantize in this model.
-        norms: Set of the `id` of each layer of the given model that was folded.
+        norms: Set of the `id`s of the folded layers of the given model.
     """
 
     model: Any
@@ -91,7 +91,7 @@ def fold(model: Any, batch: Any, targets: list[Target]) -> Folded:
 
 
 def _fold_weights(target, norm, copied):
-    """Gives the copy of a layer the weights that include a normalization."""
+    """Sets the weights of a copied layer, including the normalization."""
     for kind in kinds.kernels_of(target.layer).values():
         kind.set_kernel(copied, kind.kernel(target.layer))
     factor, shift = _factor_and_shift(norm)
@@ -104,7 +104,7 @@ def _fold_weights(target, norm, copied):
 
 
 def _factor_and_shift(norm):
-    """Returns what a normalization multiplies by and what it adds."""
+    """Returns the factor and the shift of a normalization."""
     mean, variance = (
         weight.numpy().astype(np.float64)
         for weight in (norm.moving_mean, norm.moving_variance)
@@ -178,7 +178,7 @@ def _is_linear(target):
 
 
 def _has_same_channels(target, norm):
-    """Returns whether a layer has an output per entry of a normalization."""
+    """Returns whether a normalization has one entry per output of a layer."""
     is_first = getattr(target.layer, "data_format", None) == "channels_first"
     kernel = target.kind.kernel(target.layer)
     num_outputs = kernel.size // kernel.shape[-2]
@@ -195,18 +195,19 @@ def _axes(norm):
 
 
 class Correction:
-    """Corrects the batch normalizations of the copy that is quantized.
+    """Corrects the batch normalizations of the quantized copy.
 
     With the corrected moving statistics, the outputs of each channel have the
-    mean that they have in the float copy on the calibration data, and the least
-    squared difference to them. A layer that is called several times keeps its
+    same mean as in the float copy on the calibration data, and the smallest
+    squared difference from them. A layer that is called several times keeps its
     statistics.
 
     Args:
         forward: `ForwardPass`.
         copies: Pair of dictionaries that map the `id` of each layer of the
-            model to the layer of the float and of the quantized copy.
-        num_used: Integer. The number of batches, before those held out.
+            model to its copy in the float and in the quantized network.
+        num_used: Integer. Number of batches that are not held out. They come
+            first.
     """
 
     def __init__(
@@ -281,7 +282,7 @@ class _Moments:
     def __init__(self, axis):
         self._axis = axis
         self._count = 0
-        # Means, the mean square of the second tensor, and that of the product.
+        # Sums of both tensors, of the second one squared, and of the products.
         self._sums = np.zeros((4, 1))
 
     def add(self, given, quantized):
@@ -305,7 +306,7 @@ class _Moments:
         return self._sums[:2] / self._count
 
     def slope(self):
-        """Returns the slope of the line that fits the first tensor best."""
+        """Returns the slope of the best linear fit of the first tensor."""
         a, b, square, product = self._sums / self._count
         variance, covariance = square - b * b, product - a * b
         # A channel that is constant up to rounding has no slope.

@@ -17,13 +17,13 @@ class Calibration:
     Args:
         model: Keras model with known inputs.
         data: The argument `calibration` of `quantize`.
-        whole: Boolean. Whether arrays form one batch, as the nodes of one graph
-            do. Datasets are always read batch by batch.
-        validation_split: Float. The fraction of the data that is held out.
+        whole: Boolean. Whether arrays form one batch, like the nodes of one
+            graph. Datasets are always read batch by batch.
+        validation_split: Float. The fraction of the data to hold out.
 
     Attributes:
-        batches: List of the inputs of batches.
-        held_out: List of the inputs of batches that are held out.
+        batches: List of batches of inputs.
+        held_out: List of held-out batches of inputs.
 
     Raises:
         ValueError: If the data do not match the inputs of the model.
@@ -65,7 +65,7 @@ class Calibration:
         self.held_out = _split(arrays, end, length, size)
 
     def _read(self, data):
-        """Returns the checked data, in the structure of `data`."""
+        """Checks the data and returns it in the structure of `data`."""
         if isinstance(data, dict):
             if set(data) != set(self._inputs):
                 raise ValueError(
@@ -81,15 +81,15 @@ class Calibration:
         if len(leaves) != len(self._order):
             raise ValueError(
                 "`calibration` must have one array per input of the model "
-                f"({self._order}) and no labels. Only in a dataset, the "
-                "second entry of a tuple is the target, which is not used. "
+                f"({self._order}) and no labels. In a dataset, the second "
+                "entry of a tuple contains the labels, which are ignored. "
                 "Received: "
                 f"{len(leaves)} {'array' if len(leaves) == 1 else 'arrays'}"
             )
         if self._needs_dict and len(leaves) > 1:
             raise ValueError(
-                "`calibration` must be a dictionary, because the inputs of the "
-                f"model are one. Received: {type(data).__name__}"
+                "`calibration` must be a dictionary, because the model takes a "
+                f"dictionary of inputs. Received: {type(data).__name__}"
             )
         named = {tensor.name: tensor for tensor in self._inputs.values()}
         found = [
@@ -100,7 +100,7 @@ class Calibration:
 
 
 def _py_dataset():
-    """Returns the class of datasets in Python, whose items are batches."""
+    """Returns the base class of Python datasets, whose items are batches."""
     return keras.utils.PyDataset if _keras.KERAS_3 else keras.utils.Sequence
 
 
@@ -109,8 +109,8 @@ def _elements(data):
     if isinstance(data, tf.data.Dataset):
         if data.cardinality() == tf.data.INFINITE_CARDINALITY:
             raise ValueError(
-                "`calibration` must end. Use `dataset.take(batches)`. "
-                "Received: an infinite dataset"
+                "`calibration` must be a finite dataset. Use "
+                "`dataset.take(num_batches)`. Received: an infinite dataset"
             )
         items = iter(data)
     else:
@@ -149,7 +149,7 @@ def _split(arrays, begin, end, size):
 
 
 def named_inputs(model):
-    """Returns the symbolic inputs by the names that a dictionary may use."""
+    """Returns a dictionary of the symbolic inputs of a model."""
     if _has_dict(model):
         return dict(model.input)
     return {tensor.name: tensor for tensor in model.inputs}
@@ -162,9 +162,9 @@ def _has_dict(model):
 
 
 def _checked(value, expected, name):
-    """Returns an array or tensor of the dtype of an input, after checks.
+    """Checks the data of an input and converts it to the dtype of the input.
 
-    An array stays one, because a tensor of all rows would be a copy of it.
+    An array stays an array, because a tensor would be a copy of all rows.
     """
     if hasattr(value, "tocsr"):  # a SciPy matrix
         value = value.tocoo()
@@ -194,8 +194,8 @@ def _checked(value, expected, name):
         )
     if not _is_finite(value):
         raise ValueError(
-            "`calibration` must be finite. Received: nan or inf in the input "
-            f"{name!r}"
+            "`calibration` must contain only finite numbers. Received: nan or "
+            f"inf in the input {name!r}"
         )
     dtype = tf.as_dtype(expected.dtype)
     if tf.string in (value.dtype, dtype):

@@ -1,7 +1,7 @@
 """Results of single layers in a folder, so that a run can be continued.
 
-The file of a layer holds its levels, scales and report, and a fingerprint of
-everything they depend on. A file with another fingerprint is not used and is
+The file of a layer contains its levels, scales and report, and a fingerprint of
+everything they depend on. A file with a different fingerprint is ignored and
 replaced.
 """
 
@@ -35,7 +35,7 @@ class FinishedLayers:
         folder: Path of the folder (optional). `None` stores nothing.
         settings: Dictionary of plain values that all results depend on.
         model: The given model.
-        batches: List of the inputs of batches.
+        batches: List of batches of inputs.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class FinishedLayers:
                     return None
                 arrays = {key: file[key] for key in ARRAYS}
         except (OSError, KeyError, ValueError, zipfile.BadZipFile):
-            return None  # not there, or cut short
+            return None  # missing or incomplete
         return self._noted(LayerResult(**arrays, **content))
 
     def write(self, name: str, result: LayerResult) -> None:
-        """Stores the result of the layer that was asked for last."""
+        """Stores the result of the layer that was last passed to `read`."""
         if self._folder is None:
             return
         content = {
@@ -102,7 +102,7 @@ class FinishedLayers:
         self._noted(result)
 
     def _noted(self, result):
-        """Makes the next fingerprints depend on a result."""
+        """Includes a result in the following fingerprints."""
         self._state.update(np.ascontiguousarray(result.levels).data)
         self._state.update(np.ascontiguousarray(result.scales).data)
         return result

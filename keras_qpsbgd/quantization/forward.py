@@ -3,8 +3,8 @@
 The calls of layers in a functional model form a list of steps, with nested
 models resolved into their layers. Two copies of the network run through the
 steps together: the float copy and the copy whose layers are quantized one by
-one. At each layer, the inputs of both are at hand for all batches, so the whole
-network needs one forward pass of each copy. Tensors are released after their
+one. At each layer, the inputs of both copies are available for all batches, so
+a single forward pass of each copy is enough. Tensors are released after their
 last use.
 """
 
@@ -31,8 +31,8 @@ class Call(NamedTuple):
     Attributes:
         batch: Integer. Index of the batch.
         given: Tuple `(args, kwargs)` in the float copy.
-        quantized: The same in the copy that is quantized. It is the same object
-            if no layer before it was changed.
+        quantized: The same in the quantized copy. It is the same object as
+            `given` if no layer before it was changed.
     """
 
     batch: int
@@ -41,7 +41,7 @@ class Call(NamedTuple):
 
 
 class Slot:
-    """Stands for a tensor in the arguments of a step."""
+    """A placeholder for a tensor in the arguments of a step."""
 
 
 class Step(NamedTuple):
@@ -50,7 +50,7 @@ class Step(NamedTuple):
     Attributes:
         layer: The layer, or another function of tensors.
         args: Positional arguments, with slots in place of tensors.
-        kwargs: Keyword arguments, likewise.
+        kwargs: Keyword arguments, also with slots.
         inputs: List of the slots in the arguments.
         outputs: List of the slots of the outputs.
     """
@@ -68,7 +68,7 @@ class ForwardPass:
     Args:
         model: The given Sequential or functional model.
         copies: Pair of dictionaries that map the `id` of each layer of the
-            model to the layer of the float and of the quantized copy.
+            model to its copy in the float and in the quantized network.
         batches: List of inputs of the model.
 
     Attributes:
@@ -116,13 +116,13 @@ class ForwardPass:
     def calls(self, owner: Any, part: str | None = None) -> Iterator[Call]:
         """Yields the calls of a layer in all batches.
 
-        If the layer is called several times, the calls after the first one are
-        those of a network in which it is not quantized yet.
+        If the layer is called several times, the calls after the first one come
+        from a network in which the layer is not quantized yet.
 
         Args:
             owner: The layer. Its next call is the current step.
-            part: Name of an attribute of the layer (optional), a layer inside
-                of it whose calls are yielded.
+            part: String (optional). Name of an attribute of the layer, an inner
+                layer whose calls are yielded instead.
         """
         end = self._last_call[id(owner)]
         for batch, values in enumerate(self._values):
@@ -135,12 +135,12 @@ class ForwardPass:
                     self._run(index, values)
 
     def mark_changed(self, target: Target) -> None:
-        """Notes that a layer of the quantized copy has other weights."""
+        """Marks a layer of the quantized copy as changed."""
         self._changed.add(id(target.owner))
 
     def _captured(self, step, part, values, batch):
         arguments = [_fill(step, values, which) for which in (0, 1)]
-        # A layer with two kernels is changed before the second one is solved.
+        # In a layer with two kernels, the first one has already changed.
         is_same = id(step.layer) not in self._changed and all(
             values[slot][0] is values[slot][1] for slot in step.inputs
         )
@@ -199,11 +199,11 @@ def _fill(step, values, which):
 
 
 def _projected(attention, part, args, kwargs):
-    """Returns what a projection of an attention layer is called with.
+    """Returns the input of a projection of an attention layer.
 
     Returns:
         The query, key or value of the call of the attention layer, or `None`
-        for the projection of the outputs, whose inputs must be computed.
+        for the output projection, whose input must be computed.
     """
     call = inspect.signature(attention.call).bind(*args, **kwargs).arguments
     tensors = {name: call.get(name) for name in ("query", "value", "key")}
@@ -276,8 +276,8 @@ def _add_call(steps, layer, args, kwargs, num_outputs):
         return _add_model(steps, layer, converted)
     call = getattr(layer, "call", layer)
     if "training" in inspect.signature(call).parameters:
-        # As in a call of the model with `training=False`. Legacy Keras keeps
-        # the argument of a layer.
+        # As in a call of the model with `training=False`. In legacy Keras, an
+        # argument that was passed to the layer takes precedence.
         explicit = {} if _keras.KERAS_3 else kwargs
         kwargs = {**kwargs, "training": explicit.get("training", False)}
     return _add_step(steps, layer, args, kwargs, num_outputs)
@@ -294,8 +294,8 @@ def _add_step(steps, layer, args, kwargs, num_outputs):
 def _nested_inputs(layer, args, kwargs):
     """Returns pairs of an input of a nested model and its slot, or `None`.
 
-    `None` stands for a layer, and for a nested model with other arguments than
-    its inputs, which runs as a whole.
+    It is `None` for a layer, and for a nested model with arguments other than
+    its inputs. Such a model runs as a whole.
     """
     if not _keras.is_graph_of_layers(layer) or not layer.inputs:
         return None

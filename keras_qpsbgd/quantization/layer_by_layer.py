@@ -33,10 +33,10 @@ from keras_qpsbgd.quantization.quantization_report import QuantizationReport
 from keras_qpsbgd.quantization.quantization_report import UnchangedLayer
 
 # At most this many rows of a layer are used, chosen at random. More rows hardly
-# change its statistics, but cost time in convolutions of large images.
+# change its statistics, but take time in convolutions of large images.
 MIN_ROWS, ROWS_PER_INPUT = 2**14, 32
-# An error on held-out data above this multiple of the error on the calibration
-# data is overfitting.
+# A layer overfits if its error on held-out data is larger than this multiple of
+# its error on the calibration data.
 OVERFITTING, SMALL_ERROR = 1.5, 1e-3
 ONCE = {"name": "native", "preset": "once"}
 
@@ -58,91 +58,94 @@ def quantize(
     r"""Quantizes a trained network to a few bits per weight.
 
     The layers are quantized one after the other, in the order of the forward
-    pass. The levels of a layer minimize the squared difference between its
-    output in the quantized network and in the given network on the calibration
-    data. Its inputs come from the layers that are already quantized, so each
-    layer corrects part of the error of the layers before it. No labels and no
-    training are needed.
+    pass. The quantized weights of a layer minimize the squared difference
+    between its outputs in the quantized network and in the given network, on
+    the calibration data. In the quantized network, the inputs of a layer come
+    from layers that are already quantized, so each layer corrects part of the
+    error of the layers before it. This needs neither labels nor training.
 
     A `BatchNormalization` that directly follows a `Dense` layer or a
-    convolution is folded into its kernel and bias, and a linear `Activation` of
-    the same name takes its place. The moving statistics of the others are
-    corrected for the quantized layers before them.
+    convolution is folded into its kernel and bias, and a linear `Activation`
+    with the same name takes its place. The moving statistics of all other batch
+    normalizations are adapted to the quantized layers before them.
 
     | layer | becomes |
     |---|---|
     | `Dense` | `BinaryDense` |
     | `Conv2D` with `groups=1` | `BinaryConv2D` |
-    | other convolutions, also separable and transposed | the same, frozen |
+    | other convolutions, also separable and transposed | same type, frozen |
     | `GCNConv` of Spektral | `BinaryGraphConv` |
     | `EinsumDense` without batch axes in its kernel | `BinaryEinsumDense` |
     | `MultiHeadAttention` | `BinaryMultiHeadAttention` |
-    | `SimpleRNN`, `LSTM`, `GRU`, also in `Bidirectional` | the same, frozen |
-    | `TimeDistributed` around one of these layers | the same, frozen |
+    | `SimpleRNN`, `LSTM`, `GRU`, also in `Bidirectional` | same type, frozen |
+    | `TimeDistributed` around one of these layers | same type, frozen |
 
-    All other layers, and subclasses of these layers, are copied. Some layers
-    keep their type and are frozen: they hold the quantized weights as floats,
-    also in files, and `trainable` is `False`, because training would move the
-    weights off the grid. These are the layers in the table, and also an
-    `EinsumDense` whose equation `BinaryEinsumDense` does not support, and an
-    attention layer of which only some projections are chosen or whose
-    projections have different numbers of bits.
+    All other layers, including subclasses of these layers, are copied without
+    changes. Frozen layers keep their type and hold the quantized weights as
+    floats, also in files. Their `trainable` is `False`, because training would
+    move the weights off the grid. Two more cases are frozen: an `EinsumDense`
+    whose equation `BinaryEinsumDense` does not support, and an attention layer
+    if only some of its projections are chosen or if their numbers of bits
+    differ.
 
-    Separable convolutions and recurrent layers have two kernels, which are two
-    layers in the report, such as `"lstm/kernel"` and `"lstm/recurrent"`.
+    Separable convolutions and recurrent layers have two kernels. The report
+    lists them as two layers, such as `"lstm/kernel"` and `"lstm/recurrent"`.
     Stateful recurrent layers and the recurrent kernel of a `GRU` without
-    `reset_after` keep their weights. `report.unchanged` has all reasons.
+    `reset_after` keep their weights. `report.unchanged` lists all layers that
+    were not quantized, with the reasons.
 
     Args:
         model: Trained Keras model, Sequential or functional. It may contain
             nested models and layers that are called several times. It is not
             changed.
-        calibration: The inputs of typical samples, without targets. An array, a
+        calibration: Inputs of typical samples, without targets: an array, a
             list or dictionary of arrays for a model with several inputs, or a
             `tf.data.Dataset` or `keras.utils.PyDataset` of batches of `x`,
             `(x, y)` or `(x, y, weights)`, of which only `x` is used. Each layer
-            should get more rows than it has inputs; a warning names a layer
-            that does not. Arrays are read in batches of 128, but in one batch
-            for models with graph layers.
-        bits: Integer from 1 to 4, or a dictionary. Number of bits per weight. A
-            dictionary maps names of layers, or regular expressions that are
-            searched in the names, to a number of bits, or to `None` for float
-            weights. The first match counts, and names come first. Layers that
+            should receive more rows than it has inputs. Otherwise, a warning
+            names the layer. Arrays are read in batches of 128, or as a single
+            batch if the model has graph layers.
+        bits: Integer from 1 to 4, or a dictionary. Number of bits per weight.
+            The keys of a dictionary are names of layers, or regular expressions
+            to search for in the names. Its values are numbers of bits, or
+            `None` for float weights. Names take precedence over regular
+            expressions, and earlier expressions over later ones. Layers that
             match no key keep their float weights. Defaults to `1`.
         backend: Name of a backend, a configuration, a `Backend` or a
-            `dimod.Sampler`. The solver of `method="qubo"`; other methods ignore
-            it. The name `"native"` stands for its preset `"once"`, for
-            problems that are solved once. Defaults to `"native"`.
+            `dimod.Sampler`. The solver for `method="qubo"`; other methods
+            ignore it. Here, the name `"native"` selects its preset `"once"`,
+            for problems that are solved only once. Defaults to `"native"`.
         method: `"nearest"`, `"gptq"`, `"gptq+scales"`, `"descent+scales"` or
-            `"qubo"`. How the levels are chosen. Defaults to `"qubo"`.
+            `"qubo"`. How to choose the quantized weights. Each method also runs
+            those before it in this list. Defaults to `"qubo"`.
         layers: Which of the supported layers to quantize (optional). A regular
-            expression that is searched in the names of the layers, a list of
-            names, or a function that receives a layer and returns a boolean.
-            The name of a layer in a nested model is `"model/layer"`, that of a
+            expression to search for in the names of the layers, a list of
+            names, or a function that takes a layer and returns a boolean. The
+            name of a layer in a nested model is `"model/layer"`, that of a
             projection is `"attention/query"`, and that of a kernel is
             `"lstm/recurrent"` or `"separable/pointwise"`. Defaults to `None`,
-            which quantizes all of them.
+            which quantizes all supported layers.
         scale: Removed. Every output has its own scale.
-        seed: Integer (optional). Seed of the solver. Defaults to `None`, which
-            uses a random seed.
+        seed: Integer (optional). Random seed. Defaults to `None`, which draws
+            one.
         damping: Float > 0. Weight of the distance to the float kernel,
-            relative to the mean square of the inputs. It decides the weights of
-            inputs that are zero in all samples. Defaults to `0.01`.
-        validation_split: Float in [0, 1). Fraction of the calibration data
-            that is held out, to measure the output errors on other data: the
-            last samples of arrays, and every n-th batch of a dataset. The nodes
-            of a graph are never split. Defaults to `0.1`.
-        out: Path of a folder (optional). The result of each layer is stored in
-            it. If a call was interrupted, the same call with the same data in
-            the same order continues after the last finished layer. Defaults to
-            `None`, which stores nothing.
-        verbose: `"auto"`, `0` or `1`. `0` is silent. All other values show the
-            name of the current layer, and the estimated QPU time before the
-            first call of an annealer. Defaults to `"auto"`.
+            relative to the mean square of the inputs. It determines the weights
+            of inputs that are zero in all samples. Defaults to `0.01`.
+        validation_split: Float in [0, 1). Fraction of the calibration data to
+            hold out, for measuring the output errors on other data: the last
+            samples of arrays, or every n-th batch of a dataset. The nodes of a
+            graph are never split. Defaults to `0.1`.
+        out: Path of a folder (optional) in which the result of each layer is
+            stored. If a call is interrupted, repeat it with the same data in
+            the same order to continue after the last finished layer. Defaults
+            to `None`, which stores nothing.
+        verbose: `"auto"`, `0` or `1`. `0` shows nothing. All other values show
+            the name of the current layer, and the estimated QPU time before the
+            first call to an annealer. Defaults to `"auto"`.
 
     Returns:
-        A tuple `(quantized_model, report)` of a new model, which is not
-        compiled, and a `QuantizationReport`.
+        A tuple `(quantized_model, report)` of a new, uncompiled model and a
+        `QuantizationReport`.
 
     Raises:
         ValueError: If an argument is invalid, or if the weights or activations
@@ -283,13 +286,14 @@ def _gather(target, layers, forward, num_used, seed):
         target: The layer.
         layers: Tuple of the layer in the float and in the quantized copy.
         forward: `ForwardPass`.
-        num_used: Integer. The number of batches, before those held out.
-        seed: Integer. Seed of the choice of rows.
+        num_used: Integer. Number of batches that are not held out. They come
+            first.
+        seed: Integer. Seed for the choice of rows.
 
     Returns:
-        A tuple `(statistics, held_out)`. `held_out` is a function that receives
-        a `LayerResult` and returns its output error on the batches that are
-        held out, or `None` if there are none.
+        A tuple `(statistics, held_out)`. `held_out` is a function that takes a
+        `LayerResult` and returns its output error on the held-out batches, or
+        `None` if there are no such batches.
     """
     kernel = target.kind.kernel(target.layer)
     statistics = Statistics(kernel, target.kind.has_bias(target.layer))
@@ -337,14 +341,14 @@ def _both_rows(target, layers, call, count, seed):
 
 
 def _write_floats(target, layer, result):
-    """Gives a float layer the quantized weights."""
+    """Writes the quantized weights to a float layer."""
     shape = target.kind.kernel(target.layer).shape
     target.kind.set_kernel(layer, result.kernel.reshape(shape))
     target.kind.change_bias(layer, result.bias_change)
 
 
 def _write(target, layer, result):
-    """Gives the layer of the quantized model its weights."""
+    """Writes the weights of a layer of the quantized model."""
     if not isinstance(layer, BinaryLayer):
         _write_floats(target, layer, result)
         return
@@ -391,7 +395,7 @@ def _layer_report(target, result, method, seconds, frozen):
 
 
 def _show(text, verbose):
-    """Shows the current layer, in place of the last one in a terminal."""
+    """Shows the current layer. In a terminal, it replaces the previous one."""
     if verbose in (0, False):
         return
     if sys.stdout.isatty():
@@ -417,17 +421,17 @@ def _warn_about_few_rows(few, rows, is_graph):
     if overfit:
         worst = max(overfit, key=lambda row: row.held_out / (row.error + 1e-9))
         warnings.warn(
-            f"`calibration` is small for {len(overfit)} of {len(rows)} layers. "
-            f"The layer `{worst.name}` has the output error {worst.error:.3g} "
-            f"on the calibration data and {worst.held_out:.3g} on data that "
-            f"were held out. {advice}",
+            f"`calibration` is too small for {len(overfit)} of {len(rows)} "
+            f"layers. The layer `{worst.name}` has an output error of "
+            f"{worst.error:.3g} on the calibration data, but "
+            f"{worst.held_out:.3g} on held-out data. {advice}",
             stacklevel=3,
         )
     elif few:
         name, count, n = few[0]
         warnings.warn(
-            f"`calibration` is small for {len(few)} of {len(rows)} layers. The "
-            f"layer `{name}` has {n} inputs and receives {count} rows. Its "
-            f"output error will be larger on other data. {advice}",
+            f"`calibration` is too small for {len(few)} of {len(rows)} layers. "
+            f"The layer `{name}` has {n} inputs but receives only {count} "
+            f"rows, so its output error will be larger on other data. {advice}",
             stacklevel=3,
         )

@@ -1,7 +1,7 @@
 """Copies of a network.
 
-Quantization works on two private copies. The first one stays as it is. In the
-second one, the kernels of the layers that are already quantized are replaced by
+Quantization works on two private copies. The first one does not change. In the
+second one, the kernels of layers that are already quantized are replaced with
 their quantized values, so it computes what the quantized network will compute.
 The given model is only read.
 """
@@ -37,7 +37,7 @@ def copy_model(
         model: Sequential or functional model.
         batch: Inputs on which the copy is called, to build it. `None` if the
             shapes of the inputs of the model are known.
-        replace: Function that receives a layer and returns the layer of the
+        replace: Function that takes a layer and returns the layer of the
             copy, or `None` to copy the layer. The weights of replaced layers
             are not set. Defaults to copying all layers.
 
@@ -73,7 +73,7 @@ def _copy_graph(model, copy_layer):
     layers = [copy_layer(layer) for layer in model.layers]
     if not model.inputs:  # Keras could not infer the shapes
         return keras.Sequential(layers, name=model.name)
-    # A model that was built by its first batch has the size of this batch.
+    # A model that was built by its first call has the size of that batch.
     stateful = any(getattr(layer, "stateful", False) for layer in layers)
     start = _keras.copy_input(model.inputs[0], keep_batch_size=stateful)
     return keras.Sequential([start, *layers], name=model.name)
@@ -100,7 +100,7 @@ def _copy_config(layer):
 
 
 def _copy_state(layer, copies, replaced):
-    """Copies the weights and the `trainable` flags, from the outside in."""
+    """Copies weights and `trainable` flags, from outer to inner layers."""
     copied = copies[id(layer)]
     copied.trainable = layer.trainable
     if _keras.is_graph_of_layers(layer):
@@ -121,7 +121,7 @@ def _copy_state(layer, copies, replaced):
 def quantized_copy(
     model: Any, batch: Any, targets: list[Target]
 ) -> tuple[Any, dict[int, Any]]:
-    """Copies a model with layers for quantized weights.
+    """Copies a model, with layers that can hold quantized weights.
 
     Args:
         model: Sequential or functional model.

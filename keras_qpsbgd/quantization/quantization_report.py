@@ -35,36 +35,39 @@ FROZEN = (
 
 @dataclasses.dataclass(frozen=True)
 class LayerQuantization:
-    """The numbers of one quantized layer.
+    """The results for one quantized layer.
 
-    The output error is the sum of squared differences between the products of
-    the quantized and of the float layer on the calibration data, relative to
-    the sum of the squared float products. 0 is perfect. The input of the
-    quantized layer comes from the quantized layers before it.
+    The output error is the sum of the squared differences between the products
+    of the quantized layer and those of the float layer on the calibration data,
+    relative to the sum of the squared float products. An error of 0 is perfect.
+    The inputs of the quantized layer come from the quantized layers before it.
 
     Attributes:
-        name: Name of the layer, after the names of the models that contain it.
-        type: Name of its class in the given model.
-        num_inputs: Number of inputs n of the kernel.
-        num_outputs: Number of outputs m of the kernel.
-        bits: Number of bits per weight.
-        errors: Dictionary that maps the method and the simpler methods, which
-            always run before it, to their output errors.
-        error: Output error of the quantized layer.
-        held_out: Output error on data that were held out, or `None`.
-        improved: Number of outputs whose error the solver lowered, or `None` if
-            no solver ran.
-        proven: Number of outputs whose levels are proven to be optimal for
-            their scale, or `None` if the method proves nothing.
-        frozen: Whether the layer keeps its type and is frozen.
-        packed_bytes: Memory with `bits` per weight and 32 bits per scale and
-            per bias. A frozen layer takes this memory only if you pack its
-            weights yourself, because it holds floats.
-        float32_bytes: Memory with 32 bits per weight and bias.
-        calls: Number of calls of the solver.
-        seconds: Time of the quantization of this layer, with the forward
-            passes.
-        qpu_seconds: QPU access time that the solver reports.
+        name: String. Name of the layer, after the names of the models that
+            contain it.
+        type: String. Name of its class in the given model.
+        num_inputs: Integer. Number of inputs n of the kernel.
+        num_outputs: Integer. Number of outputs m of the kernel.
+        bits: Integer. Number of bits per weight.
+        errors: Dictionary. Maps the method, and the simpler methods that always
+            run before it, to their output errors.
+        error: Float. Output error of the quantized layer.
+        held_out: Float. Output error on held-out data, or `None` if there is
+            none.
+        improved: Integer. Number of outputs whose error the solver lowered, or
+            `None` if no solver ran.
+        proven: Integer. Number of outputs whose weights are proven optimal for
+            their scale, or `None` if the solver proves nothing.
+        frozen: Boolean. Whether the layer keeps its type and is frozen.
+        packed_bytes: Integer. Size in bytes with `bits` bits per weight and 32
+            bits per scale and bias. A frozen layer holds floats, so you only
+            get this size if you pack its weights yourself.
+        float32_bytes: Integer. Size in bytes with 32 bits per weight and bias.
+        calls: Integer. Number of solver calls.
+        seconds: Float. Time in seconds to quantize this layer, including the
+            forward passes.
+        qpu_seconds: Float. QPU access time in seconds, as reported by the
+            solver.
     """
 
     name: str
@@ -89,9 +92,10 @@ class UnchangedLayer(NamedTuple):
     """A layer with weights that was not quantized.
 
     Attributes:
-        name: Name of the layer, after the names of the models that contain it.
-        type: Name of its class.
-        reason: Why it was not quantized.
+        name: String. Name of the layer, after the names of the models that
+            contain it.
+        type: String. Name of its class.
+        reason: String. Why it was not quantized.
     """
 
     name: str
@@ -101,24 +105,28 @@ class UnchangedLayer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class QuantizationReport:
-    """The report of `kq.quantize`. `print(report)` shows a table.
+    """The report of `kq.quantize`.
+
+    `print(report)` shows it as text, and a notebook shows it as a table.
 
     Attributes:
-        name: Name of the model.
-        bits: Number of bits per weight, or `None` if it differs.
-        method: Name of the method.
-        backend: Name of the backend, or `None` if the method uses none.
+        name: String. Name of the model.
+        bits: Integer. Number of bits per weight, or `None` if it differs
+            between layers.
+        method: String. Name of the method.
+        backend: String. Name of the backend, or `None` if the method uses none.
         layers: List of `LayerQuantization`, in the order of the forward pass.
         unchanged: List of `UnchangedLayer`, the other layers with weights.
-        unchanged_bytes: Memory of the unchanged layers and of the weights that
-            do not belong to a layer in these lists.
-        packed_bytes: Memory of the quantized model.
-        float32_bytes: Memory of the given model with 32 bits per weight,
-            without batch normalizations that were folded.
-        compression: Ratio of `float32_bytes` to `packed_bytes`.
-        calls: Number of calls of the solver.
-        seconds: Time of the quantization.
-        qpu_seconds: QPU access time that the solver reports.
+        unchanged_bytes: Integer. Size in bytes of all weights outside of the
+            quantized layers.
+        packed_bytes: Integer. Size in bytes of the quantized model.
+        float32_bytes: Integer. Size in bytes of the given model with 32 bits
+            per weight, without the batch normalizations that were folded.
+        compression: Float. Ratio of `float32_bytes` to `packed_bytes`.
+        calls: Integer. Number of solver calls.
+        seconds: Float. Time of the quantization in seconds.
+        qpu_seconds: Float. QPU access time in seconds, as reported by the
+            solver.
     """
 
     name: str
@@ -177,7 +185,7 @@ class QuantizationReport:
         }
 
     def plot(self, ax: Any = None) -> Any:
-        """Plots the output error of each layer and method as dots.
+        """Plots the output errors of all layers and methods.
 
         Args:
             ax: Matplotlib axes (optional). Defaults to `None`, which creates a
@@ -337,7 +345,7 @@ def _error_row(name, size, cells):
 
 
 def _solver_notes(report):
-    """Returns sentences on what the solver did."""
+    """Returns notes on what the solver achieved."""
     solved = [layer for layer in report.layers if layer.improved is not None]
     if not solved:
         return []

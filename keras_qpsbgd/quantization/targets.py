@@ -1,4 +1,4 @@
-"""The layers of a network that can be quantized, and the choice among them."""
+"""Finds the layers that can be quantized, and chooses among them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ class Target:
     """A kernel of a layer that can be quantized.
 
     Attributes:
-        names: Names of the layer of the model, of a layer inside of it, and of
-            the kernel, without those that are not needed.
+        names: Names of the layer of the model and, where needed, of the layer
+            inside it and of the kernel.
         layer: The layer of the given model.
         kind: The kind of the kernel, see `layers/kinds.py`.
-        owner: The layer of the model that contains it, usually itself.
-        part: Name of the attribute of `owner`, for a part of a layer.
+        owner: The layer of the model that contains `layer`, usually `layer`
+            itself.
+        part: Name of the attribute of `owner` that holds `layer`, or `None`.
         bits: Number of bits per weight.
         name: The names, joined by slashes.
     """
@@ -60,7 +61,7 @@ class Target:
 def find_layers(
     model: Any,
 ) -> tuple[list[Target], list[tuple[str, Any, str]]]:
-    """Finds the layers with weights, also those of nested models.
+    """Finds the layers with weights, including those of nested models.
 
     Returns:
         A tuple `(targets, unsupported)`. `unsupported` is a list of tuples
@@ -95,7 +96,7 @@ def find_layers(
 
 
 def _parts(layer):
-    """Returns the layers with kernels in a layer of a model.
+    """Returns the layers with kernels inside a layer of a model.
 
     Returns:
         A dictionary that maps attributes to layers. The attribute of the layer
@@ -143,7 +144,7 @@ def is_frozen(target: Target, targets: list[Target]) -> bool:
         for layer in _keras.all_layers(target.owner)
         if isinstance(layer, keras.layers.EinsumDense)
     ]
-    # A binary attention layer has the same number of bits everywhere.
+    # All projections of a binary attention layer have the same number of bits.
     return (
         len(parts) < len(projections)
         or len({part.bits for part in parts}) > 1
@@ -220,8 +221,8 @@ def choose_layers(
 def _bits_of(bits, targets):
     """Returns the number of bits of each layer by its name, `None` for float.
 
-    Layers that match no key of a dictionary have no entry. A name comes before
-    a pattern, and an earlier pattern before a later one.
+    Layers that match no key of a dictionary have no entry. A name takes
+    precedence over a pattern, and an earlier pattern over a later one.
     """
     if not isinstance(bits, dict):
         _check_bits("bits", bits)
@@ -283,7 +284,7 @@ def _selector(layers, targets, unsupported):
     if layers is None:
         return lambda target: True
     if isinstance(layers, str):
-        # As the `filters` of `keras.Model.quantize`.
+        # Like `filters` in `keras.Model.quantize`.
         pattern = _pattern("layers", layers)
         return lambda target: pattern.search(target.name) is not None
     if callable(layers):
@@ -309,13 +310,13 @@ def _selector(layers, targets, unsupported):
 
 
 def _names(target):
-    """Returns the names by which a list may choose a layer."""
+    """Returns the names that select a layer in a list."""
     paths = itertools.accumulate(target.names, "{}/{}".format)
     return {*paths, target.owner.name}
 
 
 def _is_graph_layer(layer):
-    """Returns whether a layer takes a graph, whose nodes belong together."""
+    """Returns whether a layer takes a graph, whose nodes cannot be split."""
     return isinstance(layer, BinaryGraphConv) or type(
         layer
     ).__module__.startswith("spektral.")

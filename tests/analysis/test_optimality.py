@@ -78,7 +78,7 @@ def test_errors():
     qubo = kq.Qubo(np.zeros((2, 2)), [[1.0], [2.0]])
     other = kq.Qubo(np.zeros((1, 1)), [[1.0]])
     for arguments, message in (
-        ((qubo, {}), "at least one. Received"),
+        ((qubo, {}), "at least one solver. Received"),
         ((qubo, solution(other, [[1]])), "states of shape.*Received"),
         (("hidden", "sign"), "`qubo` must be a `Qubo`. Received: str"),
     ):

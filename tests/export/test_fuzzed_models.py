@@ -75,7 +75,9 @@ def test_mutated_bytes(content, count, tmp_path):
         mutated = mutate_bytes(content, rng)
         if mutated == content:
             continue
-        with pytest.raises(ValueError, match="must be a file of") as caught:
+        with pytest.raises(
+            ValueError, match="must be a file written by"
+        ) as caught:
             load(mutated, tmp_path / "model.kq")
         assert str(caught.value).endswith("model.kq")
 
@@ -130,7 +132,7 @@ def test_mutated_header_with_correct_checksum(content, tmp_path):
             try:
                 model = load(joined(mutated, data), path)
             except ValueError as error:
-                assert "must be a file of" in str(error)
+                assert "must be a file written by" in str(error)
                 continue
             loaded += 1
             # A valid file: the model has the weights of the file.
@@ -190,7 +192,7 @@ def test_mutated_steps(count, tmp_path):
         (lambda c: joined(b"\xff", parts(c)[1]), "not JSON"),
         (lambda c: joined(b"[" * 100_000, b""), "not JSON"),
         (lambda c: joined([], parts(c)[1]), "no list of arrays"),
-        (lambda c: joined(parts(c)[0], b""), "place of its array"),
+        (lambda c: joined(parts(c)[0], b""), "position of its array"),
         (lambda c: joined(parts(c)[0], parts(c)[1] + b"\0"), "size of its"),
     ],
 )
@@ -232,7 +234,7 @@ ARRAY_CHANGES = {
 
 def test_arrays_must_fit_the_model(content, tmp_path):
     for change in ARRAY_CHANGES.values():
-        with pytest.raises(ValueError, match="must be a file of"):
+        with pytest.raises(ValueError, match="must be a file written by"):
             load(changed(content, change), tmp_path / "model.kq")
 
 

@@ -175,7 +175,7 @@ def test_kernel_with_nan():
     kernel = layer.kernel.numpy()
     kernel[0, 0] = np.nan
     layer.kernel.assign(kernel)
-    with pytest.raises(ValueError, match="its kernel has NaN"):
+    with pytest.raises(ValueError, match="its kernel contains NaN"):
         Predictor(model)
 
 
@@ -186,7 +186,9 @@ def test_only_chains_are_supported():
     twice = keras.Model(x, [y, layers.Dense(2)(y)])
     early = keras.Model(x, layers.Concatenate()([x, y]))
     for model in (branches, twice, early):
-        with pytest.raises(ValueError, match="only chains.*Received: "):
+        with pytest.raises(
+            ValueError, match="only supports chains.*Received: "
+        ):
             Predictor(model)
     pair = keras.Model([x, keras.Input((6,))], y)
     with pytest.raises(ValueError, match="one input.*Received: "):
@@ -203,7 +205,7 @@ def test_models_that_are_not_ready():
         def call(self, x):
             return x
 
-    with pytest.raises(ValueError, match="Received: a model of the class Own"):
+    with pytest.raises(ValueError, match="Received: a model of type Own"):
         Predictor(Own())
 
 

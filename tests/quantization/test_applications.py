@@ -79,7 +79,7 @@ def test_applications(name):
         weights=None, input_shape=(size, size, 3), classes=10
     )
     images = 255 * quantizing.data(4, size, size, 3)
-    with pytest.warns(UserWarning, match="`calibration` is small"):
+    with pytest.warns(UserWarning, match="`calibration` is too small"):
         quantized, report = kq.quantize(
             model, images, bits=2, method="nearest", seed=0, verbose=0
         )

@@ -75,12 +75,12 @@ def not_finite(value):
         (X[0], "shape"),
         ([X, X], "no labels.* Received: 2 arrays"),
         ([], "one array per input .* Received: 0 arrays"),
-        (not_finite(np.nan), "must be finite"),
-        (not_finite(np.inf), "must be finite"),
+        (not_finite(np.nan), "only finite numbers"),
+        (not_finite(np.inf), "only finite numbers"),
         ({"wrong": X}, "one array per input"),
         (object(), "must be an array"),
         (None, "must be an array"),
-        (tf.data.Dataset.from_tensors(X).repeat(), "must end"),
+        (tf.data.Dataset.from_tensors(X).repeat(), "must be a finite dataset"),
         (tf.data.Dataset.from_tensors(X).take(0), "at least one batch"),
         (tf.data.Dataset.from_tensor_slices(X), "shape"),
         (
@@ -104,7 +104,9 @@ def test_lengths_must_agree():
         kq.quantize(model, X, verbose=0)
     # The second entry of a tuple in a dataset is the target.
     pairs = tf.data.Dataset.from_tensors((X, quantizing.data(20, 5)))
-    with pytest.raises(ValueError, match="second entry of a tuple"):
+    with pytest.raises(
+        ValueError, match="second entry of a tuple contains the labels"
+    ):
         kq.quantize(model, pairs, verbose=0)
 
 
@@ -273,7 +275,7 @@ def test_any_sampler_solves_the_layers(tmp_path):
     options = {"backend": dimod.ExactSolver(), "verbose": 0}
     _, report = kq.quantize(model, x, **options)
     assert report.calls > 0
-    with pytest.raises(ValueError, match="`out` needs a backend") as caught:
+    with pytest.raises(ValueError, match="`out` requires a backend") as caught:
         kq.quantize(model, x, out=tmp_path, **options)
     assert "Received: backend=" in str(caught.value)
 
@@ -291,7 +293,7 @@ def test_budget_covers_all_layers(model, capsys):
     shown = capsys.readouterr().out
     assert shown.startswith("Estimated QPU time: 2 s\n")
     assert backend.calls == 2
-    with pytest.raises(backends.BudgetExceeded, match="2 s are spent"):
+    with pytest.raises(backends.BudgetExceeded, match="2 s are already spent"):
         kq.quantize(model, X, **options)
 
 

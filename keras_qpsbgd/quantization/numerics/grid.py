@@ -27,9 +27,9 @@ def nearest_levels(values, bits):
 def cell_centers(levels, values, bits):
     """Returns the even integers between each level and one of its neighbors.
 
-    The neighbor is the one in the direction of `values`. At the ends of the
-    grid it is the only one. A state of +1 or -1 added to a center is one of the
-    two levels.
+    The neighbor lies in the direction of `values`, except at the ends of the
+    grid, where there is only one. Adding a state of +1 or -1 to a center gives
+    one of the two levels.
 
     Args:
         levels: Array of levels.
@@ -77,8 +77,8 @@ def latent_kernel(kernel, levels, scales, bits):
 
     A binary layer computes with the level of the cell that contains its latent
     weight. The latent weight is \(w / (s_j L)\), moved into the cell of its
-    level. Weights near a border of their cell were close calls, and training
-    can change them most easily.
+    level. Weights that were almost rounded to the next level are close to the
+    border of their cell, so training can change them most easily.
 
     Args:
         kernel: Array of shape `(groups, n, m)`. The float weights.
@@ -97,7 +97,7 @@ def latent_kernel(kernel, levels, scales, bits):
 
 
 def divide(numerator, denominator):
-    """Divides, with 0 where the denominator is 0."""
+    """Divides two arrays. The result is 0 where the denominator is 0."""
     numerator, denominator = np.broadcast_arrays(numerator, denominator)
     return np.divide(
         numerator,

@@ -1,25 +1,26 @@
-r"""Levels without a solver: GPTQ and coordinate descent.
+r"""Chooses the levels without a solver: GPTQ and coordinate descent.
 
-GPTQ rounds the weights one after the other and corrects the others. The best
+GPTQ rounds the weights one after the other and adjusts the others. The best
 real kernel is \(w^*_j = H^{-1} c_j\). With the Cholesky factor
 \(H = R^T R\), the damped error is
 
 $$\lVert R (\hat w_j - w^*_j) \rVert^2 + \mathrm{const} .$$
 
 The weights are rounded from the last to the first. Each weight is rounded to
-the level next to the value that cancels the errors of the weights rounded
+the level nearest to the value that cancels the errors of the weights rounded
 before it. This is GPTQ with the Cholesky factor of \(H\) in place of that of
 \(H^{-1}\), which gives the same result in the reverse order. Inputs with a
 large \(H_{ii}\) are rounded first (GPTQ's `act_order`).
 
-The scales of the weights are not the best ones for the outputs. `search_scales`
-runs GPTQ with several scales and keeps the best result of each column.
+The scales that fit the weights best are not the best ones for the outputs.
+`search_scales` runs GPTQ with several scales and keeps the best result of each
+column.
 
 Coordinate descent starts from given levels. With the other weights fixed, the
 best real value of weight \(i\) of column \(j\) is
 \(q_i - (H q - c_j / s_j)_i / H_{ii}\). A sweep sets each weight to the level
-next to this value, one after the other. After each sweep, the scales are set to
-their best values. Neither step increases the damped error.
+nearest to this value, one after the other. After each sweep, the scales are set
+to their best values. Neither step increases the damped error.
 
 Reference: Frantar et al., 2023, https://arxiv.org/abs/2210.17323
 """
@@ -31,8 +32,8 @@ from keras_qpsbgd.quantization.numerics import grid
 from keras_qpsbgd.quantization.numerics.output_error import best_of
 from keras_qpsbgd.quantization.numerics.output_error import fit_scales
 
-# Within a block, weights are rounded one by one. Between blocks, a matrix
-# product passes on their errors and forces.
+# Within a block, weights are rounded one by one. A matrix product passes their
+# errors and forces on to the other blocks.
 BLOCK = 64
 MAX_SWEEPS = 100
 # GPTQ rounds about this many weights at once, with each scale.
@@ -54,7 +55,7 @@ class Gptq:
         groups, n, m = problem.kernel.shape
         # The last weight is rounded first.
         self._order = problem.diagonal[:, :, 0].argsort(axis=1, kind="stable")
-        # Rounding needs few digits. Float32 takes half the time.
+        # Rounding does not need float64, and float32 takes half the time.
         self._feedback = np.empty((groups, n, n), np.float32)
         self._target = np.empty((groups, n, m))
         self._center = np.empty((groups, n, m))
@@ -111,7 +112,7 @@ class Gptq:
             scales: Array of shape `(k, groups, 1, columns)`.
             bits: Integer.
         """
-        # The columns of all scales, beside each other.
+        # The columns of all scales, side by side.
         target = grid.divide(self._target[:, :, columns], scales)
         shape = target.shape[1:3]
         target = np.concatenate(list(target.astype(np.float32)), axis=2)
@@ -176,7 +177,7 @@ def search_scales(problem, gptq, candidate, weight_scales, bits):
 
 
 def descend(problem, candidate, bits):
-    """Runs sweeps until no level changes, at most 100.
+    """Runs sweeps until no level changes, but at most 100.
 
     Sweeps run in float32, which takes half the time. A column keeps its levels
     if the result is not better in float64.
@@ -187,9 +188,9 @@ def descend(problem, candidate, bits):
         bits: Integer.
 
     Returns:
-        A `Candidate` with a damped error that is not higher.
+        A `Candidate` whose damped error is not higher.
     """
-    # Float32 has a small range.
+    # Rescaled, because float32 has a small range.
     unit = problem.diagonal.mean(axis=1, keepdims=True)
     couplings = np.empty(problem.couplings.shape, np.float32)
     np.divide(problem.couplings, unit, out=couplings, casting="same_kind")

@@ -27,13 +27,13 @@ class LayerResult:
         bias_change: Array of shape (groups, m). The correction of the bias.
         errors: Dictionary that maps each method that was run to its relative
             output error.
-        improved: Number of outputs whose output error the solver lowered, or
+        improved: Number of outputs whose error the solver lowered, or
             `None` if no solver ran.
         proven: Number of outputs whose QUBO was solved to a proven optimum, or
             `None` if the backend proves nothing.
         solver: Dictionary with the totals of the solver: `calls`, `seconds`,
             and `qpu_seconds`.
-        held_out: Relative output error on rows that were not used, or `None`.
+        held_out: Relative output error on held-out rows, or `None`.
     """
 
     levels: np.ndarray
@@ -62,8 +62,7 @@ def quantize_layer(
     """Quantizes the kernel of one layer.
 
     Args:
-        statistics: `Statistics` of the calibration rows. They cannot be used
-            again.
+        statistics: `Statistics` of the calibration rows. They cannot be reused.
         bits: Integer from 1 to 4.
         method: String, one of `METHODS`.
         backend: A `Backend`, used by the method `"qubo"`.

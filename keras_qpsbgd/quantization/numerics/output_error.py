@@ -1,4 +1,4 @@
-r"""What quantization needs to know about the inputs of a layer.
+r"""The output error of a quantized layer, and the statistics behind it.
 
 The layer has the kernel \(W\). The float network passes the rows \(X\) to it,
 and the network whose earlier layers are already quantized passes \(\tilde X\).
@@ -13,12 +13,12 @@ the output error is a quadratic function of \(\hat w_j\) alone,
 $$\hat w_j^T H \hat w_j - 2 c_j^T \hat w_j + t_j ,$$
 
 with \(H = \tilde X^T \tilde X\), \(C = \tilde X^T X W\) and
-\(t_j = \lVert X w_j \rVert^2\) of rows from which the mean is subtracted. A
+\(t_j = \lVert X w_j \rVert^2\), where the mean is subtracted from the rows. A
 layer without a bias has no correction, and no mean is subtracted.
 
-Grouped and depthwise convolutions multiply several groups of inputs by a kernel
-of their own. All arrays have a first axis for the groups. Other layers have one
-group.
+Grouped and depthwise convolutions multiply each group of inputs by its own
+kernel. The first axis of all arrays is that of the groups. Other layers have
+one group.
 """
 
 from typing import NamedTuple
@@ -48,8 +48,8 @@ class Statistics:
         self._row_sum = np.zeros((groups, 1, n))
         self._target_sum = np.zeros((groups, 1, m))
         self._target_square = 0.0
-        # A first guess of the means. Sums of differences to it lose fewer
-        # digits than sums of the rows.
+        # A first guess of the means. Sums of differences from it are more
+        # accurate than sums of the rows.
         self._row_shift = np.zeros((groups, 1, n))
         self._target_shift = np.zeros((groups, 1, m))
 
@@ -82,7 +82,8 @@ class Statistics:
     def problem(self, damping):
         """Returns the `OutputError` of all rows added so far.
 
-        Call it once, after the last row. It takes the largest array over.
+        Call it once, after the last row, because it takes over the largest
+        array.
 
         Args:
             damping: Float. See `OutputError`.
@@ -94,7 +95,7 @@ class Statistics:
             count = max(self.count, 1)
             row_mean = self._row_sum / count
             target_mean = self._target_sum / count
-            # In place, because it can be the largest array of all.
+            # In place, because this can be the largest array of all.
             squares -= count * row_mean.transpose(0, 2, 1) * row_mean
             products = products - (
                 count * row_mean.transpose(0, 2, 1) * target_mean
@@ -110,7 +111,7 @@ class Statistics:
         )
 
     def bias_change(self, quantized_kernel):
-        """Returns the best change of the bias, shape `(groups, m)`."""
+        """Returns the best change of the bias, of shape `(groups, m)`."""
         groups, _, m = self.kernel.shape
         if not self.bias or self.count == 0:
             return np.zeros((groups, m))
@@ -120,7 +121,7 @@ class Statistics:
 
 
 class HeldOutError:
-    """The output error of a quantized layer on other rows.
+    """The output error of a quantized layer on held-out rows.
 
     Args:
         kernel: Array of shape `(n, m)` or `(groups, n, m)`. The float kernel.
@@ -175,9 +176,9 @@ class OutputError:
       + \delta \lVert \hat w - w_j \rVert^2 ,$$
 
     where \(\delta\) is `damping` times the mean diagonal entry of \(H\). The
-    last term is GPTQ's damping of \(H\). It decides the weights of inputs that
-    are always zero. The attributes `couplings` and `products` are \(H\) and
-    \(C\) with the damping included.
+    last term is GPTQ's damping of \(H\). It determines the weights of inputs
+    that are always zero. The attributes `couplings` and `products` are \(H\)
+    and \(C\) with the damping included.
 
     Args:
         kernel: Array of shape `(groups, n, m)`. The float kernel.

@@ -1,8 +1,8 @@
 r"""Chooses the levels by solving QUBOs with a backend.
 
 The solver starts from the best levels of coordinate descent. A backend solves
-the QUBO of their scales, and the scales are set to their best values for the
-new levels. A column changes only if its damped error decreases.
+the QUBO with fixed scales, and the scales are then set to their best values for
+the new levels. A column changes only if its damped error decreases.
 
 The damped error of column \(j\), divided by \(s_j^2\), is
 \(q^T H q - 2 c_j^T q / s_j\) plus a constant. Two encodings of the levels turn
@@ -27,10 +27,10 @@ from keras_qpsbgd.quantization.numerics.output_error import best_of
 from keras_qpsbgd.quantization.numerics.output_error import fit_scales
 from keras_qpsbgd.qubo import Qubo
 
-# Up to this many variables, all levels of a weight are tried at once.
+# Up to this many variables, the QUBO contains all levels of each weight.
 FULL_UP_TO = {"native": 16, "exact": 16, "gurobi": 64}
 # Layers with more groups are left to coordinate descent. A depthwise
-# convolution has one group per channel, and each would be a call of the solver.
+# convolution has one group per channel, and each would need a solver call.
 MAX_GROUPS = 64
 
 
@@ -73,7 +73,7 @@ def solve(problem, start, bits, backend, seed):
     if not infos:
         return start, None
     best = best_of([start, fit_scales(problem, levels)])
-    # Single weights that any level improves, beside those of the encoding.
+    # Also try the levels that the encoding does not contain, weight by weight.
     polished = heuristics.descend(problem, best, bits)
     info = infos[0] if len(infos) == 1 else merge_column_info(infos)
     return best_of([best, polished]), info
@@ -113,7 +113,7 @@ class Rounding:
         self.qubo.start = (levels - self._centers).astype(np.int8)
 
     def levels(self, states):
-        """Returns the levels of states, shape `(n, k)`."""
+        """Returns the levels of states, of shape `(n, k)`."""
         return self._centers + states
 
 
@@ -133,6 +133,6 @@ class Full:
         self.qubo.start = np.concatenate(states).astype(np.int8)
 
     def levels(self, states):
-        """Returns the levels of states, shape `(n, k)`."""
+        """Returns the levels of states, of shape `(n, k)`."""
         parts = np.split(np.asarray(states), len(self._powers))
         return sum(power * part for power, part in zip(self._powers, parts))
