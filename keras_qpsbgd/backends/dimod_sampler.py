@@ -25,11 +25,11 @@ class BackendSampler(dimod.Sampler):
             `backends.get`. Defaults to `"native"`.
 
     Example:
-        >>> import dimod
-        >>> sampler = as_sampler("native")
-        >>> bqm = dimod.BinaryQuadraticModel({"a": 1}, {("a", "b"): -2}, "SPIN")
-        >>> sampler.sample(bqm).first.energy
-        -3.0
+        ```python
+        bqm = dimod.BinaryQuadraticModel({"a": 1}, {("a", "b"): -2}, "SPIN")
+        sampler = kq.backends.as_sampler("native")
+        sampler.sample(bqm).first.energy  # -3.0
+        ```
     """
 
     properties: Any = None
@@ -109,6 +109,13 @@ def as_sampler(backend: BackendLike = "native") -> BackendSampler:
 
     Returns:
         A `BackendSampler`.
+
+    Example:
+        ```python
+        bqm = dimod.BinaryQuadraticModel({"a": 1}, {("a", "b"): -2}, "SPIN")
+        sampler = kq.backends.as_sampler("native")
+        sampler.sample(bqm).first.energy  # -3.0
+        ```
     """
     return BackendSampler(backend)
 

@@ -140,6 +140,12 @@ def register(name: str, backend_class: type[Backend]) -> None:
         TypeError: If `backend_class` is not a subclass of `Backend`.
         ValueError: If `name` is not a string, is empty or belongs to another
             class.
+
+    Example:
+        ```python
+        kq.backends.register("my_solver", MySolver)
+        optimizer = kq.QPSBGD(backend="my_solver")
+        ```
     """
     if not (
         isinstance(backend_class, type) and issubclass(backend_class, Backend)
@@ -288,7 +294,7 @@ def _hint(name, known):
 
 
 def serialize(backend: Backend) -> str | dict[str, Any]:
-    """Returns the configuration from which `get` creates an equal backend.
+    """Returns the configuration from which `get` creates the same backend.
 
     Args:
         backend: `Backend`. Its class must be registered under its `name`.
@@ -340,6 +346,12 @@ def available() -> list[Availability]:
 
     Returns:
         A list of `Availability(name, available, missing, summary)`.
+
+    Example:
+        ```python
+        for row in kq.backends.available():
+            print(row.name, "ready" if row.available else row.missing)
+        ```
     """
     rows = []
     for name, entry in _all_entries().items():

@@ -127,7 +127,7 @@ def check_shapes(x_shape, a_shape, name):
 
 
 def static_shape(a):
-    """Returns the static shape of `a`, also for a sparse tensor.
+    """Returns the static shape of `a`, which may be a sparse tensor.
 
     The static shape of a sparse tensor may lack dimensions that its
     `dense_shape` contains.

@@ -75,7 +75,7 @@ class QuboOptimizer(BinaryOptimizer):
         self._solver = StepSolver(
             backend, on_failure, self._warn_once, self.skip_update
         )
-        # Records updates, see `step_solver`. `callbacks.QuboRecorder` sets it
+        # Records updates (see `step_solver`). `callbacks.QuboRecorder` sets it
         # during `fit`. It is not saved.
         self.recorder: Any = None
         # `add_state` creates these variables.

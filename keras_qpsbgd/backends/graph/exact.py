@@ -101,6 +101,11 @@ class ExactBackend(GraphBackend):
 
     Training compares energies in float32. `solve`, which takes a `Qubo`,
     compares them in float64.
+
+    Example:
+        ```python
+        optimizer = kq.QPSBGD(backend="exact")
+        ```
     """
 
     name = "exact"

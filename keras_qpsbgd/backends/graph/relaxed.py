@@ -101,6 +101,11 @@ class RidgeBackend(gpu_batches.BatchedBackend):
             `"parallel"` (conjugate gradient iterations, for all layers
             together) and `"auto"`, which means `"parallel"` if TensorFlow uses
             a GPU, else `"sequential"`. Defaults to `"auto"`.
+
+    Example:
+        ```python
+        optimizer = kq.QPSBGD(backend={"name": "ridge", "rho": 0.1})
+        ```
     """
 
     name = "ridge"
@@ -137,7 +142,13 @@ class RidgeBackend(gpu_batches.BatchedBackend):
 
 
 class SignBackend(GraphBackend):
-    """Returns sign(-s), the solution of the QUBO without its couplings."""
+    """Returns sign(-s), the solution of the QUBO without its couplings.
+
+    Example:
+        ```python
+        optimizer = kq.QPSBGD(backend="sign")
+        ```
+    """
 
     name = "sign"
     compiled = False

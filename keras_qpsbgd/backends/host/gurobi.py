@@ -47,6 +47,11 @@ class GurobiBackend(Backend):
             Columns are solved one after the other; use an `executor` to solve
             several at once. Defaults to `1`.
         **options: Arguments of `Backend`.
+
+    Example:
+        ```python
+        optimizer = kq.QPSBGD(backend={"name": "gurobi", "work_limit": 0.5})
+        ```
     """
 
     name = "gurobi"

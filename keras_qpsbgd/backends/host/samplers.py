@@ -134,6 +134,13 @@ class SimulatedAnnealingBackend(_LocalSamplerBackend):
             start and at the end. `None` computes them once per layer and step
             from the size of the fields and couplings. Defaults to `None`.
         **options: Arguments of `Backend`.
+
+    Example:
+        ```python
+        optimizer = kq.QPSBGD(
+            backend={"name": "simulated_annealing", "num_reads": 20}
+        )
+        ```
     """
 
     name = "simulated_annealing"
@@ -180,6 +187,11 @@ class TabuBackend(_LocalSamplerBackend):
             that times out is not reproducible, so the default is far longer
             than the restarts take. Defaults to `60000`.
         **options: Arguments of `Backend`.
+
+    Example:
+        ```python
+        optimizer = kq.QPSBGD(backend={"name": "tabu", "num_restarts": 20})
+        ```
     """
 
     name = "tabu"
