@@ -82,5 +82,7 @@ def on_page_content(content, page, **_):
 
 
 def _breakable(code):
-    """Lets code in tables continue on a new line where words end."""
+    """Lets long code in tables continue on a new line where words end."""
+    if len(code[0]) <= 16:
+        return code[0]
     return re.sub(r"(?<=[\w)\]])([.(_=/])(?=\w)", r"\1<wbr>", code[0])

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -302,3 +303,11 @@ def test_site(tmp_path):
     for path in pages:
         found = re.search(f"{remote}|{style}", path.read_text())
         assert not found, f"{path}: {found}"
+    for path in NOTEBOOKS:  # for download
+        folder = tmp_path / "tutorials" / path.stem
+        assert f'href="{path.name}"' in (folder / "index.html").read_text()
+        assert (folder / path.name).read_bytes() == path.read_bytes()
+    search = json.loads((tmp_path / "search/search_index.json").read_text())
+    places = [entry["location"] for entry in search["docs"]]
+    assert "guides/troubleshooting/" in places
+    assert not [p for p in places if p.startswith(("RESULTS", "results/"))]
