@@ -71,7 +71,7 @@ def _load(path):
     if start == container.MAGIC:
         return export.load_packed(path)
     if not start.startswith(KERAS_MAGIC):
-        raise ValueError("it is a different kind of file")
+        raise ValueError("it is another kind of file")
     return keras.models.load_model(path, compile=False)
 
 
