@@ -28,8 +28,8 @@ _STYLES = {
 }
 _HIDDEN = ("gptq",)
 FROZEN = (
-    "* stays a float layer and is frozen (`trainable = False`). Its file has "
-    "32 bits per weight."
+    "* Frozen float layer (`trainable = False`). Files store 32 bits per "
+    "weight."
 )
 
 
@@ -291,7 +291,7 @@ class QuantizationReport:
             below.append(FROZEN)
         return (
             f"<p><b>{html.escape(self.name)}</b>: "
-            f"{html.escape('; '.join(notes))}</p>"
+            f"{html.escape('. '.join(notes))}</p>"
             f"<table>{''.join(lines)}</table>"
             + "".join(f"<p>{html.escape(line)}</p>" for line in below)
         )
@@ -382,8 +382,7 @@ def _memory_lines(report):
         "_" * WIDTH,
         _counts("Total", report),
         f"Compression: {report.compression:.1f}x "
-        f"({_bits_text(report)} per weight of the layers above, 32 of "
-        "others)",
+        f"({_bits_text(report)} per weight in quantized layers, 32 in others)",
     ]
     if any(layer.frozen for layer in report.layers):
         lines += textwrap.wrap(FROZEN, WIDTH)

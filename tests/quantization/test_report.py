@@ -76,7 +76,7 @@ def test_table(report):
         "Proven optimal for their scale: 6 of 8,192 outputs",
         "unchanged",
         "7.0x",
-        "* stays a float layer",
+        "* Frozen float layer",
     ):
         assert part in text, part
     assert repr(report).startswith("QuantizationReport(name='network', bits=2")
@@ -86,7 +86,7 @@ def test_notebooks_show_a_table(report):
     found = report._repr_html_()
     assert found.count("<tr>") == 3 and "<td>0.123</td>" in found
     assert "Improved by the solver: 2,000" in found
-    assert "<td>*long" in found and "* stays a float layer" in found
+    assert "<td>*long" in found and "* Frozen float layer" in found
     assert "(LSTM): unsupported type" in found
 
 
