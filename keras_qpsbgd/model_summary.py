@@ -1,13 +1,20 @@
-"""A summary of a model with binary layers: parameters, memory, QUBO sizes."""
+"""A summary of a model with binary layers: parameters, memory, QUBO sizes.
+
+With data, also the size of the inputs of each binary layer.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
+import textwrap
+import warnings
 from collections.abc import Callable
 from typing import Any
 from typing import Optional
 
+import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
@@ -22,6 +29,10 @@ LIMITS = {**LARGEST, "Gurobi pip": PIP_LICENSE}
 
 # Columns of a table in a terminal.
 WIDTH = 80
+
+# Inputs with a larger root mean square were not scaled. Raw pixels have at most
+# 255, and batch normalization can correct that.
+MAX_INPUT = 300.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,10 +133,13 @@ class ModelSummary:
             real weight. Each layer takes a whole number of bytes.
         float32_bytes: Memory with 32 bits per weight.
         compression: Ratio of `float32_bytes` to `packed_bytes`.
+        input_sizes: Dictionary that maps the name of each trainable binary
+            layer to the root mean square of its inputs. Empty without `x`.
     """
 
     name: str
     layers: list[LayerSummary]
+    input_sizes: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def binary_params(self) -> int:
@@ -162,11 +176,12 @@ class ModelSummary:
         )
 
     def __str__(self):
-        return "\n".join([*_memory_lines(self), *_qubo_lines(self)])
+        lines = [*_memory_lines(self), *_qubo_lines(self)]
+        return "\n".join(lines + _input_lines(self))
 
 
 def summary(
-    model: Any, print_fn: Callable[[str], Any] | None = print
+    model: Any, print_fn: Callable[[str], Any] | None = print, x: Any = None
 ) -> ModelSummary:
     """Prints the parameters, memory and QUBO size of each layer.
 
@@ -181,10 +196,18 @@ def summary(
     QUBO that does not fit on a chip is solved in parts. The limits are those of
     chips without defects.
 
+    If you pass inputs `x`, the function also shows how large the inputs of the
+    binary layers are in training. It warns if they are hundreds of times too
+    large, because activations such as `hard_tanh` then saturate, and the
+    network barely learns.
+
     Args:
         model: A built Keras model. It does not need to have binary layers.
         print_fn: Function that receives the text (optional). `None` prints
             nothing. Defaults to `print`.
+        x: Array, tensor, or a list or dictionary of them (optional). Some
+            inputs of the model, for example 256 samples. No variable of the
+            model changes. Defaults to `None`.
 
     Returns:
         A `ModelSummary` with the numbers.
@@ -222,9 +245,11 @@ def summary(
         )
     layers: list[LayerSummary] = []
     _collect(model, set(), layers)
-    found = ModelSummary(model.name, layers)
+    sizes = {} if x is None else _input_sizes(model, x)
+    found = ModelSummary(model.name, layers, sizes)
     if print_fn is not None:
         print_fn(str(found))
+    _warn_if_too_large(sizes)
     return found
 
 
@@ -276,6 +301,76 @@ def _layer_summary(layer, weights):
         and not layer.trainable
         and any(len(weight.shape) > 1 for weight in weights),
     )
+
+
+# The inputs of binary layers
+
+
+class _InputSize:
+    """Observes the root mean square of the rows of a binary kernel."""
+
+    changes_gradient = False
+    value = None
+
+    def add(self, rows):
+        rows = tf.cast(rows(statistics.MAX_ROWS), tf.float32)
+        self.value = float(tf.sqrt(tf.reduce_mean(tf.square(rows))))
+
+
+def _input_sizes(model, x):
+    """Returns the root mean square of the inputs of binary layers, by name."""
+    x = tf.nest.map_structure(
+        lambda part: part if tf.is_tensor(part) else tf.convert_to_tensor(part),
+        x,
+    )
+    marks = [statistics.mark_of(v) for v in model.trainable_variables]
+    observers = {mark: _InputSize() for mark in marks if mark is not None}
+    with _unchanged(model), _observing(observers):
+        model(x, training=True)  # layers observe their inputs in training
+    return {
+        mark.name: observer.value
+        for mark, observer in observers.items()
+        if observer.value is not None
+    }
+
+
+@contextlib.contextmanager
+def _observing(observers):
+    """Connects the observers, and the former ones afterwards."""
+    before = {mark: mark.observer for mark in observers}
+    try:
+        for mark, observer in observers.items():
+            mark.observer = observer
+        yield
+    finally:
+        for mark, observer in before.items():
+            mark.observer = observer
+
+
+@contextlib.contextmanager
+def _unchanged(model):
+    """Restores all variables, such as those of batch normalization."""
+    variables = list(_keras.variables_with_random_states(model))
+    before = [tf.identity(tf.convert_to_tensor(v)) for v in variables]
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, before):
+            variable.assign(value)
+
+
+def _warn_if_too_large(sizes):
+    """Warns once, because large inputs of one layer reach the next."""
+    for name, size in sizes.items():
+        if size > MAX_INPUT:
+            warnings.warn(
+                f"The inputs of the layer `{name}` have a root mean square of "
+                f"{size:,.0f}. Scale the inputs of the network to about -1 to "
+                "1. Otherwise activations such as `hard_tanh` saturate, and "
+                "the network barely learns.",
+                stacklevel=3,
+            )
+            return
 
 
 # The tables
@@ -359,6 +454,14 @@ def _qubo_lines(found):
         "blocks (`block_size`).",
     ]
     return lines
+
+
+def _input_lines(found):
+    if not found.input_sizes:
+        return []
+    sizes = [f"{name} {size:,.3g}" for name, size in found.input_sizes.items()]
+    text = f"Root mean square of the inputs: {', '.join(sizes)}"
+    return ["", *textwrap.wrap(text, WIDTH)]
 
 
 def _qubo_row(name, variables, columns, fits):

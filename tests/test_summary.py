@@ -2,7 +2,9 @@
 
 import re
 import sys
+import warnings
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow import keras
@@ -258,6 +260,61 @@ def test_table_shows_the_numbers(capsys):
     assert f"Compression: {found.compression:.1f}x" in out
     assert re.search(r"^hidden +3 x 262 +128( +no){4}$", out, re.M)
     assert re.search(r"^top +128 +10( +fits){4}$", out, re.M)
+
+
+def dropout_model():
+    return keras.Sequential(
+        [
+            INPUT((4,)),
+            layers.BinaryDense(3, name="hidden"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.5),
+            layers.BinaryDense(2, output_scale=None, name="top"),
+        ]
+    )
+
+
+def test_sizes_of_inputs():
+    model = dropout_model()
+    model.compile(kq.QPSBGD(backend="exact", seed=0), "mse", run_eagerly=True)
+    x = np.random.default_rng(0).normal(size=(32, 4))
+    model.fit(x, np.ones((32, 2)), verbose=0)
+    variables = model.variables + list(model.optimizer.variables)
+    before = [variable.numpy() for variable in variables]
+    found = kq.summary(model, print_fn=None, x=x)
+    for variable, value in zip(variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    assert list(found.input_sizes) == ["hidden", "top"]
+    expected = np.sqrt(np.mean(np.square(x)))
+    assert found.input_sizes["hidden"] == pytest.approx(expected, rel=1e-5)
+    assert f"inputs: hidden {expected:.3g}, top " in str(found)
+    # Training goes on with the statistics of the optimizer.
+    couplings = [v for v in model.optimizer.variables if "coupl" in v.name]
+    before = [variable.numpy() for variable in couplings]
+    model.fit(x, np.ones((32, 2)), verbose=0)
+    for variable, value in zip(couplings, before, strict=True):
+        assert couplings and not np.array_equal(variable.numpy(), value)
+
+
+def test_inputs_that_are_far_too_large():
+    """One warning, which names the first layer and the size."""
+    model = keras.Sequential(
+        [
+            INPUT((4,)),
+            layers.BinaryDense(3, name="hidden"),
+            layers.BinaryDense(2, name="top"),
+        ]
+    )
+    x = np.ones((8, 4), "float32")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kq.summary(model, print_fn=None, x=100 * x)
+    with pytest.warns(
+        UserWarning, match="`hidden` have .* 1,000. Sc"
+    ) as caught:
+        kq.summary(model, print_fn=None, x=1000 * x)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
 
 
 def test_errors():

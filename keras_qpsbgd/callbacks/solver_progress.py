@@ -69,8 +69,11 @@ class SolverProgress(keras.callbacks.Callback):
     shows a bar. The status line requires `verbose=1` or `verbose="auto"`. In a
     terminal, it is below the bar. In a notebook, where the cursor cannot move
     between lines, it follows the bar. If the output is a file or a pipe, there
-    is no status line, because it could not be removed. The callback does
-    nothing with another optimizer or with a backend that solves in the graph.
+    is no status line, because it could not be removed.
+
+    With a backend that solves in the graph, such as `native`, the callback only
+    prints that the first step compiles the solver, above the first bar. With
+    another optimizer it does nothing.
 
     Args:
         after: Float. The number of seconds before the status line appears. It
@@ -108,9 +111,11 @@ class SolverProgress(keras.callbacks.Callback):
         # Mixed precision wraps the optimizer in a `LossScaleOptimizer`.
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         self._progress = None
-        if isinstance(optimizer, QPSBGD) and not isinstance(
-            optimizer.backend, GraphBackend
-        ):
+        if not isinstance(optimizer, QPSBGD):
+            return
+        if isinstance(optimizer.backend, GraphBackend):
+            self._announce_compilation(optimizer)
+        else:
             self._optimizer = optimizer
             self._progress = optimizer.host_progress
             self._display = _display(self.params.get("verbose"))
@@ -146,6 +151,16 @@ class SolverProgress(keras.callbacks.Callback):
     def _watch(self):
         if self._progress is not None:
             self._progress.watch(self._display, self.after)
+
+    def _announce_compilation(self, optimizer):
+        """Says why the first bar shows a long time, unless it does not."""
+        is_first = not optimizer._checked  # set when a step is traced
+        if (
+            is_first
+            and optimizer.backend.compiled
+            and _has_bar(self.params.get("verbose"))
+        ):
+            print("The first step compiles the solver. The others are faster.")
 
     def _remaining(self):
         return _remaining(self._optimizer)
@@ -230,12 +245,17 @@ def _or_nan(value):
     return math.nan if value is None else value
 
 
+def _has_bar(verbose):
+    """Returns whether `fit` shows a progress bar, and not a log."""
+    return (
+        verbose in (1, "auto") and keras.utils.is_interactive_logging_enabled()
+    )
+
+
 def _display(verbose):
     """Returns the display of the status line, or `None`."""
-    if verbose not in (1, "auto"):
+    if not _has_bar(verbose):
         return None
-    if not keras.utils.is_interactive_logging_enabled():
-        return None  # Keras writes the bar to a log
     if "ipykernel" in sys.modules:  # the same test as in Keras
         return _Notebook()
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":

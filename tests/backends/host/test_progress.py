@@ -200,6 +200,21 @@ def test_other_optimizers_are_ignored(terminal):
     assert set(history.history) == {"loss"}
 
 
+@pytest.mark.parametrize("verbose, shown", [(1, 1), (2, 0), (0, 0)])
+def test_first_step_compiles_a_solver_in_the_graph(verbose, shown, terminal):
+    """A line above the first bar says so, only in the first `fit`."""
+    model, history = fit(terminal, "exact", verbose=verbose)
+    x, y = tools.data()
+    watch = callbacks.SolverProgress()
+    with contextlib.redirect_stdout(terminal):
+        model.fit(x[:6], y[:6], verbose=verbose, callbacks=[watch])
+    text = terminal.getvalue()
+    line = "The first step compiles the solver."
+    assert text.count(line) == shown
+    assert text.startswith(line) == bool(shown)
+    assert set(history.history) == {"loss"}
+
+
 @pytest.mark.once
 def test_parallel_layers_and_blocks(monkeypatch):
     monkeypatch.setattr(progress, "REFRESH", 0.01)
