@@ -2,6 +2,7 @@
 
 import pathlib
 import sys
+import warnings
 
 import numpy as np
 from tensorflow import keras
@@ -40,7 +41,10 @@ def run(arguments):
             "with `--output`."
         )
     try:
-        WRITERS[arguments.to](model, out)
+        with warnings.catch_warnings():
+            # Keras asks NumPy for an old name when it writes ONNX files.
+            warnings.filterwarnings("ignore", ".*np.object", FutureWarning)
+            WRITERS[arguments.to](model, out)
     except (ValueError, ImportError) as error:
         return _fail(f"Nothing was written. {error}")
     except OSError as error:
