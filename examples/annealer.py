@@ -8,16 +8,13 @@ with simulated annealing.
     python examples/annealer.py
 """
 
-import os
+import keras_qpsbgd as kq  # before TensorFlow, which then logs less
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
+# isort: split
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
 from tensorflow import keras
-
-import keras_qpsbgd as kq
 
 # Digits 1 and 7, projected to 16 principal components.
 images, labels = load_digits(return_X_y=True)

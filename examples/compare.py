@@ -8,12 +8,13 @@ idle core. Pass `out="wine"` to save all runs and to resume after an
 interruption, and `processes=None` to use all cores.
 """
 
+import keras_qpsbgd as kq  # before TensorFlow, which then logs less
+
+# isort: split
 from sklearn.datasets import load_wine
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import scale
 from tensorflow import keras
-
-import keras_qpsbgd as kq
 
 x, y = load_wine(return_X_y=True)
 x, x_test, y, y_test = train_test_split(

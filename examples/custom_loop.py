@@ -5,11 +5,12 @@ gradients of each micro-batch, and another one applies their sum. Between
 micro-batches, the loop also computes a saliency map.
 """
 
+import keras_qpsbgd as kq  # before TensorFlow, which then logs less
+
+# isort: split
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
-
-import keras_qpsbgd as kq
 
 STEPS, MICRO_BATCHES, ROWS = 40, 4, 16
 

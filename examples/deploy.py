@@ -7,13 +7,14 @@ script takes a few seconds.
     python examples/deploy.py
 """
 
+import keras_qpsbgd as kq  # before TensorFlow, which then logs less
+
+# isort: split
 import pathlib
 import tempfile
 
 import numpy as np
 from tensorflow import keras
-
-import keras_qpsbgd as kq
 
 keras.utils.set_random_seed(0)
 rng = np.random.default_rng(0)

@@ -11,16 +11,13 @@ QPU, which replaces the chip with simulated annealing. The guide
     python examples/few_solves.py
 """
 
-import os
+import keras_qpsbgd as kq  # before TensorFlow, which then logs less
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
+# isort: split
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
 from tensorflow import keras
-
-import keras_qpsbgd as kq
 
 # Even and odd digits, projected to 16 principal components.
 images, labels = load_digits(return_X_y=True)

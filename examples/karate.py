@@ -10,10 +10,9 @@ hardly better than always predicting the largest group.
     python examples/karate.py
 """
 
-import os
+import keras_qpsbgd as kq  # before TensorFlow, which then logs less
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
+# isort: split
 import matplotlib
 
 matplotlib.use("Agg")
@@ -21,8 +20,6 @@ import matplotlib.pyplot as plt
 import networkx as nx
 import numpy as np
 from tensorflow import keras
-
-import keras_qpsbgd as kq
 
 EPOCHS = 150
 # The groups with maximum modularity, one digit per member.

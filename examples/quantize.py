@@ -1,10 +1,11 @@
 """Quantize a trained network to 4, 2 and 1 bits per weight."""
 
+import keras_qpsbgd as kq  # before TensorFlow, which then logs less
+
+# isort: split
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from tensorflow import keras
-
-import keras_qpsbgd as kq
 
 x, y = load_digits(return_X_y=True)
 x = (x / 8 - 1).astype("float32")  # pixels in [-1, 1]

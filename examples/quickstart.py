@@ -1,10 +1,11 @@
 """Train a small network with weights of +1 and -1 on handwritten digits."""
 
+import keras_qpsbgd as kq  # before TensorFlow, which then logs less
+
+# isort: split
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from tensorflow import keras
-
-import keras_qpsbgd as kq
 
 x, y = load_digits(return_X_y=True)
 x = (x / 8 - 1).astype("float32")  # pixels in [-1, 1]

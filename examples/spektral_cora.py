@@ -11,15 +11,12 @@ Spektral downloads Cora into its own folder. The script works with Keras 3 and
 with legacy Keras (`TF_USE_LEGACY_KERAS=1`).
 """
 
-import os
+import keras_qpsbgd as kq  # before TensorFlow, which then logs less
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
+# isort: split
 from spektral.data import SingleLoader
 from spektral.datasets import Citation
 from tensorflow import keras
-
-import keras_qpsbgd as kq
 
 kq.spektral.enable_keras3()
 dataset = Citation("cora", normalize_x=True)
