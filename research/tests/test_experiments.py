@@ -616,7 +616,7 @@ def test_more_seeds_only_add_runs(results, tmp_path):
     )
 
 
-@pytest.mark.parametrize("folder", ["results"])
+@pytest.mark.parametrize("folder", ["results", "results/paper"])
 def test_runs_of_the_repository_are_packed_and_complete(folder):
     folders = [path.parent for path in (ROOT / folder).glob("*/meta.json")]
     assert folders

@@ -303,7 +303,7 @@ def test_pages_of_the_repository_have_the_tables_of_its_records(blocks):
                 assert (path.parent / link).is_file()
 
 
-@pytest.mark.parametrize("name", ["results"])
+@pytest.mark.parametrize("name", ["results", "results/paper"])
 def test_tables_in_the_folders_of_records(name, monkeypatch):
     written = {}
     monkeypatch.setattr(results.disk, "write", written.__setitem__)
