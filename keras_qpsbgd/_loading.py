@@ -38,13 +38,6 @@ GPU_FILES = (
     "/dev/nvmap",
     "/dev/kfd",
 )
-# If there is no GPU, libraries of TensorFlow log these lines while they are
-# loaded, before TensorFlow reads its log level. See
-# https://github.com/tensorflow/tensorflow/issues/100442.
-EARLY_LINES = (
-    "All log messages before absl::InitializeLog() is called",
-    "Could not find cuda drivers on your machine",
-)
 
 
 def register_with_keras():
@@ -75,11 +68,10 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
     def __init__(self):
         self._searched = set()
         self._open_imports = 0
-        self._stderr = None
 
     def find_spec(self, fullname, path=None, target=None):
         ours = fullname.rpartition(".")[0] == "keras_qpsbgd"
-        if not (ours or fullname in KERAS_PACKAGES or _is_library(fullname)):
+        if not (ours or fullname in KERAS_PACKAGES):
             return None
         if fullname in self._searched:
             return None
@@ -92,15 +84,6 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
             spec.loader = _Loader(spec.loader, self)
         return spec
 
-    def create(self, loader, spec):
-        """Creates a module, which loads the library of a compiled one."""
-        if not _is_library(spec.name) or os.environ.get(LOG_LEVEL) != "3":
-            return loader.create_module(spec)
-        if self._stderr is None:
-            self._stderr = _FilteredStderr()
-        with self._stderr.redirected():
-            return loader.create_module(spec)
-
     def load(self, loader, module):
         with _quiet():
             self._open_imports += 1
@@ -108,68 +91,11 @@ class _AfterKeras(importlib.abc.MetaPathFinder):
                 loader.exec_module(module)
             finally:
                 self._open_imports -= 1
-                if not self._open_imports and self._stderr is not None:
-                    self._stderr.close()
-                    self._stderr = None
             if self._open_imports or self not in sys.meta_path:
                 return
             if _has_keras():
                 sys.meta_path.remove(self)
                 _register()  # loads further libraries of TensorFlow
-
-
-def _is_library(name):
-    """Returns whether a module of TensorFlow is compiled."""
-    package, _, last = name.rpartition(".")
-    return package.startswith("tensorflow.") and last.startswith("_pywrap")
-
-
-class _FilteredStderr:
-    """The standard error without `EARLY_LINES`.
-
-    Another process filters the lines, so that they are shown even if a library
-    ends this process, for example because the CPU is too old. Without `grep`,
-    nothing is filtered.
-    """
-
-    def __init__(self):
-        self._filter = None
-        if sys.platform != "linux":
-            return  # TensorFlow logs them only under Linux
-        import subprocess
-
-        with contextlib.suppress(OSError):  # no `grep`, or no standard error
-            self._filter = subprocess.Popen(
-                ["grep", "-avF", "\n".join(EARLY_LINES)],
-                stdin=subprocess.PIPE,
-                stdout=2,
-                start_new_session=True,  # Ctrl-C does not end it first
-            )
-            self._plain = os.dup(2)
-
-    @contextlib.contextmanager
-    def redirected(self):
-        """Filters what the libraries loaded inside write."""
-        if self._filter is None:
-            yield
-            return
-        os.dup2(self._filter.stdin.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(self._plain, 2)
-
-    def close(self):
-        """Waits until all lines are written."""
-        if self._filter is None:
-            return
-        import subprocess
-
-        self._filter.stdin.close()
-        os.close(self._plain)
-        # A process that another thread started meanwhile may keep it open.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._filter.wait(timeout=1.0)
 
 
 @contextlib.contextmanager
@@ -179,9 +105,8 @@ def _quiet():
     The environment is restored afterwards, and a level set by the user is kept.
     With a GPU, only information is hidden, because TensorFlow logs a warning if
     it cannot use the GPU. Without one, errors are hidden too, because
-    TensorFlow logs an error if it finds no GPU (`failed call to cuInit`).
-    Errors in a computation are also raised, and TensorFlow logs fatal errors at
-    all levels.
+    TensorFlow logs an error if it finds no GPU. Errors in a computation are
+    also raised, and TensorFlow logs fatal errors at all levels.
     """
     if LOG_LEVEL in os.environ:
         yield
@@ -201,7 +126,7 @@ class _Loader(importlib.abc.Loader):
         self._finder = finder
 
     def create_module(self, spec):
-        return self._finder.create(self._loader, spec)
+        return self._loader.create_module(spec)
 
     def exec_module(self, module):
         # Tools such as `inspect` and `pkgutil` ask the usual loader.

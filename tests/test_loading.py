@@ -41,54 +41,6 @@ def test_log_level_of_tensorflow(files, given, level, monkeypatch):
     assert dict(os.environ) == before
 
 
-LOAD = """
-import os, sys
-from keras_qpsbgd import _loading
-
-level, end = sys.argv[1:]
-
-class Loader:
-    def create_module(self, spec):
-        for line in ("first", *_loading.EARLY_LINES, "last"):
-            os.write(2, f"E0000 {line}.\\n".encode())
-        if end == "abort":
-            os.abort()
-
-    def exec_module(self, module):
-        pass
-
-class Spec:
-    name = "tensorflow.python._pywrap_library"
-
-os.environ[_loading.LOG_LEVEL] = level
-finder = _loading._AfterKeras()
-finder.create(Loader(), Spec())
-finder.load(Loader(), None)
-os.write(2, b"end")
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="filters under Linux only")
-@pytest.mark.parametrize(
-    "level, end, shown",
-    [
-        ("3", "", ["first", "last", "end"]),
-        ("3", "abort", ["first", "last"]),
-        ("1", "", ["first", *_loading.EARLY_LINES, "last", "end"]),
-    ],
-)
-def test_early_lines_of_libraries(level, end, shown):
-    """They are hidden, and the others are shown even after a crash."""
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD, level, end],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert (done.returncode == 0) == (end == "")
-    lines = [line.removeprefix("E0000 ") for line in done.stderr.splitlines()]
-    assert [line.rstrip(".") for line in lines] == shown
-
-
 FIRST_STEP = """
 import keras_qpsbgd as kq
 from tensorflow import keras
@@ -118,7 +70,14 @@ def test_tensorflow_logs_nothing():
         text=True,
         env=environment,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    # TensorFlow logs that there is no GPU before it reads its log level.
+    unavoidable = "absl::InitializeLog", "Could not find cuda drivers"
+    logged = [
+        line
+        for line in done.stderr.splitlines()
+        if not any(text in line for text in unavoidable)
+    ]
+    assert (done.returncode, done.stdout, logged) == (0, "", [])
 
 
 REGISTERED = """
