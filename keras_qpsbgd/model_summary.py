@@ -459,7 +459,10 @@ def _qubo_lines(found):
 def _input_lines(found):
     if not found.input_sizes:
         return []
-    sizes = [f"{name} {size:,.3g}" for name, size in found.input_sizes.items()]
+    sizes = [
+        f"{name} {size:,.0f}" if size >= 100 else f"{name} {size:.3g}"
+        for name, size in found.input_sizes.items()
+    ]
     text = f"Root mean square of the inputs: {', '.join(sizes)}"
     return ["", *textwrap.wrap(text, WIDTH)]
 

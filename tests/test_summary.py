@@ -312,7 +312,8 @@ def test_inputs_that_are_far_too_large():
     with pytest.warns(
         UserWarning, match="`hidden` have .* 1,000. Sc"
     ) as caught:
-        kq.summary(model, print_fn=None, x=1000 * x)
+        found = kq.summary(model, print_fn=None, x=1000 * x)
+    assert "inputs: hidden 1,000, top " in str(found)
     assert len(caught) == 1
     assert caught[0].filename == __file__
 
