@@ -23,6 +23,10 @@ PAGES = (
     "results/few-solves/RESULTS.md",
     "results/appendix/RESULTS.md",
 )
+# These pages are above `docs/` in the repository, and beside the others here.
+ABOVE = re.compile(
+    r"(\]\((?:\.\./)*)\.\./(?=RESULTS\.md|results/|CHANGELOG\.md|CONTRIBUTING\.md)"
+)
 FORMULA = re.compile(
     r'<(span|div) class="arithmatex">\\([\[(])(.*?)\\[\])]</\1>', re.DOTALL
 )
@@ -49,13 +53,15 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, **_):
-    """Hides tables from the search, and lets Markdown work in `<details>`.
+    """Adapts links, and hides tables from the search.
 
     The search would find the many tables of results before the guides. In
     `<details>`, GitHub reads Markdown as well.
     """
     if page.file.src_uri.startswith(("RESULTS", "results/")):
         page.meta["search"] = {"exclude": True}
+    if page.file.src_uri not in PAGES:
+        markdown = ABOVE.sub(r"\1", markdown)
     return markdown.replace("<details>", "<details markdown>")
 
 

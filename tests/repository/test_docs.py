@@ -46,11 +46,9 @@ each_page = pytest.mark.parametrize("path", PAGES, ids=page_id)
 # Links and names of files
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in PAGES if p.parent == ROOT], ids=page_id
-)
-def test_links_at_the_root_exist(path):
-    """The links of `docs/` are checked by the build."""
+@each_page
+def test_links_exist(path):
+    """They work in the repository. The build checks those of the site."""
     text = FENCE.sub("", path.read_text())
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
         if not target.startswith("http"):
