@@ -1,9 +1,7 @@
 """Tests on a real QPU and the hybrid solver; they use about 0.2 s of QPU time.
 
-Skipped if no token is configured or `SKIP_INT_TESTS` is set.
+Skipped unless `KERAS_QPSBGD_QPU_TESTS=1` is set and a token is configured.
 """
-
-import os
 
 import numpy as np
 import pytest
@@ -16,8 +14,6 @@ pytestmark = pytest.mark.once
 @pytest.fixture(params=["dwave", "leap_hybrid"])
 def backend(request):
     pytest.importorskip("dwave.system")
-    if os.environ.get("SKIP_INT_TESTS"):
-        pytest.skip("SKIP_INT_TESTS is set")
     row = {r.name: r for r in kq.backends.available()}[request.param]
     if not row.available:
         pytest.skip(row.missing)

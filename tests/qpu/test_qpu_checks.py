@@ -1,9 +1,7 @@
 """The checks of `research.qpu_check` on a QPU; they use about 1 s of QPU time.
 
-Skipped if no token is configured or `SKIP_INT_TESTS` is set.
+Skipped unless `KERAS_QPSBGD_QPU_TESTS=1` is set and a token is configured.
 """
-
-import os
 
 import pytest
 
@@ -20,8 +18,6 @@ BUDGET_SECONDS = 5.0
 
 @pytest.fixture(scope="module")
 def runner():
-    if os.environ.get("SKIP_INT_TESTS"):
-        pytest.skip("SKIP_INT_TESTS is set")
     row = {r.name: r for r in kq.backends.available()}["dwave"]
     if not row.available:
         pytest.skip(row.missing)
