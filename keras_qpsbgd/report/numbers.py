@@ -92,7 +92,7 @@ def solver_means(updates: list[Update]) -> dict[str, Optional[float]]:
     """Averages what the backend reported over recorded updates of a layer.
 
     Means do not depend on how many updates were recorded. Updates that the
-    `on_failure` backend solved are left out.
+    backend did not solve are left out.
 
     Returns:
         A dictionary of means per update: the number of solver `"calls"`, of
@@ -100,7 +100,7 @@ def solver_means(updates: list[Update]) -> dict[str, Optional[float]]:
         the fraction of broken chains `"chain_breaks"`. A value is `None` if the
         backend does not report it.
     """
-    updates = [u for u in updates if "fallback" not in u.info]
+    updates = [u for u in updates if not {"error", "fallback"} & set(u.info)]
     microseconds = _values(updates, "qpu_access_time")
     reads = _values(updates, "reads") or [
         float(len(u.samples)) for u in updates if u.samples is not None

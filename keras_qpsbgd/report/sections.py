@@ -253,16 +253,16 @@ def solver(run: Run, layers: dict[str, list[Update]]) -> str:
                 text.escape(name, 60),
                 f"{qubo.num_variables:,} × {qubo.num_columns:,}",
                 f"{len(updates):,}",
-                _show(means["calls"], text.number),
-                _show(means["reads"], text.number),
-                _show(means["retries"], text.number),
+                _show(means["calls"], text.mean),
+                _show(means["reads"], text.mean),
+                _show(means["retries"], text.mean),
                 _show(means["qpu_seconds"], text.seconds),
                 _show(means["chain_breaks"], text.percent),
             ]
         )
     note = (
-        "Number of recorded updates, and means per update without fallbacks. – "
-        "means that the backend does not report the value."
+        "Number of recorded updates, and means over those that the backend "
+        "solved. – means that the backend does not report the value."
     )
     if is_mock:
         note += (
@@ -360,18 +360,18 @@ def facts(
 
 def _solver_facts(run, totals):
     """Yields what the solver did in all updates, recorded or not."""
-    span = (
-        "in all updates" if run.complete else f"in {len(run.epochs):,} epochs"
-    )
+    epochs = f"{len(run.epochs):,} epoch{'s' * (len(run.epochs) != 1)}"
+    span = "in all updates" if run.complete else f"in {epochs}"
     calls, retries, failures, fallbacks = map(totals.get, numbers.COUNTS)
     if calls is not None:
         note = f"{text.number(retries)} of them repeated" if retries else span
         yield "Solver calls", text.number(calls), note
     if fallbacks is not None:
-        note = (
-            "" if failures is None else f"{text.number(failures)} failed solves"
-        )
-        yield "Fallbacks", text.number(fallbacks), note or span
+        note = span
+        if failures is not None:
+            plural = "s" * (failures != 1)
+            note = f"{text.number(failures)} failed solve{plural}"
+        yield "Fallbacks", text.number(fallbacks), note
     if numbers.QPU_SECONDS in totals:
         note = "estimate (mock)" if numbers.has_mock_qpu(run.settings) else span
         yield "QPU time", text.seconds(totals[numbers.QPU_SECONDS]), note

@@ -219,9 +219,10 @@ def _ends(values, limits):
     low = low if limits[0] is None else limits[0]
     high = high if limits[1] is None else limits[1]
     if high - low <= 1e-9 * max(abs(low), abs(high)):
-        # A constant is drawn in the middle.
+        # A constant is drawn in the middle, unless the axis starts there.
         margin = 0.5 * abs(low) or 1.0
-        low, high = low - margin, high + margin
+        low = low - margin if limits[0] is None else low
+        high = high + margin
     return low, high
 
 

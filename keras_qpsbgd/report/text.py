@@ -66,6 +66,11 @@ def number(value: float) -> str:
     return f"{value:.{digits}f}".rstrip("0").rstrip(".")
 
 
+def mean(value: float) -> str:
+    """Returns a mean of counts with two decimals if it is not small."""
+    return number(round(value, 2) if abs(value) >= 0.01 else value)
+
+
 def words(name: str) -> str:
     """Returns the name of a log in words, such as "Validation accuracy"."""
     if name in NAMES:

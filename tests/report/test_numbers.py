@@ -85,7 +85,10 @@ def test_solver_means(run):
     fallback = dataclasses.replace(
         updates[0], info={"reads": 1, "fallback": "native"}
     )
-    assert numbers.solver_means([*updates, fallback]) == pytest.approx(
+    held = dataclasses.replace(
+        updates[0], info={"calls": 0, "error": "BudgetExceeded"}
+    )
+    assert numbers.solver_means([*updates, fallback, held]) == pytest.approx(
         {
             "calls": 2,
             "reads": 12,

@@ -100,6 +100,10 @@ def test_totals_are_those_of_all_updates(run):
     assert fewer.items() <= found.items()
     run.complete = False
     assert cards(run)["QPU time"] == ("2.5 s", "in 5 epochs")
+    del run.epochs[1:]
+    run.epochs[0]["solver_failures"] = 1
+    assert cards(run)["QPU time"] == ("500 ms", "in 1 epoch")
+    assert cards(run)["Fallbacks"] == ("2", "1 failed solve")
     run.epochs = []
     assert "QPU time" not in cards(run)
 
@@ -297,6 +301,18 @@ def test_a_curve_is_where_its_axis_says():
     assert points[:, 1].max() <= svg.HEIGHT
 
 
+def test_a_constant_is_inside_of_its_axis():
+    def axis(value, y_range):
+        curve = svg.Series("a", np.full(3, value))
+        drawing = svg.lines("t", np.arange(3.0), [curve], "step", True, y_range)
+        labels = re.findall('class="end"[^>]*>([^<]*) %<', drawing)
+        return float(labels[0]), float(labels[-1])
+
+    assert axis(0.0, (0.0, None)) == (0, 100)
+    assert axis(0.2, (0.0, None)) == (0, 20)
+    assert axis(0.2, (None, None)) == (10, 30)
+
+
 def test_histogram_counts_every_value():
     values = np.array([0, 0, 0, 1.0, 5.0, 10.0])  # four in the first bin
     drawing = svg.histogram("title", values, "energy")
@@ -322,6 +338,13 @@ def test_histogram_counts_every_value():
 )
 def test_numbers_as_text(value, expected):
     assert text.number(value) == expected
+
+
+def test_means_of_counts():
+    values = (2.0, 2 / 3, 12.345, 1234.5, 0.004)
+    assert [text.mean(value) for value in values] == [
+        *("2", "0.67", "12.35", "1,234", "0.004"),
+    ]
 
 
 def test_percent():
