@@ -1,12 +1,16 @@
 """Train a binary network on a D-Wave quantum annealer.
 
-If access is configured (`dwave setup --auth`), the script uses the QPU with a
-budget of ten seconds. Otherwise it uses the mock QPU, which replaces the chip
-with simulated annealing.
+By default, the script uses the mock QPU, which replaces the chip with simulated
+annealing and costs nothing. With `--qpu`, it uses your access to D-Wave
+(`dwave setup --auth`) with a budget of ten seconds of QPU time. It prints the
+estimated QPU time before the first call.
 
     python -m pip install "keras_qpsbgd[dwave,demo]"
     python examples/annealer.py
+    python examples/annealer.py --qpu
 """
+
+import argparse
 
 import keras_qpsbgd as kq  # before TensorFlow, which then logs less
 
@@ -15,6 +19,10 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
 from tensorflow import keras
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--qpu", action="store_true", help="use paid QPU time")
+use_qpu = parser.parse_args().qpu
 
 # Digits 1 and 7, projected to 16 principal components.
 images, labels = load_digits(return_X_y=True)
@@ -26,10 +34,8 @@ x, x_test, y, y_test = train_test_split(
     random_state=0,
 )
 
-available = {row.name: row.available for row in kq.backends.available()}
-access = available["dwave"]
-print("QPU" if access else "mock QPU: no access is configured")
-backend = {"name": "dwave", "num_reads": 50, "mock": not access}
+print("QPU" if use_qpu else "mock QPU (`--qpu` uses a chip)")
+backend = {"name": "dwave", "num_reads": 50, "mock": not use_qpu}
 keras.utils.set_random_seed(0)
 model = keras.Sequential(
     [
@@ -49,6 +55,7 @@ model.compile(
     keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=["accuracy"],
 )
+print(model.optimizer.estimate(model, steps=90))  # 10 epochs of 9 batches
 model.fit(x, y, epochs=10, batch_size=32, verbose=2)
 print(model.optimizer.solver_report())
 print(f"test accuracy: {model.evaluate(x_test, y_test, verbose=0)[1]:.3f}")

@@ -1,15 +1,19 @@
 """Train a small network with a minute of annealer time, or with a mock QPU.
 
 The network has the sizes 16-4-4-2. `kq.fit_columns` and `kq.QPSBGD` train it
-with 20 QPU calls each, and Adam trains it without a QPU. If access is
-configured (`dwave setup --auth`), the script uses the QPU with a budget of one
-minute, of which it needs about a second (estimated). Otherwise it uses the mock
-QPU, which replaces the chip with simulated annealing. The guide
-`docs/guides/few-solves.md` explains every step.
+with 20 QPU calls each, and Adam trains it without a QPU. By default, the script
+uses the mock QPU, which replaces the chip with simulated annealing and costs
+nothing. With `--qpu`, it uses your access to D-Wave (`dwave setup --auth`) with
+a budget of one minute of QPU time, of which it needs about a second
+(estimated). It prints the estimate for your chip before the first call. The
+guide `docs/guides/few-solves.md` explains every step.
 
     python -m pip install "keras_qpsbgd[dwave,demo]"
     python examples/few_solves.py
+    python examples/few_solves.py --qpu
 """
+
+import argparse
 
 import keras_qpsbgd as kq  # before TensorFlow, which then logs less
 
@@ -18,6 +22,10 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
 from tensorflow import keras
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--qpu", action="store_true", help="use paid QPU time")
+use_qpu = parser.parse_args().qpu
 
 # Even and odd digits, projected to 16 principal components.
 images, labels = load_digits(return_X_y=True)
@@ -28,17 +36,22 @@ x, x_test, y, y_test = train_test_split(
     random_state=0,
 )
 
-available = {row.name: row.available for row in kq.backends.available()}
-access = available["dwave"]
-print("QPU" if access else "mock QPU: no access is configured")
+print("QPU" if use_qpu else "mock QPU (`--qpu` uses a chip)")
 backend = kq.backends.get(
     {
         "name": "dwave",
-        "mock": not access,
+        "mock": not use_qpu,
         "num_reads": 50,
         "qpu_budget_seconds": 60,
     }
 )
+
+# Two sweeps with one call per column, and 20 updates that share calls.
+layers = [(16, 4), (4, 4), (4, 2)]
+sweeps = 2 * sum(m * backend.estimate(n, 1) for n, m in layers)
+updates = 20 * backend.step_cost(layers).seconds
+print(f"Estimate: {sweeps:.2f} s of QPU for fit_columns", end=", ")
+print(f"{updates:.2f} s for QP-SBGD")
 
 
 def network(optimizer=None):
