@@ -22,6 +22,9 @@ class SamplerBackend(Backend):
     `timeout_seconds` is a transient failure, as are lost connections and server
     errors. Only this column is repeated.
 
+    If the sampler uses a QPU, its QPU time is neither estimated nor limited.
+    The backend `"dwave"` has a budget, `qpu_budget_seconds`.
+
     Args:
         sampler: `dimod.Sampler`. Only one thread at a time calls it, unless a
             call has timed out, because such a call cannot be stopped.
