@@ -268,7 +268,7 @@ def test_frozen_layers_stay_on_the_grid(layers, tmp_path):
     quantized, report = quantize(model, x, layers=layers)
     frozen = {layer.name for layer in report.layers if layer.frozen}
     assert frozen == set(layers or ["mix"])
-    assert "frozen" in str(report)
+    assert "Frozen" in str(report)
     path = tmp_path / "model.keras"
     quantized.save(path)
     outputs = quantizing.outputs(quantized, x)[0]
@@ -566,7 +566,7 @@ def test_constraints_and_regularizers_of_float_kernels_are_dropped():
 
 def test_small_calibration_data_warn():
     model = quantizing.mlp()
-    with pytest.warns(UserWarning, match="has 8 inputs and receives 3 rows"):
+    with pytest.warns(UserWarning, match="has 8 inputs but receives only 3 rows"):
         quantize(model, quantizing.data(3, 8))
 
 
@@ -920,7 +920,7 @@ def test_errors_on_held_out_data():
     _, report = quantize(model, x, validation_split=0.0)
     assert all(layer.held_out is None for layer in report.layers)
     wide = keras.Sequential([keras.Input((60,)), L.Dense(4, name="wide")])
-    with pytest.warns(UserWarning, match="`wide` has the output error .* held"):
+    with pytest.warns(UserWarning, match="`wide` has an output error of .* held"):
         quantize(
             wide,
             quantizing.data(50, 60),

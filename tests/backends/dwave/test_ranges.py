@@ -212,7 +212,7 @@ def test_invalid_answers():
 def test_invalid_calls():
     chip, embedded, _ = packed("P4")
     slot = next(s for s in embedded.call.slots if s.layer == 2)
-    with pytest.raises(ValueError, match="`slots`.*every qubit once"):
+    with pytest.raises(ValueError, match="`slots`.*every qubit only once"):
         Layout((slot.chains, slot.chains), chip)
     apart = ((chip.nodelist[0],), (chip.nodelist[-1],))
     with pytest.raises(ValueError, match="`slots`.*coupler between"):
