@@ -566,7 +566,9 @@ def test_constraints_and_regularizers_of_float_kernels_are_dropped():
 
 def test_small_calibration_data_warn():
     model = quantizing.mlp()
-    with pytest.warns(UserWarning, match="has 8 inputs but receives only 3 rows"):
+    with pytest.warns(
+        UserWarning, match="has 8 inputs but receives only 3 rows"
+    ):
         quantize(model, quantizing.data(3, 8))
 
 
@@ -920,7 +922,9 @@ def test_errors_on_held_out_data():
     _, report = quantize(model, x, validation_split=0.0)
     assert all(layer.held_out is None for layer in report.layers)
     wide = keras.Sequential([keras.Input((60,)), L.Dense(4, name="wide")])
-    with pytest.warns(UserWarning, match="`wide` has an output error of .* held"):
+    with pytest.warns(
+        UserWarning, match="`wide` has an output error of .* held"
+    ):
         quantize(
             wide,
             quantizing.data(50, 60),
