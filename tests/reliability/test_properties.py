@@ -1,7 +1,7 @@
 """Properties of all small networks, data, precisions, options and backends.
 
 Hypothesis draws the examples. The suite tries a few for each property and
-`-m slow` 200 in total, the same ones each time. For a release, try 10,000 new
+`-m slow` 100 in total, the same ones each time. For a release, try 10,000 new
 examples (40 minutes on one core). `-s` prints the number of examples:
 
     python -m pytest tests/reliability -k properties -m slow -s --examples 10000
@@ -27,7 +27,7 @@ RATE = 0.05
 # Number of examples per property in the suite, and shares of the slow examples.
 QUICK = {"step": 6, "misuse": 15, "energy": 15}
 SHARES = {"step": 0.15, "saving": 0.03, "misuse": 0.62, "energy": 0.2}
-SLOW = 200
+SLOW = 100
 
 FEW_AND_MANY = pytest.mark.parametrize(
     "many", [False, pytest.param(True, marks=pytest.mark.slow)], ids=str
