@@ -586,6 +586,20 @@ def variables_with_random_states(model):
 
 
 @contextlib.contextmanager
+def unchanged(model):
+    """Restores the variables of a model and its metrics when it exits."""
+    variables = list(variables_with_random_states(model))
+    for metric in model.metrics:
+        variables += metric.variables
+    before = [tf.identity(tf.convert_to_tensor(v)) for v in variables]
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, before):
+            variable.assign(value)
+
+
+@contextlib.contextmanager
 def random_states_as_variables():
     """Gives new random layers of legacy Keras a state variable, as in Keras 3.
 

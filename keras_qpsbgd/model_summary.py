@@ -325,7 +325,7 @@ def _input_sizes(model, x):
     )
     marks = [statistics.mark_of(v) for v in model.trainable_variables]
     observers = {mark: _InputSize() for mark in marks if mark is not None}
-    with _unchanged(model), _observing(observers):
+    with _keras.unchanged(model), _observing(observers):
         model(x, training=True)  # layers observe their inputs in training
     return {
         mark.name: observer.value
@@ -345,18 +345,6 @@ def _observing(observers):
     finally:
         for mark, observer in before.items():
             mark.observer = observer
-
-
-@contextlib.contextmanager
-def _unchanged(model):
-    """Restores all variables, such as those of batch normalization."""
-    variables = list(_keras.variables_with_random_states(model))
-    before = [tf.identity(tf.convert_to_tensor(v)) for v in variables]
-    try:
-        yield
-    finally:
-        for variable, value in zip(variables, before):
-            variable.assign(value)
 
 
 def _warn_if_too_large(sizes):

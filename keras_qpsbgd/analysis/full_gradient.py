@@ -145,7 +145,7 @@ class FullGradient:
         for total in self._sums.values():
             total.assign(tf.zeros(total.shape))
         sizes, batches = [], []
-        with _unchanged(self._model), self._observing():
+        with _keras.unchanged(self._model), self._observing():
             for data in _batches(x, y, sample_weight, batch_size):
                 sizes.append(int(tf.nest.flatten(data[0])[0].shape[0]))
                 batches.append(self._gradients(*data))
@@ -332,17 +332,3 @@ def _tensor(value):
     if np.issubdtype(array.dtype, np.floating):
         array = array.astype(keras.backend.floatx())
     return tf.convert_to_tensor(array)
-
-
-@contextlib.contextmanager
-def _unchanged(model):
-    """Restores all variables of a model and its metrics."""
-    variables = list(_keras.variables_with_random_states(model))
-    for metric in model.metrics:
-        variables += metric.variables
-    before = [tf.identity(tf.convert_to_tensor(v)) for v in variables]
-    try:
-        yield
-    finally:
-        for variable, value in zip(variables, before):
-            variable.assign(value)
