@@ -5,7 +5,6 @@ With data, also the size of the inputs of each binary layer.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import textwrap
@@ -325,26 +324,13 @@ def _input_sizes(model, x):
     )
     marks = [statistics.mark_of(v) for v in model.trainable_variables]
     observers = {mark: _InputSize() for mark in marks if mark is not None}
-    with _keras.unchanged(model), _observing(observers):
+    with _keras.unchanged(model), statistics.observing(observers):
         model(x, training=True)  # layers observe their inputs in training
     return {
         mark.name: observer.value
         for mark, observer in observers.items()
         if observer.value is not None
     }
-
-
-@contextlib.contextmanager
-def _observing(observers):
-    """Connects the observers, and the former ones afterwards."""
-    before = {mark: mark.observer for mark in observers}
-    try:
-        for mark, observer in observers.items():
-            mark.observer = observer
-        yield
-    finally:
-        for mark, observer in before.items():
-            mark.observer = observer
 
 
 def _warn_if_too_large(sizes):

@@ -24,6 +24,7 @@ so on. In a convolution whose number of channels is a multiple of K, all
 positions of a channel are then in the same block. Their couplings matter most.
 """
 
+import contextlib
 import weakref
 
 import tensorflow as tf
@@ -114,6 +115,23 @@ class BinaryKernel:
 def mark_of(variable):
     """Returns the `BinaryKernel` of a variable, `None` if it is not binary."""
     return getattr(variable, _MARK, None)
+
+
+@contextlib.contextmanager
+def observing(observers):
+    """Connects other observers, and the former ones again when it exits.
+
+    Args:
+        observers: Dictionary that maps each `BinaryKernel` to its observer.
+    """
+    before = {mark: mark.observer for mark in observers}
+    try:
+        for mark, observer in observers.items():
+            mark.observer = observer
+        yield
+    finally:
+        for mark, observer in before.items():
+            mark.observer = observer
 
 
 def block_shape(num_variables, widest):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from typing import Any
 
@@ -145,7 +144,10 @@ class FullGradient:
         for total in self._sums.values():
             total.assign(tf.zeros(total.shape))
         sizes, batches = [], []
-        with _keras.unchanged(self._model), self._observing():
+        observers = {
+            mark: self._observers[name] for name, mark in self.marks.items()
+        }
+        with _keras.unchanged(self._model), statistics.observing(observers):
             for data in _batches(x, y, sample_weight, batch_size):
                 sizes.append(int(tf.nest.flatten(data[0])[0].shape[0]))
                 batches.append(self._gradients(*data))
@@ -167,18 +169,6 @@ class FullGradient:
             )
             qubos[name] = _qubo(problems, gradient.shape[0])
         return qubos
-
-    @contextlib.contextmanager
-    def _observing(self):
-        """Connects the observers, and reconnects the former ones afterwards."""
-        before = {name: mark.observer for name, mark in self.marks.items()}
-        for name, mark in self.marks.items():
-            mark.observer = self._observers[name]
-        try:
-            yield
-        finally:
-            for name, mark in self.marks.items():
-                mark.observer = before[name]
 
 
 def find_qpsbgd(optimizer: Any) -> QPSBGD:
