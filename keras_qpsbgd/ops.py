@@ -268,19 +268,17 @@ def squared_forces(couplings):
 def is_finite(tensors):
     """Returns a scalar that is true if all entries are finite.
 
+    Numbers so large that the sum of their squares overflows count as infinite.
     Small tensors are checked together, because an operation takes longer to
-    start than to check a few numbers. For larger tensors, only the sum is
-    checked. A sum of finite numbers that overflows counts as infinite.
+    start than to check a few numbers.
     """
-    parts = []
+    small, squares = [tf.zeros((1,))], []
     for tensor in tensors:
         tensor = tf.cast(tensor, tf.float32)
         size = tensor.shape.num_elements()
         if size is None or size > SMALL_CHECK:
-            tensor = tf.reduce_sum(tensor)
-        if tensor.shape.rank != 1:
-            tensor = tf.reshape(tensor, (-1,))
-        parts.append(tensor)
-    if not parts:
-        return tf.constant(True)
-    return tf.reduce_all(tf.math.is_finite(tf.concat(parts, 0)))
+            squares.append(tf.nn.l2_loss(tensor))
+        else:
+            small.append(tf.reshape(tensor, (-1,)))
+    squares.append(tf.nn.l2_loss(tf.concat(small, 0)))
+    return tf.math.is_finite(tf.add_n(squares))

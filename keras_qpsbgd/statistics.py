@@ -48,6 +48,10 @@ class BinaryKernel:
         training_weights: `"binary"` or `"latent"`. The weights that the layer
             multiplies by during training.
         bits: Integer. The number of bits of a weight. Defaults to `1`.
+
+    Attributes:
+        missed: `"eager"` or `"graph"` if the last training pass, or the last
+            one that was traced, had no observer. `None` if it had one.
     """
 
     def __init__(
@@ -59,8 +63,8 @@ class BinaryKernel:
         self.name = name
         self.training_weights = training_weights
         self.bits = bits
+        self.missed = None
         self._observer = None
-        self._early = {}
         setattr(kernel, _MARK, self)
 
     @property
@@ -76,40 +80,15 @@ class BinaryKernel:
     def observer(self, observer):
         self._observer = None if observer is None else weakref.ref(observer)
 
-    def observe(self, rows):
-        """Passes the rows of a training pass to the observer.
+    def begin_pass(self):
+        """Returns the observer of a training pass, or `None`.
 
-        The first training pass usually comes before `optimizer.build`. The mark
-        keeps the rows of this pass until the optimizer calls `take_early`.
-
-        Args:
-            rows: Function that takes the number of rows that is enough, or
-                `None` for all rows, and returns a tensor of shape `(B, n)`.
+        Sets `missed`, so that the optimizer notices passes without an observer.
         """
-        observer, replica, graph = (
-            self.observer,
-            _replica(),
-            current_graphs()[0],
-        )
-        # Replicas run one after the other and must all do the same, even if the
-        # first one builds the optimizer before the others start this pass.
-        first = any(
-            other not in (None, replica) and early[0] is graph
-            for other, early in self._early.items()
-        )
-        if observer is None or first:
-            self._early[replica] = (graph, rows)
-        else:
-            observer.add(rows)
-
-    def take_early(self):
-        """Returns the rows from before `optimizer.build`, at most once.
-
-        Returns:
-            A tuple of the graph that was traced (`None` in eager execution) and
-            the argument of `observe`, or `None` if there are no such rows.
-        """
-        return self._early.pop(_replica(), None)
+        observer = self.observer
+        mode = "eager" if tf.executing_eagerly() else "graph"
+        self.missed = mode if observer is None else None
+        return observer
 
 
 def mark_of(variable):
@@ -165,11 +144,14 @@ class MovingCovariance:
     def __init__(self, variable, decay):
         self._variable = variable
         self._decay = decay
-        self.is_used = False  # whether `add` was called or traced
 
     def add(self, rows):
-        """Updates the average. See `BinaryKernel.observe`."""
-        self.is_used = True
+        """Updates the average.
+
+        Args:
+            rows: Function that takes the number of rows that is enough, or
+                `None` for all rows, and returns a tensor of shape `(B, n)`.
+        """
         rows = tf.stop_gradient(tf.cast(rows(MAX_ROWS), tf.float32))
         square = tf.reduce_sum(tf.square(rows))
         is_valid = tf.math.is_finite(square) & (square > 0)
@@ -182,25 +164,34 @@ class MovingCovariance:
         self._variable.assign(decay * average + products)
 
 
-class SecondMoments:
-    r"""Sum of the second moments \(X^T X\) of all rows.
+class _Sum:
+    """Base class of observers that sum up until they are cleared.
 
     Args:
-        variable: Variable of shape `(blocks, width, width)`.
+        total: Variable of shape `(blocks, width, width)`. With several
+            replicas, it must sum what they assign.
     """
+
+    def __init__(self, total):
+        self.total = total
+
+    def clear(self):
+        """Starts the next sum."""
+        self.total.assign(tf.zeros(self.total.shape))
+
+
+class SecondMoments(_Sum):
+    r"""Sum of the second moments \(X^T X\) of all rows, for analysis."""
 
     changes_gradient = False
 
-    def __init__(self, variable):
-        self._variable = variable
-
     def add(self, rows):
-        """Adds all rows. See `BinaryKernel.observe`."""
+        """Adds all rows. See `MovingCovariance`."""
         rows = tf.stop_gradient(tf.cast(rows(None), tf.float32))
-        self._variable.assign_add(second_moments(rows, self._variable.shape))
+        self.total.assign_add(second_moments(rows, self.total.shape))
 
 
-class BatchCouplings:
+class BatchCouplings(_Sum):
     r"""Couplings of the paper, from all backward passes since the last update.
 
     $$Q = \sum_b z_b z_b^T , \qquad z_b = x_b / \lVert x_b \rVert^2$$
@@ -208,17 +199,9 @@ class BatchCouplings:
     The sum contains only rows with a gradient. The backward pass of the layer
     returns \(Z^T V\) as the gradient of the kernel, where \(V\) is the gradient
     of the loss with respect to the product.
-
-    Args:
-        variable: Variable of shape `(blocks, width, width)`. With several
-            replicas, it must sum what they assign.
     """
 
     changes_gradient = True
-
-    def __init__(self, variable):
-        self._variable = variable
-        self.is_used = False  # whether `gradient` was called or traced
 
     def gradient(self, call, gradient):
         """Adds the rows of a backward pass, and returns Z'V.
@@ -227,20 +210,15 @@ class BatchCouplings:
             call: `ops.LayerCall`.
             gradient: Tensor. The straight-through gradient of the kernel.
         """
-        self.is_used = True
         z, v = ops.normalized(call)
-        products = second_moments(z, self._variable.shape)
+        products = second_moments(z, self.total.shape)
         # Loss scaling skips an update whose gradient overflows, without
         # telling this optimizer.
         is_used = ops.is_finite([v])
-        added = self._variable.assign_add(tf.where(is_used, products, 0.0))
+        added = self.total.assign_add(tf.where(is_used, products, 0.0))
         with tf.control_dependencies([] if added is None else [added]):
             product = tf.matmul(z, v, transpose_a=True)
         return tf.cast(tf.reshape(product, gradient.shape), gradient.dtype)
-
-    def clear(self):
-        """Starts the sum of the next update."""
-        self._variable.assign(tf.zeros(self._variable.shape))
 
 
 def second_moments(rows, shape):
@@ -311,15 +289,6 @@ def observed_product(observer, kernel, bits, inputs, multiply, make_call):
         return result, backward
 
     return product(kernel, *(tf.identity(flat[i]) for i in positions))
-
-
-def _replica():
-    """Returns the number of the current replica, `None` outside a replica."""
-    context = tf.distribute.get_replica_context()
-    number = context and context.replica_id_in_sync_group
-    if tf.is_tensor(number):
-        number = tf.get_static_value(number)
-    return None if number is None else int(number)
 
 
 def current_graphs():

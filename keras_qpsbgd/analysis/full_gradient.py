@@ -110,28 +110,24 @@ class FullGradient:
         self.optimizer = find_qpsbgd(optimizer)
         self.marks = _marks(model)
         self._model = model
-        self._sums: dict[str, Any] = {}
-        self._observers: dict[str, Any] = {}
         with tf.init_scope(), model.distribute_strategy.scope():
-            for name, mark in self.marks.items():
-                self._add_observer(name, mark)
+            self._observers = {
+                name: self._observer(mark) for name, mark in self.marks.items()
+            }
         self._gradients = _gradients_function(
             model, optimizer, list(self.marks.values()), weakref.ref(self)
         )
 
-    def _add_observer(self, name, mark):
-        is_paper = self.optimizer.rule == "paper"
-        shape = self.optimizer.couplings_shape(mark)
+    def _observer(self, mark):
         # All replicas see the same data.
-        self._sums[name] = tf.Variable(
-            tf.zeros(shape),
+        total = tf.Variable(
+            tf.zeros(self.optimizer.couplings_shape(mark)),
             trainable=False,
             aggregation=tf.VariableAggregation.MEAN,
         )
-        kind = (
-            statistics.BatchCouplings if is_paper else statistics.SecondMoments
-        )
-        self._observers[name] = kind(self._sums[name])
+        if self.optimizer.rule == "paper":
+            return statistics.BatchCouplings(total)
+        return statistics.SecondMoments(total)
 
     def qubos(
         self,
@@ -141,8 +137,8 @@ class FullGradient:
         batch_size: int | None = None,
     ) -> dict[str, Qubo]:
         """Computes the QUBOs. See `layer_qubos`."""
-        for total in self._sums.values():
-            total.assign(tf.zeros(total.shape))
+        for observer in self._observers.values():
+            observer.clear()
         sizes, batches = [], []
         observers = {
             mark: self._observers[name] for name, mark in self.marks.items()
@@ -165,7 +161,7 @@ class FullGradient:
                 ]
             )
             problems = self.optimizer.problems(
-                gradient, tf.convert_to_tensor(self._sums[name])
+                gradient, tf.convert_to_tensor(self._observers[name].total)
             )
             qubos[name] = _qubo(problems, gradient.shape[0])
         return qubos

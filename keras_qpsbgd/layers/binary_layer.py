@@ -286,7 +286,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
 
     def _training_product(self, inputs, kernel):
         """Multiplies, and passes the rows to the observer of the kernel."""
-        observer = self._mark.observer
+        observer = self._mark.begin_pass()
         if observer is not None and observer.changes_gradient:
             return statistics.observed_product(
                 observer,
@@ -297,9 +297,10 @@ class BinaryLayer(_keras.keras.layers.Layer):
                 self._layer_call,
             )
         weights = ops.binarize(kernel, self.bits)
-        self._mark.observe(
-            lambda count: self._rows_for_statistics(inputs, weights, count)
-        )
+        if observer is not None:
+            observer.add(
+                lambda count: self._rows_for_statistics(inputs, weights, count)
+            )
         return self._multiply(inputs, weights)
 
     def _scaled(self, product):

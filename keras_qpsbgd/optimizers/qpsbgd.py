@@ -150,9 +150,9 @@ class QPSBGD(QuboOptimizer):
 
     def __init__(
         self,
-        learning_rate: LearningRate = 0.002,
+        learning_rate: LearningRate = 0.005,
         backend: BackendLike = "native",
-        kappa: float = 3.0,
+        kappa: float = 20.0,
         momentum: float = 0.9,
         covariance_decay: float = 0.9,
         real_optimizer: OptimizerLike = "adam",
@@ -190,28 +190,40 @@ class QPSBGD(QuboOptimizer):
         self.momentum = float(momentum)
         self.covariance_decay = float(covariance_decay)
         self.rule = rule
-        # By `BinaryKernel`: the variables M and C, and the observers that
-        # update C. By `variable_key`: the states of the last update.
-        self._averages = _keras.Untracked()
+        # By `BinaryKernel`: the variables of M, C and `Averages.scalars`, and
+        # the observers that update C.
+        self._momenta = _keras.Untracked()
+        self._scalars = _keras.Untracked()
         self._couplings = _keras.Untracked()
         self._observers = _keras.Untracked()
+        # By `variable_key`: the states of the last update.
         self._last_states: dict = {}
-        self._late: list = []  # layers whose first rows could not be used
 
     def add_rule_state(self, marks: Any) -> None:
-        """Creates M and C, and asks the layers to update C."""
+        """Creates the averages."""
         for index, mark in enumerate(marks):
             if self.rule == "averaged":
-                self._averages[mark] = self.add_array(
+                self._momenta[mark] = self.add_array(
                     (mark.num_variables, mark.num_columns),
                     "float32",
                     f"momentum_{index}",
+                    aggregation="none",
+                )
+                self._scalars[mark] = self.add_array(
+                    (rules.SCALARS,),
+                    "float32",
+                    f"second_moment_{index}",
                     aggregation="none",
                 )
             if self._uses_couplings():
                 self._add_couplings(mark, index)
         if self.rule == "averaged" and self.backend.warm_start:
             self._last_states = self.add_slots(marks, "states")
+
+    def connect(self) -> None:
+        """Asks the layers for the second moments of their inputs."""
+        for mark, observer in self._observers.items():
+            mark.observer = observer
 
     def _uses_couplings(self):
         # A solver on the host always receives couplings.
@@ -240,7 +252,7 @@ class QPSBGD(QuboOptimizer):
             else statistics.MovingCovariance(variable, self.covariance_decay)
         )
         self._couplings[mark] = variable
-        self._observers[mark] = mark.observer = observer
+        self._observers[mark] = observer
 
     def couplings_shape(self, mark: Any) -> tuple[int, int, int]:
         """Returns the shape of the couplings, `(blocks, width, width)`."""
@@ -249,11 +261,20 @@ class QPSBGD(QuboOptimizer):
         )
         return count, width, width
 
-    def begin_update(self, marks: Any) -> None:
-        """Uses the rows of a training pass from before `build`."""
-        # Usually, TensorFlow traces a step again after `build`.
-        late = [m.name for m in self._late if not self._observers[m].is_used]
-        if late:
+    def begin_update(self, marks: Any, is_connected: bool) -> None:
+        """Checks that the layers computed what the rule needs."""
+        missed = {m.name: m.missed for m in marks if m in self._observers}
+        if self.rule == "paper" and any(missed.values()):
+            raise ValueError(
+                '`rule="paper"` changes the gradients that binary layers '
+                "compute, so the optimizer must be built before the first "
+                "training step. Call "
+                "`optimizer.build(model.trainable_variables)`. Received: "
+                "gradients from before the optimizer was built"
+            )
+        late = [name for name, mode in missed.items() if mode == "graph"]
+        # TensorFlow traces a function again if it creates variables.
+        if late and is_connected:
             self._warn_once(
                 "late",
                 f"The QUBOs of the layers {late} have no couplings, and these "
@@ -262,60 +283,49 @@ class QPSBGD(QuboOptimizer):
                 "`optimizer.build(model.trainable_variables)` before the first "
                 "training step.",
             )
-        for mark in marks:
-            early = mark.take_early()
-            observer = self._observers.get(mark)
-            if early is None or observer is None:
-                continue
-            graph, rows = early
-            if self.rule == "paper":
-                if observer.is_used:
-                    continue  # an earlier pass, not part of this step
-                raise ValueError(
-                    '`rule="paper"` changes the gradients that binary layers '
-                    "compute, so the optimizer must be built before the first "
-                    "training step. Call "
-                    "`optimizer.build(model.trainable_variables)`. Received: "
-                    "gradients from before the optimizer was built"
-                )
-            if graph in statistics.current_graphs():
-                observer.add(rows)
-            else:
-                self._late.append(mark)
 
-    def layer_problems(self, grad: Any, mark: Any) -> ops.LayerProblems:
+    def averages(self, grad: Any, mark: Any) -> Any:
+        """Returns `rules.Averages`. With `rule="paper"`, the gradient."""
+        if self.rule == "paper":
+            return grad
+        return rules.averages(
+            grad,
+            tf.convert_to_tensor(self._momenta[mark]),
+            tf.convert_to_tensor(self._scalars[mark]),
+            self.momentum,
+        )
+
+    def layer_problems(self, averages: Any, mark: Any) -> ops.LayerProblems:
         """Returns the QUBOs of one kernel. See `rules`."""
         shape = (mark.num_variables, mark.num_columns)
         couplings = self._couplings.get(mark)
         if couplings is not None:
             couplings = tf.convert_to_tensor(couplings)
         if self.rule == "paper":
-            return ops.LayerProblems(rules.paper, (grad, couplings), shape)
-        average = tf.convert_to_tensor(self._averages[mark])
-        average = rules.look_ahead(average, grad, self.momentum)
+            return ops.LayerProblems(rules.paper, (averages, couplings), shape)
         if couplings is None:
-            return ops.LayerProblems(rules.signum, (grad, average), shape)
+            tensors = averages.gradient, averages.ahead
+            return ops.LayerProblems(rules.signum, tensors, shape)
         start = self._last_states.get(self.variable_key(mark.kernel))
         if start is not None:
             start = tf.cast(tf.convert_to_tensor(start), tf.float32)
             start = tf.reshape(start, shape)
-        scales = rules.scales(grad, average, couplings, self.kappa)
+        scales = rules.scales(averages, couplings, self.kappa)
         return ops.LayerProblems(
             rules.scaled,
-            (average, couplings, *scales, start),
+            (averages.ahead, couplings, *scales, start),
             shape,
             is_warm=start is not None,
         )
 
-    def end_update(self, grads: Any, marks: Any) -> None:
-        """Stores M. With `rule="paper"`, clears the couplings."""
-        for grad, mark in zip(grads, marks):
+    def end_update(self, averages: Any, marks: Any) -> None:
+        """Stores the averages. With `rule="paper"`, clears the couplings."""
+        for found, mark in zip(averages, marks):
             if self.rule == "paper":
                 self._observers[mark].clear()
             else:
-                average = tf.convert_to_tensor(self._averages[mark])
-                average = rules.momentum(average, grad, self.momentum)
-                self._averages[mark].assign(average)
+                self._momenta[mark].assign(found.momentum)
+                self._scalars[mark].assign(found.scalars)
 
     def skip_update(self) -> None:
         """With `rule="paper"`, drops the rows since the last update."""
@@ -337,8 +347,13 @@ class QPSBGD(QuboOptimizer):
         if not self.is_updated(gradient, variable):
             return
         states = tf.sign(tf.cast(gradient, variable.dtype))
-        variable.assign_sub(tf.cast(learning_rate, variable.dtype) * states)
-        last = self._last_states.get(self.variable_key(variable))
+        key = self.variable_key(variable)
+        size = tf.cast(learning_rate, "float32")
+        scalars = self._scalars.get(self._binary[key])
+        if scalars is not None:
+            size *= tf.convert_to_tensor(scalars)[-1]
+        variable.assign_sub(tf.cast(size, variable.dtype) * states)
+        last = self._last_states.get(key)
         if last is not None:
             last.assign(states)
 
@@ -349,15 +364,15 @@ class QPSBGD(QuboOptimizer):
 
         Args:
             gradient: Tensor of shape `(n, m)`.
-            couplings: Tensor of the shape `couplings_shape`. The sums of
-                `statistics.SecondMoments` or, with `rule="paper"`, of
+            couplings: Tensor of the shape `couplings_shape`, from
+                `statistics.SecondMoments` or, with `rule="paper"`, from
                 `statistics.BatchCouplings`.
         """
         if self.rule == "paper":
             return rules.paper(gradient, couplings)
         trace = tf.reduce_sum(tf.linalg.trace(couplings))
         couplings = tf.math.divide_no_nan(couplings, trace)
-        return rules.averaged(gradient, gradient, couplings, self.kappa)
+        return rules.averaged(gradient, couplings, self.kappa)
 
     def constant_variables(self) -> list:
         # The averaged rule does not change them, and the other one clears them.

@@ -30,9 +30,11 @@ class QuboOptimizer(BinaryOptimizer):
     A subclass defines the rule:
 
     - `add_rule_state(marks)` creates its variables,
-    - `begin_update(marks)` runs at the start of every step,
-    - `layer_problems(grad, mark)` returns the QUBOs of one kernel,
-    - `end_update(grads, marks)` stores the new state after a solve,
+    - `connect(marks)` asks the layers for statistics,
+    - `begin_update(marks, is_connected)` runs at the start of every step,
+    - `averages(grad, mark)` returns what the next two methods need,
+    - `layer_problems(averages, mark)` returns the QUBOs of one kernel,
+    - `end_update(averages, marks)` stores the new state after a solve,
     - `skip_update()` runs instead if a solve fails or gradients are not finite,
     - `update_step` moves one kernel.
 
@@ -81,6 +83,7 @@ class QuboOptimizer(BinaryOptimizer):
         # `add_state` creates these variables.
         self._skipped: Any = None
         self._accumulated = _keras.Untracked()
+        self._is_connected = False
         self._checked = False
 
     @property
@@ -112,14 +115,31 @@ class QuboOptimizer(BinaryOptimizer):
             marks: List of `statistics.BinaryKernel`.
         """
 
-    def begin_update(self, marks: Any) -> None:
-        """Runs at the start of every step, in replica context."""
+    def connect(self) -> None:
+        """Asks the layers for their statistics, after `add_rule_state`."""
 
-    def layer_problems(self, grad: Any, mark: Any) -> ops.LayerProblems:
-        """Returns the problems of one kernel.
+    def begin_update(self, marks: Any, is_connected: bool) -> None:
+        """Runs at the start of every step, in replica context.
+
+        Args:
+            marks: List of `statistics.BinaryKernel`.
+            is_connected: Boolean. Whether `connect` was called before the step.
+        """
+
+    def averages(self, grad: Any, mark: Any) -> Any:
+        """Returns the gradient of one kernel and its new averages.
 
         Args:
             grad: Tensor of shape `(n, m)`. The gradient of the whole batch.
+            mark: `statistics.BinaryKernel`.
+        """
+        raise NotImplementedError
+
+    def layer_problems(self, averages: Any, mark: Any) -> ops.LayerProblems:
+        """Returns the problems of one kernel.
+
+        Args:
+            averages: The result of `averages`.
             mark: `statistics.BinaryKernel`.
         """
         raise NotImplementedError
@@ -128,7 +148,7 @@ class QuboOptimizer(BinaryOptimizer):
         """Returns the numbers of inputs and outputs of `layer_problems`."""
         return [(mark.num_variables, mark.num_columns)]
 
-    def end_update(self, grads: Any, marks: Any) -> None:
+    def end_update(self, averages: Any, marks: Any) -> None:
         """Stores the state of the rule, after the problems were solved."""
 
     def skip_update(self) -> None:
@@ -156,6 +176,19 @@ class QuboOptimizer(BinaryOptimizer):
         """
         most = self.max_variables
         return most is None or mark.num_variables <= most
+
+    def build(self, variables):
+        super().build(variables)
+        # Replicas run one after the other and must all do the same, so if the
+        # first one builds the optimizer, `apply` connects it afterwards.
+        context = tf.distribute.get_replica_context()
+        if context is None or context.num_replicas_in_sync == 1:
+            self._connect()
+
+    def _connect(self):
+        if self.is_built() and not self._is_connected:
+            self._is_connected = True
+            self.connect()
 
     def _build(self, variables):
         marks = [statistics.mark_of(variable) for variable in variables]
@@ -288,10 +321,11 @@ class QuboOptimizer(BinaryOptimizer):
         grads = list(grads)
         if not grads:
             return
+        is_connected = self._is_connected
         binary, real = self.split(grads, trainable_variables)
         self._check_backend()
         self._check_xla()
-        self.begin_update([mark for _, _, mark in binary])
+        self.begin_update([mark for _, _, mark in binary], is_connected)
         checked = [
             grad.values if isinstance(grad, tf.IndexedSlices) else grad
             for grad, _, _ in binary + real
@@ -315,6 +349,7 @@ class QuboOptimizer(BinaryOptimizer):
             self._skipped.assign_add(tf.cast(~finite, tf.int32))
         else:
             replica_cond.update_or_skip(finite, update, arguments, self._skip)
+        self._connect()
         _memory.free_with(self)
 
     def _has_no_branches(self):
@@ -338,24 +373,25 @@ class QuboOptimizer(BinaryOptimizer):
         """Applies an update with finite gradients, in replica context."""
         marks = [mark for _, mark in kernels]
         grads = self._total(grads, marks)
+        averages = [self.averages(g, mark) for g, mark in zip(grads, marks)]
         steps = self._accumulates()
         if steps:
             is_update = (self._iterations + 1) % steps == 0
             states = tf.cond(
                 is_update,
-                lambda: self._solve(grads, marks),
+                lambda: self._solve(averages, marks),
                 lambda: [tf.zeros(mark.kernel.shape) for mark in marks],
             )
         else:
-            states = self._solve(grads, marks)
+            states = self._solve(averages, marks)
         # With `on_failure="raise"`, a failed solve stops the step here, before
         # any variable has changed.
         ordered = states if self._solver.on_host else []
         with tf.control_dependencies(ordered):
             if steps:
-                self._accumulate(grads, marks, is_update)
+                self._accumulate(grads, averages, marks, is_update)
             else:
-                self.end_update(grads, marks)
+                self.end_update(averages, marks)
             self.apply_real(real_grads, real_variables)
             # Keras sums them in the precision of the kernel.
             states = [tf.cast(s, v.dtype) for s, (v, _) in zip(states, kernels)]
@@ -389,18 +425,18 @@ class QuboOptimizer(BinaryOptimizer):
             ]
         return grads
 
-    def _accumulate(self, grads, marks, is_update):
+    def _accumulate(self, grads, averages, marks, is_update):
         """Stores the sums of a gradient accumulation."""
         for grad, mark in zip(grads, marks):
             kept = tf.where(is_update, tf.zeros_like(grad), grad)
             self._accumulated[mark].assign(kept)
         tf.cond(
             is_update,
-            lambda: self.end_update(grads, marks),
+            lambda: self.end_update(averages, marks),
             lambda: None,
         )
 
-    def _solve(self, grads, marks):
+    def _solve(self, averages, marks):
         """Returns the states of all kernels, zero for unchanged entries.
 
         Only the first replica solves. The others return zeros, and the
@@ -410,20 +446,20 @@ class QuboOptimizer(BinaryOptimizer):
         """
         context = tf.distribute.get_replica_context()
         if context.num_replicas_in_sync == 1:
-            return self._solve_all(grads, marks)
+            return self._solve_all(averages, marks)
         return tf.cond(
             tf.equal(context.replica_id_in_sync_group, 0),
-            lambda: self._solve_all(grads, marks),
+            lambda: self._solve_all(averages, marks),
             lambda: [tf.zeros(mark.kernel.shape) for mark in marks],
         )
 
-    def _solve_all(self, grads, marks):
+    def _solve_all(self, averages, marks):
         step = tf.cast(self.iterations, tf.int32)
         first = tf.convert_to_tensor(self._seed)
         differences = [(7919 * index, 0) for index in range(len(marks))]
         differences = tf.reshape(tf.constant(differences, tf.int32), (-1, 2))
         seeds = tf.unstack(tf.stack([first, step]) + differences)
-        layers = [self.layer_problems(g, mark) for g, mark in zip(grads, marks)]
+        layers = [self.layer_problems(*pair) for pair in zip(averages, marks)]
         names = [mark.name for mark in marks]
         states = self._solver.solve(names, layers, seeds, step, self.recorder)
         return [

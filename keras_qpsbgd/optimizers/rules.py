@@ -4,102 +4,177 @@ Both rules solve one QUBO for each column \(j\) of a kernel,
 
 $$g_j = \mathrm{argmin}_{g \in \{-1,+1\}^n} \; g^T Q g + s_j^T g ,$$
 
-and move the latent weights against the solution,
-\(\Omega_j \leftarrow \Omega_j - \alpha g_j\). They differ in the couplings
-\(Q\) and the fields \(s_j\).
+and move the latent weights against the solution. They differ in the couplings
+\(Q\), the fields \(s_j\), and the size of the step.
 
 **Averaged** (the default). \(M\) is the moving average of the gradient \(G\),
-and \(C\) the moving average of the second moments of the inputs
+\(V\) that of its mean square, and \(C\) that of the second moments of the inputs
 (`statistics.MovingCovariance`). As in Nesterov's method, the fields look one
 step ahead:
 
 $$\tilde M = \beta^2 M + (1 - \beta^2) G , \qquad
-  M \leftarrow \beta M + (1 - \beta) G ,$$
+  M \leftarrow \beta M + (1 - \beta) G , \qquad
+  V \leftarrow \gamma V + (1 - \gamma) \, \mathrm{mean}(G^2) .$$
 
-$$Q = C , \qquad
-  s_j = -2 \kappa f \frac{\tilde M_j}{\mathrm{rms}(\tilde M)} , \qquad
+As in Adam, all averages start at zero. A hat divides them by the sum of the
+weights that gradients have so far. The average gradient in units of the size of
+a gradient is \(U\), and its size is \(\rho\):
+
+$$U = \frac{\hat M}{\sqrt{\hat V}} , \qquad \rho = \mathrm{rms}(U) .$$
+
+\(\rho\) is 1 if the gradients of all steps agree. It is small if they are
+noise, or smaller than they were in the last thousand steps. The step follows
+it, \(\Omega_j \leftarrow \Omega_j - \alpha \rho g_j\), and so do the fields:
+
+$$Q = C , \qquad s_j = -2 \kappa f U_j , \qquad
   f = \sqrt{\tfrac1n \sum_i \sum_{l \ne i} C_{il}^2} .$$
 
 \(f\) is the root mean square of the force that the couplings exert on a
-variable in a random state. So \(\kappa\) is the ratio of the linear to the
+variable in a random state. So \(\kappa \rho\) is the ratio of the linear to the
 quadratic force, and does not depend on the scale of the loss, the inputs or the
 layer.
 
 **Paper.** \(Q = \sum_b z_b z_b^T\) and \(s_j = -2 \sum_b v_{bj} z_b\) with the
 normalized rows \(z_b = x_b / \lVert x_b \rVert^2\) of this update alone
 (`statistics.BatchCouplings`). The layer returns \(Z^T V\) as the gradient, so
-\(s_j = -2 G_j\).
+\(s_j = -2 G_j\). The step is \(\Omega_j \leftarrow \Omega_j - \alpha g_j\).
 
 A layer with several blocks of couplings has one problem for each block.
 """
+
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from keras_qpsbgd import ops
 
 
-def momentum(average, gradient, beta):
-    r"""Returns \(\beta M + (1 - \beta) G\)."""
-    return gradient + beta * (average - gradient)
+# The decay of V, as in Adam.
+MEMORY = 0.999
+# The number of scalars of `averages`.
+SCALARS = 4
 
 
-def look_ahead(average, gradient, beta):
-    r"""Returns \(\tilde M\), which is `momentum` applied twice."""
-    return momentum(average, gradient, beta**2)
+class Averages(NamedTuple):
+    r"""The averages of the gradient of one kernel, after an update.
+
+    Attributes:
+        gradient: G, tensor of shape `(n, m)`.
+        momentum: M, tensor of the same shape.
+        ahead: \(\tilde M\), tensor of the same shape.
+        scalars: Tensor of shape `(SCALARS,)`: V, the sums of the weights in V
+            and in M, and \(\rho\).
+        unit: Scalar. U is this number times `ahead`.
+    """
+
+    gradient: tf.Tensor
+    momentum: tf.Tensor
+    ahead: tf.Tensor
+    scalars: tf.Tensor
+    unit: tf.Tensor
 
 
-def averaged(gradient, average, covariance, kappa, start=None):
-    """Returns the problems of a layer with the averaged rule.
+def averages(gradient, momentum, scalars, beta):
+    """Updates the averages of the gradient of one kernel.
+
+    Args:
+        gradient: G, tensor of shape `(n, m)`.
+        momentum: M before the update, tensor of shape `(n, m)`.
+        scalars: `Averages.scalars` before the update.
+        beta: Float. The decay of M.
+
+    Returns:
+        `Averages`.
+    """
+    ahead = average(momentum, gradient, beta**2)
+    square = average(scalars[0], mean_square(gradient), MEMORY)
+    square_weight = average(scalars[1], 1.0, MEMORY)
+    ahead_weight = average(scalars[2], 1.0, beta**2)
+    size = tf.sqrt(square / square_weight) * ahead_weight
+    unit = tf.math.divide_no_nan(1.0, size)
+    step_size = tf.sqrt(mean_square(ahead)) * unit
+    return Averages(
+        gradient,
+        average(momentum, gradient, beta),
+        ahead,
+        tf.stack(
+            [square, square_weight, average(scalars[2], 1.0, beta), step_size]
+        ),
+        unit,
+    )
+
+
+def average(before, new, decay):
+    """Returns the next value of a moving average."""
+    return decay * before + (1.0 - decay) * new
+
+
+def mean_square(tensor):
+    """Returns the mean of the squares of the entries."""
+    # TensorFlow has a fast kernel for `l2_loss`.
+    return tf.nn.l2_loss(tensor) * (2.0 / tensor.shape.num_elements())
+
+
+def averaged(gradient, covariance, kappa):
+    """Returns the problems of a first update with the averaged rule.
 
     Args:
         gradient: G, tensor of shape `(n, m)`. Columns without a gradient are
             held.
-        average: The average of the gradient, tensor of shape `(n, m)`.
         covariance: C, tensor of shape `(blocks, width, width)`.
         kappa: Scalar.
+
+    Returns:
+        List of `ops.Problem`, one for each block.
+    """
+    zeros = tf.zeros_like(gradient), tf.zeros((SCALARS,))
+    found = averages(gradient, *zeros, beta=0.0)
+    return scaled(gradient, covariance, *scales(found, covariance, kappa))
+
+
+def scales(averages, covariance, kappa):
+    """Returns the arguments of `scaled` that are reductions over a whole layer.
+
+    On a CPU, TensorFlow computes them faster than a compiled function.
+
+    Returns:
+        Tuple of the factor from `averages.ahead` to fields (scalar), the
+        columns with a gradient and the inputs with couplings (Boolean vectors).
+    """
+    n = averages.gradient.shape[0]
+    forces = ops.squared_forces(covariance)
+    square = tf.reduce_sum(forces) / n
+    # Without couplings, the scale of the fields does not matter.
+    force = tf.where(square > 0, tf.sqrt(square), 1.0)
+    factor = -2.0 * kappa * force * averages.unit
+    has_gradient = ops.has_gradient(averages.gradient)
+    return factor, has_gradient, _in_order(forces > 0, n)
+
+
+def scaled(ahead, covariance, factor, has_gradient, is_coupled, start=None):
+    """Returns the problems of the averaged rule, given the result of `scales`.
+
+    Args:
+        ahead: See `Averages`.
+        covariance: C, tensor of shape `(blocks, width, width)`.
+        factor: See `scales`.
+        has_gradient: See `scales`.
+        is_coupled: See `scales`.
         start: Tensor of shape `(n, m)` (optional). States of the last update,
             zero for entries that it held.
 
     Returns:
         List of `ops.Problem`, one for each block.
     """
-    found = scales(gradient, average, covariance, kappa)
-    return scaled(average, covariance, *found, start)
-
-
-def scales(gradient, average, covariance, kappa):
-    """Returns the arguments of `scaled` that are reductions over a whole layer.
-
-    On a CPU, TensorFlow computes them faster than a compiled function.
-
-    Returns:
-        Tuple of the factor from averages to fields (scalar), the columns with a
-        gradient and the inputs with couplings (Boolean vectors).
-    """
-    n, m = average.shape
-    forces = ops.squared_forces(covariance)
-    square = tf.reduce_sum(forces) / n
-    # Without couplings, the scale of the fields does not matter.
-    force = tf.where(square > 0, tf.sqrt(square), 1.0)
-    rms = tf.sqrt(2.0 / (n * m) * tf.nn.l2_loss(average))
-    factor = tf.math.divide_no_nan(-2.0 * kappa * force, rms)
-    return factor, ops.has_gradient(gradient), _in_order(forces > 0, n)
-
-
-def scaled(average, covariance, factor, has_gradient, is_coupled, start=None):
-    """Returns the problems of the averaged rule, given the result of `scales`.
-
-    See `averaged` for the other arguments.
-    """
-    fields = average * factor
+    fields = ahead * factor
     informative = ops.has_information(fields, has_gradient, is_coupled)
     return _problems(covariance, fields, informative, start)
 
 
-def signum(gradient, average):
+def signum(gradient, ahead):
     """Returns the problem of a layer without couplings."""
-    informative = ops.has_information(average, ops.has_gradient(gradient))
-    return [ops.Problem(None, -average, informative=informative)]
+    informative = ops.has_information(ahead, ops.has_gradient(gradient))
+    return [ops.Problem(None, -ahead, informative=informative)]
 
 
 def paper(gradient, couplings):

@@ -109,6 +109,9 @@ def optimizer(**arguments):
 def fit(model, opt, x, y, batch_size=BATCH, epochs=1, **compile_arguments):
     """Trains on all batches in their order. Returns the kernels."""
     model.compile(opt, loss(), **compile_arguments)
+    if model.built:  # otherwise, a first eager step has no couplings
+        inner = getattr(opt, "inner_optimizer", opt)
+        inner.build(model.trainable_variables)
     if compile_arguments.get("run_eagerly"):
         # A pipeline of `tf.data` takes longer to start and to free than these
         # steps.
@@ -150,6 +153,18 @@ def clear_cut_fit(seed, **arguments):
     assert backend.least > 1e-3, backend.least
     assert backend.solved == 2 * STEPS
     return found
+
+
+class KeptRows:
+    """Observes the rows of a binary kernel and keeps them."""
+
+    changes_gradient = False
+
+    def __init__(self):
+        self.rows = []
+
+    def add(self, rows):
+        self.rows.append(rows(None).numpy())
 
 
 def loss_scaled(opt, **arguments):
