@@ -17,7 +17,7 @@ from keras_qpsbgd.optimizers.qubo_optimizer import QuboOptimizer
 
 RULES = ("averaged", "paper")
 # Layers with more inputs than this have several blocks of couplings.
-WIDEST = {"averaged": 288, "paper": 8192}
+WIDEST = {"averaged": 144, "paper": 8192}
 # Arguments of earlier versions, and what to use instead.
 REMOVED = {
     "gradient_scale": '`kappa`, or `rule="paper"` in place of "raw"',
@@ -150,9 +150,9 @@ class QPSBGD(QuboOptimizer):
 
     def __init__(
         self,
-        learning_rate: LearningRate = 0.005,
+        learning_rate: LearningRate = 0.01,
         backend: BackendLike = "native",
-        kappa: float = 20.0,
+        kappa: float = 10.0,
         momentum: float = 0.9,
         covariance_decay: float = 0.9,
         real_optimizer: OptimizerLike = "adam",
@@ -313,7 +313,7 @@ class QPSBGD(QuboOptimizer):
         scales = rules.scales(averages, couplings, self.kappa)
         return ops.LayerProblems(
             rules.scaled,
-            (averages.ahead, couplings, *scales, start),
+            (couplings, averages.gradient, averages.ahead, *scales, start),
             shape,
             is_warm=start is not None,
         )

@@ -8,9 +8,9 @@ and move the latent weights against the solution. They differ in the couplings
 \(Q\), the fields \(s_j\), and the size of the step.
 
 **Averaged** (the default). \(M\) is the moving average of the gradient \(G\),
-\(V\) that of its mean square, and \(C\) that of the second moments of the inputs
-(`statistics.MovingCovariance`). As in Nesterov's method, the fields look one
-step ahead:
+\(V\) that of its mean square, and \(C\) that of the second moments of the
+inputs (`statistics.MovingCovariance`). As in Nesterov's method, the fields look
+one step ahead:
 
 $$\tilde M = \beta^2 M + (1 - \beta^2) G , \qquad
   M \leftarrow \beta M + (1 - \beta) G , \qquad
@@ -47,7 +47,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_qpsbgd import ops
-
 
 # The decay of V, as in Adam.
 MEMORY = 0.999
@@ -86,7 +85,9 @@ def averages(gradient, momentum, scalars, beta):
     Returns:
         `Averages`.
     """
-    ahead = average(momentum, gradient, beta**2)
+    # One operation fewer than two calls of `average`.
+    change = gradient - momentum
+    ahead = gradient - beta**2 * change
     square = average(scalars[0], mean_square(gradient), MEMORY)
     square_weight = average(scalars[1], 1.0, MEMORY)
     ahead_weight = average(scalars[2], 1.0, beta**2)
@@ -95,7 +96,7 @@ def averages(gradient, momentum, scalars, beta):
     step_size = tf.sqrt(mean_square(ahead)) * unit
     return Averages(
         gradient,
-        average(momentum, gradient, beta),
+        momentum + (1.0 - beta) * change,
         ahead,
         tf.stack(
             [square, square_weight, average(scalars[2], 1.0, beta), step_size]
@@ -129,7 +130,8 @@ def averaged(gradient, covariance, kappa):
     """
     zeros = tf.zeros_like(gradient), tf.zeros((SCALARS,))
     found = averages(gradient, *zeros, beta=0.0)
-    return scaled(gradient, covariance, *scales(found, covariance, kappa))
+    found = gradient, gradient, *scales(found, covariance, kappa)
+    return scaled(covariance, *found)
 
 
 def scales(averages, covariance, kappa):
@@ -138,8 +140,8 @@ def scales(averages, covariance, kappa):
     On a CPU, TensorFlow computes them faster than a compiled function.
 
     Returns:
-        Tuple of the factor from `averages.ahead` to fields (scalar), the
-        columns with a gradient and the inputs with couplings (Boolean vectors).
+        Tuple of the factor from `averages.ahead` to fields (scalar) and the
+        inputs with couplings (Boolean vector).
     """
     n = averages.gradient.shape[0]
     forces = ops.squared_forces(covariance)
@@ -147,18 +149,17 @@ def scales(averages, covariance, kappa):
     # Without couplings, the scale of the fields does not matter.
     force = tf.where(square > 0, tf.sqrt(square), 1.0)
     factor = -2.0 * kappa * force * averages.unit
-    has_gradient = ops.has_gradient(averages.gradient)
-    return factor, has_gradient, _in_order(forces > 0, n)
+    return factor, _in_order(forces > 0, n)
 
 
-def scaled(ahead, covariance, factor, has_gradient, is_coupled, start=None):
+def scaled(covariance, gradient, ahead, factor, is_coupled, start=None):
     """Returns the problems of the averaged rule, given the result of `scales`.
 
     Args:
-        ahead: See `Averages`.
         covariance: C, tensor of shape `(blocks, width, width)`.
+        gradient: See `Averages`.
+        ahead: See `Averages`.
         factor: See `scales`.
-        has_gradient: See `scales`.
         is_coupled: See `scales`.
         start: Tensor of shape `(n, m)` (optional). States of the last update,
             zero for entries that it held.
@@ -167,7 +168,9 @@ def scaled(ahead, covariance, factor, has_gradient, is_coupled, start=None):
         List of `ops.Problem`, one for each block.
     """
     fields = ahead * factor
-    informative = ops.has_information(fields, has_gradient, is_coupled)
+    informative = ops.has_information(
+        fields, ops.has_gradient(gradient), is_coupled
+    )
     return _problems(covariance, fields, informative, start)
 
 
@@ -207,29 +210,32 @@ def _problems(couplings, fields, informative, start=None):
     if start is not None:
         # Entries without a start get the state that their field prefers.
         start = tf.where(start == 0, ops.sign(-fields), start)
-    problems = []
-    for block in range(count):
-        problem = ops.Problem(
+    fields, start, informative = (
+        None if part is None else _stacked(part, count, width)
+        for part in (fields, start, informative)
+    )
+    if start is not None:
+        # Solvers on the host accept no zeros, not even for padding.
+        start = ops.sign(start)
+    return [
+        ops.Problem(
             couplings[block],
             *(
-                None if part is None else _block(part, block, count, width)
+                None if part is None else part[block]
                 for part in (fields, start, informative)
             ),
         )
-        if start is not None:
-            # Solvers on the host accept no zeros, not even for padding.
-            problem = problem._replace(start=ops.sign(problem.start))
-        problems.append(problem)
-    return problems
+        for block in range(count)
+    ]
 
 
-def _block(tensor, block, count, width):
-    """Returns one block of the rows of a matrix, padded with zeros."""
+def _stacked(tensor, count, width):
+    """Returns the blocks of the rows of a matrix, padded with zeros."""
     if count == 1:
-        return tensor
-    part = tensor[block::count]
-    missing = width - part.shape[0]
-    return tf.pad(part, [(0, missing), (0, 0)]) if missing else part
+        return tensor[None]
+    tensor = ops.padded(tensor, 0, count * width)
+    tensor = tf.reshape(tensor, (width, count, tensor.shape[1]))
+    return tf.transpose(tensor, (1, 0, 2))
 
 
 def join(states, n):
@@ -237,4 +243,5 @@ def join(states, n):
     if len(states) == 1:
         return states[0]
     columns = states[0].shape[1]
-    return tf.reshape(tf.stack(states, axis=1), (-1, columns))[:n]
+    states = tf.transpose(tf.stack(states), (1, 0, 2))
+    return tf.reshape(states, (-1, columns))[:n]

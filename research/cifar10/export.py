@@ -33,6 +33,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import products
+from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from research import fingerprint
 from research.bench.gpu import lowering
 from research.experiments import provenance
@@ -41,10 +42,50 @@ IMAGE = (32, 32, 3)
 CLASSES = 10
 PREDICTED = 1000  # images per call of the prediction
 
-# Classes and arguments. The learning rates are set in training.
+
+class BinaryConnect(BinaryOptimizer):
+    """Trains binary kernels with an optimizer of Keras.
+
+    As with the optimizers of this library, Adam trains all other variables,
+    with its own learning rate.
+
+    Args:
+        kernels: Optimizer of Keras.
+    """
+
+    def __init__(self, kernels):
+        super().__init__(0.0, "adam")
+        self.kernels = kernels
+
+    @property
+    def learning_rate(self):
+        return self.kernels.learning_rate
+
+    @property
+    def variables(self):
+        return super().variables + self.kernels.variables
+
+    def add_state(self, marks):
+        self.kernels.build([mark.kernel for mark in marks])
+
+    def apply_binary(self, grads, variables, others, aggregate=True):
+        self.kernels.apply(grads, variables)
+
+
+def adam():
+    """BinaryConnect with Adam."""
+    return BinaryConnect(keras.optimizers.Adam(0.0))
+
+
+def sgd(momentum):
+    """BinaryConnect with SGD."""
+    return BinaryConnect(keras.optimizers.SGD(0.0, momentum))
+
+
+# Functions and arguments. The learning rates are set in training.
 OPTIMIZERS = {
-    "adam": (keras.optimizers.Adam, {}),
-    "sgd": (keras.optimizers.SGD, {"momentum": 0.9}),
+    "adam": (adam, {}),
+    "sgd": (sgd, {"momentum": 0.9}),
     "signum": (kq.optimizers.SignSGD, {"momentum": 0.9}),
     "bop": (kq.optimizers.Bop, {}),
     "averaged": (
@@ -173,7 +214,7 @@ def code(optimizer, root=fingerprint.ROOT):
     """
     names = [f"{__package__}.export.export", f"{__package__}.train.train"]
     own, _ = OPTIMIZERS[optimizer]
-    if own in (keras.optimizers.Adam, keras.optimizers.SGD):
+    if own in (adam, sgd):
         own = None
     solver = "native" if own is kq.QPSBGD else None
     names, without = provenance.with_optimizer(names, own, solver)

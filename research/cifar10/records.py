@@ -1,8 +1,8 @@
 """Runs that are asked for, and stored runs.
 
 This module tells which runs are missing, and which rate was the best. A run is
-a dictionary, see `train.train`. Runs on the seed `TUNING` choose the rates and
-other settings, by validation accuracy. Runs on other seeds report.
+a dictionary, see `train.train`. Runs on the seeds `TUNING` choose the rates and
+other settings, by mean validation accuracy. Runs on other seeds report.
 """
 
 import argparse
@@ -13,7 +13,8 @@ import statistics
 from typing import NamedTuple
 
 EPOCHS, RATE, SEED = 12, 1e-3, 0  # defaults
-TUNING = 100  # the seed on which rates are chosen
+TUNING = (100, 101)  # the seeds on which rates are chosen
+REAL_RATE = "real_rate"  # a setting of every program
 BEST = "best"
 EXTENSIONS = 3  # rates beyond the ends of a grid
 OVERHEAD = 1.2  # validation, and other processes that start
@@ -96,23 +97,41 @@ def of_program(path, program, record):
     ]
 
 
-def best(runs):
-    """Returns the tuning run with the highest validation accuracy.
+def best(runs, epochs=None):
+    """Returns a tuning run of the configuration with the best validation.
 
-    The runs with the largest number of epochs decide.
+    Decides by the mean accuracy over the tuning seeds, and by the mean training
+    loss if it is equal.
+
+    Args:
+        runs: List of runs of one program.
+        epochs: Integer (optional). Only runs of this length decide, if there
+            are any. Otherwise, those with the largest number of epochs do.
 
     Raises:
-        ValueError: If no run is on the seed `TUNING`.
+        ValueError: If no run is on a tuning seed.
     """
-    tuning = [run for run in runs if run["seed"] == TUNING]
+    tuning = [run for run in runs if run["seed"] in TUNING]
     if not tuning:
         raise ValueError(
-            f"The best rate needs runs on the seed {TUNING}. Received: "
+            f"The best rate needs runs on the seeds {TUNING}. Received: "
             f"{len(runs)} runs"
         )
-    epochs = max(run["epochs"] for run in tuning)
-    longest = [run for run in tuning if run["epochs"] == epochs]
-    return max(longest, key=lambda run: run["validation"])
+    lengths = {run["epochs"] for run in tuning}
+    if epochs not in lengths:
+        epochs = max(lengths)
+    found = collections.defaultdict(list)
+    for run in tuning:
+        if run["epochs"] == epochs:
+            found[configuration(run)].append(run)
+
+    def rank(runs):
+        return (
+            statistics.fmean(run["validation"] for run in runs),
+            -statistics.fmean(run.get("loss") or 0.0 for run in runs),
+        )
+
+    return max(found.values(), key=rank)[0]
 
 
 def missing(runs, record, path, extend=False):
@@ -132,7 +151,7 @@ def missing(runs, record, path, extend=False):
 
     rates, settings = runs.rates, runs.settings
     if rates == BEST:
-        found = best(stored())
+        found = best(stored(), runs.epochs)
         rates, settings = [found["rate"]], found["settings"]
     rates = list(rates)
     for extension in range(1 + EXTENSIONS):

@@ -103,7 +103,7 @@ def by_network(runs):
 
 def fresh(runs):
     """Returns the runs that report."""
-    return [run for run in runs if run["seed"] != records.TUNING]
+    return [run for run in runs if run["seed"] not in records.TUNING]
 
 
 def lengths(runs):
@@ -130,7 +130,7 @@ def chosen(runs, program, epochs):
         epochs: Integer.
     """
     found = [run for run in runs if run["program"] == program]
-    best = records.configuration(records.best(found))
+    best = records.configuration(records.best(found, epochs))
     return {
         run["seed"]: run
         for run in fresh(found)
@@ -146,15 +146,20 @@ def table(runs, epochs):
         found = chosen(runs, program, epochs)
         if not found:
             continue
+        best = records.best(
+            [run for run in runs if run["program"] == program], epochs
+        )
         tuning = [
             run
             for run in runs
-            if run["program"] == program and run["seed"] == records.TUNING
+            if run["program"] == program
+            and run["seed"] in records.TUNING
+            and run["epochs"] == best["epochs"]
         ]
         rows.append(
             [
                 NAMES.get(program, program),
-                str(len(tuning)),
+                str(len(set(map(records.configuration, tuning)))),
                 settings_text(tuning),
                 str(len(found)),
                 *_cells(found, ours, "test"),

@@ -11,13 +11,14 @@ and no settings. All pairs of a rate and a seed are trained:
     bop::0.0001:0,1:threshold=1e-7   two runs with another threshold
     adam:60:best:0,1                 two runs with the best rate
 
-The rate `best` is that of the run in `FILE` with the highest validation
-accuracy, of this program and network and the seed 100, on which rates are
-tuned. Its settings are used, too. Runs that are in `FILE` already are skipped.
+The rate `best` is the one with the highest mean validation accuracy in `FILE`,
+of this program and network, among the runs on the tuning seeds 100 and 101 with
+the same number of epochs, or the largest one. Its settings are used, too. The
+training loss breaks ties. Runs that are in `FILE` already are skipped.
 
-The rate is that of the binary kernels. Batch normalization has the rate
-`--real-rate`. Optimizers of Keras have one rate for everything. All rates decay
-to zero along a cosine. Images are flipped and shifted at random. The seed
+The rate is that of the binary kernels. Batch normalization has the rate of the
+setting `real_rate`, or `--real-rate` without it. All rates decay to zero along
+a cosine. Images are flipped and shifted at random. The seed
 determines the initial kernels, the order of the images, flips and shifts. They
 are the same for all programs.
 
@@ -209,11 +210,11 @@ def _check(parser, arguments):
             known = records.describe(arguments.programs, runs.program)
         except FileNotFoundError as error:
             parser.error(f"`{runs.program}` has no program. {error}")
-        known = known["settings"]
+        known = [*known["settings"], records.REAL_RATE]
         unknown = [name for name in runs.settings if name not in known]
         if unknown:
             parser.error(
-                f"the settings of `{runs.program}` are {list(known)}. "
+                f"the settings of `{runs.program}` are {known}. "
                 f"Received: {unknown}"
             )
 
@@ -259,7 +260,9 @@ def train(
     """
     size = program.record["batch"]
     steps = len(data["train"].labels) // size
-    program.restart(seed, settings)
+    others = dict(settings or {})
+    real_rate = others.pop(records.REAL_RATE, real_rate)
+    program.restart(seed, others)
     label = f"{program.name} rate {rate:g} seed {seed}"
     for name, value in (settings or {}).items():
         label += f" {name} {value:g}"

@@ -60,6 +60,14 @@ def get(backend):
     return kq.backends.get(backend)
 
 
+def averaged(gradient, ahead, couplings, kappa, start):
+    """Returns the problems of the averaged rule, with rho = 1."""
+    unit = 1.0 / tf.sqrt(rules.mean_square(ahead))
+    found = rules.Averages(gradient, ahead, ahead, tf.zeros((4,)), unit)
+    scales = rules.scales(found, couplings, kappa)
+    return rules.scaled(couplings, gradient, ahead, *scales, start)
+
+
 def layer(n, m, blocks, seed, with_start=False):
     """Draws a layer of the averaged rule."""
     rng = np.random.default_rng(seed)
@@ -76,7 +84,7 @@ def layer(n, m, blocks, seed, with_start=False):
     if with_start:
         start = rng.choice([-1.0, 0.0, 1.0], (n, m)).astype("float32")
     return ops.LayerProblems(
-        rules.averaged,
+        averaged,
         tuple(
             None if part is None else tf.constant(part)
             for part in (gradient, average, moments / 50.0, 0.5, start)
@@ -199,7 +207,7 @@ def test_a_step_without_couplings(backend):
     gradient = tf.constant(np.random.default_rng(0).normal(size=(n, m)))
     gradient = tf.cast(gradient, tf.float32)
     one = ops.LayerProblems(
-        rules.averaged,
+        averaged,
         (gradient, gradient, tf.zeros((1, n, n)), tf.constant(0.5), None),
         (n, m),
     )
@@ -266,7 +274,7 @@ def test_searches_are_never_worse_than_their_start(backend):
     "search",
     ["sequential", pytest.param("parallel", marks=pytest.mark.slow)],
 )
-def test_a_warm_step_is_a_plain_sweep(search):
+def test_a_warm_step_is_nearly_a_plain_sweep(search):
     backend = kq.backends.get({"name": "native", "search": search})
     one = layer(37, 3, 2, seed=5, with_start=True)
     (states,) = solve(backend, [one])
@@ -278,9 +286,12 @@ def test_a_warm_step_is_a_plain_sweep(search):
             g[i] = np.where(others + qubo.fields[i] / 2 <= 0, 1.0, -1.0)
         ascends = (qubo.fields * g).sum(axis=0) > 0
         g = np.where(ascends, -g, g)
-        wanted = np.where(problem.informative, g, 0.0)
-        found = states[block::2]
-        np.testing.assert_array_equal(found, wanted[: len(found)])
+        found = np.array(g)
+        part = states[block::2]
+        found[: len(part)] = np.where(part == 0, g[: len(part)], part)
+        energy, plain = qubo.energy(found).mean(), qubo.energy(g).mean()
+        start = qubo.energy(np.float64(problem.start)).mean()
+        assert energy - plain < 0.03 * (start - plain)
 
 
 def qubo_of(problem):

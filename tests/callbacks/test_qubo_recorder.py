@@ -152,25 +152,29 @@ def test_qubo_is_that_of_definition_1(inputs, on_host, to_file, tmp_path):
 
 @pytest.mark.parametrize("on_host", [False, True], ids=["graph", "host"])
 def test_blocks(on_host):
-    """Each block is an update. The last entry of the last one is padding."""
+    """Each block is an update. The last entries of two of them are padding."""
     model, x, y = wide_model(301)
     backend = tools.SignBackend() if on_host else "ridge"
-    model.compile(tools.optimizer(backend=backend), "mse", run_eagerly=True)
+    opt = tools.optimizer(backend=backend)
+    opt.build(model.trainable_variables)
+    model.compile(opt, "mse", run_eagerly=True)
     before = tools.kernels(model)[0]
     recorder = kq.callbacks.QuboRecorder(layers=["only"])
     model.fit(x, y, batch_size=6, verbose=0, callbacks=[recorder])
     moved = np.sign(before - tools.kernels(model)[0])
     updates = recorder.run.updates
-    assert [update.layer for update in updates] == ["only[0]", "only[1]"]
+    assert [update.layer for update in updates] == [
+        f"only[{block}]" for block in range(3)
+    ]
     for block, update in enumerate(updates):
-        rows, size = x[:, block::2], 151 - block
+        rows, size = x[:, block::3], 101 - (block > 0)
         couplings = 0.1 * rows.T @ rows / (x**2).sum()
-        assert update.qubo.couplings.shape == (151, 151)
+        assert update.qubo.couplings.shape == (101, 101)
         np.testing.assert_allclose(
             update.qubo.couplings[:size, :size], couplings, atol=1e-7
         )
         assert not update.qubo.couplings[size:].any()
-        np.testing.assert_array_equal(update.states[:size], moved[block::2])
+        np.testing.assert_array_equal(update.states[:size], moved[block::3])
         assert not update.states[size:].any()
 
 

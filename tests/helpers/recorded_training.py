@@ -31,6 +31,8 @@ def train(backend, *callbacks, model=None, wrap=None, epochs=1, **arguments):
     model = model or tools.small_model()
     if backend is not None:
         optimizer = tools.optimizer(backend=backend)
+        if model.built:  # otherwise, a first eager step has no couplings
+            optimizer.build(model.trainable_variables)
         optimizer = wrap(optimizer) if wrap else optimizer
         model.compile(optimizer, tools.loss(), **arguments)
     seen = Kernels()

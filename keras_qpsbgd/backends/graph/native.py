@@ -21,8 +21,6 @@ ENUMERATE_UP_TO = 16
 # Layers with more weights than this are wide. One flip per step would take too
 # long.
 SWEEP_FROM = 50_000
-# From the states of the last update, few variables change. See `local_search`.
-REPETITIONS = 3
 
 
 class NativeBackend(gpu_batches.BatchedBackend):
@@ -175,11 +173,11 @@ def _swept(problems):
         fields=tf.stack([problem.fields for problem in problems]),
         start=tf.stack([problem.start for problem in problems]),
     )
-    return tf.unstack(local_search.sweep(stack, repetitions=REPETITIONS))
+    return tf.unstack(local_search.warm_sweep(stack))
 
 
 def gpu_sweep(stack, sizes, seeds):
     """Sweeps once over a stack of problems. See `gpu_batches.in_batches`."""
     del sizes, seeds
     stack = stack._replace(couplings=products.rounded(stack.couplings))
-    return tf.linalg.matrix_transpose(local_search.sweep(stack, unrolled=True))
+    return tf.linalg.matrix_transpose(local_search.warm_sweep(stack))
