@@ -116,7 +116,7 @@ def problem(kind, seed):
     gradient = tf.matmul(rows, v, transpose_a=True)
     moments = tf.matmul(rows, rows, transpose_a=True)
     covariance = moments / tf.linalg.trace(moments)
-    (found,) = rules.averaged(gradient, gradient, covariance[None], KAPPA)
+    (found,) = rules.averaged(gradient, covariance[None], KAPPA)
     return Qubo(np.float64(found.couplings), np.float64(found.fields))
 
 

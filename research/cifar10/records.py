@@ -100,8 +100,7 @@ def of_program(path, program, record):
 def best(runs, epochs=None):
     """Returns a tuning run of the configuration with the best validation.
 
-    Decides by the mean accuracy over the tuning seeds, and by the mean training
-    loss if it is equal.
+    Decides by the mean accuracy over the tuning seeds.
 
     Args:
         runs: List of runs of one program.
@@ -125,13 +124,10 @@ def best(runs, epochs=None):
         if run["epochs"] == epochs:
             found[configuration(run)].append(run)
 
-    def rank(runs):
-        return (
-            statistics.fmean(run["validation"] for run in runs),
-            -statistics.fmean(run.get("loss") or 0.0 for run in runs),
-        )
+    def mean(runs):
+        return statistics.fmean(run["validation"] for run in runs)
 
-    return max(found.values(), key=rank)[0]
+    return max(found.values(), key=mean)[0]
 
 
 def missing(runs, record, path, extend=False):

@@ -13,8 +13,8 @@ and no settings. All pairs of a rate and a seed are trained:
 
 The rate `best` is the one with the highest mean validation accuracy in `FILE`,
 of this program and network, among the runs on the tuning seeds 100 and 101 with
-the same number of epochs, or the largest one. Its settings are used, too. The
-training loss breaks ties. Runs that are in `FILE` already are skipped.
+the same number of epochs, or the largest one. Its settings are used, too. Runs
+that are in `FILE` already are skipped.
 
 The rate is that of the binary kernels. Batch normalization has the rate of the
 setting `real_rate`, or `--real-rate` without it. All rates decay to zero along

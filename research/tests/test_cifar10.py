@@ -96,7 +96,7 @@ def test_stored_runs_are_skipped(tmp_path):
 )
 def test_grids_are_extended(tmp_path, best, rates):
     path = tmp_path / "runs.jsonl"
-    runs = asked("sgd", (0.1, 0.2, 0.4), (records.TUNING,))
+    runs = asked("sgd", (0.1, 0.2, 0.4), (100,))
     stored = []
     for rate, seed, _ in records.missing(runs, NETWORK, path, extend=True):
         accuracy = 1 - 0.1 * abs(np.log(rate / best))
@@ -110,10 +110,12 @@ def test_grids_are_extended(tmp_path, best, rates):
 def test_best_rate_and_settings(tmp_path):
     path = tmp_path / "runs.jsonl"
     runs = asked("bop", records.BEST, (0,))
-    with pytest.raises(ValueError, match="seed 100. Received: 0 runs"):
+    with pytest.raises(ValueError, match="seeds .100, 101.. Received: 0 runs"):
         list(records.missing(runs, NETWORK, path))
-    seed, settings = records.TUNING, {"threshold": 1e-7}
+    seed, settings = 100, {"threshold": 1e-7}
     stored = [
+        new_run("bop", 0.1, 101, 0.8, settings={"threshold": 1e-6}),
+        new_run("bop", 0.2, 101, 0.8, settings=settings),
         new_run("bop", 0.1, seed, 0.7, settings={"threshold": 1e-6}),
         new_run("bop", 0.2, seed, 0.8, settings=settings),
         new_run("bop", 0.3, 1, 0.9),  # not for tuning
@@ -179,20 +181,21 @@ def test_wrong_runs(text):
 
 
 def test_jobs_of_the_study():
-    """All methods have five configurations and the same seeds."""
+    """Adam has at least as many configurations, and the same seeds."""
     tries, seeds = {}, {}
     for job in study.read(ROOT / "research" / "cifar10" / "jobs.txt"):
         for text in job.runs:
             runs = records.parsed(text)
-            key = job.network, runs.program
+            key = job.network, runs.epochs, runs.program
             if runs.rates != records.BEST:
-                assert runs.seeds == (records.TUNING,)
+                assert runs.seeds == records.TUNING
                 tries[key] = tries.get(key, 0) + len(runs.rates)
             else:
-                seeds.setdefault((*key, runs.epochs), []).extend(runs.seeds)
-    assert len(tries) == 15 and set(tries.values()) == {5}
-    assert len(seeds) == 20
-    assert all(found == list(range(10, 15)) for found in seeds.values())
+                seeds[key] = runs.seeds
+    assert len(tries) == len(seeds) == 6
+    for network, epochs, program in tries:
+        ours, others = ((network, epochs, p) for p in ("averaged", program))
+        assert tries[others] >= tries[ours] and seeds[others] == seeds[ours]
 
 
 def test_table_of_the_first_runs():
