@@ -56,7 +56,7 @@ class LayerSummary:
         fits: Dictionary that maps `"Pegasus P16"`, `"Zephyr Z12"`,
             `"Zephyr Z15"`, and `"Gurobi pip"` to whether they can solve a QUBO
             of the layer as a whole. Empty for a layer without binary weights.
-        num_qubos: Number of QUBOs per column. If a layer has more than 288
+        num_qubos: Number of QUBOs per column. If a layer has more than 144
             inputs, `QPSBGD` divides them into blocks and solves one QUBO per
             block. `rule="paper"` and `fit_columns` use one QUBO. `None` for a
             layer without binary weights.
@@ -190,7 +190,7 @@ def summary(
     width x channels variables. Layers that `quantize` has frozen store floats,
     so they count as 32 bits per weight.
 
-    The QUBOs are those of `QPSBGD`. A layer with more than 288 inputs has
+    The QUBOs are those of `QPSBGD`. A layer with more than 144 inputs has
     several per column: "3 x 262" means three QUBOs with 262 variables each. A
     QUBO that does not fit on a chip is solved in parts. The limits are those of
     chips without defects.

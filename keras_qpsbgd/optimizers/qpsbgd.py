@@ -41,21 +41,24 @@ class QPSBGD(QuboOptimizer):
     binary variables. It solves one QUBO per column \(j\) of the kernel,
 
     $$g_j = \mathrm{argmin}_{g \in \{-1,+1\}^n} \; g^T C g
-      - 2 \kappa f \frac{M_j^T g}{\mathrm{rms}(M)} ,$$
+      - 2 \kappa f \, U_j^T g , \qquad U = M / \sqrt{V} ,$$
 
     and moves the latent weights against the solution:
 
-    $$\Omega \leftarrow \Omega - \alpha \, g .$$
+    $$\Omega \leftarrow \Omega - \alpha \rho \, g , \qquad
+      \rho = \mathrm{rms}(U) .$$
 
     \(M\) is the moving average of the gradient (`momentum`), which looks one
-    step ahead as in Nesterov's method. \(C\) is the moving average of the
-    second moments of the layer's inputs (`covariance_decay`), and \(f\) is the
-    root mean square of the force that \(C\) exerts on a variable in a random
-    state. Without \(C\), the solution is the sign of \(M\), as in Signum.
+    step ahead as in Nesterov's method. \(V\) is the moving average of the mean
+    of its square over about a thousand steps. So \(\rho\) is 1 if all gradients
+    agree, and small if they are noise or have become small. \(C\) is the moving
+    average of the second moments of the layer's inputs (`covariance_decay`),
+    and \(f\) is the root mean square of the force that \(C\) exerts on a
+    variable in a random state. Without \(C\), the solution is the sign of
+    \(M\), as in Signum.
 
-    Weights that the step has no information about do not change: those of
-    columns without a gradient, and those of inputs that were never active. A
-    solution that points uphill is negated. `real_optimizer` updates every other
+    A step leaves a weight unchanged if its column has no gradient or its input
+    was never active. A solution that points uphill is negated. `real_optimizer` updates every other
     variable, such as biases, batch normalization and an encoder. If a gradient
     is not finite, the whole update is skipped.
 
@@ -68,22 +71,23 @@ class QPSBGD(QuboOptimizer):
         learning_rate: A float, a
             `keras.optimizers.schedules.LearningRateSchedule` instance, or a
             callable that takes no arguments and returns the value to use. The
-            step size of the latent weights. Start with about `0.002` and a
-            schedule that decays to zero. The best rate does not depend on the
-            width of the layers. Short runs of small networks need higher rates,
-            up to `0.02`. Set the rate of the other variables with
-            `optimizer.real_optimizer.learning_rate`. Defaults to `0.002`.
+            distance that the latent weights move in a step if all gradients
+            agree. Use a schedule that decays to zero. The best rate does not
+            depend on the width of the layers. Deep networks without
+            normalization need `0.005` or less. Set the rate of the other
+            variables with `optimizer.real_optimizer.learning_rate`; with batch
+            normalization, about `0.01`. Defaults to `0.01`.
         backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
             `dimod.Sampler`. The solver of the QUBOs. A string is the name of a
             backend (see `keras_qpsbgd.backends.available()`). A dictionary is a
             configuration, such as `{"name": "gurobi", "work_limit": 1.0}`.
             Defaults to `"native"`.
         kappa: Float. The ratio of the force of the gradient on a variable to
-            the force of the couplings. It does not depend on the scale of the
-            loss or the inputs. Values from 1 to 10 are usual. Lower it to `1`
-            if the training loss is low but the validation accuracy is not good
-            enough, as on small graphs. Raise it to `30` for layers with only a
-            few inputs. Defaults to `3.0`.
+            the force of the couplings, if all gradients agree. With noisy
+            gradients, the ratio is smaller. It does not depend on the scale of
+            the loss or the inputs. Values from 10 to 30 work everywhere. Try
+            `30` with few labels, as on graphs, and `3` in deep networks without
+            normalization. Defaults to `10.0`.
         momentum: Float in [0, 1). The decay of the moving average of the
             gradient. Defaults to `0.9`.
         covariance_decay: Float in [0, 1). The decay of the moving average of

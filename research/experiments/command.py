@@ -198,6 +198,7 @@ def blocks_of(root, default=None, paper=None):
         default, paper = _folders(root)
     return {
         "cifar10": _cifar10(root),
+        "cifar10/step-size": _cifar10(root, "step-size"),
         "cifar10/first": _cifar10(root, "first"),
         **stored.blocks(root),
         **default.placeholders(),
