@@ -58,9 +58,9 @@ class QPSBGD(QuboOptimizer):
     \(M\), as in Signum.
 
     A step leaves a weight unchanged if its column has no gradient or its input
-    was never active. A solution that points uphill is negated. `real_optimizer` updates every other
-    variable, such as biases, batch normalization and an encoder. If a gradient
-    is not finite, the whole update is skipped.
+    was never active. A solution that points uphill is negated. `real_optimizer`
+    updates every other variable, such as biases, batch normalization and an
+    encoder. If a gradient is not finite, the whole update is skipped.
 
     The gradient is the ordinary straight-through gradient, so you can clip,
     add, scale, store or accumulate gradients as with any Keras optimizer. The
@@ -74,7 +74,7 @@ class QPSBGD(QuboOptimizer):
             distance that the latent weights move in a step if all gradients
             agree. Use a schedule that decays to zero. The best rate does not
             depend on the width of the layers. Deep networks without
-            normalization need `0.005` or less. Set the rate of the other
+            normalization prefer about `0.005`. Set the rate of the other
             variables with `optimizer.real_optimizer.learning_rate`; with batch
             normalization, about `0.01`. Defaults to `0.01`.
         backend: String, dictionary, `keras_qpsbgd.backends.Backend` or
@@ -86,8 +86,7 @@ class QPSBGD(QuboOptimizer):
             the force of the couplings, if all gradients agree. With noisy
             gradients, the ratio is smaller. It does not depend on the scale of
             the loss or the inputs. Values from 10 to 30 work everywhere. Try
-            `30` with few labels, as on graphs, and `3` in deep networks without
-            normalization. Defaults to `10.0`.
+            `30` with few labels, as on graphs. Defaults to `10.0`.
         momentum: Float in [0, 1). The decay of the moving average of the
             gradient. Defaults to `0.9`.
         covariance_decay: Float in [0, 1). The decay of the moving average of
