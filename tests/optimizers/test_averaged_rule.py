@@ -398,6 +398,45 @@ def test_first_step_before_build(mode):
     np.testing.assert_allclose(kernel_of(model), rule.kernel, atol=1e-5)
 
 
+@pytest.mark.parametrize("is_built", [True, False])
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_loops_on_two_replicas(mode, is_built, mirrored):
+    """The first replica builds the optimizer before the second one starts."""
+    x, y = batches(3)
+    with mirrored.scope():
+        model, opt = one_layer(), averaged()
+        if is_built:
+            opt.build(model.trainable_variables)
+    first = is_built or mode == "graph"
+    rule = Averaged(kernel_of(model), sees_first_rows=first)
+    data = tf.data.Dataset.from_tensor_slices((x, y))
+
+    def replica(rows, targets):
+        with tf.GradientTape() as tape:
+            error = model(rows, training=True) - targets
+            # The replicas sum their gradients.
+            loss = tf.reduce_mean(tf.square(error)) / 2
+        grads = tape.gradient(loss, model.trainable_variables)
+        opt.apply_gradients(zip(grads, model.trainable_variables))
+
+    def step(rows, targets):
+        mirrored.run(replica, (rows, targets))
+
+    step = tf.function(step) if mode == "graph" else step
+    data = mirrored.experimental_distribute_dataset(data.unbatch().batch(BATCH))
+    for inputs, rows, targets in zip(data, x, y):
+        step(*inputs)
+        halves = np.split(rows, 2)  # each is divided by its own trace
+        gradient = gradient_of(rule.kernel, rows, targets)
+        weights = [len(rows) / 2 / np.square(half).sum() for half in halves]
+        scaled = [
+            half * np.sqrt(weight) for half, weight in zip(halves, weights)
+        ]
+        rule.step(np.concatenate(scaled), gradient)
+    assert rule.gap > CLEAR
+    np.testing.assert_allclose(kernel_of(model), rule.kernel, atol=1e-5)
+
+
 def test_two_passes_in_one_update_train():
     x, y = batches(4)
     model, opt = one_layer(), averaged()
