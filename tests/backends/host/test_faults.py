@@ -22,7 +22,7 @@ pytestmark = pytest.mark.once
 
 STEPS = 32
 FAILING_FROM = 3  # in the tests with one fault
-SEED = 11  # no step is nearly a tie, as the tests check
+SEED = 3  # no step is nearly a tie, as the tests check
 
 
 # Faults that fail in different places. One training with all faults covers

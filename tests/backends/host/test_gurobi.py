@@ -95,14 +95,18 @@ def test_layer_too_wide_for_the_license():
         [keras.layers.InputLayer((201,)), kq.layers.BinaryDense(2)]
     )
     message = "(?s)200 inputs.*block_size.*native.*Received"
-    model.compile(kq.QPSBGD(backend="gurobi"), "mse")
+    opt = kq.QPSBGD(backend="gurobi", rule="paper")
+    opt.build(model.trainable_variables)
+    model.compile(opt, "mse")
     before = model.get_weights()
     with pytest.raises(kq.backends.BackendUnavailable, match=message):
         model.fit(np.ones((4, 201)), np.ones((4, 2)), verbose=0)
     tools.assert_equal(model.get_weights(), before)
     # The fix that the message proposes works.
     backend = {"name": "gurobi", "block_size": 200, "block_sweeps": 1}
-    model.compile(kq.QPSBGD(backend=backend), "mse")
+    opt = kq.QPSBGD(backend=backend, rule="paper")
+    opt.build(model.trainable_variables)
+    model.compile(opt, "mse")
     model.fit(np.ones((4, 201)), np.ones((4, 2)), verbose=0)
     assert not np.array_equal(model.get_weights()[0], before[0])
 
