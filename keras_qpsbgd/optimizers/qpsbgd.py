@@ -354,7 +354,7 @@ class QPSBGD(QuboOptimizer):
         size = tf.cast(learning_rate, "float32")
         scalars = self._scalars.get(self._binary[key])
         if scalars is not None:
-            size *= tf.convert_to_tensor(scalars)[-1]
+            size = size * tf.convert_to_tensor(scalars)[-1]
         variable.assign_sub(tf.cast(size, variable.dtype) * states)
         last = self._last_states.get(key)
         if last is not None:
