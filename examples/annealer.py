@@ -48,6 +48,7 @@ model.compile(
     kq.QPSBGD(
         keras.optimizers.schedules.CosineDecay(0.03, decay_steps=90),
         backend={**backend, "qpu_budget_seconds": 10},
+        kappa=30.0,  # the gradient must survive the precision of the chip
         real_optimizer=keras.optimizers.Adam(0.01),
         on_failure="native",
         seed=0,
