@@ -212,8 +212,7 @@ def network(scale="channel"):
 def test_save_load_and_continue(tmp_path, suffix):
     x, y = images(), np.array([0, 1, 2, 1])
     model = network()
-    # Keras 3 does not restore the state of an optimizer from an HDF5 file.
-    opt = tools.optimizer(backend="sign", momentum=0.0)
+    opt = tools.optimizer(backend="sign")
     model.compile(opt, tools.loss(), run_eagerly=True)
     model.fit(x, y, verbose=0)
     path = str(tmp_path / f"model.{suffix}")
@@ -225,7 +224,8 @@ def test_save_load_and_continue(tmp_path, suffix):
     ]
     names = [weight.name.split("/")[-1] for weight in loaded.layers[0].weights]
     assert [name.split(":")[0] for name in names] == ["kernel", "bias", "scale"]
-    for _ in range(2):
+    # Keras 3 does not restore the state of an optimizer from an HDF5 file.
+    for _ in range(1 if suffix == "h5" else 2):
         tools.assert_equal(loaded.get_weights(), model.get_weights())
         np.testing.assert_array_equal(loaded(x), model(x))
         for each in (model, loaded):
