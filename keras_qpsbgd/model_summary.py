@@ -191,7 +191,7 @@ def summary(
     so they count as 32 bits per weight.
 
     The QUBOs are those of `QPSBGD`. A layer with more than 144 inputs has
-    several per column: "3 x 262" means three QUBOs with 262 variables each. A
+    several per column: "6 x 131" means six QUBOs with 131 variables each. A
     QUBO that does not fit on a chip is solved in parts. The limits are those of
     chips without defects.
 
@@ -229,7 +229,7 @@ def summary(
         )
         found = kq.summary(model)
         print(found.compression)  # about 30
-        print(found.layers[0].fits["Pegasus P16"])  # False
+        print(found.layers[0].fits["Pegasus P16"])  # True
         ```
     """
     if not isinstance(model, keras.Model):

@@ -13,6 +13,7 @@ import keras_qpsbgd as kq
 from keras_qpsbgd import statistics
 from keras_qpsbgd.model_summary import LayerSummary
 from keras_qpsbgd.model_summary import ModelSummary
+from keras_qpsbgd.optimizers import qpsbgd
 
 layers = kq.layers
 INPUT = keras.layers.InputLayer
@@ -75,7 +76,8 @@ def test_numbers_by_hand():
         (300, "P16 Z12 Z15 pip"),  # two blocks of couplings
     ],
 )
-def test_limits(inputs, fits):
+def test_limits(inputs, fits, monkeypatch):
+    monkeypatch.setitem(qpsbgd.WIDEST, "averaged", 288)
     layer = LayerSummary("dense", "BinaryDense", inputs, 0, inputs, 1, 1)
     found = [name.split()[-1] for name, fit in layer.fits.items() if fit]
     assert " ".join(found) == fits
@@ -258,7 +260,7 @@ def test_table_shows_the_numbers(capsys):
     total = re.search(r"^Total +([\d,]+) +([\d,]+) ", out, re.M)
     assert total.groups() == ("101,632", "522")
     assert f"Compression: {found.compression:.1f}x" in out
-    assert re.search(r"^hidden +3 x 262 +128( +no){4}$", out, re.M)
+    assert re.search(r"^hidden +6 x 131 +128( +fits){4}$", out, re.M)
     assert re.search(r"^top +128 +10( +fits){4}$", out, re.M)
 
 
