@@ -10,22 +10,21 @@ from keras_qpsbgd._loading import register_with_keras
 from keras_qpsbgd._version import __version__ as __version__
 
 if TYPE_CHECKING:  # for editors; names are loaded on first use
-    from keras_qpsbgd import activations
     from keras_qpsbgd import analysis
     from keras_qpsbgd import backends
     from keras_qpsbgd import callbacks
-    from keras_qpsbgd import constraints
     from keras_qpsbgd import export
     from keras_qpsbgd import inference
     from keras_qpsbgd import layers
-    from keras_qpsbgd import metrics
     from keras_qpsbgd import optimizers
     from keras_qpsbgd import spektral
+    from keras_qpsbgd.backends.binary_map import binary_map
     from keras_qpsbgd.columns import fit_columns
-    from keras_qpsbgd.comparison import compare
+    from keras_qpsbgd.layers import activations
+    from keras_qpsbgd.layers import constraints
+    from keras_qpsbgd.layers import metrics
     from keras_qpsbgd.model_summary import summary
     from keras_qpsbgd.optimizers import QPSBGD
-    from keras_qpsbgd.projection import binary_map
     from keras_qpsbgd.quantization import quantize
     from keras_qpsbgd.qubo import Qubo
 
@@ -37,7 +36,6 @@ __all__ = [
     "backends",
     "binary_map",
     "callbacks",
-    "compare",
     "constraints",
     "export",
     "fit_columns",
@@ -54,30 +52,19 @@ __all__ = [
 _MODULES = {
     "QPSBGD": "optimizers",
     "Qubo": "qubo",
-    "binary_map": "projection",
-    "compare": "comparison",
+    "binary_map": "backends.binary_map",
     "fit_columns": "columns",
     "quantize": "quantization",
     "summary": "model_summary",
 }
-# Names of earlier versions, and what to use instead.
-_REMOVED = {
-    "datasets": "Use `keras.datasets`, `sklearn.datasets` or "
-    "`spektral.datasets`.",
-    "with_rows": "Pass the gradients as they are.",
-}
+_INSIDE_LAYERS = ("activations", "constraints", "metrics")
 
 
 def __getattr__(name):
-    if name in _REMOVED:
-        # An `AttributeError` would lose its message in `from ... import`.
-        raise ImportError(
-            f"`keras_qpsbgd.{name}` was removed. {_REMOVED[name]} Received: "
-            f"keras_qpsbgd.{name}"
-        )
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_MODULES.get(name, name)}")
+    path = f"layers.{name}" if name in _INSIDE_LAYERS else name
+    module = importlib.import_module(f"{__name__}.{_MODULES.get(name, path)}")
     value = getattr(module, name) if name in _MODULES else module
     globals()[name] = value
     return value

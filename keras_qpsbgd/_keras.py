@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow import keras
 from tensorflow.python.ops import control_flow_util
 
-from keras_qpsbgd import ops
+from keras_qpsbgd.qubo import ops
 
 
 def is_keras_3(version):

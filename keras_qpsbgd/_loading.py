@@ -19,11 +19,10 @@ import sys
 KERAS_PACKAGES = ("tensorflow", "keras", "tf_keras")
 # The modules with classes that Keras can find in a saved model.
 REGISTERED = (
-    "activations",
     "backends",
-    "constraints",
     "layers",
-    "metrics",
+    "layers.constraints",
+    "layers.metrics",
     "optimizers",
 )
 # TensorFlow reads this variable once, when it is imported.

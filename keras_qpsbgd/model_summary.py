@@ -17,10 +17,10 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import statistics
 from keras_qpsbgd.backends.dwave.cliques import LARGEST
 from keras_qpsbgd.backends.host.gurobi import PIP_LICENSE
 from keras_qpsbgd.layers import BinaryLayer
+from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.optimizers.qpsbgd import WIDEST
 
 # Number of variables that a solver can solve as a whole.

@@ -38,7 +38,7 @@ def fingerprint(names, root=ROOT, without=()):
 
     Args:
         names: List of strings. Definitions, such as
-            `"keras_qpsbgd.comparison.training.Trainer"`, or modules.
+            `"research.engine.training.Trainer"`, or modules.
         root: Folder of a checkout. Defaults to this one.
         without: List of strings. Definitions, modules or packages that the run
             does not use, which are not followed.

@@ -8,10 +8,10 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _messages
-from keras_qpsbgd.comparison import engine
 from keras_qpsbgd.export import container
 from keras_qpsbgd.export import saving
 from keras_qpsbgd.inference import program
+from research.engine import engine
 
 X = np.ones((4, 3), "float32")
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import statistics
+from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.model_summary import LayerSummary
 from keras_qpsbgd.model_summary import ModelSummary
 from keras_qpsbgd.optimizers import qpsbgd

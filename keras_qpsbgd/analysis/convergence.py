@@ -12,12 +12,12 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import backends
-from keras_qpsbgd import ops
 from keras_qpsbgd.analysis.common import new_axes
 from keras_qpsbgd.analysis.common import require
 from keras_qpsbgd.analysis.full_gradient import FullGradient
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.qubo import Qubo
+from keras_qpsbgd.qubo import ops
 
 _ALTERNATIVES = ("two-sided", "greater", "less")
 

@@ -10,9 +10,9 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import _memory
-from keras_qpsbgd import statistics
+from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.optimizers import QPSBGD
+from keras_qpsbgd.optimizers import memory
 from keras_qpsbgd.qubo import Qubo
 
 # Reductions of Keras losses, by how the losses of batches add up.
@@ -214,7 +214,7 @@ def _gradients_function(model, optimizer, marks, owner):
 
     def gradients(x, y, sample_weight):
         found = _gradients(model, optimizer, marks, x, y, sample_weight)
-        _memory.free_with(owner())
+        memory.free_with(owner())
         return found
 
     strategy = model.distribute_strategy

@@ -12,7 +12,6 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import statistics
 from keras_qpsbgd._version import __version__
 from keras_qpsbgd.analysis.full_gradient import find_qpsbgd
 from keras_qpsbgd.analysis.run import Run
@@ -22,6 +21,7 @@ from keras_qpsbgd.analysis.run import load_run
 from keras_qpsbgd.backends import GraphBackend
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.callbacks.solver_progress import figures_of_epoch
+from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.optimizers import step_solver
 from keras_qpsbgd.qubo import Qubo
 

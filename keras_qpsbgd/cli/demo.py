@@ -20,13 +20,13 @@ import time
 import numpy as np
 from tensorflow import keras
 
-from keras_qpsbgd import constraints
 from keras_qpsbgd import layers
 from keras_qpsbgd import optimizers
 from keras_qpsbgd.analysis import common
 from keras_qpsbgd.cli.options import EPOCHS
-from keras_qpsbgd.comparison import figures
-from keras_qpsbgd.comparison.statistics import mean_and_error
+from keras_qpsbgd.layers import constraints
+from research.engine import figures
+from research.engine.statistics import mean_and_error
 
 BATCH = 64
 HIDDEN = 64

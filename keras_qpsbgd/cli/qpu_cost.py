@@ -9,13 +9,13 @@ import time
 from tensorflow import keras
 
 from keras_qpsbgd import backends
-from keras_qpsbgd import statistics
 from keras_qpsbgd.backends.dwave.cost import layer_cost
 from keras_qpsbgd.backends.dwave.cost import step_calls
 from keras_qpsbgd.backends.dwave.cost import timing_source
 from keras_qpsbgd.cli import console
 from keras_qpsbgd.columns import DAMPINGS
 from keras_qpsbgd.columns import dense_layers
+from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.optimizers.qpsbgd import block_sizes
 from keras_qpsbgd.optimizers.step_solver import block_names
 

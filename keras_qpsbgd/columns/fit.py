@@ -13,7 +13,6 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import backends
-from keras_qpsbgd import ops
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import check_number
@@ -22,6 +21,7 @@ from keras_qpsbgd.columns.tail import tail_of
 from keras_qpsbgd.columns.wiring import Wiring
 from keras_qpsbgd.columns.wiring import binary_layers
 from keras_qpsbgd.qubo import Qubo
+from keras_qpsbgd.qubo import ops
 
 DAMPINGS = (1.0, 4.0, 16.0)
 # Training ends after this many sweeps without a change.

@@ -23,7 +23,7 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import disk
 from keras_qpsbgd.export import kernels
 from keras_qpsbgd.export import stock
-from keras_qpsbgd.ops import max_level
+from keras_qpsbgd.qubo.ops import max_level
 
 # Smaller kernels would not shrink.
 MIN_WEIGHTS = 1024

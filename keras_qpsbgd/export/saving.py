@@ -21,8 +21,6 @@ from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import disk
-from keras_qpsbgd import ops
-from keras_qpsbgd import statistics
 from keras_qpsbgd._messages import reason
 from keras_qpsbgd._version import __version__
 from keras_qpsbgd.export import container
@@ -30,6 +28,8 @@ from keras_qpsbgd.export import program
 from keras_qpsbgd.export import safety
 from keras_qpsbgd.export import stock
 from keras_qpsbgd.layers import BinaryLayer
+from keras_qpsbgd.layers import statistics
+from keras_qpsbgd.qubo import ops
 
 PathLike = str | os.PathLike[str]
 # The version of Keras that wrote the configuration in a file.

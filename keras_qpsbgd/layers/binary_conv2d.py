@@ -6,9 +6,9 @@ from typing import Any
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import ops
 from keras_qpsbgd.layers import rows
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
+from keras_qpsbgd.qubo import ops
 
 # Statistics of the rows use about this many positions of an image.
 POSITIONS = 32

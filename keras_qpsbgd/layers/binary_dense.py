@@ -5,8 +5,8 @@ from typing import Any
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import ops
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
+from keras_qpsbgd.qubo import ops
 
 # Statistics of the rows use at least this many samples of a batch, and fewer
 # than twice as many.

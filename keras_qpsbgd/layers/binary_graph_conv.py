@@ -6,10 +6,10 @@ from typing import Any
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import ops
 from keras_qpsbgd.layers import adjacency
 from keras_qpsbgd.layers.binary_dense import BinaryDense
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
+from keras_qpsbgd.qubo import ops
 
 
 @_keras.register

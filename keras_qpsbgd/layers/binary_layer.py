@@ -5,7 +5,7 @@ weights") and computes with weights \(W\) of one to four bits. With one bit,
 \(W = \mathrm{sign}(\Omega)\). The layer uses the straight-through gradient,
 which ignores the rounding, so it trains with any Keras optimizer. In a training
 pass, the layer also computes statistics of the rows that are multiplied by the
-kernel, if the optimizer asked for them (see `keras_qpsbgd.statistics`).
+kernel, if the optimizer asked for them (see `keras_qpsbgd.layers.statistics`).
 """
 
 import math
@@ -15,10 +15,10 @@ from typing import Any
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import activations
-from keras_qpsbgd import ops
-from keras_qpsbgd import statistics
+from keras_qpsbgd.layers import activations
 from keras_qpsbgd.layers import rows
+from keras_qpsbgd.layers import statistics
+from keras_qpsbgd.qubo import ops
 
 OUTPUT_SCALES = ("fan_in", "channel", None)
 TRAINING_WEIGHTS = ("binary", "latent")

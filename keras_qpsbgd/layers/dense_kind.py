@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from keras_qpsbgd import ops
 from keras_qpsbgd.layers import windows as windows_module
 from keras_qpsbgd.layers.binary_dense import BinaryDense
+from keras_qpsbgd.qubo import ops
 
 
 class DenseKind:

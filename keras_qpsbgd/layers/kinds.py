@@ -29,7 +29,6 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import ops
 from keras_qpsbgd.layers import adjacency
 from keras_qpsbgd.layers import equations
 from keras_qpsbgd.layers.binary_einsum_dense import BinaryEinsumDense
@@ -51,6 +50,7 @@ from keras_qpsbgd.layers.dense_kind import first
 from keras_qpsbgd.layers.dense_kind import some
 from keras_qpsbgd.layers.recurrent_kinds import InputKernelKind
 from keras_qpsbgd.layers.recurrent_kinds import RecurrentKernelKind
+from keras_qpsbgd.qubo import ops
 
 
 class GraphConvKind(DenseKind):

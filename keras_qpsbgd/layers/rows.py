@@ -8,7 +8,7 @@ import math
 
 import tensorflow as tf
 
-from keras_qpsbgd import products
+from keras_qpsbgd.backends.graph import products
 
 # Larger kernels would need too many slices.
 MAX_SLICES = 49

@@ -7,10 +7,10 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import ops
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from keras_qpsbgd.optimizers.binary_optimizer import LearningRate
 from keras_qpsbgd.optimizers.binary_optimizer import OptimizerLike
+from keras_qpsbgd.qubo import ops
 
 Schedule = keras.optimizers.schedules.LearningRateSchedule
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import _memory
-from keras_qpsbgd import statistics
+from keras_qpsbgd.layers import statistics
+from keras_qpsbgd.optimizers import memory
 
 LearningRate: TypeAlias = (
     float | Callable | keras.optimizers.schedules.LearningRateSchedule
@@ -175,7 +175,7 @@ class BinaryOptimizer(_keras.Optimizer):
             [variable for _, variable, _ in real],
             self._aggregate,
         )
-        _memory.free_with(self)
+        memory.free_with(self)
 
     def split(self, grads, variables):
         """Splits gradients and variables into binary and real ones.

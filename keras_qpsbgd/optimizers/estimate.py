@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 from typing import Optional
 
-from keras_qpsbgd import statistics
 from keras_qpsbgd.backends import GraphBackend
+from keras_qpsbgd.layers import statistics
 
 _logger = logging.getLogger("keras_qpsbgd")
 

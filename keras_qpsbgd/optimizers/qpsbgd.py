@@ -6,14 +6,14 @@ from typing import Any
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import ops
-from keras_qpsbgd import statistics
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.errors import check_number
+from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.optimizers import rules
 from keras_qpsbgd.optimizers.binary_optimizer import LearningRate
 from keras_qpsbgd.optimizers.binary_optimizer import OptimizerLike
 from keras_qpsbgd.optimizers.qubo_optimizer import QuboOptimizer
+from keras_qpsbgd.qubo import ops
 
 RULES = ("averaged", "paper")
 # Layers with more inputs than this have several blocks of couplings.

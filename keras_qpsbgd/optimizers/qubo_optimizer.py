@@ -7,19 +7,19 @@ from typing import Any
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import _memory
 from keras_qpsbgd import backends
-from keras_qpsbgd import ops
-from keras_qpsbgd import statistics
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.host.solver_report import SolverReport
+from keras_qpsbgd.layers import statistics
+from keras_qpsbgd.optimizers import memory
 from keras_qpsbgd.optimizers import replica_cond
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from keras_qpsbgd.optimizers.estimate import QpuEstimate
 from keras_qpsbgd.optimizers.estimate import estimate_model
 from keras_qpsbgd.optimizers.estimate import log_start
 from keras_qpsbgd.optimizers.step_solver import StepSolver
+from keras_qpsbgd.qubo import ops
 
 
 class QuboOptimizer(BinaryOptimizer):
@@ -350,7 +350,7 @@ class QuboOptimizer(BinaryOptimizer):
         else:
             replica_cond.update_or_skip(finite, update, arguments, self._skip)
         self._connect()
-        _memory.free_with(self)
+        memory.free_with(self)
 
     def _has_no_branches(self):
         """Returns whether the step consists of one compiled program."""
@@ -396,7 +396,7 @@ class QuboOptimizer(BinaryOptimizer):
             # Keras sums them in the precision of the kernel.
             states = [tf.cast(s, v.dtype) for s, (v, _) in zip(states, kernels)]
             self.apply_binary(states, [v for v, _ in kernels], real_variables)
-        _memory.free_with(self)  # the branch has its own graph
+        memory.free_with(self)  # the branch has its own graph
 
     def _total(self, grads, marks):
         """Returns the gradients of the whole batch as matrices (n, m).

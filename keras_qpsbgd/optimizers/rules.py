@@ -46,7 +46,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_qpsbgd import ops
+from keras_qpsbgd.qubo import ops
 
 # The decay of V, as in Adam.
 MEMORY = 0.999

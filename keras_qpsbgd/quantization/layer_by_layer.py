@@ -16,7 +16,6 @@ from keras_qpsbgd import backends
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.model_summary import WIDTH
 from keras_qpsbgd.model_summary import shorten
-from keras_qpsbgd.ops import max_level
 from keras_qpsbgd.quantization import arguments
 from keras_qpsbgd.quantization import batch_norm
 from keras_qpsbgd.quantization import network
@@ -31,6 +30,7 @@ from keras_qpsbgd.quantization.numerics.output_error import Statistics
 from keras_qpsbgd.quantization.quantization_report import LayerQuantization
 from keras_qpsbgd.quantization.quantization_report import QuantizationReport
 from keras_qpsbgd.quantization.quantization_report import UnchangedLayer
+from keras_qpsbgd.qubo.ops import max_level
 
 # At most this many rows of a layer are used, chosen at random. More rows hardly
 # change its statistics, but take time in convolutions of large images.

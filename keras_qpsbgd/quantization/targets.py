@@ -12,11 +12,11 @@ from typing import Optional
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import ops
 from keras_qpsbgd.layers import BinaryGraphConv
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.layers import kinds
 from keras_qpsbgd.layers import recurrent_kinds
+from keras_qpsbgd.qubo import ops
 
 NORMALIZATIONS = (
     keras.layers.BatchNormalization,

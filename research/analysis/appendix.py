@@ -18,13 +18,13 @@ from keras_qpsbgd import backends
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import disk
 from keras_qpsbgd import layers
-from keras_qpsbgd import metrics
-from keras_qpsbgd.comparison import records
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.task import random
+from keras_qpsbgd.layers import metrics
 from research.analysis import collect
 from research.analysis import gaps
 from research.analysis.spectrum import spectral_gap
+from research.engine import records
+from research.engine.methods import METHODS
+from research.engine.task import random
 from research.experiments.tasks import direction
 from research.experiments.tasks import half_planes
 from research.experiments.tasks import mnist_pairs

@@ -10,13 +10,13 @@ import pathlib
 import numpy as np
 
 from keras_qpsbgd import analysis
-from keras_qpsbgd.comparison import figures
-from keras_qpsbgd.comparison.statistics import mean_and_error
-from keras_qpsbgd.comparison.tables import markdown_table
 from research import pages
 from research.analysis import spectrum
 from research.analysis.appendix import NUMBERS
 from research.analysis.appendix import restored
+from research.engine import figures
+from research.engine.statistics import mean_and_error
+from research.engine.tables import markdown_table
 from research.experiments.tasks import direction as directions
 
 DPI = 90  # for small files

@@ -17,9 +17,6 @@ from collections.abc import Callable
 import numpy as np
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.comparison.statistics import mean_and_error
-from keras_qpsbgd.comparison.tables import markdown_table
-from keras_qpsbgd.comparison.task import random
 from keras_qpsbgd.qubo import Qubo
 from research import pages
 from research.analysis import collect
@@ -27,6 +24,9 @@ from research.analysis.spectrum import all_energies
 from research.analysis.spectrum import flips
 from research.analysis.spectrum import optimal
 from research.analysis.spectrum import spectral_gap
+from research.engine.statistics import mean_and_error
+from research.engine.tables import markdown_table
+from research.engine.task import random
 from research.experiments.tasks import adult
 from research.experiments.tasks import networks
 

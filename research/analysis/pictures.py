@@ -13,9 +13,9 @@ from keras_qpsbgd import backends
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import cli
 from keras_qpsbgd import layers
-from keras_qpsbgd.comparison import figures
 from keras_qpsbgd.optimizers import QPSBGD
 from research.analysis import collect
+from research.engine import figures
 
 READS = 200
 # Few sweeps, so that not every read is optimal.

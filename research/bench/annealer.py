@@ -43,8 +43,8 @@ from keras_qpsbgd.backends.dwave.mock import MockQPU
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
 from keras_qpsbgd.backends.host import block_descent
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.qubo import Qubo
+from research.engine import tables
 
 HELP = "what fits on a QPU, time and answers of shared calls (4 minutes)"
 THREADS = (1,)

@@ -14,9 +14,9 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.export import container
 from keras_qpsbgd.export import saving
+from research.engine import tables
 
 HELP = "sizes and outputs of exported files (1 minute)"
 THREADS = (1,)

@@ -28,10 +28,10 @@ from keras_qpsbgd import disk
 from keras_qpsbgd.cli.console import WIDTH
 from keras_qpsbgd.cli.console import positive
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.comparison.engine import environment
 from research.bench import step
 from research.bench import stored
 from research.bench.stored import SUITES
+from research.engine.engine import environment
 
 # Mean number of processes that want to run, above which results are marked.
 BUSY = 0.5

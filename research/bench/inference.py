@@ -21,8 +21,8 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.comparison import tables
 from research.bench import timing
+from research.engine import tables
 
 HELP = "time of predictions on a CPU (1 minute)"
 THREADS = (1,)

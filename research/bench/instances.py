@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd import ops
 from keras_qpsbgd.qubo import Qubo
+from keras_qpsbgd.qubo import ops
 
 KINDS = ("pm1", "htanh", "sparse")
 DENSITY = 0.11

@@ -25,8 +25,8 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.quantization.forward import ForwardPass
+from research.engine import tables
 
 HELP = "time and memory of kq.quantize (12 minutes)"
 THREADS = (1,)

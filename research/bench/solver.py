@@ -21,13 +21,13 @@ import tensorflow as tf
 
 from keras_qpsbgd import backends
 from keras_qpsbgd.cli.console import show_status
-from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.optimizers import rules
 from keras_qpsbgd.qubo import Qubo
 from research.bench import instances
 from research.bench import sphere_decoder
 from research.bench import timing
+from research.engine import tables
 
 HELP = "optima and CPU time of the solvers (2 minutes)"
 THREADS = (1,)

@@ -27,7 +27,6 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd.callbacks import QuboRecorder
-from keras_qpsbgd.comparison import tables
 from keras_qpsbgd.layers import BinaryDense
 from keras_qpsbgd.optimizers import QPSBGD
 from research.bench import fit_steps
@@ -35,6 +34,7 @@ from research.bench import timing
 from research.bench.fit_steps import DEFAULT
 from research.bench.fit_steps import GPU_NETWORKS
 from research.bench.fit_steps import SOLVERS
+from research.engine import tables
 
 HELP = "time of a training step relative to Adam (5 minutes)"
 THREADS = (1,)

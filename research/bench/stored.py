@@ -11,7 +11,6 @@ import hashlib
 import json
 import pathlib
 
-from keras_qpsbgd.comparison import figures
 from research import fingerprint
 from research.bench import annealer
 from research.bench import export
@@ -21,6 +20,7 @@ from research.bench import solver
 from research.bench import step
 from research.bench import timing
 from research.bench.gpu import tables as gpu
+from research.engine import figures
 from research.experiments.provenance import OLDER
 
 SUITES = {

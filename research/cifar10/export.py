@@ -32,7 +32,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import products
+from keras_qpsbgd.backends.graph import products
 from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
 from research import fingerprint
 from research.bench.gpu import lowering

@@ -22,11 +22,11 @@ import sys
 
 import numpy as np
 
-from keras_qpsbgd.comparison import figures
-from keras_qpsbgd.comparison.statistics import mean_and_error
-from keras_qpsbgd.comparison.statistics import paired_test
-from keras_qpsbgd.comparison.tables import markdown_table
 from research.cifar10 import records
+from research.engine import figures
+from research.engine.statistics import mean_and_error
+from research.engine.statistics import paired_test
+from research.engine.tables import markdown_table
 from research.experiments.provenance import OLDER
 
 OURS = "averaged"

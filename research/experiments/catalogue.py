@@ -4,9 +4,9 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.plan import FIRST_TUNING_SEED
-from keras_qpsbgd.comparison.plan import Item
+from research.engine.methods import METHODS
+from research.engine.plan import FIRST_TUNING_SEED
+from research.engine.plan import Item
 from research.experiments.options import HOST
 from research.experiments.options import Description
 from research.experiments.options import Options

@@ -5,12 +5,12 @@ import pathlib
 
 from keras_qpsbgd import backends
 from keras_qpsbgd.cli.console import positive
-from keras_qpsbgd.comparison import tables
-from keras_qpsbgd.comparison.methods import METHODS
 from research import pages
 from research.bench import stored
 from research.cifar10 import records as cifar10
 from research.cifar10 import table as cifar10_table
+from research.engine import tables
+from research.engine.methods import METHODS
 from research.experiments import reproduce
 from research.experiments import results
 from research.experiments import verify

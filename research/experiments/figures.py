@@ -5,11 +5,11 @@ import math
 
 import numpy as np
 
-from keras_qpsbgd.comparison import figures
-from keras_qpsbgd.comparison import statistics
-from keras_qpsbgd.comparison import tables
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.statistics import mean_and_error
+from research.engine import figures
+from research.engine import statistics
+from research.engine import tables
+from research.engine.methods import METHODS
+from research.engine.statistics import mean_and_error
 from research.experiments.tables import axes_of
 from research.experiments.tables import cell_of
 from research.experiments.tables import median_seconds

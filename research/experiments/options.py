@@ -4,11 +4,11 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 
-from keras_qpsbgd.comparison import task
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
-from keras_qpsbgd.comparison.statistics import TEST_LOSS
-from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
+from research.engine import task
+from research.engine.methods import METHODS
+from research.engine.statistics import TEST_ACCURACY
+from research.engine.statistics import TEST_LOSS
+from research.engine.statistics import TRAIN_LOSS
 
 HOST = ("gurobi", "dwave")
 # Host solvers take hours, so they run only on request.

@@ -13,16 +13,16 @@ import textwrap
 
 import numpy as np
 
-from keras_qpsbgd.comparison import figures
-from keras_qpsbgd.comparison import statistics
-from keras_qpsbgd.comparison import tables
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
-from keras_qpsbgd.comparison.statistics import TEST_LOSS
-from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
-from keras_qpsbgd.comparison.statistics import mean_and_error
 from research.cifar10 import records as cifar10
 from research.cifar10 import table as cifar10_table
+from research.engine import figures
+from research.engine import statistics
+from research.engine import tables
+from research.engine.methods import METHODS
+from research.engine.statistics import TEST_ACCURACY
+from research.engine.statistics import TEST_LOSS
+from research.engine.statistics import TRAIN_LOSS
+from research.engine.statistics import mean_and_error
 from research.experiments.options import HOST
 
 PICTURE = "overview.png"

@@ -22,10 +22,10 @@ import tensorflow as tf
 from keras_qpsbgd import backends
 from keras_qpsbgd import optimizers
 from keras_qpsbgd.backends import registry
-from keras_qpsbgd.comparison.methods import optimizer_class
-from keras_qpsbgd.comparison.plan import Work
-from keras_qpsbgd.comparison.task import Task
 from research import fingerprint
+from research.engine.methods import optimizer_class
+from research.engine.plan import Work
+from research.engine.task import Task
 from research.experiments import options
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import methods_of

@@ -13,11 +13,11 @@ import os
 import pathlib
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.comparison import engine
-from keras_qpsbgd.comparison import plan
-from keras_qpsbgd.comparison import records
-from keras_qpsbgd.comparison.methods import METHODS
 from research import fingerprint
+from research.engine import engine
+from research.engine import plan
+from research.engine import records
+from research.engine.methods import METHODS
 from research.experiments import provenance
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import items_of

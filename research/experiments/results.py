@@ -4,10 +4,10 @@ import dataclasses
 import pathlib
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.comparison import records
-from keras_qpsbgd.comparison import tables
-from keras_qpsbgd.comparison.tables import markdown_table
 from research import pages
+from research.engine import records
+from research.engine import tables
+from research.engine.tables import markdown_table
 from research.experiments import figures
 from research.experiments import overview
 from research.experiments import provenance

@@ -1,7 +1,7 @@
 """The tables of a task: the methods, an ablation, and the configurations."""
 
-from keras_qpsbgd.comparison import statistics
-from keras_qpsbgd.comparison import tables
+from research.engine import statistics
+from research.engine import tables
 
 # Settings whose chosen value may be at an end of the grid.
 SETTINGS = ("rate", "real_rate", "threshold")

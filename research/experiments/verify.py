@@ -22,11 +22,11 @@ import numpy as np
 
 from keras_qpsbgd import backends
 from keras_qpsbgd import disk
-from keras_qpsbgd.comparison import engine
-from keras_qpsbgd.comparison import plan
-from keras_qpsbgd.comparison import records
-from keras_qpsbgd.comparison import tables
-from keras_qpsbgd.comparison.task import FRESH
+from research.engine import engine
+from research.engine import plan
+from research.engine import records
+from research.engine import tables
+from research.engine.task import FRESH
 from research.experiments import provenance
 from research.experiments.catalogue import items_of
 from research.experiments.catalogue import methods_of

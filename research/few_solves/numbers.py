@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from keras_qpsbgd.comparison.statistics import mean_and_error
-from keras_qpsbgd.comparison.statistics import paired_test
+from research.engine.statistics import mean_and_error
+from research.engine.statistics import paired_test
 from research.few_solves import study
 
 # Training losses this close to the best one count as equal.

@@ -6,10 +6,10 @@ tables.
 
 import pathlib
 
-from keras_qpsbgd.comparison import figures
-from keras_qpsbgd.comparison.statistics import LEVEL
-from keras_qpsbgd.comparison.tables import markdown_table
 from research import pages
+from research.engine import figures
+from research.engine.statistics import LEVEL
+from research.engine.tables import markdown_table
 from research.few_solves.methods import COLUMNS
 from research.few_solves.numbers import Numbers
 from research.few_solves.tasks import TASKS

@@ -14,8 +14,8 @@ import pathlib
 
 import numpy as np
 
-from keras_qpsbgd.comparison import engine
-from keras_qpsbgd.comparison.records import Store
+from research.engine import engine
+from research.engine.records import Store
 from research.few_solves.tasks import TASKS
 from research.few_solves.tasks import enumerated_loss
 from research.few_solves.training import Trainer

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from tensorflow import keras
 
-from keras_qpsbgd.comparison.task import Split
-from keras_qpsbgd.comparison.task import random
+from research.engine.task import Split
+from research.engine.task import random
 from research.experiments.tasks import adult
 from research.experiments.tasks import mnist
 from research.experiments.tasks import mnist_pairs

@@ -7,8 +7,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import statistics
-from keras_qpsbgd.comparison.task import marked_kernels
+from keras_qpsbgd.layers import statistics
+from research.engine.task import marked_kernels
 from research.few_solves import costs
 from research.few_solves.methods import COLUMNS
 from research.few_solves.methods import MINI

@@ -20,7 +20,7 @@ from keras_qpsbgd import backends
 from keras_qpsbgd import disk
 from keras_qpsbgd.backends.dwave.cost import timing_source
 from keras_qpsbgd.cli import console
-from keras_qpsbgd.comparison.tables import markdown_table
+from research.engine.tables import markdown_table
 from research.qpu_check import checks
 
 PACKAGES = (

@@ -9,12 +9,12 @@ import pathlib
 
 import numpy as np
 
-from keras_qpsbgd.comparison import figures
-from keras_qpsbgd.comparison.statistics import LEVEL
-from keras_qpsbgd.comparison.statistics import mean_and_error
-from keras_qpsbgd.comparison.statistics import paired_test
-from keras_qpsbgd.comparison.tables import markdown_table
 from research import pages
+from research.engine import figures
+from research.engine.statistics import LEVEL
+from research.engine.statistics import mean_and_error
+from research.engine.statistics import paired_test
+from research.engine.tables import markdown_table
 from research.quantization.methods import FLOAT
 from research.quantization.methods import KERAS_INT4
 from research.quantization.methods import METHODS

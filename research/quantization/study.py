@@ -13,8 +13,8 @@ import os
 import pathlib
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.comparison import engine
-from keras_qpsbgd.comparison.records import Store
+from research.engine import engine
+from research.engine.records import Store
 from research.experiments.reproduce import write_meta
 from research.fingerprint import fingerprint
 from research.fingerprint import stamp

@@ -14,8 +14,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import layers
-from keras_qpsbgd.comparison.task import random
 from research import datasets
+from research.engine.task import random
 from research.experiments.tasks.mnist import images
 from research.experiments.tasks.networks import sparse_tensor
 from research.quantization import shapes

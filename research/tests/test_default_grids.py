@@ -6,12 +6,12 @@ import pathlib
 import numpy as np
 import pytest
 
-from keras_qpsbgd.comparison import records
-from keras_qpsbgd.comparison import statistics
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.methods import default_grids
-from keras_qpsbgd.comparison.network import latent_scale
-from keras_qpsbgd.comparison.task import marked_kernels
+from research.engine import records
+from research.engine import statistics
+from research.engine.methods import METHODS
+from research.engine.methods import default_grids
+from research.engine.network import latent_scale
+from research.engine.task import marked_kernels
 from research.experiments import catalogue
 from research.experiments.options import Options
 from research.experiments.tasks import networks

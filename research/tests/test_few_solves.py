@@ -9,10 +9,10 @@ import tensorflow as tf
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.columns import tail
-from keras_qpsbgd.comparison.task import Split
 from research import __main__ as research
 from research import datasets
 from research import studies
+from research.engine.task import Split
 from research.few_solves import costs
 from research.few_solves import methods
 from research.few_solves import numbers

@@ -5,9 +5,9 @@ import sys
 import pytest
 import tensorflow as tf
 
-from keras_qpsbgd.comparison import plan
-from keras_qpsbgd.comparison import records
-from keras_qpsbgd.comparison.methods import METHODS
+from research.engine import plan
+from research.engine import records
+from research.engine.methods import METHODS
 from research.experiments import catalogue
 from research.experiments import provenance
 from research.experiments.options import Options
@@ -175,7 +175,7 @@ def test_methods_depend_on_their_own_code():
     assert not [name for name in bop if ".backends.graph." in name]
     assert "keras_qpsbgd.backends.dwave.mock.MockQPU" in dwave
     for found in (native, bop, dwave):
-        assert "keras_qpsbgd.comparison.training.Trainer" in found
+        assert "research.engine.training.Trainer" in found
         assert "keras_qpsbgd.layers.binary_graph_conv.BinaryGraphConv" in found
         assert not [name for name in found if "Table" in name]
 

@@ -1,7 +1,7 @@
 """Tests one run of an experiment in both versions of Keras."""
 
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.training import Trainer
+from research.engine.methods import METHODS
+from research.engine.training import Trainer
 from research.experiments.options import Options
 from research.experiments.tasks import logistic
 

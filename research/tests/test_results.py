@@ -9,11 +9,11 @@ import types
 import pytest
 from comparing import make_run
 
-from keras_qpsbgd.comparison import records
-from keras_qpsbgd.comparison import statistics
-from keras_qpsbgd.comparison import tables
-from keras_qpsbgd.comparison.methods import METHODS
 from research import pages
+from research.engine import records
+from research.engine import statistics
+from research.engine import tables
+from research.engine.methods import METHODS
 from research.experiments import command
 from research.experiments import figures
 from research.experiments import overview

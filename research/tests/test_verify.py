@@ -10,9 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-from keras_qpsbgd.comparison import engine
-from keras_qpsbgd.comparison import records
 from research.__main__ import main
+from research.engine import engine
+from research.engine import records
 from research.experiments import provenance
 from research.experiments import results
 from research.experiments import verify

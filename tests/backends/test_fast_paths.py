@@ -9,10 +9,10 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import ops
 from keras_qpsbgd.backends.graph import local_search
 from keras_qpsbgd.backends.graph import native
 from keras_qpsbgd.backends.graph import relaxed
+from keras_qpsbgd.qubo import ops
 from research.bench import instances
 
 pytestmark = pytest.mark.once

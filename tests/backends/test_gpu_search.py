@@ -6,11 +6,11 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import ops
-from keras_qpsbgd import products
 from keras_qpsbgd.backends.graph import gpu_batches
 from keras_qpsbgd.backends.graph import gpu_search
 from keras_qpsbgd.backends.graph import native
+from keras_qpsbgd.backends.graph import products
+from keras_qpsbgd.qubo import ops
 from research.bench import instances
 
 pytestmark = pytest.mark.once

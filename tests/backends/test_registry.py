@@ -12,10 +12,10 @@ import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import ops
 from keras_qpsbgd.backends import registry
 from keras_qpsbgd.backends.graph import graph_backend
 from keras_qpsbgd.backends.graph import native
+from keras_qpsbgd.qubo import ops
 
 pytestmark = pytest.mark.once
 

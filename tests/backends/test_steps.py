@@ -11,10 +11,10 @@ import tensorflow as tf
 import tools
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import ops
-from keras_qpsbgd import statistics
+from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.optimizers import rules
 from keras_qpsbgd.optimizers.step_solver import StepSolver
+from keras_qpsbgd.qubo import ops
 
 pytestmark = pytest.mark.once
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.comparison import records
+from research.engine import records
 
 EPOCHS = 12
 

@@ -7,7 +7,7 @@ import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import statistics
+from keras_qpsbgd.layers import statistics
 
 # (input, output, derivative)
 POINTS = [

@@ -7,7 +7,7 @@ import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import ops
+from keras_qpsbgd.qubo import ops
 
 BITS = (1, 2, 3, 4)
 INPUT = keras.layers.InputLayer

@@ -14,8 +14,8 @@ import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import statistics
 from keras_qpsbgd.layers import adjacency
+from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.optimizers import rules
 
 NODES, FEATURES, CHANNELS, GRAPHS = 7, 4, 3, 2

@@ -11,9 +11,9 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd import ops
-from keras_qpsbgd import statistics
+from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.optimizers import rules
+from keras_qpsbgd.qubo import ops
 
 layers = kq.layers
 

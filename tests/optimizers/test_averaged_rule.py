@@ -9,7 +9,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd import statistics
+from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.optimizers import qpsbgd
 from keras_qpsbgd.optimizers import rules
 

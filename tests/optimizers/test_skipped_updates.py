@@ -6,7 +6,7 @@ import tensorflow as tf
 import tools
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import ops
+from keras_qpsbgd.qubo import ops
 
 BATCH = slice(0, tools.BATCH)
 

@@ -15,7 +15,7 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import analysis
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import disk
-from keras_qpsbgd.comparison import records
+from research.engine import records
 
 ROOT = pathlib.Path(__file__).parents[2]
 RANDOM = random.Random(0)

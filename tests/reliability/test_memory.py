@@ -8,7 +8,7 @@ import pytest
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import _memory
+from keras_qpsbgd.optimizers import memory
 
 pytestmark = pytest.mark.once
 
@@ -16,11 +16,11 @@ pytestmark = pytest.mark.once
 class Freeing(keras.optimizers.SGD):
     def apply(self, *arguments):
         super().apply(*arguments)
-        _memory.free_with(self)
+        memory.free_with(self)
 
 
 def entries():
-    names = _memory._table()
+    names = memory._table()
     return {name for name in names if name.startswith("CustomGradient-")}
 
 
@@ -85,4 +85,4 @@ def test_steps_of_other_optimizers_are_kept():
 
 
 def test_eager_mode():
-    _memory.free_with(object)
+    memory.free_with(object)

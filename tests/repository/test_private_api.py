@@ -10,7 +10,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd import statistics
+from keras_qpsbgd.layers import statistics
 
 
 def test_functions_around_a_branch_are_found():

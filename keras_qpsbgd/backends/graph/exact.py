@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd import ops
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.qubo import Qubo
+from keras_qpsbgd.qubo import ops
 
 # Above the rounding error of a float32 energy and far below real gaps.
 TIE = 1e-6

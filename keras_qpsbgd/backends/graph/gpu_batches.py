@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd import ops
-from keras_qpsbgd import products
+from keras_qpsbgd.backends.graph import products
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
+from keras_qpsbgd.qubo import ops
 
 # Values of the argument `search`.
 KINDS = ("auto", "sequential", "parallel")

@@ -21,11 +21,11 @@ noise.
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd import ops
-from keras_qpsbgd import products
 from keras_qpsbgd.backends.graph import gpu_batches
+from keras_qpsbgd.backends.graph import products
 from keras_qpsbgd.backends.graph import relaxed
 from keras_qpsbgd.backends.graph.gpu_batches import slices_first
+from keras_qpsbgd.qubo import ops
 
 # Number of rounds.
 ROUNDS = 4

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd import ops
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.qubo import Qubo
+from keras_qpsbgd.qubo import ops
 
 # Layers with at most this many weights are solved together, in one call.
 SMALL = 256

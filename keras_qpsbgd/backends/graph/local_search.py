@@ -30,7 +30,7 @@ blocks can be large (`warm_sweep`). Otherwise, blocks of 16 variables are exact
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd import ops
+from keras_qpsbgd.qubo import ops
 
 # The key that means no flip.
 NO_FLIP = tf.int32.max

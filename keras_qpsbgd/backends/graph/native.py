@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd import ops
-from keras_qpsbgd import products
 from keras_qpsbgd.backends.graph import exact
 from keras_qpsbgd.backends.graph import gpu_batches
 from keras_qpsbgd.backends.graph import gpu_search
 from keras_qpsbgd.backends.graph import local_search
 from keras_qpsbgd.backends.graph import numpy_search
+from keras_qpsbgd.backends.graph import products
 from keras_qpsbgd.backends.graph import relaxed
 from keras_qpsbgd.qubo import Qubo
+from keras_qpsbgd.qubo import ops
 
 PRESETS = ("fast", "once")
 ENUMERATE_UP_TO = 16

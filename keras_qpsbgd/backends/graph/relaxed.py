@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd import ops
-from keras_qpsbgd import products
 from keras_qpsbgd.backends.graph import gpu_batches
+from keras_qpsbgd.backends.graph import products
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
+from keras_qpsbgd.qubo import ops
 
 RHO = 0.1
 # Added to the ridge, so that it is positive even if Q is zero.

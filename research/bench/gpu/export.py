@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from keras_qpsbgd import products
+from keras_qpsbgd.backends.graph import products
 from keras_qpsbgd.cli.console import WIDTH
 from keras_qpsbgd.optimizers import QPSBGD
 from research.bench import fit_steps

@@ -4,8 +4,8 @@ import json
 import pathlib
 import statistics
 
-from keras_qpsbgd.comparison import tables
 from research.bench.gpu import runner
+from research.engine import tables
 
 # What is exported, see `research.fingerprint`.
 CODE = (

@@ -7,9 +7,9 @@ each row by its squared norm, and the other one weighs all rows alike.
 
 import dataclasses
 
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.methods import Method
-from keras_qpsbgd.comparison.methods import grid
+from research.engine.methods import METHODS
+from research.engine.methods import Method
+from research.engine.methods import grid
 from research.experiments.options import spread
 from research.experiments.tasks import adult
 from research.experiments.tasks import citation

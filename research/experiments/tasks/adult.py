@@ -4,15 +4,15 @@ import dataclasses
 
 import numpy as np
 
-from keras_qpsbgd.comparison.methods import grids
-from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
-from keras_qpsbgd.comparison.statistics import TEST_LOSS
-from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
-from keras_qpsbgd.comparison.statistics import VALIDATION_LOSS
-from keras_qpsbgd.comparison.task import Split
-from keras_qpsbgd.comparison.task import random
-from keras_qpsbgd.comparison.task import shuffled_batches
 from research import datasets
+from research.engine.methods import grids
+from research.engine.statistics import TEST_ACCURACY
+from research.engine.statistics import TEST_LOSS
+from research.engine.statistics import TRAIN_LOSS
+from research.engine.statistics import VALIDATION_LOSS
+from research.engine.task import Split
+from research.engine.task import random
+from research.engine.task import shuffled_batches
 from research.experiments.options import DEFAULT
 from research.experiments.options import Task
 from research.experiments.options import bop

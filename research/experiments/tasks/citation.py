@@ -4,14 +4,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import layers
-from keras_qpsbgd.comparison.methods import grids
-from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
-from keras_qpsbgd.comparison.statistics import TEST_LOSS
-from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
-from keras_qpsbgd.comparison.statistics import VALIDATION_ACCURACY
-from keras_qpsbgd.comparison.task import Split
-from keras_qpsbgd.comparison.task import random
 from research import datasets
+from research.engine.methods import grids
+from research.engine.statistics import TEST_ACCURACY
+from research.engine.statistics import TEST_LOSS
+from research.engine.statistics import TRAIN_LOSS
+from research.engine.statistics import VALIDATION_ACCURACY
+from research.engine.task import Split
+from research.engine.task import random
 from research.experiments.options import WIDE
 from research.experiments.options import Task
 from research.experiments.options import bop

@@ -17,10 +17,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd.analysis import DirectionTest
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.methods import grid
-from keras_qpsbgd.comparison.statistics import Measure
-from keras_qpsbgd.comparison.training import Trainer
+from research.engine.methods import METHODS
+from research.engine.methods import grid
+from research.engine.statistics import Measure
+from research.engine.training import Trainer
 from research.experiments.tasks import mnist_pairs
 
 NAME = "direction"

@@ -58,7 +58,7 @@ import math
 
 import numpy as np
 
-from keras_qpsbgd.comparison import figures
+from research.engine import figures
 
 NUM_BITS = 16
 PAIRS = ((0, 2), (1, 2), (1, 7))

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from keras_qpsbgd.comparison.methods import grids
-from keras_qpsbgd.comparison.task import TUNING
-from keras_qpsbgd.comparison.task import Split
-from keras_qpsbgd.comparison.task import random
-from keras_qpsbgd.comparison.task import shuffled_batches
 from research import datasets
+from research.engine.methods import grids
+from research.engine.task import TUNING
+from research.engine.task import Split
+from research.engine.task import random
+from research.engine.task import shuffled_batches
 from research.experiments.options import WIDE
 from research.experiments.options import Task
 from research.experiments.options import bop

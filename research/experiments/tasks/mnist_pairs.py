@@ -7,12 +7,12 @@ import io
 import numpy as np
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.methods import grids
-from keras_qpsbgd.comparison.task import Split
-from keras_qpsbgd.comparison.task import random
-from keras_qpsbgd.comparison.task import shuffled_batches
 from research import datasets
+from research.engine.methods import METHODS
+from research.engine.methods import grids
+from research.engine.task import Split
+from research.engine.task import random
+from research.engine.task import shuffled_batches
 from research.experiments.options import Task
 from research.experiments.options import bop
 from research.experiments.options import spread

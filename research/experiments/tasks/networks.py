@@ -12,10 +12,10 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import constraints
 from keras_qpsbgd import layers
-from keras_qpsbgd.comparison.task import random
-from keras_qpsbgd.comparison.task import use_weights
+from keras_qpsbgd.layers import constraints
+from research.engine.task import random
+from research.engine.task import use_weights
 
 
 class SeededDropout(keras.layers.Layer):

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import layers
-from keras_qpsbgd import statistics
-from keras_qpsbgd.comparison.statistics import VALIDATION_ACCURACY
-from keras_qpsbgd.comparison.statistics import Measure
+from keras_qpsbgd.layers import statistics
+from research.engine.statistics import VALIDATION_ACCURACY
+from research.engine.statistics import Measure
 
 TUNING = "tuning"
 FRESH = "fresh"

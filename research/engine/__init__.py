@@ -5,7 +5,7 @@
 paper.
 """
 
-from keras_qpsbgd.comparison.function import compare
-from keras_qpsbgd.comparison.result import Comparison
+from research.engine.function import compare
+from research.engine.result import Comparison
 
 __all__ = ["Comparison", "compare"]

@@ -11,7 +11,7 @@ import weakref
 import tensorflow as tf
 from tensorflow.python.framework import ops as tf_ops
 
-from keras_qpsbgd.statistics import current_graphs
+from keras_qpsbgd.layers.statistics import current_graphs
 
 _PREFIX = "CustomGradient-"
 

@@ -15,13 +15,13 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends import BackendUnavailable
-from keras_qpsbgd.comparison import engine
-from keras_qpsbgd.comparison import plan
-from keras_qpsbgd.comparison import records
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.statistics import VALIDATION_ACCURACY
-from keras_qpsbgd.comparison.task import Task
-from keras_qpsbgd.comparison.training import Trainer
+from research.engine import engine
+from research.engine import plan
+from research.engine import records
+from research.engine.methods import METHODS
+from research.engine.statistics import VALIDATION_ACCURACY
+from research.engine.task import Task
+from research.engine.training import Trainer
 
 JOBS = [{"task": "t", "settings": {"rate": 1 / 3}, "seed": k} for k in range(5)]
 

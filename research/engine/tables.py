@@ -10,9 +10,9 @@ import math
 
 import numpy as np
 
-from keras_qpsbgd.comparison import statistics
-from keras_qpsbgd.comparison.statistics import PairedTest
-from keras_qpsbgd.comparison.statistics import mean_and_error
+from research.engine import statistics
+from research.engine.statistics import PairedTest
+from research.engine.statistics import mean_and_error
 
 WIDTH = 80
 GAP = "  "

@@ -10,9 +10,9 @@ from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd._messages import reason
-from keras_qpsbgd.comparison.methods import default_grids
-from keras_qpsbgd.comparison.task import marked_kernels
-from keras_qpsbgd.comparison.task import use_weights
+from research.engine.methods import default_grids
+from research.engine.task import marked_kernels
+from research.engine.task import use_weights
 
 ROWS = 2  # number of rows for the call that builds a model
 

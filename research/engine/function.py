@@ -14,17 +14,17 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.comparison import arguments
-from keras_qpsbgd.comparison import network
-from keras_qpsbgd.comparison import plan
-from keras_qpsbgd.comparison import records
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.plan import FIRST_TUNING_SEED
-from keras_qpsbgd.comparison.result import Comparison
-from keras_qpsbgd.comparison.statistics import VALIDATION_ACCURACY
-from keras_qpsbgd.comparison.statistics import VALIDATION_LOSS
-from keras_qpsbgd.comparison.task import Task
-from keras_qpsbgd.comparison.task import shuffled_batches
+from research.engine import arguments
+from research.engine import network
+from research.engine import plan
+from research.engine import records
+from research.engine.methods import METHODS
+from research.engine.plan import FIRST_TUNING_SEED
+from research.engine.result import Comparison
+from research.engine.statistics import VALIDATION_ACCURACY
+from research.engine.statistics import VALIDATION_LOSS
+from research.engine.task import Task
+from research.engine.task import shuffled_batches
 
 DEFAULT_METHODS = ("native", "ridge", "signum", "adam", "frozen", "real")
 EVALUATION_ROWS = 1_000

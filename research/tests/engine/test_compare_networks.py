@@ -16,9 +16,9 @@ from scipy import sparse
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.comparison import arguments
-from keras_qpsbgd.comparison import network
-from keras_qpsbgd.comparison import plan
+from research.engine import arguments
+from research.engine import network
+from research.engine import plan
 
 RNG = np.random.default_rng(1)
 

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd import ops
+from keras_qpsbgd.qubo import ops
 
 __all__ = ["binary"]
 

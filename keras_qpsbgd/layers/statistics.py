@@ -29,7 +29,7 @@ import weakref
 
 import tensorflow as tf
 
-from keras_qpsbgd import ops
+from keras_qpsbgd.qubo import ops
 
 # More rows barely change a moving average.
 MAX_ROWS = 1024

@@ -11,14 +11,14 @@ import gc
 import warnings
 
 from keras_qpsbgd import backends
-from keras_qpsbgd.comparison import engine
-from keras_qpsbgd.comparison import records
-from keras_qpsbgd.comparison import statistics
-from keras_qpsbgd.comparison.methods import NOT_FOR_THE_OPTIMIZER
-from keras_qpsbgd.comparison.methods import Method
-from keras_qpsbgd.comparison.task import FRESH
-from keras_qpsbgd.comparison.task import TUNING
-from keras_qpsbgd.comparison.training import Trainer
+from research.engine import engine
+from research.engine import records
+from research.engine import statistics
+from research.engine.methods import NOT_FOR_THE_OPTIMIZER
+from research.engine.methods import Method
+from research.engine.task import FRESH
+from research.engine.task import TUNING
+from research.engine.training import Trainer
 
 FIRST_TUNING_SEED = 1_000
 # Grids vary one of these. For Bop it is the threshold.

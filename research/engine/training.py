@@ -9,9 +9,9 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd.comparison import methods
-from keras_qpsbgd.comparison.task import FRESH
-from keras_qpsbgd.comparison.task import marked_kernels
+from research.engine import methods
+from research.engine.task import FRESH
+from research.engine.task import marked_kernels
 
 DEFAULT_REAL_RATE = 0.01
 SCORES = ("loss", "accuracy")

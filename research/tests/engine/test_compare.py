@@ -16,8 +16,8 @@ from comparing import splits
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.comparison import plan
-from keras_qpsbgd.comparison import records
+from research.engine import plan
+from research.engine import records
 
 
 @pytest.fixture(scope="module")

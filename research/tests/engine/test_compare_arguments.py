@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.comparison import plan
+from research.engine import plan
 
 X = np.random.default_rng(0).normal(size=(20, 3))
 Y = np.arange(20) % 2

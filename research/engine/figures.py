@@ -12,8 +12,8 @@ import pathlib
 import numpy as np
 
 from keras_qpsbgd.analysis import common
-from keras_qpsbgd.comparison import tables
-from keras_qpsbgd.comparison.statistics import mean_and_error
+from research.engine import tables
+from research.engine.statistics import mean_and_error
 
 REFERENCE_COLOR, *COLORS = *common.COLORS, common.GRAY
 MARKERS = "os^Dv*XP<>hp"

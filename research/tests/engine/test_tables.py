@@ -7,12 +7,12 @@ import pytest
 from comparing import make_run
 from scipy import stats
 
-from keras_qpsbgd.comparison import figures as drawing
-from keras_qpsbgd.comparison import records
-from keras_qpsbgd.comparison import statistics
-from keras_qpsbgd.comparison import tables
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.result import Comparison
+from research.engine import figures as drawing
+from research.engine import records
+from research.engine import statistics
+from research.engine import tables
+from research.engine.methods import METHODS
+from research.engine.result import Comparison
 
 pytestmark = pytest.mark.once
 

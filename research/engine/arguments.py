@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.task import Split
+from research.engine.methods import METHODS
+from research.engine.task import Split
 
 INSTALL = 'python -m pip install "keras_qpsbgd[compare]"'
 FORMS = "`(x, y)`, or `(x, y, rows)` for the nodes of a graph"

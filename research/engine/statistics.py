@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from keras_qpsbgd.comparison import records
+from research.engine import records
 
 LEVEL = 0.05  # a lower p-value is significant
 

@@ -3,13 +3,13 @@
 import os
 from typing import Any
 
-from keras_qpsbgd.comparison import figures
-from keras_qpsbgd.comparison import tables
-from keras_qpsbgd.comparison.methods import KEYS
-from keras_qpsbgd.comparison.methods import METHODS
-from keras_qpsbgd.comparison.statistics import TEST_ACCURACY
-from keras_qpsbgd.comparison.statistics import TEST_LOSS
-from keras_qpsbgd.comparison.statistics import TRAIN_LOSS
+from research.engine import figures
+from research.engine import tables
+from research.engine.methods import KEYS
+from research.engine.methods import METHODS
+from research.engine.statistics import TEST_ACCURACY
+from research.engine.statistics import TEST_LOSS
+from research.engine.statistics import TRAIN_LOSS
 
 
 class Comparison:
@@ -66,7 +66,7 @@ class Comparison:
 
         Args:
             name: String. Title of the table and the figure.
-            runs: List of records, see `keras_qpsbgd.comparison.records`.
+            runs: List of records, see `research.engine.records`.
             reference: String. Key of a method.
             is_class: Boolean. Whether the runs have accuracies.
         """
