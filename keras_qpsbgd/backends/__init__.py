@@ -7,13 +7,13 @@ A `Backend` turns a `Qubo` (n variables, m columns, shared couplings) into a
 
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.base import Solution
+from keras_qpsbgd.backends.calls import process_pool
 from keras_qpsbgd.backends.dimod_sampler import as_sampler
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import BudgetExceeded
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
-from keras_qpsbgd.backends.host.calls import process_pool
 from keras_qpsbgd.backends.host.samplers import SamplerBackend
 from keras_qpsbgd.backends.registry import available
 from keras_qpsbgd.backends.registry import get

@@ -12,10 +12,10 @@ import dimod
 import numpy as np
 
 from keras_qpsbgd._messages import reason
+from keras_qpsbgd.backends import block_descent
+from keras_qpsbgd.backends import calls
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import check_number
-from keras_qpsbgd.backends.host import block_descent
-from keras_qpsbgd.backends.host import calls
 from keras_qpsbgd.backends.solution import Solution
 from keras_qpsbgd.backends.solution import StepCost
 from keras_qpsbgd.qubo import Qubo

@@ -50,9 +50,9 @@ def _builtin(module, name):
 
 
 def _token_missing(kind):
-    from keras_qpsbgd.backends.dwave import connection
+    from keras_qpsbgd.backends import remote
 
-    return connection.token_missing(kind)
+    return remote.token_missing(kind)
 
 
 _SAMPLERS: dict[str, Any] = {

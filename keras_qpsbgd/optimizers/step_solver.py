@@ -22,8 +22,8 @@ from keras_qpsbgd import backends
 from keras_qpsbgd._messages import reason
 from keras_qpsbgd.backends.host.host_call import HostCall
 from keras_qpsbgd.backends.host.host_call import pack_problems
-from keras_qpsbgd.backends.host.progress import HostProgress
 from keras_qpsbgd.backends.host.solver_report import SolverReport
+from keras_qpsbgd.backends.progress import HostProgress
 from keras_qpsbgd.optimizers import rules
 
 

@@ -38,10 +38,10 @@ import numpy as np
 from scipy import stats
 
 from keras_qpsbgd import backends
+from keras_qpsbgd.backends import block_descent
 from keras_qpsbgd.backends.dwave.cost import step_calls
 from keras_qpsbgd.backends.dwave.mock import MockQPU
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
-from keras_qpsbgd.backends.host import block_descent
 from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.qubo import Qubo
 from research.engine import tables

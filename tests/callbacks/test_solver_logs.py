@@ -112,7 +112,7 @@ class Unreliable(kq.backends.Backend):
 
 @pytest.fixture
 def no_waiting(monkeypatch):
-    from keras_qpsbgd.backends.host import calls
+    from keras_qpsbgd.backends import calls
 
     monkeypatch.setattr(calls, "FIRST_WAIT", 0.0)
 

@@ -9,7 +9,6 @@ import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.dwave import connection
 from keras_qpsbgd.backends.dwave import cost
 
 SIZES = [(5, 3), (3, 3)]
@@ -94,7 +93,7 @@ def test_solver_that_cannot_be_reached(monkeypatch):
     def connect(*args, **options):
         raise kq.backends.BackendUnavailable("offline")
 
-    monkeypatch.setattr(connection, "connect", connect)
+    monkeypatch.setattr(remote, "connect", connect)
     with pytest.raises(kq.backends.BackendUnavailable, match="offline"):
         kq.QPSBGD(backend="dwave").estimate(tools.small_model(), 10)
 

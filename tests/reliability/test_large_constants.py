@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.host import block_descent
+from keras_qpsbgd.backends import block_descent
 from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.optimizers import rules
 from keras_qpsbgd.qubo import ops

@@ -11,7 +11,6 @@ import sys
 import pytest
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.dwave import connection
 
 # Tests of the package run the same on smaller networks.
 pytestmark = [pytest.mark.once, pytest.mark.slow]
@@ -102,7 +101,7 @@ def test_chip_is_used_on_request_only(run, monkeypatch, name):
         raise kq.backends.BackendUnavailable("a connection")
 
     pytest.importorskip("sklearn")
-    monkeypatch.setattr(connection, "connect", connect)
+    monkeypatch.setattr(remote, "connect", connect)
     with pytest.raises(kq.backends.BackendUnavailable, match="a connection"):
         run(name, "--qpu")
 

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from keras_qpsbgd.backends import remote
 from keras_qpsbgd.backends.base import Backend
-from keras_qpsbgd.backends.dwave import connection
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import reject_secrets
-from keras_qpsbgd.backends.host.samplers import ordered_samples
 from keras_qpsbgd.backends.solution import StepCost
 from keras_qpsbgd.qubo import Qubo
 
@@ -81,7 +80,7 @@ class LeapHybridBackend(Backend):
         """Returns the sampler, which is opened on first use."""
         with self._lock:
             if self._handle is None:
-                self._handle = self.sampler or connection.connect(
+                self._handle = self.sampler or remote.connect(
                     "LeapHybridSampler",
                     self.timeout_seconds,
                     solver=self.solver,
@@ -104,13 +103,13 @@ class LeapHybridBackend(Backend):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         del seed  # the solver has none
         n, m = qubo.num_variables, qubo.num_columns
-        found = connection.sample(
+        found = remote.sample(
             self.open(),
             qubo.to_union_bqm(),
             self.timeout_seconds,
             time_limit=self.time_limit,
         )
-        samples = ordered_samples(found, list(range(n * m)), self.open())
+        samples = remote.ordered_samples(found, list(range(n * m)), self.open())
         samples = samples.reshape(-1, m, n)
         names = ("qpu_access_time", "run_time", "charge_time")
         reported = found.info or {}

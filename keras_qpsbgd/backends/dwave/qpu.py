@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from keras_qpsbgd._messages import reason
+from keras_qpsbgd.backends import remote
 from keras_qpsbgd.backends.base import Backend
-from keras_qpsbgd.backends.dwave import connection
 from keras_qpsbgd.backends.dwave import cost
 from keras_qpsbgd.backends.dwave import ranges
 from keras_qpsbgd.backends.dwave import step
@@ -225,7 +225,7 @@ class DWaveBackend(Backend):
             if self._handle is None:
                 sampler = self.sampler
                 if sampler is None:
-                    sampler = connection.connect_first(
+                    sampler = remote.connect_first(
                         self._connect, _listed(self.solver)
                     )
                 self._handle = OpenChip(sampler)
@@ -241,7 +241,7 @@ class DWaveBackend(Backend):
                 "topology__type": self.topology,
                 "order_by": "-num_active_qubits",
             }
-        return connection.connect(
+        return remote.connect(
             "DWaveSampler",
             self.timeout_seconds,
             solver=solver,

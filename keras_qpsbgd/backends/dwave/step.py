@@ -10,15 +10,15 @@ import copy
 
 import numpy as np
 
-from keras_qpsbgd.backends.dwave import connection
+from keras_qpsbgd.backends import block_descent
+from keras_qpsbgd.backends import calls
+from keras_qpsbgd.backends import progress
+from keras_qpsbgd.backends import remote
 from keras_qpsbgd.backends.dwave import ranges
 from keras_qpsbgd.backends.dwave.cliques import PackedCall
 from keras_qpsbgd.backends.errors import NOT_RUN
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
-from keras_qpsbgd.backends.host import block_descent
-from keras_qpsbgd.backends.host import calls
-from keras_qpsbgd.backends.host import progress
 
 
 def split_groups(backend, widths):
@@ -268,9 +268,9 @@ def _estimate(backend, num_qubits):
 def _sample(backend, sampler, bqm):
     given = ranges.call_parameters(backend)
     try:
-        return connection.sample(sampler, bqm, backend.timeout_seconds, **given)
+        return remote.sample(sampler, bqm, backend.timeout_seconds, **given)
     except SolverError as error:
-        if not connection.is_structural(error.__cause__):
+        if not remote.is_structural(error.__cause__):
             raise
         changed = SolverError(
             "The working graph of the chip is not the one that the layers were "

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.errors import check_number
-from keras_qpsbgd.backends.host import progress
 from keras_qpsbgd.qubo import Qubo
 
 # Number of variables that the license of `pip install gurobipy` allows.

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd._messages import reason
+from keras_qpsbgd.backends.calls import Stopped
 from keras_qpsbgd.backends.errors import BudgetExceeded
 from keras_qpsbgd.backends.errors import SolverError
-from keras_qpsbgd.backends.host.calls import Stopped
 from keras_qpsbgd.qubo import Qubo
 
 

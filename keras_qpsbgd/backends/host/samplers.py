@@ -4,14 +4,11 @@ import inspect
 import numbers
 from typing import Any
 
-import dimod
 import numpy as np
 
+from keras_qpsbgd.backends import progress
+from keras_qpsbgd.backends import remote
 from keras_qpsbgd.backends.base import Backend
-from keras_qpsbgd.backends.dwave import connection
-from keras_qpsbgd.backends.errors import SolverError
-from keras_qpsbgd.backends.errors import in_short
-from keras_qpsbgd.backends.host import progress
 from keras_qpsbgd.qubo import Qubo
 
 
@@ -82,7 +79,9 @@ class SamplerBackend(Backend):
                 parameters["seed"] = int(seeds[column])
             with self._lock:
                 sample_set = self._call(model, parameters)
-            reads.append(ordered_samples(sample_set, order, self.sampler))
+            reads.append(
+                remote.ordered_samples(sample_set, order, self.sampler)
+            )
             access_times.append(_access_time(sample_set))
             progress.add_column()
         # Samplers may merge equal reads. Repeat the last read so that all
@@ -98,7 +97,7 @@ class SamplerBackend(Backend):
         return samples, info
 
     def _call(self, model, parameters):
-        return connection.sample(
+        return remote.sample(
             self.sampler, model, self.timeout_seconds, **parameters
         )
 
@@ -270,43 +269,6 @@ def beta_range(qubo):
     hot = np.log(2) / (2 * typical.max())
     cold = np.log(100) / (2 * 0.01 * np.median(typical))
     return (float(hot), float(cold))
-
-
-def ordered_samples(sample_set, order, sampler):
-    """Returns the reads (reads, n) of a sample set with ordered variables.
-
-    Args:
-        sample_set: The answer of a `dimod.Sampler`.
-        order: List of the labels of the model, in the order to return.
-        sampler: The sampler, for messages.
-
-    Raises:
-        SolverError: If `sample_set` is not a sample set of these variables.
-    """
-    connection.check_sample_set(sample_set, sampler)
-    sampler_name = type(sampler).__name__
-    labels = list(sample_set.variables)
-    position = {label: i for i, label in enumerate(labels)}
-    missing = [label for label in order if label not in position]
-    if missing:
-        raise SolverError(
-            f"The sampler `{sampler_name}` must return samples of all "
-            "variables of the model, with the same labels. "
-            f"{len(missing)} of {len(order)} are missing, such as "
-            f"{missing[0]!r}. Received: {len(labels)} variables, "
-            f"{in_short(labels)}"
-        )
-    samples = sample_set.record.sample
-    if not len(samples):
-        raise SolverError(
-            f"The sampler `{sampler_name}` must return at least one sample. "
-            "Received: an empty sample set"
-        )
-    if sample_set.vartype is dimod.BINARY:
-        samples = 2 * samples - 1
-    if labels == order:
-        return samples
-    return samples[:, [position[label] for label in order]]
 
 
 def _access_time(sample_set):

@@ -9,10 +9,10 @@ import tensorflow as tf
 import tools
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.backends import calls
+from keras_qpsbgd.backends.calls import Stopped
 from keras_qpsbgd.backends.dwave import embedding
 from keras_qpsbgd.backends.dwave import mock
-from keras_qpsbgd.backends.host import calls
-from keras_qpsbgd.backends.host.calls import Stopped
 from keras_qpsbgd.report import numbers
 from keras_qpsbgd.report import sections
 

@@ -5,7 +5,7 @@ import pytest
 import tools
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.host import block_descent
+from keras_qpsbgd.backends import block_descent
 
 pytestmark = pytest.mark.once
 

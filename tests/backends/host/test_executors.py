@@ -16,7 +16,7 @@ import pytest
 import tools
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.host import calls
+from keras_qpsbgd.backends import calls
 
 pytestmark = pytest.mark.once
 

@@ -15,8 +15,8 @@ import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.backends import calls
 from keras_qpsbgd.backends.dwave.mock import MockQPU
-from keras_qpsbgd.backends.host import calls
 
 pytestmark = pytest.mark.once
 

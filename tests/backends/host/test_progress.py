@@ -15,7 +15,7 @@ import tools
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import callbacks
-from keras_qpsbgd.backends.host import progress
+from keras_qpsbgd.backends import progress
 from keras_qpsbgd.callbacks import solver_progress
 from keras_qpsbgd.optimizers import step_solver
 

@@ -13,8 +13,8 @@ import pytest
 import tools
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.host import calls
-from keras_qpsbgd.backends.host import progress
+from keras_qpsbgd.backends import calls
+from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends.host.samplers import SamplerBackend
 
 pytestmark = pytest.mark.once
@@ -209,7 +209,7 @@ import sys
 import dimod
 import keras_qpsbgd as kq
 import numpy as np
-from keras_qpsbgd.backends.host import calls
+from keras_qpsbgd.backends import calls
 calls.FIRST_WAIT = 0.0
 
 class Remote(dimod.Sampler):

@@ -285,3 +285,40 @@ def _mask_token(text):
     for token in filter(None, tokens):
         text = text.replace(token, "***")
     return text
+
+
+def ordered_samples(sample_set, order, sampler):
+    """Returns the reads (reads, n) of a sample set with ordered variables.
+
+    Args:
+        sample_set: The answer of a `dimod.Sampler`.
+        order: List of the labels of the model, in the order to return.
+        sampler: The sampler, for messages.
+
+    Raises:
+        SolverError: If `sample_set` is not a sample set of these variables.
+    """
+    check_sample_set(sample_set, sampler)
+    sampler_name = type(sampler).__name__
+    labels = list(sample_set.variables)
+    position = {label: i for i, label in enumerate(labels)}
+    missing = [label for label in order if label not in position]
+    if missing:
+        raise SolverError(
+            f"The sampler `{sampler_name}` must return samples of all "
+            "variables of the model, with the same labels. "
+            f"{len(missing)} of {len(order)} are missing, such as "
+            f"{missing[0]!r}. Received: {len(labels)} variables, "
+            f"{in_short(labels)}"
+        )
+    samples = sample_set.record.sample
+    if not len(samples):
+        raise SolverError(
+            f"The sampler `{sampler_name}` must return at least one sample. "
+            "Received: an empty sample set"
+        )
+    if sample_set.vartype is dimod.BINARY:
+        samples = 2 * samples - 1
+    if labels == order:
+        return samples
+    return samples[:, [position[label] for label in order]]

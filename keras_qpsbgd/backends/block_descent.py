@@ -8,9 +8,9 @@ its new state is better, so the energy never increases.
 
 import numpy as np
 
+from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
-from keras_qpsbgd.backends.host import progress
 from keras_qpsbgd.backends.solution import merge_block_info
 from keras_qpsbgd.qubo import Qubo
 

@@ -15,12 +15,12 @@ import time
 
 import numpy as np
 
+from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends.errors import BudgetExceeded
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import in_short
-from keras_qpsbgd.backends.host import progress
 from keras_qpsbgd.backends.solution import merge_column_info
 
 FIRST_WAIT = 1.0  # seconds before the first retry; doubles with each retry
