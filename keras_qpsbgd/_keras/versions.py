@@ -1,0 +1,69 @@
+"""The version of Keras, and what else differs between the versions."""
+
+import importlib.metadata
+import sys
+
+import tensorflow as tf
+from tensorflow import keras
+from tensorflow.python.ops import control_flow_util
+
+from keras_qpsbgd.qubo import ops
+
+
+def is_keras_3(version):
+    """Returns whether a version is Keras 3 or later, not legacy Keras."""
+    return int(version.partition(".")[0]) >= 3
+
+
+def version():
+    """Returns the Keras version, in legacy Keras from its metadata."""
+    return getattr(keras, "__version__", None) or importlib.metadata.version(
+        "tf_keras"
+    )
+
+
+# Old copies of Keras 2 inside TensorFlow have no `__version__`.
+KERAS_3 = is_keras_3(getattr(keras, "__version__", "2"))
+
+if KERAS_3 and keras.config.backend() != "tensorflow":
+    raise ImportError(
+        "keras_qpsbgd requires the TensorFlow backend of Keras. Set "
+        "`KERAS_BACKEND=tensorflow` before you import Keras. Received: "
+        f"KERAS_BACKEND={keras.config.backend()}"
+    )
+
+if not KERAS_3:
+    # The networks of the paper need a hard tanh, which legacy Keras lacks.
+    keras.utils.get_custom_objects().setdefault("hard_tanh", ops.hard_tanh)
+
+# The argument of `Layer.add_weight` that keeps a weight in its own precision.
+AUTOCAST = "autocast" if KERAS_3 else "experimental_autocast"
+
+register = keras.utils.register_keras_serializable("keras_qpsbgd")
+
+
+def register_activation(function):
+    """Makes a function available as an activation by its name.
+
+    Models that use the function can be saved. If Keras already has a function
+    with this name, that function takes precedence.
+    """
+    # A custom object with a short name would replace all equal strings in the
+    # configurations of HDF5 files, such as `training_weights="binary"`. Both
+    # versions of Keras also use the functions of their own module.
+    name = function.__name__
+    module = sys.modules[keras.activations.get.__module__]
+    is_new = vars(module).setdefault(name, function) is function
+    if KERAS_3:
+        vars(module).get("ALL_OBJECTS_DICT", {}).setdefault(name, function)
+    elif is_new:
+        function.__module__ = module.__name__
+    return function
+
+
+def inside_xla():
+    """Returns whether a function compiled with XLA is being traced."""
+    if tf.executing_eagerly():
+        return False
+    graph = tf.compat.v1.get_default_graph()
+    return control_flow_util.GraphOrParentsInXlaContext(graph)
