@@ -32,7 +32,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--examples",
         type=int,
-        help="number of examples for the slow property tests, drawn at random",
+        help="number of examples for the property tests, drawn at random",
     )
 
 

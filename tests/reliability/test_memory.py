@@ -54,14 +54,9 @@ def test_the_training_step_is_freed_with_its_optimizer():
     assert layer() is None
 
 
-@pytest.mark.parametrize(
-    "make",
-    [kq.QPSBGD, pytest.param(kq.optimizers.Bop, marks=pytest.mark.slow)],
-    ids=["native", "bop"],
-)
-def test_our_optimizers_free_their_steps(make):
+def test_our_optimizers_free_their_steps():
     """A tuner needs this, because it trains many models in one process."""
-    optimizer, layer = train(make())
+    optimizer, layer = train(kq.QPSBGD())
     gc.collect()
     assert optimizer() is None
     gc.collect()

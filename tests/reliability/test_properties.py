@@ -1,10 +1,10 @@
 """Properties of all small networks, data, precisions, options and backends.
 
-Hypothesis draws the examples. The suite tries a few for each property and
-`-m slow` 100 in total, the same ones each time. For a release, try 10,000 new
-examples (40 minutes on one core). `-s` prints the number of examples:
+Hypothesis draws the examples. The suite tries a few for each property, the same
+ones each time. For a release, try 10,000 new examples (40 minutes on one core).
+`-s` prints the number of examples:
 
-    python -m pytest tests/reliability -k properties -m slow -s --examples 10000
+    python -m pytest tests/reliability -k properties -s --examples 10000
 """
 
 import gc
@@ -24,20 +24,20 @@ import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
 
 RATE = 0.05
-# Number of examples per property in the suite, and shares of the slow examples.
-QUICK = {"step": 6, "misuse": 15, "energy": 15}
+# Number of examples per property, and shares of those given by `--examples`.
+FEW = {"step": 6, "saving": 3, "misuse": 15, "energy": 15}
 SHARES = {"step": 0.15, "saving": 0.03, "misuse": 0.62, "energy": 0.2}
-SLOW = 100
-
-FEW_AND_MANY = pytest.mark.parametrize(
-    "many", [False, pytest.param(True, marks=pytest.mark.slow)], ids=str
-)
 
 
-def try_examples(name, request, many, check, *given):
+@pytest.fixture
+def wanted(request):
+    """The number of examples of a release, or `None`."""
+    return request.config.getoption("--examples")
+
+
+def try_examples(name, wanted, check, *given):
     """Runs a check on examples from Hypothesis."""
-    wanted = request.config.getoption("--examples")
-    examples = round((wanted or SLOW) * SHARES[name]) if many else QUICK[name]
+    examples = round(wanted * SHARES[name]) if wanted else FEW[name]
     count = 0
 
     def counted(arguments):
@@ -55,7 +55,7 @@ def try_examples(name, request, many, check, *given):
         max_examples=examples,
         deadline=None,
         database=None,
-        derandomize=not (many and wanted),
+        derandomize=not wanted,
         # Failing examples are small enough, and shrinking is slow.
         phases=[hypothesis.Phase.generate],
         suppress_health_check=list(hypothesis.HealthCheck),
@@ -64,12 +64,12 @@ def try_examples(name, request, many, check, *given):
     print(f"{name}: {count} examples")
 
 
-def eagerly(many, every):
-    """Draws whether to run eagerly. With `many`, one in `every` is a graph.
+def eagerly(wanted, every):
+    """Draws whether to run eagerly. For a release, one in `every` is a graph.
 
     A graph takes fifty times as long, nearly all of it for tracing.
     """
-    if not many:
+    if not wanted:
         return st.just(True)
     return st.integers(0, every - 1).map(lambda number: number != 0)
 
@@ -281,13 +281,11 @@ def check_step(network, rule, kappa, eager):
         check_layer(old, new, *problem)
 
 
-@FEW_AND_MANY
-def test_a_step_moves_along_the_optimum(request, many):
+def test_a_step_moves_along_the_optimum(wanted):
     """The update equals that of a NumPy oracle that enumerates all states."""
     try_examples(
         "step",
-        request,
-        many,
+        wanted,
         check_step,
         networks(
             ["native", "exact", "host"],
@@ -295,7 +293,7 @@ def test_a_step_moves_along_the_optimum(request, many):
         ),
         st.sampled_from(RULES),
         st.floats(0.1, 8.0),
-        eagerly(many, 20),
+        eagerly(wanted, 20),
     )
 
 
@@ -364,16 +362,14 @@ def check_saving(network, arguments, eager, folder):
     )
 
 
-@pytest.mark.slow
-def test_loaded_model_takes_the_same_steps(request, tmp_path):
+def test_loaded_model_takes_the_same_steps(wanted, tmp_path):
     try_examples(
         "saving",
-        request,
-        True,
+        wanted,
         check_saving,
         networks(SAVED, DTYPES),
         options(),
-        eagerly(True, 10),
+        eagerly(wanted, 10),
         st.just(tmp_path),
     )
 
@@ -444,8 +440,7 @@ def is_clear(error):
     ) and not isinstance(error, unintended)
 
 
-@FEW_AND_MANY
-def test_errors_are_clear(request, many):
+def test_errors_are_clear(wanted):
     wrong = st.dictionaries(st.sampled_from(ARGUMENTS), NUMBERS, max_size=2)
     layer = st.dictionaries(
         st.sampled_from(["units", "output_scale", "training_weights"]),
@@ -454,8 +449,7 @@ def test_errors_are_clear(request, many):
     )
     try_examples(
         "misuse",
-        request,
-        many,
+        wanted,
         check_misuse,
         networks(["native"], DTYPES),
         wrong,
@@ -469,12 +463,12 @@ def test_errors_are_clear(request, many):
 
 
 @st.composite
-def qubos(draw, many):
+def qubos(draw, wanted):
     """Draws a `Qubo` from rows or couplings, with an offset and a scale."""
     n, m = draw(st.integers(1, 16)), draw(st.integers(1, 4))
     if draw(st.booleans()):  # above 16 inputs the search is compiled
         shapes = [(20, 3), (17, 1), (24, 2)]
-        n, m = draw(st.sampled_from(shapes if many else shapes[:1]))
+        n, m = draw(st.sampled_from(shapes if wanted else shapes[:1]))
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     scale = draw(st.sampled_from([1e-12, 1e-3, 1.0, 1e3, 1e12]))
     kind = draw(st.sampled_from(["rows", "any", "integers", "penalty", "zero"]))
@@ -540,15 +534,13 @@ def check_energy(qubo, config, seed):
 
 
 @pytest.mark.once
-@FEW_AND_MANY
-def test_energies_are_never_worse_than_the_start(request, many):
+def test_energies_are_never_worse_than_the_start(wanted):
     """They are the lowest if the backend enumerates all states."""
     try_examples(
         "energy",
-        request,
-        many,
+        wanted,
         check_energy,
-        qubos(many),
+        qubos(wanted),
         st.sampled_from(BACKENDS),
         st.integers(0, 2**31 - 1),
     )
