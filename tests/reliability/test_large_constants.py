@@ -37,32 +37,22 @@ def gap(bqm, states):
     return bqm.energy(states) - lowest
 
 
-@pytest.mark.parametrize("backend", EXACT)
-def test_an_offset_of_1e8(backend):
-    bqm = dimod.BinaryQuadraticModel(
-        {"a": 0.3, "b": -0.2}, {("a", "b"): 0.4}, 1e8, "SPIN"
-    )
-    found = kq.backends.as_sampler(backend).sample(bqm).first
-    assert found.sample == {"a": -1, "b": 1}
-    np.testing.assert_allclose(found.energy, 1e8 - 0.9, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize("backend", [*EXACT, "gurobi", "simulated_annealing"])
-@pytest.mark.parametrize("vartype", ["SPIN", "BINARY"])
-@pytest.mark.parametrize("offset", [1e6, -1e8, 1e12])
+@pytest.mark.parametrize("vartype, offset", [("SPIN", -1e8), ("BINARY", 1e12)])
 def test_offsets(backend, vartype, offset):
     sampler = kq.backends.as_sampler(backend)
-    for seed in range(5):
+    for seed in range(3):
         bqm = model(9, seed, vartype, offset)
-        assert gap(bqm, sampler.sample(bqm).first.sample) < 1e-6
+        found = sampler.sample(bqm).first
+        assert gap(bqm, found.sample) < 1e-6
+        np.testing.assert_allclose(found.energy, bqm.energy(found.sample))
 
 
 @pytest.mark.parametrize("backend", EXACT)
-@pytest.mark.parametrize("vartype", ["SPIN", "BINARY"])
-@pytest.mark.parametrize("penalties", [1, 5])
+@pytest.mark.parametrize("vartype, penalties", [("SPIN", 5), ("BINARY", 1)])
 def test_penalties(backend, vartype, penalties):
     sampler = kq.backends.as_sampler(backend)
-    for n, seed in itertools.product((2, 9, 13), range(3)):
+    for n, seed in itertools.product((2, 13), range(2)):
         bqm = model(n, seed, vartype, penalties=penalties)
         assert gap(bqm, sampler.sample(bqm).first.sample) < 1e-6
 
@@ -94,12 +84,11 @@ def test_other_backends_and_ranges_beyond_float32(name):
         np.testing.assert_array_equal(backend.solve(scaled).states, expected)
 
 
-@pytest.mark.parametrize("name", ["native"])
 @pytest.mark.parametrize("penalties", [1, 30])
-def test_searches_end_in_a_local_optimum(name, penalties):
+def test_searches_end_in_a_local_optimum(penalties):
     """The problem has small numbers that are lost in float32."""
-    backend = kq.backends.get(name)
-    for seed in range(3):
+    backend = kq.backends.get("native")
+    for seed in range(2):
         qubo = kq.Qubo.from_bqm(model(24, seed, penalties=penalties))
         states = backend.solve(qubo).states.astype(float)
         forces = 2 * qubo.couplings @ states + qubo.fields
