@@ -11,7 +11,6 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd._keras import versions
 from keras_qpsbgd.layers import statistics
 
 
@@ -91,7 +90,7 @@ def test_other_keras_backends_are_rejected(monkeypatch):
     with pytest.raises(
         ImportError, match="KERAS_BACKEND=tensorflow.*Received: .*=jax"
     ):
-        runpy.run_path(versions.__file__)
+        runpy.run_path(_keras.versions.__file__)
 
 
 def test_keras_clips_and_decays_with_these_methods():
