@@ -1,6 +1,7 @@
 """What `import keras_qpsbgd` loads, and what Keras knows afterwards."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -10,10 +11,15 @@ from keras_qpsbgd import _loading
 
 pytestmark = pytest.mark.once
 
+ROOT = pathlib.Path(__file__).parents[1]
 
-def run(code):
+
+def run(code, **environment):
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
     )
     assert done.returncode == 0, done.stderr
     return done
@@ -39,6 +45,32 @@ def test_log_level_of_tensorflow(files, given, level, monkeypatch):
     _loading._AfterKeras().load(Loader(), None)
     assert found == [level]
     assert dict(os.environ) == before
+
+
+AFTER_IMPORT = """
+import importlib.util
+import sys
+from keras_qpsbgd import _loading
+
+called = []
+_loading._register = lambda: called.append(list(sys.modules["keras"].seen))
+importlib.util.find_spec("tensorflow")
+assert not called and "tensorflow" not in sys.modules
+import tensorflow
+assert called == [["partly", "loaded"]]
+assert not any(type(f) is _loading._AfterKeras for f in sys.meta_path)
+"""
+
+
+def test_classes_are_registered_when_the_first_import_ends(tmp_path):
+    """With small modules that import one another as TensorFlow and Keras do."""
+    (tmp_path / "tensorflow.py").write_text("import keras\nkeras.end()")
+    (tmp_path / "keras.py").write_text(
+        "seen = ['partly']\nimport tensorflow\n"
+        "def end():\n    seen.append('loaded')"
+    )
+    paths = [str(tmp_path), str(ROOT)]
+    run(AFTER_IMPORT, PYTHONPATH=os.pathsep.join(paths))
 
 
 REGISTERED = """

@@ -51,10 +51,6 @@ class Fixes:
             lines += [f"    spektral.{target}" for target in fix.targets()]
         return "\n".join(lines)
 
-    def __repr__(self):
-        state = "" if self in _handles else ", disabled"
-        return f"Fixes(applied={list(self.applied)}{state})"
-
 
 def enable_keras3() -> Fixes:
     """Makes Spektral 1.3 work with Keras 3 and recent versions of SciPy.
