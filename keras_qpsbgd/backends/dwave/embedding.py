@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_qpsbgd.backends.dwave import packing
 from keras_qpsbgd.backends.dwave.cliques import Cliques
 from keras_qpsbgd.backends.dwave.ranges import Limits
 from keras_qpsbgd.backends.errors import SolverError
@@ -25,9 +26,16 @@ class OpenChip:
     def __init__(self, sampler):
         self.sampler = sampler
         self.cliques = Cliques(sampler.to_networkx_graph())
+        self._pack = functools.lru_cache(MAX_LAYOUTS)(
+            lambda sizes: packing.pack(self.cliques, sizes)
+        )
         self._layout = functools.lru_cache(MAX_LAYOUTS)(
             lambda chains: Layout(chains, sampler)
         )
+
+    def pack(self, sizes):
+        """Returns the calls for some layers. See `packing.pack`."""
+        return self._pack(tuple((int(n), int(m)) for n, m in sizes))
 
     def embedded(self, packed):
         """Returns the `EmbeddedCall` of a `PackedCall`."""

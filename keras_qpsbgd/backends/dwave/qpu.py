@@ -11,9 +11,9 @@ from keras_qpsbgd.backends import remote
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.dwave import cost
 from keras_qpsbgd.backends.dwave import ranges
-from keras_qpsbgd.backends.dwave import step
-from keras_qpsbgd.backends.dwave.cliques import PackedCall
+from keras_qpsbgd.backends.dwave import shared_calls
 from keras_qpsbgd.backends.dwave.embedding import OpenChip
+from keras_qpsbgd.backends.dwave.packing import PackedCall
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import reject_secrets
@@ -104,10 +104,6 @@ class DWaveBackend(Backend):
     name = "dwave"
     info_entries = ("qpu_access_time", "chain_break_fraction")
     _without_executor = "solves the columns of all layers in shared calls"
-    _removed = {
-        "replicas": "Use a larger `num_reads`.",
-        "warm_start": "Reverse annealing showed no gain. Leave it out.",
-    }
 
     def __init__(
         self,
@@ -214,8 +210,8 @@ class DWaveBackend(Backend):
         for num_variables, num_columns in sizes:
             super().check(num_variables, num_columns)
         ranges.check_parameters(self)
-        for calls, _ in step.pack_groups(self, sizes):
-            ranges.check_duration(self, calls)
+        planned = shared_calls.plan(self, sizes)
+        ranges.check_duration(self, [call for call, _ in planned])
         if self.qpu_budget_seconds is not None:
             self.call_seconds(num_qubits=1)
 
@@ -269,14 +265,14 @@ class DWaveBackend(Backend):
             BackendUnavailable: If a layer is too wide.
         """
         try:
-            return self.open().cliques.pack(tuple(sizes))
+            return self.open().pack(sizes)
         except ValueError as error:
             raise BackendUnavailable(
                 f"The chip cannot hold a layer ({reason(error)}). Use a "
                 f"smaller `block_size`. Received: block_size={self.block_size}"
             ) from error
 
-    def solve(self, qubo: Qubo, seed: int = 0) -> Solution:
+    def _solve_whole(self, qubo, seed):
         (found,) = self.solve_layers([qubo], [seed], stop_at_failure=True)
         if isinstance(found, Exception):
             raise found
@@ -297,7 +293,7 @@ class DWaveBackend(Backend):
             A list with a `Solution` or an exception for each layer. The `info`
             of an exception contains what is known about the layer's calls.
         """
-        return step.solve_layers(self, qubos, seeds, stop_at_failure)
+        return shared_calls.solve_layers(self, qubos, seeds, stop_at_failure)
 
     def step_cost(self, sizes: Sequence[tuple[int, int]]) -> StepCost:
         return cost.step_cost(self, sizes)
@@ -333,14 +329,6 @@ class DWaveBackend(Backend):
                 "neither estimated nor limited. Received: "
                 f"qpu_budget_seconds={self.qpu_budget_seconds} ({error})"
             ) from error
-
-    def sample(
-        self, qubo: Qubo, seed: int
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Returns the reads of all columns, and `Solution.info`."""
-        found = self.solve(qubo, seed)
-        samples = found.samples
-        return (found.states[None] if samples is None else samples), found.info
 
     def warn_if_imprecise(self, linear: np.ndarray) -> None:
         """Warns once if most scaled fields are below the chip's errors."""

@@ -12,6 +12,7 @@ from keras_qpsbgd.backends.dwave import ranges
 from keras_qpsbgd.backends.dwave.cliques import Cliques
 from keras_qpsbgd.backends.dwave.embedding import EmbeddedCall
 from keras_qpsbgd.backends.dwave.embedding import Layout
+from keras_qpsbgd.backends.dwave.packing import pack
 
 pytestmark = pytest.mark.once
 
@@ -26,7 +27,7 @@ def chip(request):
 
 @pytest.fixture(scope="module")
 def embedded(chip):
-    (call,) = Cliques(chip.to_networkx_graph()).pack(SIZES)
+    (call,) = pack(Cliques(chip.to_networkx_graph()), SIZES)
     return EmbeddedCall(call, Layout(call.chains, chip))
 
 

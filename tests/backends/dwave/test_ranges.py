@@ -18,6 +18,7 @@ from keras_qpsbgd.backends.dwave.cliques import Cliques
 from keras_qpsbgd.backends.dwave.embedding import EmbeddedCall
 from keras_qpsbgd.backends.dwave.embedding import Layout
 from keras_qpsbgd.backends.dwave.mock import MockQPU
+from keras_qpsbgd.backends.dwave.packing import pack
 
 pytestmark = pytest.mark.once
 
@@ -35,7 +36,7 @@ def packed(name):
     topology, shape, sizes = CHIPS[name]
     chip = MockQPU(topology, shape=shape)
     cliques = Cliques(chip.to_networkx_graph())
-    (call,) = cliques.pack(sizes)
+    (call,) = pack(cliques, sizes)
     return chip, EmbeddedCall(call, Layout(call.chains, chip)), sizes
 
 
