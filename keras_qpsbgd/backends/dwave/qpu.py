@@ -23,6 +23,15 @@ from keras_qpsbgd.qubo import Qubo
 
 BLOCK_SIZE = 64
 LABEL = "keras_qpsbgd"
+# Only values that differ from these are saved.
+_DEFAULTS = {
+    **dict.fromkeys(("solver", "topology", "annealing_time", "chain_strength")),
+    **dict.fromkeys(("qpu_budget_seconds", "profile", "region")),
+    "parameters": {},
+    "gauge": True,
+    "problem_label": LABEL,
+    "mock": False,
+}
 
 
 class DWaveBackend(Backend):
@@ -356,30 +365,18 @@ class DWaveBackend(Backend):
     # Configuration
 
     def get_config(self) -> dict[str, Any]:
-        config = {
-            "solver": self.solver,
-            "topology": self.topology,
-            "num_reads": self.num_reads,
-            "annealing_time": self.annealing_time,
-            "chain_strength": self.chain_strength,
-            "parameters": self.parameters or None,
-            "qpu_budget_seconds": self.qpu_budget_seconds,
-            "profile": self.profile,
-            "region": self.region,
-            "mock": self.mock or None,
-        }
-        defaults = {"gauge": True, "problem_label": LABEL}
         if callable(self.chain_strength):
             raise ValueError(
                 "`chain_strength` must be a number or None to be saved with "
                 "the optimizer. Received: "
                 f"chain_strength={self.chain_strength!r}"
             )
-        given = {k: v for k, v in config.items() if v is not None}
-        for name, default in defaults.items():
-            if getattr(self, name) != default:
-                given[name] = getattr(self, name)
-        return {**super().get_config(), **given}
+        given = {
+            name: getattr(self, name)
+            for name, default in _DEFAULTS.items()
+            if getattr(self, name) != default
+        }
+        return {**super().get_config(), "num_reads": self.num_reads, **given}
 
     def __getstate__(self):
         # A copy counts its own calls.

@@ -11,7 +11,6 @@ from 8 x 64 to 32 x 32 that takes 30 to 230 times the CPU time. It scales to
 two times smaller, and its answers have no chain breaks.
 """
 
-import collections
 import copy
 
 import numpy as np
@@ -24,6 +23,7 @@ from keras_qpsbgd.backends.dwave import ranges
 from keras_qpsbgd.backends.errors import NOT_RUN
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
+from keras_qpsbgd.backends.solution import merge_column_info
 
 
 def plan(backend, sizes):
@@ -122,29 +122,24 @@ class _Layer:
         self.columns = []
         self.samples = []
         self.breaks = []
-        self.info = {"calls": 0, "retries": 0}
+        self.infos = [{"calls": 0, "retries": 0}]
         self.error = None
 
     def fail(self, error):
         if self.error is None:  # a layer keeps its first error
             self.error = error
 
-    def add(self, name, value):
-        """Adds a number or a list to an entry of `info`."""
-        if name in self.info:
-            value = self.info[name] + value
-        self.info[name] = value
-
     def result(self, backend):
         """Returns the `Solution`, or an exception with the `info`."""
+        info = merge_column_info(self.infos)
         if len(self.columns) < self.qubo.num_columns:
             self.fail(calls.Stopped())
         if self.error is not None:
-            return _with_info(self.error, self.info)
+            return _with_info(self.error, info)
         order = np.argsort(self.columns)
         samples = calls.join_columns(self.samples)[..., order]
-        self.info["chain_break_fraction"] = np.concatenate(self.breaks)[order]
-        return backend.best_solution(self.qubo, samples, self.info)
+        info["chain_break_fraction"] = np.concatenate(self.breaks)[order]
+        return backend.best_solution(self.qubo, samples, info)
 
 
 def _make_call(backend, packed, layers, seed):
@@ -159,32 +154,29 @@ def _make_call(backend, packed, layers, seed):
     qubos = [layer.qubo for layer in layers]
     call = calls.Call(backend, _anneal, packed, qubos, seed)
     try:
-        answers, info = call.answer()
+        answers, reported = call.answer()
     except Exception as error:  # solvers may raise anything
         answers = dict.fromkeys(packed.layers, error)
-        info = getattr(error, "info", None) or {}
-    columns = collections.defaultdict(list)
-    qubits = collections.Counter()
-    for slot in packed.slots:
-        columns[slot.layer].append(slot.column)
-        qubits[slot.layer] += sum(map(len, slot.chains))
-    for position, index in enumerate(packed.layers):
-        layer = layers[index]
-        layer.add("calls", call.num_attempts)
-        layer.add("retries", call.retries)
-        if position:  # the first layer of a call counts it in totals
-            layer.add("shared_calls", call.num_attempts)
-            layer.add("shared_retries", call.retries)
+        reported = getattr(error, "info", None) or {}
+    names = ("problem_id", "qpu_access_time")
+    known = {name: reported[name] for name in names if name in reported}
+    made = {"calls": call.num_attempts, "retries": call.retries}
+    for index in packed.layers:
+        slots = [slot for slot in packed.slots if slot.layer == index]
+        layer, answer = layers[index], answers[index]
+        info = {**known, **made}
+        if index != packed.layers[0]:  # the first layer counts it in totals
+            info.update({f"shared_{name}": made[name] for name in made})
         if "qpu_access_time" in info:
-            share = qubits[index] / sum(qubits.values())
-            layer.add("qpu_access_time", share * info["qpu_access_time"])
-        if "problem_id" in info:
-            layer.add("problem_id", [info["problem_id"]])
-        if isinstance(answers[index], Exception):
-            layer.fail(answers[index])
+            qubits = sum(len(chain) for slot in slots for chain in slot.chains)
+            share = qubits / packed.num_qubits
+            info["qpu_access_time"] = share * info["qpu_access_time"]
+        layer.infos.append(info)
+        if isinstance(answer, Exception):
+            layer.fail(answer)
             continue
-        samples, broken = answers[index]
-        layer.columns += columns[index]
+        samples, broken = answer
+        layer.columns += [slot.column for slot in slots]
         layer.samples.append(samples)
         layer.breaks.append(broken.mean(axis=(0, 1)))
 

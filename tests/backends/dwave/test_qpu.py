@@ -175,9 +175,8 @@ def test_columns_without_couplings_use_the_ranges_of_the_chip(spy):
     solution = backend.solve(kq.Qubo(np.eye(8), fields))
     np.testing.assert_array_equal(solution.states, np.where(fields > 0, -1, 1))
     ((bqm, _),) = spy.calls
-    scaled = ranges.scale_factor(bqm, spy.properties) * np.array(
-        [abs(bqm.linear[q]) for q in bqm.variables]
-    )
+    scaled = np.array([abs(bqm.linear[q]) for q in bqm.variables])
+    scaled /= ranges.excess(bqm, spy.properties)
     assert scaled.max() > 0.5
 
 
@@ -499,23 +498,22 @@ def test_mock_has_the_ranges_of_a_qpu():
         sampler.sample(dimod.BinaryQuadraticModel({-5: 1.0}, {}, "SPIN"))
 
 
-def test_scale_factor():
+def test_excess():
     properties = {
         "h_range": [-4.0, 4.0],
         "j_range": [-1.0, 1.0],
         "extended_j_range": [-2.0, 1.0],
         "per_qubit_coupling_range": [-3.0, 3.0],
     }
-    model = dimod.BinaryQuadraticModel
-
-    def factor(h, j):
-        return ranges.scale_factor(model(h, j, "SPIN"), properties)
-
-    assert factor({0: 8.0}, {}) == 0.5
-    assert factor({0: 1.0}, {(0, 1): 0.5}) == 2.0
-    assert factor({0: 1.0}, {(0, 1): -2.0}) == 1.0
-    assert factor({}, {(0, 1): -2.0, (0, 2): -2.0}) == 0.75
-    assert factor({0: 0.0}, {}) == 1.0
+    for h, j, expected in (
+        ({0: 8.0}, {}, 2.0),
+        ({0: 1.0}, {(0, 1): 0.5}, 0.5),
+        ({0: 1.0}, {(0, 1): -2.0}, 1.0),
+        ({}, {(0, 1): -2.0, (0, 2): -2.0}, 4 / 3),
+        ({0: 0.0}, {}, 0.0),
+    ):
+        model = dimod.BinaryQuadraticModel(h, j, "SPIN")
+        assert ranges.excess(model, properties) == pytest.approx(expected)
 
 
 # Cost

@@ -246,8 +246,8 @@ def test_every_column_uses_its_ranges_fully(name, gauge, strength):
         share = used_share(*part(problem.bqm, slot), chip)
         assert share == pytest.approx(1.0, abs=1e-9)
     # Neither smaller nor larger with the scaling of the solver.
-    factor = ranges.scale_factor(problem.bqm, chip.properties)
-    assert factor == pytest.approx(1.0, abs=1e-9)
+    excess = ranges.excess(problem.bqm, chip.properties)
+    assert excess == pytest.approx(1.0, abs=1e-9)
     chip.sample(problem.bqm, num_reads=1, **ranges.PARAMETERS)
 
 
@@ -323,7 +323,7 @@ def test_groups_by_hand():
 
     def excess(pairs):
         bqm = dimod.BinaryQuadraticModel({}, pairs, "SPIN")
-        return 1 / ranges.scale_factor(bqm, chip.properties)
+        return ranges.excess(bqm, chip.properties)
 
     one = {(qubit, other): -2.0 for other in left}
     assert excess(one) == pytest.approx(16 / 13)
