@@ -85,21 +85,6 @@ def test_full_chips(name, network):
         assert len(packed) <= number_of_calls_per_layer(known, sizes)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["P16 with defects", "Z12 with defects"])
-def test_ten_layers(name):
-    graph = offline.lattice(*CHIPS[name])
-    known = Cliques(graph)
-    width = min(128, known.largest())
-    sizes = ((width - 5, 128), *8 * [(width, 128)], (width, 1))
-    packed = pack(known, sizes)
-    check(packed, sizes, graph)
-    assert len(packed) <= number_of_calls_per_layer(known, sizes)
-    # Calls share their qubits, so that the file stays small.
-    assert len({s.chains for c in packed for s in c.slots}) < 10
-    assert pack(Cliques(graph), sizes) == packed
-
-
 # A Chimera cell has 2 x 4 qubits, each coupled to the 4 of the other side. A
 # K_n with k chains of two qubits occupies n + k qubits, and two of its chains
 # have one qubit, so n + k = 2 n - 2.
@@ -126,13 +111,6 @@ def test_number_of_calls_is_minimal(sizes, calls):
     packed = pack(Cliques(graph), sizes)
     check(packed, sizes, graph)
     assert len(packed) == calls
-
-
-def test_one_column():
-    graph = offline.lattice("pegasus", 3)
-    packed = pack(Cliques(graph), [(6, 1)])
-    check(packed, [(6, 1)], graph)
-    assert [slot[:2] for slot in packed[0].slots] == [(0, 0)]
 
 
 def test_more_columns_than_fit():

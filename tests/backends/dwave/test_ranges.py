@@ -361,21 +361,3 @@ def test_mock_enforces_all_ranges(topology):
         with pytest.raises(SolverFailureError, match="ranges"):
             chip.sample_ising(linear, pairs, auto_scale=False)
         chip.sample_ising(linear, pairs)  # scaled by the solver
-
-
-def test_chips_have_the_limits_of_their_generation():
-    pegasus, zephyr = (packed(name)[0].properties for name in ("P4", "Z3"))
-    assert pegasus["per_qubit_coupling_range"] == [-18.0, 15.0]
-    assert "per_group_coupling_range" not in pegasus
-    assert zephyr["per_group_coupling_range"] == [-13.0, 10.0]
-    assert "per_qubit_coupling_range" not in zephyr
-
-
-def test_ancillas_do_not_fit_beside_packed_columns():
-    """The reason why `LinearAncillaComposite` is not used."""
-    from dwave.system import LinearAncillaComposite
-
-    chip, embedded, sizes = packed("P4")
-    problem = embedded.embed(layers(sizes))
-    with pytest.raises(ValueError, match="no ancillas available"):
-        LinearAncillaComposite(chip).sample(problem.bqm).resolve()
