@@ -54,20 +54,42 @@ def call_with_timeout(seconds, function):
     return value
 
 
-def connect(kind, seconds, **config):
+def connect(kind, seconds, solvers, **config):
     """Opens a `DWaveSampler` or `LeapHybridSampler`.
 
     Args:
         kind: String. Name of the class in `dwave.system`.
         seconds: Float. Timeout of the connection, of each request and of the
             wait for an answer.
-        **config: Arguments of the sampler. `None` leaves the choice to the
-            user's configuration.
+        solvers: Sequence of names or features of solvers, in the order in which
+            to try them. `None` leaves the choice to the user's configuration.
+        **config: Other arguments of the sampler, or `None`.
+
+    Returns:
+        The sampler of the first solver that is available.
 
     Raises:
-        BackendUnavailable: If the connection fails. The message states how to
-            configure access.
+        BackendUnavailable: If no connection is possible. The message states how
+            to configure access.
     """
+    errors = []
+    for solver in solvers:
+        try:
+            return _connect(kind, seconds, solver=solver, **config)
+        except BackendUnavailable as error:
+            if not _is_offline(error.__cause__):  # no token or no network
+                raise
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    raise BackendUnavailable(
+        "None of the solvers is available: "
+        + "; ".join(map(str, errors))
+        + f". Received: solver={list(solvers)}"
+    ) from errors[-1]
+
+
+def _connect(kind, seconds, **config):
     import dwave.system
 
     config.update(request_timeout=seconds, polling_timeout=seconds)
@@ -87,38 +109,6 @@ def connect(kind, seconds, **config):
             f"The connection to D-Wave Leap failed: {known}. Check the "
             f"network. {CONFIGURE}"
         ) from error
-
-
-def connect_first(connect, solvers):
-    """Connects to the first solver of a list that is available.
-
-    Args:
-        connect: Function that receives an entry of `solvers` and returns a
-            sampler, or raises `BackendUnavailable`.
-        solvers: Sequence of names or features of solvers, in the order in which
-            to try them.
-
-    Returns:
-        The sampler.
-
-    Raises:
-        BackendUnavailable: If no solver can be reached.
-    """
-    errors = []
-    for solver in solvers:
-        try:
-            return connect(solver)
-        except BackendUnavailable as error:
-            if not _is_offline(error.__cause__):  # no token or no network
-                raise
-            errors.append(error)
-    if len(errors) == 1:
-        raise errors[0]
-    raise BackendUnavailable(
-        "None of the solvers is available: "
-        + "; ".join(map(str, errors))
-        + f". Received: solver={list(solvers)}"
-    ) from errors[-1]
 
 
 def sample(sampler, problem, seconds, /, **parameters):

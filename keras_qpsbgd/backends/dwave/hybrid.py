@@ -73,7 +73,7 @@ class LeapHybridBackend(Backend):
                 self._handle = self.sampler or remote.connect(
                     "LeapHybridSampler",
                     self.timeout_seconds,
-                    solver=self.solver,
+                    [self.solver],
                     profile=self.profile,
                     region=self.region,
                 )

@@ -24,7 +24,7 @@ from keras_qpsbgd.qubo import Qubo
 BLOCK_SIZE = 64
 LABEL = "keras_qpsbgd"
 # Only values that differ from these are saved.
-_DEFAULTS = {
+_DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(("solver", "topology", "annealing_time", "chain_strength")),
     **dict.fromkeys(("qpu_budget_seconds", "profile", "region")),
     "parameters": {},
@@ -228,28 +228,24 @@ class DWaveBackend(Backend):
         """Returns the sampler and its embeddings, opened on first use."""
         with self._lock:
             if self._handle is None:
-                sampler = self.sampler
-                if sampler is None:
-                    sampler = remote.connect_first(
-                        self._connect, _listed(self.solver)
-                    )
+                given = self.sampler is not None
+                sampler = self.sampler if given else self._connect()
                 self._handle = OpenChip(sampler)
             return self._handle
 
-    def _connect(self, solver):
+    def _connect(self):
         if self.mock:
             from keras_qpsbgd.backends.dwave.mock import MockQPU
 
             return MockQPU(self.topology or "pegasus")
-        if solver is None and self.topology is not None:
-            solver = {
-                "topology__type": self.topology,
-                "order_by": "-num_active_qubits",
-            }
+        solvers = _listed(self.solver)
+        if self.topology is not None:
+            largest = "-num_active_qubits"
+            solvers = [{"topology__type": self.topology, "order_by": largest}]
         return remote.connect(
             "DWaveSampler",
             self.timeout_seconds,
-            solver=solver,
+            solvers,
             profile=self.profile,
             region=self.region,
         )
