@@ -6,7 +6,6 @@ from keras_qpsbgd import cli
 from research import studies
 from research.bench import harness as bench
 from research.experiments import command as experiments
-from research.qpu_check import command as qpu_check
 
 
 def main(argv=None):
@@ -18,7 +17,6 @@ def main(argv=None):
             experiments.add,
             bench.add,
             studies.add,
-            qpu_check.add,
         ),
         argv,
     )

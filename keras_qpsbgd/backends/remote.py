@@ -15,15 +15,15 @@ from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.errors import in_short
 
+_NO_TOKEN = (
+    "No D-Wave API token found. Run `dwave setup --auth` or set "
+    "DWAVE_API_TOKEN."
+)
 # By the class in `dwave.system`.
 NO_TOKEN = {
-    "LeapHybridSampler": "No D-Wave API token found. Run `dwave setup --auth` "
-    "or set DWAVE_API_TOKEN."
+    "LeapHybridSampler": _NO_TOKEN,
+    "DWaveSampler": f'{_NO_TOKEN} To try it without access, pass "mock": True.',
 }
-NO_TOKEN["DWaveSampler"] = (
-    NO_TOKEN["LeapHybridSampler"]
-    + ' To try it without access, pass "mock": True.'
-)
 CONFIGURE = "Configure access with `dwave setup --auth` or DWAVE_API_TOKEN"
 
 
@@ -54,20 +54,42 @@ def call_with_timeout(seconds, function):
     return value
 
 
-def connect(kind, seconds, **config):
+def connect(kind, seconds, solvers, **config):
     """Opens a `DWaveSampler` or `LeapHybridSampler`.
 
     Args:
         kind: String. Name of the class in `dwave.system`.
         seconds: Float. Timeout of the connection, of each request and of the
             wait for an answer.
-        **config: Arguments of the sampler. `None` leaves the choice to the
-            user's configuration.
+        solvers: Sequence of names or features of solvers, in the order in which
+            to try them. `None` leaves the choice to the user's configuration.
+        **config: Other arguments of the sampler, or `None`.
+
+    Returns:
+        The sampler of the first solver that is available.
 
     Raises:
-        BackendUnavailable: If the connection fails. The message states how to
-            configure access.
+        BackendUnavailable: If no connection is possible. The message states how
+            to configure access.
     """
+    errors = []
+    for solver in solvers:
+        try:
+            return _connect(kind, seconds, solver=solver, **config)
+        except BackendUnavailable as error:
+            if not _is_offline(error.__cause__):  # no token or no network
+                raise
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    raise BackendUnavailable(
+        "None of the solvers is available: "
+        + "; ".join(map(str, errors))
+        + f". Received: solver={list(solvers)}"
+    ) from errors[-1]
+
+
+def _connect(kind, seconds, **config):
     import dwave.system
 
     config.update(request_timeout=seconds, polling_timeout=seconds)
@@ -87,38 +109,6 @@ def connect(kind, seconds, **config):
             f"The connection to D-Wave Leap failed: {known}. Check the "
             f"network. {CONFIGURE}"
         ) from error
-
-
-def connect_first(connect, solvers):
-    """Connects to the first solver of a list that is available.
-
-    Args:
-        connect: Function that receives an entry of `solvers` and returns a
-            sampler, or raises `BackendUnavailable`.
-        solvers: Sequence of names or features of solvers, in the order in which
-            to try them.
-
-    Returns:
-        The sampler.
-
-    Raises:
-        BackendUnavailable: If no solver can be reached.
-    """
-    errors = []
-    for solver in solvers:
-        try:
-            return connect(solver)
-        except BackendUnavailable as error:
-            if not _is_offline(error.__cause__):  # no token or no network
-                raise
-            errors.append(error)
-    if len(errors) == 1:
-        raise errors[0]
-    raise BackendUnavailable(
-        "None of the solvers is available: "
-        + "; ".join(map(str, errors))
-        + f". Received: solver={list(solvers)}"
-    ) from errors[-1]
 
 
 def sample(sampler, problem, seconds, /, **parameters):
@@ -208,18 +198,16 @@ def translate(error):
         exceptions.UnsupportedSolverError,
         ConfigFileError,
     )
+    known = None
     if isinstance(error, rejected) or code in (401, 403, 404):
         known = BackendUnavailable(
             f"D-Wave Leap rejected the request: {text}. {CONFIGURE}"
         )
-        known.info = NOT_RUN
-        return known
-    if isinstance(error, api.ResourceLimitsExceededError) or code == 429:
+    elif isinstance(error, api.ResourceLimitsExceededError) or code == 429:
         known = TransientError(f"Too many requests: {text}")
-        known.info = NOT_RUN
-        return known
-    if _is_offline(error):
+    elif _is_offline(error):
         known = TransientError(f"The solver is offline: {text}")
+    if known is not None:
         known.info = NOT_RUN
         return known
     transient = (
@@ -230,12 +218,13 @@ def translate(error):
         exceptions.PollingTimeout,
         exceptions.ProblemUploadError,
     )
-    is_transient = (
+    if (
         isinstance(error, transient)
         or code >= 500
         or _is_network_failure(error)
-    )
-    return (TransientError if is_transient else SolverError)(text)
+    ):
+        return TransientError(text)
+    return SolverError(text)
 
 
 def is_structural(error):
@@ -299,14 +288,13 @@ def ordered_samples(sample_set, order, sampler):
         SolverError: If `sample_set` is not a sample set of these variables.
     """
     check_sample_set(sample_set, sampler)
-    sampler_name = type(sampler).__name__
     labels = list(sample_set.variables)
     position = {label: i for i, label in enumerate(labels)}
     missing = [label for label in order if label not in position]
     if missing:
         raise SolverError(
-            f"The sampler `{sampler_name}` must return samples of all "
-            "variables of the model, with the same labels. "
+            f"The sampler `{type(sampler).__name__}` must return samples of "
+            "all variables of the model, with the same labels. "
             f"{len(missing)} of {len(order)} are missing, such as "
             f"{missing[0]!r}. Received: {len(labels)} variables, "
             f"{in_short(labels)}"
@@ -314,8 +302,8 @@ def ordered_samples(sample_set, order, sampler):
     samples = sample_set.record.sample
     if not len(samples):
         raise SolverError(
-            f"The sampler `{sampler_name}` must return at least one sample. "
-            "Received: an empty sample set"
+            f"The sampler `{type(sampler).__name__}` must return at least one "
+            "sample. Received: an empty sample set"
         )
     if sample_set.vartype is dimod.BINARY:
         samples = 2 * samples - 1

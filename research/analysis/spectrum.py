@@ -141,7 +141,8 @@ def spectral_gap(qubo, schedule=None, scale=True, points=POINTS):
             "Hamiltonian of n variables has 2^n levels. Received: "
             f"num_variables={n}"
         )
-    factor = ranges.scale_factor(qubo.to_bqm(0), RANGES) if scale else 1.0
+    excess = ranges.excess(qubo.to_bqm(0), RANGES) if scale else 0.0
+    factor = 1.0 / excess if excess > 0 else 1.0
     energies = factor * all_energies(qubo)[1]
     degeneracy = int(optimal(energies).sum())
     if degeneracy == len(energies):

@@ -1,11 +1,7 @@
-"""Packs the columns of all layers of a network onto a chip.
+"""Finds complete graphs that share no qubit on a chip.
 
-The programming time of a call does not depend on the problem, so a few calls
-with many columns are cheaper than many small calls. A column of a layer with n
-inputs is a complete graph K_n. Each call takes the largest graphs first and
-fills the remaining qubits with smaller ones.
-
-There are two ways to find complete graphs that share no qubit:
+A column of a layer with n inputs is a complete graph K_n. There are two ways to
+find copies of it:
 
 - Up to K_10, `short_copies` maps variables to single qubits and to coupled
   pairs of qubits. It finds more copies than busclique, and tolerates dead
@@ -14,13 +10,10 @@ There are two ways to find complete graphs that share no qubit:
   on the remaining qubits.
 """
 
-import collections
 import functools
 import heapq
 import math
 import threading
-from typing import Any
-from typing import NamedTuple
 
 # Lattices and the graph attributes that define their size.
 FAMILIES = {
@@ -37,52 +30,8 @@ MIN_BUSCLIQUE = 9
 LARGEST = {"Pegasus P16": 180, "Zephyr Z12": 184, "Zephyr Z15": 232}
 
 
-class Slot(NamedTuple):
-    """One column of one layer on the chip.
-
-    Attributes:
-        layer: Integer. Index of the layer.
-        column: Integer. Index of the column in the layer.
-        chains: Tuple. The tuple of qubits of each variable.
-    """
-
-    layer: int
-    column: int
-    chains: tuple[tuple[Any, ...], ...]
-
-
-class PackedCall(NamedTuple):
-    """The columns that one call anneals.
-
-    Attributes:
-        slots: Tuple of `Slot`, sorted by layer and column.
-    """
-
-    slots: tuple[Slot, ...]
-
-    @property
-    def chains(self) -> tuple[tuple[tuple[Any, ...], ...], ...]:
-        """The chains of each slot. Calls with equal chains share a `Layout`."""
-        return tuple(slot.chains for slot in self.slots)
-
-    @property
-    def num_qubits(self) -> int:
-        """Number of qubits that the call occupies."""
-        return sum(len(chain) for slot in self.slots for chain in slot.chains)
-
-    @property
-    def longest_chain(self) -> int:
-        """Number of qubits of the longest chain."""
-        return max(len(chain) for slot in self.slots for chain in slot.chains)
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """Indices of the layers, in order."""
-        return tuple(sorted({slot.layer for slot in self.slots}))
-
-
 class Cliques:
-    """Disjoint complete graphs on one chip, and packings of layers.
+    """Disjoint complete graphs on one chip.
 
     Results are kept in memory. The same chip always gives the same results,
     regardless of the number and order of the requests. Threads may share one
@@ -110,7 +59,6 @@ class Cliques:
         self.graph.add_edges_from(couplers)
         self._largest = None
         self._copies = {}
-        self._packings = {}
         self._lock = threading.RLock()
 
     @functools.cached_property
@@ -147,91 +95,6 @@ class Cliques:
                 searched = limit if len(copies) == limit else math.inf
                 self._copies[n] = copies, searched
             return [dict(copy) for copy in copies[:at_most]]
-
-    def pack(self, sizes):
-        """Packs the columns of all layers into few calls.
-
-        If separate calls for each layer are no more calls in total, layers do
-        not share calls, so that a failed call affects only one layer.
-
-        Args:
-            sizes: Sequence of tuples `(num_variables, num_columns)`, one per
-                layer. No layer may be wider than `largest()`.
-
-        Returns:
-            A tuple of `PackedCall`. Calls with the same qubits share their
-            `chains` objects.
-
-        Raises:
-            ValueError: If a layer is too wide for the chip.
-        """
-        sizes = tuple((int(n), int(m)) for n, m in sizes)
-        with self._lock:
-            if sizes not in self._packings:
-                self._packings[sizes] = self._pack(sizes)
-            return self._packings[sizes]
-
-    def _pack(self, sizes):
-        calls = self._calls(range(len(sizes)), sizes)
-        if len(calls) >= len(sizes) > 1:
-            apart = [
-                call
-                for layer in range(len(sizes))
-                for call in self._calls([layer], sizes)
-            ]
-            calls = min(apart, calls, key=len)
-        return tuple(PackedCall(tuple(sorted(call))) for call in calls)
-
-    def _calls(self, layers, sizes):
-        """Returns the lists of slots that anneal these layers."""
-        waiting = collections.defaultdict(list)  # columns by their inputs
-        for layer in layers:
-            n, m = sizes[layer]
-            waiting[n].extend((layer, column) for column in range(m))
-        calls = []
-        while waiting:
-            places = self._places({n: len(c) for n, c in waiting.items()})
-            # Further calls use the same qubits while they are all needed.
-            repeats = min(len(waiting[n]) // len(places[n]) for n in places)
-            for _ in range(repeats):
-                slots = []
-                for n, found in places.items():
-                    slots += [
-                        Slot(*column, chains)
-                        for column, chains in zip(waiting[n], found)
-                    ]
-                    del waiting[n][: len(found)]
-                calls.append(slots)
-            waiting = {n: c for n, c in waiting.items() if c}
-        return calls
-
-    def _places(self, wanted):
-        """Returns the chains of as many columns as fit, by their inputs."""
-        largest = max(wanted)
-        first = self.copies(largest, wanted[largest])
-        if not first:
-            raise ValueError(
-                "`sizes` must fit on the chip, which holds at most "
-                f"{self.largest()} inputs. Received: {largest} inputs"
-            )
-        places = {largest: _chains(first)}
-        free = FreeQubits(self, first)
-        for n in sorted(wanted, reverse=True)[1:]:
-            found = free.place(n, wanted[n], self._bound(n))
-            if found:
-                places[n] = _chains(found)
-        return places
-
-    def _bound(self, n):
-        """Returns the maximum chain length, the same as for separate calls."""
-        return 2 * longest_chain(self.copies(n, 1))
-
-
-def _chains(copies):
-    return [tuple(copy.values()) for copy in copies]
-
-
-# Copies
 
 
 class FreeQubits:

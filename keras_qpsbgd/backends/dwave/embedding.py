@@ -1,11 +1,13 @@
 """Embeds the columns of a call on a chip, and reads its answers."""
 
 import functools
+import itertools
 from typing import Any
 from typing import NamedTuple
 
 import numpy as np
 
+from keras_qpsbgd.backends.dwave import packing
 from keras_qpsbgd.backends.dwave.cliques import Cliques
 from keras_qpsbgd.backends.dwave.ranges import Limits
 from keras_qpsbgd.backends.errors import SolverError
@@ -25,9 +27,16 @@ class OpenChip:
     def __init__(self, sampler):
         self.sampler = sampler
         self.cliques = Cliques(sampler.to_networkx_graph())
+        self._pack = functools.lru_cache(MAX_LAYOUTS)(
+            lambda sizes: packing.pack(self.cliques, sizes)
+        )
         self._layout = functools.lru_cache(MAX_LAYOUTS)(
             lambda chains: Layout(chains, sampler)
         )
+
+    def pack(self, sizes):
+        """Returns the calls for some layers. See `packing.pack`."""
+        return self._pack(tuple((int(n), int(m)) for n, m in sizes))
 
     def embedded(self, packed):
         """Returns the `EmbeddedCall` of a `PackedCall`."""
@@ -145,11 +154,11 @@ class QubitModel(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """Index arrays of the slots of one layer."""
+    """The part of the arrays that belongs to one layer."""
 
-    columns: np.ndarray  # (slots,) columns of the layer
-    variables: np.ndarray  # (slots, n) variables of the layout
-    couplers: np.ndarray  # positions of its couplers between chains
+    columns: list[int]
+    variables: slice
+    couplers: slice  # between chains
 
 
 class EmbeddedCall:
@@ -177,26 +186,22 @@ class EmbeddedCall:
     def __init__(self, call, layout):
         self.call = call
         self._layout = layout
-        places = {}
-        for place, slot in enumerate(call.slots):
-            places.setdefault(slot.layer, []).append(place)
-        self._layers = {
-            layer: self._index(np.array(found))
-            for layer, found in places.items()
-        }
-
-    def _index(self, places):
-        """Returns the `_Layer` of the slots at these places."""
-        layout = self._layout
-        n = layout.sizes[places[0]]
-        is_mine = np.zeros(len(layout.sizes), dtype=bool)
-        is_mine[places] = True
         between = layout.coupler_slot[layout.num_within :]
-        return _Layer(
-            np.array([self.call.slots[place].column for place in places]),
-            layout.starts[places][:, None] + np.arange(n),
-            np.flatnonzero(is_mine[between]),
+        ends = np.cumsum(layout.sizes)
+        slots = call.slots
+        self._layers = {}
+        # Slots are sorted by layer, so the slots of a layer are consecutive.
+        groups = itertools.groupby(
+            range(len(slots)), lambda place: slots[place].layer
         )
+        for layer, group in groups:
+            first, *others = group
+            last = others[-1] if others else first
+            self._layers[layer] = _Layer(
+                [slot.column for slot in slots[first : last + 1]],
+                slice(layout.starts[first], ends[last]),
+                slice(*np.searchsorted(between, [first, last + 1])),
+            )
 
     @property
     def qubits(self):
@@ -224,7 +229,8 @@ class EmbeddedCall:
         strengths = np.empty(len(layout.sizes))
         for index, layer in self._layers.items():
             qubo = qubos[index]
-            fields[layer.variables] = np.asarray(qubo.fields).T[layer.columns]
+            columns = np.asarray(qubo.fields).T[layer.columns]
+            fields[layer.variables] = columns.ravel()
             couplings = np.asarray(qubo.couplings, dtype=np.float64).ravel()
             between[layer.couplers] = couplings[layout.entries[layer.couplers]]
         between *= layout.weights
@@ -323,17 +329,17 @@ class EmbeddedCall:
         return record.sample[:, [position[q] for q in self.qubits]]
 
     def _answer(self, layer, spins, broken):
-        chains = layer.variables.ravel()
-        breakable = chains[self._layout.lengths[chains] > 1]
-        if breakable.size and broken[:, breakable].all():
+        spins, broken = spins[:, layer.variables], broken[:, layer.variables]
+        breakable = self._layout.lengths[layer.variables] > 1
+        if breakable.any() and broken[:, breakable].all():
             return SolverError(
                 "All chains are broken in all reads, so the answer is "
                 "meaningless. Increase `chain_strength`. Received: "
-                f"{len(spins)} reads of {breakable.size} chains"
+                f"{len(spins)} reads of {breakable.sum()} chains"
             )
+        shape = (len(spins), len(layer.columns), -1)
         return tuple(
-            values[:, layer.variables].swapaxes(1, 2)
-            for values in (spins, broken)
+            values.reshape(shape).swapaxes(1, 2) for values in (spins, broken)
         )
 
 

@@ -19,16 +19,6 @@ class LeapHybridBackend(Backend):
     Each call takes at least three seconds, so all columns of a layer are sent
     as one problem, or as few problems as the solver's limits allow.
 
-    According to D-Wave's documentation, Leap's other hybrid solvers are no
-    better suited. The problem has no constraints and only binary variables. As
-    a constrained model (`LeapHybridCQMSampler`), it would be the same problem,
-    and it does not need the lists, sets and constraints of the Stride solver
-    for nonlinear models (`LeapHybridNLSampler`). Both run for at least five
-    seconds, while this solver runs for three seconds up to 1,024 variables.
-    From about 1,900 variables per call, they could take less time (five instead
-    of ten seconds at 4,096), but for such layers there are better solvers on a
-    CPU.
-
     Configure access with D-Wave's own tools. See `DWaveBackend`.
 
     Args:
@@ -83,7 +73,7 @@ class LeapHybridBackend(Backend):
                 self._handle = self.sampler or remote.connect(
                     "LeapHybridSampler",
                     self.timeout_seconds,
-                    solver=self.solver,
+                    [self.solver],
                     profile=self.profile,
                     region=self.region,
                 )

@@ -62,7 +62,6 @@ class MockQPU(MockDWaveSampler):
             del self.properties["per_qubit_coupling_range"]
             self.properties["per_group_coupling_range"] = [-13.0, 10.0]
         self.solver = cost.offline_solver(self.properties)
-        self._limits = (b"", None)
 
     def sample(self, bqm, **parameters):
         spin = bqm.spin
@@ -70,7 +69,7 @@ class MockQPU(MockDWaveSampler):
         timing = self._timing(bqm.num_variables, parameters)
         self._check_ranges(parameters, timing)
         scaled = spin.copy()
-        excess = self._excess(scaled)
+        excess = ranges.excess(scaled, self.properties)
         if parameters.get("auto_scale", True):
             scaled.scale(1.0 / excess if excess > 0 else 1.0)
         elif excess > 1:
@@ -79,17 +78,6 @@ class MockQPU(MockDWaveSampler):
         found.info["timing"].update(timing)
         found.record.energy = spin.energies(found)
         return found.change_vartype(bqm.vartype, inplace=False)
-
-    def _excess(self, bqm):
-        """Returns the largest ratio of a value to its limit."""
-        vectors = bqm.to_numpy_vectors(return_labels=True)
-        linear, (first, second, pairs), _, labels = vectors
-        key = repr(list(labels)).encode() + first.tobytes() + second.tobytes()
-        known, limits = self._limits
-        if key != known:  # most calls have the same couplers as the last one
-            limits = ranges.of_model(bqm, self.properties)
-            self._limits = key, limits
-        return float(limits.excess(linear, pairs)[0])
 
     def _check_schedule(self, parameters):
         schedule = parameters.get("anneal_schedule")

@@ -11,9 +11,9 @@ from keras_qpsbgd.backends import remote
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.dwave import cost
 from keras_qpsbgd.backends.dwave import ranges
-from keras_qpsbgd.backends.dwave import step
-from keras_qpsbgd.backends.dwave.cliques import PackedCall
+from keras_qpsbgd.backends.dwave import shared_calls
 from keras_qpsbgd.backends.dwave.embedding import OpenChip
+from keras_qpsbgd.backends.dwave.packing import PackedCall
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import reject_secrets
@@ -23,6 +23,15 @@ from keras_qpsbgd.qubo import Qubo
 
 BLOCK_SIZE = 64
 LABEL = "keras_qpsbgd"
+# Only values that differ from these are saved.
+_DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(("solver", "topology", "annealing_time", "chain_strength")),
+    **dict.fromkeys(("qpu_budget_seconds", "profile", "region")),
+    "parameters": {},
+    "gauge": True,
+    "problem_label": LABEL,
+    "mock": False,
+}
 
 
 class DWaveBackend(Backend):
@@ -104,10 +113,6 @@ class DWaveBackend(Backend):
     name = "dwave"
     info_entries = ("qpu_access_time", "chain_break_fraction")
     _without_executor = "solves the columns of all layers in shared calls"
-    _removed = {
-        "replicas": "Use a larger `num_reads`.",
-        "warm_start": "Reverse annealing showed no gain. Leave it out.",
-    }
 
     def __init__(
         self,
@@ -214,8 +219,8 @@ class DWaveBackend(Backend):
         for num_variables, num_columns in sizes:
             super().check(num_variables, num_columns)
         ranges.check_parameters(self)
-        for calls, _ in step.pack_groups(self, sizes):
-            ranges.check_duration(self, calls)
+        planned = shared_calls.plan(self, sizes)
+        ranges.check_duration(self, [call for call, _ in planned])
         if self.qpu_budget_seconds is not None:
             self.call_seconds(num_qubits=1)
 
@@ -223,28 +228,24 @@ class DWaveBackend(Backend):
         """Returns the sampler and its embeddings, opened on first use."""
         with self._lock:
             if self._handle is None:
-                sampler = self.sampler
-                if sampler is None:
-                    sampler = remote.connect_first(
-                        self._connect, _listed(self.solver)
-                    )
+                given = self.sampler is not None
+                sampler = self.sampler if given else self._connect()
                 self._handle = OpenChip(sampler)
             return self._handle
 
-    def _connect(self, solver):
+    def _connect(self):
         if self.mock:
             from keras_qpsbgd.backends.dwave.mock import MockQPU
 
             return MockQPU(self.topology or "pegasus")
-        if solver is None and self.topology is not None:
-            solver = {
-                "topology__type": self.topology,
-                "order_by": "-num_active_qubits",
-            }
+        solvers = _listed(self.solver)
+        if self.topology is not None:
+            largest = "-num_active_qubits"
+            solvers = [{"topology__type": self.topology, "order_by": largest}]
         return remote.connect(
             "DWaveSampler",
             self.timeout_seconds,
-            solver=solver,
+            solvers,
             profile=self.profile,
             region=self.region,
         )
@@ -269,14 +270,14 @@ class DWaveBackend(Backend):
             BackendUnavailable: If a layer is too wide.
         """
         try:
-            return self.open().cliques.pack(tuple(sizes))
+            return self.open().pack(sizes)
         except ValueError as error:
             raise BackendUnavailable(
                 f"The chip cannot hold a layer ({reason(error)}). Use a "
                 f"smaller `block_size`. Received: block_size={self.block_size}"
             ) from error
 
-    def solve(self, qubo: Qubo, seed: int = 0) -> Solution:
+    def _solve_whole(self, qubo, seed):
         (found,) = self.solve_layers([qubo], [seed], stop_at_failure=True)
         if isinstance(found, Exception):
             raise found
@@ -297,7 +298,7 @@ class DWaveBackend(Backend):
             A list with a `Solution` or an exception for each layer. The `info`
             of an exception contains what is known about the layer's calls.
         """
-        return step.solve_layers(self, qubos, seeds, stop_at_failure)
+        return shared_calls.solve_layers(self, qubos, seeds, stop_at_failure)
 
     def step_cost(self, sizes: Sequence[tuple[int, int]]) -> StepCost:
         return cost.step_cost(self, sizes)
@@ -334,14 +335,6 @@ class DWaveBackend(Backend):
                 f"qpu_budget_seconds={self.qpu_budget_seconds} ({error})"
             ) from error
 
-    def sample(
-        self, qubo: Qubo, seed: int
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Returns the reads of all columns, and `Solution.info`."""
-        found = self.solve(qubo, seed)
-        samples = found.samples
-        return (found.states[None] if samples is None else samples), found.info
-
     def warn_if_imprecise(self, linear: np.ndarray) -> None:
         """Warns once if most scaled fields are below the chip's errors."""
         if self._warned:
@@ -368,30 +361,18 @@ class DWaveBackend(Backend):
     # Configuration
 
     def get_config(self) -> dict[str, Any]:
-        config = {
-            "solver": self.solver,
-            "topology": self.topology,
-            "num_reads": self.num_reads,
-            "annealing_time": self.annealing_time,
-            "chain_strength": self.chain_strength,
-            "parameters": self.parameters or None,
-            "qpu_budget_seconds": self.qpu_budget_seconds,
-            "profile": self.profile,
-            "region": self.region,
-            "mock": self.mock or None,
-        }
-        defaults = {"gauge": True, "problem_label": LABEL}
         if callable(self.chain_strength):
             raise ValueError(
                 "`chain_strength` must be a number or None to be saved with "
                 "the optimizer. Received: "
                 f"chain_strength={self.chain_strength!r}"
             )
-        given = {k: v for k, v in config.items() if v is not None}
-        for name, default in defaults.items():
-            if getattr(self, name) != default:
-                given[name] = getattr(self, name)
-        return {**super().get_config(), **given}
+        given = {
+            name: getattr(self, name)
+            for name, default in _DEFAULTS.items()
+            if getattr(self, name) != default
+        }
+        return {**super().get_config(), "num_reads": self.num_reads, **given}
 
     def __getstate__(self):
         # A copy counts its own calls.

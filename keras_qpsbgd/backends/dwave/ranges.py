@@ -93,7 +93,7 @@ class Limits:
             np.maximum.at(largest, part[owners], _ratio(totals, bounds))
         return largest
 
-    def scales(self, linear, pairs, part=None, num_parts=1):
+    def scales(self, linear, pairs, part, num_parts):
         """Returns the factors that scale each part to its full ranges."""
         largest = self.excess(linear, pairs, part, num_parts)
         scales = np.ones(num_parts)
@@ -101,28 +101,17 @@ class Limits:
         return np.divide(1 - _MARGIN, largest, out=scales, where=usable)
 
 
-def of_model(bqm, properties):
-    """Returns the `Limits` for the qubits and couplers of a model.
+def excess(bqm, properties):
+    """Returns the largest ratio of a value of a problem to its limit.
 
     Args:
         bqm: A spin-valued `dimod.BinaryQuadraticModel` on the chip's qubits.
         properties: Dictionary. Properties of the sampler.
     """
     vectors = bqm.to_numpy_vectors(return_labels=True)
-    (first, second, _), labels = vectors.quadratic, vectors.labels
-    return Limits(properties, list(labels), first, second)
-
-
-def scale_factor(bqm, properties):
-    """Returns the factor that scales a problem to the full ranges of a chip.
-
-    Args:
-        bqm: A spin-valued `dimod.BinaryQuadraticModel` on the chip's qubits.
-        properties: Dictionary. Properties of the sampler.
-    """
-    linear, (_, _, pairs), _ = bqm.to_numpy_vectors()
-    largest = float(of_model(bqm, properties).excess(linear, pairs)[0])
-    return 1.0 / largest if largest > 0 else 1.0
+    linear, (first, second, pairs), _, labels = vectors
+    limits = Limits(properties, list(labels), first, second)
+    return float(limits.excess(linear, pairs)[0])
 
 
 def _ratio(values, bounds):

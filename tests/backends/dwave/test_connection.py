@@ -40,12 +40,6 @@ def assert_exact(found, problem):
 # At the start
 
 
-def test_first_solver_of_a_list_is_used(service):
-    qpu = backend(["first", "second"])
-    assert_exact(qpu.solve(qubo()), qubo())
-    assert service.calls == ["first"]
-
-
 @pytest.mark.parametrize("gone", ["offline", "unknown"])
 def test_first_solver_of_a_list_is_not_available(service, gone):
     if gone == "offline":

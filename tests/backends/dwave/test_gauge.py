@@ -5,13 +5,13 @@ import numpy as np
 import offline
 import pytest
 import tools
-from dwave.cloud.exceptions import SolverFailureError
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.dwave import ranges
 from keras_qpsbgd.backends.dwave.cliques import Cliques
 from keras_qpsbgd.backends.dwave.embedding import EmbeddedCall
 from keras_qpsbgd.backends.dwave.embedding import Layout
+from keras_qpsbgd.backends.dwave.packing import pack
 
 pytestmark = pytest.mark.once
 
@@ -26,7 +26,7 @@ def chip(request):
 
 @pytest.fixture(scope="module")
 def embedded(chip):
-    (call,) = Cliques(chip.to_networkx_graph()).pack(SIZES)
+    (call,) = pack(Cliques(chip.to_networkx_graph()), SIZES)
     return EmbeddedCall(call, Layout(call.chains, chip))
 
 
@@ -68,33 +68,6 @@ def test_answers_are_those_without_a_gauge(chip, embedded, qubos):
             (wrong[layer][0] != expected[layer][0]).any()
             for layer in range(len(qubos))
         )
-
-
-def test_energies_do_not_change(chip, embedded, qubos):
-    # A symmetric range of couplings, so that all gauges have the same scales.
-    symmetric = offline.exact_chip(
-        chip.properties["topology"]["type"],
-        chip.properties["topology"]["shape"],
-    )
-    symmetric.properties.update(
-        extended_j_range=[-1.0, 1.0],
-        per_qubit_coupling_range=None,
-        per_group_coupling_range=None,
-    )
-    embedded = EmbeddedCall(
-        embedded.call, Layout(embedded.call.chains, symmetric)
-    )
-    plain = embedded.embed(qubos)
-    problem = embedded.embed(qubos, gauge=generator())
-    np.testing.assert_allclose(problem.scales, plain.scales, rtol=1e-12)
-    flips = flips_of(embedded, problem.gauge)
-    signs = [flips[q] for q in embedded.qubits]
-    states = generator(1).choice([-1, 1], (20, len(embedded.qubits)))
-    np.testing.assert_allclose(
-        problem.bqm.energies((states * signs, embedded.qubits)),
-        plain.bqm.energies((states, embedded.qubits)),
-        rtol=1e-10,
-    )
 
 
 def test_reads_are_undone_exactly(embedded, qubos):
@@ -148,19 +121,3 @@ def test_gauges_are_random_and_seeded(embedded, qubos):
     assert 0.3 < (first.gauge == 1).mean() < 0.7
     assert set(first.gauge) == {-1, 1}
     assert embedded.embed(qubos).gauge is None
-
-
-def test_flips_of_single_qubits_leave_the_ranges(chip, embedded, qubos):
-    """The reason why `SpinReversalTransformComposite` is not used."""
-    from dwave.preprocessing.composites import SpinReversalTransformComposite
-
-    # Strong chains use the extended range of negative couplings.
-    problem = embedded.embed(qubos, 20.0)
-    chip.sample(problem.bqm, **ranges.PARAMETERS)
-    composite = SpinReversalTransformComposite(chip, seed=0)
-    with pytest.raises(SolverFailureError, match="ranges"):
-        composite.sample(problem.bqm, **ranges.PARAMETERS).resolve()
-    gauged = embedded.embed(qubos, 20.0, generator())
-    chip.sample(gauged.bqm, **ranges.PARAMETERS)
-    chained = [max(map(len, slot.chains)) > 1 for slot in embedded.call.slots]
-    np.testing.assert_allclose(gauged.scales[chained], problem.scales[chained])

@@ -18,6 +18,7 @@ from keras_qpsbgd.backends.dwave.cliques import Cliques
 from keras_qpsbgd.backends.dwave.embedding import EmbeddedCall
 from keras_qpsbgd.backends.dwave.embedding import Layout
 from keras_qpsbgd.backends.dwave.mock import MockQPU
+from keras_qpsbgd.backends.dwave.packing import pack
 
 pytestmark = pytest.mark.once
 
@@ -35,7 +36,7 @@ def packed(name):
     topology, shape, sizes = CHIPS[name]
     chip = MockQPU(topology, shape=shape)
     cliques = Cliques(chip.to_networkx_graph())
-    (call,) = cliques.pack(sizes)
+    (call,) = pack(cliques, sizes)
     return chip, EmbeddedCall(call, Layout(call.chains, chip)), sizes
 
 
@@ -245,8 +246,8 @@ def test_every_column_uses_its_ranges_fully(name, gauge, strength):
         share = used_share(*part(problem.bqm, slot), chip)
         assert share == pytest.approx(1.0, abs=1e-9)
     # Neither smaller nor larger with the scaling of the solver.
-    factor = ranges.scale_factor(problem.bqm, chip.properties)
-    assert factor == pytest.approx(1.0, abs=1e-9)
+    excess = ranges.excess(problem.bqm, chip.properties)
+    assert excess == pytest.approx(1.0, abs=1e-9)
     chip.sample(problem.bqm, num_reads=1, **ranges.PARAMETERS)
 
 
@@ -322,7 +323,7 @@ def test_groups_by_hand():
 
     def excess(pairs):
         bqm = dimod.BinaryQuadraticModel({}, pairs, "SPIN")
-        return 1 / ranges.scale_factor(bqm, chip.properties)
+        return ranges.excess(bqm, chip.properties)
 
     one = {(qubit, other): -2.0 for other in left}
     assert excess(one) == pytest.approx(16 / 13)
@@ -360,21 +361,3 @@ def test_mock_enforces_all_ranges(topology):
         with pytest.raises(SolverFailureError, match="ranges"):
             chip.sample_ising(linear, pairs, auto_scale=False)
         chip.sample_ising(linear, pairs)  # scaled by the solver
-
-
-def test_chips_have_the_limits_of_their_generation():
-    pegasus, zephyr = (packed(name)[0].properties for name in ("P4", "Z3"))
-    assert pegasus["per_qubit_coupling_range"] == [-18.0, 15.0]
-    assert "per_group_coupling_range" not in pegasus
-    assert zephyr["per_group_coupling_range"] == [-13.0, 10.0]
-    assert "per_qubit_coupling_range" not in zephyr
-
-
-def test_ancillas_do_not_fit_beside_packed_columns():
-    """The reason why `LinearAncillaComposite` is not used."""
-    from dwave.system import LinearAncillaComposite
-
-    chip, embedded, sizes = packed("P4")
-    problem = embedded.embed(layers(sizes))
-    with pytest.raises(ValueError, match="no ancillas available"):
-        LinearAncillaComposite(chip).sample(problem.bqm).resolve()

@@ -1,8 +1,6 @@
 """The cost model of QPU calls and the timing data behind it."""
 
-import ast
 import itertools
-import pathlib
 import types
 
 import offline
@@ -11,7 +9,6 @@ from dwave.cloud.solver import StructuredSolver
 from dwave.cloud.testing import mocks
 from dwave.system.testing import MockDWaveSampler
 
-import keras_qpsbgd
 from keras_qpsbgd.backends.dwave import cost
 from keras_qpsbgd.backends.dwave import mock
 
@@ -81,17 +78,3 @@ def test_sources_name_a_solver_and_a_date():
         found = cost.access_time(zephyr, num_qubits, num_reads=num_reads)
         expected = 33.6e-3 + 1e-3 + num_reads * 181.6e-6
         assert found == pytest.approx(expected)
-
-
-def test_the_package_imports_no_testing_module_of_the_cloud_client():
-    root = pathlib.Path(keras_qpsbgd.__file__).parent
-    for path in root.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                module = node.module or ""
-                names = [f"{module}.{alias.name}" for alias in node.names]
-            for name in names:
-                assert not name.startswith("dwave.cloud.testing"), path

@@ -1,1 +1,0 @@
-"""Small problems for a QPU, and a page about the answers."""
