@@ -11,6 +11,7 @@ import sys
 import pytest
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.backends import remote
 
 # Tests of the package run the same on smaller networks.
 pytestmark = [pytest.mark.once, pytest.mark.slow]
