@@ -261,7 +261,6 @@ class HostCall:
                 )
 
     def _report_error(self, error, name, message):
-        self.progress.clear()  # `on_error` may print a warning
         on_error = self.on_error()
         if on_error is not None:
             on_error(error, name, message)
