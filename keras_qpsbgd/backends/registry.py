@@ -31,80 +31,81 @@ from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import reject_secrets
 
 ENTRY_POINTS = "keras_qpsbgd.backends"
-_PACKAGE = "keras_qpsbgd.backends"
 
 
 class _Entry(NamedTuple):
-    load: object  # function that returns the subclass of `Backend`
+    load: Callable[[], Any]  # returns the subclass of `Backend`
     summary: str = ""
-    requires: tuple = ()  # names of packages to import
-    install: str = ""  # requirement for `pip install`
-    # Function that describes what the user still has to configure, or "".
-    unconfigured: Callable[[], str] = lambda: ""
+    requires: str = ""  # package to import
+    extra: str = ""  # of this package, for `pip install`
+    sampler: str = ""  # class in `dwave.system` that needs a token
 
 
-def _builtin(module, name):
-    return lambda: getattr(
-        importlib.import_module(f"{_PACKAGE}.{module}"), name
-    )
+def _builtin(module, name, *rest):
+    def load():
+        path = f"keras_qpsbgd.backends.{module}"
+        return getattr(importlib.import_module(path), name)
+
+    return _Entry(load, *rest)
 
 
-def _token_missing(kind):
-    from keras_qpsbgd.backends import remote
-
-    return remote.token_missing(kind)
-
-
-_SAMPLERS: dict[str, Any] = {
-    "requires": ("dwave.samplers",),
-    "install": "keras_qpsbgd[dwave]",
-}
 _entries = {
-    "native": _Entry(
-        _builtin("graph.native", "NativeBackend"),
+    "native": _builtin(
+        "graph.native",
+        "NativeBackend",
         "exact up to 16 inputs, then local search and sweeps; in the graph",
     ),
-    "exact": _Entry(
-        _builtin("graph.exact", "ExactBackend"),
+    "exact": _builtin(
+        "graph.exact",
+        "ExactBackend",
         "enumerates all states, up to 20 inputs; in the graph",
     ),
-    "ridge": _Entry(
-        _builtin("graph.relaxed", "RidgeBackend"),
+    "ridge": _builtin(
+        "graph.relaxed",
+        "RidgeBackend",
         "solves the relaxed QUBO and rounds; in the graph",
     ),
-    "sign": _Entry(
-        _builtin("graph.relaxed", "SignBackend"),
+    "sign": _builtin(
+        "graph.relaxed",
+        "SignBackend",
         "uses only the linear part; in the graph",
     ),
-    "simulated_annealing": _Entry(
-        _builtin("host.samplers", "SimulatedAnnealingBackend"),
+    "simulated_annealing": _builtin(
+        "host.samplers",
+        "SimulatedAnnealingBackend",
         "dwave-samplers simulated annealing; on the host",
-        **_SAMPLERS,
+        "dwave.samplers",
+        "dwave",
     ),
-    "tabu": _Entry(
-        _builtin("host.samplers", "TabuBackend"),
+    "tabu": _builtin(
+        "host.samplers",
+        "TabuBackend",
         "dwave-samplers tabu search; on the host",
-        **_SAMPLERS,
+        "dwave.samplers",
+        "dwave",
     ),
-    "gurobi": _Entry(
-        _builtin("host.gurobi", "GurobiBackend"),
+    "gurobi": _builtin(
+        "host.gurobi",
+        "GurobiBackend",
         "Gurobi, exact within its work limit; on the host",
-        ("gurobipy",),
-        "keras_qpsbgd[gurobi]",
+        "gurobipy",
+        "gurobi",
     ),
-    "dwave": _Entry(
-        _builtin("dwave.qpu", "DWaveBackend"),
+    "dwave": _builtin(
+        "dwave.qpu",
+        "DWaveBackend",
         "D-Wave quantum annealer, all layers of a step in shared calls",
-        ("dwave.system",),
-        "keras_qpsbgd[dwave]",
-        lambda: _token_missing("DWaveSampler"),
+        "dwave.system",
+        "dwave",
+        "DWaveSampler",
     ),
-    "leap_hybrid": _Entry(
-        _builtin("dwave.hybrid", "LeapHybridBackend"),
+    "leap_hybrid": _builtin(
+        "dwave.hybrid",
+        "LeapHybridBackend",
         "D-Wave hybrid solver, all columns of a layer in one call",
-        ("dwave.system",),
-        "keras_qpsbgd[dwave]",
-        lambda: _token_missing("LeapHybridSampler"),
+        "dwave.system",
+        "dwave",
+        "LeapHybridSampler",
     ),
 }
 
@@ -187,8 +188,7 @@ def get(identifier: BackendLike, executor: Any = None) -> Backend:
         A `Backend`.
 
     Raises:
-        TypeError: If `executor` is not an executor, or if an argument was
-            removed. The message names its replacement.
+        TypeError: If `executor` is not an executor.
         ValueError: If the name or an argument is unknown or invalid, or the
             backend does not accept an `executor`.
         BackendUnavailable: If a package of the backend is not installed.
@@ -244,7 +244,9 @@ def _get(identifier, config):
         )
     reject_secrets(config)
     backend_class = entry.load()
-    _check_arguments(identifier, backend_class, config)
+    # A custom `from_config` may accept anything.
+    if backend_class.from_config.__func__ is Backend.from_config.__func__:
+        _check_arguments(identifier, backend_class, config)
     backend = backend_class.from_config(config)
     backend.name = identifier
     return backend
@@ -252,39 +254,31 @@ def _get(identifier, config):
 
 def _check_arguments(name, backend_class, config):
     """Raises a `ValueError` for an unknown argument, with a suggestion."""
-    if backend_class.from_config.__func__ is not Backend.from_config.__func__:
-        return  # a custom `from_config` may accept anything
-    known = {}
-    for cls in backend_class.__mro__:
-        if "__init__" in vars(cls):
-            arguments = inspect.signature(cls.__init__).parameters
-            known.update(arguments)
-            # `**options` are passed to the next class.
-            if inspect.Parameter.VAR_KEYWORD not in [
-                argument.kind for argument in arguments.values()
-            ]:
-                break
-    kinds = (
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.KEYWORD_ONLY,
-    )
-    names = [k for k, v in known.items() if v.kind in kinds and k != "self"]
-    shown = names
-    if backend_class._without_executor is not None:
-        # They have no effect, but saved configurations may contain them.
-        shown = [n for n in names if n not in ("executor", "executor_tasks")]
+    names = _argument_names(backend_class)
     for argument in config:
-        if argument in backend_class._removed:
-            raise TypeError(
-                f"`{argument}` was removed. {backend_class._removed[argument]} "
-                f"Received: {argument}={config[argument]!r}"
-            )
         if argument not in names:
             raise ValueError(
                 f"The backend `{name}` does not accept `{argument}`."
-                f"{_hint(argument, shown)} It accepts {sorted(shown)}. "
+                f"{_hint(argument, names)} It accepts {sorted(names)}. "
                 f"Received: {config}"
             )
+
+
+def _argument_names(backend_class):
+    names = []
+    for cls in backend_class.__mro__:
+        if "__init__" in vars(cls):
+            arguments = inspect.signature(cls).parameters.values()
+            names += [
+                argument.name
+                for argument in arguments
+                if argument.kind
+                in (argument.POSITIONAL_OR_KEYWORD, argument.KEYWORD_ONLY)
+            ]
+            # `**options` are passed to the next class.
+            if all(a.kind is not a.VAR_KEYWORD for a in arguments):
+                break
+    return names
 
 
 def _hint(name, known):
@@ -360,7 +354,7 @@ def available() -> list[Availability]:
         if not missing:
             try:
                 backend_class = entry.load()
-                missing = entry.unconfigured()
+                missing = _token_missing(entry)
                 summary = summary or _first_line(backend_class)
             except Exception as error:  # a plug-in may raise anything
                 missing = f"cannot be imported ({error})"
@@ -376,13 +370,18 @@ def _all_entries():
 
 
 def _missing(entry):
-    absent = [name for name in entry.requires if not _is_installed(name)]
-    if not absent:
+    if not entry.requires or _is_installed(entry.requires):
         return ""
     return (
-        f"{', '.join(absent)} is not installed "
-        f'(`python -m pip install "{entry.install}"`)'
+        f"{entry.requires} is not installed "
+        f'(`python -m pip install "keras_qpsbgd[{entry.extra}]"`)'
     )
+
+
+def _token_missing(entry):
+    from keras_qpsbgd.backends import remote
+
+    return remote.token_missing(entry.sampler) if entry.sampler else ""
 
 
 def _is_installed(name):

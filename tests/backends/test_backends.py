@@ -405,44 +405,6 @@ def test_invalid_identifiers(identifier, message):
         kq.QPSBGD(backend=identifier)
 
 
-@pytest.mark.parametrize(
-    "hook, replacement",
-    [
-        ("prepare", "`sample`"),
-        ("columns_per_call", "`sample`"),
-        ("reserve", "`BudgetExceeded`"),
-        ("settle", "`sample`"),
-        ("modifies_problem", "`sample`"),
-        ("configuration_missing", "`check`"),
-        ("shares_calls", "`solve_layers`"),
-    ],
-)
-def test_removed_hooks_name_their_replacement(hook, replacement):
-    message = f"`Backend.{hook}` was removed.*{replacement}.*Received: a class"
-    with pytest.raises(TypeError, match=message):
-        type("Mine", (kq.backends.Backend,), {hook: None})
-
-
-@pytest.mark.parametrize(
-    "name, argument, replacement",
-    [
-        ("dwave", "replicas", "`num_reads`"),
-        ("dwave", "warm_start", "no gain"),
-        ("native", "num_reads", "`momentum`"),
-    ],
-)
-def test_removed_arguments_name_their_replacement(name, argument, replacement):
-    message = f"`{argument}` was removed.*{replacement}.*Received: {argument}=5"
-    with pytest.raises(TypeError, match=message):
-        kq.QPSBGD(backend={"name": name, argument: 5})
-
-
-def test_arguments_without_effect_are_not_suggested():
-    with pytest.raises(ValueError, match="does not accept `task") as caught:
-        kq.backends.get({"name": "dwave", "tasks": 5})
-    assert "executor" not in str(caught.value)
-
-
 class Together(kq.backends.Backend):
     """Solves all layers in one call."""
 

@@ -104,10 +104,6 @@ class DWaveBackend(Backend):
     name = "dwave"
     info_entries = ("qpu_access_time", "chain_break_fraction")
     _without_executor = "solves the columns of all layers in shared calls"
-    _removed = {
-        "replicas": "Use a larger `num_reads`.",
-        "warm_start": "Reverse annealing showed no gain. Leave it out.",
-    }
 
     def __init__(
         self,
