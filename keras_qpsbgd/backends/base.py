@@ -75,6 +75,9 @@ class Backend:
     """
 
     name: str | None = None
+    # The package that the backend needs, and the argument of `pip install`.
+    package: str = ""
+    install: str = ""
     max_variables: int | None = None
     executor: Any = None
     executor_tasks: int = 16
@@ -175,6 +178,11 @@ class Backend:
                     "pickled, and open connections in the workers. Received: "
                     f"executor={type(self.executor).__name__}"
                 ) from error
+
+    @classmethod
+    def unconfigured(cls) -> str:
+        """Describes what the user still has to configure, or returns ""."""
+        return ""
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the backend, without the executor."""

@@ -15,6 +15,7 @@ does not need any of the solvers.
 """
 
 import difflib
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -33,81 +34,20 @@ from keras_qpsbgd.backends.errors import reject_secrets
 ENTRY_POINTS = "keras_qpsbgd.backends"
 
 
-class _Entry(NamedTuple):
-    load: Callable[[], Any]  # returns the subclass of `Backend`
-    summary: str = ""
-    requires: str = ""  # package to import
-    extra: str = ""  # of this package, for `pip install`
-    sampler: str = ""  # class in `dwave.system` that needs a token
-
-
-def _builtin(module, name, *rest):
-    def load():
-        path = f"keras_qpsbgd.backends.{module}"
-        return getattr(importlib.import_module(path), name)
-
-    return _Entry(load, *rest)
-
-
-_entries = {
-    "native": _builtin(
-        "graph.native",
-        "NativeBackend",
-        "exact up to 16 inputs, then local search and sweeps; in the graph",
-    ),
-    "exact": _builtin(
-        "graph.exact",
-        "ExactBackend",
-        "enumerates all states, up to 20 inputs; in the graph",
-    ),
-    "ridge": _builtin(
-        "graph.relaxed",
-        "RidgeBackend",
-        "solves the relaxed QUBO and rounds; in the graph",
-    ),
-    "sign": _builtin(
-        "graph.relaxed",
-        "SignBackend",
-        "uses only the linear part; in the graph",
-    ),
-    "simulated_annealing": _builtin(
-        "host.samplers",
-        "SimulatedAnnealingBackend",
-        "dwave-samplers simulated annealing; on the host",
-        "dwave.samplers",
-        "dwave",
-    ),
-    "tabu": _builtin(
-        "host.samplers",
-        "TabuBackend",
-        "dwave-samplers tabu search; on the host",
-        "dwave.samplers",
-        "dwave",
-    ),
-    "gurobi": _builtin(
-        "host.gurobi",
-        "GurobiBackend",
-        "Gurobi, exact within its work limit; on the host",
-        "gurobipy",
-        "gurobi",
-    ),
-    "dwave": _builtin(
-        "dwave.qpu",
-        "DWaveBackend",
-        "D-Wave quantum annealer, all layers of a step in shared calls",
-        "dwave.system",
-        "dwave",
-        "DWaveSampler",
-    ),
-    "leap_hybrid": _builtin(
-        "dwave.hybrid",
-        "LeapHybridBackend",
-        "D-Wave hybrid solver, all columns of a layer in one call",
-        "dwave.system",
-        "dwave",
-        "LeapHybridSampler",
-    ),
+# The module below `keras_qpsbgd.backends` and the class of each backend.
+_BUILT_IN = {
+    "native": ("graph.native", "NativeBackend"),
+    "exact": ("graph.exact", "ExactBackend"),
+    "ridge": ("graph.relaxed", "RidgeBackend"),
+    "sign": ("graph.relaxed", "SignBackend"),
+    "simulated_annealing": ("host.samplers", "SimulatedAnnealingBackend"),
+    "tabu": ("host.samplers", "TabuBackend"),
+    "gurobi": ("host.gurobi", "GurobiBackend"),
+    "dwave": ("dwave.qpu", "DWaveBackend"),
+    "leap_hybrid": ("dwave.hybrid", "LeapHybridBackend"),
 }
+# Classes that were registered.
+_registered: dict[str, type[Backend]] = {}
 
 
 class Availability(NamedTuple):
@@ -168,7 +108,7 @@ def register(name: str, backend_class: type[Backend]) -> None:
             f"backend_class={_full_name(backend_class)}"
         )
     backend_class.name = name
-    _entries[name] = _Entry(lambda: backend_class, _first_line(backend_class))
+    _registered[name] = backend_class
 
 
 def get(identifier: BackendLike, executor: Any = None) -> Backend:
@@ -227,23 +167,22 @@ def _get(identifier, config):
             "`backend` must be a name, a configuration with a `name`, a "
             f"`Backend` or a `dimod.Sampler`. Received: backend={identifier!r}"
         )
-    entries = _all_entries()
-    if identifier not in entries:
+    backend_class = _class_of(identifier)
+    if backend_class is None:
+        names = [*_loaders()]
         raise ValueError(
-            f"`backend` must be one of {sorted(entries)}."
-            f"{_hint(identifier.lower(), entries)} Import the module that "
+            f"`backend` must be one of {sorted(names)}."
+            f"{_hint(identifier.lower(), names)} Import the module that "
             "registers a custom backend before you use it or load a model that "
             f"uses it. Received: backend={identifier!r}"
         )
-    entry = entries[identifier]
-    missing = _missing(entry)
+    missing = _missing_package(backend_class)
     if missing:
         raise BackendUnavailable(
             f"The backend `{identifier}` cannot run here: {missing}. "
             f"Received: backend={identifier!r}"
         )
     reject_secrets(config)
-    backend_class = entry.load()
     # A custom `from_config` may accept anything.
     if backend_class.from_config.__func__ is Backend.from_config.__func__:
         _check_arguments(identifier, backend_class, config)
@@ -321,9 +260,26 @@ def serialize(backend: Backend) -> str | dict[str, Any]:
 
 def _class_of(name):
     """Returns the class that is registered under a name, or `None`."""
-    # Looking up entry points reads files, so do it last.
-    entry = _entries.get(name) or _all_entries().get(name)
-    return None if entry is None else entry.load()
+    loader = _loaders().get(name)
+    return None if loader is None else loader()
+
+
+def _loaders():
+    """Maps all names to functions that return the class."""
+    loaders: dict[str, Callable[[], Any]] = {
+        name: functools.partial(_load, *place)
+        for name, place in _BUILT_IN.items()
+    }
+    for name, backend_class in _registered.items():
+        loaders[name] = lambda backend_class=backend_class: backend_class
+    for entry_point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        loaders.setdefault(entry_point.name, entry_point.load)
+    return loaders
+
+
+def _load(module, name):
+    module = importlib.import_module(f"keras_qpsbgd.backends.{module}")
+    return getattr(module, name)
 
 
 def _is_same(first, second):
@@ -348,40 +304,26 @@ def available() -> list[Availability]:
         ```
     """
     rows = []
-    for name, entry in _all_entries().items():
-        missing = _missing(entry)
-        summary = entry.summary
-        if not missing:
-            try:
-                backend_class = entry.load()
-                missing = _token_missing(entry)
-                summary = summary or _first_line(backend_class)
-            except Exception as error:  # a plug-in may raise anything
-                missing = f"cannot be imported ({error})"
+    for name, load in _loaders().items():
+        try:
+            backend_class = load()
+            missing = _missing_package(backend_class)
+            missing = missing or backend_class.unconfigured()
+            summary = (backend_class.__doc__ or "").strip().partition("\n")[0]
+        except Exception as error:  # a plug-in may raise anything
+            missing, summary = f"cannot be imported ({error})", ""
         rows.append(Availability(name, not missing, missing, summary))
     return rows
 
 
-def _all_entries():
-    entries = dict(_entries)
-    for entry_point in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        entries.setdefault(entry_point.name, _Entry(entry_point.load))
-    return entries
-
-
-def _missing(entry):
-    if not entry.requires or _is_installed(entry.requires):
+def _missing_package(backend_class):
+    package = backend_class.package
+    if not package or _is_installed(package):
         return ""
     return (
-        f"{entry.requires} is not installed "
-        f'(`python -m pip install "keras_qpsbgd[{entry.extra}]"`)'
+        f"{package} is not installed "
+        f'(`python -m pip install "{backend_class.install}"`)'
     )
-
-
-def _token_missing(entry):
-    from keras_qpsbgd.backends import remote
-
-    return remote.token_missing(entry.sampler) if entry.sampler else ""
 
 
 def _is_installed(name):
@@ -389,7 +331,3 @@ def _is_installed(name):
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:  # a parent package is missing
         return False
-
-
-def _first_line(backend_class):
-    return (backend_class.__doc__ or "").strip().partition("\n")[0]

@@ -308,7 +308,7 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
         def get_config(self):
             return {"reads": self.reads}
 
-    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(registry, "_registered", {})
     kq.backends.register("up", Up)
     backend = kq.backends.get({"name": "up", "reads": 2})
     again = kq.backends.get(kq.backends.serialize(backend))
@@ -447,7 +447,7 @@ class Careful(kq.backends.Backend):
 
 
 def test_class_options_are_kept(monkeypatch):
-    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(registry, "_registered", {})
     kq.backends.register("careful", Careful)
     backend = kq.backends.get("careful")
     assert (backend.block_size, backend.retries) == (4, 0)

@@ -118,6 +118,9 @@ class _LocalSamplerBackend(SamplerBackend):
     It needs no timeout and no retries, so all columns are one call.
     """
 
+    package = "dwave.samplers"
+    install = "keras_qpsbgd[dwave]"
+
     def _plan_calls(self, qubo):
         return Backend._plan_calls(self, qubo)
 
