@@ -250,19 +250,6 @@ def test_any_dimod_sampler():
         backend.get_config()
 
 
-def test_model_is_built_once_per_layer(monkeypatch):
-    built = []
-    original = kq.Qubo.to_bqm
-    monkeypatch.setattr(
-        kq.Qubo,
-        "to_bqm",
-        lambda self, c=0: built.append(c) or original(self, c),
-    )
-    problem = qubo(8, m=6)
-    kq.backends.get(dimod.ExactSolver()).solve(problem)
-    assert built == [0]
-
-
 def test_registry_lists_all_backends():
     rows = {row.name: row for row in kq.backends.available()}
     expected = {

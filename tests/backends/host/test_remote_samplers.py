@@ -151,13 +151,6 @@ def test_temporary_failures_are_retried(error, retried):
     assert len(sampler.models) == 1
 
 
-def test_failures_that_last_are_errors():
-    sampler = Remote(dict.fromkeys(range(9), raises(ConnectionError("reset"))))
-    with pytest.raises(TRANSIENT, match="ConnectionError: reset"):
-        SamplerBackend(sampler, {"retries": 2}).solve(qubo())
-    assert len(sampler.models) == 3
-
-
 def test_answered_columns_are_counted_after_a_failure():
     def paid(bqm):
         found = dimod.ExactSolver().sample(bqm)
