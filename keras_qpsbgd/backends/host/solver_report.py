@@ -38,6 +38,9 @@ class LayerReport:
         shared_calls: Number of `calls` that another layer already counts.
             `SolverReport.total` leaves them out, so that each call counts once.
         shared_retries: The same for `retries`.
+        total_energy: Sum of the energies of all columns.
+        total_chain_breaks: Sum of the mean fractions of broken chains.
+        chain_solves: Number of solves in `total_chain_breaks`.
         problem_ids: Tuple of strings. The identifiers of the latest answered
             problems in Leap and dwave-inspector. Empty for solvers without
             identifiers.
@@ -54,7 +57,6 @@ class LayerReport:
     shared_calls: int = 0
     shared_retries: int = 0
     problem_ids: tuple[str, ...] = ()
-    # Sums for the means below.
     total_energy: float = 0.0
     total_chain_breaks: float = 0.0
     chain_solves: int = 0
@@ -167,7 +169,14 @@ class SolverReport:
 
     def as_dict(self) -> dict[str, dict]:
         """Returns the layers as plain dictionaries, for JSON."""
-        return {k: dataclasses.asdict(v) for k, v in self.layers.items()}
+        return {
+            name: {
+                **dataclasses.asdict(row),
+                "mean_energy": row.mean_energy,
+                "mean_chain_breaks": row.mean_chain_breaks,
+            }
+            for name, row in self.layers.items()
+        }
 
     def __str__(self):
         if not self.layers:
