@@ -115,7 +115,7 @@ class SolverReport:
         """
         # A failed solve may have had some answers, but they were not used.
         breaks = None if failed else info.get("chain_break_fraction")
-        no_chains = breaks is None
+        mean_breaks = None if breaks is None else float(np.mean(breaks))
         row = LayerReport(
             solves=1,
             columns=0 if energies is None else len(energies),
@@ -129,8 +129,8 @@ class SolverReport:
             shared_retries=info.get("shared_retries", 0),
             problem_ids=_latest(info.get("problem_id", ())),
             total_energy=0.0 if energies is None else float(np.sum(energies)),
-            total_chain_breaks=0.0 if no_chains else float(np.mean(breaks)),
-            chain_solves=int(not no_chains),
+            total_chain_breaks=mean_breaks or 0.0,
+            chain_solves=int(mean_breaks is not None),
         )
         with self._lock:
             before = self.layers.get(layer, LayerReport())
