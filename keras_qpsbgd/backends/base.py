@@ -30,16 +30,6 @@ _OPTIONS = (
     "timeout_seconds",
 )
 
-_REMOVED_HOOKS = {
-    "prepare": "Compute what the columns share in `sample`.",
-    "columns_per_call": "`sample` may split the columns itself.",
-    "reserve": "`sample` may raise `BudgetExceeded`.",
-    "settle": "`sample` may count its cost.",
-    "modifies_problem": "`sample` may always modify its `qubo`.",
-    "configuration_missing": "Raise `BackendUnavailable` in `check`.",
-    "shares_calls": "A method `solve_layers` is enough.",
-}
-
 # Everything that `backends.get` accepts.
 BackendLike = Union[str, dict[str, Any], "Backend", dimod.Sampler]
 
@@ -85,6 +75,9 @@ class Backend:
     """
 
     name: str | None = None
+    # The package that the backend needs, and the argument of `pip install`.
+    package: str = ""
+    install: str = ""
     max_variables: int | None = None
     executor: Any = None
     executor_tasks: int = 16
@@ -101,8 +94,6 @@ class Backend:
     # Entries that the `info` of every solution has in addition to those of all
     # backends. Callbacks log them from the first epoch on.
     info_entries: tuple[str, ...] = ()
-    # Arguments of earlier versions, and what to use instead.
-    _removed: dict[str, str] = {}
     # Why the backend does not accept an `executor`.
     _without_executor: str | None = None
     # Whether `sample` may modify its `qubo`, so that it must receive a copy.
@@ -116,12 +107,6 @@ class Backend:
         # inherited `name` would refer to another class.
         if "name" not in vars(cls):
             cls.name = cls.__name__
-        for hook, replacement in _REMOVED_HOOKS.items():
-            if hook in vars(cls):
-                raise TypeError(
-                    f"`Backend.{hook}` was removed. {replacement} "
-                    f"Received: a class {cls.__name__} that defines `{hook}`"
-                )
 
     def __init__(
         self,
@@ -133,19 +118,18 @@ class Backend:
         timeout_seconds: float | None = None,
     ) -> None:
         self.use_executor(executor)
-        positive = {"at_least": 1, "whole": True}
-        self._set_option("executor_tasks", executor_tasks, **positive)
-        self._set_option("block_size", block_size, **positive)
-        self._set_option("block_sweeps", block_sweeps, **positive)
-        self._set_option("retries", retries, at_least=0, whole=True)
-        self._set_option("timeout_seconds", timeout_seconds, above=0)
         self._lock = threading.RLock()
-
-    def _set_option(self, name, value, **bounds):
-        """Sets an option; `None` keeps the default of the class."""
-        check_number(name, value, optional=True, **bounds)
-        if value is not None:
-            setattr(self, name, value)
+        positive = {"at_least": 1, "whole": True}
+        for name, value, bounds in (
+            ("executor_tasks", executor_tasks, positive),
+            ("block_size", block_size, positive),
+            ("block_sweeps", block_sweeps, positive),
+            ("retries", retries, {"at_least": 0, "whole": True}),
+            ("timeout_seconds", timeout_seconds, {"above": 0}),
+        ):
+            check_number(name, value, optional=True, **bounds)
+            if value is not None:  # `None` keeps the default of the class
+                setattr(self, name, value)
 
     # Methods that subclasses override
 
@@ -194,6 +178,11 @@ class Backend:
                     "pickled, and open connections in the workers. Received: "
                     f"executor={type(self.executor).__name__}"
                 ) from error
+
+    @classmethod
+    def unconfigured(cls) -> str:
+        """Describes what the user still has to configure, or returns ""."""
+        return ""
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the backend, without the executor."""

@@ -18,19 +18,7 @@ _NUM_SEEDS = 2**31
 
 
 class BackendSampler(dimod.Sampler):
-    """Samples any binary quadratic model with a backend.
-
-    Args:
-        backend: Name, configuration, `Backend` or `dimod.Sampler`, as in
-            `backends.get`. Defaults to `"native"`.
-
-    Example:
-        ```python
-        bqm = dimod.BinaryQuadraticModel({"a": 1}, {("a", "b"): -2}, "SPIN")
-        sampler = kq.backends.as_sampler("native")
-        sampler.sample(bqm).first.energy  # -3.0
-        ```
-    """
+    """Samples any binary quadratic model with a backend. See `as_sampler`."""
 
     properties: Any = None
     parameters: Any = None
@@ -84,7 +72,14 @@ class BackendSampler(dimod.Sampler):
             samples = np.empty((num_reads, 0), np.int8)
             return dimod.SampleSet.from_samples_bqm((samples, labels), bqm)
         qubo = Qubo.from_bqm(bqm)
-        _check_finite(qubo)
+        biases = [qubo.couplings.ravel(), qubo.fields.ravel(), qubo.offset]
+        biases = np.unique(np.concatenate(biases))
+        invalid = biases[~np.isfinite(biases)].tolist()
+        if invalid:
+            raise ValueError(
+                "`bqm` must have finite biases and a finite offset. Received: "
+                f"biases or an offset of {invalid}"
+            )
         self.backend.check(qubo.num_variables, qubo.num_columns)
         start = time.perf_counter_ns()
         solutions = [
@@ -118,19 +113,6 @@ def as_sampler(backend: BackendLike = "native") -> BackendSampler:
         ```
     """
     return BackendSampler(backend)
-
-
-def _check_finite(qubo):
-    """Raises a `ValueError` if a bias is infinite or NaN."""
-    biases = np.concatenate(
-        [qubo.couplings.ravel(), qubo.fields.ravel(), qubo.offset]
-    )
-    invalid = biases[~np.isfinite(biases)]
-    if invalid.size:
-        raise ValueError(
-            "`bqm` must have finite biases and a finite offset. Received: "
-            f"biases or an offset of {np.unique(invalid).tolist()}"
-        )
 
 
 def _merge_solution_info(parts):

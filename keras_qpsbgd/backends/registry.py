@@ -15,6 +15,7 @@ does not need any of the solvers.
 """
 
 import difflib
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -31,82 +32,22 @@ from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import reject_secrets
 
 ENTRY_POINTS = "keras_qpsbgd.backends"
-_PACKAGE = "keras_qpsbgd.backends"
 
 
-class _Entry(NamedTuple):
-    load: object  # function that returns the subclass of `Backend`
-    summary: str = ""
-    requires: tuple = ()  # names of packages to import
-    install: str = ""  # requirement for `pip install`
-    # Function that describes what the user still has to configure, or "".
-    unconfigured: Callable[[], str] = lambda: ""
-
-
-def _builtin(module, name):
-    return lambda: getattr(
-        importlib.import_module(f"{_PACKAGE}.{module}"), name
-    )
-
-
-def _token_missing(kind):
-    from keras_qpsbgd.backends import remote
-
-    return remote.token_missing(kind)
-
-
-_SAMPLERS: dict[str, Any] = {
-    "requires": ("dwave.samplers",),
-    "install": "keras_qpsbgd[dwave]",
+# The module below `keras_qpsbgd.backends` and the class of each backend.
+_BUILT_IN = {
+    "native": ("graph.native", "NativeBackend"),
+    "exact": ("graph.exact", "ExactBackend"),
+    "ridge": ("graph.relaxed", "RidgeBackend"),
+    "sign": ("graph.relaxed", "SignBackend"),
+    "simulated_annealing": ("host.samplers", "SimulatedAnnealingBackend"),
+    "tabu": ("host.samplers", "TabuBackend"),
+    "gurobi": ("host.gurobi", "GurobiBackend"),
+    "dwave": ("dwave.qpu", "DWaveBackend"),
+    "leap_hybrid": ("dwave.hybrid", "LeapHybridBackend"),
 }
-_entries = {
-    "native": _Entry(
-        _builtin("graph.native", "NativeBackend"),
-        "exact up to 16 inputs, then local search and sweeps; in the graph",
-    ),
-    "exact": _Entry(
-        _builtin("graph.exact", "ExactBackend"),
-        "enumerates all states, up to 20 inputs; in the graph",
-    ),
-    "ridge": _Entry(
-        _builtin("graph.relaxed", "RidgeBackend"),
-        "solves the relaxed QUBO and rounds; in the graph",
-    ),
-    "sign": _Entry(
-        _builtin("graph.relaxed", "SignBackend"),
-        "uses only the linear part; in the graph",
-    ),
-    "simulated_annealing": _Entry(
-        _builtin("host.samplers", "SimulatedAnnealingBackend"),
-        "dwave-samplers simulated annealing; on the host",
-        **_SAMPLERS,
-    ),
-    "tabu": _Entry(
-        _builtin("host.samplers", "TabuBackend"),
-        "dwave-samplers tabu search; on the host",
-        **_SAMPLERS,
-    ),
-    "gurobi": _Entry(
-        _builtin("host.gurobi", "GurobiBackend"),
-        "Gurobi, exact within its work limit; on the host",
-        ("gurobipy",),
-        "keras_qpsbgd[gurobi]",
-    ),
-    "dwave": _Entry(
-        _builtin("dwave.qpu", "DWaveBackend"),
-        "D-Wave quantum annealer, all layers of a step in shared calls",
-        ("dwave.system",),
-        "keras_qpsbgd[dwave]",
-        lambda: _token_missing("DWaveSampler"),
-    ),
-    "leap_hybrid": _Entry(
-        _builtin("dwave.hybrid", "LeapHybridBackend"),
-        "D-Wave hybrid solver, all columns of a layer in one call",
-        ("dwave.system",),
-        "keras_qpsbgd[dwave]",
-        lambda: _token_missing("LeapHybridSampler"),
-    ),
-}
+# Classes that were registered.
+_registered: dict[str, type[Backend]] = {}
 
 
 class Availability(NamedTuple):
@@ -167,7 +108,7 @@ def register(name: str, backend_class: type[Backend]) -> None:
             f"backend_class={_full_name(backend_class)}"
         )
     backend_class.name = name
-    _entries[name] = _Entry(lambda: backend_class, _first_line(backend_class))
+    _registered[name] = backend_class
 
 
 def get(identifier: BackendLike, executor: Any = None) -> Backend:
@@ -187,8 +128,7 @@ def get(identifier: BackendLike, executor: Any = None) -> Backend:
         A `Backend`.
 
     Raises:
-        TypeError: If `executor` is not an executor, or if an argument was
-            removed. The message names its replacement.
+        TypeError: If `executor` is not an executor.
         ValueError: If the name or an argument is unknown or invalid, or the
             backend does not accept an `executor`.
         BackendUnavailable: If a package of the backend is not installed.
@@ -227,24 +167,25 @@ def _get(identifier, config):
             "`backend` must be a name, a configuration with a `name`, a "
             f"`Backend` or a `dimod.Sampler`. Received: backend={identifier!r}"
         )
-    entries = _all_entries()
-    if identifier not in entries:
+    backend_class = _class_of(identifier)
+    if backend_class is None:
+        names = [*_loaders()]
         raise ValueError(
-            f"`backend` must be one of {sorted(entries)}."
-            f"{_hint(identifier.lower(), entries)} Import the module that "
+            f"`backend` must be one of {sorted(names)}."
+            f"{_hint(identifier.lower(), names)} Import the module that "
             "registers a custom backend before you use it or load a model that "
             f"uses it. Received: backend={identifier!r}"
         )
-    entry = entries[identifier]
-    missing = _missing(entry)
+    missing = _missing_package(backend_class)
     if missing:
         raise BackendUnavailable(
             f"The backend `{identifier}` cannot run here: {missing}. "
             f"Received: backend={identifier!r}"
         )
     reject_secrets(config)
-    backend_class = entry.load()
-    _check_arguments(identifier, backend_class, config)
+    # A custom `from_config` may accept anything.
+    if backend_class.from_config.__func__ is Backend.from_config.__func__:
+        _check_arguments(identifier, backend_class, config)
     backend = backend_class.from_config(config)
     backend.name = identifier
     return backend
@@ -252,39 +193,31 @@ def _get(identifier, config):
 
 def _check_arguments(name, backend_class, config):
     """Raises a `ValueError` for an unknown argument, with a suggestion."""
-    if backend_class.from_config.__func__ is not Backend.from_config.__func__:
-        return  # a custom `from_config` may accept anything
-    known = {}
-    for cls in backend_class.__mro__:
-        if "__init__" in vars(cls):
-            arguments = inspect.signature(cls.__init__).parameters
-            known.update(arguments)
-            # `**options` are passed to the next class.
-            if inspect.Parameter.VAR_KEYWORD not in [
-                argument.kind for argument in arguments.values()
-            ]:
-                break
-    kinds = (
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.KEYWORD_ONLY,
-    )
-    names = [k for k, v in known.items() if v.kind in kinds and k != "self"]
-    shown = names
-    if backend_class._without_executor is not None:
-        # They have no effect, but saved configurations may contain them.
-        shown = [n for n in names if n not in ("executor", "executor_tasks")]
+    names = _argument_names(backend_class)
     for argument in config:
-        if argument in backend_class._removed:
-            raise TypeError(
-                f"`{argument}` was removed. {backend_class._removed[argument]} "
-                f"Received: {argument}={config[argument]!r}"
-            )
         if argument not in names:
             raise ValueError(
                 f"The backend `{name}` does not accept `{argument}`."
-                f"{_hint(argument, shown)} It accepts {sorted(shown)}. "
+                f"{_hint(argument, names)} It accepts {sorted(names)}. "
                 f"Received: {config}"
             )
+
+
+def _argument_names(backend_class):
+    names = []
+    for cls in backend_class.__mro__:
+        if "__init__" in vars(cls):
+            arguments = inspect.signature(cls).parameters.values()
+            names += [
+                argument.name
+                for argument in arguments
+                if argument.kind
+                in (argument.POSITIONAL_OR_KEYWORD, argument.KEYWORD_ONLY)
+            ]
+            # `**options` are passed to the next class.
+            if all(a.kind is not a.VAR_KEYWORD for a in arguments):
+                break
+    return names
 
 
 def _hint(name, known):
@@ -327,9 +260,26 @@ def serialize(backend: Backend) -> str | dict[str, Any]:
 
 def _class_of(name):
     """Returns the class that is registered under a name, or `None`."""
-    # Looking up entry points reads files, so do it last.
-    entry = _entries.get(name) or _all_entries().get(name)
-    return None if entry is None else entry.load()
+    loader = _loaders().get(name)
+    return None if loader is None else loader()
+
+
+def _loaders():
+    """Maps all names to functions that return the class."""
+    loaders: dict[str, Callable[[], Any]] = {
+        name: functools.partial(_load, *place)
+        for name, place in _BUILT_IN.items()
+    }
+    for name, backend_class in _registered.items():
+        loaders[name] = lambda backend_class=backend_class: backend_class
+    for entry_point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        loaders.setdefault(entry_point.name, entry_point.load)
+    return loaders
+
+
+def _load(module, name):
+    module = importlib.import_module(f"keras_qpsbgd.backends.{module}")
+    return getattr(module, name)
 
 
 def _is_same(first, second):
@@ -354,34 +304,25 @@ def available() -> list[Availability]:
         ```
     """
     rows = []
-    for name, entry in _all_entries().items():
-        missing = _missing(entry)
-        summary = entry.summary
-        if not missing:
-            try:
-                backend_class = entry.load()
-                missing = entry.unconfigured()
-                summary = summary or _first_line(backend_class)
-            except Exception as error:  # a plug-in may raise anything
-                missing = f"cannot be imported ({error})"
+    for name, load in _loaders().items():
+        try:
+            backend_class = load()
+            missing = _missing_package(backend_class)
+            missing = missing or backend_class.unconfigured()
+            summary = (backend_class.__doc__ or "").strip().partition("\n")[0]
+        except Exception as error:  # a plug-in may raise anything
+            missing, summary = f"cannot be imported ({error})", ""
         rows.append(Availability(name, not missing, missing, summary))
     return rows
 
 
-def _all_entries():
-    entries = dict(_entries)
-    for entry_point in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        entries.setdefault(entry_point.name, _Entry(entry_point.load))
-    return entries
-
-
-def _missing(entry):
-    absent = [name for name in entry.requires if not _is_installed(name)]
-    if not absent:
+def _missing_package(backend_class):
+    package = backend_class.package
+    if not package or _is_installed(package):
         return ""
     return (
-        f"{', '.join(absent)} is not installed "
-        f'(`python -m pip install "{entry.install}"`)'
+        f"{package} is not installed "
+        f'(`python -m pip install "{backend_class.install}"`)'
     )
 
 
@@ -390,7 +331,3 @@ def _is_installed(name):
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:  # a parent package is missing
         return False
-
-
-def _first_line(backend_class):
-    return (backend_class.__doc__ or "").strip().partition("\n")[0]

@@ -1,11 +1,8 @@
 """Callback that shows and logs the progress of a solver on the host."""
 
-import contextlib
 import logging
 import math
-import os
 import shutil
-import sys
 import warnings
 from typing import Any
 
@@ -25,28 +22,24 @@ _WIDE = 100
 class SolverProgress(keras.callbacks.Callback):
     """Callback that shows and logs the progress of a solver on the host.
 
-    The callback adds two things to the progress bar of Keras.
+    The progress bar of Keras shows the metric `solver_s`, the mean number of
+    seconds per step that the solver took in the epoch. A terminal with fewer
+    than 100 columns shows it only at the end of the epoch, because every update
+    of a bar that does not fit on one line starts a new line.
 
-    - The metric `solver_s` is the mean number of seconds per step that the
-      solver took in the epoch. A terminal with fewer than 100 columns shows it
-      only at the end of the epoch, because every update of a bar that does not
-      fit on one line starts a new line.
-    - If the solver takes longer than `after` seconds for a step, a status line
-      shows the current layer, the elapsed time and the number of solved
-      columns. It is updated every second and removed when the solver returns.
-
-    The status line looks like this:
+    If the solver takes longer than `after` seconds for a step, the callback
+    prints a line with the elapsed time, the layer and the number of solved
+    columns, at most every five seconds:
 
     ```text
     Solving for 12 s: layer dense_1 (2 of 3), 14 of 64 columns
     ```
 
-    With `qpu_budget_seconds`, the status line also shows how much of the budget
-    is left, and the progress bar shows the metric `solver_budget_s` beside
-    `solver_s`. When training starts, an estimate of the QPU time of the whole
-    `fit` is written to the log `keras_qpsbgd`, at the level `INFO`. If the
-    budget is not enough, a warning states after how many steps it will be used
-    up. See `QPSBGD.estimate`.
+    With `qpu_budget_seconds`, the progress bar also shows the metric
+    `solver_budget_s`, what is left of the budget. When training starts, an
+    estimate of the QPU time of the whole `fit` is written to the log
+    `keras_qpsbgd`, at the level `INFO`. If the budget is not enough, a warning
+    states after how many steps it will be used up. See `QPSBGD.estimate`.
 
     At the end of each epoch, the callback adds these figures of the epoch to
     the logs. They appear in `History`, and in `CSVLogger` and `TensorBoard` if
@@ -66,18 +59,16 @@ class SolverProgress(keras.callbacks.Callback):
     `optimizer.solver_report()` for the figures of each layer.
 
     Pass the callback to `fit`, because only callbacks can see whether `fit`
-    shows a bar. The status line requires `verbose=1` or `verbose="auto"`. In a
-    terminal, it is below the bar. In a notebook, where the cursor cannot move
-    between lines, it follows the bar. If the output is a file or a pipe, there
-    is no status line, because it could not be removed.
+    shows a bar. The lines are printed with `verbose=1` or `verbose="auto"`.
 
     With a backend that solves in the graph, such as `native`, the callback only
     prints that the first step compiles the solver, above the first bar. With
     another optimizer it does nothing.
 
     Args:
-        after: Float. The number of seconds before the status line appears. It
-            can appear up to one second later. Defaults to `2.0`.
+        after: Float. The number of seconds of a step before its first line. A
+            line is printed when the solver reports a layer or a column.
+            Defaults to `2.0`.
 
     Raises:
         ValueError: If `after` is negative or not a number.
@@ -102,68 +93,66 @@ class SolverProgress(keras.callbacks.Callback):
         super().__init__()
         check_number("after", after, at_least=0)
         self.after = after
-        self._progress: Any = None
-        self._display: Any = None
         self._optimizer: Any = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         optimizer = self.model.optimizer
         # Mixed precision wraps the optimizer in a `LossScaleOptimizer`.
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-        self._progress = None
+        self._optimizer = None
         if not isinstance(optimizer, QPSBGD):
             return
         if isinstance(optimizer.backend, GraphBackend):
             self._announce_compilation(optimizer)
         else:
             self._optimizer = optimizer
-            self._progress = optimizer.host_progress
-            self._display = _display(self.params.get("verbose"))
-            if self._display is not None:
-                self._display.remaining = self._remaining
             self._watch()
             self._confirm_cost()
 
     def on_epoch_begin(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        if self._progress is not None:
-            self._before = self._progress.finished, self._progress.seconds
+        if self._optimizer is not None:
+            progress = self._optimizer.host_progress
+            self._before = progress.finished, progress.seconds
             self._report = self._optimizer.solver_report()
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        if not isinstance(self._display, _Terminal) or _columns() >= _WIDE:
-            self._log(logs)
-        self._watch()  # a failed solve stops the display
+        if self._optimizer is not None:
+            if shutil.get_terminal_size((_WIDE, 24)).columns >= _WIDE:
+                self._log(logs)
+            self._watch()  # a failed solve ends it
 
     def on_epoch_end(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        self._log(logs)
-        self._log_report(logs)
+        if self._optimizer is not None and logs is not None:
+            logs["solver_s"] = math.nan
+            self._log(logs)
+            logs.update(figures_of_epoch(self._optimizer, self._report))
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        if self._progress is not None:
-            self._progress.watch(None)
+        if self._optimizer is not None:
+            self._optimizer.host_progress.watch(None)
 
     def _watch(self):
-        if self._progress is not None:
-            self._progress.watch(self._display, self.after)
+        if self._has_bar():
+            self._optimizer.host_progress.watch(_print, self.after)
+
+    def _has_bar(self):
+        """Returns whether `fit` shows a progress bar, and not a log."""
+        return (
+            self.params.get("verbose") in (1, "auto")
+            and keras.utils.is_interactive_logging_enabled()
+        )
 
     def _announce_compilation(self, optimizer):
         """Says why the first bar shows a long time, unless it does not."""
         is_first = not optimizer._checked  # set when a step is traced
-        if (
-            is_first
-            and optimizer.backend.compiled
-            and _has_bar(self.params.get("verbose"))
-        ):
+        if is_first and optimizer.backend.compiled and self._has_bar():
             print("The first step compiles the solver. The others are faster.")
-
-    def _remaining(self):
-        return _remaining(self._optimizer)
 
     def _confirm_cost(self):
         """Logs the estimate for this `fit`, and warns if it is too high."""
@@ -190,22 +179,21 @@ class SolverProgress(keras.callbacks.Callback):
             )
 
     def _log(self, logs):
-        if self._progress is None or logs is None:
-            return
+        """Adds what the bar shows."""
+        progress = self._optimizer.host_progress
         steps, seconds = self._before
-        steps = self._progress.finished - steps
+        steps = progress.finished - steps
+        if logs is None:
+            return
         if steps:
-            logs["solver_s"] = (self._progress.seconds - seconds) / steps
-        remaining = self._remaining()
+            logs["solver_s"] = (progress.seconds - seconds) / steps
+        remaining = _remaining(self._optimizer)
         if remaining is not None:
             logs["solver_budget_s"] = remaining
 
-    def _log_report(self, logs):
-        """Adds the figures of an epoch, with the same keys in all epochs."""
-        if self._progress is None or logs is None:
-            return
-        logs.setdefault("solver_s", math.nan)
-        logs.update(figures_of_epoch(self._optimizer, self._report))
+
+def _print(text):
+    print(f"\n{text}", flush=True)  # ends the line of the progress bar
 
 
 def figures_of_epoch(optimizer: QPSBGD, before: SolverReport) -> dict[str, Any]:
@@ -243,82 +231,3 @@ def _remaining(optimizer):
 
 def _or_nan(value):
     return math.nan if value is None else value
-
-
-def _has_bar(verbose):
-    """Returns whether `fit` shows a progress bar, and not a log."""
-    return (
-        verbose in (1, "auto") and keras.utils.is_interactive_logging_enabled()
-    )
-
-
-def _display(verbose):
-    """Returns the display of the status line, or `None`."""
-    if not _has_bar(verbose):
-        return None
-    if "ipykernel" in sys.modules:  # the same test as in Keras
-        return _Notebook()
-    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        return _Terminal()
-    return None
-
-
-class _Display:
-    """Writes the status line, with what is left of the QPU budget."""
-
-    def remaining(self):
-        return None
-
-    def show(self, text):
-        left = self.remaining()
-        if left is not None:
-            # After the time and before the rest, which may be cut off.
-            time, _, rest = text.partition(": ")
-            text = f"{time}, {left:.4g} s of QPU budget left: {rest}"
-        self.write(text)
-
-
-class _Terminal(_Display):
-    """Shows the status line below the bar.
-
-    The bar may fill its own line. The cursor returns to where Keras left it, so
-    that the next bar overwrites the previous one.
-    """
-
-    SAVE, RESTORE = "\x1b7", "\x1b8"
-    BELOW = "\r\n\x1b[K"  # goes to the next line and clears it
-    MAKE_ROOM = "\x1bD\x1b[A"  # scrolls if the bar is in the last line
-
-    def write(self, text):
-        text = text[: _columns() - 1]
-        _write(self.MAKE_ROOM + self.SAVE + self.BELOW + text + self.RESTORE)
-
-    def clear(self):
-        _write(self.SAVE + self.BELOW + self.RESTORE)
-
-
-class _Notebook(_Display):
-    """Shows the status after the bar and removes it with backspaces."""
-
-    width = 0
-
-    def write(self, text):
-        self.clear()
-        self.width = len(text) + 3
-        _write(" - " + text)
-
-    def clear(self):
-        back = "\b" * self.width
-        _write(back + " " * self.width + back)
-        self.width = 0
-
-
-def _columns():
-    return shutil.get_terminal_size().columns
-
-
-def _write(text):
-    # A closed terminal must not end training.
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.write(text)
-        sys.stdout.flush()

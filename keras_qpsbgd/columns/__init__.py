@@ -1,7 +1,8 @@
 """Trains a network column by column, on one large batch.
 
-`fit` defines `fit_columns`. `tail` computes the loss as a function of the
-product of one layer, and `wiring` splits a model into parts.
+`fit` defines `fit_columns`, and `visitor` solves the QUBOs of single columns.
+`tail` computes the loss as a function of the product of one layer, and `wiring`
+splits a model into parts.
 """
 
 from keras_qpsbgd.columns.fit import DAMPINGS as DAMPINGS

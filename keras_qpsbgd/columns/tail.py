@@ -2,11 +2,9 @@
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 
-from keras_qpsbgd import _keras
 from keras_qpsbgd.layers.binary_dense import BinaryDense
-
-keras = _keras.keras
 
 # Elementwise activations.
 ELEMENTWISE = (

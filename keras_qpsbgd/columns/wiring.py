@@ -1,11 +1,10 @@
 """Finds the layers that `fit_columns` trains, and splits the model there."""
 
 import tensorflow as tf
+from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd.layers.binary_dense import BinaryDense
-
-keras = _keras.keras
 
 
 class Wiring:

@@ -250,19 +250,6 @@ def test_any_dimod_sampler():
         backend.get_config()
 
 
-def test_model_is_built_once_per_layer(monkeypatch):
-    built = []
-    original = kq.Qubo.to_bqm
-    monkeypatch.setattr(
-        kq.Qubo,
-        "to_bqm",
-        lambda self, c=0: built.append(c) or original(self, c),
-    )
-    problem = qubo(8, m=6)
-    kq.backends.get(dimod.ExactSolver()).solve(problem)
-    assert built == [0]
-
-
 def test_registry_lists_all_backends():
     rows = {row.name: row for row in kq.backends.available()}
     expected = {
@@ -308,7 +295,7 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
         def get_config(self):
             return {"reads": self.reads}
 
-    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(registry, "_registered", {})
     kq.backends.register("up", Up)
     backend = kq.backends.get({"name": "up", "reads": 2})
     again = kq.backends.get(kq.backends.serialize(backend))
@@ -405,44 +392,6 @@ def test_invalid_identifiers(identifier, message):
         kq.QPSBGD(backend=identifier)
 
 
-@pytest.mark.parametrize(
-    "hook, replacement",
-    [
-        ("prepare", "`sample`"),
-        ("columns_per_call", "`sample`"),
-        ("reserve", "`BudgetExceeded`"),
-        ("settle", "`sample`"),
-        ("modifies_problem", "`sample`"),
-        ("configuration_missing", "`check`"),
-        ("shares_calls", "`solve_layers`"),
-    ],
-)
-def test_removed_hooks_name_their_replacement(hook, replacement):
-    message = f"`Backend.{hook}` was removed.*{replacement}.*Received: a class"
-    with pytest.raises(TypeError, match=message):
-        type("Mine", (kq.backends.Backend,), {hook: None})
-
-
-@pytest.mark.parametrize(
-    "name, argument, replacement",
-    [
-        ("dwave", "replicas", "`num_reads`"),
-        ("dwave", "warm_start", "no gain"),
-        ("native", "num_reads", "`momentum`"),
-    ],
-)
-def test_removed_arguments_name_their_replacement(name, argument, replacement):
-    message = f"`{argument}` was removed.*{replacement}.*Received: {argument}=5"
-    with pytest.raises(TypeError, match=message):
-        kq.QPSBGD(backend={"name": name, argument: 5})
-
-
-def test_arguments_without_effect_are_not_suggested():
-    with pytest.raises(ValueError, match="does not accept `task") as caught:
-        kq.backends.get({"name": "dwave", "tasks": 5})
-    assert "executor" not in str(caught.value)
-
-
 class Together(kq.backends.Backend):
     """Solves all layers in one call."""
 
@@ -485,7 +434,7 @@ class Careful(kq.backends.Backend):
 
 
 def test_class_options_are_kept(monkeypatch):
-    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(registry, "_registered", {})
     kq.backends.register("careful", Careful)
     backend = kq.backends.get("careful")
     assert (backend.block_size, backend.retries) == (4, 0)

@@ -24,7 +24,7 @@ SEED = tf.constant([1, 2])
 
 @pytest.fixture(autouse=True)
 def restore_registry(monkeypatch):
-    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(registry, "_registered", {})
 
 
 class Up(kq.backends.Backend):
@@ -292,7 +292,7 @@ def test_load_model_with_unregistered_backend(tmp_path):
     tools.fit(model, tools.optimizer(backend="elsewhere"), *tools.data())
     path = str(tmp_path / "model.keras")
     model.save(path)
-    del registry._entries["elsewhere"]
+    del registry._registered["elsewhere"]
     with pytest.raises(Exception, match="Import the module.*elsewhere"):
         keras.models.load_model(path)
     loaded = keras.models.load_model(path, compile=False)

@@ -115,17 +115,6 @@ def test_calls_are_counted():
     assert history.qpu_seconds > 0
 
 
-def test_same_seed_same_weights():
-    x, y = data()
-    found = []
-    for _ in range(2):
-        model = make()
-        kq.fit_columns(model, x, y, sweeps=1, seed=1, verbose=0)
-        found.append(model.get_weights())
-    for a, b in zip(*found):
-        np.testing.assert_array_equal(a, b)
-
-
 class FailsOnce(kq.backends.Backend):
     """Solves twice, then fails."""
 
@@ -402,8 +391,3 @@ def test_invalid_arguments(name, values):
         arguments = {"x": x, "y": y, name: value}
         with pytest.raises(ValueError, match=f"`{name}` .*Received"):
             kq.fit_columns(model, **arguments)
-
-
-def test_progress_bar(capsys):
-    kq.fit_columns(make(), *data(), sweeps=1, backend="sign")
-    assert "loss" in capsys.readouterr().out

@@ -41,6 +41,8 @@ class LeapHybridBackend(Backend):
     """
 
     name = "leap_hybrid"
+    package = "dwave.system"
+    install = "keras_qpsbgd[dwave]"
     info_entries = ("qpu_access_time",)
 
     def __init__(
@@ -60,6 +62,10 @@ class LeapHybridBackend(Backend):
         self.profile = profile
         self.region = region
         self.sampler = sampler
+
+    @classmethod
+    def unconfigured(cls) -> str:
+        return remote.token_missing("LeapHybridSampler")
 
     def check(self, num_variables: int, num_columns: int) -> None:
         """Checks the layer and connects to Leap, before training."""

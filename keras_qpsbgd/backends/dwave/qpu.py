@@ -111,6 +111,8 @@ class DWaveBackend(Backend):
     """
 
     name = "dwave"
+    package = "dwave.system"
+    install = "keras_qpsbgd[dwave]"
     info_entries = ("qpu_access_time", "chain_break_fraction")
     _without_executor = "solves the columns of all layers in shared calls"
 
@@ -209,6 +211,10 @@ class DWaveBackend(Backend):
             )
 
     # Setup
+
+    @classmethod
+    def unconfigured(cls) -> str:
+        return remote.token_missing("DWaveSampler")
 
     def check(self, num_variables: int, num_columns: int) -> None:
         """Connects, checks the parameters and embeds the layer."""

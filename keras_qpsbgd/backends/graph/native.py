@@ -62,7 +62,6 @@ class NativeBackend(gpu_batches.BatchedBackend):
 
     name = "native"
     warm_start = True
-    _removed = {"num_reads": "Use the argument `momentum` of `QPSBGD`."}
 
     def __init__(self, preset: str = "fast", search: str = "auto") -> None:
         if preset in ("balanced", "accurate"):

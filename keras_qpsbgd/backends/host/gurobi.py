@@ -55,6 +55,8 @@ class GurobiBackend(Backend):
     """
 
     name = "gurobi"
+    package = "gurobipy"
+    install = "keras_qpsbgd[gurobi]"
 
     def __init__(
         self,

@@ -1,7 +1,6 @@
 """Calls a host backend from inside a TensorFlow graph."""
 
 import concurrent.futures
-import dataclasses
 import threading
 import time
 from typing import Any
@@ -17,24 +16,28 @@ from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.qubo import Qubo
 
 
-@dataclasses.dataclass
-class _Answer:
-    """The answer of a backend for one layer.
+class _Layer:
+    """The problem of one layer, and what the backends found.
 
     Attributes:
         states: float32 array (n, m), zero if no backend found states.
-        message: Bytes. Empty unless all backends failed.
+        message: String. Empty unless all backends failed.
         count: Dictionary of arguments of `SolverReport.count`. `None` if the
             layer was skipped.
         solution: `Solution` of the backend that found the states, or `None`.
         info: Dictionary. `info` of the solution, and what went wrong.
     """
 
-    states: np.ndarray
-    message: bytes = b""
-    count: Optional[dict[str, Any]] = None
-    solution: Any = None
-    info: dict[str, Any] = dataclasses.field(default_factory=dict)
+    def __init__(self, name, qubo, seed):
+        self.name = name
+        self.qubo = qubo
+        first, second = (int(part) for part in seed)
+        self.seed = (first * 1_000_003 + second) % (2**31 - 1)
+        self.states = np.zeros(qubo.fields.shape, np.float32)
+        self.message = ""
+        self.count: Optional[dict[str, Any]] = None
+        self.solution: Any = None
+        self.info: dict[str, Any] = {}
 
 
 class HostCall:
@@ -101,25 +104,29 @@ class HostCall:
         def callback(seeds, *arrays):
             recorded_values = arrays[: len(recorded)]
             qubos = unpack(iter(arrays[len(recorded) :]))
-            seeds = [_fold_seed(seed) for seed in seeds]
-            with self.progress.step(len(names)):
-                answers = self._solve_all(qubos, seeds, names)
-            messages = [answer.message for answer in answers]
+            layers = [_Layer(*values) for values in zip(names, qubos, seeds)]
+            with self.progress.step(len(layers)):
+                if hasattr(self.backend, "solve_layers"):
+                    self._solve_together(layers)
+                else:
+                    self._solve_apart(layers)
+            for layer in layers:
+                if layer.count is not None:
+                    self.report.count(layer.name, **layer.count)
+            messages = [layer.message for layer in layers]
             if any(messages):
                 # `fit` may end here without calling its callbacks.
                 self.progress.watch(None)
-            for name, answer in zip(names, answers):
-                if answer.count is not None:
-                    self.report.count(name, **answer.count)
+            ended = any(messages) and self.stop_at_failure
             if recorded:
-                ended = any(messages) and self.stop_at_failure
-                self._record(names, qubos, answers, ended, *recorded_values)
-            if self.stop_at_failure and any(messages):
+                self._record(layers, ended, *recorded_values)
+            if ended:
                 # Layers that share a call have the same error.
                 first = next(filter(None, messages))
-                messages = [first] + [b""] * (len(messages) - 1)
-            states = [answer.states for answer in answers]
-            return [*states, np.array(messages)]
+                messages = [first] + [""] * (len(messages) - 1)
+            # An error message may contain text that UTF-8 cannot encode.
+            messages = [m.encode(errors="backslashreplace") for m in messages]
+            return [*(layer.states for layer in layers), np.array(messages)]
 
         *states, messages = tf.numpy_function(
             callback,
@@ -131,145 +138,127 @@ class HostCall:
         messages.set_shape((len(problems),))
         return states, messages
 
-    def _solve_all(self, qubos, seeds, names):
-        tasks = list(zip(qubos, seeds, names))
-        if hasattr(self.backend, "solve_layers"):
-            return self._solve_together(tasks)
-        return self._solve_apart(tasks)
-
-    def _solve_together(self, tasks):
+    def _solve_together(self, layers):
         """Passes all layers to the backend, which may share calls."""
         start = time.perf_counter()
-        qubos, seeds, names = zip(*tasks)
         # With a fallback, a failure of the backend does not end the step.
         stop_at_failure = self.stop_at_failure and self.fallback is None
-        with self.progress.layer(names[0], len(tasks)):
+        with self.progress.layer(layers[0].name, len(layers)):
             try:
-                found = self.backend.solve_layers(qubos, seeds, stop_at_failure)
+                found = self.backend.solve_layers(
+                    [layer.qubo for layer in layers],
+                    [layer.seed for layer in layers],
+                    stop_at_failure,
+                )
             except Exception as error:  # solvers may raise anything
-                found = [error] * len(tasks)
-        seconds = (time.perf_counter() - start) / len(tasks)
+                found = [error] * len(layers)
+        seconds = (time.perf_counter() - start) / len(layers)
         stop = threading.Event()
-        return [
-            self._finish(*task, stop, result, seconds, is_shared=index > 0)
-            for index, (task, result) in enumerate(zip(tasks, found))
-        ]
+        for index, (layer, result) in enumerate(zip(layers, found)):
+            info = dict(getattr(result, "info", None) or {})
+            # The first layer counts a call, if the backend does not.
+            if index and "calls" not in info:
+                info["shared_calls"] = 1
+            self._finish(layer, result, info, seconds, stop)
 
-    def _solve_apart(self, tasks):
+    def _solve_apart(self, layers):
+        """Solves one layer after the other, or all in parallel."""
         stop = threading.Event()
 
-        def solve(task):
-            qubo, seed, name = task
-            with self.progress.layer(name):
+        def solve(layer):
+            with self.progress.layer(layer.name):
                 if stop.is_set():
-                    return _Answer(_zero_states(qubo))
+                    return
                 start = time.perf_counter()
                 try:
-                    found = self.backend.solve(qubo, seed)
+                    found = self.backend.solve(layer.qubo, layer.seed)
                 except Exception as error:  # solvers may raise anything
                     found = error
                 seconds = time.perf_counter() - start
-                return self._finish(qubo, seed, name, stop, found, seconds)
+                info = getattr(found, "info", None) or {}
+                self._finish(layer, found, info, seconds, stop)
 
-        if self.backend.executor is None or len(tasks) == 1:
-            return [solve(task) for task in tasks]
+        if self.backend.executor is None or len(layers) == 1:
+            for layer in layers:
+                solve(layer)
+            return
         # These threads only wait for the workers of the executor.
-        with concurrent.futures.ThreadPoolExecutor(len(tasks)) as threads:
-            return list(threads.map(solve, tasks))
+        with concurrent.futures.ThreadPoolExecutor(len(layers)) as threads:
+            list(threads.map(solve, layers))
 
-    def _finish(self, qubo, seed, name, stop, found, seconds, is_shared=False):
+    def _finish(self, layer, found, info, seconds, stop):
         """Applies the policy `on_failure` to the result for one layer.
 
         Args:
-            qubo: `Qubo` of the layer.
-            seed: Integer.
-            name: String. Name of the layer.
-            stop: `threading.Event` to set if training cannot go on.
+            layer: `_Layer`, which receives the result.
             found: `Solution` or exception.
+            info: Dictionary. The `info` of `found`.
             seconds: Float. Time that the backend took.
-            is_shared: Boolean. Whether an earlier layer counts the call, if
-                the backend does not count its calls itself.
+            stop: `threading.Event` to set if training cannot go on.
         """
         start = time.perf_counter()
-        info = getattr(found, "info", None) or {}
-        if is_shared and "calls" not in info:
-            info = {**info, "shared_calls": 1}
-        solution, message, extra = None, "", {}
-        failed = fell_back = False
+        extra = {}
+        failed = isinstance(found, Exception) and not isinstance(found, Stopped)
+        if isinstance(found, Stopped) and not info.get("calls"):
+            return  # nothing was sent for this layer
         if not isinstance(found, Exception):
-            solution = found
-        elif not isinstance(found, Stopped):
-            failed = True
-            message = _message(name, self.backend, found)
+            layer.solution = found
+        if failed:
             # Only the type, because a message may contain anything.
             extra["error"] = type(found).__name__
-            self._report_error(found, name, message)
-        elif not info.get("calls"):  # nothing was sent for this layer
-            return _Answer(_zero_states(qubo))
+            layer.message = _message(layer.name, self.backend, found)
+            self._report_error(found, layer)
         if failed and self.fallback is not None and not stop.is_set():
             try:
-                solution = self.fallback.solve(qubo, seed)
-                message, fell_back = "", True
+                layer.solution = self.fallback.solve(layer.qubo, layer.seed)
+                layer.message = ""
                 extra["fallback"] = self.fallback.name
             except Exception as error:
-                message = "; ".join(
-                    [reason(message), _message(name, self.fallback, error)]
-                )
-                self._report_error(error, name, message)
-        if message and self.stop_at_failure:
+                message = _message(layer.name, self.fallback, error)
+                layer.message = f"{reason(layer.message)}; {message}"
+                self._report_error(error, layer)
+        if layer.message and self.stop_at_failure:
             stop.set()
-        count = {
+        solution = layer.solution
+        layer.count = {
             "seconds": seconds + time.perf_counter() - start,
             "info": info,
             "failed": failed,
-            "fell_back": fell_back,
+            "fell_back": "fallback" in extra,
             "energies": None if solution is None else solution.energies,
         }
-        return _Answer(
-            _zero_states(qubo)
-            if solution is None
-            else solution.states.astype(np.float32),
-            # An error message may contain text that UTF-8 cannot encode.
-            message.encode(errors="backslashreplace"),
-            count,
-            solution,
-            {**(info if solution is None else solution.info), **extra},
-        )
+        if solution is not None:
+            layer.states = solution.states.astype(np.float32)
+        layer.info = {**(info if solution is None else solution.info), **extra}
 
-    def _record(self, names, qubos, answers, ended, step, *applied):
+    def _record(self, layers, ended, step, *applied):
         """Records a step, or only why it ended."""
         recorder = self.recorder()
         if recorder is None:
             return
         step = int(step)
-        errors = {answer.info.get("error") for answer in answers}
+        errors = {layer.info.get("error") for layer in layers}
         if BudgetExceeded.__name__ in errors:
             recorder.budget_spent(step)
         if ended:
             return
-        for name, qubo, answer, mask in zip(names, qubos, answers, applied):
-            if recorder.wants(step, name):
-                solution = answer.solution
+        for layer, mask in zip(layers, applied):
+            if recorder.wants(step, layer.name):
+                solution = layer.solution
                 recorder.record(
                     step,
-                    name,
-                    qubo,
-                    np.where(mask, answer.states, 0),
+                    layer.name,
+                    layer.qubo,
+                    np.where(mask, layer.states, 0),
                     None if solution is None else solution.samples,
                     None if solution is None else solution.sample_energies,
-                    answer.info,
+                    layer.info,
                 )
 
-    def _report_error(self, error, name, message):
-        self.progress.clear()  # `on_error` may print a warning
+    def _report_error(self, error, layer):
         on_error = self.on_error()
         if on_error is not None:
-            on_error(error, name, message)
-
-
-def _zero_states(qubo):
-    """Returns states that do not move any weight."""
-    return np.zeros(qubo.fields.shape, np.float32)
+            on_error(error, layer.name, layer.message)
 
 
 def _message(name, backend, error):
@@ -282,12 +271,6 @@ def _message(name, backend, error):
         f"SolverError: the backend `{backend.name}` failed on layer "
         f"`{name}`: {kind}{text}"
     )
-
-
-def _fold_seed(seed):
-    """Combines the two integers of a TensorFlow seed into one, at least 0."""
-    first, second = (int(part) for part in seed)
-    return (first * 1_000_003 + second) % (2**31 - 1)
 
 
 def pack_problems(problems):

@@ -9,6 +9,7 @@ import numpy as np
 from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends import remote
 from keras_qpsbgd.backends.base import Backend
+from keras_qpsbgd.backends.calls import join_columns
 from keras_qpsbgd.qubo import Qubo
 
 
@@ -84,14 +85,9 @@ class SamplerBackend(Backend):
             )
             access_times.append(_access_time(sample_set))
             progress.add_column()
-        # Samplers may merge equal reads. Repeat the last read so that all
-        # columns have the same number.
-        num_reads = max(len(read) for read in reads)
-        samples = np.empty((num_reads, *fields.shape), np.int8)
-        for column, read in enumerate(reads):
-            samples[: len(read), :, column] = read
-            samples[len(read) :, :, column] = read[-1]
-        info: dict[str, Any] = {"reads": num_reads, "calls": qubo.num_columns}
+        # Samplers may merge equal reads.
+        samples = join_columns([read[:, :, None] for read in reads])
+        info: dict[str, Any] = {"reads": len(samples), "calls": len(reads)}
         if any(time is not None for time in access_times):
             info["qpu_access_time"] = sum(time or 0.0 for time in access_times)
         return samples, info
@@ -117,6 +113,9 @@ class _LocalSamplerBackend(SamplerBackend):
 
     It needs no timeout and no retries, so all columns are one call.
     """
+
+    package = "dwave.samplers"
+    install = "keras_qpsbgd[dwave]"
 
     def _plan_calls(self, qubo):
         return Backend._plan_calls(self, qubo)

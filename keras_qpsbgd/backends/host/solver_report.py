@@ -9,6 +9,8 @@ from typing import Optional
 
 import numpy as np
 
+from keras_qpsbgd._messages import table
+
 # Problem identifiers that the report keeps for each layer.
 MAX_IDS = 5
 
@@ -33,13 +35,12 @@ class LayerReport:
         failures: Number of solves in which the backend failed.
         fallbacks: Number of failures after which the `on_failure` backend
             solved the problem.
-        mean_chain_breaks: Mean fraction of broken chains, or `None` for
-            backends without chains.
-        mean_energy: Mean energy of a column, or `None` if no states were found.
-            It includes the states that the `on_failure` backend found.
         shared_calls: Number of `calls` that another layer already counts.
             `SolverReport.total` leaves them out, so that each call counts once.
         shared_retries: The same for `retries`.
+        total_energy: Sum of the energies of all columns.
+        total_chain_breaks: Sum of the mean fractions of broken chains.
+        chain_solves: Number of solves in `total_chain_breaks`.
         problem_ids: Tuple of strings. The identifiers of the latest answered
             problems in Leap and dwave-inspector. Empty for solvers without
             identifiers.
@@ -53,11 +54,30 @@ class LayerReport:
     retries: int = 0
     failures: int = 0
     fallbacks: int = 0
-    mean_chain_breaks: Optional[float] = None
-    mean_energy: Optional[float] = None
     shared_calls: int = 0
     shared_retries: int = 0
     problem_ids: tuple[str, ...] = ()
+    total_energy: float = 0.0
+    total_chain_breaks: float = 0.0
+    chain_solves: int = 0
+
+    @property
+    def mean_energy(self) -> float | None:
+        """Mean energy of a column, or `None` if no states were found.
+
+        It includes the states that the `on_failure` backend found.
+        """
+        return self.total_energy / self.columns if self.columns else None
+
+    @property
+    def mean_chain_breaks(self) -> float | None:
+        """Mean fraction of broken chains over the solves, or `None`.
+
+        It is `None` for backends without chains.
+        """
+        if not self.chain_solves:
+            return None
+        return self.total_chain_breaks / self.chain_solves
 
 
 class SolverReport:
@@ -95,6 +115,7 @@ class SolverReport:
         """
         # A failed solve may have had some answers, but they were not used.
         breaks = None if failed else info.get("chain_break_fraction")
+        mean_breaks = None if breaks is None else float(np.mean(breaks))
         row = LayerReport(
             solves=1,
             columns=0 if energies is None else len(energies),
@@ -104,17 +125,16 @@ class SolverReport:
             retries=info.get("retries", 0),
             failures=int(failed),
             fallbacks=int(fell_back),
-            mean_chain_breaks=_mean(breaks),
-            mean_energy=_mean(energies),
             shared_calls=info.get("shared_calls", 0),
             shared_retries=info.get("shared_retries", 0),
             problem_ids=_latest(info.get("problem_id", ())),
+            total_energy=0.0 if energies is None else float(np.sum(energies)),
+            total_chain_breaks=mean_breaks or 0.0,
+            chain_solves=int(mean_breaks is not None),
         )
         with self._lock:
-            previous = self.layers.get(layer)
-            self.layers[layer] = (
-                row if previous is None else _combine(previous, row)
-            )
+            before = self.layers.get(layer, LayerReport())
+            self.layers[layer] = _combine(before, row)
 
     @property
     def total(self) -> LayerReport:
@@ -149,34 +169,39 @@ class SolverReport:
 
     def as_dict(self) -> dict[str, dict]:
         """Returns the layers as plain dictionaries, for JSON."""
-        return {k: dataclasses.asdict(v) for k, v in self.layers.items()}
+        return {
+            name: {
+                **dataclasses.asdict(row),
+                "mean_energy": row.mean_energy,
+                "mean_chain_breaks": row.mean_chain_breaks,
+            }
+            for name, row in self.layers.items()
+        }
 
     def __str__(self):
         if not self.layers:
             return "No host solver has been called."
-        rows = {**self.layers, "total": self.total}
-        width = max(len("layer"), *(len(_shorten(name)) for name in rows))
-        lines = [
-            f"{'layer':<{width}} {'calls':>7} {'seconds':>8} {'QPU s':>7} "
-            f"{'retries':>7} {'failures':>8} {'fallbacks':>9} {'breaks':>7}"
+        rows = [
+            ["layer", "calls", "seconds", "QPU s", "retries", "failures"]
+            + ["fallbacks", "breaks"]
         ]
-        lines.append("-" * len(lines[0]))
-        for name, row in rows.items():
+        for name, row in {**self.layers, "total": self.total}.items():
             breaks = row.mean_chain_breaks
-            breaks = "-" if breaks is None else f"{100 * breaks:.1f} %"
-            qpu = f"{row.qpu_seconds:.3f}" if row.qpu_seconds else "-"
-            lines.append(
-                f"{_shorten(name):<{width}} {row.calls:>7} {row.seconds:>8.1f} "
-                f"{qpu:>7} {row.retries:>7} {row.failures:>8} "
-                f"{row.fallbacks:>9} {breaks:>7}"
+            rows.append(
+                [
+                    name if len(name) <= 18 else f"{name[:15]}...",
+                    str(row.calls),
+                    f"{row.seconds:.1f}",
+                    f"{row.qpu_seconds:.3f}" if row.qpu_seconds else "-",
+                    str(row.retries),
+                    str(row.failures),
+                    str(row.fallbacks),
+                    "-" if breaks is None else f"{100 * breaks:.1f} %",
+                ]
             )
-        return "\n".join(lines)
+        return table(rows)
 
     __repr__ = __str__
-
-
-def _shorten(name):
-    return name if len(name) <= 18 else f"{name[:15]}..."
 
 
 def _latest(problem_ids):
@@ -186,40 +211,15 @@ def _latest(problem_ids):
     return tuple(dict.fromkeys(map(str, problem_ids)))[-MAX_IDS:]
 
 
-def _mean(values):
-    return None if values is None else float(np.mean(values))
-
-
 def _combine(a, b, sign=1):
-    """Adds two reports, or subtracts the second one if `sign` is -1.
-
-    Mean chain breaks are weighted by successful solves, and mean energies by
-    columns.
-    """
-    weights = {
-        "mean_chain_breaks": lambda row: row.solves - row.failures,
-        "mean_energy": lambda row: row.columns,
-    }
+    """Adds two reports, or subtracts the second one if `sign` is -1."""
     combined = {
         field.name: getattr(a, field.name) + sign * getattr(b, field.name)
         for field in dataclasses.fields(LayerReport)
-        if field.name not in (*weights, "problem_ids")
+        if field.name != "problem_ids"
     }
     if sign > 0:
         ids = _latest([*a.problem_ids, *b.problem_ids])
     else:
         ids = tuple(i for i in a.problem_ids if i not in b.problem_ids)
-    combined["problem_ids"] = ids
-    for name, weight in weights.items():
-        known = [
-            (signed * weight(row), getattr(row, name))
-            for signed, row in ((1, a), (sign, b))
-            if getattr(row, name) is not None
-        ]
-        total = sum(part for part, _ in known)
-        combined[name] = (
-            sum(part * mean for part, mean in known) / total
-            if total > 0
-            else None
-        )
-    return LayerReport(**combined)
+    return LayerReport(**combined, problem_ids=ids)

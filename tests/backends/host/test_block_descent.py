@@ -15,7 +15,6 @@ def qubo(n, m=4, batch=64, scale=1.0, kind="normal"):
     return kq.Qubo.from_rows(rows, scale * v)
 
 
-@pytest.mark.parametrize("scale", [0.1, 1.0])
 @pytest.mark.parametrize(
     "kind",
     [
@@ -24,8 +23,8 @@ def qubo(n, m=4, batch=64, scale=1.0, kind="normal"):
         pytest.param("sparse", marks=pytest.mark.slow),
     ],
 )
-def test_gap_with_300_inputs_and_blocks_of_64(scale, kind):
-    problem = qubo(300, scale=scale, kind=kind)
+def test_gap_with_300_inputs_and_blocks_of_64(kind):
+    problem = qubo(300, scale=0.1, kind=kind)
     best = kq.backends.get({"name": "native", "preset": "once"}).solve(problem)
     backend = kq.backends.get(
         {"name": "simulated_annealing", "num_sweeps": 200, "block_size": 64}

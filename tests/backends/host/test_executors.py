@@ -16,7 +16,6 @@ import pytest
 import tools
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends import calls
 
 pytestmark = pytest.mark.once
 
@@ -232,11 +231,3 @@ def test_backends_without_an_executor(config, message):
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
         with pytest.raises(ValueError, match=message):
             kq.backends.get({**config, "executor": threads})
-
-
-@pytest.mark.slow  # starts a process that imports TensorFlow
-def test_start_method_of_a_pool():
-    """Tests the private attribute that `check_executor` reads."""
-    with kq.backends.process_pool(1) as pool:
-        assert pool._mp_context.get_start_method() == "spawn"
-        calls.check_executor(pool)

@@ -1,11 +1,8 @@
 """dimod samplers as backends, and backends as dimod samplers."""
 
-import unittest
-
 import dimod
 import dimod.testing
 import numpy as np
-import offline
 import pytest
 import tools
 
@@ -118,19 +115,6 @@ def test_invalid_sample_sets(kind):
     assert "Received: " in str(raised.value)
 
 
-@pytest.mark.parametrize("backend", ["dwave", "leap_hybrid"])
-def test_remote_samplers_that_return_nothing(backend, monkeypatch):
-    if backend == "dwave":
-        backend = offline.qpu(offline.small_chip())
-        sampler = backend.open().sampler
-    else:
-        backend = offline.hybrid()
-        sampler = backend.open()
-    monkeypatch.setattr(type(sampler), "sample", lambda *_, **__: None)
-    with pytest.raises(kq.backends.SolverError, match="Received: None"):
-        backend.solve(qubo())
-
-
 def test_sample_sets_without_info():
     def answer(bqm):
         found = exact(bqm)
@@ -217,13 +201,6 @@ def test_numpy_scalars_in_info():
 # Backends as samplers
 
 
-@dimod.testing.load_sampler_bqm_tests(
-    lambda: kq.backends.as_sampler(AS_SAMPLERS[4])
-)
-class TestSimulatedAnnealing(unittest.TestCase):
-    """Runs dimod's tests for samplers."""
-
-
 MODEL = dimod.BinaryQuadraticModel({"a": 1.0, "b": -2.0}, {"ab": 0.5}, "BINARY")
 
 
@@ -251,14 +228,6 @@ def test_backends_that_cannot_be_saved_can_be_samplers(make, name):
     dimod.testing.assert_sampler_api(sampler)
     assert name in repr(sampler)
     assert len(sampler.sample(MODEL)) == 1
-
-
-@pytest.mark.parametrize("kind", [np.int16, np.uint8])
-def test_numpy_seeds(kind):
-    bqm = dimod.BinaryQuadraticModel({0: 1.0}, {}, "SPIN")
-    sampler = kq.backends.as_sampler("native")
-    found = sampler.sample(bqm, num_reads=2, seed=kind(100))
-    assert found.info["seed"] == 100
 
 
 def test_seeds():
