@@ -8,8 +8,8 @@ column \(j\) of \(W\),
 $$g_j = \mathrm{argmin}_{g \in \{-1,+1\}^n} \; g^T Q g + s_j^T g ,$$
 
 and the step is \(\Omega_j \leftarrow \Omega_j - \alpha g_j\) with the learning
-rate \(\alpha\). `optimizers/rules.py` has the couplings \(Q\) and the fields
-\(s_j\) of the two rules.
+rate \(\alpha\). The rules of `QPSBGD` have the couplings \(Q\) and the fields
+\(s_j\).
 
 | Formula                                               | Function            |
 |-------------------------------------------------------|---------------------|

@@ -16,7 +16,7 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd.layers import adjacency
 from keras_qpsbgd.layers import statistics
-from keras_qpsbgd.optimizers import rules
+from keras_qpsbgd.optimizers import paper_rule
 
 NODES, FEATURES, CHANNELS, GRAPHS = 7, 4, 3, 2
 MODES = ("single", "mixed", "batch")
@@ -66,7 +66,7 @@ def observed(layer, x, a, weight=None, seed=0):
     mark = statistics.mark_of(layer.kernel)
     shape = (mark.num_variables, mark.num_columns)
     product = tf.reshape(gradients[1], shape)
-    (problem,) = rules.paper(product, tf.convert_to_tensor(couplings))
+    (problem,) = paper_rule.problems(product, tf.convert_to_tensor(couplings))
     return problem, gradients
 
 

@@ -12,7 +12,7 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
 from keras_qpsbgd.layers import statistics
-from keras_qpsbgd.optimizers import rules
+from keras_qpsbgd.optimizers import paper_rule
 from keras_qpsbgd.qubo import ops
 
 layers = kq.layers
@@ -35,9 +35,9 @@ class Calls(statistics.BatchCouplings):
         super().__init__(variable)
         self.calls = []
 
-    def gradient(self, call, gradient):
+    def gradient(self, call):
         self.calls.append(call)
-        return super().gradient(call, gradient)
+        return super().gradient(call)
 
 
 def observe(layer, kind):
@@ -64,7 +64,7 @@ def observed(layer, x):
     gradient = tape.gradient(loss, tools.tf_variable(layer.kernel))
     mark = statistics.mark_of(layer.kernel)
     gradient = tf.reshape(gradient, (mark.num_variables, mark.num_columns))
-    (problem,) = rules.paper(gradient, tf.convert_to_tensor(couplings))
+    (problem,) = paper_rule.problems(gradient, tf.convert_to_tensor(couplings))
     (call,) = observer.calls
     return problem, call
 

@@ -10,8 +10,9 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
 from keras_qpsbgd.layers import statistics
+from keras_qpsbgd.optimizers import averaged_rule
 from keras_qpsbgd.optimizers import qpsbgd
-from keras_qpsbgd.optimizers import rules
+from keras_qpsbgd.qubo import blocks
 
 RATE = 0.05
 KAPPA, BETA, DECAY = 1.5, 0.8, 0.7
@@ -164,10 +165,10 @@ def test_three_steps_by_hand():
         kernel -= 0.125 * rho * np.array(states)[:, None]
         np.testing.assert_allclose(layer.kernel.numpy(), kernel, rtol=1e-5)
         found = [
-            opt._couplings[mark],
-            opt._momenta[mark],
-            opt._scalars[mark],
-            *opt._last_states.values(),
+            opt.update_rule.couplings[mark],
+            opt.update_rule.momenta[mark],
+            opt.update_rule.scalars[mark],
+            *opt.update_rule.states.values(),
         ]
         found = [tf.convert_to_tensor(variable).numpy() for variable in found]
         np.testing.assert_allclose(found[0][0], couplings, rtol=1e-6)
@@ -262,15 +263,17 @@ def test_steps_agree_with_numpy():
     for rows, targets in zip(x, y):
         model.train_on_batch(rows, targets)
     np.testing.assert_allclose(kernel_of(model), rule.kernel, atol=1e-5)
-    (mark,) = opt._couplings
+    (mark,) = opt.update_rule.couplings
     np.testing.assert_allclose(
-        tf.convert_to_tensor(opt._momenta[mark]), rule.momentum, atol=1e-6
+        tf.convert_to_tensor(opt.update_rule.momenta[mark]),
+        rule.momentum,
+        atol=1e-6,
     )
-    second_moment, _, _, step_size = np.array(opt._scalars[mark])
+    second_moment, _, _, step_size = np.array(opt.update_rule.scalars[mark])
     np.testing.assert_allclose(second_moment, rule.second_moment, rtol=1e-5)
     np.testing.assert_allclose(step_size, rule.step_sizes[-1], rtol=1e-5)
     np.testing.assert_allclose(
-        tf.convert_to_tensor(opt._couplings[mark])[0],
+        tf.convert_to_tensor(opt.update_rule.couplings[mark])[0],
         rule.covariance,
         atol=1e-6,
     )
@@ -523,7 +526,7 @@ def test_rule_of_the_paper():
         kernel_of(model), kernel - RATE * states, atol=1e-6
     )
     # The couplings of the next update start at zero.
-    assert not np.any(next(iter(opt._couplings.values())))
+    assert not np.any(next(iter(opt.update_rule.couplings.values())))
 
 
 # The kernel times 64, before and after five steps of 1/32.
@@ -615,7 +618,7 @@ def test_recurrent_layers(unroll):
     history = model.fit(x, y, epochs=8, batch_size=8, verbose=0)
     losses = history.history["loss"]
     assert losses[-1] < losses[0]
-    for couplings in opt._couplings.values():
+    for couplings in opt.update_rule.couplings.values():
         assert float(tf.linalg.trace(couplings)[0]) > 0
 
 
@@ -692,7 +695,7 @@ def test_frozen_layers_compute_no_statistics():
     opt.build(model.trainable_variables)
     model.layers[-1].trainable = False
     model(x[0], training=True)
-    (couplings,) = opt._couplings.values()
+    (couplings,) = opt.update_rule.couplings.values()
     assert not np.any(couplings)
 
 
@@ -701,7 +704,7 @@ def test_rows_that_are_not_finite_change_no_statistics():
     model, opt = one_layer(), averaged()
     model.compile(opt, "mse", run_eagerly=True)
     model.train_on_batch(x[0], y[0])
-    (couplings,) = opt._couplings.values()
+    (couplings,) = opt.update_rule.couplings.values()
     before = np.array(couplings)
     rows = x[1].copy()
     rows[0, 0] = np.inf
@@ -722,9 +725,9 @@ def test_blocks_of_couplings():
     x = rng.normal(size=(40, n)).astype("float32")
     gradient = tf.constant(rng.normal(size=(n, m)).astype("float32"))
     shape = (count, 4, 4)
-    assert statistics.block_shape(n, 4) == (count, 4)
-    moments = statistics.second_moments(tf.constant(x), shape)
-    problems = rules.averaged(gradient, moments, KAPPA)
+    assert blocks.block_shape(n, 4) == (count, 4)
+    moments = blocks.second_moments(tf.constant(x), shape)
+    problems = averaged_rule.first_problems(gradient, moments, KAPPA)
     whole = x.T @ x
     states = []
     for block, problem in enumerate(problems):
@@ -740,7 +743,7 @@ def test_blocks_of_couplings():
         np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-4)
         states.append(tf.tile(tf.cast(inputs, tf.float32)[:, None], (1, m)))
         states[-1] = tf.pad(states[-1], [(0, 4 - size), (0, 0)])
-    joined = rules.join(states, n)
+    joined = blocks.join(states, n)
     np.testing.assert_array_equal(joined, np.tile(np.arange(n)[:, None], m))
 
 
@@ -760,9 +763,9 @@ def test_wide_layers_train(inputs):
     model.compile(opt, loss)
     losses = model.fit(x, y, epochs=10, verbose=0).history["loss"]
     assert losses[-1] < 0.7 * losses[0]
-    (couplings,) = opt._couplings.values()
+    (couplings,) = opt.update_rule.couplings.values()
     assert couplings.shape[0] > 1
-    assert max(couplings.shape[1:]) <= qpsbgd.WIDEST["averaged"]
+    assert max(couplings.shape[1:]) <= averaged_rule.Averaged.widest
 
 
 def test_convolutions_sample_rows():

@@ -9,6 +9,7 @@ import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.backends import remote
 from keras_qpsbgd.backends.dwave import cost
 
 SIZES = [(5, 3), (3, 3)]

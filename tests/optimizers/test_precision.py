@@ -60,8 +60,8 @@ def test_overflow_under_loss_scaling_leaves_no_rows_behind():
     before = model.get_weights()
     model.train_on_batch(x[:6], y[:6])
     tools.assert_equal(model.get_weights(), before)
-    assert len(opt._couplings) == 2
-    for couplings in opt._couplings.values():
+    assert len(opt.update_rule.couplings) == 2
+    for couplings in opt.update_rule.couplings.values():
         assert not tf.convert_to_tensor(couplings).numpy().any()
 
 

@@ -9,7 +9,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
+from keras_qpsbgd.optimizers.base import BinaryOptimizer
 
 
 def conv_model(seed=1):
