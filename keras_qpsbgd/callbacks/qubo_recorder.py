@@ -294,6 +294,6 @@ def _optimizer_config(optimizer):
             "name": optimizer.name,
             "backend": {"name": optimizer.backend.name},
             "rule": optimizer.rule,
-            "kappa": optimizer.update_rule.kappa,
+            "kappa": optimizer.kappa,
             "seed": optimizer.seed,
         }

@@ -115,11 +115,7 @@ class BinaryLayer(AdaptedLayer):
                 f"`bits` must be an integer from 1 to {MAX_BITS}. "
                 f"Received: bits={bits!r}"
             )
-        if output_scale not in OUTPUT_SCALES:
-            raise ValueError(
-                f"`output_scale` must be one of {OUTPUT_SCALES}. "
-                f"Received: output_scale={output_scale!r}"
-            )
+        _check_one_of("output_scale", output_scale, OUTPUT_SCALES)
         super().__init__(*args, **kwargs)
         self._bits = int(bits)
         self.output_scale = output_scale
@@ -140,11 +136,7 @@ class BinaryLayer(AdaptedLayer):
 
     @training_weights.setter
     def training_weights(self, value):
-        if value not in TRAINING_WEIGHTS:
-            raise ValueError(
-                f"`training_weights` must be one of {TRAINING_WEIGHTS}. "
-                f"Received: training_weights={value!r}"
-            )
+        _check_one_of("training_weights", value, TRAINING_WEIGHTS)
         self._training_weights = value
         if self._mark is not None:
             self._mark.training_weights = value
@@ -336,8 +328,7 @@ class BinaryLayer(AdaptedLayer):
         return outputs if self.activation is None else self.activation(outputs)
 
     def _fan_in(self):
-        shape = self._mark.kernel.shape
-        return math.prod(shape) // math.prod(self._outputs)
+        return math.prod(self._mark.kernel.shape) // math.prod(self._outputs)
 
     def _is_channels_first(self):
         return getattr(self, "data_format", None) == "channels_first"
@@ -400,3 +391,10 @@ class BinaryLayer(AdaptedLayer):
         config["output_scale"] = self.output_scale
         config["training_weights"] = self.training_weights
         return config
+
+
+def _check_one_of(name, value, known):
+    if value not in known:
+        raise ValueError(
+            f"`{name}` must be one of {known}. Received: {name}={value!r}"
+        )

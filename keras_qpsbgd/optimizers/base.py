@@ -55,10 +55,10 @@ class BinaryOptimizer(_keras.Optimizer):
     # Kernels with more inputs are updated by `real_optimizer`.
     max_variables: int | None = None
     real_optimizer: Any = None  # set in `__init__`
-    weight_decay = delegated("weight_decay")
-    clipnorm = delegated("clipnorm")
-    clipvalue = delegated("clipvalue")
-    global_clipnorm = delegated("global_clipnorm")
+    weight_decay = delegated("real_optimizer", "weight_decay")
+    clipnorm = delegated("real_optimizer", "clipnorm")
+    clipvalue = delegated("real_optimizer", "clipvalue")
+    global_clipnorm = delegated("real_optimizer", "global_clipnorm")
 
     def __init__(self, learning_rate, real_optimizer, name=None, **kwargs):
         real_only = {key: kwargs.pop(key, None) for key in REAL_ONLY}

@@ -7,18 +7,23 @@ CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 REAL_ONLY = ("weight_decay", *CLIPPING)
 
 
-def delegated(name):
-    """Returns a property that forwards to `real_optimizer`."""
+def delegated(owner, name):
+    """Returns a property that forwards to an attribute of another object.
+
+    Args:
+        owner: String. The attribute that holds the object.
+        name: String. The name of the property and of the attribute.
+    """
 
     def read(self):
-        return getattr(self.real_optimizer, name, None)
+        return getattr(getattr(self, owner), name, None)
 
     def write(self, value):
         # Keras sets it before the inner optimizer exists.
-        if self.real_optimizer is not None:
-            setattr(self.real_optimizer, name, value)
+        if getattr(self, owner) is not None:
+            setattr(getattr(self, owner), name, value)
 
-    return property(read, write, doc=f"`real_optimizer.{name}`.")
+    return property(read, write, doc=f"`{owner}.{name}`.")
 
 
 def inner_optimizer(outer, real_optimizer, real_only):

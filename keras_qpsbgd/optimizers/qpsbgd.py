@@ -18,6 +18,7 @@ from keras_qpsbgd.optimizers.averaged_rule import Averaged
 from keras_qpsbgd.optimizers.base import BinaryOptimizer
 from keras_qpsbgd.optimizers.base import LearningRate
 from keras_qpsbgd.optimizers.base import OptimizerLike
+from keras_qpsbgd.optimizers.inner import delegated
 from keras_qpsbgd.optimizers.paper_rule import Paper
 from keras_qpsbgd.optimizers.skipping import Skipping
 from keras_qpsbgd.optimizers.solver_info import SolverInfo
@@ -142,6 +143,10 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
     Reference:
         - [Krahn et al., 2024](https://arxiv.org/abs/2310.15128)
     """
+
+    kappa = delegated("update_rule", "kappa")
+    momentum = delegated("update_rule", "momentum")
+    covariance_decay = delegated("update_rule", "covariance_decay")
 
     def __init__(
         self,

@@ -240,15 +240,6 @@ def test_save_load_and_continue(tmp_path, suffix):
             each.fit(x, y, shuffle=False, verbose=0)
 
 
-def test_weights_files(tmp_path):
-    path = str(tmp_path / "model.weights.h5")
-    model, other = network(), network()
-    model.layers[0].scale.assign([1.0, 2.0, 3.0])
-    model.save_weights(path)
-    other.load_weights(path)
-    tools.assert_equal(other.get_weights(), model.get_weights())
-
-
 def test_summary_by_hand():
     model = keras.Sequential(
         [

@@ -421,10 +421,9 @@ def test_padding_does_not_hide_an_unnormalized_graph(sparse):
         kq.layers.BinaryGraphConv(2)([tf.ones((2, 20, 3)), a])
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_filters_count_as_normalized(seed):
+def test_filters_count_as_normalized():
     """Kipf and Welling's filter and D^-1 A, on weighted graphs."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     a = np.triu(rng.pareto(1.0, (30, 30)) * (rng.random((30, 30)) < 0.2), 1)
     a = (a + a.T).astype("float32")
     layer = kq.layers.BinaryGraphConv(2)

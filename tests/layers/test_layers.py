@@ -379,26 +379,6 @@ def test_sparse_inputs_in_any_order(repeated, symbolic):
     np.testing.assert_array_equal(call(sparse, shuffled), expected)
 
 
-def test_training_on_sparse_inputs_in_any_order():
-    indices = np.int64([[1, 3], [1, 1], [0, 2], [0, 0]])
-    sparse = tf.SparseTensor(indices, tf.ones(4), (2, 5))
-    found = []
-    for x in (sparse, tf.sparse.to_dense(tf.sparse.reorder(sparse))):
-        keras.utils.set_random_seed(0)
-        model = keras.Sequential(
-            [
-                keras.layers.Input((5,), sparse=x is sparse),
-                layers.BinaryDense(3),
-            ]
-        )
-        model.compile(tools.optimizer(), tools.loss(), run_eagerly=True)
-        model.fit(
-            tf.data.Dataset.from_tensors((x, tf.constant([0, 1]))), verbose=0
-        )
-        found.append(model.get_weights())
-    tools.assert_equal(*found)
-
-
 @pytest.mark.parametrize(
     "layer, shape",
     [

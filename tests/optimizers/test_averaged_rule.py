@@ -179,35 +179,6 @@ def test_three_steps_by_hand():
     np.testing.assert_allclose(found[2][1:3], weights, rtol=1e-5)
 
 
-def trained_five_steps(loss_weight):
-    """Returns the first kernel and its start."""
-    rng = np.random.default_rng(5)
-    x = rng.normal(size=(80, INPUTS)).astype("float32")
-    y = rng.integers(3, size=80)
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential(
-        [
-            keras.layers.InputLayer((INPUTS,)),
-            kq.layers.BinaryDense(4, use_bias=False),
-            keras.layers.BatchNormalization(),
-            keras.layers.Activation("hard_tanh"),
-            kq.layers.BinaryDense(3),
-        ]
-    )
-    before = model.layers[0].kernel.numpy()
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(averaged(), loss, loss_weights=loss_weight)
-    model.fit(x, y, batch_size=16, shuffle=False, verbose=0)
-    return model.layers[0].kernel.numpy(), before
-
-
-def test_scale_of_the_loss_does_not_matter():
-    found, before = trained_five_steps(1.0)
-    changed, _ = trained_five_steps(100.0)
-    np.testing.assert_allclose(changed, found, atol=1e-4)
-    assert (found != before).any()
-
-
 def test_steps_follow_the_size_of_the_gradient():
     rng = np.random.default_rng(0)
 
@@ -338,15 +309,6 @@ def step_clipped(model, opt):
     return step
 
 
-def step_summed(model, opt):
-    def step(rows, targets):
-        parts = [gradients(model, rows, targets) for _ in range(2)]
-        grads = [(a + b) / 2 for a, b in zip(*parts)]
-        opt.apply(grads, model.trainable_variables)
-
-    return step
-
-
 def step_stored(model, opt):
     stored = [tf.Variable(tf.zeros(v.shape)) for v in model.trainable_variables]
 
@@ -401,8 +363,7 @@ def test_first_step_before_build(mode):
     np.testing.assert_allclose(kernel_of(model), rule.kernel, atol=1e-5)
 
 
-@pytest.mark.parametrize("is_built", [True, False])
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize("mode, is_built", [("eager", False), ("graph", True)])
 def test_loops_on_two_replicas(mode, is_built, mirrored):
     """The first replica builds the optimizer before the second one starts."""
     x, y = batches(3)
@@ -438,18 +399,6 @@ def test_loops_on_two_replicas(mode, is_built, mirrored):
         rule.step(np.concatenate(scaled), gradient)
     assert rule.gap > CLEAR
     np.testing.assert_allclose(kernel_of(model), rule.kernel, atol=1e-5)
-
-
-def test_two_passes_in_one_update_train():
-    x, y = batches(4)
-    model, opt = one_layer(), averaged()
-    opt.build(model.trainable_variables)
-    before = kernel_of(model)
-    step = tf.function(step_summed(model, opt))
-    for rows, targets in zip(x, y):
-        step(tf.constant(rows), tf.constant(targets))
-    moved = np.abs(kernel_of(model) - before)
-    assert (moved.max(axis=0) >= 2 * RATE - 1e-6).any()
 
 
 @pytest.mark.skipif(
@@ -527,30 +476,6 @@ def test_rule_of_the_paper():
     )
     # The couplings of the next update start at zero.
     assert not np.any(next(iter(opt.update_rule.couplings.values())))
-
-
-# The kernel times 64, before and after five steps of 1/32.
-PAPER = {
-    4: [[-12, -10, 5], [2, -1, -2], [-4, 3, 2], [1, 7, -9], [-14, -3, 0]],
-    5: [[7, 5, -6], [4, 4, -3], [1, -5, 6], [-5, -4, -6], [1, -4, -5]],
-}
-
-
-@pytest.mark.parametrize("seed", PAPER)
-@pytest.mark.parametrize("backend", ["exact", "native"])
-def test_rule_of_the_paper_never_changes(seed, backend):
-    """The kernels of version 0.2, in which the rule had another form."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(5, BATCH, INPUTS))
-    y = rng.normal(size=(5, BATCH, 3))
-    model = one_layer()
-    model.layers[-1].kernel.assign(rng.integers(-8, 8, size=(INPUTS, 3)) / 64)
-    opt = kq.QPSBGD(2**-5, backend, rule="paper", seed=0)
-    model.compile(opt, "mse")
-    opt.build(model.trainable_variables)
-    for rows, targets in zip(3 * x, 40 * y):
-        model.train_on_batch(rows.astype("float32"), targets.astype("float32"))
-    np.testing.assert_array_equal(64 * kernel_of(model)[:5], PAPER[seed])
 
 
 def test_paper_gradient_leaves_out_rows_without_a_gradient():
@@ -747,10 +672,8 @@ def test_blocks_of_couplings():
     np.testing.assert_array_equal(joined, np.tile(np.arange(n)[:, None], m))
 
 
-@pytest.mark.parametrize(
-    "inputs", [300, pytest.param(4608, marks=pytest.mark.slow)]
-)
-def test_wide_layers_train(inputs):
+def test_wide_layers_train():
+    inputs = 300
     rng = np.random.default_rng(0)
     x = rng.normal(size=(64, inputs)).astype("float32")
     y = (x @ rng.choice([-1.0, 1.0], size=(inputs, 1)) > 0).astype("float32")
