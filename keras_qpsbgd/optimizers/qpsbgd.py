@@ -215,11 +215,6 @@ class QPSBGD(SolverInfo, BinaryOptimizer):
     def _connect(self):
         if self.is_built() and not self._is_connected:
             self._is_connected = True
-            self.connect()
-
-    def _connect(self):
-        if self.is_built() and not self._is_connected:
-            self._is_connected = True
             self.update_rule.connect()
 
     def add_state(self, marks: Any) -> None:
