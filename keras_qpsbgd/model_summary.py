@@ -21,7 +21,8 @@ from keras_qpsbgd.backends.dwave.cliques import LARGEST
 from keras_qpsbgd.backends.host.gurobi import PIP_LICENSE
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.layers import statistics
-from keras_qpsbgd.optimizers.qpsbgd import WIDEST
+from keras_qpsbgd.optimizers.averaged_rule import Averaged
+from keras_qpsbgd.qubo import blocks
 
 # Number of variables that a solver can solve as a whole.
 LIMITS = {**LARGEST, "Gurobi pip": PIP_LICENSE}
@@ -115,7 +116,7 @@ class LayerSummary:
     def _blocks(self):
         if self.num_variables is None:
             return None, None
-        return statistics.block_shape(self.num_variables, WIDEST["averaged"])
+        return blocks.block_shape(self.num_variables, Averaged.widest)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -305,14 +306,14 @@ def _layer_summary(layer, weights):
 # The inputs of binary layers
 
 
-class _InputSize:
+class _InputSize(statistics.Observer):
     """Observes the root mean square of the rows of a binary kernel."""
 
-    changes_gradient = False
+    max_rows = statistics.MAX_ROWS
     value = None
 
     def add(self, rows):
-        rows = tf.cast(rows(statistics.MAX_ROWS), tf.float32)
+        rows = tf.cast(rows, tf.float32)
         self.value = float(tf.sqrt(tf.reduce_mean(tf.square(rows))))
 
 

@@ -57,7 +57,6 @@ def fit(model, layer, **arguments):
     "arguments",
     [
         {},
-        pytest.param({"layer": 1, "run_eagerly": True}, marks=pytest.mark.slow),
         pytest.param(
             {"dtype": "mixed_bfloat16", "run_eagerly": True},
             marks=pytest.mark.slow,
@@ -66,12 +65,8 @@ def fit(model, layer, **arguments):
             {"optimizer": "adam", "rate": 0.1, "run_eagerly": True},
             marks=pytest.mark.slow,
         ),
-        pytest.param(
-            {"backend": tools.GapBackend(), "run_eagerly": True},
-            marks=pytest.mark.slow,
-        ),
     ],
-    ids=["first", "last", "mixed", "adam", "host"],
+    ids=["plain", "mixed", "adam"],
 )
 def test_fit(arguments):
     if arguments.get("optimizer") == "adam":

@@ -8,8 +8,8 @@ import tools
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.layers import statistics
-from keras_qpsbgd.optimizers import rules
-from keras_qpsbgd.qubo import ops
+from keras_qpsbgd.optimizers import paper_rule
+from keras_qpsbgd.qubo import blocks
 
 
 @pytest.mark.once
@@ -46,10 +46,12 @@ def test_graph_formulas_agree_with_numpy():
     v[2] = 0.0
     assert rows[2].any() and not rows.any(axis=1).all()
     qubo = kq.Qubo.from_rows(rows, v)
-    z, v = ops.normalized(ops.LayerCall(tf.constant(rows), tf.constant(v)))
-    (problem,) = rules.paper(
+    z, v = statistics.normalized(
+        statistics.LayerCall(tf.constant(rows), tf.constant(v))
+    )
+    (problem,) = paper_rule.problems(
         tf.matmul(z, v, transpose_a=True),
-        statistics.second_moments(z, (1, 6, 6)),
+        blocks.second_moments(z, (1, 6, 6)),
     )
     np.testing.assert_allclose(problem.fields, qubo.fields, atol=1e-5)
     np.testing.assert_allclose(problem.couplings, qubo.couplings, atol=1e-6)

@@ -13,7 +13,7 @@ import keras_qpsbgd as kq
 from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.model_summary import LayerSummary
 from keras_qpsbgd.model_summary import ModelSummary
-from keras_qpsbgd.optimizers import qpsbgd
+from keras_qpsbgd.optimizers.averaged_rule import Averaged
 
 layers = kq.layers
 INPUT = keras.layers.InputLayer
@@ -77,7 +77,7 @@ def test_numbers_by_hand():
     ],
 )
 def test_limits(inputs, fits, monkeypatch):
-    monkeypatch.setitem(qpsbgd.WIDEST, "averaged", 288)
+    monkeypatch.setattr(Averaged, "widest", 288)
     layer = LayerSummary("dense", "BinaryDense", inputs, 0, inputs, 1, 1)
     found = [name.split()[-1] for name, fit in layer.fits.items() if fit]
     assert " ".join(found) == fits
@@ -88,7 +88,9 @@ def test_qubos_are_those_that_the_optimizer_solves():
         model = keras.Sequential([INPUT((inputs,)), layers.BinaryDense(3)])
         (layer,) = quiet(model).layers
         mark = statistics.mark_of(model.layers[0].kernel)
-        sizes = kq.QPSBGD().problem_sizes(mark)
+        sizes = kq.QPSBGD().update_rule.problem_sizes(
+            mark.num_variables, mark.num_columns
+        )
         assert sizes == [(layer.qubo_variables, 3)] * layer.num_qubos
 
 

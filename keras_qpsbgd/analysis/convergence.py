@@ -16,6 +16,7 @@ from keras_qpsbgd.analysis.common import new_axes
 from keras_qpsbgd.analysis.common import require
 from keras_qpsbgd.analysis.full_gradient import FullGradient
 from keras_qpsbgd.backends.base import BackendLike
+from keras_qpsbgd.layers.weights import binarize
 from keras_qpsbgd.qubo import Qubo
 from keras_qpsbgd.qubo import ops
 
@@ -150,7 +151,7 @@ def find(
     for name, qubo in qubos.items():
         mark = gradient.marks[name]
         kernel = tf.convert_to_tensor(mark.kernel)
-        weights = ops.binarize(kernel, mark.bits).numpy()
+        weights = binarize(kernel, mark.bits).numpy()
         weights = weights.reshape(qubo.fields.shape)
         columns[name] = _at_fixed_point(qubo, weights, solver, seed)
     return FixedPoints(columns)

@@ -119,15 +119,14 @@ class FullGradient:
         )
 
     def _observer(self, mark):
+        rule = self.optimizer.update_rule
         # All replicas see the same data.
         total = tf.Variable(
-            tf.zeros(self.optimizer.couplings_shape(mark)),
+            tf.zeros(rule.couplings_shape(mark.num_variables)),
             trainable=False,
             aggregation=tf.VariableAggregation.MEAN,
         )
-        if self.optimizer.rule == "paper":
-            return statistics.BatchCouplings(total)
-        return statistics.SecondMoments(total)
+        return rule.row_sums(total)
 
     def qubos(
         self,
@@ -160,7 +159,7 @@ class FullGradient:
                     for batch, weight in zip(batches, weights)
                 ]
             )
-            problems = self.optimizer.problems(
+            problems = self.optimizer.update_rule.first_problems(
                 gradient, tf.convert_to_tensor(self._observers[name].total)
             )
             qubos[name] = _qubo(problems, gradient.shape[0])

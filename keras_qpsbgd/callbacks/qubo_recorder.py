@@ -22,8 +22,8 @@ from keras_qpsbgd.backends import GraphBackend
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.callbacks.solver_progress import figures_of_epoch
 from keras_qpsbgd.layers import statistics
-from keras_qpsbgd.optimizers import step_solver
 from keras_qpsbgd.qubo import Qubo
+from keras_qpsbgd.qubo import blocks
 
 
 class QuboRecorder(keras.callbacks.Callback):
@@ -184,7 +184,7 @@ class QuboRecorder(keras.callbacks.Callback):
         # Legacy Keras builds some models in the first step.
         self._begin()
         # A layer with several blocks has a name for each block.
-        names = {layer, step_solver.layer_name(layer)}
+        names = {layer, blocks.layer_name(layer)}
         if self.layers is not None and names.isdisjoint(self.layers):
             return False
         return step % self.every == 0

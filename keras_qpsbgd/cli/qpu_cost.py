@@ -16,8 +16,7 @@ from keras_qpsbgd.cli import console
 from keras_qpsbgd.columns import DAMPINGS
 from keras_qpsbgd.columns import dense_layers
 from keras_qpsbgd.layers import statistics
-from keras_qpsbgd.optimizers.qpsbgd import block_sizes
-from keras_qpsbgd.optimizers.step_solver import block_names
+from keras_qpsbgd.optimizers.averaged_rule import Averaged
 
 
 def run(arguments):
@@ -224,8 +223,8 @@ def _layers(network, is_columns):
         return layers
     blocks = []
     for name, inputs, outputs in layers:
-        sizes = block_sizes(inputs, outputs)
-        names = block_names(name, len(sizes))
+        sizes = blocks.block_sizes(inputs, outputs, Averaged.widest)
+        names = blocks.block_names(name, len(sizes))
         blocks += [(each, *size) for each, size in zip(names, sizes)]
     return blocks
 

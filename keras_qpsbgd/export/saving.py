@@ -29,7 +29,7 @@ from keras_qpsbgd.export import safety
 from keras_qpsbgd.export import stock
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.layers import statistics
-from keras_qpsbgd.qubo import ops
+from keras_qpsbgd.layers.weights import levels
 
 PathLike = str | os.PathLike[str]
 # The version of Keras that wrote the configuration in a file.
@@ -205,13 +205,13 @@ def _array(entry, variable):
         )
     if entry.bits is None:
         return variable.numpy()
-    levels = ops.levels(tf.convert_to_tensor(variable), entry.bits).numpy()
-    if not np.isfinite(levels).all():
+    found = levels(tf.convert_to_tensor(variable), entry.bits).numpy()
+    if not np.isfinite(found).all():
         raise ValueError(
             "`model` must have finite weights. Received: NaN in the binary "
             f"kernel {entry.name}"
         )
-    return levels
+    return found
 
 
 def _config_of(model):

@@ -8,7 +8,6 @@ import tensorflow as tf
 from keras_qpsbgd import _keras
 from keras_qpsbgd.layers import rows
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
-from keras_qpsbgd.qubo import ops
 
 # Statistics of the rows use about this many positions of an image.
 POSITIONS = 32
@@ -144,7 +143,7 @@ class BinaryConv2D(BinaryLayer, _keras.keras.layers.Conv2D):
         # images.
         stride = max(1, round((math.prod(positions) / POSITIONS) ** 0.5))
         used = math.prod(-(-size // stride) for size in positions)
-        images = ops.evenly_spaced(images, -(-count // used))
+        images = rows.evenly_spaced(images, -(-count // used))
         return self._patches(images, stride)
 
     def _patches(self, images, stride):

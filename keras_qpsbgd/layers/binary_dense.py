@@ -5,8 +5,8 @@ from typing import Any
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd.layers import rows
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
-from keras_qpsbgd.qubo import ops
 
 # Statistics of the rows use at least this many samples of a batch, and fewer
 # than twice as many.
@@ -114,7 +114,7 @@ class BinaryDense(BinaryLayer, _keras.keras.layers.Dense):
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         if isinstance(inputs, tf.SparseTensor):
-            inputs = ops.to_dense(inputs)
+            inputs = rows.to_dense(inputs)
         inputs = tf.cast(inputs, self.compute_dtype)
         return self._finished(self.binary_product(inputs, training))
 

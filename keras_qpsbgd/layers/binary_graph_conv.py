@@ -9,7 +9,7 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd.layers import adjacency
 from keras_qpsbgd.layers.binary_dense import BinaryDense
 from keras_qpsbgd.layers.binary_layer import BinaryLayer
-from keras_qpsbgd.qubo import ops
+from keras_qpsbgd.layers.rows import to_dense
 
 
 @_keras.register
@@ -202,7 +202,7 @@ class BinaryGraphConv(BinaryLayer, _keras.keras.layers.Dense):
         x, a = _x_and_a(inputs, self.name)
         x, a = self._tensor("x", x), self._tensor("a", a)
         if isinstance(x, tf.SparseTensor):
-            x = ops.to_dense(x)
+            x = to_dense(x)
         self._check_inputs(x, a)
         if self.check_adjacency and _is_training(training):
             self._check(a)

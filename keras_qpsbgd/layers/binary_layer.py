@@ -1,11 +1,10 @@
 r"""Base class of the binary layers.
 
 A binary layer has a real kernel \(\Omega\) (the Keras variable, "latent
-weights") and computes with weights \(W\) of one to four bits. With one bit,
-\(W = \mathrm{sign}(\Omega)\). The layer uses the straight-through gradient,
-which ignores the rounding, so it trains with any Keras optimizer. In a training
-pass, the layer also computes statistics of the rows that are multiplied by the
-kernel, if the optimizer asked for them (see `keras_qpsbgd.layers.statistics`).
+weights") and computes with its rounded weights \(W\) (see `weights`). It uses
+the straight-through gradient, which ignores the rounding, so it trains with any
+Keras optimizer. In a training pass, it also passes its rows to the `statistics`
+of the kernel, if the optimizer asked for them.
 """
 
 import math
@@ -15,16 +14,18 @@ from typing import Any
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd.layers import activations
+from keras_qpsbgd.bits import MAX_BITS
 from keras_qpsbgd.layers import rows
 from keras_qpsbgd.layers import statistics
-from keras_qpsbgd.qubo import ops
+from keras_qpsbgd.layers.adapted_layer import AdaptedLayer
+from keras_qpsbgd.layers.weights import binarize
+from keras_qpsbgd.layers.weights import levels
 
 OUTPUT_SCALES = ("fan_in", "channel", None)
 TRAINING_WEIGHTS = ("binary", "latent")
 
 
-class BinaryLayer(_keras.keras.layers.Layer):
+class BinaryLayer(AdaptedLayer):
     r"""Base class of layers with binary weights, or weights of up to four bits.
 
     The weights of a layer with \(b\) bits are \(W = q / L\) with
@@ -109,16 +110,12 @@ class BinaryLayer(_keras.keras.layers.Layer):
     ) -> None:
         is_integer = isinstance(bits, numbers.Integral)
         is_integer = is_integer and not isinstance(bits, bool)
-        if not is_integer or not 1 <= bits <= ops.MAX_BITS:
+        if not is_integer or not 1 <= bits <= MAX_BITS:
             raise ValueError(
-                f"`bits` must be an integer from 1 to {ops.MAX_BITS}. "
+                f"`bits` must be an integer from 1 to {MAX_BITS}. "
                 f"Received: bits={bits!r}"
             )
-        if output_scale not in OUTPUT_SCALES:
-            raise ValueError(
-                f"`output_scale` must be one of {OUTPUT_SCALES}. "
-                f"Received: output_scale={output_scale!r}"
-            )
+        _check_one_of("output_scale", output_scale, OUTPUT_SCALES)
         super().__init__(*args, **kwargs)
         self._bits = int(bits)
         self.output_scale = output_scale
@@ -139,11 +136,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
 
     @training_weights.setter
     def training_weights(self, value):
-        if value not in TRAINING_WEIGHTS:
-            raise ValueError(
-                f"`training_weights` must be one of {TRAINING_WEIGHTS}. "
-                f"Received: training_weights={value!r}"
-            )
+        _check_one_of("training_weights", value, TRAINING_WEIGHTS)
         self._training_weights = value
         if self._mark is not None:
             self._mark.training_weights = value
@@ -212,7 +205,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
         largest one, `2**bits - 1`.
         """
         kernel = tf.convert_to_tensor(self._marked_kernel())
-        return ops.levels(kernel, self.bits)
+        return levels(kernel, self.bits)
 
     def use_real_kernel(self) -> None:
         """Turns the layer into one with real weights and no output scale.
@@ -281,27 +274,25 @@ class BinaryLayer(_keras.keras.layers.Layer):
         elif is_training and self.trainable:
             product = self._training_product(inputs, kernel)
         else:
-            product = self._multiply(inputs, ops.binarize(kernel, self.bits))
+            product = self._multiply(inputs, binarize(kernel, self.bits))
         return self._scaled(product)
 
     def _training_product(self, inputs, kernel):
         """Multiplies, and passes the rows to the observer of the kernel."""
+        weights = binarize(kernel, self.bits)
         observer = self._mark.begin_pass()
-        if observer is not None and observer.changes_gradient:
-            return statistics.observed_product(
-                observer,
-                kernel,
-                self.bits,
-                inputs,
-                self._multiply,
-                self._layer_call,
-            )
-        weights = ops.binarize(kernel, self.bits)
-        if observer is not None:
-            observer.add(
-                lambda count: self._rows_for_statistics(inputs, weights, count)
-            )
-        return self._multiply(inputs, weights)
+        if observer is None:
+            return self._multiply(inputs, weights)
+        if not observer.changes_gradient:
+            observer.add(self._observed_rows(inputs, weights, observer))
+            return self._multiply(inputs, weights)
+        weights = tf.stop_gradient(weights)
+        return statistics.observed(
+            observer,
+            kernel,
+            self._multiply(inputs, weights),
+            lambda upstream: self._layer_call(inputs, weights, upstream),
+        )
 
     def _scaled(self, product):
         # The initializer already gives a real kernel the right scale.
@@ -337,8 +328,7 @@ class BinaryLayer(_keras.keras.layers.Layer):
         return outputs if self.activation is None else self.activation(outputs)
 
     def _fan_in(self):
-        shape = self._mark.kernel.shape
-        return math.prod(shape) // math.prod(self._outputs)
+        return math.prod(self._mark.kernel.shape) // math.prod(self._outputs)
 
     def _is_channels_first(self):
         return getattr(self, "data_format", None) == "channels_first"
@@ -346,11 +336,12 @@ class BinaryLayer(_keras.keras.layers.Layer):
     def _multiply(self, inputs, weights):
         return self.binary_call(inputs, tf.cast(weights, self.compute_dtype))
 
-    def _rows_for_statistics(self, inputs, weights, count):
-        """Returns about `count` rows of a batch, evenly spaced, or all."""
+    def _observed_rows(self, inputs, weights, observer):
+        """Returns as many rows of a batch as the observer needs."""
+        count = observer.max_rows
         if not self._has_rows():
             found = rows.jacobian_rows(self._multiply, inputs, weights)
-            return found if count is None else ops.evenly_spaced(found, count)
+            return found if count is None else rows.evenly_spaced(found, count)
         if count is None:
             return self.rows(inputs)
         return self.sample_rows(inputs, count)
@@ -369,14 +360,14 @@ class BinaryLayer(_keras.keras.layers.Layer):
         Returns:
             A tensor of shape `(B, n)`.
         """
-        return ops.evenly_spaced(self.rows(inputs), count)
+        return rows.evenly_spaced(self.rows(inputs), count)
 
     def _layer_call(self, inputs, weights, upstream):
         if self._has_rows():
-            return ops.LayerCall(
+            return statistics.LayerCall(
                 self.rows(inputs), self.row_gradients(upstream)
             )
-        return ops.LayerCall(
+        return statistics.LayerCall(
             rows.jacobian_rows(self._multiply, inputs, weights),
             tf.reshape(upstream, (-1, 1)),
             rows.jacobian_kept(upstream),
@@ -394,61 +385,16 @@ class BinaryLayer(_keras.keras.layers.Layer):
             )
         return self._mark.kernel
 
-    def add_weight(self, *args: Any, **kwargs: Any) -> Any:
-        # Round to levels before the cast. In float16, a small negative weight
-        # would become zero, with the sign +1.
-        kwargs.setdefault(_keras.AUTOCAST, False)
-        return super().add_weight(*args, **kwargs)
-
-    def save_own_variables(self, store: Any) -> None:
-        # The methods of Keras 3 layers save only kernel and bias.
-        if self.output_scale == "channel":
-            _keras.keras.layers.Layer.save_own_variables(self, store)
-        else:
-            super().save_own_variables(store)
-
-    def load_own_variables(self, store: Any) -> None:
-        if self.output_scale == "channel":
-            _keras.keras.layers.Layer.load_own_variables(self, store)
-        else:
-            super().load_own_variables(store)
-
-    # Features of Keras 3 layers that binary layers do not support.
-
-    def _reject_adapters(self):
-        for name in ("lora_rank", "quantization_config"):
-            value = getattr(self, name, None)
-            if value:
-                raise ValueError(
-                    f"`{type(self).__name__}` does not support `{name}`, "
-                    "because its weights already have few bits. "
-                    f"Received: {name}={value}"
-                )
-
-    def enable_lora(self, rank: int, *args: Any, **kwargs: Any) -> None:
-        """Raises a `ValueError`, because LoRA is not supported."""
-        raise ValueError(
-            f"`{type(self).__name__}` does not support LoRA, because its "
-            "kernel is binary and a low-rank update is not. "
-            f"Received: rank={rank}"
-        )
-
-    def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Raises a `ValueError`, because the weights are quantized already."""
-        raise ValueError(
-            f"`{type(self).__name__}` cannot be quantized, because its weights "
-            "already have few bits. Set the argument `bits`. "
-            f"Received: mode={mode}"
-        )
-
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config["bits"] = self.bits
         config["output_scale"] = self.output_scale
         config["training_weights"] = self.training_weights
-        activation = getattr(self, "activation", None)
-        if activation in (ops.hard_tanh, activations.binary):
-            # Under legacy Keras, `hard_tanh` comes from this package. Legacy
-            # Keras identifies functions in HDF5 files by name only.
-            config["activation"] = activation.__name__
         return config
+
+
+def _check_one_of(name, value, known):
+    if value not in known:
+        raise ValueError(
+            f"`{name}` must be one of {known}. Received: {name}={value!r}"
+        )

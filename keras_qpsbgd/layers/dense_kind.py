@@ -11,7 +11,7 @@ from tensorflow import keras
 
 from keras_qpsbgd.layers import windows as windows_module
 from keras_qpsbgd.layers.binary_dense import BinaryDense
-from keras_qpsbgd.qubo import ops
+from keras_qpsbgd.layers.rows import to_dense
 
 
 class DenseKind:
@@ -98,7 +98,7 @@ class DenseKind:
         del layer
         inputs = first(args, kwargs)
         if isinstance(inputs, tf.SparseTensor):
-            inputs = ops.to_dense(inputs)
+            inputs = to_dense(inputs)
         yield from some(inputs.numpy(), count, seed)
 
     def windows(self, layer: Any) -> dict[str, Any] | None:

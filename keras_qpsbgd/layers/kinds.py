@@ -50,6 +50,7 @@ from keras_qpsbgd.layers.dense_kind import first
 from keras_qpsbgd.layers.dense_kind import some
 from keras_qpsbgd.layers.recurrent_kinds import InputKernelKind
 from keras_qpsbgd.layers.recurrent_kinds import RecurrentKernelKind
+from keras_qpsbgd.layers.rows import to_dense
 from keras_qpsbgd.qubo import ops
 
 
@@ -65,7 +66,7 @@ class GraphConvKind(DenseKind):
     def rows(self, layer, args, kwargs, count=None, seed=0):
         x, a = first(args, kwargs)[:2]
         if isinstance(x, tf.SparseTensor):
-            x = ops.to_dense(x)
+            x = to_dense(x)
         rows = adjacency.propagate(tf.cast(a, x.dtype), x)
         mask = kwargs.get("mask")
         mask = mask[0] if isinstance(mask, (list, tuple)) else mask

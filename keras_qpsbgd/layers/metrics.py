@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd.layers import BinaryLayer
+from keras_qpsbgd.layers.binary_layer import BinaryLayer
 
 __all__ = ["FlipRatio"]
 

@@ -90,7 +90,7 @@ def jacobian_rows(multiply, inputs, weights):
 
 
 def jacobian_kept(upstream):
-    """Returns which rows are part of a problem. See `ops.LayerCall`.
+    """Returns which rows are part of a problem. See `statistics.LayerCall`.
 
     As in layers that define `rows`, a row is kept if any entry along the last
     axis has a gradient, even if its own gradient is zero.
@@ -100,3 +100,26 @@ def jacobian_kept(upstream):
     """
     found = tf.reduce_any(upstream != 0, axis=-1, keepdims=True)
     return tf.reshape(tf.broadcast_to(found, tf.shape(upstream)), (-1, 1))
+
+
+def evenly_spaced(tensor, count):
+    """Returns evenly spaced entries of the first axis.
+
+    Returns at least `count` entries, or all if there are fewer, and always
+    fewer than `2 * count`.
+    """
+    size = tf.shape(tensor)[0]
+    # A slice with this step would be slower.
+    chosen = tf.range(0, size, tf.maximum(size // count, 1))
+    return tf.gather(tensor, chosen)
+
+
+def to_dense(sparse):
+    """Converts a sparse tensor to a dense one.
+
+    The entries may be in any order, and repeated entries are summed, as in
+    sparse products. `tf.sparse.to_dense` raises in both cases.
+    """
+    shape = tf.cast(sparse.dense_shape, sparse.indices.dtype)
+    dense = tf.scatter_nd(sparse.indices, sparse.values, shape)
+    return tf.ensure_shape(dense, sparse.shape)

@@ -7,8 +7,8 @@ pass, if an optimizer asked for them:
 
 1. A layer marks its kernel with a `BinaryKernel`.
 2. `QPSBGD.build` creates the variables of the statistics and connects an
-   observer to the mark. With any other optimizer there is no observer, and the
-   layer computes nothing extra.
+   `Observer` to the mark. With any other optimizer there is no observer, and
+   the layer computes nothing extra.
 3. In a training pass, the layer passes its rows to the observer.
 
 There is one observer for each rule of `QPSBGD`, and one for analysis:
@@ -18,17 +18,18 @@ There is one observer for each rule of `QPSBGD`, and one for analysis:
   \(z_b = x_b / \lVert x_b \rVert^2\)
 - `SecondMoments`: \(S \leftarrow S + X^T X\)
 
-Layers with many inputs have several blocks of couplings. Couplings between
-different blocks are left out. Block k of K has the inputs k, k + K, k + 2K and
-so on. In a convolution whose number of channels is a multiple of K, all
-positions of a channel are then in the same block. Their couplings matter most.
+Layers with many inputs have several blocks of couplings (see `qubo.blocks`).
 """
 
 import contextlib
+import math
 import weakref
+from typing import NamedTuple
+from typing import Optional
 
 import tensorflow as tf
 
+from keras_qpsbgd.qubo import blocks
 from keras_qpsbgd.qubo import ops
 
 # More rows barely change a moving average.
@@ -50,8 +51,8 @@ class BinaryKernel:
         bits: Integer. The number of bits of a weight. Defaults to `1`.
 
     Attributes:
-        missed: `"eager"` or `"graph"` if the last training pass, or the last
-            one that was traced, had no observer. `None` if it had one.
+        missed: Boolean. Whether the last training pass, or the last one that
+            was traced, had no observer.
     """
 
     def __init__(
@@ -63,8 +64,8 @@ class BinaryKernel:
         self.name = name
         self.training_weights = training_weights
         self.bits = bits
-        self.missed = None
-        self._observer = None
+        self.missed = False
+        self._observer = lambda: None
         setattr(kernel, _MARK, self)
 
     @property
@@ -74,20 +75,17 @@ class BinaryKernel:
         The mark does not keep the observer alive. Once the optimizer is gone,
         the layer no longer computes statistics.
         """
-        return None if self._observer is None else self._observer()
+        return self._observer()
 
     @observer.setter
     def observer(self, observer):
-        self._observer = None if observer is None else weakref.ref(observer)
+        is_none = observer is None
+        self._observer = (lambda: None) if is_none else weakref.ref(observer)
 
     def begin_pass(self):
-        """Returns the observer of a training pass, or `None`.
-
-        Sets `missed`, so that the optimizer notices passes without an observer.
-        """
+        """Returns the observer of a training pass, or `None`."""
         observer = self.observer
-        mode = "eager" if tf.executing_eagerly() else "graph"
-        self.missed = mode if observer is None else None
+        self.missed = observer is None
         return observer
 
 
@@ -113,19 +111,39 @@ def observing(observers):
             mark.observer = observer
 
 
-def block_shape(num_variables, widest):
-    """Returns the number and the width of the blocks of a layer.
+class Observer:
+    """Receives the rows of a binary kernel.
 
-    Args:
-        num_variables: Integer. The number of inputs of the layer.
-        widest: Integer. Layers with more inputs are divided into blocks of
-            equal width. The last block is padded with inputs that are zero.
+    A subclass defines `add`, or sets `changes_gradient` and defines `gradient`.
+
+    Attributes:
+        max_rows: Integer. The number of rows that is enough, or `None` for all
+            rows.
+        changes_gradient: Boolean. Whether the backward pass calls `gradient`,
+            instead of the forward pass `add`.
     """
-    count = -(-num_variables // widest)
-    return count, -(-num_variables // count)
+
+    max_rows: Optional[int] = None
+    changes_gradient = False
+
+    def add(self, rows):
+        """Adds the rows of a training pass.
+
+        Args:
+            rows: Tensor of shape `(B, n)`.
+        """
+        raise NotImplementedError
+
+    def gradient(self, call):
+        """Adds the rows of a backward pass, and returns a gradient `(n, m)`.
+
+        Args:
+            call: `LayerCall`.
+        """
+        raise NotImplementedError
 
 
-class MovingCovariance:
+class MovingCovariance(Observer):
     r"""Moving average of the second moments of the rows.
 
     $$C \leftarrow d \, C + (1 - d) \frac{X^T X}{\mathrm{tr} X^T X}$$
@@ -139,32 +157,26 @@ class MovingCovariance:
         decay: Float. The decay d.
     """
 
-    changes_gradient = False
+    max_rows = MAX_ROWS
 
     def __init__(self, variable, decay):
         self._variable = variable
         self._decay = decay
 
     def add(self, rows):
-        """Updates the average.
-
-        Args:
-            rows: Function that takes the number of rows that is enough, or
-                `None` for all rows, and returns a tensor of shape `(B, n)`.
-        """
-        rows = tf.stop_gradient(tf.cast(rows(MAX_ROWS), tf.float32))
+        rows = tf.stop_gradient(tf.cast(rows, tf.float32))
         square = tf.reduce_sum(tf.square(rows))
         is_valid = tf.math.is_finite(square) & (square > 0)
         size = tf.where(is_valid, (1.0 - self._decay) / square, 0.0)
         # Also zero where a row is not finite.
         rows = tf.math.multiply_no_nan(rows, tf.sqrt(size))
-        products = second_moments(rows, self._variable.shape)
+        products = blocks.second_moments(rows, self._variable.shape)
         decay = tf.where(is_valid, self._decay, 1.0)
         average = tf.convert_to_tensor(self._variable)
         self._variable.assign(decay * average + products)
 
 
-class _Sum:
+class _Sum(Observer):
     """Base class of observers that sum up until they are cleared.
 
     Args:
@@ -183,12 +195,10 @@ class _Sum:
 class SecondMoments(_Sum):
     r"""Sum of the second moments \(X^T X\) of all rows, for analysis."""
 
-    changes_gradient = False
-
     def add(self, rows):
-        """Adds all rows. See `MovingCovariance`."""
-        rows = tf.stop_gradient(tf.cast(rows(None), tf.float32))
-        self.total.assign_add(second_moments(rows, self.total.shape))
+        rows = tf.stop_gradient(tf.cast(rows, tf.float32))
+        moments = blocks.second_moments(rows, self.total.shape)
+        self.total.assign_add(moments)
 
 
 class BatchCouplings(_Sum):
@@ -203,106 +213,76 @@ class BatchCouplings(_Sum):
 
     changes_gradient = True
 
-    def gradient(self, call, gradient):
-        """Adds the rows of a backward pass, and returns Z'V.
-
-        Args:
-            call: `ops.LayerCall`.
-            gradient: Tensor. The straight-through gradient of the kernel.
-        """
-        z, v = ops.normalized(call)
-        products = second_moments(z, self.total.shape)
+    def gradient(self, call):
+        z, v = normalized(call)
+        products = blocks.second_moments(z, self.total.shape)
         # Loss scaling skips an update whose gradient overflows, without
         # telling this optimizer.
         is_used = ops.is_finite([v])
         added = self.total.assign_add(tf.where(is_used, products, 0.0))
         with tf.control_dependencies([] if added is None else [added]):
-            product = tf.matmul(z, v, transpose_a=True)
-        return tf.cast(tf.reshape(product, gradient.shape), gradient.dtype)
+            return tf.matmul(z, v, transpose_a=True)
 
 
-def second_moments(rows, shape):
-    """Returns X'X, or its diagonal blocks.
+class LayerCall(NamedTuple):
+    """Rows and row gradients of one call of a layer, from a backward pass.
+
+    Attributes:
+        rows: Tensor of shape (B, n).
+        row_gradients: Tensor of shape (B, m).
+        kept: Boolean tensor of shape (B, 1) (optional). The rows that are part
+            of the problem. Defaults to the rows with a gradient in any column.
+            The others, for example masked samples or nodes outside the batch,
+            carry no information about the update.
+    """
+
+    rows: tf.Tensor
+    row_gradients: tf.Tensor
+    kept: Optional[tf.Tensor] = None
+
+
+def normalized(call):
+    r"""Returns the rows \(z_b = x_b / \lVert x_b \rVert^2\) and \(V\).
+
+    Rows that are not kept and all-zero rows are zero, so they do not contribute
+    to couplings and fields. Rows whose norm overflows are NaN, because zeros
+    would silently drop them.
 
     Args:
-        rows: Tensor of shape `(B, n)`.
-        shape: Triple of integers, `(blocks, width, width)`.
+        call: `LayerCall`.
 
     Returns:
-        Tensor of this shape.
+        Tuple of float32 tensors of shape (B, n) and (B, m).
     """
-    count, width, _ = shape
-    if count == 1:
-        return tf.matmul(rows, rows, transpose_a=True)[None]
-    rows = tf.pad(rows, [(0, 0), (0, count * width - rows.shape[1])])
-    rows = tf.transpose(tf.reshape(rows, (-1, width, count)), (2, 0, 1))
-    return tf.matmul(rows, rows, transpose_a=True)
+    rows = tf.cast(call.rows, tf.float32)
+    kept = call.kept
+    if kept is None:
+        kept = tf.reduce_any(call.row_gradients != 0, axis=-1, keepdims=True)
+    squares = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
+    weights = tf.math.divide_no_nan(tf.cast(kept, tf.float32), squares)
+    weights = tf.where(tf.math.is_inf(squares), math.nan, weights)
+    return rows * weights, tf.cast(call.row_gradients, tf.float32)
 
 
-def observed_product(observer, kernel, bits, inputs, multiply, make_call):
-    """Multiplies by the weights of a kernel, and observes the backward pass.
+def observed(observer, kernel, product, make_call):
+    """Returns a product with the kernel's gradient from an observer.
 
     Args:
-        observer: Object with the method `gradient(call, gradient)`, which
-            returns what the backward pass returns as the gradient of the
-            kernel.
+        observer: `Observer` that changes the gradient.
         kernel: Tensor. The value of the kernel.
-        bits: Integer. The number of bits of a weight.
-        inputs: Tensor or structure of tensors. The first argument of
-            `multiply`.
-        multiply: Function of `inputs` and the weights.
-        make_call: Function of `inputs`, the weights and the gradient V of the
-            product. Returns the `ops.LayerCall`.
-
-    Returns:
-        The result of `multiply`.
+        product: Tensor, which does not depend on `kernel` otherwise.
+        make_call: Function of the gradient V of the product. Returns the
+            `LayerCall`.
     """
-    flat = tf.nest.flatten(inputs)
-    positions = [
-        index
-        for index, part in enumerate(flat)
-        if tf.is_tensor(part) and part.dtype.is_floating
-    ]
 
     @tf.custom_gradient
-    def product(kernel, *differentiable):
-        parts = list(flat)
-        for index, tensor in zip(positions, differentiable):
-            parts[index] = tensor
-        structure = tf.nest.pack_sequence_as(inputs, parts)
-        sources = [kernel, *differentiable]
-        with tf.GradientTape(
-            persistent=True, watch_accessed_variables=False
-        ) as tape:
-            tape.watch(sources)
-            weights = ops.binarize(kernel, bits)
-            result = multiply(structure, weights)
-
+    def identity(kernel, product):
         @tf.autograph.experimental.do_not_convert
         def backward(upstream):
-            gradient, *others = tape.gradient(
-                result, sources, upstream, tf.UnconnectedGradients.ZERO
-            )
-            call = make_call(structure, weights, upstream)
-            return (observer.gradient(call, gradient), *others)
+            found = observer.gradient(make_call(upstream))
+            found = tf.cast(tf.reshape(found, kernel.shape), kernel.dtype)
+            return found, upstream
 
-        return result, backward
+        return tf.identity(product), backward
 
-    return product(kernel, *(tf.identity(flat[i]) for i in positions))
-
-
-def current_graphs():
-    """Returns the graph that is being traced and those it is nested in.
-
-    Outside of a `tf.function`, this is the list `[None]`.
-    """
-    if tf.executing_eagerly():
-        return [None]
-    # Legacy Keras builds functional models in a graph that is not a function.
-    graphs = [tf.compat.v1.get_default_graph()]
-    while getattr(graphs[-1], "building_function", False):
-        outer = graphs[-1].outer_graph
-        if not getattr(outer, "building_function", False):
-            break
-        graphs.append(outer)
-    return graphs
+    return identity(kernel, product)

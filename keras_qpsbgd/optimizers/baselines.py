@@ -7,9 +7,12 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
-from keras_qpsbgd.optimizers.binary_optimizer import LearningRate
-from keras_qpsbgd.optimizers.binary_optimizer import OptimizerLike
+from keras_qpsbgd.bits import max_level
+from keras_qpsbgd.layers.weights import binarize
+from keras_qpsbgd.layers.weights import levels
+from keras_qpsbgd.optimizers.base import BinaryOptimizer
+from keras_qpsbgd.optimizers.base import LearningRate
+from keras_qpsbgd.optimizers.base import OptimizerLike
 from keras_qpsbgd.qubo import ops
 
 Schedule = keras.optimizers.schedules.LearningRateSchedule
@@ -241,7 +244,7 @@ class ProxQuant(BinaryOptimizer):
 
 def prox(theta, distance, bits=1):
     """Moves `theta` by `distance` toward its binary weight, not past it."""
-    weight = ops.binarize(theta, bits)
+    weight = binarize(theta, bits)
     away = theta - weight
     return weight + tf.sign(away) * tf.maximum(tf.abs(away) - distance, 0.0)
 
@@ -336,16 +339,16 @@ class Bop(BinaryOptimizer):
         mean.assign(average)
         weights = tf.convert_to_tensor(kernel)
         bits = self.bits(kernel)
-        limit = ops.max_level(bits)
+        limit = max_level(bits)
         direction = -ops.sign(average)
-        levels = ops.levels(weights, bits)
+        found = levels(weights, bits)
         moved = (tf.abs(average) > self.threshold) & (
-            levels != direction * limit
+            found != direction * limit
         )
         if bits == 1:
             new = -weights
         else:
-            new = (levels + 2 * direction) / limit
+            new = (found + 2 * direction) / limit
         kernel.assign(tf.where(moved, new, weights))
 
     def get_config(self) -> dict[str, Any]:

@@ -11,8 +11,6 @@ import weakref
 import tensorflow as tf
 from tensorflow.python.framework import ops as tf_ops
 
-from keras_qpsbgd.layers.statistics import current_graphs
-
 _PREFIX = "CustomGradient-"
 
 
@@ -34,6 +32,23 @@ def free_with(owner):
     for name, entry in list(table.items()):
         if name.startswith(_PREFIX) and _graph_of(entry.get("type")) in current:
             weakref.finalize(owner, table.pop, name, None).atexit = False
+
+
+def current_graphs():
+    """Returns the graph that is being traced and those it is nested in.
+
+    Outside of a `tf.function`, this is the list `[None]`.
+    """
+    if tf.executing_eagerly():
+        return [None]
+    # Legacy Keras builds functional models in a graph that is not a function.
+    graphs = [tf.compat.v1.get_default_graph()]
+    while getattr(graphs[-1], "building_function", False):
+        outer = graphs[-1].outer_graph
+        if not getattr(outer, "building_function", False):
+            break
+        graphs.append(outer)
+    return graphs
 
 
 def _table():

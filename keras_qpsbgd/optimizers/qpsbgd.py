@@ -1,40 +1,35 @@
 """QP-SBGD as a Keras optimizer."""
 
 import numbers
+import random
 from typing import Any
 
 import tensorflow as tf
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd import backends
 from keras_qpsbgd.backends.base import BackendLike
 from keras_qpsbgd.backends.errors import check_number
-from keras_qpsbgd.layers import statistics
-from keras_qpsbgd.optimizers import rules
-from keras_qpsbgd.optimizers.binary_optimizer import LearningRate
-from keras_qpsbgd.optimizers.binary_optimizer import OptimizerLike
-from keras_qpsbgd.optimizers.qubo_optimizer import QuboOptimizer
-from keras_qpsbgd.qubo import ops
+from keras_qpsbgd.optimizers import memory
+from keras_qpsbgd.optimizers import replicas
+from keras_qpsbgd.optimizers.accumulation import Accumulation
+from keras_qpsbgd.optimizers.accumulation import if_true
+from keras_qpsbgd.optimizers.averaged_rule import Averaged
+from keras_qpsbgd.optimizers.base import BinaryOptimizer
+from keras_qpsbgd.optimizers.base import LearningRate
+from keras_qpsbgd.optimizers.base import OptimizerLike
+from keras_qpsbgd.optimizers.inner import delegated
+from keras_qpsbgd.optimizers.paper_rule import Paper
+from keras_qpsbgd.optimizers.skipping import Skipping
+from keras_qpsbgd.optimizers.solver_info import SolverInfo
+from keras_qpsbgd.optimizers.step_solver import StepSolver
+from keras_qpsbgd.optimizers.step_solver import update_seeds
 
-RULES = ("averaged", "paper")
-# Layers with more inputs than this have several blocks of couplings.
-WIDEST = {"averaged": 144, "paper": 8192}
-# Arguments of earlier versions, and what to use instead.
-REMOVED = {
-    "gradient_scale": '`kappa`, or `rule="paper"` in place of "raw"',
-    "update": "`keras_qpsbgd.fit_columns` for few solver calls",
-    "latent": "`keras_qpsbgd.fit_columns`",
-    "damping": "the argument `dampings` of `keras_qpsbgd.fit_columns`",
-    "curvature": "`keras_qpsbgd.fit_columns`",
-    "mean_curvature": "`keras_qpsbgd.fit_columns`",
-    "reads": "`momentum`",
-    "read_temperature": "`momentum`",
-    "hold": "a lower `learning_rate`",
-    "real_layers": "`max_variables`",
-}
+RULES: dict[str, Any] = {"averaged": Averaged, "paper": Paper}
 
 
 @_keras.register
-class QPSBGD(QuboOptimizer):
+class QPSBGD(SolverInfo, BinaryOptimizer):
     r"""Quantum projected stochastic binary-gradient descent.
 
     In each step, this optimizer maps the gradient of every binary kernel onto
@@ -129,8 +124,6 @@ class QPSBGD(QuboOptimizer):
 
     Raises:
         ValueError: If an argument is invalid.
-        TypeError: If an argument was removed. The message names its
-            replacement.
 
     Example:
         ```python
@@ -151,6 +144,10 @@ class QPSBGD(QuboOptimizer):
         - [Krahn et al., 2024](https://arxiv.org/abs/2310.15128)
     """
 
+    kappa = delegated("update_rule", "kappa")
+    momentum = delegated("update_rule", "momentum")
+    covariance_decay = delegated("update_rule", "covariance_decay")
+
     def __init__(
         self,
         learning_rate: LearningRate = 0.01,
@@ -166,177 +163,195 @@ class QPSBGD(QuboOptimizer):
         name: str | None = "qpsbgd",
         **kwargs: Any,
     ) -> None:
-        for removed in REMOVED.keys() & kwargs.keys():
-            raise TypeError(
-                f"`{removed}` was removed. Use {REMOVED[removed]}. "
-                f"Received: {removed}={kwargs[removed]!r}"
-            )
-        super().__init__(
-            learning_rate,
-            backend,
-            real_optimizer,
+        backend = backends.get(backend)
+        super().__init__(learning_rate, real_optimizer, name=name, **kwargs)
+        check_number(
+            "max_variables",
             max_variables,
-            seed,
-            on_failure,
-            name=name,
-            **kwargs,
+            at_least=1,
+            whole=True,
+            optional=True,
         )
-        check_number("kappa", kappa, above=0)
-        _check_decay("momentum", momentum)
-        _check_decay("covariance_decay", covariance_decay)
+        if seed is not None and not isinstance(seed, numbers.Integral):
+            raise ValueError(
+                f"`seed` must be an int or None. Received: seed={seed!r}"
+            )
         if rule not in RULES:
             raise ValueError(
-                f"`rule` must be one of {RULES}. Received: rule={rule!r}"
+                f"`rule` must be one of {tuple(RULES)}. Received: rule={rule!r}"
             )
-        # NumPy numbers cannot be saved.
-        self.kappa = float(kappa)
-        self.momentum = float(momentum)
-        self.covariance_decay = float(covariance_decay)
+        self.max_variables = max_variables
+        # A NumPy integer cannot be saved.
+        self.seed = None if seed is None else int(seed)
+        self._solver = StepSolver(
+            backend, on_failure, self._warn_once, self._drop
+        )
         self.rule = rule
-        # By `BinaryKernel`: the variables of M, C and `Averages.scalars`, and
-        # the observers that update C.
-        self._momenta = _keras.Untracked()
-        self._scalars = _keras.Untracked()
-        self._couplings = _keras.Untracked()
-        self._observers = _keras.Untracked()
-        # By `variable_key`: the states of the last update.
-        self._last_states: dict = {}
+        self.update_rule = RULES[rule](
+            kappa,
+            momentum,
+            covariance_decay,
+            # A solver on the host always receives couplings.
+            uses_couplings=backend.uses_couplings or self._solver.on_host,
+            is_warm=backend.warm_start,
+        )
+        # Records updates (see `step_solver`). `callbacks.QuboRecorder` sets it
+        # during `fit`. It is not saved.
+        self.recorder: Any = None
+        self._skipping = Skipping()
+        self._accumulation = Accumulation(self._accumulates())
+        self._is_connected = False
 
-    def add_rule_state(self, marks: Any) -> None:
-        """Creates the averages."""
-        for index, mark in enumerate(marks):
-            if self.rule == "averaged":
-                self._momenta[mark] = self.add_array(
-                    (mark.num_variables, mark.num_columns),
-                    "float32",
-                    f"momentum_{index}",
-                    aggregation="none",
-                )
-                self._scalars[mark] = self.add_array(
-                    (rules.SCALARS,),
-                    "float32",
-                    f"second_moment_{index}",
-                    aggregation="none",
-                )
-            if self._uses_couplings():
-                self._add_couplings(mark, index)
-        if self.rule == "averaged" and self.backend.warm_start:
-            self._last_states = self.add_slots(marks, "states")
+    # Setup
 
-    def connect(self) -> None:
-        """Asks the layers for the second moments of their inputs."""
-        for mark, observer in self._observers.items():
-            mark.observer = observer
+    def build(self, variables):
+        super().build(variables)
+        # Replicas run one after the other and must all do the same, so if the
+        # first one builds the optimizer, `apply` connects it afterwards.
+        context = tf.distribute.get_replica_context()
+        if context is None or context.num_replicas_in_sync == 1:
+            self._connect()
 
-    def _uses_couplings(self):
-        # A solver on the host always receives couplings.
+    def _connect(self):
+        if self.is_built() and not self._is_connected:
+            self._is_connected = True
+            self.update_rule.connect()
+
+    def add_state(self, marks: Any) -> None:
+        seed = random.randrange(2**31) if self.seed is None else self.seed
+        self._seed = self.add_array((), "int32", "seed", seed % 2**31)
+        self._skipping.build(self.add_array)
+        self._accumulation.build(marks, self.add_array)
+        self.update_rule.build(
+            marks, self.add_array, self.add_variable_from_reference
+        )
+
+    def _sizes(self, marks):
+        """Returns the numbers of inputs and outputs of the QUBOs of kernels."""
+        return [
+            size
+            for mark in marks
+            if self.is_binary(mark)
+            for size in self.update_rule.problem_sizes(
+                mark.num_variables, mark.num_columns
+            )
+        ]
+
+    @tf.autograph.experimental.do_not_convert
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        """Updates the variables with their straight-through gradients.
+
+        Args:
+            grads: List of gradients.
+            trainable_variables: List of variables (optional), one per gradient.
+                Defaults to the variables that the optimizer was built with.
+
+        Raises:
+            ValueError: If the gradients and variables do not match each other
+                or the optimizer, or if XLA compiles the step and the backend
+                solves on the host.
+        """
+        grads = list(grads)
+        if not grads:
+            return
+        is_connected = self._is_connected
+        binary, real = self.split(grads, trainable_variables)
+        self._solver.check(self._sizes(self._binary.values()))
+        marks = [mark for _, _, mark in binary]
+        self.update_rule.check(marks, is_connected, self._warn_once)
+        checked = [
+            grad.values if isinstance(grad, tf.IndexedSlices) else grad
+            for grad, _, _ in binary + real
+        ]
+        checked.append(self.learning_rate)
+
+        def update(binary_grads, real_grads):
+            self._update(
+                binary_grads,
+                [(variable, mark) for _, variable, mark in binary],
+                real_grads,
+                [variable for _, variable, _ in real],
+            )
+
+        self._skipping.apply(
+            checked,
+            update,
+            ([grad for grad, _, _ in binary], [grad for grad, _, _ in real]),
+            self._skip,
+            self._changed_variables() if self._is_one_program() else None,
+        )
+        self._connect()
+        memory.free_with(self)
+
+    def _is_one_program(self):
+        """Returns whether the step consists of one compiled program."""
         return (
-            self.rule == "paper"
-            or self.backend.uses_couplings
-            or self._solver.on_host
+            _keras.inside_xla()
+            and not tf.distribute.has_strategy()
+            and not self._accumulates()
         )
 
-    def problem_sizes(self, mark: Any) -> list[tuple[int, int]]:
-        if not self._uses_couplings():
-            return super().problem_sizes(mark)
-        return block_sizes(mark.num_variables, mark.num_columns, self.rule)
+    def _changed_variables(self):
+        """Returns the variables that an update may change.
 
-    def _add_couplings(self, mark, index):
-        is_paper = self.rule == "paper"
-        variable = self.add_array(
-            self.couplings_shape(mark),
-            "float32",
-            f"couplings_{index}",
-            aggregation="sum" if is_paper else "mean",
-        )
-        observer = (
-            statistics.BatchCouplings(variable)
-            if is_paper
-            else statistics.MovingCovariance(variable, self.covariance_decay)
-        )
-        self._couplings[mark] = variable
-        self._observers[mark] = observer
+        Only training passes change couplings. The rule of the paper also clears
+        them, after every update.
+        """
+        couplings = {id(c) for c in self.update_rule.couplings.values()}
+        variables = [*self._trainable_variables, *self.variables]
+        return [v for v in variables if id(v) not in couplings]
 
-    def couplings_shape(self, mark: Any) -> tuple[int, int, int]:
-        """Returns the shape of the couplings, `(blocks, width, width)`."""
-        count, width = statistics.block_shape(
-            mark.num_variables, WIDEST[self.rule]
+    def _update(self, grads, kernels, real_grads, real_variables):
+        """Applies an update with finite gradients, in replica context."""
+        marks = [mark for _, mark in kernels]
+        scale = float(getattr(self, "loss_scale_factor", None) or 1.0)
+        batch = self._accumulation
+        grads = batch.total(grads, marks, scale, self._aggregate)
+        rule = self.update_rule
+        averages = [rule.averages(g, mark) for g, mark in zip(grads, marks)]
+        shapes = [mark.kernel.shape for mark in marks]
+        is_complete = batch.is_complete(self._iterations)
+        states = if_true(
+            is_complete,
+            lambda: replicas.on_first_replica(
+                lambda: self._solve(averages, marks), shapes
+            ),
+            lambda: [tf.zeros(shape) for shape in shapes],
         )
-        return count, width, width
-
-    def begin_update(self, marks: Any, is_connected: bool) -> None:
-        """Checks that the layers computed what the rule needs."""
-        missed = {m.name: m.missed for m in marks if m in self._observers}
-        if self.rule == "paper" and any(missed.values()):
-            raise ValueError(
-                '`rule="paper"` changes the gradients that binary layers '
-                "compute, so the optimizer must be built before the first "
-                "training step. Call "
-                "`optimizer.build(model.trainable_variables)`. Received: "
-                "gradients from before the optimizer was built"
+        # With `on_failure="raise"`, a failed solve stops the step here, before
+        # any variable has changed.
+        ordered = states if self._solver.on_host else []
+        with tf.control_dependencies(ordered):
+            batch.store(grads, marks, is_complete)
+            if_true(
+                is_complete,
+                lambda: self._store(averages, marks),
+                lambda: None,
             )
-        late = [name for name, mode in missed.items() if mode == "graph"]
-        # TensorFlow traces a function again if it creates variables.
-        if late and is_connected:
-            self._warn_once(
-                "late",
-                f"The QUBOs of the layers {late} have no couplings, and these "
-                "layers train as with Signum, because they were traced in "
-                "another `tf.function` before the optimizer was built. Call "
-                "`optimizer.build(model.trainable_variables)` before the first "
-                "training step.",
-            )
+            self.apply_real(real_grads, real_variables)
+            # Keras sums them in the precision of the kernel.
+            states = [tf.cast(s, v.dtype) for s, (v, _) in zip(states, kernels)]
+            self.apply_binary(states, [v for v, _ in kernels], real_variables)
+        memory.free_with(self)  # the branch has its own graph
 
-    def averages(self, grad: Any, mark: Any) -> Any:
-        """Returns `rules.Averages`. With `rule="paper"`, the gradient."""
-        if self.rule == "paper":
-            return grad
-        return rules.averages(
-            grad,
-            tf.convert_to_tensor(self._momenta[mark]),
-            tf.convert_to_tensor(self._scalars[mark]),
-            self.momentum,
-        )
-
-    def layer_problems(self, averages: Any, mark: Any) -> ops.LayerProblems:
-        """Returns the QUBOs of one kernel. See `rules`."""
-        shape = (mark.num_variables, mark.num_columns)
-        couplings = self._couplings.get(mark)
-        if couplings is not None:
-            couplings = tf.convert_to_tensor(couplings)
-        if self.rule == "paper":
-            return ops.LayerProblems(rules.paper, (averages, couplings), shape)
-        if couplings is None:
-            tensors = averages.gradient, averages.ahead
-            return ops.LayerProblems(rules.signum, tensors, shape)
-        start = self._last_states.get(self.variable_key(mark.kernel))
-        if start is not None:
-            start = tf.cast(tf.convert_to_tensor(start), tf.float32)
-            start = tf.reshape(start, shape)
-        scales = rules.scales(averages, couplings, self.kappa)
-        return ops.LayerProblems(
-            rules.scaled,
-            (couplings, averages.gradient, averages.ahead, *scales, start),
-            shape,
-            is_warm=start is not None,
-        )
-
-    def end_update(self, averages: Any, marks: Any) -> None:
-        """Stores the averages. With `rule="paper"`, clears the couplings."""
+    def _store(self, averages, marks):
         for found, mark in zip(averages, marks):
-            if self.rule == "paper":
-                self._observers[mark].clear()
-            else:
-                self._momenta[mark].assign(found.momentum)
-                self._scalars[mark].assign(found.scalars)
+            self.update_rule.store(found, mark)
 
-    def skip_update(self) -> None:
-        """With `rule="paper"`, drops the rows since the last update."""
-        if self.rule == "paper":
-            for observer in self._observers.values():
-                observer.clear()
-            for sums in self._accumulated.values():
-                sums.assign(tf.zeros(sums.shape))
+    def _solve(self, averages, marks):
+        """Returns the states of all kernels, zero for unchanged entries."""
+        layers = [
+            self.update_rule.layer_problems(found, mark)
+            for found, mark in zip(averages, marks)
+        ]
+        names = [mark.name for mark in marks]
+        step = tf.cast(self.iterations, tf.int32)
+        seeds = update_seeds(tf.convert_to_tensor(self._seed), step, len(marks))
+        states = self._solver.solve(names, layers, seeds, step, self.recorder)
+        return [
+            tf.reshape(layer, mark.kernel.shape)
+            for layer, mark in zip(states, marks)
+        ]
 
     def update_step(
         self, gradient: Any, variable: Any, learning_rate: Any = None
@@ -349,65 +364,32 @@ class QPSBGD(QuboOptimizer):
         """
         if not self.is_updated(gradient, variable):
             return
+        mark = self._binary[self.variable_key(variable)]
         states = tf.sign(tf.cast(gradient, variable.dtype))
-        key = self.variable_key(variable)
         size = tf.cast(learning_rate, "float32")
-        scalars = self._scalars.get(self._binary[key])
-        if scalars is not None:
-            size = size * tf.convert_to_tensor(scalars)[-1]
+        size = size * self.update_rule.step_size(mark)
         variable.assign_sub(tf.cast(size, variable.dtype) * states)
-        last = self._last_states.get(key)
-        if last is not None:
-            last.assign(states)
+        self.update_rule.store_states(mark, states)
 
-    def problems(self, gradient: Any, couplings: Any) -> list[ops.Problem]:
-        """Returns the problems of a first update, without earlier averages.
+    def _skip(self):
+        self._drop()
+        if tf.executing_eagerly():
+            self._skipping.warn(self._warn_once)
 
-        `keras_qpsbgd.analysis` uses it for the gradient of given data.
+    def _drop(self):
+        self.update_rule.drop(self._accumulation.sums.values())
 
-        Args:
-            gradient: Tensor of shape `(n, m)`.
-            couplings: Tensor of the shape `couplings_shape`, from
-                `statistics.SecondMoments` or, with `rule="paper"`, from
-                `statistics.BatchCouplings`.
-        """
-        if self.rule == "paper":
-            return rules.paper(gradient, couplings)
-        trace = tf.reduce_sum(tf.linalg.trace(couplings))
-        couplings = tf.math.divide_no_nan(couplings, trace)
-        return rules.averaged(gradient, couplings, self.kappa)
-
-    def constant_variables(self) -> list:
-        # The averaged rule does not change them, and the other one clears them.
-        return super().constant_variables() + list(self._couplings.values())
+    def finalize_variable_values(self, var_list: Any) -> None:
+        """Warns about skipped updates. Keras calls this at the end of `fit`."""
+        self._skipping.warn(self._warn_once)
+        super().finalize_variable_values(var_list)
 
     def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.update(
-            kappa=self.kappa,
-            momentum=self.momentum,
-            covariance_decay=self.covariance_decay,
-            rule=self.rule,
-        )
-        return config
-
-
-def block_sizes(
-    num_variables: int, num_columns: int, rule: str = "averaged"
-) -> list[tuple[int, int]]:
-    """Returns the numbers of inputs and outputs of the QUBOs of a layer.
-
-    Args:
-        num_variables: Integer. Number of inputs of the layer.
-        num_columns: Integer. Number of outputs of the layer.
-        rule: String. The `rule` of `QPSBGD`. Defaults to `"averaged"`.
-    """
-    count, width = statistics.block_shape(num_variables, WIDEST[rule])
-    return [(width, num_columns)] * count
-
-
-def _check_decay(name, value):
-    if not isinstance(value, numbers.Real) or not 0 <= value < 1:
-        raise ValueError(
-            f"`{name}` must be a number in [0, 1). Received: {name}={value!r}"
-        )
+        return {
+            **super().get_config(),
+            **self._solver.get_config(),
+            **self.update_rule.get_config(),
+            "max_variables": self.max_variables,
+            "seed": self.seed,
+            "rule": self.rule,
+        }

@@ -24,7 +24,8 @@ from keras_qpsbgd.backends.host.host_call import HostCall
 from keras_qpsbgd.backends.host.host_call import pack_problems
 from keras_qpsbgd.backends.host.solver_report import SolverReport
 from keras_qpsbgd.backends.progress import HostProgress
-from keras_qpsbgd.optimizers import rules
+from keras_qpsbgd.optimizers.estimate import log_start
+from keras_qpsbgd.qubo import blocks
 
 
 class StepSolver:
@@ -34,14 +35,14 @@ class StepSolver:
         backend: A `Backend`.
         on_failure: What to do if a solve on the host fails. See `QPSBGD`.
         warn_once: Bound method that receives a key and a message.
-        skip_update: Bound method (optional) that is called when a failed solve
-            ends the step.
+        drop: Bound method (optional) that is called when a failed solve ends
+            the step.
 
     Raises:
         ValueError: If an argument is invalid.
     """
 
-    def __init__(self, backend, on_failure, warn_once, skip_update=None):
+    def __init__(self, backend, on_failure, warn_once, drop=None):
         self.backend = backend
         self.on_host = not isinstance(backend, backends.GraphBackend)
         self.on_failure = on_failure
@@ -58,12 +59,42 @@ class StepSolver:
         self.report = SolverReport()
         self.progress = HostProgress()
         self._warn_once = weakref.WeakMethod(warn_once)
-        self._skip_update = skip_update and weakref.WeakMethod(skip_update)
+        self._drop = drop and weakref.WeakMethod(drop)
+        self._is_checked = False
 
-    @property
-    def all_backends(self):
-        """The backend and, if there is one, the fallback."""
-        return [self.backend] + [self.fallback] * (self.fallback is not None)
+    def get_config(self):
+        """Returns the arguments of `QPSBGD` that select the solver."""
+        on_failure = self.on_failure
+        if self.fallback is not None:
+            on_failure = backends.serialize(self.fallback)
+        return {
+            "backend": backends.serialize(self.backend),
+            "on_failure": on_failure,
+        }
+
+    def check(self, sizes):
+        """Checks the backends at the start of every step.
+
+        `build` does not check them, because Keras calls it to load a model.
+        Loading must work without the license or token of the solver.
+
+        Args:
+            sizes: List of tuples `(num_inputs, num_outputs)`, one per QUBO.
+        """
+        if self.on_host and _keras.inside_xla():
+            raise ValueError(
+                f"The backend `{self.backend.name}` solves on the host, and "
+                "XLA cannot call the host. Pass `jit_compile=False` to "
+                "`compile` or to your `tf.function`. On a GPU, Keras 3 uses "
+                "XLA by default. Received: jit_compile=True"
+            )
+        if self._is_checked:
+            return
+        self.backend.check_layers(sizes)
+        if self.fallback is not None:
+            self.fallback.check_layers(sizes)
+        log_start(self.backend, sizes)
+        self._is_checked = True
 
     def solve(self, names, layers, seeds, step, recorder):
         """Returns the states of each layer, zero for entries to hold.
@@ -86,7 +117,7 @@ class StepSolver:
             if recorder is not None:
                 _record_states(recorder, step, names, layers, found)
         return [
-            rules.join(states, layer.shape[0])
+            blocks.join(states, layer.shape[0])
             for states, layer in zip(found, layers)
         ]
 
@@ -102,7 +133,7 @@ class StepSolver:
         all_names = [
             block_name
             for name, layer in zip(names, layers)
-            for block_name in block_names(name, len(layer))
+            for block_name in blocks.block_names(name, len(layer))
         ]
         # TensorFlow keeps callbacks alive, and a strong reference would keep
         # the optimizer alive with them.
@@ -127,13 +158,13 @@ class StepSolver:
 
     def _on_error(self, error, layer, message):
         self.last_error = error
-        if self.on_failure != "hold" and self._skip_update is not None:
+        if self.on_failure != "hold" and self._drop is not None:
             # The graph cannot do this, because the error that ends the step
             # also ends the graph. An `on_failure` backend already has the
             # problem.
-            skip_update = self._skip_update()
-            if skip_update is not None:
-                skip_update()
+            drop = self._drop()
+            if drop is not None:
+                drop()
         warn_once = self._warn_once()
         if self.on_failure != "raise" and warn_once is not None:
             policy = f"Using on_failure={self.on_failure!r}."
@@ -145,6 +176,19 @@ class StepSolver:
                 ("failed", layer, type(error)),
                 f"A solve failed. {policy} {message}",
             )
+
+
+def update_seeds(first, step, count):
+    """Returns a different seed for each layer and update.
+
+    Args:
+        first: Scalar int32 tensor. The seed of the optimizer.
+        step: Scalar int32 tensor. The number of the update.
+        count: Integer. The number of layers.
+    """
+    differences = [(7919 * index, 0) for index in range(count)]
+    differences = tf.reshape(tf.constant(differences, tf.int32), (-1, 2))
+    return tf.unstack(tf.stack([first, step]) + differences)
 
 
 def _states_or_error(states, messages):
@@ -200,7 +244,7 @@ def _record_states(reference, step, names, layers, states):
     all_names = [
         name
         for index in wanted
-        for name in block_names(names[index], len(states[index]))
+        for name in blocks.block_names(names[index], len(states[index]))
     ]
 
     def record():
@@ -226,17 +270,6 @@ def _record_states(reference, step, names, layers, states):
         tf.numpy_function(callback, [step, *found, *arrays], [])
 
     tf.cond(tf.reduce_any(list(wanted.values())), record, lambda: None)
-
-
-def block_names(name, count):
-    """Returns the names of the blocks of a layer: `dense[0]`, `dense[1]`."""
-    return [name] if count == 1 else [f"{name}[{i}]" for i in range(count)]
-
-
-def layer_name(name):
-    """Returns the name of the layer of a block."""
-    head, bracket, tail = name.rpartition("[")
-    return head if bracket and tail[:-1].isdigit() else name
 
 
 def _wanted(recorder, step, layers):

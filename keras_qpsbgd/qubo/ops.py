@@ -1,26 +1,18 @@
-r"""Formulas of a QP-SBGD step, as TensorFlow operations.
+r"""The problems of an update, as TensorFlow operations.
 
-In a training step, a binary layer multiplies its rows \(X\) (`rows`,
-\(B \times n\)) by the weights \(W\) (\(n \times m\)). Weights of \(b\) bits
-are \(W = q / L\), where \(q\) are odd integers and \(L = 2^b - 1\). One bit is
-\(W = \mathrm{sign}(\Omega)\). An update solves one quadratic unconstrained
-binary optimization problem (QUBO) for each column \(j\) of \(W\),
+In a training step, a binary layer multiplies its rows \(X\) (\(B \times n\)) by
+the weights \(W\) (\(n \times m\)) of its latent kernel \(\Omega\). An update
+solves one quadratic unconstrained binary optimization problem (QUBO) for each
+column \(j\) of \(W\),
 
 $$g_j = \mathrm{argmin}_{g \in \{-1,+1\}^n} \; g^T Q g + s_j^T g ,$$
 
 and the step is \(\Omega_j \leftarrow \Omega_j - \alpha g_j\) with the learning
-rate \(\alpha\). `optimizers/rules.py` has the couplings \(Q\) and the fields
-\(s_j\) of the two rules. For the rule of the paper, backpropagation gives the
-gradient \(V\) (`row_gradients`, \(B \times m\)) of the loss with respect to the
-product \(R = XW\), and
-
-$$\sum_b (v_{bj} - z_b^T g)^2 = g^T Q g + s_j^T g + \mathrm{const} .$$
+rate \(\alpha\). The rules of `QPSBGD` have the couplings \(Q\) and the fields
+\(s_j\).
 
 | Formula                                               | Function            |
 |-------------------------------------------------------|---------------------|
-| \(q = 2 \lfloor \Omega L / 2 \rfloor + 1\), clipped   | `levels`            |
-| Weights \(W = q / L\), straight-through gradient      | `binarize`          |
-| Normalized rows \(z_b = x_b / \lVert x_b \rVert^2\)   | `normalized`        |
 | \(\sum_{l \ne i} Q_{il}^2\), the squared forces       | `squared_forces`    |
 | \(-g\) in place of \(g\) where \(s_j^T g > 0\)        | `never_ascend`      |
 | The entries of \(\Omega\) that the step may change    | `has_information`   |
@@ -31,7 +23,6 @@ Reference: Krahn et al., "Projected Stochastic Gradient Descent with Quantum
 Annealed Binary Gradients", BMVC 2024, https://arxiv.org/abs/2310.15128
 """
 
-import math
 from typing import Any
 from typing import NamedTuple
 from typing import Optional
@@ -39,7 +30,7 @@ from typing import Optional
 import tensorflow as tf
 
 from keras_qpsbgd.bits import MAX_BITS as MAX_BITS
-from keras_qpsbgd.bits import max_level
+from keras_qpsbgd.bits import max_level as max_level
 
 # A gradient smaller than this fraction of the largest one in its layer is a
 # rounding error.
@@ -104,87 +95,9 @@ def sign(x):
     return tf.where(x >= 0, tf.constant(1, x.dtype), tf.constant(-1, x.dtype))
 
 
-def levels(x, bits):
-    """Returns the odd integers from `-L` to `L` that are nearest to `L * x`.
-
-    With one bit, this is the sign. With more bits, a NaN stays a NaN.
-    """
-    if bits == 1:
-        return sign(x)
-    limit = max_level(bits)
-    nearest = 2 * tf.floor(x * (limit / 2)) + 1
-    clipped = tf.clip_by_value(nearest, -limit, limit)
-    return tf.where(tf.math.is_nan(x), x, clipped)
-
-
-def binarize(kernel, bits=1):
-    """Returns the weights, `levels / L`. The backward pass is the identity."""
-
-    @tf.custom_gradient
-    def straight_through(kernel):
-        weights = levels(kernel, bits)
-        if bits > 1:
-            # In compiled code, a division would differ in the last digit.
-            weights *= 1 / max_level(bits)
-        return weights, lambda upstream: upstream
-
-    return straight_through(kernel)
-
-
 def hard_tanh(x):
     """Clips `x` to [-1, 1], the activation function of the paper."""
     return tf.clip_by_value(x, -1.0, 1.0)
-
-
-def to_dense(sparse):
-    """Converts a sparse tensor to a dense one.
-
-    The entries may be in any order, and repeated entries are summed, as in
-    sparse products. `tf.sparse.to_dense` raises in both cases.
-    """
-    shape = tf.cast(sparse.dense_shape, sparse.indices.dtype)
-    dense = tf.scatter_nd(sparse.indices, sparse.values, shape)
-    return tf.ensure_shape(dense, sparse.shape)
-
-
-class LayerCall(NamedTuple):
-    """Rows and row gradients of one call of a layer, from a backward pass.
-
-    Attributes:
-        rows: Tensor of shape (B, n).
-        row_gradients: Tensor of shape (B, m).
-        kept: Boolean tensor of shape (B, 1) (optional). The rows that are part
-            of the problem. Defaults to the rows with a gradient in any column.
-            The others, for example masked samples or nodes outside the batch,
-            carry no information about the update.
-    """
-
-    rows: tf.Tensor
-    row_gradients: tf.Tensor
-    kept: Optional[tf.Tensor] = None
-
-
-def normalized(call):
-    r"""Returns the rows \(z_b = x_b / \lVert x_b \rVert^2\) and \(V\).
-
-    Rows that are not kept and all-zero rows are zero, so they do not contribute
-    to couplings and fields. Rows whose norm overflows are NaN, because zeros
-    would silently drop them.
-
-    Args:
-        call: `LayerCall`.
-
-    Returns:
-        Tuple of float32 tensors of shape (B, n) and (B, m).
-    """
-    rows = tf.cast(call.rows, tf.float32)
-    kept = call.kept
-    if kept is None:
-        kept = tf.reduce_any(call.row_gradients != 0, axis=-1, keepdims=True)
-    squares = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
-    weights = tf.math.divide_no_nan(tf.cast(kept, tf.float32), squares)
-    weights = tf.where(tf.math.is_inf(squares), math.nan, weights)
-    return rows * weights, tf.cast(call.row_gradients, tf.float32)
 
 
 def never_ascend(states, problem_fields):
@@ -229,18 +142,6 @@ def has_information(fields, has_gradient, is_coupled=None):
     if is_coupled is not None:
         decided |= is_coupled[:, None]
     return decided & has_gradient
-
-
-def evenly_spaced(tensor, count):
-    """Returns evenly spaced entries of the first axis.
-
-    Returns at least `count` entries, or all if there are fewer, and always
-    fewer than `2 * count`.
-    """
-    size = tf.shape(tensor)[0]
-    # A slice with this step would be slower.
-    chosen = tf.range(0, size, tf.maximum(size // count, 1))
-    return tf.gather(tensor, chosen)
 
 
 def padded(tensor, axis, size):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.qubo import Qubo
 from keras_qpsbgd.qubo import ops
 
@@ -77,9 +78,10 @@ class Instance:
         if planted:
             hidden = rng.choice([-1.0, 1.0], size=(n, m))
             ones = tf.ones((batch, 1))
-            z, _ = ops.normalized(ops.LayerCall(x, ones))
+            z, _ = statistics.normalized(statistics.LayerCall(x, ones))
             v += z.numpy() @ hidden
-        self.rows, v = ops.normalized(ops.LayerCall(x, tf.constant(v)))
+        call = statistics.LayerCall(x, tf.constant(v))
+        self.rows, v = statistics.normalized(call)
         self.problem = ops.Problem(
             tf.matmul(self.rows, self.rows, transpose_a=True),
             -2.0 * tf.matmul(self.rows, v, transpose_a=True),

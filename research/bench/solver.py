@@ -22,7 +22,7 @@ import tensorflow as tf
 from keras_qpsbgd import backends
 from keras_qpsbgd.cli.console import show_status
 from keras_qpsbgd.optimizers import QPSBGD
-from keras_qpsbgd.optimizers import rules
+from keras_qpsbgd.optimizers import averaged_rule
 from keras_qpsbgd.qubo import Qubo
 from research.bench import instances
 from research.bench import sphere_decoder
@@ -116,7 +116,7 @@ def problem(kind, seed):
     gradient = tf.matmul(rows, v, transpose_a=True)
     moments = tf.matmul(rows, rows, transpose_a=True)
     covariance = moments / tf.linalg.trace(moments)
-    (found,) = rules.averaged(gradient, covariance[None], KAPPA)
+    (found,) = averaged_rule.first_problems(gradient, covariance[None], KAPPA)
     return Qubo(np.float64(found.couplings), np.float64(found.fields))
 
 

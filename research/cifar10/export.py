@@ -33,7 +33,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.graph import products
-from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
+from keras_qpsbgd.optimizers.base import BinaryOptimizer
 from research import fingerprint
 from research.bench.gpu import lowering
 from research.experiments import provenance

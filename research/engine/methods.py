@@ -43,7 +43,7 @@ import itertools
 from tensorflow import keras
 
 from keras_qpsbgd import optimizers
-from keras_qpsbgd.optimizers.binary_optimizer import BinaryOptimizer
+from keras_qpsbgd.optimizers.base import BinaryOptimizer
 
 NOT_FOR_THE_OPTIMIZER = ("rate", "real_rate", "batches")
 # Default grids

@@ -20,7 +20,8 @@ import functools
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.dwave.cost import layer_cost
 from keras_qpsbgd.backends.dwave.cost import step_calls
-from keras_qpsbgd.optimizers.qpsbgd import block_sizes
+from keras_qpsbgd.optimizers.averaged_rule import Averaged
+from keras_qpsbgd.qubo.blocks import block_sizes
 
 # The derivatives of a column take a forward and a backward pass through the
 # layers after it, and the derivatives of both for the curvature.
@@ -46,8 +47,12 @@ def gradient(shapes):
 
 def moments(shapes):
     """Returns that of the second moments of `kq.QPSBGD`, per sample."""
-    blocks = [block for shape in shapes for block in block_sizes(*shape)]
-    return sum(n * n for n, _ in blocks)
+    return sum(n * n for n, _ in _blocks(shapes))
+
+
+def _blocks(shapes):
+    widest = Averaged.widest
+    return [block for shape in shapes for block in block_sizes(*shape, widest)]
 
 
 def sweep(shapes, num_dampings):
@@ -80,8 +85,7 @@ def qpu_seconds(shapes, num_dampings=None):
     """
     backend = backends.get({"name": "dwave", "mock": True})
     if num_dampings is None:
-        blocks = [block for shape in shapes for block in block_sizes(*shape)]
-        return float(step_calls(backend, blocks).seconds)
+        return float(step_calls(backend, _blocks(shapes)).seconds)
     # A visit of a column is a call with a QUBO for each damping.
     visits = [
         m * layer_cost(backend, n, num_dampings).seconds for n, m in shapes

@@ -167,7 +167,7 @@ def test_methods_depend_on_their_own_code():
         return closure(names, without=without)
 
     native, bop, dwave = map(covered, ("native", "bop", "dwave"))
-    assert "keras_qpsbgd.optimizers.rules.averaged" in native
+    assert "keras_qpsbgd.optimizers.averaged_rule.averages" in native
     assert "keras_qpsbgd.backends.graph.native.NativeBackend" in native
     assert "keras_qpsbgd.optimizers.baselines.Bop" not in native
     assert not [name for name in native if ".dwave." in name]

@@ -11,10 +11,12 @@ import tensorflow as tf
 import tools
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.layers import statistics
-from keras_qpsbgd.optimizers import rules
+from keras_qpsbgd.optimizers import averaged_rule
 from keras_qpsbgd.optimizers.step_solver import StepSolver
 from keras_qpsbgd.qubo import ops
+from keras_qpsbgd.qubo.blocks import block_shape
+from keras_qpsbgd.qubo.blocks import join
+from keras_qpsbgd.qubo.blocks import second_moments
 
 pytestmark = pytest.mark.once
 
@@ -62,10 +64,10 @@ def get(backend):
 
 def averaged(gradient, ahead, couplings, kappa, start):
     """Returns the problems of the averaged rule, with rho = 1."""
-    unit = 1.0 / tf.sqrt(rules.mean_square(ahead))
-    found = rules.Averages(gradient, ahead, ahead, tf.zeros((4,)), unit)
-    scales = rules.scales(found, couplings, kappa)
-    return rules.scaled(couplings, gradient, ahead, *scales, start)
+    unit = 1.0 / tf.sqrt(averaged_rule.mean_square(ahead))
+    found = averaged_rule.Averages(gradient, ahead, ahead, tf.zeros((4,)), unit)
+    scales = averaged_rule.scales(found, couplings, kappa)
+    return averaged_rule.scaled(couplings, gradient, ahead, *scales, start)
 
 
 def layer(n, m, blocks, seed, with_start=False):
@@ -77,9 +79,9 @@ def layer(n, m, blocks, seed, with_start=False):
     gradient[INACTIVE] = gradient[:, IDLE] = 0.0
     average = rng.normal(size=(n, m)).astype("float32")
     average[INACTIVE] = 0.0
-    count, width = statistics.block_shape(n, -(-n // blocks))
+    count, width = block_shape(n, -(-n // blocks))
     assert count == blocks
-    moments = statistics.second_moments(rows, (count, width, width))
+    moments = second_moments(rows, (count, width, width))
     start = None
     if with_start:
         start = rng.choice([-1.0, 0.0, 1.0], (n, m)).astype("float32")
@@ -135,7 +137,7 @@ def solve(backend, layers):
 def fields_of(layer):
     """Returns the fields of all inputs, and the number of blocks."""
     problems = layer.problems()
-    fields = rules.join([p.fields for p in problems], layer.shape[0])
+    fields = join([p.fields for p in problems], layer.shape[0])
     return fields.numpy(), len(problems)
 
 

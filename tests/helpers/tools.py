@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.layers import statistics
 
 INPUTS = 5
 BATCH = 6
@@ -155,16 +156,14 @@ def clear_cut_fit(seed, **arguments):
     return found
 
 
-class KeptRows:
+class KeptRows(statistics.Observer):
     """Observes the rows of a binary kernel and keeps them."""
-
-    changes_gradient = False
 
     def __init__(self):
         self.rows = []
 
     def add(self, rows):
-        self.rows.append(rows(None).numpy())
+        self.rows.append(rows.numpy())
 
 
 def loss_scaled(opt, **arguments):

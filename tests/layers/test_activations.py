@@ -26,8 +26,10 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("jit", [False, True])
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype, jit",
+    [("float64", False), ("float32", True), ("float16", False)],
+)
 def test_values_and_gradient(dtype, jit):
     @tf.function(jit_compile=jit)
     def both(x):
@@ -104,8 +106,11 @@ def models():
 
 
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
-@pytest.mark.parametrize("suffix", ["keras", "h5"])
-@pytest.mark.parametrize("kind", list(models()))
+@pytest.mark.parametrize(
+    "kind, suffix",
+    [(kind, "keras") for kind in models()]
+    + [(kind, "h5") for kind in ("dense", "hard_tanh", "graph")],
+)
 def test_saved_models(tmp_path, kind, suffix):
     model, x = models()[kind]
     if isinstance(model, list):

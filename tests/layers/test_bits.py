@@ -7,6 +7,7 @@ import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.layers import weights
 from keras_qpsbgd.qubo import ops
 
 BITS = (1, 2, 3, 4)
@@ -31,26 +32,33 @@ def images(size=6):
 def test_levels_are_the_nearest(bits):
     top = 2**bits - 1
     x = np.random.default_rng(0).uniform(-1.5, 1.5, 500).astype("float32")
-    np.testing.assert_array_equal(ops.levels(x, bits), nearest_levels(x, bits))
+    np.testing.assert_array_equal(
+        weights.levels(x, bits), nearest_levels(x, bits)
+    )
     # The borders of the cells, multiplied by L so that they are exact.
     for cell in range(-(2 ** (bits - 1)) + 1, 2 ** (bits - 1)):
         border = np.float32(2 * cell) / np.float32(top)
         if np.float32(border * np.float32(top / 2)) == cell:
-            assert ops.levels(border, bits) == 2 * cell + 1
+            assert weights.levels(border, bits) == 2 * cell + 1
         inside = np.float32((2 * cell - 1e-3) / top)
-        assert ops.levels(inside, bits) == 2 * cell - 1
+        assert weights.levels(inside, bits) == 2 * cell - 1
     ends = np.array([-np.inf, -2, -1, 1, 2, np.inf], "float32")
     expected = [-top, -top, -top, top, top, top]
-    assert ops.levels(ends, bits).numpy().tolist() == expected
-    assert ops.levels(np.float32([0.0, -0.0]), bits).numpy().tolist() == [1, 1]
+    assert weights.levels(ends, bits).numpy().tolist() == expected
+    assert weights.levels(np.float32([0.0, -0.0]), bits).numpy().tolist() == [
+        1,
+        1,
+    ]
     if bits > 1:
-        assert np.isnan(ops.levels(np.float32([np.nan]), bits).numpy()).all()
+        assert np.isnan(
+            weights.levels(np.float32([np.nan]), bits).numpy()
+        ).all()
 
 
 def test_one_bit_is_the_sign():
     x = np.float32([-3, -1e-30, -0.0, 0, 1e-30, 0.4, np.inf, np.nan])
-    np.testing.assert_array_equal(ops.levels(x, 1), ops.sign(x))
-    np.testing.assert_array_equal(ops.binarize(x), ops.sign(x))
+    np.testing.assert_array_equal(weights.levels(x, 1), ops.sign(x))
+    np.testing.assert_array_equal(weights.binarize(x), ops.sign(x))
     layer = kq.layers.BinaryDense(3)
     inputs = np.random.default_rng(0).normal(size=(7, 5)).astype("float32")
     scale = tf.constant(1 / np.sqrt(5), tf.float32)
@@ -67,15 +75,15 @@ def test_weights_and_straight_through_gradient(bits):
     factors = tf.constant(np.random.default_rng(0).normal(size=40), tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(kernel)
-        weights = ops.binarize(kernel, bits)
-        result = tf.reduce_sum(factors * weights)
+        found = weights.binarize(kernel, bits)
+        result = tf.reduce_sum(factors * found)
     top = np.float32(2**bits - 1)
-    levels = ops.levels(kernel, bits).numpy()
-    np.testing.assert_allclose(weights, levels / top, rtol=1.2e-7)
-    assert weights.numpy()[[0, -1]].tolist() == [-1, 1]  # exactly
+    levels = weights.levels(kernel, bits).numpy()
+    np.testing.assert_allclose(found, levels / top, rtol=1.2e-7)
+    assert found.numpy()[[0, -1]].tolist() == [-1, 1]  # exactly
     np.testing.assert_array_equal(tape.gradient(result, kernel), factors)
-    compiled = tf.function(ops.binarize, jit_compile=True)(kernel, bits)
-    np.testing.assert_array_equal(weights, compiled)
+    compiled = tf.function(weights.binarize, jit_compile=True)(kernel, bits)
+    np.testing.assert_array_equal(found, compiled)
 
 
 @pytest.mark.parametrize("scale", ("fan_in", "channel", None))
@@ -230,15 +238,6 @@ def test_save_load_and_continue(tmp_path, suffix):
         np.testing.assert_array_equal(loaded(x), model(x))
         for each in (model, loaded):
             each.fit(x, y, shuffle=False, verbose=0)
-
-
-def test_weights_files(tmp_path):
-    path = str(tmp_path / "model.weights.h5")
-    model, other = network(), network()
-    model.layers[0].scale.assign([1.0, 2.0, 3.0])
-    model.save_weights(path)
-    other.load_weights(path)
-    tools.assert_equal(other.get_weights(), model.get_weights())
 
 
 def test_summary_by_hand():

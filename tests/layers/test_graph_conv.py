@@ -16,7 +16,7 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd.layers import adjacency
 from keras_qpsbgd.layers import statistics
-from keras_qpsbgd.optimizers import rules
+from keras_qpsbgd.optimizers import paper_rule
 
 NODES, FEATURES, CHANNELS, GRAPHS = 7, 4, 3, 2
 MODES = ("single", "mixed", "batch")
@@ -66,7 +66,7 @@ def observed(layer, x, a, weight=None, seed=0):
     mark = statistics.mark_of(layer.kernel)
     shape = (mark.num_variables, mark.num_columns)
     product = tf.reshape(gradients[1], shape)
-    (problem,) = rules.paper(product, tf.convert_to_tensor(couplings))
+    (problem,) = paper_rule.problems(product, tf.convert_to_tensor(couplings))
     return problem, gradients
 
 
@@ -421,10 +421,9 @@ def test_padding_does_not_hide_an_unnormalized_graph(sparse):
         kq.layers.BinaryGraphConv(2)([tf.ones((2, 20, 3)), a])
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_filters_count_as_normalized(seed):
+def test_filters_count_as_normalized():
     """Kipf and Welling's filter and D^-1 A, on weighted graphs."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     a = np.triu(rng.pareto(1.0, (30, 30)) * (rng.random((30, 30)) < 0.2), 1)
     a = (a + a.T).astype("float32")
     layer = kq.layers.BinaryGraphConv(2)

@@ -40,7 +40,7 @@ def state(opt):
     The forward pass changes the couplings, like the moving statistics of batch
     normalization.
     """
-    couplings = list(opt._couplings.values())
+    couplings = list(opt.update_rule.couplings.values())
     assert len(couplings) == 2
     return [
         tf.convert_to_tensor(variable).numpy()
@@ -96,7 +96,7 @@ def test_paper_couplings_of_a_failed_batch_are_dropped(mode):
         if fails:
             with pytest.raises(Exception, match="SolverError"):
                 model.train_on_batch(x[6:12], y[6:12])
-        for couplings in opt._couplings.values():
+        for couplings in opt.update_rule.couplings.values():
             assert not np.any(couplings)
         model.train_on_batch(x[:6], y[:6])
         found.append(model.get_weights())

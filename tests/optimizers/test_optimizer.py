@@ -119,7 +119,7 @@ def test_learning_rates():
             before = model.layers[-1].kernel.numpy()
             model.train_on_batch(x, y)
             moved = np.abs(model.layers[-1].kernel.numpy() - before).max()
-            (scalars,) = model.optimizer._scalars.values()
+            (scalars,) = model.optimizer.update_rule.scalars.values()
             sizes.append(moved / tf.convert_to_tensor(scalars)[-1])
         np.testing.assert_allclose(sizes, expected, rtol=1e-5)
     opt = kq.QPSBGD(0.5)

@@ -14,7 +14,6 @@ from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.optimizers import Bop
 from keras_qpsbgd.optimizers import ProxQuant
 from keras_qpsbgd.optimizers import SignSGD
-from keras_qpsbgd.optimizers import qpsbgd
 
 # The solver does not matter here, and this one needs no compilation.
 SIGN = functools.partial(QPSBGD, backend="sign")
@@ -47,15 +46,6 @@ def test_invalid_arguments(make, name, values):
     for value in values:
         with pytest.raises(ValueError, match=f"`{name}`.*Received: "):
             make(**{argument: value})
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("name", sorted(qpsbgd.REMOVED))
-def test_removed_arguments_name_a_replacement(name):
-    replacement = qpsbgd.REMOVED[name].partition(" ")[0]
-    message = f"`{name}` was removed. Use .*{replacement}.*Received: {name}=3"
-    with pytest.raises(TypeError, match=message):
-        QPSBGD(**{name: 3})
 
 
 @BOTH

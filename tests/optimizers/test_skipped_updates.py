@@ -17,7 +17,7 @@ def state(model):
     return [
         tf.convert_to_tensor(variable).numpy()
         for variable in [*model.weights, *optimizer.variables]
-        if variable is not optimizer._skipped
+        if variable is not optimizer._skipping.variable
     ]
 
 

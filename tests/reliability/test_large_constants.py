@@ -10,8 +10,8 @@ import tensorflow as tf
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends import block_descent
 from keras_qpsbgd.layers import statistics
-from keras_qpsbgd.optimizers import rules
-from keras_qpsbgd.qubo import ops
+from keras_qpsbgd.optimizers import paper_rule
+from keras_qpsbgd.qubo import blocks
 
 pytestmark = pytest.mark.once
 
@@ -125,10 +125,10 @@ def test_inputs_that_are_not_normalized():
     rng = np.random.default_rng(0)
     rows = tf.constant(1e4 * rng.normal(size=(64, 10)), tf.float32)
     v = tf.constant(rng.normal(size=(64, 40)), tf.float32)
-    z, v = ops.normalized(ops.LayerCall(rows, v))
+    z, v = statistics.normalized(statistics.LayerCall(rows, v))
     gradient = tf.matmul(z, v, transpose_a=True)
-    moments = statistics.second_moments(z, (1, 10, 10))
-    (problem,) = rules.paper(gradient, moments)
+    moments = blocks.second_moments(z, (1, 10, 10))
+    (problem,) = paper_rule.problems(gradient, moments)
     backend = kq.backends.get("exact")
     found = backend.solve_in_graph(problem, tf.constant([0, 0])).numpy()
     qubo = kq.Qubo(problem.couplings.numpy(), problem.fields.numpy())

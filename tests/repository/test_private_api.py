@@ -11,7 +11,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd.layers import statistics
+from keras_qpsbgd.optimizers import memory
 
 
 def test_functions_around_a_branch_are_found():
@@ -23,14 +23,14 @@ def test_functions_around_a_branch_are_found():
 
         def branch():
             inner = tf.compat.v1.get_default_graph()
-            found.append(statistics.current_graphs() == [inner, graph])
+            found.append(memory.current_graphs() == [inner, graph])
             return x
 
         return tf.cond(x > 0, branch, lambda: -x)
 
     outer(tf.constant(1.0))
     assert found and all(found)
-    assert statistics.current_graphs() == [None]
+    assert memory.current_graphs() == [None]
 
 
 def test_xla_is_detected():

@@ -145,7 +145,7 @@ def test_fit_with_loaders(mode):
     # Entries start at zero. The first step moves by the learning rate, and the
     # second one by rho times as much.
     moved = model.conv.kernel.numpy() / 0.05
-    (scalars, *_) = model.optimizer._scalars.values()
+    (scalars, *_) = model.optimizer.update_rule.scalars.values()
     rho = tf.convert_to_tensor(scalars).numpy()[-1]
     assert loader.steps_per_epoch == 2 and moved.any()
     sizes = np.abs([0.0, 1.0, rho, 1.0 - rho, 1.0 + rho])

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tools
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.optimizers import qpsbgd
+from keras_qpsbgd.optimizers.averaged_rule import Averaged
 
 pytestmark = pytest.mark.once
 
@@ -139,7 +139,7 @@ def test_a_backend_that_uses_no_couplings():
 @pytest.fixture
 def narrow(monkeypatch):
     """Layers with 5 inputs have two blocks, and those with 3 have one."""
-    monkeypatch.setitem(qpsbgd.WIDEST, "averaged", 3)
+    monkeypatch.setattr(Averaged, "widest", 3)
 
 
 def names(model):
@@ -231,7 +231,7 @@ def test_layers_are_checked_by_their_blocks(monkeypatch):
     model, _, data = start(Three())
     with pytest.raises(kq.backends.BackendUnavailable, match="5 inputs"):
         model.train_on_batch(*batch(data, 0))
-    monkeypatch.setitem(qpsbgd.WIDEST, "averaged", 3)
+    monkeypatch.setattr(Averaged, "widest", 3)
     model, opt, data = start(Three())
     model.train_on_batch(*batch(data, 0))
     assert int(opt.iterations) == 1

@@ -1,4 +1,4 @@
-"""Conditions on which an update depends, on one replica or several."""
+"""Updates on one replica or several, and conditions on which they depend."""
 
 import tensorflow as tf
 
@@ -12,6 +12,27 @@ def true_on_all_replicas(flag):
         tf.distribute.ReduceOp.SUM, tf.cast(flag, tf.float32)
     )
     return count >= context.num_replicas_in_sync
+
+
+def on_first_replica(solve, shapes):
+    """Returns `solve()` on the first replica, and zeros on the others.
+
+    The subsequent sum over replicas gives all of them the same result. The
+    copies therefore stay equal even if the solver has no seed, and the solver
+    is called only once.
+
+    Args:
+        solve: Function that returns a list of float32 tensors.
+        shapes: List of the shapes of these tensors.
+    """
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return solve()
+    return tf.cond(
+        tf.equal(context.replica_id_in_sync_group, 0),
+        solve,
+        lambda: [tf.zeros(shape) for shape in shapes],
+    )
 
 
 def update_or_skip(condition, update, arguments, skip):
@@ -42,26 +63,6 @@ def update_or_skip(condition, update, arguments, skip):
 
     context = tf.distribute.get_replica_context()
     context.merge_call(merged, args=(condition, *arguments))
-
-
-def update_and_undo(condition, update, arguments, variables):
-    """Calls `update(*arguments)`, and undoes it unless `condition` is true.
-
-    In compiled programs this is faster than a branch, which copies its
-    condition to the host and all of its operands on the device. The choice
-    between two values is part of the operation that computes the new one.
-
-    Args:
-        condition: Scalar Boolean tensor.
-        update: Function that changes some of the variables.
-        arguments: Arguments of `update`.
-        variables: List of all variables that `update` may change.
-    """
-    before = [tf.convert_to_tensor(variable) for variable in variables]
-    update(*arguments)
-    for variable, value in zip(variables, before):
-        changed = tf.convert_to_tensor(variable)
-        variable.assign(tf.where(condition, changed, value))
 
 
 def _none(_):

@@ -14,29 +14,14 @@ from tensorflow import keras
 from keras_qpsbgd import _keras
 from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.optimizers import memory
+from keras_qpsbgd.optimizers.inner import REAL_ONLY
+from keras_qpsbgd.optimizers.inner import delegated
+from keras_qpsbgd.optimizers.inner import inner_optimizer
 
 LearningRate: TypeAlias = (
     float | Callable | keras.optimizers.schedules.LearningRateSchedule
 )
 OptimizerLike: TypeAlias = str | dict[str, Any] | keras.optimizers.Optimizer
-
-CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
-# Arguments that apply to real variables only.
-REAL_ONLY = ("weight_decay", *CLIPPING)
-
-
-def _delegated(name):
-    """Returns a property that forwards to `real_optimizer`."""
-
-    def read(self):
-        return getattr(self.real_optimizer, name, None)
-
-    def write(self, value):
-        # Keras sets it before the inner optimizer exists.
-        if self.real_optimizer is not None:
-            setattr(self.real_optimizer, name, value)
-
-    return property(read, write, doc=f"`real_optimizer.{name}`.")
 
 
 class BinaryOptimizer(_keras.Optimizer):
@@ -67,16 +52,18 @@ class BinaryOptimizer(_keras.Optimizer):
     """
 
     training_weights = "binary"
+    # Kernels with more inputs are updated by `real_optimizer`.
+    max_variables: int | None = None
     real_optimizer: Any = None  # set in `__init__`
-    weight_decay = _delegated("weight_decay")
-    clipnorm = _delegated("clipnorm")
-    clipvalue = _delegated("clipvalue")
-    global_clipnorm = _delegated("global_clipnorm")
+    weight_decay = delegated("real_optimizer", "weight_decay")
+    clipnorm = delegated("real_optimizer", "clipnorm")
+    clipvalue = delegated("real_optimizer", "clipvalue")
+    global_clipnorm = delegated("real_optimizer", "global_clipnorm")
 
     def __init__(self, learning_rate, real_optimizer, name=None, **kwargs):
         real_only = {key: kwargs.pop(key, None) for key in REAL_ONLY}
         super().__init__(learning_rate, name=name, **kwargs)
-        self.real_optimizer = _inner_optimizer(self, real_optimizer, real_only)
+        self.real_optimizer = inner_optimizer(self, real_optimizer, real_only)
         self._binary = {}
         self._known = frozenset()
         self._aggregate = True
@@ -101,14 +88,23 @@ class BinaryOptimizer(_keras.Optimizer):
                 self._build(variables)
 
     def _build(self, variables):
-        binary, real = {}, []
+        binary, real, too_wide = {}, [], []
         for variable in variables:
             mark = statistics.mark_of(variable)
+            if mark is not None and not self.is_binary(mark):
+                too_wide.append(mark.num_variables)
             if mark is None or not self.is_binary(mark):
                 real.append(variable)
             else:
                 self._check_weights(mark)
                 binary[self.variable_key(variable)] = mark
+        if too_wide and not binary:
+            raise ValueError(
+                "No binary layer is left for the QUBO solver. Increase "
+                "`max_variables`, or use `real_optimizer` itself. Received: "
+                f"max_variables={self.max_variables} and layers with "
+                f"{too_wide} inputs"
+            )
         super().build(variables)
         self._binary = binary
         self._known = frozenset(map(self.variable_key, variables))
@@ -127,12 +123,9 @@ class BinaryOptimizer(_keras.Optimizer):
             )
 
     def is_binary(self, mark):
-        """Returns whether the update rule applies to a binary kernel.
-
-        `real_optimizer` updates the others with their gradients.
-        """
-        del mark
-        return True
+        """Returns whether the update rule applies to a binary kernel."""
+        most = self.max_variables
+        return most is None or mark.num_variables <= most
 
     def add_state(self, marks):
         """Creates the state of the update rule. Called by `build`.
@@ -386,61 +379,3 @@ class BinaryOptimizer(_keras.Optimizer):
 def _path(variable):
     """Returns the name of a variable, including the name of its layer."""
     return getattr(variable, "path", variable.name)
-
-
-def _inner_optimizer(outer, real_optimizer, real_only):
-    """Creates the inner optimizer and configures it for the outer one.
-
-    Args:
-        outer: The `BinaryOptimizer`.
-        real_optimizer: A Keras optimizer, its name or its configuration.
-        real_only: Dictionary with the values that `outer` received for
-            `REAL_ONLY`.
-
-    Raises:
-        ValueError: If the inner optimizer has a rule for binary kernels, uses
-            `use_ema`, or already has another value for an argument.
-    """
-    inner = _keras.get_optimizer(real_optimizer)
-    # Only a `BinaryOptimizer` has this attribute.
-    if hasattr(inner, "real_optimizer"):
-        raise ValueError(
-            "`real_optimizer` updates the variables that are not binary and "
-            f"cannot be a `{type(inner).__name__}`. "
-            f"Received: real_optimizer={real_optimizer}"
-        )
-    if getattr(inner, "use_ema", False):
-        raise ValueError(
-            f"Pass `use_ema` to `{type(outer).__name__}`, which averages all "
-            "variables, and not to `real_optimizer`. Received: "
-            f"real_optimizer={real_optimizer}"
-        )
-    if inner is real_optimizer:
-        inner = _keras.copy_optimizer(inner)
-    steps = getattr(outer, "gradient_accumulation_steps", None)
-    settings = {**real_only, "gradient_accumulation_steps": steps}
-    for key, value in settings.items():
-        if value is None:
-            continue
-        present = getattr(inner, key, None)
-        if present is not None and present != value:
-            raise ValueError(
-                f"`{key}` of `real_optimizer` is already set to {present}. "
-                f"Received: {key}={value}"
-            )
-        setattr(inner, key, value)
-    clipping = {
-        key: getattr(inner, key)
-        for key in CLIPPING
-        if getattr(inner, key, None) is not None
-    }
-    if len(clipping) > 1:
-        raise ValueError(
-            f"At most one of {CLIPPING} can be set. Received: {clipping}"
-        )
-    # The outer optimizer saves and loads this state. Keras would otherwise do
-    # so twice, the second time after `load_own_variables` of the outer
-    # optimizer has discarded a partial accumulation.
-    inner.save_own_variables = lambda store: None
-    inner.load_own_variables = lambda store: None
-    return inner
