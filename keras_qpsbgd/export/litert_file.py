@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd import disk
-from keras_qpsbgd.export import kernels
+from keras_qpsbgd.export import binary_kernels
 from keras_qpsbgd.export import stock
 
 # Numbers in the LiteRT schema. Older versions of TensorFlow lack the names.
@@ -62,7 +62,7 @@ def litert(model: Any, path: Any) -> None:
         floats = str(pathlib.Path(temporary, "model"))
         stock.export_folder(stock.inference_model(model), floats)
         content = tf.lite.TFLiteConverter.from_saved_model(floats).convert()
-    disk.write(path, _compressed(content, kernels.kernels_of(model)))
+    disk.write(path, _compressed(content, binary_kernels.kernels_of(model)))
 
 
 def _compressed(content, binary):
@@ -101,7 +101,7 @@ def _match(model, schema, tensor, binary):
     array = np.asarray(data, np.uint8).view("<f4")
     if array.size < MIN_WEIGHTS or array.size != np.prod(tensor.shape):
         return None
-    return kernels.find(array.reshape(tuple(tensor.shape)), binary)
+    return binary_kernels.find(array.reshape(tuple(tensor.shape)), binary)
 
 
 def _replace(model, schema, graph, index, found):
@@ -195,4 +195,4 @@ def _pack(numbers, bits):
     """Returns signed integers of 2 or 4 bits as bytes."""
     digits = numbers.ravel().view(np.uint8) & np.uint8(2**bits - 1)
     missing = -len(digits) % (8 // bits)
-    return kernels.pack(np.pad(digits, (0, missing)), bits)
+    return binary_kernels.pack(np.pad(digits, (0, missing)), bits)

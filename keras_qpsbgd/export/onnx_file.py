@@ -21,7 +21,7 @@ import numpy as np
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd import disk
-from keras_qpsbgd.export import kernels
+from keras_qpsbgd.export import binary_kernels
 from keras_qpsbgd.export import stock
 from keras_qpsbgd.qubo.ops import max_level
 
@@ -78,7 +78,7 @@ def onnx(model: Any, path: Any) -> None:
             floats, format="onnx", verbose=False
         )
         proto = onnx_package.load(floats)
-    _compress(proto.graph, kernels.kernels_of(model))
+    _compress(proto.graph, binary_kernels.kernels_of(model))
     disk.write(path, proto.SerializeToString())
 
 
@@ -92,7 +92,7 @@ def _compress(graph, binary):
         array = numpy_helper.to_array(stored)
         if array.dtype != np.float32 or array.size < MIN_WEIGHTS:
             continue
-        found = kernels.find(array, binary)
+        found = binary_kernels.find(array, binary)
         if found is not None:
             graph.initializer.remove(stored)
             nodes += _unpacking(found, stored.name, f"bits{count}", constants)
@@ -109,7 +109,7 @@ def _unpacking(found, name, prefix, constants):
     """Returns the nodes that compute a kernel, and adds their constants.
 
     Args:
-        found: A `kernels.Kernel`.
+        found: A `binary_kernels.Kernel`.
         name: String. Name of the kernel in the graph.
         prefix: String. Start of the names of the other tensors.
         constants: Dictionary that maps names to arrays. Constants are added to
@@ -128,7 +128,7 @@ def _unpacking(found, name, prefix, constants):
     table = f"levels_of_{found.bits}_bits"
     constants |= {
         table: _table(bits, found.bits),
-        f"{prefix}/bytes": kernels.pack(numbers, bits),
+        f"{prefix}/bytes": binary_kernels.pack(numbers, bits),
         f"{prefix}/scales": found.scales.reshape(scales_shape),
         f"{prefix}/shape": np.array(shape, np.int64),
         f"{prefix}/size": np.array([len(levels)], np.int64),

@@ -24,9 +24,11 @@ from keras_qpsbgd import disk
 from keras_qpsbgd._messages import reason
 from keras_qpsbgd._version import __version__
 from keras_qpsbgd.export import container
-from keras_qpsbgd.export import program
 from keras_qpsbgd.export import safety
 from keras_qpsbgd.export import stock
+from keras_qpsbgd.export.description import NotSupported
+from keras_qpsbgd.export.description import describe
+from keras_qpsbgd.export.description import to_json
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.qubo import ops
@@ -171,10 +173,10 @@ def content_of(
 def _predictor_fields(model, variables):
     """Returns what `Predictor` reads, if it supports the model."""
     try:
-        description = program.describe(model)
-    except program.NotSupported:
+        description = describe(model)
+    except NotSupported:
         return {}
-    return {"predictor": program.to_json(description, variables)}
+    return {"predictor": to_json(description, variables)}
 
 
 def _check(model):

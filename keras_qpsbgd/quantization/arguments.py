@@ -11,7 +11,21 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.quantization.numerics.layer import METHODS
+from keras_qpsbgd.quantization.targets import Target
 from keras_qpsbgd.quantization.targets import walk
+
+# Every problem is solved only once.
+ONCE = {"name": "native", "preset": "once"}
+
+
+def solver(backend: Any, targets: list[Target], verbose: Any) -> Backend:
+    """Returns the `Backend` of the argument, after checking its cost."""
+    found = backends.get(ONCE if backend == "native" else backend)
+    kernels = [target.kind.kernel(target.layer) for target in targets]
+    seconds = check_cost(found, [kernel.shape[-2:] for kernel in kernels])
+    if seconds is not None and verbose not in (0, False):
+        print(f"Estimated QPU time: {seconds:.3g} s", flush=True)
+    return found
 
 
 def check_cost(backend: Backend, sizes: list[tuple[int, int]]) -> float | None:
@@ -87,21 +101,11 @@ def check_model(model):
         )
 
 
-def check(method, scale, seed, damping, validation_split, verbose):
+def check(method, seed, damping, validation_split, verbose):
     """Checks the arguments of `quantize` that do not depend on the model."""
-    if method == "descent":
-        raise ValueError(
-            '`method` "descent" was removed. Use "descent+scales", which '
-            "starts from better scales. Received: method='descent'"
-        )
     if method not in METHODS:
         raise ValueError(
             f"`method` must be one of {METHODS}. Received: method={method!r}"
-        )
-    if scale != "column":
-        raise ValueError(
-            "`scale` was removed. Every output has its own scale, which costs "
-            f"four bytes and lowers the error. Received: scale={scale!r}"
         )
     if seed is not None and (not _is_integer(seed) or seed < 0):
         raise ValueError(

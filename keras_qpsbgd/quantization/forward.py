@@ -20,8 +20,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd.layers import recurrent_kinds
 from keras_qpsbgd.quantization.calibration import named_inputs
+from keras_qpsbgd.quantization.kinds import recurrent
 from keras_qpsbgd.quantization.targets import Target
 
 
@@ -144,10 +144,10 @@ class ForwardPass:
         is_same = id(step.layer) not in self._changed and all(
             values[slot][0] is values[slot][1] for slot in step.inputs
         )
-        is_wrapper = bool(recurrent_kinds.wrapped_layers(step.layer))
+        is_wrapper = bool(recurrent.wrapped_layers(step.layer))
         if is_wrapper:
             arguments = [
-                recurrent_kinds.wrapped_call(step.layer, part, *each)
+                recurrent.wrapped_call(step.layer, part, *each)
                 for each in arguments
             ]
         if part is None or is_wrapper:

@@ -14,8 +14,8 @@ from tensorflow import keras
 from keras_qpsbgd import _keras
 from keras_qpsbgd.layers import BinaryGraphConv
 from keras_qpsbgd.layers import BinaryLayer
-from keras_qpsbgd.layers import kinds
-from keras_qpsbgd.layers import recurrent_kinds
+from keras_qpsbgd.quantization import kinds
+from keras_qpsbgd.quantization.kinds import recurrent
 from keras_qpsbgd.qubo import ops
 
 NORMALIZATIONS = (
@@ -33,7 +33,7 @@ class Target:
         names: Names of the layer of the model and, where needed, of the layer
             inside it and of the kernel.
         layer: The layer of the given model.
-        kind: The kind of the kernel, see `layers/kinds.py`.
+        kind: The kind of the kernel, see ``quantization/kinds``.
         owner: The layer of the model that contains `layer`, usually `layer`
             itself.
         part: Name of the attribute of `owner` that holds `layer`, or `None`.
@@ -104,7 +104,7 @@ def _parts(layer):
     """
     if type(layer) is keras.layers.MultiHeadAttention:
         return _keras.attention_parts(layer)
-    return recurrent_kinds.wrapped_layers(layer) or {None: layer}
+    return recurrent.wrapped_layers(layer) or {None: layer}
 
 
 def walk(model, prefix="", seen=None):

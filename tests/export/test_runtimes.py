@@ -13,7 +13,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd.export import kernels
+from keras_qpsbgd.export import binary_kernels
 
 WIDE = (200, 96)
 
@@ -285,14 +285,14 @@ def test_home_folder(write, tmp_path, monkeypatch):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("layout", kernels.CONV_LAYOUTS)
+@pytest.mark.parametrize("layout", binary_kernels.CONV_LAYOUTS)
 def test_matching_finds_scaled_and_transposed_kernels(layout):
     rng = np.random.default_rng(0)
     levels = (2 * rng.integers(4, size=(3, 3, 5, 6)) - 3).astype(np.int8)
-    kernel = kernels.Kernel(2, levels, np.ones(6, np.float32))
+    kernel = binary_kernels.Kernel(2, levels, np.ones(6, np.float32))
     scales = rng.normal(size=6).astype(np.float32)
     array = (levels * scales).transpose(layout)
-    found = kernels.find(array, [kernel])
+    found = binary_kernels.find(array, [kernel])
     shape = [1] * 4
     shape[found.axis] = -1
     np.testing.assert_allclose(
@@ -301,4 +301,4 @@ def test_matching_finds_scaled_and_transposed_kernels(layout):
     assert (found.scales >= 0).all()
     array = array.copy()
     array[0, 0, 0, 0] *= 1.001
-    assert kernels.find(array, [kernel]) is None
+    assert binary_kernels.find(array, [kernel]) is None

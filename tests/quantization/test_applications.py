@@ -8,7 +8,7 @@ import quantizing
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.layers import kinds
+from keras_qpsbgd.quantization import kinds
 from keras_qpsbgd.quantization import targets
 
 # The smallest network of each module of `keras.applications`, and the size of

@@ -9,14 +9,14 @@ from keras_qpsbgd import Qubo
 from keras_qpsbgd import backends
 from keras_qpsbgd.quantization.numerics import grid
 from keras_qpsbgd.quantization.numerics import heuristics
+from keras_qpsbgd.quantization.numerics.encodings import Full
+from keras_qpsbgd.quantization.numerics.encodings import Rounding
 from keras_qpsbgd.quantization.numerics.heuristics import Gptq
 from keras_qpsbgd.quantization.numerics.layer import METHODS
 from keras_qpsbgd.quantization.numerics.layer import quantize_layer
 from keras_qpsbgd.quantization.numerics.output_error import HeldOutError
 from keras_qpsbgd.quantization.numerics.output_error import Statistics
 from keras_qpsbgd.quantization.numerics.output_error import fit_scales
-from keras_qpsbgd.quantization.numerics.qubo import Full
-from keras_qpsbgd.quantization.numerics.qubo import Rounding
 
 pytestmark = pytest.mark.once
 

@@ -15,7 +15,7 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd.layers import kinds
+from keras_qpsbgd.quantization import kinds
 
 L = keras.layers
 MODULE = "keras_qpsbgd.quantization.layer_by_layer"

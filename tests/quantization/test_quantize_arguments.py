@@ -32,8 +32,6 @@ def model():
         ({"bits": True}, "`bits` must be"),
         ({"bits": 1.0}, "`bits` must be"),
         ({"method": "best"}, "`method` must be"),
-        ({"scale": "layer"}, "`scale` was removed"),
-        ({"method": "descent"}, 'Use "descent\\+scales"'),
         ({"validation_split": 1.0}, "`validation_split` must be"),
         ({"bits": {}}, "`bits` must match"),
         ({"bits": {"first": 5}}, "`bits\\['first'\\]` must be"),

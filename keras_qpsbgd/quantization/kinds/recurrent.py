@@ -13,16 +13,15 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from keras_qpsbgd.layers.dense_kind import DenseKind
-from keras_qpsbgd.layers.dense_kind import first
-from keras_qpsbgd.layers.dense_kind import some
+from keras_qpsbgd.quantization.kinds.dense import DenseKind
+from keras_qpsbgd.quantization.kinds.dense import first
+from keras_qpsbgd.quantization.kinds.dense import some
 
 
 class InputKernelKind(DenseKind):
     """The kernel for the inputs of `SimpleRNN`, `LSTM` and `GRU`."""
 
     stock = binary = None
-    has_steps = False
     bias_index = 0
 
     def problem(self, layer):
@@ -31,9 +30,6 @@ class InputKernelKind(DenseKind):
         if getattr(layer, "time_major", False):
             return "`time_major` is True"
         return super().problem(layer)
-
-    def can_quantize(self, layer):
-        return False
 
     def variable(self, layer):
         return layer.cell.kernel

@@ -8,8 +8,8 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
 from keras_qpsbgd.layers import equations
-from keras_qpsbgd.layers import kinds
-from keras_qpsbgd.layers import windows
+from keras_qpsbgd.quantization import kinds
+from keras_qpsbgd.quantization.kinds import convolutions
 
 RNG = np.random.default_rng(0)
 
@@ -50,7 +50,7 @@ def test_conv2d(options, monkeypatch):
     # Several pieces, the last of them smaller.
     options = {"kernel_size": (3, 2), **options}
     numbers = 3 * int(np.prod(options["kernel_size"]))
-    monkeypatch.setattr(windows, "MAX_NUMBERS", 60 * numbers)
+    monkeypatch.setattr(convolutions, "MAX_NUMBERS", 60 * numbers)
     first = options.get("data_format") == "channels_first"
     shape = (5, 3, 8, 7) if first else (5, 8, 7, 3)
     x = tf.constant(RNG.normal(size=shape), "float32")
