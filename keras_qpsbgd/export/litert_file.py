@@ -25,7 +25,6 @@ from keras_qpsbgd.export import stock
 # Numbers in the LiteRT schema. Older versions of TensorFlow lack the names.
 INT4, INT2 = 17, 19
 DEQUANTIZE_VERSION = 6
-IDENTIFIER = b"TFL3"
 # Smaller kernels would not shrink.
 MIN_WEIGHTS = 256
 
@@ -66,10 +65,10 @@ def litert(model: Any, path: Any) -> None:
 
 
 def _compressed(content, binary):
-    import flatbuffers
     from tensorflow.lite.python import schema_py_generated as schema
+    from tensorflow.lite.tools import flatbuffer_utils
 
-    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    model = flatbuffer_utils.convert_bytearray_to_object(content)
     changed = False
     for graph in model.subgraphs:
         for index, tensor in enumerate(list(graph.tensors)):
@@ -85,9 +84,7 @@ def _compressed(content, binary):
     for number, buffer in enumerate(model.buffers):
         if number not in used and number not in _metadata(model):
             buffer.data = None
-    builder = flatbuffers.Builder(len(content))
-    builder.Finish(model.Pack(builder), IDENTIFIER)
-    return bytes(builder.Output())
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
 
 
 def _metadata(model):

@@ -15,7 +15,6 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd.layers import BinaryGraphConv
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.quantization import kinds
-from keras_qpsbgd.quantization.kinds import recurrent
 from keras_qpsbgd.qubo import ops
 
 NORMALIZATIONS = (
@@ -23,6 +22,11 @@ NORMALIZATIONS = (
     keras.layers.GroupNormalization,
     keras.layers.LayerNormalization,
 )
+# The attributes of the layers inside a wrapper.
+WRAPPERS = {
+    keras.layers.TimeDistributed: ("layer",),
+    keras.layers.Bidirectional: ("forward_layer", "backward_layer"),
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -104,7 +108,8 @@ def _parts(layer):
     """
     if type(layer) is keras.layers.MultiHeadAttention:
         return _keras.attention_parts(layer)
-    return recurrent.wrapped_layers(layer) or {None: layer}
+    names = WRAPPERS.get(type(layer), ())
+    return {name: getattr(layer, name) for name in names} or {None: layer}
 
 
 def walk(model, prefix="", seen=None):
@@ -190,32 +195,25 @@ def choose_layers(
             "`layers` must match at least one supported layer of the model: "
             f"{names}. Received: layers={layers!r}"
         )
-    unchanged += [
-        (target.name, target.layer, "not chosen")
-        for target in targets
-        if target not in kept
-    ]
-    chosen_bits = _bits_of(bits, kept)
-    unchanged += [
-        (
-            target.name,
-            target.layer,
-            "None in `bits`" if target.name in chosen_bits else "not in `bits`",
-        )
-        for target in kept
-        if chosen_bits.get(target.name) is None
-    ]
-    with_bits = [
-        dataclasses.replace(target, bits=chosen_bits[target.name])
-        for target in kept
-        if chosen_bits.get(target.name) is not None
-    ]
-    if not with_bits:
+    numbers_of_bits = _bits_of(bits, kept)
+    found = []
+    for target in targets:
+        number = numbers_of_bits.get(target.name)
+        if number is not None:
+            found.append(dataclasses.replace(target, bits=number))
+            continue
+        reason = "not in `bits`"
+        if target not in kept:
+            reason = "not chosen"
+        elif target.name in numbers_of_bits:
+            reason = "None in `bits`"
+        unchanged.append((target.name, target.layer, reason))
+    if not found:
         raise ValueError(
             "`bits` must match at least one of the layers "
             f"{[target.name for target in kept]}. Received: bits={bits!r}"
         )
-    return with_bits, unchanged
+    return found, unchanged
 
 
 def _bits_of(bits, targets):
@@ -227,30 +225,18 @@ def _bits_of(bits, targets):
     if not isinstance(bits, dict):
         _check_bits("bits", bits)
         return {target.name: bits for target in targets}
-    patterns = {}
+    patterns = {key: _pattern("bits", key) for key in bits}
     for key, value in bits.items():
-        patterns[key] = _pattern("bits", key)
         if value is not None:
             _check_bits(f"bits[{key!r}]", value)
-    found = {}
+    found, used = {}, set()
     for target in targets:
-        named = [key for key in bits if key in _names(target)]
-        matching = [
-            key
-            for key, pattern in patterns.items()
-            if pattern.search(target.name)
-        ]
-        keys = [*named, *matching]
+        keys = [key for key in bits if key in _names(target)]
+        keys += [key for key in bits if patterns[key].search(target.name)]
         if keys:
             found[target.name] = bits[keys[0]]
-    unused = [
-        key
-        for key, pattern in patterns.items()
-        if not any(
-            key in _names(target) or pattern.search(target.name)
-            for target in targets
-        )
-    ]
+            used.update(keys)
+    unused = [key for key in bits if key not in used]
     if unused:
         raise ValueError(
             "Every key of `bits` must match a layer: "
