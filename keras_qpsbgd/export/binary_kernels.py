@@ -120,15 +120,3 @@ def _layouts(kernel: Kernel) -> Iterator[tuple[np.ndarray, int]]:
     for axis in (1, 0):  # outputs, inputs
         yield matrix, axis
         yield matrix.T, 1 - axis
-
-
-def pack(numbers: np.ndarray, bits: int) -> np.ndarray:
-    """Returns integers of few bits as bytes, the first in the lowest bits.
-
-    Args:
-        numbers: Uint8 array, whose last axis fills whole bytes.
-        bits: Integer, 1, 2 or 4.
-    """
-    groups = numbers.reshape(*numbers.shape[:-1], -1, 8 // bits)
-    shifts = np.arange(8 // bits, dtype=np.uint8) * np.uint8(bits)
-    return np.bitwise_or.reduce(groups << shifts, axis=-1)

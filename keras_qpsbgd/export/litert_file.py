@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_qpsbgd import bits
 from keras_qpsbgd import disk
 from keras_qpsbgd.export import binary_kernels
 from keras_qpsbgd.export import stock
@@ -107,9 +108,10 @@ def _replace(model, schema, graph, index, found):
     halved = found.bits in (2, 4)  # all numbers of these bits are used
     stored = 2 if found.bits <= 2 else 4
     numbers = (found.levels - 1) // 2 if halved else found.levels
+    codes = numbers.view(np.uint8)  # two's complement
     scales = found.scales * (2 if halved else 1)
     tensor.buffer = 0
-    integers = _tensor(schema, tensor, _pack(numbers, stored), model)
+    integers = _tensor(schema, tensor, bits.pack(codes, stored), model)
     integers.name = tensor.name + b"_bits"
     integers.type = INT2 if stored == 2 else INT4
     integers.quantization = schema.QuantizationParametersT()
@@ -186,10 +188,3 @@ def _operator(model, schema, code, version, inputs, output):
     operator.inputs = np.array(inputs, np.int32)
     operator.outputs = np.array([output], np.int32)
     return operator
-
-
-def _pack(numbers, bits):
-    """Returns signed integers of 2 or 4 bits as bytes."""
-    digits = numbers.ravel().view(np.uint8) & np.uint8(2**bits - 1)
-    missing = -len(digits) % (8 // bits)
-    return binary_kernels.pack(np.pad(digits, (0, missing)), bits)

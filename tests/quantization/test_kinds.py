@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import quantizing
 import tensorflow as tf
 from tensorflow import keras
 
@@ -11,59 +12,8 @@ from keras_qpsbgd.layers import equations
 from keras_qpsbgd.quantization import kinds
 from keras_qpsbgd.quantization.kinds import convolutions
 
+L = keras.layers
 RNG = np.random.default_rng(0)
-
-
-def random_weights(layer):
-    layer.set_weights([RNG.normal(size=w.shape) for w in layer.get_weights()])
-
-
-def product(layer, inputs):
-    """Returns rows times kernel, one row per output position."""
-    kind = kinds.kind_of(layer)
-    assert kind.problem(layer) is None
-    pieces = list(kind.rows(layer, (inputs,), {}))
-    return np.concatenate(pieces) @ kind.kernel(layer)
-
-
-@pytest.mark.parametrize("shape", [(7, 5), (2, 3, 5), (2, 3, 4, 5)])
-def test_dense(shape):
-    layer = keras.layers.Dense(6, use_bias=False)
-    x = tf.constant(RNG.normal(size=shape), "float32")
-    y = layer(x).numpy()
-    found = product(layer, x).reshape(y.shape)
-    np.testing.assert_allclose(found, y, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"padding": "same", "strides": 2},
-        {"padding": "same", "dilation_rate": (1, 2)},
-        {"dilation_rate": 2, "kernel_size": (1, 2)},
-        {"padding": "same", "data_format": "channels_first"},
-        {"strides": (2, 1), "data_format": "channels_first"},
-    ],
-)
-def test_conv2d(options, monkeypatch):
-    # Several pieces, the last of them smaller.
-    options = {"kernel_size": (3, 2), **options}
-    numbers = 3 * int(np.prod(options["kernel_size"]))
-    monkeypatch.setattr(convolutions, "MAX_NUMBERS", 60 * numbers)
-    first = options.get("data_format") == "channels_first"
-    shape = (5, 3, 8, 7) if first else (5, 8, 7, 3)
-    x = tf.constant(RNG.normal(size=shape), "float32")
-    layer = keras.layers.Conv2D(4, use_bias=False, **options)
-    try:
-        y = layer(x).numpy()
-    except tf.errors.UnimplementedError as error:
-        pytest.skip(f"This CPU has no such convolution: {error}")
-    y = y.transpose(0, 2, 3, 1) if first else y
-    pieces = list(kinds.Conv2DKind().rows(layer, (x,), {}))
-    assert len(pieces) > 1 and max(len(piece) for piece in pieces) <= 60
-    found = product(layer, x).reshape(y.shape)
-    np.testing.assert_allclose(found, y, atol=1e-5)
 
 
 EQUATIONS = [
@@ -85,7 +35,7 @@ def test_einsum_dense(equation, shape, output_shape, bias):
     layer = keras.layers.EinsumDense(equation, output_shape, bias_axes=bias)
     x = tf.constant(RNG.normal(size=shape), "float32")
     layer(x)
-    random_weights(layer)
+    layer.set_weights([RNG.normal(size=w.shape) for w in layer.get_weights()])
     kind = kinds.kind_of(layer)
     assert kind.has_bias(layer) is (bias is not None)
     wanted = layer(x).numpy()
@@ -118,25 +68,6 @@ def test_einsum_dense(equation, shape, output_shape, bias):
     )
 
 
-@pytest.mark.parametrize(
-    "equation, reason",
-    [
-        ("abc,bcd->abd", "batch axes"),
-        ("abc,c->abc", "batch axes"),
-        ("abc,cd->ad", "one operand"),
-        ("ab,cb->a", "one operand"),
-        ("ab,c->abc", "not a matrix product"),
-    ],
-)
-def test_unsupported_equations(equation, reason):
-    assert reason in equations.problem(equation)
-
-
-def test_partial_bias_is_not_corrected():
-    assert not equations.bias_is_per_output("abc,cde->abde", "e")
-    assert not equations.bias_is_per_output("abc,cd->abd", "bd")
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 def test_gcn_conv(sparse):
     spektral = pytest.importorskip("spektral")
@@ -147,20 +78,29 @@ def test_gcn_conv(sparse):
         a[a < 0.5] = 0.0
         adjacency = tf.sparse.from_dense(a) if sparse else tf.constant(a)
         y = layer([x, adjacency]).numpy()
-        found = product(layer, [x, adjacency])
+        kind = kinds.kind_of(layer)
+        (rows,) = kind.rows(layer, ([x, adjacency],), {})
+        found = rows @ kind.kernel(layer)
         np.testing.assert_allclose(found, y, atol=1e-5)
-        np.testing.assert_allclose(
-            found, a @ x.numpy() @ layer.kernel.numpy(), atol=1e-5
-        )
         # Masked nodes are not part of the rows.
         mask = tf.constant([1.0, 0.0, 1.0, 1.0, 0.0, 1.0])[:, None]
-        rows = next(
-            kinds.GraphConvKind().rows(
-                layer, ([x, adjacency],), {"mask": [mask, None]}
-            )
-        )
+        rows = next(kind.rows(layer, ([x, adjacency],), {"mask": [mask, None]}))
         kept = (a @ x.numpy())[[0, 2, 3, 5]]
         np.testing.assert_allclose(rows, kept, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "equation, reason",
+    [
+        ("abc,bcd->abd", "batch axes"),
+        ("abc,cd->ad", "one operand"),
+        ("ab,c->abc", "not a matrix product"),
+    ],
+)
+def test_unsupported_equations(equation, reason):
+    assert reason in equations.problem(equation)
+    # The bias has no entry for axis `d`, so it is not corrected.
+    assert not equations.bias_is_per_output("abc,cde->abde", "e")
 
 
 def test_unsupported_layers():
@@ -207,3 +147,160 @@ def test_replacement_keeps_other_arguments():
     for name, value in old.items():
         if name not in ("lora_rank", "lora_alpha", "quantization_config"):
             assert new[name] == value, name
+
+
+@pytest.mark.parametrize(
+    "make, shape",
+    [
+        (lambda: L.Conv2D(6, 3, strides=2, padding="same"), (9, 8, 4)),
+        (lambda: L.Conv2D(6, (3, 2), dilation_rate=2), (9, 8, 4)),
+        (lambda: L.Conv2D(6, 3, groups=2, padding="same"), (6, 6, 4)),
+        (lambda: L.Conv1D(6, 3, padding="causal", dilation_rate=2), (9, 4)),
+        (lambda: L.Conv1D(6, 3, strides=2, groups=2), (9, 4)),
+        (lambda: L.Conv3D(3, 2, padding="same"), (4, 3, 5, 2)),
+        (lambda: L.DepthwiseConv2D(3, 2, depth_multiplier=2), (7, 7, 3)),
+        (lambda: L.DepthwiseConv1D(3, padding="same"), (7, 3)),
+        (lambda: L.Conv1DTranspose(4, 2, strides=3), (5, 3)),
+        (
+            lambda: L.Conv2DTranspose(4, (4, 3), strides=2, padding="same"),
+            (4, 5, 3),
+        ),
+        (
+            lambda: L.Conv2DTranspose(
+                4, 3, strides=(3, 2), padding="same", output_padding=1
+            ),
+            (4, 5, 3),
+        ),
+        (lambda: L.Conv2DTranspose(4, (2, 1), strides=(1, 3)), (4, 5, 3)),
+        pytest.param(
+            lambda: L.Conv2DTranspose(4, 3, dilation_rate=2, padding="same"),
+            (6, 5, 3),
+            marks=pytest.mark.skipif(
+                _keras.KERAS_3, reason="TensorFlow has none on a CPU"
+            ),
+        ),
+        (lambda: L.Conv3DTranspose(2, 3, strides=2), (2, 3, 2, 3)),
+        (lambda: L.Dense(5), (3, 4)),
+        (lambda: L.EinsumDense("abc,cd->abd", (3, 6), bias_axes="d"), (3, 4)),
+    ],
+)
+def test_rows_times_kernel_are_the_outputs(make, shape, monkeypatch):
+    monkeypatch.setattr(convolutions, "MAX_NUMBERS", 500)  # several pieces
+    layer, x = make(), tf.constant(quantizing.data(5, *shape))
+    outputs = layer(x).numpy()
+    kind = kinds.kind_of(layer)
+    kernel = kind.kernel(layer)
+    kernel = kernel[None] if kernel.ndim == 2 else kernel
+
+    def product(count=None):
+        rows = np.concatenate(list(kind.rows(layer, (x,), {}, count, seed=1)))
+        rows = rows[:, None] if rows.ndim == 2 else rows
+        return np.einsum("bgi,gij->bgj", rows, kernel)
+
+    every = product().reshape(outputs.shape)
+    np.testing.assert_allclose(every, outputs, rtol=1e-4, atol=1e-5)
+    some = product(count=7).reshape(7, -1)
+    known = {tuple(row) for row in every.reshape(-1, some.shape[1]).round(6)}
+    assert {tuple(row) for row in some.round(6)} <= known
+
+    kind.set_kernel(layer, 2 * kind.kernel(layer))
+    np.testing.assert_allclose(layer(x), 2 * outputs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make, shape",
+    [
+        (lambda: L.SeparableConv1D(5, 3, dilation_rate=2), (7, 4)),
+        (
+            lambda: L.SeparableConv2D(
+                5, (3, 2), padding="same", depth_multiplier=2
+            ),
+            (7, 6, 4),
+        ),
+    ],
+)
+def test_rows_of_separable_convolutions(make, shape):
+    layer, x = make(), tf.constant(quantizing.data(5, *shape))
+    outputs = layer(x).numpy()
+    depthwise, pointwise = kinds.kernels_of(layer).values()
+
+    def product(kind):
+        (rows,) = kind.rows(layer, (x,), {})
+        kernel = kind.kernel(layer)
+        kernel = kernel[None] if kernel.ndim == 2 else kernel
+        rows = rows[:, None] if rows.ndim == 2 else rows
+        return np.einsum("bgi,gij->bgj", rows, kernel).reshape(len(rows), -1)
+
+    found = product(pointwise).reshape(outputs.shape)
+    np.testing.assert_allclose(found, outputs, rtol=1e-4, atol=1e-5)
+    (rows,) = pointwise.rows(layer, (x,), {})
+    np.testing.assert_allclose(product(depthwise), rows, rtol=1e-4, atol=1e-5)
+    for kind in (depthwise, pointwise):
+        kind.set_kernel(layer, 2 * kind.kernel(layer))
+    np.testing.assert_allclose(layer(x), 4 * outputs, rtol=1e-4, atol=1e-5)
+
+
+RECURRENT = {
+    "LSTM": lambda **options: L.LSTM(4, **options),
+    "GRU": lambda **options: L.GRU(4, **options),
+    "SimpleRNN": lambda **options: L.SimpleRNN(4, **options),
+}
+
+
+def gates(name, z, h, states):
+    """Returns the new states of a recurrent layer from its two products."""
+
+    def sigmoid(v):
+        return 1 / (1 + np.exp(-v))
+
+    if name == "SimpleRNN":
+        return [np.tanh(z + h)]
+    if name == "LSTM":
+        i, f, c, o = np.split(z + h, 4, axis=-1)
+        c = sigmoid(f) * states[1] + sigmoid(i) * np.tanh(c)
+        return [sigmoid(o) * np.tanh(c), c]
+    z, h = np.split(z, 3, axis=-1), np.split(h, 3, axis=-1)
+    update, reset = sigmoid(z[0] + h[0]), sigmoid(z[1] + h[1])
+    new = np.tanh(z[2] + reset * h[2])
+    return [update * states[0] + (1 - update) * new]
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize("case", ["plain", "backwards", "masked", "states"])
+def test_rows_of_recurrent_layers(name, case):
+    """The products of the rows and the kernels give the outputs."""
+    layer = RECURRENT[name](
+        return_sequences=True, go_backwards=case == "backwards"
+    )
+    x, kwargs = tf.constant(quantizing.data(5, 6, 3)), {}
+    states = [np.zeros((5, 4), "float32")] * (2 if name == "LSTM" else 1)
+    keep = np.ones((5, 6), bool)
+    if case == "masked":
+        keep[:, 2] = keep[1, 4] = False
+        kwargs["mask"] = tf.constant(keep)
+    if case == "states":
+        states = [quantizing.data(5, 4, seed=s + 1) for s in range(len(states))]
+        kwargs["initial_state"] = [tf.constant(state) for state in states]
+    layer(x, **kwargs)
+    quantizing.with_random_biases(layer)
+    outputs = layer(x, **kwargs).numpy()
+    products, biases = [], np.zeros((2, layer.cell.bias.shape[-1]))
+    if name == "GRU":
+        biases[:] = layer.cell.bias.numpy()
+    else:
+        biases[0] = layer.cell.bias.numpy()
+    for kind, bias in zip(kinds.kernels_of(layer).values(), biases):
+        (rows,) = kind.rows(layer, (x,), kwargs)
+        full = np.zeros((5, 6, rows.shape[-1]))
+        full[keep] = rows
+        products.append(full @ kind.kernel(layer) + bias)
+    order = range(5, -1, -1) if case == "backwards" else range(6)
+    for place, step in enumerate(order):
+        new = gates(name, products[0][:, step], products[1][:, step], states)
+        states = [
+            np.where(keep[:, step, None], *pair) for pair in zip(new, states)
+        ]
+        shown = keep[:, step]
+        np.testing.assert_allclose(
+            outputs[shown, place], states[0][shown], atol=1e-5
+        )
