@@ -196,11 +196,11 @@ def choose_layers(
             f"{names}. Received: layers={layers!r}"
         )
     numbers_of_bits = _bits_of(bits, kept)
-    found = []
+    with_bits: list[Target] = []
     for target in targets:
         number = numbers_of_bits.get(target.name)
         if number is not None:
-            found.append(dataclasses.replace(target, bits=number))
+            with_bits.append(dataclasses.replace(target, bits=number))
             continue
         reason = "not in `bits`"
         if target not in kept:
@@ -208,12 +208,12 @@ def choose_layers(
         elif target.name in numbers_of_bits:
             reason = "None in `bits`"
         unchanged.append((target.name, target.layer, reason))
-    if not found:
+    if not with_bits:
         raise ValueError(
             "`bits` must match at least one of the layers "
             f"{[target.name for target in kept]}. Received: bits={bits!r}"
         )
-    return found, unchanged
+    return with_bits, unchanged
 
 
 def _bits_of(bits, targets):
