@@ -22,13 +22,13 @@ from keras_qpsbgd._messages import reason
 from keras_qpsbgd._version import __version__
 from keras_qpsbgd.export import container
 from keras_qpsbgd.export import safety
-from keras_qpsbgd.export import stock
 from keras_qpsbgd.export.description import NotSupported
 from keras_qpsbgd.export.description import describe
 from keras_qpsbgd.export.description import to_json
 from keras_qpsbgd.export.weights import array_of
 from keras_qpsbgd.export.weights import find_weights
 from keras_qpsbgd.layers import BinaryLayer
+from keras_qpsbgd.quantization.arguments import check_is_model
 
 PathLike = str | os.PathLike[str]
 # The version of Keras that wrote the configuration in a file.
@@ -76,7 +76,7 @@ def packed(
         model = kq.export.load_packed("digits.kq")
         ```
     """
-    stock.check_is_model(model)
+    check_is_model(model)
     path = disk.file_path(path)
     disk.write(path, content_of(model, custom_objects))
 

@@ -22,6 +22,7 @@ from keras_qpsbgd.layers.binary_multi_head_attention import (
 )
 from keras_qpsbgd.quantization import kinds
 from keras_qpsbgd.quantization import targets
+from keras_qpsbgd.quantization.arguments import check_model
 from keras_qpsbgd.quantization.model_copy import copy_model
 
 # The file that every SavedModel has.
@@ -159,20 +160,7 @@ def check(model: Any) -> None:
         ValueError: If the model is not supported. The message names all layers
             that cannot be replaced.
     """
-    check_is_model(model)
-    if not _keras.is_graph_of_layers(model):
-        raise ValueError(
-            "`model` must be a Sequential or functional Keras model. The "
-            "layers of a subclassed model cannot be replaced. Build a "
-            "functional model from its layers. "
-            f"Received: model={model}"
-        )
-    # A Sequential model that has not been built has no attribute `inputs`.
-    if not getattr(model, "inputs", None):
-        raise ValueError(
-            "`model` must be a Keras model that has been built. Call it on a "
-            f"batch first. Received: model={model}"
-        )
+    check_model(model)
     problems = [
         f"{name} ({type(layer).__name__}: {reason})"
         for name, layer in targets.walk(model)
@@ -183,25 +171,6 @@ def check(model: Any) -> None:
             "`model` must only have layers that can be replaced with Keras "
             f"layers. Received: {', '.join(problems)}"
         )
-
-
-def check_is_model(model: Any) -> None:
-    """Checks that the argument `model` is a Keras model.
-
-    Raises:
-        ValueError: If it is something else, for example a path.
-    """
-    if isinstance(model, keras.Model):
-        return
-    advice = ""
-    if isinstance(model, (str, os.PathLike)):
-        advice = (
-            "Load it first with `keras.models.load_model`, or a packed file "
-            "with `keras_qpsbgd.export.load_packed`. "
-        )
-    raise ValueError(
-        f"`model` must be a Keras model. {advice}Received: model={model!r}"
-    )
 
 
 def _problem(layer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -80,24 +81,45 @@ def stored_config(backend: Backend | None) -> dict[str, Any] | None:
         ) from error
 
 
-def check_model(model):
-    """Checks that a model can be copied layer by layer."""
-    if not isinstance(model, keras.Model):
-        raise ValueError(
-            f"`model` must be a Keras model. Received: model={model!r}"
+def check_is_model(model: Any) -> None:
+    """Checks that the argument `model` is a Keras model.
+
+    Raises:
+        ValueError: If it is something else, for example a path.
+    """
+    if isinstance(model, keras.Model):
+        return
+    advice = ""
+    if isinstance(model, (str, os.PathLike)):
+        advice = (
+            "Load it first with `keras.models.load_model`, or a packed file "
+            "with `keras_qpsbgd.export.load_packed`. "
         )
+    raise ValueError(
+        f"`model` must be a Keras model. {advice}Received: model={model!r}"
+    )
+
+
+def check_model(model: Any) -> None:
+    """Checks that the argument `model` can be copied layer by layer.
+
+    Raises:
+        ValueError: If it is something else, or not built.
+    """
+    check_is_model(model)
     if not _keras.is_graph_of_layers(model):
         raise ValueError(
-            "`model` must be a Sequential or functional model. The layers of a "
-            "subclassed model cannot be replaced in a copy. Build it with "
-            "`keras.Sequential` or `keras.Model(inputs, outputs)`. Received: "
-            f"a model of type {type(model).__name__}"
+            "`model` must be a Sequential or functional Keras model. The "
+            "layers of a subclassed model cannot be replaced. Build a "
+            "functional model from its layers. "
+            f"Received: a model of type {type(model).__name__}"
         )
-    if not model.built or not model.inputs:
+    # A Sequential model that has not been built has no attribute `inputs`.
+    if not model.built or not getattr(model, "inputs", None):
         raise ValueError(
-            "`model` must be built. Call it on data, or start it with a "
-            f"`keras.layers.InputLayer`. Received: model={model.name!r}, which "
-            "is not built"
+            "`model` must be a Keras model that has been built. Call it on a "
+            "batch first, or start it with a `keras.layers.InputLayer`. "
+            f"Received: model={model.name!r}, which is not built"
         )
 
 

@@ -171,7 +171,7 @@ def called(model):
     [
         (lambda: "model", "must be a Keras model"),
         (lambda: called(Subclassed()), "Sequential or functional.*Subclass"),
-        (lambda: keras.Sequential([L.Dense(2)]), "`model` must be built"),
+        (lambda: keras.Sequential([L.Dense(2)]), "has been built. Call it"),
         (
             lambda: keras.Sequential([keras.Input((8,)), L.ReLU()]),
             "that can be quantized.*no layers with weights",
