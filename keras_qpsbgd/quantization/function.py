@@ -8,12 +8,13 @@ from typing import Any
 
 from keras_qpsbgd.quantization import arguments
 from keras_qpsbgd.quantization import batch_norm
-from keras_qpsbgd.quantization import targets as targets_module
 from keras_qpsbgd.quantization.calibration import Calibration
 from keras_qpsbgd.quantization.layer_by_layer import LayerByLayer
 from keras_qpsbgd.quantization.layer_by_layer import Settings
 from keras_qpsbgd.quantization.quantization_report import QuantizationReport
 from keras_qpsbgd.quantization.quantization_report import UnchangedLayer
+from keras_qpsbgd.quantization.targets import choose_layers
+from keras_qpsbgd.quantization.targets import has_graph_layers
 
 # A layer overfits if its error on held-out data is larger than this multiple of
 # its error on the calibration data.
@@ -143,9 +144,9 @@ def quantize(
     """
     arguments.check_model(model)
     arguments.check(method, seed, damping, validation_split, verbose)
-    is_graph = targets_module.has_graph_layers(model)
+    is_graph = has_graph_layers(model)
     data = Calibration(model, calibration, is_graph, validation_split)
-    targets, unchanged = targets_module.choose_layers(model, layers, bits)
+    targets, unchanged = choose_layers(model, layers, bits)
     arguments.check_weights(model)
     folded = batch_norm.fold(model, data.batches[0], targets)
     work = LayerByLayer(folded.model, folded.targets, data)
