@@ -5,7 +5,8 @@ A weight of `b` bits has a level `q`, an odd integer from `-L` to `L` with
 lowest bit first. With one bit, the code 1 is the weight +1 and the code 0 the
 weight -1. Packed files and the kernels of `Predictor` use the same codes:
 
-- `pack_levels` writes codes one after the other, without gaps.
+- `pack_levels` writes codes one after the other, without gaps. Exported files
+  have other codes for the same levels, which `pack` writes.
 - `planes` returns an array for each bit, and `Signs` stores such an array in
   words.
 """
@@ -32,8 +33,12 @@ def planes(levels, bits):
     Returns:
         Boolean array of shape `(bits, *levels.shape)`, the lowest bit first.
     """
-    codes = (np.asarray(levels) + max_level(bits)).astype(np.uint8) // 2
+    codes = _codes(levels, bits)
     return np.stack([codes >> plane & 1 for plane in range(bits)]).astype(bool)
+
+
+def _codes(levels, bits):
+    return (np.asarray(levels) + max_level(bits)).astype(np.uint8) // 2
 
 
 def num_bytes(count, bits):
@@ -64,7 +69,16 @@ def pack_levels(levels, bits):
             f"`levels` must be odd integers from {-limit} to {limit}. "
             f"Received: levels={levels}"
         )
-    return np.packbits(planes(flat, bits).T, bitorder="little").tobytes()
+    return pack(_codes(flat, bits), bits).tobytes()
+
+
+def pack(codes, bits):
+    """Returns numbers of `bits` bits as a uint8 array, without gaps.
+
+    The first number is in the lowest bits of the first byte.
+    """
+    digits = codes.ravel()[:, None] >> np.arange(bits, dtype=np.uint8) & 1
+    return np.packbits(digits, bitorder="little")
 
 
 def unpack_levels(packed, count, bits):

@@ -11,8 +11,10 @@ from tensorflow import keras
 
 from keras_qpsbgd.bits import max_level
 from keras_qpsbgd.export.container import Weight
+from keras_qpsbgd.layers import BinaryConv2D
+from keras_qpsbgd.layers import BinaryDense
 from keras_qpsbgd.layers import BinaryLayer
-from keras_qpsbgd.layers import kinds
+from keras_qpsbgd.quantization import kinds
 
 # Layers that return their input in a prediction.
 IDENTITIES = (
@@ -61,13 +63,9 @@ def translated(layer, rank):
         NotSupported: If the layer is not supported. The message is the reason.
     """
     name = type(layer).__name__
-    kind = kinds.kind_of(layer)
-    is_product = kind is not None and kind.has_steps
-    if is_product or type(layer) in TRANSLATIONS:
+    if type(layer) in TRANSLATIONS:
         if getattr(layer, "data_format", None) == "channels_first":
             raise NotSupported("`data_format` is 'channels_first'")
-        if is_product:
-            return _product(layer, kind)
         return TRANSLATIONS[type(layer)](layer, rank)
     is_stock = type(layer) is getattr(keras.layers, name, None)
     if is_stock and name in IDENTITIES:
@@ -75,17 +73,21 @@ def translated(layer, rank):
     raise NotSupported("")
 
 
-def _product(layer, kind):
-    problem = kind.problem(layer)
+def _product(layer, rank):
+    problem = kinds.DenseKind().problem(layer)
     if getattr(layer, "groups", 1) != 1:
         problem = f"`groups` is {layer.groups}"
     if problem is not None:
         raise NotSupported(problem)
-    windows = kind.windows(layer)
+    windows = None
+    if hasattr(layer, "kernel_size"):
+        windows = _windows(
+            layer.kernel_size, layer.strides, layer.padding, layer.dilation_rate
+        )
     step = {
         "step": "product",
         "kernel": _kernel(layer),
-        "windows": None if windows is None else _windows(**windows),
+        "windows": windows,
     }
     return [step, *_finish(layer, step["kernel"].bits)]
 
@@ -236,6 +238,12 @@ def _pooling(layer, rank):
     ]
 
 
+PRODUCTS = (
+    keras.layers.Dense,
+    keras.layers.Conv2D,
+    BinaryDense,
+    BinaryConv2D,
+)
 POOLING = {
     keras.layers.MaxPooling2D: "max_pooling",
     keras.layers.GlobalMaxPooling2D: "max_pooling",
@@ -243,6 +251,7 @@ POOLING = {
     keras.layers.GlobalAveragePooling2D: "average_pooling",
 }
 TRANSLATIONS: dict[Any, Callable] = {
+    **dict.fromkeys(PRODUCTS, _product),
     **dict.fromkeys(POOLING, _pooling),
     keras.layers.Activation: lambda layer, rank: _activation(layer.activation),
     keras.layers.ReLU: _relu,

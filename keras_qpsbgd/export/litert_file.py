@@ -17,15 +17,17 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.lite.python import schema_py_generated as schema
+from tensorflow.lite.tools import flatbuffer_utils
 
+from keras_qpsbgd import bits
 from keras_qpsbgd import disk
-from keras_qpsbgd.export import kernels
+from keras_qpsbgd.export import binary_kernels
 from keras_qpsbgd.export import stock
 
 # Numbers in the LiteRT schema. Older versions of TensorFlow lack the names.
 INT4, INT2 = 17, 19
 DEQUANTIZE_VERSION = 6
-IDENTIFIER = b"TFL3"
 # Smaller kernels would not shrink.
 MIN_WEIGHTS = 256
 
@@ -62,137 +64,125 @@ def litert(model: Any, path: Any) -> None:
         floats = str(pathlib.Path(temporary, "model"))
         stock.export_folder(stock.inference_model(model), floats)
         content = tf.lite.TFLiteConverter.from_saved_model(floats).convert()
-    disk.write(path, _compressed(content, kernels.kernels_of(model)))
+    disk.write(path, _compressed(content, binary_kernels.kernels_of(model)))
 
 
 def _compressed(content, binary):
-    import flatbuffers
-    from tensorflow.lite.python import schema_py_generated as schema
-
-    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    model = flatbuffer_utils.convert_bytearray_to_object(content)
     changed = False
-    for graph in model.subgraphs:
-        for index, tensor in enumerate(list(graph.tensors)):
-            found = _match(model, schema, tensor, binary)
+    for subgraph in model.subgraphs:
+        graph = _Graph(model, subgraph)
+        for index, tensor in enumerate(list(subgraph.tensors)):
+            found = _match(model.buffers[tensor.buffer].data, tensor, binary)
             if found is not None:
-                _replace(model, schema, graph, index, found)
+                _replace(graph, index, found)
                 changed = True
+        subgraph.operators[:0] = graph.first
     if not changed:
         return content
     used = {
         tensor.buffer for graph in model.subgraphs for tensor in graph.tensors
     }
+    used |= {each.buffer for each in model.metadata or ()}
     for number, buffer in enumerate(model.buffers):
-        if number not in used and number not in _metadata(model):
+        if number not in used:
             buffer.data = None
-    builder = flatbuffers.Builder(len(content))
-    builder.Finish(model.Pack(builder), IDENTIFIER)
-    return bytes(builder.Output())
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
 
 
-def _metadata(model):
-    return {each.buffer for each in model.metadata or ()}
-
-
-def _match(model, schema, tensor, binary):
-    data = model.buffers[tensor.buffer].data
+def _match(data, tensor, binary):
+    """Returns the `Kernel` in a constant tensor, or `None`."""
     if tensor.type != schema.TensorType.FLOAT32 or data is None:
         return None
     array = np.asarray(data, np.uint8).view("<f4")
     if array.size < MIN_WEIGHTS or array.size != np.prod(tensor.shape):
         return None
-    return kernels.find(array.reshape(tuple(tensor.shape)), binary)
+    return binary_kernels.find(array.reshape(tuple(tensor.shape)), binary)
 
 
-def _replace(model, schema, graph, index, found):
+def _replace(graph, index, found):
     """Makes a graph compute a constant tensor from integers, at its start."""
     tensor = graph.tensors[index]
+    tensor.buffer = 0
     halved = found.bits in (2, 4)  # all numbers of these bits are used
     stored = 2 if found.bits <= 2 else 4
     numbers = (found.levels - 1) // 2 if halved else found.levels
-    scales = found.scales * (2 if halved else 1)
-    tensor.buffer = 0
-    integers = _tensor(schema, tensor, _pack(numbers, stored), model)
-    integers.name = tensor.name + b"_bits"
+    codes = numbers.view(np.uint8)  # two's complement
+    place = graph.add(
+        tensor.name + b"_bits", tensor.shape, bits.pack(codes, stored)
+    )
+    integers = graph.tensors[place]
     integers.type = INT2 if stored == 2 else INT4
     integers.quantization = schema.QuantizationParametersT()
     # A scale of 0 is not allowed. Its outputs are tiny in any case.
-    tiny = np.finfo(np.float32).tiny
-    integers.quantization.scale = np.maximum(scales, tiny)
-    integers.quantization.zeroPoint = np.zeros(len(scales), np.int64)
-    integers.quantization.quantizedDimension = found.axis
-    graph.tensors.append(integers)
-    result = index
-    operators = []
-    if halved:
-        shape = [1] * len(tensor.shape)
-        shape[found.axis] = len(found.scales)
-        added = _tensor(schema, tensor, found.scales.view(np.uint8), model)
-        added.name = tensor.name + b"_added"
-        added.shape = np.array(shape, np.int32)
-        levels = _tensor(schema, tensor, None, model)
-        levels.name = tensor.name + b"_levels"
-        graph.tensors += [added, levels]
-        result = len(graph.tensors) - 1
-        operators.append(
-            _operator(
-                model,
-                schema,
-                schema.BuiltinOperator.ADD,
-                1,
-                [result, result - 1],
-                index,
-            )
-        )
-        operators[0].builtinOptionsType = schema.BuiltinOptions.AddOptions
-        operators[0].builtinOptions = schema.AddOptionsT()
-    operators.insert(
-        0,
-        _operator(
-            model,
-            schema,
-            schema.BuiltinOperator.DEQUANTIZE,
-            DEQUANTIZE_VERSION,
-            [graph.tensors.index(integers)],
-            result,
-        ),
+    integers.quantization.scale = np.maximum(
+        found.scales * (2 if halved else 1), np.finfo(np.float32).tiny
     )
-    graph.operators[:0] = operators
+    integers.quantization.zeroPoint = np.zeros(len(found.scales), np.int64)
+    integers.quantization.quantizedDimension = found.axis
+    code = schema.BuiltinOperator.DEQUANTIZE
+    if not halved:
+        graph.run(code, DEQUANTIZE_VERSION, [place], index)
+        return
+    shape = [1] * len(tensor.shape)
+    shape[found.axis] = len(found.scales)
+    added = graph.add(tensor.name + b"_added", shape, found.scales)
+    levels = graph.add(tensor.name + b"_levels", tensor.shape)
+    graph.run(code, DEQUANTIZE_VERSION, [place], levels)
+    add = graph.run(schema.BuiltinOperator.ADD, 1, [levels, added], index)
+    add.builtinOptionsType = schema.BuiltinOptions.AddOptions
+    add.builtinOptions = schema.AddOptionsT()
 
 
-def _tensor(schema, like, data, model):
-    new = schema.TensorT()
-    new.shape, new.type, new.hasRank = like.shape, like.type, True
-    new.buffer = 0
-    if data is not None:
-        buffer = schema.BufferT()
-        buffer.data = data
-        model.buffers.append(buffer)
-        new.buffer = len(model.buffers) - 1
-    return new
+class _Graph:
+    """A graph to which tensors and operators are added.
 
+    Args:
+        model: `ModelT` of the LiteRT schema.
+        graph: `SubGraphT` of the model.
 
-def _operator(model, schema, code, version, inputs, output):
-    known = [each.builtinCode for each in model.operatorCodes]
-    if code not in known:
-        new = schema.OperatorCodeT()
-        new.builtinCode = new.deprecatedBuiltinCode = code
-        new.version = version
-        model.operatorCodes.append(new)
-        known.append(code)
-    number = known.index(code)
-    # The version is the lowest that all operators of the code need.
-    entry = model.operatorCodes[number]
-    entry.version = max(entry.version, version)
-    operator = schema.OperatorT()
-    operator.opcodeIndex = number
-    operator.inputs = np.array(inputs, np.int32)
-    operator.outputs = np.array([output], np.int32)
-    return operator
+    Attributes:
+        tensors: List of the tensors of the graph.
+        first: List of the new operators, which run before the others.
+    """
 
+    def __init__(self, model, graph):
+        self._model = model
+        self.tensors = graph.tensors
+        self.first = []
 
-def _pack(numbers, bits):
-    """Returns signed integers of 2 or 4 bits as bytes."""
-    digits = numbers.ravel().view(np.uint8) & np.uint8(2**bits - 1)
-    missing = -len(digits) % (8 // bits)
-    return kernels.pack(np.pad(digits, (0, missing)), bits)
+    def add(self, name, shape, data=None):
+        """Adds a float32 tensor, a constant if there are data.
+
+        Returns:
+            The index of the tensor.
+        """
+        new = schema.TensorT()
+        new.name, new.shape = name, np.array(shape, np.int32)
+        new.type, new.hasRank, new.buffer = schema.TensorType.FLOAT32, True, 0
+        if data is not None:
+            buffer = schema.BufferT()
+            buffer.data = data.view(np.uint8)
+            new.buffer = len(self._model.buffers)
+            self._model.buffers.append(buffer)
+        self.tensors.append(new)
+        return len(self.tensors) - 1
+
+    def run(self, code, version, inputs, output):
+        """Adds an operator and returns it."""
+        codes = self._model.operatorCodes
+        known = [each.builtinCode for each in codes]
+        if code not in known:
+            entry = schema.OperatorCodeT()
+            entry.builtinCode = entry.deprecatedBuiltinCode = code
+            codes.append(entry)
+            known.append(code)
+        number = known.index(code)
+        # The version is the lowest that all operators of the code need.
+        codes[number].version = max(codes[number].version, version)
+        operator = schema.OperatorT()
+        operator.opcodeIndex = number
+        operator.inputs = np.array(inputs, np.int32)
+        operator.outputs = np.array([output], np.int32)
+        self.first.append(operator)
+        return operator

@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd import bits as bits_module
 from keras_qpsbgd import disk
-from keras_qpsbgd.export import kernels
+from keras_qpsbgd.bits import max_level
+from keras_qpsbgd.export import binary_kernels
 from keras_qpsbgd.export import stock
-from keras_qpsbgd.qubo.ops import max_level
 
 # Smaller kernels would not shrink.
 MIN_WEIGHTS = 1024
@@ -78,7 +79,7 @@ def onnx(model: Any, path: Any) -> None:
             floats, format="onnx", verbose=False
         )
         proto = onnx_package.load(floats)
-    _compress(proto.graph, kernels.kernels_of(model))
+    _compress(proto.graph, binary_kernels.kernels_of(model))
     disk.write(path, proto.SerializeToString())
 
 
@@ -92,7 +93,7 @@ def _compress(graph, binary):
         array = numpy_helper.to_array(stored)
         if array.dtype != np.float32 or array.size < MIN_WEIGHTS:
             continue
-        found = kernels.find(array, binary)
+        found = binary_kernels.find(array, binary)
         if found is not None:
             graph.initializer.remove(stored)
             nodes += _unpacking(found, stored.name, f"bits{count}", constants)
@@ -109,7 +110,7 @@ def _unpacking(found, name, prefix, constants):
     """Returns the nodes that compute a kernel, and adds their constants.
 
     Args:
-        found: A `kernels.Kernel`.
+        found: A `binary_kernels.Kernel`.
         name: String. Name of the kernel in the graph.
         prefix: String. Start of the names of the other tensors.
         constants: Dictionary that maps names to arrays. Constants are added to
@@ -120,18 +121,17 @@ def _unpacking(found, name, prefix, constants):
     from onnx import helper
 
     bits = 4 if found.bits == 3 else found.bits
-    levels, shape = found.levels.ravel(), found.levels.shape
-    numbers = (levels.astype(np.int16) + max_level(found.bits)) // 2
-    numbers = np.pad(numbers.astype(np.uint8), (0, -len(levels) % (8 // bits)))
-    scales_shape = np.ones(len(shape), int)
+    levels = found.levels
+    codes = (levels + max_level(found.bits)).astype(np.uint8) // 2
+    scales_shape = np.ones(levels.ndim, int)
     scales_shape[found.axis] = -1
     table = f"levels_of_{found.bits}_bits"
     constants |= {
         table: _table(bits, found.bits),
-        f"{prefix}/bytes": kernels.pack(numbers, bits),
+        f"{prefix}/bytes": bits_module.pack(codes, bits),
         f"{prefix}/scales": found.scales.reshape(scales_shape),
-        f"{prefix}/shape": np.array(shape, np.int64),
-        f"{prefix}/size": np.array([len(levels)], np.int64),
+        f"{prefix}/shape": np.array(levels.shape, np.int64),
+        f"{prefix}/size": np.array([levels.size], np.int64),
         "bits/flat": np.array([-1], np.int64),
         "bits/first": np.array([0], np.int64),
     }

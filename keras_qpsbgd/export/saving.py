@@ -1,9 +1,8 @@
 """Small files that store the kernels of binary layers as bits.
 
-A model that is rebuilt from its configuration has the same layers, but some
-layers and all variables may get other names. Therefore a file gives each layer
-a path: the name of the layer inside a Sequential or functional model, and its
-position inside any other layer.
+A file has the configuration of the model and its weights. The model is rebuilt
+from the configuration, after checks that it cannot run code and needs exactly
+the weights of the file.
 """
 
 import contextlib
@@ -11,11 +10,9 @@ import copy
 import json
 import os
 import pathlib
-from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
@@ -24,12 +21,14 @@ from keras_qpsbgd import disk
 from keras_qpsbgd._messages import reason
 from keras_qpsbgd._version import __version__
 from keras_qpsbgd.export import container
-from keras_qpsbgd.export import program
 from keras_qpsbgd.export import safety
-from keras_qpsbgd.export import stock
+from keras_qpsbgd.export.description import NotSupported
+from keras_qpsbgd.export.description import describe
+from keras_qpsbgd.export.description import to_json
+from keras_qpsbgd.export.weights import array_of
+from keras_qpsbgd.export.weights import find_weights
 from keras_qpsbgd.layers import BinaryLayer
-from keras_qpsbgd.layers import statistics
-from keras_qpsbgd.layers.weights import levels
+from keras_qpsbgd.quantization.arguments import check_is_model
 
 PathLike = str | os.PathLike[str]
 # The version of Keras that wrote the configuration in a file.
@@ -77,7 +76,7 @@ def packed(
         model = kq.export.load_packed("digits.kq")
         ```
     """
-    stock.check_is_model(model)
+    check_is_model(model)
     path = disk.file_path(path)
     disk.write(path, content_of(model, custom_objects))
 
@@ -135,7 +134,7 @@ def content_of(
     custom_objects = dict(custom_objects or {})
     weights = find_weights(model)
     arrays = [
-        (entry, id(variable), _array(entry, variable))
+        (entry, id(variable), array_of(entry, variable))
         for entry, variable in weights
     ]
     config = _config_of(model)
@@ -147,16 +146,17 @@ def content_of(
             "your own classes in `custom_objects`. "
             f"Received: a model with {', '.join(names)}"
         )
-    content = container.encode(
-        {
-            "format": "keras_qpsbgd packed model",
-            "written_by": f"keras_qpsbgd {__version__}",
-            "keras": KERAS_NAME,
-            "model": config,
-            **_predictor_fields(model, [variable for _, variable in weights]),
-        },
-        arrays,
-    )
+    header = {
+        "format": "keras_qpsbgd packed model",
+        "written_by": f"keras_qpsbgd {__version__}",
+        "keras": KERAS_NAME,
+        "model": config,
+    }
+    # What `Predictor` reads, if it supports the model.
+    with contextlib.suppress(NotSupported):
+        variables = [variable for _, variable in weights]
+        header["predictor"] = to_json(describe(model), variables)
+    content = container.encode(header, arrays)
     try:
         _abstract_model(config, custom_objects, [entry for entry, _ in weights])
     except container.InvalidFile as error:
@@ -166,15 +166,6 @@ def content_of(
             f"classes. Received: model={model}, but {error}"
         ) from error
     return content
-
-
-def _predictor_fields(model, variables):
-    """Returns what `Predictor` reads, if it supports the model."""
-    try:
-        description = program.describe(model)
-    except program.NotSupported:
-        return {}
-    return {"predictor": program.to_json(description, variables)}
 
 
 def _check(model):
@@ -194,24 +185,6 @@ def _check(model):
             "`use_real_kernel` was called on some. Received: real kernels in "
             f"{', '.join(real)}"
         )
-
-
-def _array(entry, variable):
-    """Returns the value of a variable. A binary kernel becomes its levels."""
-    if entry.dtype not in container.DTYPES:
-        raise ValueError(
-            "`model` must have numeric weights. Received: the weight "
-            f"{entry.name} of type {entry.dtype}"
-        )
-    if entry.bits is None:
-        return variable.numpy()
-    found = levels(tf.convert_to_tensor(variable), entry.bits).numpy()
-    if not np.isfinite(found).all():
-        raise ValueError(
-            "`model` must have finite weights. Received: NaN in the binary "
-            f"kernel {entry.name}"
-        )
-    return found
 
 
 def _config_of(model):
@@ -359,53 +332,3 @@ def _built(config, custom_objects):
     if not is_built:
         raise container.InvalidFile("its model cannot be built")
     return model
-
-
-def find_weights(model: Any) -> list[tuple[container.Entry, Any]]:
-    """Returns all weights of a model, as tuples `(entry, variable)`.
-
-    A layer that is part of two inner models is listed twice, because it becomes
-    two layers in the rebuilt model.
-    """
-    found: list[tuple[container.Entry, Any]] = []
-    names: set[str] = set()
-    for path, title, layer in _walk(model):
-        for index, variable in enumerate(_own_weights(layer)):
-            mark = statistics.mark_of(variable)
-            # "dense/kernel:0" in legacy Keras
-            short = variable.name.rpartition("/")[2].partition(":")[0]
-            name = "/".join([*title, short])
-            if name in names:
-                name = f"{name}_{len(found)}"
-            names.add(name)
-            entry = container.Entry(
-                name,
-                path,
-                index,
-                tf.as_dtype(variable.dtype).name,
-                tuple(variable.shape),
-                None if mark is None else mark.bits,
-            )
-            found.append((entry, variable))
-    return found
-
-
-def _walk(
-    layer: Any, path: tuple[str, ...] = (), title: tuple[str, ...] = ()
-) -> Iterator[tuple[str, tuple[str, ...], Any]]:
-    """Yields the path, the readable names and the layer, at any depth."""
-    yield "/".join(path), title, layer
-    is_graph = _keras.is_graph_of_layers(layer)
-    for position, inner in enumerate(_keras.inner_layers(layer)):
-        part = inner.name if is_graph else str(position)
-        yield from _walk(inner, (*path, part), (*title, inner.name))
-
-
-def _own_weights(layer: Any) -> list[Any]:
-    """Returns the weights of a layer that belong to no layer inside it."""
-    inside = {
-        id(variable)
-        for inner in _keras.inner_layers(layer)
-        for variable in inner.weights
-    }
-    return [each for each in layer.weights if id(each) not in inside]

@@ -12,13 +12,22 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd.export.binary_kernels import float_kernel
 from keras_qpsbgd.layers import BinaryLayer
-from keras_qpsbgd.layers import kinds
-from keras_qpsbgd.quantization import network
+from keras_qpsbgd.layers.binary_multi_head_attention import (
+    BinaryMultiHeadAttention,
+)
+from keras_qpsbgd.layers.binary_multi_head_attention import (
+    FrozenMultiHeadAttention,
+)
+from keras_qpsbgd.quantization import kinds
 from keras_qpsbgd.quantization import targets
+from keras_qpsbgd.quantization.arguments import check_model
+from keras_qpsbgd.quantization.model_copy import copy_model
 
 # The file that every SavedModel has.
 MAIN_FILE = "saved_model.pb"
+ATTENTION = (BinaryMultiHeadAttention, FrozenMultiHeadAttention)
 # Arguments of binary layers that stock layers do not have.
 OWN_ARGUMENTS = ("bits", "output_scale", "training_weights", "check_adjacency")
 
@@ -73,7 +82,7 @@ def inference_model(model: Any) -> Any:
             restore.append(_keras.hide_inputs(new))
         return new
 
-    copied, _ = network.copy_model(model, None, replace)
+    copied, _ = copy_model(model, None, replace)
     for function in restore:
         function()
     for layer, part in replaced:
@@ -151,20 +160,7 @@ def check(model: Any) -> None:
         ValueError: If the model is not supported. The message names all layers
             that cannot be replaced.
     """
-    check_is_model(model)
-    if not _keras.is_graph_of_layers(model):
-        raise ValueError(
-            "`model` must be a Sequential or functional Keras model. The "
-            "layers of a subclassed model cannot be replaced. Build a "
-            "functional model from its layers. "
-            f"Received: model={model}"
-        )
-    # A Sequential model that has not been built has no attribute `inputs`.
-    if not getattr(model, "inputs", None):
-        raise ValueError(
-            "`model` must be a Keras model that has been built. Call it on a "
-            f"batch first. Received: model={model}"
-        )
+    check_model(model)
     problems = [
         f"{name} ({type(layer).__name__}: {reason})"
         for name, layer in targets.walk(model)
@@ -177,30 +173,11 @@ def check(model: Any) -> None:
         )
 
 
-def check_is_model(model: Any) -> None:
-    """Checks that the argument `model` is a Keras model.
-
-    Raises:
-        ValueError: If it is something else, for example a path.
-    """
-    if isinstance(model, keras.Model):
-        return
-    advice = ""
-    if isinstance(model, (str, os.PathLike)):
-        advice = (
-            "Load it first with `keras.models.load_model`, or a packed file "
-            "with `keras_qpsbgd.export.load_packed`. "
-        )
-    raise ValueError(
-        f"`model` must be a Keras model. {advice}Received: model={model!r}"
-    )
-
-
 def _problem(layer):
     """Returns why a layer cannot be replaced, or `None`."""
     if isinstance(layer, keras.Model):
         return "subclassed model"
-    if kinds.stock_class(layer) is not type(layer):
+    if _stock_class(layer) is not type(layer):
         kind = kinds.kind_of(layer)
         return None if kind is None else kind.stock_problem(layer)
     if isinstance(layer, BinaryLayer):
@@ -213,6 +190,17 @@ def _problem(layer):
     return "unknown layer" if _is_own(type(layer)) else None
 
 
+def _stock_class(layer):
+    """Returns the class of the Keras layer that computes the same.
+
+    It is the class of the layer itself if it is not a layer of this package.
+    """
+    if type(layer) in ATTENTION:
+        return keras.layers.MultiHeadAttention
+    binary = {kind.binary: kind.stock for kind in kinds.KINDS if kind.binary}
+    return binary.get(type(layer), type(layer))
+
+
 def _replacement(layer):
     """Returns a new layer and the part of it that holds the weights.
 
@@ -222,7 +210,7 @@ def _replacement(layer):
     config = layer.get_config()
     function = getattr(layer, "activation", None)
     own_function = function if _is_own(function) else None
-    stock = kinds.stock_class(layer)
+    stock = _stock_class(layer)
     kind = kinds.kind_of(layer) if isinstance(layer, BinaryLayer) else None
     stripped = {
         key: None if key.endswith(("_constraint", "_regularizer")) else value
@@ -264,7 +252,7 @@ def _set_weights(layer, new):
         for name, part in _keras.attention_parts(layer).items():
             _set_weights(part, parts[name])
     elif isinstance(layer, BinaryLayer):
-        new.kernel.assign(kinds.float_kernel(layer))
+        new.kernel.assign(float_kernel(layer))
         if getattr(layer, "bias", None) is not None:
             new.bias.assign(layer.bias.numpy())
     else:

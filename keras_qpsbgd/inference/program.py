@@ -1,6 +1,6 @@
 """Builds the steps of a prediction from their description in plain data.
 
-`export/program.py` describes a Keras model, and a packed file contains the
+`export/description.py` describes a Keras model, and a packed file contains the
 description.
 """
 
@@ -14,7 +14,7 @@ from keras_qpsbgd import bits
 from keras_qpsbgd._messages import reason
 from keras_qpsbgd.export import container
 from keras_qpsbgd.export.container import Weight
-from keras_qpsbgd.inference import products
+from keras_qpsbgd.inference import binary_products
 from keras_qpsbgd.inference import steps
 from keras_qpsbgd.inference.steps import Windows
 
@@ -85,7 +85,7 @@ def build(description: dict[str, Any], kernels: str) -> Program:
     """Returns the program of a description.
 
     Args:
-        description: Dictionary, as `export.program.describe` returns it.
+        description: Dictionary, as `export.description.describe` returns it.
         kernels: `"c"` or `"numpy"`.
     """
     shape = tuple(
@@ -157,17 +157,19 @@ def _product(step, threshold, is_signs, kernels):
     found: Any
     places = 1 if windows is None else int(np.prod(windows.size))
     if num_bits is None:
-        found = products.RealProduct(kernel)
+        found = binary_products.RealProduct(kernel)
     elif is_signs:
         planes = bits.planes(kernel, num_bits)
-        found = products.XnorProduct(planes, kernels, places)
+        found = binary_products.XnorProduct(planes, kernels, places)
     else:
-        found = products.SignProduct(bits.planes(kernel, num_bits), kernels)
+        found = binary_products.SignProduct(
+            bits.planes(kernel, num_bits), kernels
+        )
     is_exact = threshold is not None
     new: list = [steps.Dense(found, is_exact)]
     if windows is not None:
         sums = None
-        if isinstance(found, products.XnorProduct):
+        if isinstance(found, binary_products.XnorProduct):
             parts = kernel.reshape(places, -1, kernel.shape[-1])
             sums = parts.sum(axis=1, dtype=np.int32)
         new = [steps.Convolution(found, is_exact, windows, sums)]

@@ -100,7 +100,7 @@ class Dense(Step):
     """A product along the last axis.
 
     Args:
-        product: Product of `products.py`.
+        product: Product of `binary_products.py`.
         is_exact: Boolean. Whether to return integers, for a `Threshold`.
     """
 
@@ -122,7 +122,7 @@ class Convolution(Dense):
     """A product with all patches of images.
 
     Args:
-        product: Product of `products.py`.
+        product: Product of `binary_products.py`.
         is_exact: Boolean. Whether to return integers, for a `Threshold`.
         windows: `Windows`.
         sums: Array of shape `(places, outputs)` (optional). For `Signs`, the

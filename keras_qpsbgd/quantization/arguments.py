@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,21 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.quantization.numerics.layer import METHODS
+from keras_qpsbgd.quantization.targets import Target
 from keras_qpsbgd.quantization.targets import walk
+
+# Every problem is solved only once.
+ONCE = {"name": "native", "preset": "once"}
+
+
+def solver(backend: Any, targets: list[Target], verbose: Any) -> Backend:
+    """Returns the `Backend` of the argument, after checking its cost."""
+    found = backends.get(ONCE if backend == "native" else backend)
+    kernels = [target.kind.kernel(target.layer) for target in targets]
+    seconds = check_cost(found, [kernel.shape[-2:] for kernel in kernels])
+    if seconds is not None and verbose not in (0, False):
+        print(f"Estimated QPU time: {seconds:.3g} s", flush=True)
+    return found
 
 
 def check_cost(backend: Backend, sizes: list[tuple[int, int]]) -> float | None:
@@ -66,42 +81,53 @@ def stored_config(backend: Backend | None) -> dict[str, Any] | None:
         ) from error
 
 
-def check_model(model):
-    """Checks that a model can be copied layer by layer."""
-    if not isinstance(model, keras.Model):
-        raise ValueError(
-            f"`model` must be a Keras model. Received: model={model!r}"
+def check_is_model(model: Any) -> None:
+    """Checks that the argument `model` is a Keras model.
+
+    Raises:
+        ValueError: If it is something else, for example a path.
+    """
+    if isinstance(model, keras.Model):
+        return
+    advice = ""
+    if isinstance(model, (str, os.PathLike)):
+        advice = (
+            "Load it first with `keras.models.load_model`, or a packed file "
+            "with `keras_qpsbgd.export.load_packed`. "
         )
+    raise ValueError(
+        f"`model` must be a Keras model. {advice}Received: model={model!r}"
+    )
+
+
+def check_model(model: Any) -> None:
+    """Checks that the argument `model` can be copied layer by layer.
+
+    Raises:
+        ValueError: If it is something else, or not built.
+    """
+    check_is_model(model)
     if not _keras.is_graph_of_layers(model):
         raise ValueError(
-            "`model` must be a Sequential or functional model. The layers of a "
-            "subclassed model cannot be replaced in a copy. Build it with "
-            "`keras.Sequential` or `keras.Model(inputs, outputs)`. Received: "
-            f"a model of type {type(model).__name__}"
+            "`model` must be a Sequential or functional Keras model. The "
+            "layers of a subclassed model cannot be replaced. Build a "
+            "functional model from its layers. "
+            f"Received: a model of type {type(model).__name__}"
         )
-    if not model.built or not model.inputs:
+    # A Sequential model that has not been built has no attribute `inputs`.
+    if not model.built or not getattr(model, "inputs", None):
         raise ValueError(
-            "`model` must be built. Call it on data, or start it with a "
-            f"`keras.layers.InputLayer`. Received: model={model.name!r}, which "
-            "is not built"
+            "`model` must be a Keras model that has been built. Call it on a "
+            "batch first, or start it with a `keras.layers.InputLayer`. "
+            f"Received: model={model.name!r}, which is not built"
         )
 
 
-def check(method, scale, seed, damping, validation_split, verbose):
+def check(method, seed, damping, validation_split, verbose):
     """Checks the arguments of `quantize` that do not depend on the model."""
-    if method == "descent":
-        raise ValueError(
-            '`method` "descent" was removed. Use "descent+scales", which '
-            "starts from better scales. Received: method='descent'"
-        )
     if method not in METHODS:
         raise ValueError(
             f"`method` must be one of {METHODS}. Received: method={method!r}"
-        )
-    if scale != "column":
-        raise ValueError(
-            "`scale` was removed. Every output has its own scale, which costs "
-            f"four bytes and lowers the error. Received: scale={scale!r}"
         )
     if seed is not None and (not _is_integer(seed) or seed < 0):
         raise ValueError(

@@ -18,8 +18,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd.layers import kinds
-from keras_qpsbgd.quantization import network
+from keras_qpsbgd.quantization import kinds
+from keras_qpsbgd.quantization import model_copy
 from keras_qpsbgd.quantization.forward import ForwardPass
 from keras_qpsbgd.quantization.forward import Step
 from keras_qpsbgd.quantization.forward import list_steps
@@ -78,7 +78,7 @@ def fold(model: Any, batch: Any, targets: list[Target]) -> Folded:
             return type(layer).from_config({**config, "use_bias": True})
         return None
 
-    folded, copies = network.copy_model(model, batch, replace)
+    folded, copies = model_copy.copy_model(model, batch, replace)
     for target, norm in pairs:
         _fold_weights(target, norm, copies[id(target.layer)])
     moved = [

@@ -10,7 +10,6 @@ last use.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -20,8 +19,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd.layers import recurrent_kinds
 from keras_qpsbgd.quantization.calibration import named_inputs
+from keras_qpsbgd.quantization.kinds.dense import first
 from keras_qpsbgd.quantization.targets import Target
 
 
@@ -139,41 +138,35 @@ class ForwardPass:
         self._changed.add(id(target.owner))
 
     def _captured(self, step, part, values, batch):
+        """Yields the calls of a layer, or of a layer inside it, in one step."""
         arguments = [_fill(step, values, which) for which in (0, 1)]
+        is_same = self._is_same(step, values)
+        if type(step.layer) is keras.layers.TimeDistributed:
+            # The layer inside may be called in a graph, once per step.
+            inputs = [first(*each) for each in arguments]
+            flat = [tf.reshape(x, (-1, *x.shape[2:])) for x in inputs]
+            calls = [[((x,), {})] for x in flat]
+        elif part is None:
+            calls = [[each] for each in arguments]
+        else:
+            calls = [
+                _recorded(copied[id(step.layer)], part, *each)
+                for copied, each in zip(self._copies, arguments)
+            ]
+        for given, quantized in zip(*calls):
+            yield Call(batch, given, given if is_same else quantized)
+
+    def _is_same(self, step, values):
+        """Returns whether a step computes the same in both copies."""
         # In a layer with two kernels, the first one has already changed.
-        is_same = id(step.layer) not in self._changed and all(
+        return id(step.layer) not in self._changed and all(
             values[slot][0] is values[slot][1] for slot in step.inputs
         )
-        is_wrapper = bool(recurrent_kinds.wrapped_layers(step.layer))
-        if is_wrapper:
-            arguments = [
-                recurrent_kinds.wrapped_call(step.layer, part, *each)
-                for each in arguments
-            ]
-        if part is None or is_wrapper:
-            given, quantized = arguments
-            yield Call(batch, given, given if is_same else quantized)
-            return
-        projected = [_projected(step.layer, part, *each) for each in arguments]
-        if projected[0] is not None:
-            given, quantized = [((tensor,), {}) for tensor in projected]
-            yield Call(batch, given, given if is_same else quantized)
-            return
-        calls = []
-        for copied, (args, kwargs) in zip(self._copies, arguments):
-            owner = copied[id(step.layer)]
-            with _recorded(getattr(owner, part)) as found:
-                owner(*args, **kwargs)
-            calls.append(found)
-        for given, quantized in zip(*calls):
-            yield Call(batch, given, quantized)
 
     def _run(self, index, values):
         """Runs a step of one batch in both copies and stores the outputs."""
         step = self.steps[index]
-        is_same = id(step.layer) not in self._changed and all(
-            values[slot][0] is values[slot][1] for slot in step.inputs
-        )
+        is_same = self._is_same(step, values)
         results: list[list] = []
         for which, copied in enumerate(self._copies):
             if which and is_same:
@@ -198,23 +191,9 @@ def _fill(step, values, which):
     return tf.nest.map_structure(fill, (step.args, step.kwargs))
 
 
-def _projected(attention, part, args, kwargs):
-    """Returns the input of a projection of an attention layer.
-
-    Returns:
-        The query, key or value of the call of the attention layer, or `None`
-        for the output projection, whose input must be computed.
-    """
-    call = inspect.signature(attention.call).bind(*args, **kwargs).arguments
-    tensors = {name: call.get(name) for name in ("query", "value", "key")}
-    if tensors["key"] is None:
-        tensors["key"] = tensors["value"]
-    return tensors.get(part.strip("_").removesuffix("_dense"))
-
-
-@contextlib.contextmanager
-def _recorded(layer):
-    """Records the arguments of the calls of a layer of a private copy."""
+def _recorded(owner, part, args, kwargs):
+    """Calls a layer of a private copy and returns the calls of a part."""
+    layer = getattr(owner, part)
     calls: list[tuple] = []
     call = layer.call
 
@@ -226,9 +205,10 @@ def _recorded(layer):
     recorded.__signature__ = inspect.signature(call)  # type: ignore
     layer.call = recorded
     try:
-        yield calls
+        owner(*args, **kwargs)
     finally:
         layer.call = call
+    return calls
 
 
 # The list of steps

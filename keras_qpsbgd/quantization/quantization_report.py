@@ -26,7 +26,12 @@ _STYLES = {
     "descent+scales": (common.COLORS[2], "^"),
     "qubo": (common.COLORS[0], "o"),
 }
-_HIDDEN = ("gptq",)
+# Widths of the columns of the table of the memory.
+_MEMORY = (11, 11, 8, 9, 8)
+_TOTALS = (
+    *("packed_bytes", "float32_bytes", "compression"),
+    *("calls", "seconds", "qpu_seconds"),
+)
 FROZEN = (
     "* Frozen float layer (`trainable = False`). Files store 32 bits per "
     "weight."
@@ -165,23 +170,10 @@ class QuantizationReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the report as plain dictionaries and lists, for JSON."""
-        totals = (
-            "packed_bytes",
-            "float32_bytes",
-            "compression",
-            "calls",
-            "seconds",
-            "qpu_seconds",
-        )
         return {
-            "name": self.name,
-            "bits": self.bits,
-            "method": self.method,
-            "backend": self.backend,
-            "layers": [dataclasses.asdict(layer) for layer in self.layers],
+            **dataclasses.asdict(self),
             "unchanged": [layer._asdict() for layer in self.unchanged],
-            "unchanged_bytes": self.unchanged_bytes,
-            **{name: getattr(self, name) for name in totals},
+            **{name: getattr(self, name) for name in _TOTALS},
         }
 
     def plot(self, ax: Any = None) -> Any:
@@ -231,15 +223,7 @@ class QuantizationReport:
         ax.set_ylim(bottom=0.0)
         ax.set_xlim(-0.5, len(self.layers) - 0.5)
         names = [shorten(layer.name, 18) for layer in self.layers]
-        tilted = sum(map(len, names)) > 10 * len(names)
-        ax.set_xticks(
-            range(len(names)),
-            names,
-            rotation=30 if tilted else 0,
-            ha="right" if tilted else "center",
-        )
-        ax.grid(axis="y", color="#dddddd", linewidth=0.8)
-        ax.set_axisbelow(True)
+        ax.set_xticks(range(len(names)), names, rotation=30, ha="right")
         ax.spines[["top", "right"]].set_visible(False)
         ax.set_ylabel("relative output error")
         ax.set_title(f"{self.name}, {_bits_text(self)} per weight")
@@ -260,23 +244,18 @@ class QuantizationReport:
         """Returns the table of errors for notebooks."""
         methods = _methods(self)
         header = ["Layer", "Type", "Size", "Bits", "Packed"]
-        header += [*methods, "held out"]
-        rows = []
-        for layer in self.layers:
-            errors = [_number(layer.errors[method]) for method in methods]
-            rows.append(
-                [
-                    _marked_name(layer),
-                    layer.type,
-                    _size(layer),
-                    layer.bits,
-                    memory_text(layer.packed_bytes),
-                    *errors,
-                    _number(layer.held_out),
-                ]
-            )
-        lines = [_html_row("th", header)]
-        lines += [_html_row("td", row) for row in rows]
+        rows = [
+            [
+                _marked_name(layer),
+                layer.type,
+                _size(layer),
+                layer.bits,
+                memory_text(layer.packed_bytes),
+                *_errors(layer, methods),
+                _number(layer.held_out),
+            ]
+            for layer in self.layers
+        ]
         notes = [
             f"{_bits_text(self)} per weight, {self.compression:.1f} times "
             "smaller",
@@ -289,6 +268,8 @@ class QuantizationReport:
         below = ["Unchanged: " + "; ".join(others)] if others else []
         if any(layer.frozen for layer in self.layers):
             below.append(FROZEN)
+        lines = [_html_row("th", [*header, *methods, "held out"])]
+        lines += [_html_row("td", row) for row in rows]
         return (
             f"<p><b>{html.escape(self.name)}</b>: "
             f"{html.escape('. '.join(notes))}</p>"
@@ -299,13 +280,8 @@ class QuantizationReport:
 
 def _methods(report):
     """Returns the methods to show, in the order in which they ran."""
-    if not report.layers:
-        return []
-    return [
-        method
-        for method in report.layers[0].errors
-        if method not in _HIDDEN or method == report.method
-    ]
+    errors = report.layers[0].errors if report.layers else {}
+    return [name for name in errors if name != "gptq" or report.method == name]
 
 
 def _html_row(tag, cells):
@@ -320,9 +296,9 @@ def _error_lines(report):
     methods = _methods(report)
     solver = f", backend {report.backend}" if report.backend else ""
     has_held_out = any(layer.held_out is not None for layer in report.layers)
-    columns = [*methods, *["held out"] * has_held_out]
     # "gptq+scales" takes two lines.
-    names = [column.partition("+") for column in columns]
+    names = [name.partition("+") for name in methods]
+    names += [("held out", "", "")] * has_held_out
     lines = [
         f'Model: "{report.name}", {_bits_text(report)} per weight, '
         f"method {report.method}{solver}",
@@ -332,16 +308,19 @@ def _error_lines(report):
         "=" * WIDTH,
     ]
     for layer in report.layers:
-        errors = [layer.errors[method] for method in methods]
-        errors += [layer.held_out] * has_held_out
-        texts = [_number(error) for error in errors]
-        lines.append(_error_row(layer.name, _size(layer), texts))
+        errors = _errors(layer, methods)
+        errors += [_number(layer.held_out)] * has_held_out
+        lines.append(_error_row(layer.name, _size(layer), errors))
     notes = _solver_notes(report)
     return [*lines, "", *notes] if notes else lines
 
 
 def _error_row(name, size, cells):
-    return _row(name, [(size, 12), *((text, 9) for text in cells)])
+    return _row(name, [size, *cells], [12] + [9] * len(cells))
+
+
+def _errors(layer, methods):
+    return [_number(layer.errors[method]) for method in methods]
 
 
 def _solver_notes(report):
@@ -366,18 +345,12 @@ def _size(layer):
 
 
 def _memory_lines(report):
-    lines = [
-        "",
-        _memory_row(
-            "Layer (type)", "Packed", "Float32", "Calls", "Seconds", "QPU s"
-        ),
-        "=" * WIDTH,
-    ]
+    header = ["Packed", "Float32", "Calls", "Seconds", "QPU s"]
+    lines = ["", _row("Layer (type)", header, _MEMORY), "=" * WIDTH]
     for layer in report.layers:
         lines.append(_counts(f"{_marked_name(layer)} ({layer.type})", layer))
     for name, kind, reason in report.unchanged:
-        text = f" unchanged ({reason})"
-        lines.append(_row(f"{name} ({kind})", [(text, len(text))]))
+        lines.append(table_row(f"{name} ({kind})", f" unchanged ({reason})"))
     lines += [
         "_" * WIDTH,
         _counts("Total", report),
@@ -395,23 +368,19 @@ def _marked_name(layer):
 
 def _counts(name, counted):
     qpu = f"{counted.qpu_seconds:.3f}" if counted.qpu_seconds else "-"
-    return _memory_row(
-        name,
+    cells = [
         memory_text(counted.packed_bytes),
         memory_text(counted.float32_bytes),
         f"{counted.calls:,}",
         f"{counted.seconds:.1f}",
         qpu,
-    )
+    ]
+    return _row(name, cells, _MEMORY)
 
 
-def _memory_row(name, packed, plain, calls, seconds, qpu):
-    cells = [(packed, 11), (plain, 11), (calls, 8), (seconds, 9), (qpu, 8)]
-    return _row(name, cells)
-
-
-def _row(name, cells):
-    return table_row(name, "".join(f"{text:>{width}}" for text, width in cells))
+def _row(name, cells, widths):
+    texts = [f"{text:>{width}}" for text, width in zip(cells, widths)]
+    return table_row(name, "".join(texts))
 
 
 def _number(error):

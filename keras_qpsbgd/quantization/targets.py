@@ -12,17 +12,21 @@ from typing import Optional
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd.bits import MAX_BITS
 from keras_qpsbgd.layers import BinaryGraphConv
 from keras_qpsbgd.layers import BinaryLayer
-from keras_qpsbgd.layers import kinds
-from keras_qpsbgd.layers import recurrent_kinds
-from keras_qpsbgd.qubo import ops
+from keras_qpsbgd.quantization import kinds
 
 NORMALIZATIONS = (
     keras.layers.BatchNormalization,
     keras.layers.GroupNormalization,
     keras.layers.LayerNormalization,
 )
+# The attributes of the layers inside a wrapper.
+WRAPPERS = {
+    keras.layers.TimeDistributed: ("layer",),
+    keras.layers.Bidirectional: ("forward_layer", "backward_layer"),
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,7 +37,7 @@ class Target:
         names: Names of the layer of the model and, where needed, of the layer
             inside it and of the kernel.
         layer: The layer of the given model.
-        kind: The kind of the kernel, see `layers/kinds.py`.
+        kind: The kind of the kernel, see ``quantization/kinds``.
         owner: The layer of the model that contains `layer`, usually `layer`
             itself.
         part: Name of the attribute of `owner` that holds `layer`, or `None`.
@@ -104,7 +108,8 @@ def _parts(layer):
     """
     if type(layer) is keras.layers.MultiHeadAttention:
         return _keras.attention_parts(layer)
-    return recurrent_kinds.wrapped_layers(layer) or {None: layer}
+    names = WRAPPERS.get(type(layer), ())
+    return {name: getattr(layer, name) for name in names} or {None: layer}
 
 
 def walk(model, prefix="", seen=None):
@@ -190,26 +195,19 @@ def choose_layers(
             "`layers` must match at least one supported layer of the model: "
             f"{names}. Received: layers={layers!r}"
         )
-    unchanged += [
-        (target.name, target.layer, "not chosen")
-        for target in targets
-        if target not in kept
-    ]
-    chosen_bits = _bits_of(bits, kept)
-    unchanged += [
-        (
-            target.name,
-            target.layer,
-            "None in `bits`" if target.name in chosen_bits else "not in `bits`",
-        )
-        for target in kept
-        if chosen_bits.get(target.name) is None
-    ]
-    with_bits = [
-        dataclasses.replace(target, bits=chosen_bits[target.name])
-        for target in kept
-        if chosen_bits.get(target.name) is not None
-    ]
+    numbers_of_bits = _bits_of(bits, kept)
+    with_bits: list[Target] = []
+    for target in targets:
+        number = numbers_of_bits.get(target.name)
+        if number is not None:
+            with_bits.append(dataclasses.replace(target, bits=number))
+            continue
+        reason = "not in `bits`"
+        if target not in kept:
+            reason = "not chosen"
+        elif target.name in numbers_of_bits:
+            reason = "None in `bits`"
+        unchanged.append((target.name, target.layer, reason))
     if not with_bits:
         raise ValueError(
             "`bits` must match at least one of the layers "
@@ -227,30 +225,18 @@ def _bits_of(bits, targets):
     if not isinstance(bits, dict):
         _check_bits("bits", bits)
         return {target.name: bits for target in targets}
-    patterns = {}
+    patterns = {key: _pattern("bits", key) for key in bits}
     for key, value in bits.items():
-        patterns[key] = _pattern("bits", key)
         if value is not None:
             _check_bits(f"bits[{key!r}]", value)
-    found = {}
+    found, used = {}, set()
     for target in targets:
-        named = [key for key in bits if key in _names(target)]
-        matching = [
-            key
-            for key, pattern in patterns.items()
-            if pattern.search(target.name)
-        ]
-        keys = [*named, *matching]
+        keys = [key for key in bits if key in _names(target)]
+        keys += [key for key in bits if patterns[key].search(target.name)]
         if keys:
             found[target.name] = bits[keys[0]]
-    unused = [
-        key
-        for key, pattern in patterns.items()
-        if not any(
-            key in _names(target) or pattern.search(target.name)
-            for target in targets
-        )
-    ]
+            used.update(keys)
+    unused = [key for key in bits if key not in used]
     if unused:
         raise ValueError(
             "Every key of `bits` must match a layer: "
@@ -262,9 +248,9 @@ def _bits_of(bits, targets):
 def _check_bits(name, bits):
     is_integer = isinstance(bits, numbers.Integral)
     is_integer = is_integer and not isinstance(bits, bool)
-    if not is_integer or not 1 <= bits <= ops.MAX_BITS:
+    if not is_integer or not 1 <= bits <= MAX_BITS:
         raise ValueError(
-            f"`{name}` must be an integer from 1 to {ops.MAX_BITS}. `bits` can "
+            f"`{name}` must be an integer from 1 to {MAX_BITS}. `bits` can "
             "also be a dictionary that maps names or patterns of layers to "
             f"such integers or None. Received: {name}={bits!r}"
         )

@@ -29,9 +29,6 @@ from typing import Optional
 
 import tensorflow as tf
 
-from keras_qpsbgd.bits import MAX_BITS as MAX_BITS
-from keras_qpsbgd.bits import max_level as max_level
-
 # A gradient smaller than this fraction of the largest one in its layer is a
 # rounding error.
 ROUNDING = 2.0**-22

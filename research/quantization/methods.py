@@ -18,7 +18,7 @@ import numpy as np
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.quantization import network
+from keras_qpsbgd.quantization import model_copy
 from keras_qpsbgd.quantization.numerics import grid
 from keras_qpsbgd.quantization.numerics.layer import METHODS as OWN
 from keras_qpsbgd.quantization.numerics.layer import LayerResult
@@ -26,8 +26,7 @@ from keras_qpsbgd.quantization.numerics.output_error import Statistics
 from keras_qpsbgd.quantization.numerics.output_error import fit_scales
 from research.quantization import batch_norm
 
-# The attribute of the package is the function.
-_function = importlib.import_module("keras_qpsbgd.quantization.layer_by_layer")
+_loop = importlib.import_module("keras_qpsbgd.quantization.layer_by_layer")
 
 FLOAT, AWQ, KERAS_INT4 = "float", "awq", "Keras int4"
 METHODS = ("nearest", AWQ, *OWN[1:])
@@ -109,12 +108,12 @@ def with_floats(
     def float_copy(model, example, targets):
         # Binary layers have one scale per output.
         del targets
-        return network.copy_model(model, example)
+        return model_copy.copy_model(model, example)
 
     with (
-        mock.patch.object(_function, "Statistics", statistics),
-        mock.patch.object(_function, "quantize_layer", quantize_layer),
-        mock.patch.object(network, "quantized_copy", float_copy),
+        mock.patch.object(_loop, "Statistics", statistics),
+        mock.patch.object(_loop, "quantize_layer", quantize_layer),
+        mock.patch.object(model_copy, "quantized_copy", float_copy),
     ):
         return kq.quantize(
             model, calibration, method="nearest", verbose=0, **settings

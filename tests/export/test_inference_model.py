@@ -1,10 +1,7 @@
 """`export.inference_model`: the same outputs without this package."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import exporting
 import numpy as np
@@ -131,78 +128,6 @@ def test_unsupported_layers_are_named():
     for model, message in unsupported_models():
         with pytest.raises(ValueError, match=message):
             kq.export.inference_model(model)
-
-
-LOAD = """
-import sys
-
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "keras_qpsbgd":
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Blocker())
-import numpy as np
-import tensorflow as tf
-from tensorflow import keras
-
-folder = sys.argv[1]
-for name in sys.argv[2:]:
-    with np.load(f"{folder}/{name}.npz") as data:
-        inputs = [data[key] for key in sorted(data) if key != "expected"]
-        expected = data["expected"]
-    inputs = [tf.constant(each) for each in inputs]
-    inputs = inputs if len(inputs) > 1 else inputs[0]
-    found = keras.models.load_model(f"{folder}/{name}.keras")(inputs)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    artifact = tf.saved_model.load(f"{folder}/{name}")
-    found = artifact.serve(inputs)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-assert not any(name.startswith("keras_qpsbgd") for name in sys.modules)
-"""
-NAMES = ("dense", "channels_first", "attention", "graph", "twice")
-
-
-@pytest.mark.slow
-def test_loads_where_this_package_cannot_be_imported(tmp_path):
-    for name in NAMES:
-        model = exporting.randomize(exporting.MODELS[name](bits=2))
-        stock = kq.export.inference_model(model)
-        inputs = exporting.batch(model)
-        expected = exporting.predict(model, inputs)
-        arrays = inputs if isinstance(inputs, list) else [inputs]
-        np.savez(
-            tmp_path / f"{name}.npz",
-            expected=expected,
-            **{f"input{i}": np.asarray(each) for i, each in enumerate(arrays)},
-        )
-        stock.save(tmp_path / f"{name}.keras")
-        stock.export(str(tmp_path / name))
-    environment = {**os.environ, "PYTHONPATH": ""}
-    subprocess.run(
-        [sys.executable, "-c", LOAD, str(tmp_path), *NAMES],
-        check=True,
-        env=environment,
-        cwd=tmp_path,
-    )
-
-
-class Shift(keras.layers.Layer):
-    def call(self, inputs):
-        return inputs + 1.0
-
-
-def test_own_layers_stay(tmp_path):
-    model = keras.Sequential(
-        [keras.layers.InputLayer((4,)), Shift(), kq.layers.BinaryDense(3)]
-    )
-    inputs = exporting.batch(model)
-    stock = kq.export.inference_model(model)
-    stock.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(
-        tmp_path / "model.keras", custom_objects={"Shift": Shift}
-    )
-    assert_close(loaded(inputs), model(inputs))
 
 
 def test_spektral_layers_stay(tmp_path):

@@ -98,18 +98,9 @@ def test_optimizer_without_a_configuration(tmp_path):
     x = np.eye(4, dtype="float32")
     loaded = kq.export.load_packed(tmp_path / "model.kq")
     np.testing.assert_array_equal(loaded(x), model(x))
+    assert not _keras.is_compiled(loaded)
     with pytest.raises(ValueError, match="cannot be saved"):
         model.get_compile_config()
-
-
-def test_trained_frozen_and_compiled_model(tmp_path):
-    model = exporting.dense()
-    model.layers[0].trainable = False
-    model.compile(kq.QPSBGD(0.1, "sign"), "mse", run_eagerly=True)
-    inputs = exporting.batch(model, 32)
-    model.fit(inputs, np.ones((32, 3)), verbose=0)
-    loaded = assert_same(model, tmp_path / "model.kq", inputs)
-    assert not _keras.is_compiled(loaded)
 
 
 @pytest.mark.parametrize("first", ["normalization", "batch"])
@@ -259,8 +250,10 @@ def test_refused_models_leave_the_file_as_it_is(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_folders_and_empty_paths_are_refused(tmp_path, monkeypatch):
+def test_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
     model = exporting.dense()
     for path in (tmp_path, str(tmp_path), "new/"):
         with pytest.raises(ValueError, match="Received: path=.*is a folder"):
@@ -268,14 +261,8 @@ def test_folders_and_empty_paths_are_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="Received: path='', which is empty"):
         kq.export.packed(model, "")
     assert not list(tmp_path.iterdir())
-
-
-def test_home_folder_and_missing_folders(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    model = exporting.randomize(exporting.dense())
     assert_same(model, "~/new/folder/model.kq")
-    assert (tmp_path / "new" / "folder" / "model.kq").is_file()
+    assert (tmp_path / "home" / "new" / "folder" / "model.kq").is_file()
 
 
 @pytest.mark.once
@@ -298,7 +285,7 @@ def test_size_of_the_file():
 
 @pytest.mark.once
 @pytest.mark.parametrize("bits", range(1, 5))
-@pytest.mark.parametrize("count", [0, 1, 7, 64, 1001])
+@pytest.mark.parametrize("count", [0, 1, 1001])
 def test_bit_stream(bits, count):
     limit = 2**bits - 1
     rng = np.random.default_rng(count)
@@ -313,13 +300,9 @@ def test_bit_stream(bits, count):
     np.testing.assert_array_equal(
         bits_module.unpack_levels(packed, count, bits), levels
     )
-
-
-@pytest.mark.once
-def test_bit_stream_refuses_other_numbers():
-    for wrong in ([0], [2], [5], [np.nan], [1.5]):
-        with pytest.raises(ValueError, match="odd integers from -3 to 3"):
-            bits_module.pack_levels(np.array(wrong), 2)
+    for wrong in ([limit + 1], [0], [limit + 2], [np.nan], [1.5]):
+        with pytest.raises(ValueError, match=f"from -{limit} to {limit}. Rec"):
+            bits_module.pack_levels(np.array(wrong), bits)
 
 
 def codes():
@@ -329,7 +312,7 @@ def codes():
     return reader, forward
 
 
-@pytest.mark.parametrize("bits", range(1, 5))
+@pytest.mark.parametrize("bits", [1, 3])
 def test_reader_of_the_documentation(bits, tmp_path):
     """The code of the page reads a file with NumPy alone."""
     model = exporting.randomize(exporting.nested(bits=bits))

@@ -5,7 +5,6 @@ import json
 import struct
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from tensorflow import keras
 
@@ -121,16 +120,8 @@ MODELS = {
         *(graph, sparse_graph, graphs, twice, nested),
     )
 }
-# Each model with one number of bits, and all numbers of bits in the slow tests.
-CASES = [
-    pytest.param(
-        name,
-        bits,
-        marks=[] if bits == 1 + index % 4 else [pytest.mark.slow],
-    )
-    for index, name in enumerate(MODELS)
-    for bits in range(1, 5)
-]
+# Each model with one number of bits.
+CASES = [(name, 1 + index % 4) for index, name in enumerate(MODELS)]
 
 
 def randomize(model, seed=0):

@@ -6,9 +6,9 @@ every system that wheels are built for.
 
 import numpy as np
 
-from keras_qpsbgd.inference import products
+from keras_qpsbgd.inference import binary_products
 
-assert "c" in products.available(), "the wheel has no compiled kernels"
+assert "c" in binary_products.available(), "the wheel has no compiled kernels"
 rng = np.random.default_rng(0)
 for inputs, outputs in ((5, 3), (64, 250), (200, 10), (784, 300)):
     words = -(-inputs // 64)
@@ -19,8 +19,20 @@ for inputs, outputs in ((5, 3), (64, 250), (200, 10), (784, 300)):
         blocks = rng.integers(2**63, size=(words, outputs), dtype=np.uint64)
         kernel = np.ascontiguousarray(blocks.T)
         for c, numpy, values, weights, kind in (
-            (products._sign_c, products._sign_numpy, x, blocks, np.float32),
-            (products._xnor_c, products._xnor_numpy, bits, kernel, np.int32),
+            (
+                binary_products._sign_c,
+                binary_products._sign_numpy,
+                x,
+                blocks,
+                np.float32,
+            ),
+            (
+                binary_products._xnor_c,
+                binary_products._xnor_numpy,
+                bits,
+                kernel,
+                np.int32,
+            ),
         ):
             found, expected = np.zeros((2, rows, outputs), kind)
             c(values, weights, found, inputs)

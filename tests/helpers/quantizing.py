@@ -1,4 +1,4 @@
-"""Networks to quantize, and their forward pass in NumPy."""
+"""Networks to quantize, and the numbers in them."""
 
 import numpy as np
 import tensorflow as tf
@@ -34,20 +34,6 @@ def mlp():
             L.Dense(4, name="head"),
         ],
         name="mlp",
-    )
-    return with_random_biases(model)
-
-
-def conv_net():
-    model = keras.Sequential(
-        [
-            keras.Input((8, 8, 3)),
-            L.Conv2D(6, 3, padding="same", activation="relu", name="conv"),
-            L.Conv2D(4, 3, strides=2, name="stride"),
-            L.Flatten(),
-            L.Dense(3, name="head"),
-        ],
-        name="conv_net",
     )
     return with_random_biases(model)
 
@@ -95,24 +81,6 @@ def kernel_of(layer):
 
 def bias_of(layer):
     return layer.bias.numpy().astype(np.float64) if layer.use_bias else 0.0
-
-
-def patches(images, size, stride, same):
-    """Returns the patches of images, with plain loops."""
-    if same:
-        pad = size // 2
-        images = np.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-    height = (images.shape[1] - size) // stride + 1
-    width = (images.shape[2] - size) // stride + 1
-    found = [
-        images[
-            :, stride * i : stride * i + size, stride * j : stride * j + size
-        ]
-        for i in range(height)
-        for j in range(width)
-    ]
-    found = np.stack([patch.reshape(len(images), -1) for patch in found], 1)
-    return found.reshape(len(images), height, width, -1)
 
 
 def outputs(model, x):

@@ -11,10 +11,10 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd import bits
 from keras_qpsbgd.inference import Predictor
-from keras_qpsbgd.inference import products
+from keras_qpsbgd.inference import binary_products
 
-KERNELS = products.available()
-WORKERS = products.Workers(1)
+KERNELS = binary_products.available()
+WORKERS = binary_products.Workers(1)
 layers = keras.layers
 BinaryDense = kq.layers.BinaryDense
 BinaryConv2D = kq.layers.BinaryConv2D
@@ -87,7 +87,7 @@ def test_random_networks(seed, sizes, name, num_bits, scale, norm, batch):
     assert_equal(model, x)
 
 
-@pytest.mark.parametrize("num_bits", [2, 3, 4])
+@pytest.mark.parametrize("num_bits", [2, 4])
 def test_several_bits_after_a_binary_activation(num_bits):
     model = sequential(
         (40,),
@@ -108,9 +108,9 @@ def test_products_are_exact(n):
         levels = 2 * rng.integers(4, size=(n, outputs)) - 3
         planes = bits.planes(levels, 2)
         for kernels in KERNELS:
-            product = products.SignProduct(planes, kernels)
+            product = binary_products.SignProduct(planes, kernels)
             np.testing.assert_array_equal(product(x, WORKERS), x @ levels)
-            product = products.XnorProduct(planes, kernels)
+            product = binary_products.XnorProduct(planes, kernels)
             found = product(bits.pack_signs(x >= 0), WORKERS)
             np.testing.assert_array_equal(found, signs @ levels)
 
@@ -123,12 +123,12 @@ def test_long_rows_do_not_overflow(sign):
     planes = np.full((1, n, 5), sign > 0)
     ones = bits.pack_signs(np.ones((2, n), bool))
     for kernels in KERNELS:
-        found = products.XnorProduct(planes, kernels)(ones, WORKERS)
+        found = binary_products.XnorProduct(planes, kernels)(ones, WORKERS)
         np.testing.assert_array_equal(found, np.full((2, 5), sign * n))
 
 
 @pytest.mark.parametrize("outer", ["binary", "real"])
-@pytest.mark.parametrize("center", [-3.0, 0.0, 0.1, 1.0, 4.0])
+@pytest.mark.parametrize("center", [0.0, 0.1, 4.0])
 def test_ties_in_thresholds(outer, center):
     """The sum is exactly zero for some inputs, on either side of the sign."""
     n = 8
@@ -175,10 +175,14 @@ def test_threshold_without_a_product():
     assert_equal(model, integers((3, 6, 6, 3)))
 
 
-@pytest.mark.parametrize("padding", ["valid", "same"])
 @pytest.mark.parametrize(
-    "arguments",
-    [{}, {"strides": 2}, {"dilation_rate": 2}, {"bits": 2}],
+    "padding, arguments",
+    [
+        ("valid", {"strides": 2}),
+        ("valid", {"dilation_rate": 2}),
+        ("same", {"strides": 2, "bits": 2}),
+        ("same", {"dilation_rate": 2}),
+    ],
     ids=str,
 )
 def test_convolutions(padding, arguments):
@@ -194,35 +198,25 @@ def test_convolutions(padding, arguments):
     assert_equal(model, integers((3, 9, 8, 3)))
 
 
-@pytest.mark.parametrize("padding", ["valid", "same"])
+POOLS = {
+    "max": lambda: layers.MaxPooling2D(3, strides=2, padding="same"),
+    "mean": lambda: layers.AveragePooling2D(3, strides=2, padding="same"),
+    "largest": lambda: layers.GlobalMaxPooling2D(),
+    "mean of all": lambda: layers.GlobalAveragePooling2D(keepdims=True),
+}
+
+
+@pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("name", ["binary", "tanh"])
-def test_pooling(padding, name):
-    for pool in (
-        layers.MaxPooling2D(3, strides=2, padding=padding),
-        layers.AveragePooling2D(3, strides=2, padding=padding),
-    ):
-        model = sequential(
-            (7, 8, 2),
-            BinaryConv2D(6, 2, activation=name),
-            pool,
-            layers.Flatten(),
-            BinaryDense(4),
-        )
-        assert_equal(model, integers((2, 7, 8, 2)))
-
-
-@pytest.mark.parametrize(
-    "pool", [layers.GlobalMaxPooling2D, layers.GlobalAveragePooling2D]
-)
-@pytest.mark.parametrize("keepdims", [False, True])
-def test_global_pooling(pool, keepdims):
+def test_pooling(pool, name):
     model = sequential(
-        (5, 5, 2),
-        BinaryConv2D(70, 2, activation="binary"),
-        pool(keepdims=keepdims),
+        (7, 8, 2),
+        BinaryConv2D(70, 2, activation=name),
+        POOLS[pool](),
+        layers.Flatten(),
         BinaryDense(4),
     )
-    assert_equal(model, integers((2, 5, 5, 2)))
+    assert_equal(model, integers((2, 7, 8, 2)))
 
 
 def test_real_layers_and_layers_without_effect():
@@ -239,18 +233,12 @@ def test_real_layers_and_layers_without_effect():
         layers.Dropout(0.5),
         layers.Flatten(),
         layers.Dense(9, activation="binary"),
+        BinaryDense(6, output_scale="channel", name="real"),
         layers.Dense(4),
         layers.Softmax(),
     )
+    model.get_layer("real").use_real_kernel()
     assert_equal(model, integers((3, 8, 8, 2)))
-
-
-def test_real_kernels_of_binary_layers():
-    for scale in ("fan_in", "channel"):
-        layer = BinaryDense(5, output_scale=scale)
-        layer.use_real_kernel()
-        model = sequential((7,), layer)
-        assert_equal(model, integers((3, 7)))
 
 
 def test_functional_and_nested_models():
@@ -287,6 +275,8 @@ def test_empty_batch_and_dtypes():
     assert predictor(np.zeros((0, 70))).shape == (0, 3)
     x = integers((3, 70))
     expected = predictor(x)
+    # Later changes of the model have no effect.
+    model.set_weights([-w for w in model.get_weights()])
     for dtype in ("float64", "float16", "int8", "int64"):
         np.testing.assert_array_equal(predictor(x.astype(dtype)), expected)
     np.testing.assert_array_equal(predictor(x.tolist()), expected)
@@ -294,15 +284,9 @@ def test_empty_batch_and_dtypes():
     np.testing.assert_array_equal(predictor(np.asfortranarray(x)), expected)
     mask = x > 0
     np.testing.assert_array_equal(predictor(mask), predictor(mask * 1.0))
-
-
-def test_inputs_stay_as_they_are():
-    x = integers((3, 4))
-    kept = x.copy()
-    for chain in ([layers.Dropout(0.5)], [layers.BatchNormalization()]):
-        found = Predictor(sequential((4,), *chain))(x)
-        found += 1
-        np.testing.assert_array_equal(x, kept)
+    # The outputs of a model without products do not share memory with `x`.
+    same = Predictor(sequential((70,), layers.Dropout(0.5)))(x)
+    assert not np.shares_memory(same, x)
 
 
 @pytest.mark.parametrize("batch", [1, 5, 33])
@@ -338,15 +322,6 @@ def test_large_batches_are_divided(monkeypatch):
     monkeypatch.setattr(module, "MAX_SAMPLES", 4)
     monkeypatch.setattr(steps, "MAX_PATCHES", 300)
     np.testing.assert_array_equal(Predictor(model)(x), expected)
-
-
-def test_later_changes_of_the_model_have_no_effect():
-    model = sequential((5,), BinaryDense(3, activation="relu"))
-    predictor = Predictor(model)
-    x = integers((4, 5))
-    expected = predictor(x)
-    model.set_weights([-w for w in model.get_weights()])
-    np.testing.assert_array_equal(predictor(x), expected)
 
 
 def test_memory_of_the_weights():

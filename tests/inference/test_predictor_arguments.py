@@ -9,9 +9,9 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd.export import program
+from keras_qpsbgd.export import description
 from keras_qpsbgd.inference import Predictor
-from keras_qpsbgd.inference import products
+from keras_qpsbgd.inference import binary_products
 
 layers = keras.layers
 
@@ -56,7 +56,7 @@ def test_file_of_an_earlier_version():
     np.testing.assert_allclose(
         kq.export.load_packed(path)(x), expected[:, :3], rtol=1e-5, atol=1e-6
     )
-    for kernels in products.available():
+    for kernels in binary_products.available():
         found = Predictor(path, kernels=kernels)(x)
         np.testing.assert_allclose(found, expected[:, :3], rtol=1e-5, atol=1e-6)
 
@@ -216,8 +216,8 @@ def test_wrong_arguments(monkeypatch):
             Predictor(model, threads)
     with pytest.raises(ValueError, match="Received: kernels='gpu'"):
         Predictor(model, kernels="gpu")
-    assert Predictor(model).kernels == products.available()[0]
-    monkeypatch.setattr(products, "_kernels", None)
+    assert Predictor(model).kernels == binary_products.available()[0]
+    monkeypatch.setattr(binary_products, "_kernels", None)
     assert Predictor(model).kernels == "numpy"
     with pytest.raises(ValueError, match="not installed. Received: kernels='c"):
         Predictor(model, kernels="c")
@@ -249,12 +249,14 @@ def test_numpy_1_counts_bits_the_same_way(monkeypatch):
 
 
 @pytest.mark.once
-@pytest.mark.skipif("c" not in products.available(), reason="not compiled")
+@pytest.mark.skipif(
+    "c" not in binary_products.available(), reason="not compiled"
+)
 def test_c_functions_check_sizes():
     x = np.zeros((2, 70), np.float32)
     kernel = np.zeros((2, 3), np.uint64)
     out = np.zeros((2, 3), np.float32)
-    call = products._kernels.sign_product
+    call = binary_products._kernels.sign_product
     call(x, kernel, out, 2, 70, 3)
     for sizes in ((3, 70, 3), (2, 71, 3), (2, 70, 4), (2, 0, 3), (-2, 70, -3)):
         with pytest.raises(ValueError, match="sizes"):
@@ -262,7 +264,7 @@ def test_c_functions_check_sizes():
     words = np.zeros((2, 2), np.uint64)
     kernel = np.zeros((3, 2), np.uint64)
     out = np.zeros((2, 3), np.int32)
-    call = products._kernels.xnor_product
+    call = binary_products._kernels.xnor_product
     call(words, kernel, out, 2, 70, 3)
     for sizes in ((1, 70, 3), (2, 129, 3), (2, 70, 2), (2**40, 70, 3)):
         with pytest.raises(ValueError, match="sizes"):
@@ -279,7 +281,7 @@ def test_thresholds_of_all_kinds():
     def function(x):
         return directions * x + constants >= 0
 
-    signs, limits = program.find_thresholds(function, 6)
+    signs, limits = description.find_thresholds(function, 6)
     np.testing.assert_array_equal(signs, [1, -1, -1, 1, 1, 1])
     np.testing.assert_array_equal(limits[4:], [-np.inf, np.inf])
     for _ in range(3):

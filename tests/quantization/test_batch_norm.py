@@ -76,18 +76,6 @@ def test_a_folded_network_computes_the_same(layer, options, shape):
         np.testing.assert_array_equal(before, after)
 
 
-def test_the_first_axis_of_channels():
-    """TensorFlow cannot run such a convolution on a CPU."""
-    x = keras.Input((4, 7, 7))
-    conv = L.Conv2D(7, 3, padding="same", data_format="channels_first")
-    for axis, is_folded in ((1, True), (-1, False), (2, False)):
-        norm = Norm(axis=axis)
-        model = keras.Model(x, norm(conv(x)))
-        chosen, _ = targets.choose_layers(model, None)
-        pairs = batch_norm._find_pairs(model, chosen)
-        assert [pair[1] for pair in pairs] == ([norm] if is_folded else [])
-
-
 def shared(x):
     layer = L.Dense(8, name="dense")
     return Norm()(layer(layer(x)))

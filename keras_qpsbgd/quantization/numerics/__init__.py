@@ -2,5 +2,5 @@
 
 `output_error` defines the output error of a layer and its candidates, the
 quantized kernels. `grid` defines the levels. `heuristics` (GPTQ and coordinate
-descent) and `qubo` search for the best candidate, and `layer` runs them.
+descent) and `encodings` search for the best candidate, and `layer` runs them.
 """

@@ -7,7 +7,7 @@ and the level \(q\) is one of the odd integers
 
 import numpy as np
 
-from keras_qpsbgd.qubo.ops import max_level
+from keras_qpsbgd.bits import max_level
 
 # Candidates for the scale of a column, relative to the largest weight.
 _SCALES = np.linspace(0.3, 1.0, 36)

@@ -7,9 +7,9 @@ from typing import Optional
 
 import numpy as np
 
+from keras_qpsbgd.quantization.numerics import encodings
 from keras_qpsbgd.quantization.numerics import grid
 from keras_qpsbgd.quantization.numerics import heuristics
-from keras_qpsbgd.quantization.numerics import qubo
 from keras_qpsbgd.quantization.numerics.output_error import best_of
 from keras_qpsbgd.quantization.numerics.output_error import fit_scales
 
@@ -95,7 +95,7 @@ def quantize_layer(
         )
     if "qubo" in steps:
         begin = time.monotonic()
-        solved, info = qubo.solve(
+        solved, info = encodings.solve(
             problem, best_of(list(found.values())), bits, backend, seed
         )
         seconds = time.monotonic() - begin

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
-from keras_qpsbgd.layers import windows as windows_module
 from keras_qpsbgd.layers.binary_conv2d import BinaryConv2D
-from keras_qpsbgd.layers.dense_kind import DenseKind
-from keras_qpsbgd.layers.dense_kind import first
+from keras_qpsbgd.quantization.kinds.dense import DenseKind
+from keras_qpsbgd.quantization.kinds.dense import choose
+from keras_qpsbgd.quantization.kinds.dense import first
+
+# Windows are extracted in pieces of at most this many numbers.
+MAX_NUMBERS = 2**22
 
 
 class ConvKind(DenseKind):
@@ -22,13 +26,9 @@ class ConvKind(DenseKind):
     """
 
     binary: Any = None
-    has_steps = False
 
     def __init__(self, stock: Any) -> None:
         self.stock = stock
-
-    def can_quantize(self, layer):
-        return False
 
     def kernel(self, layer):
         kernel = super().kernel(layer)
@@ -74,21 +74,12 @@ class Conv2DKind(ConvKind):
     """`Conv2D`, which becomes `BinaryConv2D` if it has one group."""
 
     binary = BinaryConv2D
-    has_steps = True
 
     def __init__(self) -> None:
         super().__init__(keras.layers.Conv2D)
 
     def can_quantize(self, layer):
         return layer.groups == 1
-
-    def windows(self, layer):
-        return {
-            "size": layer.kernel_size,
-            "strides": layer.strides,
-            "dilations": layer.dilation_rate,
-            "padding": layer.padding,
-        }
 
     def is_one_stock_layer(self, layer):
         # On a CPU, TensorFlow has only channels-last convolutions.
@@ -120,10 +111,6 @@ class PointwiseKind(DenseKind):
     """The pointwise kernel, whose rows are the depthwise products."""
 
     stock = binary = None
-    has_steps = False
-
-    def can_quantize(self, layer):
-        return False
 
     def variable(self, layer):
         return layer.pointwise_kernel
@@ -162,7 +149,7 @@ class TransposedKind(ConvKind):
         shape = layer.compute_output_shape(first(args, kwargs).shape)
         is_first = layer.data_format == "channels_first"
         lengths = shape[2:] if is_first else shape[1:-1]
-        found = windows_module.windows(
+        found = windows(
             _stuffed(layer, images, lengths),
             layer.kernel_size,
             (1,) * len(lengths),
@@ -176,7 +163,7 @@ class TransposedKind(ConvKind):
 
 
 def _windows(layer, args, kwargs, count, seed):
-    return windows_module.windows(
+    return windows(
         _images(layer, args, kwargs),
         layer.kernel_size,
         layer.strides,
@@ -221,3 +208,63 @@ def _stuffed(layer, images, lengths):
     stuffed = np.zeros((*shape, images.shape[-1]), images.dtype)
     stuffed[tuple(places)] = images
     return stuffed
+
+
+def windows(
+    images: np.ndarray,
+    size: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    padding: str,
+    count: int | None = None,
+    seed: int = 0,
+) -> Iterator[np.ndarray]:
+    """Yields the windows of a convolution with any number of axes.
+
+    Args:
+        images: Array of shape `(batch, *axes, channels)`.
+        size: Tuple of integers, the size of the window along each axis.
+        strides: Tuple of integers.
+        dilations: Tuple of integers.
+        padding: `"valid"`, `"same"` or `"causal"`.
+        count: Integer (optional). Chooses at most this many windows at random.
+            Defaults to `None`, which yields all of them.
+        seed: Integer or list of them. The same seed chooses the same windows.
+            Defaults to `0`.
+
+    Returns:
+        An iterator over arrays of shape `(B, prod(size), channels)`, in the
+        order of the images and positions.
+    """
+    counts, margins = [], [(0, 0)]
+    for length, window, stride, dilation in zip(
+        images.shape[1:-1], size, strides, dilations
+    ):
+        reach = (window - 1) * dilation + 1
+        if padding == "same":
+            positions = -(-length // stride)
+            missing = max((positions - 1) * stride + reach - length, 0)
+            margins.append((missing // 2, missing - missing // 2))
+        else:
+            before = reach - 1 if padding == "causal" else 0
+            positions = max((length + before - reach) // stride + 1, 0)
+            margins.append((before, 0))
+        counts.append(positions)
+    if np.any(margins):
+        images = np.pad(images, [*margins, (0, 0)])
+    shape = (len(images), *counts)
+    chosen = choose(int(np.prod(shape)), count, seed)
+    numbers = int(np.prod(size)) * images.shape[-1]
+    step = max(1, MAX_NUMBERS // numbers)
+    axes = len(size)
+    for begin in range(0, len(chosen), step):
+        places = np.unravel_index(chosen[begin : begin + step], shape)
+        index = [places[0].reshape(-1, *[1] * axes)]
+        for axis in range(axes):
+            offsets = dilations[axis] * np.arange(size[axis])
+            at = strides[axis] * places[axis + 1][:, None] + offsets
+            broadcast = [1] * axes
+            broadcast[axis] = size[axis]
+            index.append(at.reshape(-1, *broadcast))
+        found = images[tuple(index)]
+        yield found.reshape(len(found), -1, images.shape[-1])

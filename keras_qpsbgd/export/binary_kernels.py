@@ -1,4 +1,4 @@
-"""Finds the binary kernels among the arrays of an exported file.
+"""The kernels of binary layers, and where they are in an exported file.
 
 Converters rename, transpose and reshape kernels, and may multiply them by the
 scales of a batch normalization. The levels identify them: an array is the
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd.bits import max_level
 from keras_qpsbgd.layers import BinaryLayer
-from keras_qpsbgd.layers import kinds
 
 # Largest relative difference between the scales of an output, from rounding.
 TOLERANCE = 1e-6
@@ -43,10 +43,48 @@ class Kernel(NamedTuple):
 def kernels_of(model: Any) -> list[Kernel]:
     """Returns the kernels of all binary layers of a model."""
     return [
-        Kernel(layer.bits, *kinds.scaled_levels(layer))
+        Kernel(layer.bits, *scaled_levels(layer))
         for layer in _keras.all_layers(model)
         if isinstance(layer, BinaryLayer) and not layer.has_real_kernel
     ]
+
+
+def scaled_levels(layer: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the kernel of a binary layer as integers and factors.
+
+    Returns:
+        A tuple `(levels, scales)` of an int8 array in the shape of the kernel
+        and a float32 array in the shape of its outputs. The layer multiplies
+        its inputs by `levels * scales`.
+    """
+    levels = layer.binary_kernel.numpy().astype(np.int8)
+    scales = _output_factors(layer) / max_level(layer.bits)
+    return levels, scales.astype(np.float32)
+
+
+def float_kernel(layer: Any) -> np.ndarray:
+    """Returns what a binary layer multiplies its inputs by, as float32.
+
+    Also for layers with a real kernel, which have no levels.
+    """
+    if not layer.has_real_kernel:
+        levels, scales = scaled_levels(layer)
+        return (levels * scales.astype(np.float64)).astype(np.float32)
+    kernel = layer.kernel.numpy().astype(np.float64)
+    if layer.output_scale == "channel":
+        # The scale of a real kernel starts at 1.
+        factors = _output_factors(layer) * math.sqrt(layer._fan_in())
+        kernel = kernel * factors
+    return kernel.astype(np.float32)
+
+
+def _output_factors(layer):
+    """Returns the output scale of a layer, in the shape of its outputs."""
+    shape = layer._outputs
+    if layer.output_scale == "channel":
+        return layer.scale.numpy().astype(np.float64).reshape(shape)
+    is_scaled = layer.output_scale == "fan_in"
+    return np.full(shape, layer._fan_in() ** -0.5 if is_scaled else 1.0)
 
 
 def find(array: np.ndarray, kernels: list[Kernel]) -> Kernel | None:
@@ -82,15 +120,3 @@ def _layouts(kernel: Kernel) -> Iterator[tuple[np.ndarray, int]]:
     for axis in (1, 0):  # outputs, inputs
         yield matrix, axis
         yield matrix.T, 1 - axis
-
-
-def pack(numbers: np.ndarray, bits: int) -> np.ndarray:
-    """Returns integers of few bits as bytes, the first in the lowest bits.
-
-    Args:
-        numbers: Uint8 array, whose last axis fills whole bytes.
-        bits: Integer, 1, 2 or 4.
-    """
-    groups = numbers.reshape(*numbers.shape[:-1], -1, 8 // bits)
-    shifts = np.arange(8 // bits, dtype=np.uint8) * np.uint8(bits)
-    return np.bitwise_or.reduce(groups << shifts, axis=-1)

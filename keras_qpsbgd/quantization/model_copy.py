@@ -21,7 +21,7 @@ from keras_qpsbgd.layers.binary_multi_head_attention import (
 from keras_qpsbgd.layers.binary_multi_head_attention import (
     FrozenMultiHeadAttention,
 )
-from keras_qpsbgd.layers.dense_kind import with_bits
+from keras_qpsbgd.quantization.kinds.dense import with_bits
 from keras_qpsbgd.quantization.targets import Target
 from keras_qpsbgd.quantization.targets import is_frozen
 

@@ -1,4 +1,4 @@
-"""What recurrent layers compute, and the calls of layers inside wrappers.
+"""What recurrent layers compute.
 
 At every step, a recurrent layer multiplies its inputs by one kernel and its
 last states by another. Both products have a row per sample and step.
@@ -7,22 +7,19 @@ last states by another. Both products have a row per sample and step.
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow import keras
 
-from keras_qpsbgd.layers.dense_kind import DenseKind
-from keras_qpsbgd.layers.dense_kind import first
-from keras_qpsbgd.layers.dense_kind import some
+from keras_qpsbgd.quantization.kinds.dense import DenseKind
+from keras_qpsbgd.quantization.kinds.dense import first
+from keras_qpsbgd.quantization.kinds.dense import some
 
 
 class InputKernelKind(DenseKind):
     """The kernel for the inputs of `SimpleRNN`, `LSTM` and `GRU`."""
 
     stock = binary = None
-    has_steps = False
     bias_index = 0
 
     def problem(self, layer):
@@ -31,9 +28,6 @@ class InputKernelKind(DenseKind):
         if getattr(layer, "time_major", False):
             return "`time_major` is True"
         return super().problem(layer)
-
-    def can_quantize(self, layer):
-        return False
 
     def variable(self, layer):
         return layer.cell.kernel
@@ -97,45 +91,6 @@ class RecurrentKernelKind(InputKernelKind):
         if layer.go_backwards:
             found.reverse()
         yield from some(_unmasked(np.stack(found, 1), mask), count, seed)
-
-
-def wrapped_layers(layer: Any) -> dict[str, Any]:
-    """Returns the layers inside a `TimeDistributed` or `Bidirectional`.
-
-    Returns:
-        A dictionary that maps attributes to layers. It is empty for layers of
-        all other classes.
-    """
-    if type(layer) is keras.layers.TimeDistributed:
-        return {"layer": layer.layer}
-    if type(layer) is keras.layers.Bidirectional:
-        names = ("forward_layer", "backward_layer")
-        return {name: getattr(layer, name) for name in names}
-    return {}
-
-
-def wrapped_call(
-    layer: Any, part: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the arguments of the call of a layer inside a wrapper.
-
-    Args:
-        layer: `TimeDistributed` or `Bidirectional` layer.
-        part: String. A key of `wrapped_layers`.
-        args: Positional arguments of the call of the wrapper.
-        kwargs: Keyword arguments of the call of the wrapper.
-
-    Returns:
-        A tuple `(args, kwargs)`.
-    """
-    if part == "layer":
-        inputs = first(args, kwargs)
-        return (tf.reshape(inputs, (-1, *inputs.shape[2:])),), {}
-    inputs, states, mask = _sequences(layer, args, kwargs)
-    if states:
-        half = len(states) // 2
-        states = states[:half] if part == "forward_layer" else states[half:]
-    return (inputs,), {"initial_state": states, "mask": mask}
 
 
 def _sequences(layer, args, kwargs):

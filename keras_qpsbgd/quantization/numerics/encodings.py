@@ -20,12 +20,12 @@ the column:
 import numpy as np
 
 from keras_qpsbgd.backends.solution import merge_column_info
+from keras_qpsbgd.bits import max_level
 from keras_qpsbgd.quantization.numerics import grid
 from keras_qpsbgd.quantization.numerics import heuristics
 from keras_qpsbgd.quantization.numerics.output_error import best_of
 from keras_qpsbgd.quantization.numerics.output_error import fit_scales
 from keras_qpsbgd.qubo import Qubo
-from keras_qpsbgd.qubo.ops import max_level
 
 # Up to this many variables, the QUBO contains all levels of each weight.
 FULL_UP_TO = {"native": 16, "exact": 16, "gurobi": 64}

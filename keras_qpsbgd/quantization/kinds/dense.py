@@ -1,4 +1,4 @@
-"""What `Dense` computes, and the base class of all kinds of layers."""
+"""What `Dense`, `EinsumDense` and graph convolutions compute."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from keras_qpsbgd.layers import windows as windows_module
+from keras_qpsbgd import _keras
+from keras_qpsbgd.layers import adjacency
+from keras_qpsbgd.layers import equations
 from keras_qpsbgd.layers.binary_dense import BinaryDense
+from keras_qpsbgd.layers.binary_einsum_dense import BinaryEinsumDense
+from keras_qpsbgd.layers.binary_graph_conv import BinaryGraphConv
 from keras_qpsbgd.layers.rows import to_dense
 
 
@@ -19,13 +23,11 @@ class DenseKind:
 
     Attributes:
         stock: Class of the Keras layer that computes the same as `binary`.
-        binary: Class of the binary layer.
-        has_steps: Boolean. Whether `Predictor` supports the kind.
+        binary: Class of the binary layer, or `None` if there is none.
     """
 
     stock: Any = keras.layers.Dense
     binary: Any = BinaryDense
-    has_steps = True
 
     def problem(self, layer: Any) -> str | None:
         """Returns why a layer of this class is not supported, or `None`."""
@@ -101,15 +103,10 @@ class DenseKind:
             inputs = to_dense(inputs)
         yield from some(inputs.numpy(), count, seed)
 
-    def windows(self, layer: Any) -> dict[str, Any] | None:
-        """Returns the windows whose patches are the rows, for `Predictor`."""
-        del layer
-        return None
-
     def can_quantize(self, layer: Any) -> bool:
         """Returns whether the binary layer can replace a Keras layer."""
         del layer
-        return True
+        return self.binary is not None
 
     def quantized(self, layer: Any, bits: int) -> Any:
         """Returns a binary layer with the settings of a Keras layer."""
@@ -149,6 +146,82 @@ class DenseKind:
         return new, new(inputs)
 
 
+class GraphConvKind(DenseKind):
+    """`GCNConv` of Spektral, whose rows are those of A X.
+
+    With Keras layers, it is the product A X followed by a `Dense` layer.
+    """
+
+    binary = BinaryGraphConv
+
+    def rows(self, layer, args, kwargs, count=None, seed=0):
+        x, a = first(args, kwargs)[:2]
+        if isinstance(x, tf.SparseTensor):
+            x = to_dense(x)
+        rows = adjacency.propagate(tf.cast(a, x.dtype), x)
+        mask = kwargs.get("mask")
+        mask = mask[0] if isinstance(mask, (list, tuple)) else mask
+        rows = tf.reshape(rows, (-1, rows.shape[-1]))
+        if mask is not None:
+            # The outputs of masked nodes are zero, whatever the kernel is.
+            rows = tf.boolean_mask(rows, tf.reshape(mask, (-1,)) != 0)
+        yield from some(rows.numpy(), count, seed)
+
+    def stock_problem(self, layer):
+        x, a = tf.nest.flatten(_keras.input_tensors(layer))[:2]
+        if _keras.has_mask(x):
+            return "node mask"
+        if _keras.is_sparse(x):
+            return "sparse node features"
+        if _keras.is_sparse(a) and len(x.shape) == 3:
+            return "sparse adjacency matrix in mixed or batch mode"
+        return None
+
+    def is_one_stock_layer(self, layer):
+        return False
+
+    def stock_outputs(self, layer, config, inputs):
+        dense = keras.layers.Dense(
+            layer.channels,
+            activation=config["activation"],
+            use_bias=layer.use_bias,
+            dtype=config["dtype"],
+        )
+        return dense, dense(_keras.symbolic_matmul(inputs[1], inputs[0]))
+
+
+class EinsumDenseKind(DenseKind):
+    """`EinsumDense`."""
+
+    stock = keras.layers.EinsumDense
+    binary = BinaryEinsumDense
+
+    def problem(self, layer):
+        found = super().problem(layer)
+        return found or equations.problem(layer.equation)
+
+    def kernel(self, layer):
+        return equations.to_matrix(
+            layer.equation, layer.kernel.numpy().astype(np.float64)
+        )
+
+    def set_kernel(self, layer, kernel):
+        shape = tuple(layer.kernel.shape)
+        layer.kernel.assign(
+            equations.from_matrix(layer.equation, kernel, shape)
+        )
+
+    def can_quantize(self, layer):
+        return equations.num_output_axes(layer.equation) is not None
+
+    def has_bias(self, layer):
+        return equations.bias_is_per_output(layer.equation, layer.bias_axes)
+
+    def rows(self, layer, args, kwargs, count=None, seed=0):
+        rows = equations.rows(layer.equation, first(args, kwargs))
+        yield from some(rows.numpy(), count, seed)
+
+
 def with_bits(config: dict[str, Any], bits: int) -> dict[str, Any]:
     """Returns the configuration of a binary layer for quantized weights.
 
@@ -174,5 +247,13 @@ def some(
 ) -> Iterator[np.ndarray]:
     """Yields all or some of the rows on the last axis of an array."""
     rows = values.reshape(-1, values.shape[-1])
-    chosen = windows_module.choose(len(rows), count, seed)
+    chosen = choose(len(rows), count, seed)
     yield rows if len(chosen) == len(rows) else rows[chosen]
+
+
+def choose(total: int, count: int | None, seed: int) -> np.ndarray:
+    """Returns the indices of all rows, or of `count` random ones, in order."""
+    if count is None or count >= total:
+        return np.arange(total)
+    random = np.random.default_rng(seed)
+    return np.sort(random.choice(total, count, replace=False))
