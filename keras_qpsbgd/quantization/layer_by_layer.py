@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from keras_qpsbgd import backends
+from keras_qpsbgd._tables import WIDTH
+from keras_qpsbgd._tables import shorten
 from keras_qpsbgd.layers import BinaryLayer
-from keras_qpsbgd.model_summary import WIDTH
-from keras_qpsbgd.model_summary import shorten
 from keras_qpsbgd.quantization import arguments
 from keras_qpsbgd.quantization import batch_norm
 from keras_qpsbgd.quantization import network

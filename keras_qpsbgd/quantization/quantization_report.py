@@ -10,11 +10,11 @@ from typing import Any
 from typing import NamedTuple
 from typing import Optional
 
+from keras_qpsbgd import _tables
+from keras_qpsbgd._tables import WIDTH
+from keras_qpsbgd._tables import memory_text
+from keras_qpsbgd._tables import shorten
 from keras_qpsbgd.analysis import common
-from keras_qpsbgd.model_summary import WIDTH
-from keras_qpsbgd.model_summary import memory_text
-from keras_qpsbgd.model_summary import shorten
-from keras_qpsbgd.model_summary import table_row
 
 # Output errors below this value are printed as if they were zero.
 _SMALLEST = 1e-12
@@ -411,7 +411,8 @@ def _memory_row(name, packed, plain, calls, seconds, qpu):
 
 
 def _row(name, cells):
-    return table_row(name, "".join(f"{text:>{width}}" for text, width in cells))
+    texts, widths = zip(*cells)
+    return _tables.row((name, *texts), widths)
 
 
 def _number(error):
