@@ -121,7 +121,7 @@ img { width: 100%; height: auto; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 0.9rem; }
 th, td { padding: 6px 12px; text-align: right; vertical-align: top; }
-th:first-child, #settings td { text-align: left; }
+th:first-child, #settings th, #settings td { text-align: left; }
 tbody > * > * { border-top: 1px solid var(--line); font-weight: 400; }
 footer { padding-top: 32px; }
 """

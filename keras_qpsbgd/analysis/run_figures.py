@@ -229,6 +229,8 @@ def _reads(update):
         plot_sample_similarity(
             SampleSimilarity(matrix, mean, first.energies, first.samples), axes
         ).set_title("")
+        # Still light to dark, or dark to light, when the page inverts it.
+        axes.images[0].set_cmap("Blues")
 
     yield Picture(
         "Similarity of the best reads",
