@@ -1,7 +1,4 @@
-"""A summary of a model with binary layers: parameters, memory, QUBO sizes.
-
-With data, also the size of the inputs of each binary layer.
-"""
+"""A summary of a model: parameters, memory, QUBO sizes, sizes of inputs."""
 
 from __future__ import annotations
 
@@ -17,6 +14,9 @@ import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
+from keras_qpsbgd._tables import WIDTH
+from keras_qpsbgd._tables import memory_text
+from keras_qpsbgd._tables import row
 from keras_qpsbgd.backends.dwave.cliques import LARGEST
 from keras_qpsbgd.backends.host.gurobi import PIP_LICENSE
 from keras_qpsbgd.layers import BinaryLayer
@@ -24,14 +24,13 @@ from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.optimizers.averaged_rule import Averaged
 from keras_qpsbgd.qubo import blocks
 
+# Widths of the cells of both tables.
+MEMORY = (11, 11, 6, 11, 11)
+QUBOS = (11, 10, 8, 8, 8, 8)
 # Number of variables that a solver can solve as a whole.
 LIMITS = {**LARGEST, "Gurobi pip": PIP_LICENSE}
 
-# Columns of a table in a terminal.
-WIDTH = 80
-
-# Inputs with a larger root mean square were not scaled. Raw pixels have at most
-# 255, and batch normalization can correct that.
+# The root mean square of unscaled inputs, beyond that of raw pixels.
 MAX_INPUT = 300.0
 
 
@@ -42,15 +41,13 @@ class LayerSummary:
     Attributes:
         name: Name of the layer.
         type: Name of its class.
-        binary_params: Number of binary weights, which have `bits` bits.
+        binary_params: Number of weights with `bits` bits.
         real_params: Number of all other weights, such as biases and the
             `scale` of `output_scale="channel"`.
-        num_variables: Number of variables per column, which is the number of
-            inputs of the layer. `None` for a layer without binary weights.
-        num_columns: Number of columns, which is the number of outputs of the
-            layer, or `None`.
-        bits: Number of bits of a binary weight. `None` for a layer without
-            binary weights.
+        num_variables: Number of variables per column, the inputs of the layer.
+            These three are `None` for a layer without binary weights.
+        num_columns: Number of columns, the outputs of the layer.
+        bits: Number of bits of a binary weight.
         frozen: Whether the layer has a float kernel and is not trainable.
             `quantize` may have rounded its weights to a few bits, but they are
             stored as floats and count as real weights.
@@ -59,8 +56,7 @@ class LayerSummary:
             of the layer as a whole. Empty for a layer without binary weights.
         num_qubos: Number of QUBOs per column. If a layer has more than 144
             inputs, `QPSBGD` divides them into blocks and solves one QUBO per
-            block. `rule="paper"` and `fit_columns` use one QUBO. `None` for a
-            layer without binary weights.
+            block. `rule="paper"` and `fit_columns` use one QUBO.
         qubo_variables: Number of variables of each of these QUBOs, or `None`.
     """
 
@@ -100,9 +96,8 @@ class LayerSummary:
 
     @property
     def fits(self) -> dict[str, bool]:
-        if self.qubo_variables is None:
-            return {}
-        return {k: self.qubo_variables <= limit for k, limit in LIMITS.items()}
+        size = self.qubo_variables
+        return {} if size is None else {k: size <= LIMITS[k] for k in LIMITS}
 
     @property
     def num_qubos(self) -> Optional[int]:
@@ -132,7 +127,7 @@ class ModelSummary:
         packed_bytes: Memory with the bits of each binary weight and 32 bits per
             real weight. Each layer takes a whole number of bytes.
         float32_bytes: Memory with 32 bits per weight.
-        compression: Ratio of `float32_bytes` to `packed_bytes`.
+        compression: Ratio of these two.
         input_sizes: Dictionary that maps the name of each trainable binary
             layer to the root mean square of its inputs. Empty without `x`.
     """
@@ -143,37 +138,35 @@ class ModelSummary:
 
     @property
     def binary_params(self) -> int:
-        return sum(layer.binary_params for layer in self.layers)
+        return self._sum("binary_params")
 
     @property
     def real_params(self) -> int:
-        return sum(layer.real_params for layer in self.layers)
+        return self._sum("real_params")
 
     @property
     def bits_per_weight(self) -> float:
-        params = self.binary_params + self.real_params
-        bits = sum(layer.total_bits for layer in self.layers)
-        return bits / params if params else 0.0
+        params = self._sum("params")
+        return self._sum("total_bits") / params if params else 0.0
 
     @property
     def packed_bytes(self) -> int:
-        return sum(layer.packed_bytes for layer in self.layers)
+        return self._sum("packed_bytes")
 
     @property
     def float32_bytes(self) -> int:
-        return sum(layer.float32_bytes for layer in self.layers)
+        return self._sum("float32_bytes")
 
     @property
     def compression(self) -> float:
         return self.float32_bytes / self.packed_bytes if self.layers else 1.0
 
+    def _sum(self, name):
+        return sum(getattr(layer, name) for layer in self.layers)
+
     def __repr__(self):
-        return (
-            f"ModelSummary(name={self.name!r}, {len(self.layers)} layers, "
-            f"binary_params={self.binary_params}, "
-            f"real_params={self.real_params}, "
-            f"compression={self.compression:.1f})"
-        )
+        layers = f"{len(self.layers)} layers"
+        return f"<ModelSummary of {self.name!r} with {layers}>"
 
     def __str__(self):
         lines = [*_memory_lines(self), *_qubo_lines(self)]
@@ -217,17 +210,8 @@ def summary(
 
     Example:
         ```python
-        from tensorflow import keras
-
-        import keras_qpsbgd as kq
-
-        model = keras.Sequential(
-            [
-                keras.layers.InputLayer((784,)),
-                kq.layers.BinaryDense(128, activation="hard_tanh"),
-                kq.layers.BinaryDense(10),
-            ]
-        )
+        layer = kq.layers.BinaryDense(128)
+        model = keras.Sequential([keras.layers.InputLayer((784,)), layer])
         found = kq.summary(model)
         print(found.compression)  # about 30
         print(found.layers[0].fits["Pegasus P16"])  # True
@@ -283,27 +267,23 @@ def _parts(layer):
 
 
 def _layer_summary(layer, weights):
-    sizes = {id(weight): math.prod(weight.shape) for weight in weights}
     # A layer after `use_real_kernel` computes with real weights.
     is_real = getattr(layer, "has_real_kernel", False)
     marked = [] if is_real else [w for w in weights if statistics.mark_of(w)]
-    binary = sum(sizes[id(weight)] for weight in marked)
+    binary = sum(math.prod(weight.shape) for weight in marked)
+    params = sum(math.prod(weight.shape) for weight in weights)
     mark = statistics.mark_of(marked[0]) if marked else None
+    has_kernel = any(len(weight.shape) > 1 for weight in weights)
     return LayerSummary(
         layer.name,
         type(layer).__name__,
         binary,
-        sum(sizes.values()) - binary,
+        params - binary,
         mark and mark.num_variables,
         mark and mark.num_columns,
         mark and mark.bits,
-        not marked
-        and not layer.trainable
-        and any(len(weight.shape) > 1 for weight in weights),
+        not marked and not layer.trainable and has_kernel,
     )
-
-
-# The inputs of binary layers
 
 
 class _InputSize(statistics.Observer):
@@ -335,142 +315,87 @@ def _input_sizes(model, x):
 
 
 def _warn_if_too_large(sizes):
-    """Warns once, because large inputs of one layer reach the next."""
-    for name, size in sizes.items():
-        if size > MAX_INPUT:
-            warnings.warn(
-                f"The inputs of the layer `{name}` have a root mean square of "
-                f"{size:,.0f}. Scale the inputs of the network to about -1 to "
-                "1. Otherwise activations such as `hard_tanh` saturate, and "
-                "the network barely learns.",
-                stacklevel=3,
-            )
-            return
-
-
-# The tables
+    large = [(name, size) for name, size in sizes.items() if size > MAX_INPUT]
+    if large:
+        name, size = large[0]  # large inputs of one layer reach the next
+        warnings.warn(
+            f"The inputs of the layer `{name}` have a root mean square of "
+            f"{size:,.0f}. Scale the inputs of the network to about -1 to 1. "
+            "Otherwise activations such as `hard_tanh` saturate, and the "
+            "network barely learns.",
+            stacklevel=3,
+        )
 
 
 def _memory_lines(found):
-    rule = "_" * WIDTH
+    head = ("Layer (type)", "Binary", "Real", "Bits", "Packed", "Float32")
     lines = [
         f'Model: "{found.name}"'[:WIDTH],
-        rule,
-        _memory_row(
-            "Layer (type)", "Binary", "Real", "Bits", "Packed", "Float32"
-        ),
+        "_" * WIDTH,
+        row(head, MEMORY),
         "=" * WIDTH,
     ]
     for layer in found.layers:
         mark = "*" if layer.frozen else ""
         lines.append(_counts(f"{mark}{layer.name} ({layer.type})", layer))
-    lines += [rule, _counts("Total", found)]
-    lines.append(
-        f"Compression: {found.compression:.1f}x ({_bits(found)} per binary "
-        "weight, 32 per real weight)"
-    )
+    bits = {layer.bits for layer in found.layers if layer.bits} or {1}
+    low, high = min(bits), max(bits)
+    each = f"{low} to {high} bits" if low < high else f"{low} bits"
+    each = "1 bit" if high == 1 else each
+    lines += [
+        "_" * WIDTH,
+        _counts("Total", found),
+        f"Compression: {found.compression:.1f}x ({each} per binary weight, 32 "
+        "per real weight)",
+    ]
     if any(layer.frozen for layer in found.layers):
-        lines += [
+        lines += textwrap.wrap(
             "* frozen and counted with 32 bits per weight, because it holds "
-            "floats. If",
-            "`quantize` gave it fewer bits, its report counts these.",
-        ]
+            "floats. If `quantize` gave it fewer bits, its report has these.",
+            WIDTH,
+        )
     return lines
 
 
-def _bits(found):
-    bits = sorted({layer.bits for layer in found.layers if layer.bits})
-    if len(bits) > 1:
-        return f"{bits[0]} to {bits[-1]} bits"
-    return f"{bits[0]} bits" if bits and bits[0] > 1 else "1 bit"
-
-
 def _counts(name, counted):
-    return _memory_row(
-        name,
+    cells = (
         f"{counted.binary_params:,}",
         f"{counted.real_params:,}",
         f"{counted.bits_per_weight:.1f}",
         memory_text(counted.packed_bytes),
         memory_text(counted.float32_bytes),
     )
-
-
-def _memory_row(name, binary, real, bits, packed, plain):
-    right = f"{binary:>11}{real:>11}{bits:>6}{packed:>11}{plain:>11}"
-    return table_row(name, right)
+    return row((name, *cells), MEMORY)
 
 
 def _qubo_lines(found):
     binary = [layer for layer in found.layers if layer.fits]
     if not binary:
         return ["", "The model has no binary layers."]
-    heads = [
-        name.split()[-1] if "pip" not in name else "Gurobi" for name in LIMITS
-    ]
-    lines = [
-        "",
-        _qubo_row("QUBO of layer", "Variables", "Columns", heads),
-        "=" * WIDTH,
-    ]
+    solvers = [name.split()[-1] for name in LARGEST] + ["Gurobi"]
+    head = ("QUBO of layer", "Variables", "Columns", *solvers)
+    lines = ["", row(head, QUBOS), "=" * WIDTH]
     for layer in binary:
-        fits = ["fits" if fit else "no" for fit in layer.fits.values()]
         variables = f"{layer.qubo_variables:,}"
         if layer.num_qubos > 1:
             variables = f"{layer.num_qubos} x {variables}"
-        lines.append(
-            _qubo_row(layer.name, variables, f"{layer.num_columns:,}", fits)
-        )
+        fits = ["fits" if fit else "no" for fit in layer.fits.values()]
+        cells = (layer.name, variables, f"{layer.num_columns:,}", *fits)
+        lines.append(row(cells, QUBOS))
     chips = ", ".join(f"{name} {limit}" for name, limit in LARGEST.items())
-    lines += [
-        "_" * WIDTH,
-        f"Limits in variables: {chips} (without",
-        f"defects), Gurobi's pip license {PIP_LICENSE}. Larger QUBOs need "
-        "blocks (`block_size`).",
-    ]
-    return lines
+    limits = (
+        f"Limits in variables: {chips} (without defects), Gurobi's pip license "
+        f"{PIP_LICENSE}. Larger QUBOs need blocks (`block_size`)."
+    )
+    return [*lines, "_" * WIDTH, *textwrap.wrap(limits, WIDTH)]
 
 
 def _input_lines(found):
     if not found.input_sizes:
         return []
     sizes = [
-        f"{name} {size:,.0f}" if size >= 100 else f"{name} {size:.3g}"
+        f"{name} {size:{',.0f' if size >= 100 else '.3g'}}"
         for name, size in found.input_sizes.items()
     ]
     text = f"Root mean square of the inputs: {', '.join(sizes)}"
     return ["", *textwrap.wrap(text, WIDTH)]
-
-
-def _qubo_row(name, variables, columns, fits):
-    right = f"{variables:>11}{columns:>10}"
-    return table_row(name, right + "".join(f"{fit:>8}" for fit in fits))
-
-
-def table_row(name, right):
-    """Returns a row of a table: the name, shortened if necessary, and the rest.
-
-    Args:
-        name: String.
-        right: String. Cells of a fixed width. Long ones take their space from
-            the name.
-    """
-    width = max(WIDTH - len(right), 8)
-    return f"{shorten(name, width - 1):<{width}}{right}"
-
-
-def shorten(name, width):
-    """Returns a name with at most `width` characters."""
-    return name if len(name) <= width else f"{name[: width - 3]}..."
-
-
-def memory_text(size):
-    """Returns a number of bytes in the units of `model.summary()`."""
-    if size < 1024:
-        return f"{size} B"
-    value = float(size)
-    for unit in ("KB", "MB", "GB"):
-        value /= 1024
-        if value < 1024 or unit == "GB":
-            break
-    return f"{value:,.2f} {unit}"

@@ -90,11 +90,10 @@ def embedding(
         )
     logical = networkx.complete_graph(n)
     if isinstance(qubo, Qubo):
-        values = np.asarray(qubo.couplings)
-        for i, j in list(logical.edges):
-            logical.edges[i, j]["coupling"] = float(values[i, j])
-            if values[i, j] == 0:
-                logical.remove_edge(i, j)
+        values = np.asarray(qubo.couplings, float)
+        logical = networkx.empty_graph(n)
+        for i, j in np.argwhere(np.triu(values, 1)).tolist():
+            logical.add_edge(i, j, coupling=float(values[i, j]))
     lengths = [[len(copy[i]) for i in range(n)] for copy in copies]
     parts = [chip.subgraph(_qubits(copy)) for copy in copies]
     return Embedding(
@@ -122,7 +121,11 @@ def plot_embedding(found: Embedding, ax: Any = None) -> Any:
     """
     pair = common.new_axes(2, 5.5, 5.5) if ax is None else ax
     left, right = pair
-    colors = _colors(len(found.logical))
+    # Steps of the golden ratio give neighbors different colors. The colors are
+    # light, so that black text is readable on them.
+    turns = 0.381966 * np.arange(len(found.logical)) % 1
+    shades = common.require("matplotlib").colormaps["hsv"](turns)
+    colors = [tuple(color) for color in 0.6 * shades + 0.4]
     _draw_logical(left, found.logical, colors)
     _draw_chains(right, found, colors)
     for axis in pair:
@@ -158,24 +161,14 @@ def _qubits(copy):
     return [qubit for chain in copy.values() for qubit in chain]
 
 
-def _colors(number):
-    from matplotlib import colormaps
-
-    # Steps of the golden ratio give neighbors different colors. The colors are
-    # light, so that black text is readable on them.
-    shades = colormaps["hsv"](0.381966 * np.arange(number) % 1)
-    return [tuple(color) for color in 0.6 * shades + 0.4]
-
-
 def _draw_logical(axis, graph, colors):
     networkx = common.require("networkx", "dwave")
-    position = networkx.circular_layout(graph)
     values = [abs(edge.get("coupling", 1.0)) for *_, edge in graph.edges.data()]
     largest = max(values, default=1.0)
     few = len(graph) <= 40
     networkx.draw_networkx(
         graph,
-        position,
+        networkx.circular_layout(graph),
         ax=axis,
         with_labels=few,
         font_size=8,
@@ -188,51 +181,36 @@ def _draw_logical(axis, graph, colors):
 
 def _draw_chains(axis, found, colors):
     networkx = common.require("networkx", "dwave")
-    family = found.chip.graph["family"]
-    position = getattr(lattices(), f"{family}_layout")(found.chip)
-    labels = {
-        qubit: variable
-        for copy in found.chains
-        for variable, chain in copy.items()
-        for qubit in chain
-    }
-    few = len(labels) <= 60
-    axis.scatter(
-        *zip(*position.values()),
-        s=20 if few else 4,
-        color="0.85",
-        linewidths=0,
-        zorder=0,
-    )
+    layout = getattr(lattices(), f"{found.chip.graph['family']}_layout")
+    position = layout(found.chip)
+    few = found.num_qubits <= 60
+    size = 20 if few else 4
+    axis.scatter(*zip(*position.values()), size, "0.85", linewidths=0, zorder=0)
     for copy in found.chains:
-        part = found.chip.subgraph(_qubits(copy))
-        chained = [(a, b) for a, b in part.edges if labels[a] == labels[b]]
-        networkx.draw_networkx_edges(
-            part, position, ax=axis, edge_color="0.7", width=0.5
-        )
-        networkx.draw_networkx_edges(
-            part,
-            position,
-            chained,
-            ax=axis,
-            edge_color=[colors[labels[qubit]] for qubit, _ in chained],
-            width=3,
-        )
+        owner = {qubit: i for i, chain in copy.items() for qubit in chain}
+        part = found.chip.subgraph(owner)
+        chained = [(a, b) for a, b in part.edges if owner[a] == owner[b]]
+        draw_edges = networkx.draw_networkx_edges
+        draw_edges(part, position, ax=axis, edge_color="0.7", width=0.5)
+        shades = [colors[owner[qubit]] for qubit, _ in chained]
+        draw_edges(part, position, chained, 3, shades, ax=axis)
         networkx.draw_networkx_nodes(
             part,
             position,
             ax=axis,
-            node_color=[colors[labels[qubit]] for qubit in part],
+            node_color=[colors[owner[qubit]] for qubit in part],
             node_size=80 if few else 12,
             edgecolors="black",
             linewidths=0.3,
         )
-    if few:
-        networkx.draw_networkx_labels(
-            found.chip, position, labels, ax=axis, font_size=6
-        )
-    used = np.array([position[qubit] for qubit in labels])
-    # Show the part of the chip that is used, with a small margin.
+        if few:
+            networkx.draw_networkx_labels(
+                part, position, owner, ax=axis, font_size=6
+            )
+    # The part of the chip that is used, with a small margin.
+    used = np.array(
+        [position[q] for copy in found.chains for q in _qubits(copy)]
+    )
     low, high = used.min(axis=0), used.max(axis=0)
     margin = 0.1 * (high - low).max() + 0.01
     axis.set_xlim(low[0] - margin, high[0] + margin)

@@ -13,7 +13,6 @@ from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd._version import __version__
-from keras_qpsbgd.analysis.full_gradient import find_qpsbgd
 from keras_qpsbgd.analysis.run import Run
 from keras_qpsbgd.analysis.run import RunWriter
 from keras_qpsbgd.analysis.run import Update
@@ -22,6 +21,7 @@ from keras_qpsbgd.backends import GraphBackend
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.callbacks.solver_progress import figures_of_epoch
 from keras_qpsbgd.layers import statistics
+from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.qubo import Qubo
 from keras_qpsbgd.qubo import blocks
 
@@ -124,7 +124,7 @@ class QuboRecorder(keras.callbacks.Callback):
         return load_run(self.path)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        optimizer = find_qpsbgd(self.model.optimizer)
+        optimizer = _find_qpsbgd(self.model)
         other = optimizer.recorder
         if isinstance(other, QuboRecorder) and other._is_for(self.model):
             raise ValueError(
@@ -144,22 +144,25 @@ class QuboRecorder(keras.callbacks.Callback):
     def on_epoch_begin(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        self._report = find_qpsbgd(self.model.optimizer).solver_report()
+        self._report = _find_qpsbgd(self.model).solver_report()
 
     def on_train_batch_begin(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        self._mark_batch(True)
+        self._in_batch = True
+        # In legacy Keras, `evaluate` in a callback replaces the `History`.
+        self._history = getattr(self.model, "history", None)
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        self._mark_batch(False)
+        self._in_batch = False
+        self._history = getattr(self.model, "history", None)
 
     def on_epoch_end(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        optimizer = find_qpsbgd(self.model.optimizer)
+        optimizer = _find_qpsbgd(self.model)
         figures = {}
         if not isinstance(optimizer.backend, GraphBackend):
             total = optimizer.solver_report().since(self._report).total
@@ -174,7 +177,7 @@ class QuboRecorder(keras.callbacks.Callback):
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         with self._lock:
             self._writer.end()
-        find_qpsbgd(self.model.optimizer).recorder = None
+        _find_qpsbgd(self.model).recorder = None
         self.model.make_train_function(force=True)
 
     def wants(self, step: Any, layer: str) -> Any:
@@ -202,15 +205,17 @@ class QuboRecorder(keras.callbacks.Callback):
         """Records a layer. Called by the optimizer."""
         if self.path is None:
             qubo = qubo.copy()  # TensorFlow may reuse the memory
-        if not self.reads or samples is None:
-            samples = sample_energies = None
-        else:
-            samples = samples.astype(np.int8)
+        keeps_reads = self.reads and samples is not None
         # The update has the energies in `sample_energies`.
         info = {k: v for k, v in (info or {}).items() if k != "energies"}
-        states = states.astype(np.int8)
         update = Update(
-            step, layer, qubo, states, samples, sample_energies, info
+            step,
+            layer,
+            qubo,
+            states.astype(np.int8),
+            samples.astype(np.int8) if keeps_reads else None,
+            sample_energies if keeps_reads else None,
+            info,
         )
         with self._lock:
             self._writer.update(update)
@@ -231,20 +236,12 @@ class QuboRecorder(keras.callbacks.Callback):
         history = getattr(model, "history", None)
         return self.model is model and self._history is history
 
-    def _mark_batch(self, is_inside):
-        self._in_batch = is_inside
-        # In legacy Keras, `evaluate` in a callback replaces the `History`.
-        self._history = getattr(self.model, "history", None)
-
     def _begin(self):
         """Checks the names of the layers and writes the settings, once."""
         if self._begun:
             return
-        marks = [
-            statistics.mark_of(variable)
-            for variable in self.model.trainable_variables
-        ]
-        marks = [mark for mark in marks if mark is not None]
+        variables = self.model.trainable_variables
+        marks = list(filter(None, map(statistics.mark_of, variables)))
         names = [mark.name for mark in marks]
         unknown = [name for name in self.layers or () if name not in names]
         if unknown:
@@ -257,9 +254,33 @@ class QuboRecorder(keras.callbacks.Callback):
         self._begun = True
 
 
-def _settings(callback, marks):
+def _find_qpsbgd(model):
+    """Returns the optimizer, also if mixed precision has wrapped it."""
+    optimizer = model.optimizer
+    found = getattr(optimizer, "inner_optimizer", optimizer)
+    if not isinstance(found, QPSBGD):
+        raise ValueError(
+            "The optimizer of the model must be a `QPSBGD`. Received: "
+            f"optimizer={optimizer!r}"
+        )
+    return found
+
+
+def _settings(recorder, marks):
     """Returns the settings of a run as plain values."""
-    chosen = callback.layers
+    optimizer = _find_qpsbgd(recorder.model)
+    try:
+        config = optimizer.get_config()  # never contains a token
+    except (NotImplementedError, TypeError, ValueError):
+        # Some solvers and schedules have no configuration.
+        config = {
+            "name": optimizer.name,
+            "backend": {"name": optimizer.backend.name},
+            "rule": optimizer.rule,
+            "kappa": optimizer.kappa,
+            "seed": optimizer.seed,
+        }
+    chosen = recorder.layers
     return {
         "date": datetime.datetime.now().astimezone().isoformat("T", "seconds"),
         "versions": {
@@ -268,8 +289,8 @@ def _settings(callback, marks):
             "keras": _keras.version(),
             "python": platform.python_version(),
         },
-        "model": callback.model.name,
-        "optimizer": _optimizer_config(find_qpsbgd(callback.model.optimizer)),
+        "model": recorder.model.name,
+        "optimizer": config,
         "layers": {
             mark.name: {
                 "num_variables": mark.num_variables,
@@ -279,21 +300,6 @@ def _settings(callback, marks):
             }
             for mark in marks
         },
-        "every": callback.every,
-        "reads": bool(callback.reads),
+        "every": recorder.every,
+        "reads": bool(recorder.reads),
     }
-
-
-def _optimizer_config(optimizer):
-    """Returns the configuration, which never contains a token."""
-    try:
-        return optimizer.get_config()
-    except (NotImplementedError, TypeError, ValueError):
-        # Some solvers and schedules have no configuration.
-        return {
-            "name": optimizer.name,
-            "backend": {"name": optimizer.backend.name},
-            "rule": optimizer.rule,
-            "kappa": optimizer.kappa,
-            "seed": optimizer.seed,
-        }

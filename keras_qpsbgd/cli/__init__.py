@@ -21,15 +21,6 @@ def main(argv=None):
     Returns:
         The exit code.
     """
-    argv = sys.argv[1:] if argv is None else list(argv)
-    if argv[:1] == ["qpu-check"]:
-        print(
-            "`qpu-check` was removed from the installed package. In a clone of "
-            "the repository, use `python -m research qpu-check`. Received: "
-            f"{' '.join(argv)}",
-            file=sys.stderr,
-        )
-        return 1
     return run(
         "python -m keras_qpsbgd",
         "Train binary neural networks (weights of +1 and -1) with QUBO solvers "

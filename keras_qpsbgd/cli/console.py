@@ -1,15 +1,25 @@
-"""Helpers for the commands: table width, status line, argument types."""
+"""What several commands print, and the types of their arguments."""
 
 import argparse
+import math
+import os
+import pathlib
 import sys
 
 WIDTH = 80
+PICTURES = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp")
 
 
 def show_status(text):
     """Shows a status line in a terminal, which the next output replaces."""
     if sys.stdout.isatty():
         print(f"\r{text[: WIDTH - 1]:<{WIDTH - 1}}\r", end="", flush=True)
+
+
+def fail(text):
+    """Prints an error and returns the exit code of a command that failed."""
+    print(text, file=sys.stderr)
+    return 1
 
 
 def positive(text):
@@ -22,22 +32,55 @@ def positive(text):
     return value
 
 
-class RemovedOption(argparse.Action):
-    """An option that was removed. Its error names the replacement.
-
-    Args:
-        instead: String. What to use instead.
-    """
-
-    def __init__(self, option_strings, dest, instead, **arguments):
-        arguments.update(nargs="?", help=argparse.SUPPRESS)
-        super().__init__(
-            option_strings, dest, default=argparse.SUPPRESS, **arguments
+def seconds(text):
+    """Converts an argument to a positive, finite number."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"must be positive and finite. Received: {text}"
         )
-        self.instead = instead
+    return value
 
-    def __call__(self, parser, namespace, values, option_string=None):
-        parser.error(
-            f"{option_string} was removed. Use {self.instead}. Received: "
-            f"{option_string} {values or ''}".rstrip()
+
+def existing_path(text):
+    """Checks that an input exists, before the work begins."""
+    path = pathlib.Path(text).expanduser()
+    if not path.exists():
+        raise argparse.ArgumentTypeError(
+            f"must be an existing file. Received: {text}"
         )
+    return path
+
+
+def output_path(text):
+    """Checks the path of an output before the work begins."""
+    path = pathlib.Path(text).expanduser()
+    folder = path.parent
+    while not folder.exists():  # missing folders are created
+        folder = folder.parent
+    reason = None
+    if not text:
+        reason = "the path is empty"
+    elif not folder.is_dir():
+        reason = f"{folder} is not a folder"
+    elif not os.access(path if path.exists() else folder, os.W_OK):
+        reason = "permission denied"
+    if reason:
+        raise argparse.ArgumentTypeError(
+            f"must be a path that can be written ({reason}). Received: {text}"
+        )
+    return path
+
+
+def picture(text):
+    """Checks the path of a picture before the work begins."""
+    path = output_path(text)
+    if path.suffix.lower() not in PICTURES:
+        raise argparse.ArgumentTypeError(
+            f"must end with one of {', '.join(PICTURES)}. Received: {text}"
+        )
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(
+            f"must be a file, not a folder. Received: {text}"
+        )
+    return path

@@ -1,7 +1,6 @@
 """`export`: writes a saved model in a format for deployment."""
 
 import pathlib
-import sys
 import warnings
 
 import numpy as np
@@ -9,6 +8,7 @@ from tensorflow import keras
 
 from keras_qpsbgd import export
 from keras_qpsbgd._messages import reason
+from keras_qpsbgd.cli import console
 from keras_qpsbgd.cli.options import SUFFIXES
 from keras_qpsbgd.export import container
 
@@ -28,7 +28,7 @@ def run(arguments):
     try:
         model = _load(path)
     except (OSError, ValueError, TypeError, KeyError) as error:
-        return _fail(
+        return console.fail(
             "`MODEL` must be a saved Keras model (.keras or HDF5) or a packed "
             f"file. {path} cannot be loaded: {_reason(error)}"
         )
@@ -36,7 +36,7 @@ def run(arguments):
         arguments.output or path.with_suffix(SUFFIXES[arguments.to])
     )
     if out.exists() and out.resolve() == path.resolve():
-        return _fail(
+        return console.fail(
             f"The output would replace MODEL ({path}). Choose another path "
             "with `--output`."
         )
@@ -46,18 +46,13 @@ def run(arguments):
             warnings.filterwarnings("ignore", ".*np.object", FutureWarning)
             WRITERS[arguments.to](model, out)
     except (ValueError, ImportError) as error:
-        return _fail(f"Nothing was written. {error}")
+        return console.fail(f"Nothing was written. {error}")
     except OSError as error:
-        return _fail(
+        return console.fail(
             f"Nothing was written to {out} ({error.strerror or error})."
         )
     print(_sizes(model, path, out))
     return 0
-
-
-def _fail(text):
-    print(text, file=sys.stderr)
-    return 1
 
 
 def _reason(error):

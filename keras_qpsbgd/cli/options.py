@@ -7,11 +7,7 @@ and errors appear at once.
 
 import argparse
 import importlib
-import math
-import os
-import pathlib
 import re
-import sys
 
 from keras_qpsbgd.cli import console
 
@@ -24,37 +20,23 @@ SUFFIXES = {
     "litert": ".tflite",
     "savedmodel": "",
 }
-PICTURES = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp")
 
 
 def add_demo(commands):
     """Adds the command `demo`."""
-    parser = commands.add_parser(
+    parser = _parser(
+        commands,
         "demo",
-        help="train a binary network on handwritten digits (about a minute)",
-        description=(
-            "Train a binary network on scikit-learn's handwritten digits with "
-            "three methods and compare the test accuracy: QP-SBGD, "
-            "BinaryConnect (Adam), and frozen binary weights."
-        ),
+        "train a binary network on handwritten digits (about a minute)",
+        "Train a binary network on scikit-learn's handwritten digits with "
+        "QP-SBGD and with BinaryConnect (Adam), compare the test accuracy, and "
+        "draw the learning curves.",
     )
-    parser.add_argument(
-        "--epochs",
-        type=console.positive,
-        metavar="N",
-        default=EPOCHS,
-        help="number of training epochs (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--seeds",
-        type=console.positive,
-        metavar="N",
-        default=SEEDS,
-        help="number of training runs per method (default: %(default)s)",
-    )
+    _count(parser, "--epochs", "number of training epochs", EPOCHS)
+    _count(parser, "--seeds", "number of training runs per method", SEEDS)
     parser.add_argument(
         "--output",
-        type=picture,
+        type=console.picture,
         default="digits.png",
         metavar="FILE",
         help="write a plot of the learning curves to FILE "
@@ -67,35 +49,30 @@ def add_demo(commands):
         const=None,
         help="do not plot the learning curves",
     )
-    parser.set_defaults(run=_runs("demo"))
 
 
 def add_backends(commands):
     """Adds the command `backends`."""
-    parser = commands.add_parser(
+    _parser(
+        commands,
         "backends",
-        help="list all solvers and whether they can run on this machine",
-        description=(
-            "List all solver backends, whether each of them can run on this "
-            "machine, and what is missing if it cannot."
-        ),
+        "list all solvers and whether they can run on this machine",
+        "List all solver backends, whether each of them can run on this "
+        "machine, and what is missing if it cannot.",
     )
-    parser.set_defaults(run=_runs("backends"))
 
 
 def add_qpu_cost(commands):
     """Adds the command `qpu-cost`."""
-    parser = commands.add_parser(
+    parser = _parser(
+        commands,
         "qpu-cost",
-        help="estimate the cost of training a network on a D-Wave QPU",
-        description=(
-            "Embed the layers of a network on a D-Wave chip and estimate the "
-            "QPU time of training it, with `QPSBGD` (`--steps`) or with "
-            "`fit_columns` (`--sweeps`). No API token is needed, and no QPU is "
-            "called. Times are estimated with Ocean's cost model and timing "
-            "data that D-Wave has published. The output names the solver and "
-            "the date of these data."
-        ),
+        "estimate the cost of training a network on a D-Wave QPU",
+        "Embed the layers of a network on a D-Wave chip and estimate the QPU "
+        "time of training it, with `QPSBGD` (`--steps`) or with `fit_columns` "
+        "(`--sweeps`). No API token is needed, and no QPU is called. Times are "
+        "estimated with Ocean's cost model and timing data that D-Wave has "
+        "published. The output names the solver and the date of these data.",
     )
     parser.add_argument(
         "network",
@@ -104,41 +81,31 @@ def add_qpu_cost(commands):
         "(.keras, .h5)",
     )
     length = parser.add_mutually_exclusive_group()
-    length.add_argument(
+    _count(
+        length,
         "--steps",
-        type=console.positive,
-        default=1000,
-        metavar="N",
-        help="number of training steps, the updates of `QPSBGD` (default: "
-        "%(default)s)",
+        "number of training steps, the updates of `QPSBGD`",
+        1000,
     )
-    length.add_argument(
+    _count(
+        length,
         "--sweeps",
-        type=console.positive,
-        metavar="N",
-        help="number of sweeps of `fit_columns`, instead of training steps",
+        "number of sweeps of `fit_columns`, instead of training steps",
     )
-    parser.add_argument(
+    _count(
+        parser,
         "--dampings",
-        type=console.positive,
-        metavar="N",
-        help="number of dampings of `fit_columns`, which share a call (default "
-        "with `--sweeps`: that of `fit_columns`)",
+        "number of dampings of `fit_columns`, which share a call (default with "
+        "`--sweeps`: that of `fit_columns`)",
     )
     parser.add_argument(
         "--budget-seconds",
-        type=_seconds,
+        type=console.seconds,
         metavar="S",
         help="also show how many steps or sweeps fit into S seconds of QPU "
         "time",
     )
-    parser.add_argument(
-        "--num-reads",
-        type=console.positive,
-        default=100,
-        metavar="N",
-        help="number of anneals per QPU call (default: %(default)s)",
-    )
+    _count(parser, "--num-reads", "number of anneals per QPU call", 100)
     parser.add_argument(
         "--annealing-time",
         type=float,
@@ -152,85 +119,71 @@ def add_qpu_cost(commands):
         default="pegasus",
         help="topology of the chip (default: %(default)s)",
     )
-    parser.add_argument(
+    _count(
+        parser,
         "--block-size",
-        type=console.positive,
-        metavar="N",
-        help="solve wider layers in blocks of N inputs (default: 64 for layers "
-        "that do not fit on the chip; other layers are solved whole)",
+        "solve wider layers in blocks of N inputs (default: 64 for layers that "
+        "do not fit on the chip; other layers are solved whole)",
     )
     parser.add_argument(
         "--output",
-        type=picture,
+        type=console.picture,
         metavar="FILE",
         help="write a plot of the calls to FILE, with one color per layer",
     )
-    for removed, instead in (
-        ("--plot", "--output"),
-        ("--replicas", "--num-reads"),
-    ):
-        parser.add_argument(
-            removed, action=console.RemovedOption, instead=instead
-        )
-    parser.set_defaults(run=_runs("qpu_cost"))
 
 
 def add_report(commands):
     """Adds the command `report`."""
-    parser = commands.add_parser(
+    parser = _parser(
+        commands,
         "report",
-        help="write an HTML page about a recorded training run",
-        description=(
-            "Write one self-contained HTML page about a training run that "
-            "`callbacks.QuboRecorder` recorded: curves, QUBOs, energies, "
-            "reads, solver statistics, and settings."
-        ),
+        "write an HTML page about a recorded training run",
+        "Write one self-contained HTML page about a training run that "
+        "`callbacks.QuboRecorder` recorded: curves, QUBOs, energies, reads, "
+        "solver statistics, and settings.",
     )
     parser.add_argument(
-        "run_file", type=existing_path, metavar="RUN", help="the recorded file"
+        "run_file",
+        type=console.existing_path,
+        metavar="RUN",
+        help="the recorded file",
     )
     parser.add_argument(
         "--output",
-        type=output_path,
+        type=console.output_path,
         metavar="FILE",
         help="write the page to FILE (default: RUN with the suffix .html)",
     )
-    parser.set_defaults(run=_runs("report"))
 
 
 def add_export(commands):
     """Adds the command `export`."""
-    parser = commands.add_parser(
+    parser = _parser(
+        commands,
         "export",
-        help="write a saved model as a small file or for another runtime",
-        description=(
-            "Write a saved model in a format for deployment. packed: a file "
-            "with 1 to 4 bits per binary weight, for this package. onnx, "
-            "litert: 2 or 4 bits per binary weight, for ONNX Runtime and "
-            "LiteRT. savedmodel: a folder for TensorFlow. Only packed needs "
-            "this package to run."
-        ),
+        "write a saved model as a small file or for another runtime",
+        "Write a saved model in a format for deployment. packed: a file with 1 "
+        "to 4 bits per binary weight, for this package. onnx, litert: 2 or 4 "
+        "bits per binary weight, for ONNX Runtime and LiteRT. savedmodel: a "
+        "folder for TensorFlow. Only packed needs this package to run.",
     )
     parser.add_argument(
         "model",
-        type=existing_path,
+        type=console.existing_path,
         metavar="MODEL",
         help="a .keras, HDF5 or packed file",
     )
     parser.add_argument(
-        "--to",
-        required=True,
-        choices=SUFFIXES,
-        help="the format to write",
+        "--to", required=True, choices=SUFFIXES, help="the format to write"
     )
     parser.add_argument(
         "--output",
-        type=output_path,
+        type=console.output_path,
         metavar="PATH",
         help="write to PATH (default: MODEL with the suffix .kq, .onnx or "
         ".tflite, or without a suffix)",
     )
-    parser.set_defaults(run=_runs("export"))
 
 
 def network(text):
@@ -251,82 +204,35 @@ def network(text):
             "must be layer sizes such as 16-4-4-2, or the file of a saved "
             f"model (.keras, .h5). Received: {text}"
         )
-    return existing_path(text)
+    return console.existing_path(text)
 
 
-def existing_path(text):
-    """Checks that an input exists, before the work begins."""
-    path = pathlib.Path(text).expanduser()
-    if not path.exists():
-        raise argparse.ArgumentTypeError(
-            f"must be an existing file. Received: {text}"
-        )
-    return path
-
-
-def output_path(text):
-    """Checks the path of an output before the work begins.
-
-    Raises:
-        argparse.ArgumentTypeError: If the path cannot be written.
-    """
-    path = pathlib.Path(text).expanduser()
-    folder = path.parent
-    while not folder.exists():  # missing folders are created
-        folder = folder.parent
-    reason = None
-    if not text:
-        reason = "the path is empty"
-    elif not folder.is_dir():
-        reason = f"{folder} is not a folder"
-    elif not os.access(path if path.exists() else folder, os.W_OK):
-        reason = "permission denied"
-    if reason:
-        raise argparse.ArgumentTypeError(
-            f"must be a path that can be written ({reason}). Received: {text}"
-        )
-    return path
-
-
-def picture(text):
-    """Checks the path of a picture before the work begins."""
-    path = output_path(text)
-    if path.suffix.lower() not in PICTURES:
-        raise argparse.ArgumentTypeError(
-            f"must end with one of {', '.join(PICTURES)}. Received: {text}"
-        )
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(
-            f"must be a file, not a folder. Received: {text}"
-        )
-    return path
-
-
-def _runs(module):
-    """Returns a function that loads a command and runs it."""
+def _parser(commands, name, summary, description):
+    """Adds a command, which loads its module when it runs."""
+    parser = commands.add_parser(name, help=summary, description=description)
 
     def run(arguments):
+        module = f"keras_qpsbgd.cli.{name.replace('-', '_')}"
         try:
-            command = importlib.import_module(f"keras_qpsbgd.cli.{module}")
+            command = importlib.import_module(module)
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]
             if package in ("", "keras_qpsbgd"):
                 raise
-            print(
+            return console.fail(
                 f"This command requires {package}. Install it with `python -m "
-                f"pip install {package.replace('_', '-')}`.",
-                file=sys.stderr,
+                f"pip install {package.replace('_', '-')}`."
             )
-            return 1
         return command.run(arguments)
 
-    return run
+    parser.set_defaults(run=run)
+    return parser
 
 
-def _seconds(text):
-    seconds = float(text)
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(
-            f"must be positive and finite. Received: {text}"
-        )
-    return seconds
+def _count(parser, name, text, default=None):
+    """Adds an option with a positive integer."""
+    if default is not None:
+        text += " (default: %(default)s)"
+    parser.add_argument(
+        name, type=console.positive, metavar="N", default=default, help=text
+    )

@@ -2,12 +2,12 @@
 
 import functools
 import math
-import sys
 import textwrap
 import time
 
 from tensorflow import keras
 
+from keras_qpsbgd import _tables
 from keras_qpsbgd import backends
 from keras_qpsbgd.backends.dwave.cost import layer_cost
 from keras_qpsbgd.backends.dwave.cost import step_calls
@@ -17,6 +17,9 @@ from keras_qpsbgd.columns import DAMPINGS
 from keras_qpsbgd.columns import dense_layers
 from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.optimizers.averaged_rule import Averaged
+
+SIZES = ("layer", "inputs", "outputs", "block", "chain")
+WIDTHS = (8, 8, 7, 7)
 
 
 def run(arguments):
@@ -49,8 +52,7 @@ def run(arguments):
             step = step_calls(backend, [size for _, *size in layers])
         console.show_status("")
     except (ValueError, OSError, backends.BackendUnavailable) as error:
-        print(error, file=sys.stderr)
-        return 1
+        return console.fail(str(error))
     embedding = time.perf_counter() - start
     print(
         f"{arguments.topology.capitalize()} chip without dead qubits, "
@@ -62,17 +64,14 @@ def run(arguments):
         _print_steps(arguments, layers, costs, step)
     print(f"The embeddings took {embedding:.1f} s.")
     data = timing_source(backend.open().sampler)
-    text = f"Timing data: {data}."
-    print(textwrap.fill(text, console.WIDTH, break_on_hyphens=False))
+    _print(f"Timing data: {data}.")
     if any(cost.block_size < cost.num_variables for cost in costs):
-        print(
+        _print(
             "Layers solved in blocks may need fewer calls, because sweeps over "
-            "the blocks can\nstop early."
+            "the blocks can stop early."
         )
     if arguments.output:
-        _draw_chip(
-            backend, [layer[0] for layer in layers], step, arguments.output
-        )
+        _draw_chip(backend, layers, step, arguments.output)
     return 0
 
 
@@ -93,14 +92,33 @@ def _num_dampings(arguments):
     return arguments.dampings or len(DAMPINGS)
 
 
+def _print(text):
+    print(textwrap.fill(text, console.WIDTH, break_on_hyphens=False))
+
+
 def _print_steps(arguments, layers, costs, step):
-    names = [name for name, _, _ in layers]
-    print(_layer_table(names, costs))
-    print("\n" + _call_table(names, step))
-    print("\n" + _total(arguments.steps, "step", "", step.seconds))
+    rows = [
+        (*_sizes(layer, cost), f"{cost.calls:,}", _ms(cost.seconds))
+        for layer, cost in zip(layers, costs)
+    ]
+    head = (*SIZES, "calls alone", "ms alone")
+    print("\n".join(_tables.table(head, rows, (*WIDTHS, 13, 13))))
+    rows = []
+    for call in step.calls:
+        names = ", ".join(layers[k][0] for k in call.layers)
+        if len(names) > 32:
+            first = layers[call.layers[0]][0]
+            names = f"{len(call.layers)} layers from {first}"
+        name = f"{call.repeats:>10,}  {names}"
+        used = len(call.example.slots), call.example.num_qubits
+        times = _ms(call.seconds), _ms(call.repeats * call.seconds)
+        rows.append((name, *used, *times))
+    total = f"{step.num_calls:>10,}  all", "", "", "", _ms(step.seconds)
+    head = ("calls/step  layers", "columns", "qubits", "ms/call", "ms/step")
+    print("\n" + "\n".join(_tables.table(head, [*rows, total], (8, 7, 9, 12))))
+    _print_total(arguments, arguments.steps, "step", "", step.seconds)
     per_layer = sum(cost.seconds for cost in costs) / step.seconds
     per_column = sum(cost.one_by_one_seconds for cost in costs) / step.seconds
-    _print_affordable(arguments, "step", step.seconds)
     print(
         f"Separate calls would take {per_layer:.2f} times as long per layer, "
         f"{per_column:.1f} times per column."
@@ -113,39 +131,38 @@ def _print_sweeps(arguments, layers, costs):
         "Column by column (`fit_columns`), "
         f"{count} QUBO{'s' if count > 1 else ''} per column and sweep\n"
     )
-    head = (
-        f"{'layer':<24} {'inputs':>7} {'outputs':>7} {'block':>6} "
-        f"{'chain':>6} {'calls':>6} {'ms/call':>8} {'ms/sweep':>9}"
-    )
-    print(f"{head}\n{'-' * len(head)}")
-    calls, seconds = 0, 0.0
-    for (name, inputs, outputs), cost in zip(layers, costs):
-        print(
-            f"{name[:24]:<24} {inputs:>7} {outputs:>7} {cost.block_size:>6} "
-            f"{cost.longest_chain:>6} {outputs * cost.calls:>6,} "
-            f"{1000 * cost.seconds / cost.calls:>8.1f} "
-            f"{1000 * outputs * cost.seconds:>9,.1f}"
-        )
+    rows, calls, seconds = [], 0, 0.0
+    for layer, cost in zip(layers, costs):
+        outputs = layer[2]
+        times = _ms(cost.seconds / cost.calls), _ms(outputs * cost.seconds)
+        rows.append((*_sizes(layer, cost), f"{outputs * cost.calls:,}", *times))
         calls += outputs * cost.calls
         seconds += outputs * cost.seconds
-    print(f"{'all':<53} {calls:>6,} {'':>8} {1000 * seconds:>9,.1f}\n")
+    rows.append(("all", "", "", "", "", f"{calls:,}", "", _ms(seconds)))
+    head = (*SIZES, "calls", "ms/call", "ms/sweep")
+    print("\n".join(_tables.table(head, rows, (*WIDTHS, 7, 9, 10))))
     sweeps = arguments.sweeps
-    print(_total(sweeps, "sweep", f"{sweeps * calls:,} calls, ", seconds))
-    _print_affordable(arguments, "sweep", seconds)
+    text = f"{sweeps * calls:,} calls, "
+    _print_total(arguments, sweeps, "sweep", text, seconds)
     print("`fit_columns` ends earlier if three sweeps in a row change nothing.")
 
 
-def _total(count, unit, calls, seconds):
+def _sizes(layer, cost):
+    return (*layer, cost.block_size, cost.longest_chain)
+
+
+def _ms(seconds):
+    return f"{1000 * seconds:,.1f}"
+
+
+def _print_total(arguments, count, unit, calls, seconds):
     total = count * seconds
     # Short runs need more digits.
     shown = f"{total:.3g} s" if total < 1 else f"{total:,.1f} s"
     if total > 3600:
         shown += f" ({total / 3600:,.1f} h)"
     plural = "s" if count > 1 else ""
-    return f"{count:,} {unit}{plural}: {calls}{shown} of QPU access time."
-
-
-def _print_affordable(arguments, unit, seconds):
+    print(f"\n{count:,} {unit}{plural}: {calls}{shown} of QPU access time.")
     budget = arguments.budget_seconds
     if budget is not None:
         # Tolerates rounding errors of a budget for exactly these steps.
@@ -156,56 +173,19 @@ def _print_affordable(arguments, unit, seconds):
         )
 
 
-def _draw_chip(backend, names, step, path):
+def _draw_chip(backend, layers, step, path):
     try:
         from keras_qpsbgd.backends.dwave import drawing
 
         path.parent.mkdir(parents=True, exist_ok=True)
         graph = backend.open().sampler.to_networkx_graph()
-        drawing.draw(graph, names, step.calls, path)
+        drawing.draw(graph, [name for name, *_ in layers], step.calls, path)
+        print(f"Plot written to {path}")
     except ImportError:
         print(
             "The chip was not plotted, because Matplotlib is not installed.\n"
             'Install it with `python -m pip install "keras_qpsbgd[plots]"`.'
         )
-    else:
-        print(f"Plot written to {path}")
-
-
-def _layer_table(names, costs):
-    head = (
-        f"{'layer':<24} {'inputs':>7} {'outputs':>7} {'block':>6} "
-        f"{'chain':>6} {'calls alone':>12} {'ms alone':>12}"
-    )
-    lines = [head, "-" * len(head)]
-    for name, cost in zip(names, costs):
-        lines.append(
-            f"{name[:24]:<24} {cost.num_variables:>7} {cost.num_columns:>7} "
-            f"{cost.block_size:>6} {cost.longest_chain:>6} {cost.calls:>12,} "
-            f"{1000 * cost.seconds:>12,.1f}"
-        )
-    return "\n".join(lines)
-
-
-def _call_table(names, step):
-    head = (
-        f"{'calls/step':>10}  {'layers':<32} {'columns':>7} {'qubits':>6} "
-        f"{'ms/call':>8} {'ms/step':>11}"
-    )
-    lines = [head, "-" * len(head)]
-    for call in step.calls:
-        layers = ", ".join(names[k] for k in call.layers)
-        if len(layers) > 32:
-            layers = f"{len(call.layers)} layers from {names[call.layers[0]]}"
-        lines.append(
-            f"{call.repeats:>10,}  {layers[:32]:<32} "
-            f"{len(call.example.slots):>7} {call.example.num_qubits:>6} "
-            f"{1000 * call.seconds:>8.1f} "
-            f"{1000 * call.repeats * call.seconds:>11,.1f}"
-        )
-    total = f"{step.num_calls:>10,}  {'all':<32}"
-    lines.append(f"{total:<69}{1000 * step.seconds:>11,.1f}")
-    return "\n".join(lines)
 
 
 def _layers(network, is_columns):

@@ -12,10 +12,10 @@ from typing import Optional
 import numpy as np
 
 from keras_qpsbgd import backends
+from keras_qpsbgd._tables import WIDTH
+from keras_qpsbgd._tables import shorten
 from keras_qpsbgd.bits import max_level
 from keras_qpsbgd.layers import BinaryLayer
-from keras_qpsbgd.model_summary import WIDTH
-from keras_qpsbgd.model_summary import shorten
 from keras_qpsbgd.quantization import arguments
 from keras_qpsbgd.quantization import batch_norm
 from keras_qpsbgd.quantization import model_copy

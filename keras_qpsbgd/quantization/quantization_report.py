@@ -10,11 +10,11 @@ from typing import Any
 from typing import NamedTuple
 from typing import Optional
 
+from keras_qpsbgd import _tables
+from keras_qpsbgd._tables import WIDTH
+from keras_qpsbgd._tables import memory_text
+from keras_qpsbgd._tables import shorten
 from keras_qpsbgd.analysis import common
-from keras_qpsbgd.model_summary import WIDTH
-from keras_qpsbgd.model_summary import memory_text
-from keras_qpsbgd.model_summary import shorten
-from keras_qpsbgd.model_summary import table_row
 
 # Output errors below this value are printed as if they were zero.
 _SMALLEST = 1e-12
@@ -350,7 +350,7 @@ def _memory_lines(report):
     for layer in report.layers:
         lines.append(_counts(f"{_marked_name(layer)} ({layer.type})", layer))
     for name, kind, reason in report.unchanged:
-        lines.append(table_row(f"{name} ({kind})", f" unchanged ({reason})"))
+        lines.append(_row(f"{name} ({kind})", [f" unchanged ({reason})"], [0]))
     lines += [
         "_" * WIDTH,
         _counts("Total", report),
@@ -379,8 +379,7 @@ def _counts(name, counted):
 
 
 def _row(name, cells, widths):
-    texts = [f"{text:>{width}}" for text, width in zip(cells, widths)]
-    return table_row(name, "".join(texts))
+    return _tables.row((name, *cells), widths)
 
 
 def _number(error):

@@ -49,38 +49,37 @@ def test_demo(capsys, tmp_path):
     arguments = ["demo", "--epochs", "1", "--seeds", "1"]
     assert cli.main([*arguments, "--output", str(path)]) == 0
     out = capsys.readouterr().out
-    for method in demo.METHODS:
+    for method in demo.RATES:
         assert f"\n{method}  " in out  # the row in the table
+    assert max(map(len, out.splitlines()[:-4])) <= 80
     assert str(path) in out
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def results():
+    return [
+        demo.Run(method, seed, [0.5, 0.8 + seed / 10], 0.9 + seed / 100, 1234.5)
+        for method in demo.RATES
+        for seed in range(2)
+    ]
+
+
+def test_table_of_the_demo():
+    lines = demo.table(results()).splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert "90.5 +- 0.5 %" in lines[2]
+
+
 @pytest.mark.once
-def test_figure_of_the_demo_shows_the_difference(monkeypatch):
-    pytest.importorskip("matplotlib")
-    saved = []
-    monkeypatch.setattr(
-        demo.figures, "save", lambda figure, path: saved.append(figure)
-    )
-
-    def draw(lowest):
-        curve = np.linspace(lowest, 0.97, 12)
-        runs = [
-            demo.Run(method, seed, list(curve + 0.01 * seed), 0.9, 1.0)
-            for method in demo.METHODS
-            for seed in (0, 1)
-        ]
-        demo.plot(runs, "a.png")
-        (axes,) = saved.pop().axes
-        bands = [band.get_paths()[0].vertices for band in axes.collections]
-        assert len(bands) == 3
-        low, high = axes.get_ylim()
-        heights = np.concatenate(bands)[:, 1]
-        assert low <= heights.min() and heights.max() <= high
-        return low
-
-    assert draw(0.8) == 60
-    assert 10 < draw(0.1) < 60
+def test_figure_of_the_demo(monkeypatch, tmp_path):
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    axes = figure.subplots()
+    monkeypatch.setattr(demo.common, "new_axes", lambda **_: axes)
+    demo.plot(results(), tmp_path / "a.png")
+    for line, band in zip(axes.get_lines(), axes.collections, strict=True):
+        np.testing.assert_allclose(line.get_ydata(), [50, 85])
+        heights = band.get_paths()[0].vertices[:, 1]
+        assert heights.max() == pytest.approx(90)  # 85 and 5 of two seeds
 
 
 def test_demo_without_scikit_learn(capsys, monkeypatch):
@@ -91,15 +90,17 @@ def test_demo_without_scikit_learn(capsys, monkeypatch):
     assert not captured.out
 
 
-@pytest.mark.slow  # `test_demo` runs the command
+@pytest.mark.slow
 @pytest.mark.once
 def test_training_restarts_for_every_seed():
     pytest.importorskip("sklearn")
-    training = demo.Training(demo.QPSBGD, demo.load(), epochs=1)
-    first, other, again = (training.run(seed, False) for seed in (0, 1, 0))
-    assert first.validation_curve == again.validation_curve
-    assert first.test_accuracy == again.test_accuracy
-    assert first.validation_curve != other.validation_curve
+    digits = demo.load()
+    first, second = (
+        demo.train(demo.QPSBGD, digits, 1, seeds) for seeds in (1, 2)
+    )
+    assert [run.test_accuracy for run in first] == [second[0].test_accuracy]
+    assert first[0].validation_curve == second[0].validation_curve
+    assert first[0].validation_curve != second[1].validation_curve
 
 
 @pytest.mark.slow
@@ -131,28 +132,6 @@ def test_qpu_cost(capsys, monkeypatch, topology):
     assert total == last[-1]
     ratios = re.search(r"take ([\d.]+) times .* layer, ([\d.]+) times", out)
     assert float(ratios[1]) > 1.2 and float(ratios[2]) > 20
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (
-            ["qpu-cost", "8-2", "--replicas", "fill"],
-            "--replicas was removed. Use --num-reads. Received: --replicas",
-        ),
-        (
-            ["qpu-check", "--mock"],
-            "`python -m research qpu-check`. Received: qpu-check --mock",
-        ),
-    ],
-)
-def test_removed_options_and_commands(arguments, message, capsys):
-    try:
-        assert cli.main(arguments) == 1
-    except SystemExit as error:  # of the parser
-        assert error.code == 2
-    assert message in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.once
@@ -297,17 +276,6 @@ def test_qpu_cost_of_invalid_arguments(arguments, message, capsys):
     assert re.search(message, error)
 
 
-def test_table_fits_a_terminal():
-    runs = [
-        demo.Run(method, seed, [0.5], 0.9 + seed / 100, 1234.5)
-        for method in demo.METHODS
-        for seed in range(2)
-    ]
-    lines = demo.table(runs).splitlines()
-    assert all(len(line) <= 80 for line in lines)
-    assert "90.5 +- 0.5 %" in lines[2]
-
-
 @pytest.mark.once
 @pytest.mark.parametrize(
     "command, code",
@@ -316,7 +284,6 @@ def test_table_fits_a_terminal():
         (["--version"], 0),
         (["demo", "--help"], 0),
         (["demo", "--epochs", "0"], 2),
-        (["qpu-check", "--mock"], 1),
         (["qpu-cost", "abc"], 2),
         (["export", "missing.keras", "--to", "packed"], 2),
     ],
@@ -340,7 +307,6 @@ def test_answers_without_tensorflow(command, code):
         (["demo", "--output", "{folder}/file/a.png"], "file is not a folder"),
         (["demo", "--output", ""], "the path is empty"),
         (["qpu-cost", "4-2", "--output", "{folder}"], "must end with one of"),
-        (["qpu-cost", "4-2", "--plot", "a.png"], "Use --output. Received"),
         (["report", "{folder}/a", "--output", "{folder}/file/b"], "a folder"),
         (["export", "{folder}/a", "--to", "onnx", "--output", ""], "is empty"),
         (["report", "missing.run"], "RUN: must be an existing file"),
@@ -359,7 +325,7 @@ def test_outputs_are_checked_before_the_work(
     with pytest.raises(SystemExit):
         cli.main([word.format(folder=tmp_path) for word in command])
     error = " ".join(capsys.readouterr().err.split())
-    assert message in error and "qpu-check" not in error
+    assert message in error
 
 
 @pytest.mark.parametrize("command", ["demo", "backends"])
