@@ -13,7 +13,6 @@ from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd._version import __version__
-from keras_qpsbgd.analysis.full_gradient import find_qpsbgd
 from keras_qpsbgd.analysis.run import Run
 from keras_qpsbgd.analysis.run import RunWriter
 from keras_qpsbgd.analysis.run import Update
@@ -22,6 +21,7 @@ from keras_qpsbgd.backends import GraphBackend
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.callbacks.solver_progress import figures_of_epoch
 from keras_qpsbgd.layers import statistics
+from keras_qpsbgd.optimizers import QPSBGD
 from keras_qpsbgd.optimizers import step_solver
 from keras_qpsbgd.qubo import Qubo
 
@@ -124,7 +124,7 @@ class QuboRecorder(keras.callbacks.Callback):
         return load_run(self.path)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        optimizer = find_qpsbgd(self.model.optimizer)
+        optimizer = _qpsbgd(self.model.optimizer)
         other = optimizer.recorder
         if isinstance(other, QuboRecorder) and other._is_for(self.model):
             raise ValueError(
@@ -144,7 +144,7 @@ class QuboRecorder(keras.callbacks.Callback):
     def on_epoch_begin(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        self._report = find_qpsbgd(self.model.optimizer).solver_report()
+        self._report = _qpsbgd(self.model.optimizer).solver_report()
 
     def on_train_batch_begin(
         self, batch: int, logs: dict[str, Any] | None = None
@@ -159,7 +159,7 @@ class QuboRecorder(keras.callbacks.Callback):
     def on_epoch_end(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        optimizer = find_qpsbgd(self.model.optimizer)
+        optimizer = _qpsbgd(self.model.optimizer)
         figures = {}
         if not isinstance(optimizer.backend, GraphBackend):
             total = optimizer.solver_report().since(self._report).total
@@ -174,7 +174,7 @@ class QuboRecorder(keras.callbacks.Callback):
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         with self._lock:
             self._writer.end()
-        find_qpsbgd(self.model.optimizer).recorder = None
+        _qpsbgd(self.model.optimizer).recorder = None
         self.model.make_train_function(force=True)
 
     def wants(self, step: Any, layer: str) -> Any:
@@ -269,7 +269,7 @@ def _settings(callback, marks):
             "python": platform.python_version(),
         },
         "model": callback.model.name,
-        "optimizer": _optimizer_config(find_qpsbgd(callback.model.optimizer)),
+        "optimizer": _optimizer_config(_qpsbgd(callback.model.optimizer)),
         "layers": {
             mark.name: {
                 "num_variables": mark.num_variables,
@@ -297,3 +297,14 @@ def _optimizer_config(optimizer):
             "kappa": optimizer.kappa,
             "seed": optimizer.seed,
         }
+
+
+def _qpsbgd(optimizer):
+    """Returns the `QPSBGD`, also if mixed precision has wrapped it."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if not isinstance(inner, QPSBGD):
+        raise ValueError(
+            "`QuboRecorder` needs a model that is compiled with `QPSBGD`. "
+            f"Received: optimizer={optimizer!r}"
+        )
+    return inner

@@ -347,12 +347,3 @@ def test_real_optimizer_trains_the_scale_of_a_channel():
     before = layer.scale.numpy()
     model.train_on_batch(X, T)
     assert np.abs(layer.scale.numpy() - before).min() > 1e-6
-
-
-@pytest.mark.slow
-def test_fixed_points_are_outer_levels():
-    model = hand_model(QPSBGD(0.25, "exact"), bits=2, run_eagerly=True)
-    for last, expected in ((-0.6, 0.0), (-0.7, 1.0)):  # the levels -1 and -3
-        model.layers[-1].kernel.assign([[last], [-1.0], [0.8], [0.1]])
-        points = kq.analysis.fixed_points(model, X, T)
-        assert points.share == expected
