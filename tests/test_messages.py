@@ -11,7 +11,6 @@ from keras_qpsbgd import _messages
 from keras_qpsbgd.export import container
 from keras_qpsbgd.export import saving
 from keras_qpsbgd.inference import program
-from research.engine import engine
 
 X = np.ones((4, 3), "float32")
 
@@ -28,10 +27,6 @@ class Locked(kq.backends.Backend):
     __getstate__ = fail
 
 
-class Pickled:
-    __reduce_ex__ = fail
-
-
 def broken_model():
     return keras.Sequential(
         [keras.Input((3,)), keras.layers.Dense(2), Broken(2)]
@@ -44,28 +39,10 @@ def check_locked():
     backend.check(3, 2)
 
 
-class CallFails(keras.layers.Layer):
-    def call(self, inputs):
-        fail()
-
-
-def compare_broken():
-    split = X, np.arange(4) % 2
-    kq.compare(
-        lambda: keras.Sequential([CallFails()]),
-        train=split,
-        validation=split,
-        test=split,
-        methods=["adam"],
-    )
-
-
 CASES = {
     "export.packed": lambda path: kq.export.packed(broken_model(), path),
-    "compare": lambda _: compare_broken(),
     "quantize": lambda _: kq.quantize(broken_model(), X, verbose=0),
     "executor": lambda _: check_locked(),
-    "processes": lambda _: engine._pickled(Pickled()),
 }
 
 

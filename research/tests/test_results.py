@@ -7,7 +7,7 @@ import re
 import types
 
 import pytest
-from comparing import make_run
+from made_runs import make_run
 
 from research import pages
 from research.engine import records

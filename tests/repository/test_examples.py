@@ -64,29 +64,6 @@ def test_deploy(run):
     assert number("same classes:", output) > 0.99
 
 
-def test_compare(run, monkeypatch, tmp_path):
-    """With fewer methods, configurations, seeds and epochs."""
-    pytest.importorskip("sklearn")
-    pytest.importorskip("matplotlib")
-    original = kq.compare
-    quick = {
-        "methods": ["adam", "real"],
-        "grids": {key: [{"rate": 0.05}] for key in ("adam", "real")},
-        "seeds": 2,
-        "epochs": 1,
-        "verbose": 0,
-    }
-
-    def compare(*args, **kwargs):
-        return original(*args, **{**kwargs, **quick})
-
-    monkeypatch.setattr(kq, "compare", compare)
-    output = run("compare.py")
-    assert number("BinaryConnect \\(Adam\\)", output) > 0.0
-    assert "difference" in output and "reference" in output
-    assert (tmp_path / "wine.png").stat().st_size > 10_000
-
-
 def test_annealer(run):
     pytest.importorskip("sklearn")
     output = run("annealer.py")
