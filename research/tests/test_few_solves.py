@@ -23,7 +23,7 @@ from research.few_solves.tasks import TASKS
 
 pytestmark = pytest.mark.once
 ROOT = pathlib.Path(__file__).parents[2]
-FEW = ("columns", "signum", "adam", "adam-mini")
+FEW = ("columns", "adam-mini")
 
 
 def shorten(monkeypatch, name, kept, **changes):
@@ -105,21 +105,6 @@ def test_page_of_the_repository_has_the_tables_of_its_records(monkeypatch):
 
 
 # --- Training ---
-
-
-def test_runs_do_not_depend_on_each_other():
-    task = dataclasses.replace(TASKS["digits"], sizes=(5, 4, 2))
-    splits = random_splits(task.sizes)
-    for name in ("columns", "averaged"):
-        method = task.methods[name]
-        trainer = training.Trainer(task, method, method.grid[1], splits, (1, 2))
-        found = []
-        for seed in (3, 4, 3):
-            results = trainer.run(seed, splits)
-            for result in results.values():
-                del result["cpu_seconds"]
-            found.append(results)
-        assert found[0] == found[2] and found[0] != found[1]
 
 
 def test_enumerated_loss():
