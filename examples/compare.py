@@ -1,11 +1,11 @@
-"""Compare three methods for training the same binary network.
+"""A network and its data, for a comparison of methods.
 
-    python -m pip install "keras_qpsbgd[compare,demo]"
-    python examples/compare.py
+In a clone of the repository, with the extra `research`:
 
-The data is scikit-learn's wine dataset. The script takes half a minute on an
-idle core. Pass `out="wine"` to save all runs and to resume after an
-interruption, and `processes=None` to use all cores.
+    python -m research compare examples/compare.py --methods native adam real
+
+This takes half a minute on an idle core. The data is scikit-learn's wine
+dataset.
 """
 
 import keras_qpsbgd as kq  # before TensorFlow, which then logs less
@@ -25,6 +25,12 @@ x_train, x_validation, y_train, y_validation = train_test_split(
 )
 
 
+train = x_train, y_train
+validation = x_validation, y_validation
+test = x_test, y_test
+batch_size = 16
+
+
 def build_model():
     return keras.Sequential(
         [
@@ -33,16 +39,3 @@ def build_model():
             kq.layers.BinaryDense(3),
         ]
     )
-
-
-comparison = kq.compare(
-    build_model,
-    train=(x_train, y_train),
-    validation=(x_validation, y_validation),
-    test=(x_test, y_test),
-    methods=["native", "adam", "real"],
-    batch_size=16,
-    name="wine",
-)
-print(comparison)
-comparison.plot("wine.png")

@@ -2,6 +2,7 @@
 
     python -m research reproduce    reproduce the experiments of the paper
     python -m research verify       compare stored results with the code
+    python -m research compare      compare methods on your own data
     python -m research bench        measure speed and solvers
     python -m research quantize     compare methods that quantize networks
     python -m research gaps         measure what raises spectral gaps

@@ -5,6 +5,7 @@ import sys
 from keras_qpsbgd import cli
 from research import studies
 from research.bench import harness as bench
+from research.engine import compare
 from research.experiments import command as experiments
 
 
@@ -15,6 +16,7 @@ def main(argv=None):
         "Run the experiments and benchmarks of keras_qpsbgd.",
         (
             experiments.add,
+            compare.add,
             bench.add,
             studies.add,
         ),

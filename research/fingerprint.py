@@ -12,8 +12,9 @@ the code may give other results, and only then. It covers
   `register(...)`, count if any definition of their module does.
 - the syntax of these definitions, without docstrings, the arguments of errors
   and warnings, and annotations of arguments. Comments, line breaks and the
-  order of definitions do not count either. Nor do titles, grids and numbers of
-  seeds, because each record has its configuration and its seed.
+  order of definitions do not count either, nor do their modules. Nor do
+  titles, grids and numbers of seeds, because each record has its configuration
+  and its seed.
 
 What is found by a string at run time, such as a backend by its name, cannot be
 followed and must be passed. Installed packages are not covered. The versions
@@ -50,7 +51,9 @@ def fingerprint(names, root=ROOT, without=()):
         ValueError: If one of `names` is not found.
     """
     found = closure(names, root, without)
-    text = "\n".join(f"{name}\n{found[name]}" for name in sorted(found))
+    # Without the names of modules, so that moves do not count.
+    parts = [f"{name.rpartition('.')[2]}\n{found[name]}" for name in found]
+    text = "\n".join(sorted(parts))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
@@ -237,7 +240,8 @@ def _bound_names(node):
 def _text(tree):
     """Returns a syntax tree as text, the same for all versions of Python."""
     if isinstance(tree, list):
-        return f"[{', '.join(map(_text, tree))}]"
+        kept = [n for n in tree if not isinstance(n, _IMPORTS)]
+        return f"[{', '.join(map(_text, kept))}]"
     if not isinstance(tree, ast.AST):
         return repr(tree)
     fields = [(name, getattr(tree, name, None)) for name in tree._fields]
@@ -249,6 +253,7 @@ def _text(tree):
     return f"{type(tree).__name__}({', '.join(parts)})"
 
 
+_IMPORTS = (ast.Import, ast.ImportFrom)
 _UNUSED = ("ctx", "kind", "type_comment")  # fields of syntax trees
 _GRIDS = ("grid", "grids", "spread")  # functions
 _PLAN = ("title", "grids", "literature", "tuning_seeds", "fresh_seeds")

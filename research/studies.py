@@ -162,11 +162,6 @@ def _add_folders(parser, output):
         help="folder of the results (default: %(default)s)",
     )
     parser.add_argument(
-        "--page",
-        action="store_true",
-        help="only write the page and the figures again, from the records",
-    )
-    parser.add_argument(
         "--data-dir",
         metavar="DIR",
         help="folder of the data sets (default: KERAS_QPSBGD_DATA, else the "
@@ -178,15 +173,14 @@ def _quantize(arguments):
     from research.quantization import page
     from research.quantization import study
 
-    if not arguments.page:
-        study.run(
-            arguments.tasks,
-            arguments.seeds,
-            arguments.output,
-            arguments.data_dir,
-            arguments.quick,
-            arguments.processes,
-        )
+    study.run(
+        arguments.tasks,
+        arguments.seeds,
+        arguments.output,
+        arguments.data_dir,
+        arguments.quick,
+        arguments.processes,
+    )
     return page.write(arguments.output)
 
 
@@ -194,22 +188,17 @@ def _few_solves(arguments):
     from research.few_solves import page
     from research.few_solves import study
 
-    if not arguments.page:
-        study.run(
-            arguments.tasks,
-            arguments.output,
-            arguments.data_dir,
-            arguments.quick,
-        )
+    study.run(
+        arguments.tasks, arguments.output, arguments.data_dir, arguments.quick
+    )
     return page.write(arguments.output)
 
 
 def _gaps(arguments):
     from research.analysis import gaps
 
-    if not arguments.page:
-        found = gaps.study(arguments.seeds, arguments.data_dir)
-        gaps.store(found, arguments.output)
+    found = gaps.study(arguments.seeds, arguments.data_dir)
+    gaps.store(found, arguments.output)
     return gaps.write(arguments.output)
 
 
@@ -217,10 +206,31 @@ def _appendix(arguments):
     from research.analysis import appendix
     from research.analysis import appendix_page
 
-    if not arguments.page:
-        found = appendix.study(arguments.data_dir)
-        appendix.store(found, arguments.output)
+    found = appendix.study(arguments.data_dir)
+    appendix.store(found, arguments.output)
     return appendix_page.write(arguments.output)
+
+
+def write_pages(results):
+    """Writes the pages of all studies again, from their records.
+
+    Args:
+        results: Folder of all results.
+
+    Returns:
+        List of the paths of the pages.
+    """
+    from research.analysis import appendix_page
+    from research.analysis import gaps
+    from research.few_solves import page as few_solves
+    from research.quantization import page as quantization
+
+    return [
+        quantization.write(results / "quantize"),
+        few_solves.write(results / "few-solves"),
+        gaps.write(results / "gaps"),
+        appendix_page.write(results / "appendix"),
+    ]
 
 
 def _pictures(arguments):

@@ -15,12 +15,12 @@ from tensorflow import keras
 
 from keras_qpsbgd import analysis
 from keras_qpsbgd import backends
-from keras_qpsbgd import callbacks
 from keras_qpsbgd import disk
 from keras_qpsbgd import layers
 from keras_qpsbgd.layers import metrics
 from research.analysis import collect
 from research.analysis import gaps
+from research.analysis.fixed_points import FixedPoints
 from research.analysis.spectrum import spectral_gap
 from research.engine import records
 from research.engine.methods import METHODS
@@ -261,7 +261,7 @@ def fixed_points(x, y, epochs, seeds):
                 epochs=epochs * every,
                 verbose=0,
                 callbacks=[
-                    callbacks.FixedPoint(x, y, backend="exact", every=every)
+                    FixedPoints(network(), x, y, rule=RULE, every=every)
                 ],
             ).history
             shares = np.array(history["fixed_point"])

@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_qpsbgd import analysis
 from research import pages
+from research.analysis import direction_test
 from research.analysis import spectrum
 from research.analysis.appendix import NUMBERS
 from research.analysis.appendix import restored
@@ -92,14 +93,14 @@ def direction(study):
     for row in study["direction"]:
         counts = np.array(row["comparisons"])
         agreed = np.round(np.array(row["agreement"]) * counts).sum()
-        tests[row["method"]] = analysis.DirectionTest(
+        tests[row["method"]] = direction_test.DirectionTest(
             int(agreed), int(counts.sum())
         )
         # Both rules of QP-SBGD are compared with the same range.
         ranges.append(directions.PAPER.get(row["method"], ours))
     figure = figures.blank(7.0, 3.2)
     axis = figure.subplots()
-    analysis.plot_direction_test(tests, axis)
+    direction_test.plot(tests, axis)
     places = np.arange(len(ranges)) + 0.2
     low, high = np.transpose(ranges)
     axis.hlines(places, low, high, color="0.6", linewidth=5, label="the paper")

@@ -44,7 +44,6 @@ def draw(folder):
         "evolution": evolution(run),
         "reads": reads(run),
         "embedding": embedding(),
-        "optimality": optimality(run),
     }
     paths = []
     for name, figure in pictures.items():
@@ -108,22 +107,6 @@ def last(run):
 def embedding():
     figure = figures.blank(9.0, 4.4)
     analysis.plot_embedding(analysis.embedding(16), figure.subplots(1, 2))
-    return figure
-
-
-def optimality(run):
-    qubo = last(run)[0].qubo
-    found = analysis.optimality_gap(
-        qubo,
-        {
-            "native": "native",
-            "5 sweeps of annealing": ANNEALER,
-            "ridge": "ridge",
-            "sign": "sign",
-        },
-    )
-    figure = figures.blank(7.0, 3.2)
-    analysis.plot_optimality_gap(found, figure.subplots())
     return figure
 
 

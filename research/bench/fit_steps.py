@@ -2,8 +2,7 @@
 
 All layers are binary. The data is random with a suitable distribution, because
 the cost of a step does not depend on what the network learns. The time of whole
-steps of `model.fit` is relative to Adam on the same layers. The suite `step`
-measures it on a CPU and on a GPU.
+steps of `model.fit` is relative to Adam on the same layers.
 """
 
 import dataclasses

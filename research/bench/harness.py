@@ -28,7 +28,6 @@ from keras_qpsbgd import disk
 from keras_qpsbgd.cli.console import WIDTH
 from keras_qpsbgd.cli.console import positive
 from keras_qpsbgd.cli.console import show_status
-from research.bench import step
 from research.bench import stored
 from research.bench.stored import SUITES
 from research.engine.engine import environment
@@ -46,12 +45,10 @@ class Options:
             are too rough to report.
         only: Names of the rows and columns to measure. If it contains no row,
             all rows are measured, and if it contains no column, all columns.
-        device: String. `"cpu"` or `"gpu"`.
     """
 
     quick: bool = False
     only: tuple = ()
-    device: str = "cpu"
 
     def wanted(self, names):
         """Returns the `names` that are in `only`, or all if none is."""
@@ -91,13 +88,6 @@ def add(commands):
         "report",
     )
     parser.add_argument(
-        "--device",
-        choices=("cpu", "gpu"),
-        default="cpu",
-        help="device to measure on; gpu is for the suite step and writes "
-        "step-gpu.json (default: %(default)s)",
-    )
-    parser.add_argument(
         "--threads",
         type=positive,
         nargs="+",
@@ -121,19 +111,14 @@ def add(commands):
 
 
 def _run(arguments):
-    on_gpu = arguments.device == "gpu"
-    suites = {"step": step} if on_gpu else SUITES
-    names = arguments.suites or list(suites)
-    unknown = [name for name in names if name not in suites]
+    names = arguments.suites or list(SUITES)
+    unknown = [name for name in names if name not in SUITES]
     if unknown:
-        where = " with `--device gpu`" if on_gpu else ""
         raise argparse.ArgumentTypeError(
-            f"`SUITE` must be one of {', '.join(suites)}{where}. "
+            f"`SUITE` must be one of {', '.join(SUITES)}. "
             f"Received: {' '.join(unknown)}"
         )
-    known = [name for suite in names for name in suites[suite].names()]
-    if on_gpu:
-        known = step.names("gpu")
+    known = [name for suite in names for name in SUITES[suite].names()]
     unknown = [name for name in arguments.only if name not in known]
     if unknown:
         allowed = ", ".join(dict.fromkeys(known))
@@ -141,15 +126,9 @@ def _run(arguments):
             f"`--only` must be one or more of {allowed}. "
             f"Received: {' '.join(unknown)}"
         )
-    if on_gpu and not tf.config.list_physical_devices("GPU"):
-        raise argparse.ArgumentTypeError(
-            "`--device gpu` requires a GPU, and TensorFlow finds none. "
-            "Received: device=gpu"
-        )
     options = Options(
         quick=arguments.quick,
         only=tuple(arguments.only),
-        device=arguments.device,
     )
     return run(names, options, arguments.threads, arguments.output)
 
@@ -162,7 +141,7 @@ def run(names, options, threads=None, output="bench"):
         options: `Options`.
         threads: List of integers (optional). Thread counts. Defaults to the
             thread counts of each suite.
-        output: Folder for `SUITE.json`, or `SUITE-gpu.json`.
+        output: Folder for `SUITE.json`.
 
     Returns:
         The exit code: 1 if a suite failed, else 0.
@@ -175,14 +154,13 @@ def run(names, options, threads=None, output="bench"):
 
 def _run_suite(name, options, threads, output):
     """Returns whether the suite was measured."""
-    suite, device = SUITES[name], options.device
+    suite = SUITES[name]
     start = time.perf_counter()
     print(f"\n{name}: {suite.HELP}", flush=True)
     # The files may be edited while the suite runs.
     code, other_work = stored.code(name), _other_work()
     results = {}
-    counts = (os.cpu_count(),) if device == "gpu" else suite.THREADS
-    for count in threads or counts:
+    for count in threads or suite.THREADS:
         try:
             results[count] = measure(name, options, count)
         except subprocess.CalledProcessError as error:
@@ -194,8 +172,7 @@ def _run_suite(name, options, threads, output):
             )
             return False
     print("\n" + suite.table(results))
-    suffix = "-gpu" if device == "gpu" else ""
-    path = output / f"{name}{suffix}.json"
+    path = output / f"{name}.json"
     record = {
         **_record(name, options, results),
         "code": code,
@@ -226,7 +203,7 @@ def measure(name, options, threads):
         ]
         subprocess.run(
             command,
-            env=_environment(threads, options.device),
+            env=environment(threads),
             # Log messages of TensorFlow would break the status line.
             stderr=subprocess.PIPE,
             text=True,
@@ -234,18 +211,6 @@ def measure(name, options, threads):
         )
         show_status("")
         return json.loads(path.read_text())
-
-
-def _environment(threads, device):
-    """Returns the environment of a process that measures on a device."""
-    values = environment(threads)
-    if device == "gpu":
-        # `environment` hides all GPUs.
-        del values["CUDA_VISIBLE_DEVICES"]
-        if "CUDA_VISIBLE_DEVICES" in os.environ:
-            chosen = os.environ["CUDA_VISIBLE_DEVICES"]
-            values["CUDA_VISIBLE_DEVICES"] = chosen
-    return values
 
 
 @contextlib.contextmanager

@@ -11,12 +11,6 @@ slow side gets fewer and shorter blocks.
 layer with 128 inputs and 128 outputs and batches of 64 rows. The side `none` is
 a second model without a recorder. Its ratio shows the precision of the
 measurement.
-
-With `--device gpu`, only steps are measured, of the networks of the page
-`docs/guides/gpu.md`. `fit` compiles the step with XLA if Keras does so by
-default, as Keras 3 does on a GPU. Only wall time is reported, because the CPU
-of the host mostly waits. It includes the time that TensorFlow and `fit` need to
-start a step, which is often longer than the step itself takes on the GPU.
 """
 
 import os
@@ -32,7 +26,6 @@ from keras_qpsbgd.optimizers import QPSBGD
 from research.bench import fit_steps
 from research.bench import timing
 from research.bench.fit_steps import DEFAULT
-from research.bench.fit_steps import GPU_NETWORKS
 from research.bench.fit_steps import SOLVERS
 from research.engine import tables
 
@@ -51,10 +44,8 @@ RECORDED_SIZE, EVERY = 128, 10
 RECORDERS = ("none", "file")
 
 
-def names(device="cpu"):
-    """Returns the names that `--only` accepts on a device."""
-    if device == "gpu":
-        return [*GPU_NETWORKS, *SOLVERS]
+def names():
+    """Returns the names that `--only` accepts."""
     return [*fit_steps.NETWORKS, RECORDING, *SOLVERS]
 
 
@@ -62,25 +53,15 @@ def measure(options):
     """Measures the ratios and the times of the yardsticks."""
     results = {"default": DEFAULT, "networks": {}}
     solvers = options.wanted(SOLVERS)
-    networks, others = fit_steps.NETWORKS, (RECORDING,)
-    if options.device == "gpu":
-        results["device"] = _device_name()
-        networks, others = GPU_NETWORKS, ()
-    for row in options.wanted([*networks, *others]):
+    for row in options.wanted([*fit_steps.NETWORKS, RECORDING]):
         if row == RECORDING:
             results[RECORDING] = _measure_recording(options)
         else:
             results["networks"][row] = fit_steps.measure(
-                row, networks[row], solvers, options
+                row, fit_steps.NETWORKS[row], solvers, options
             )
         keras.backend.clear_session()
     return results
-
-
-def _device_name():
-    device = tf.config.list_physical_devices("GPU")[0]
-    details = tf.config.experimental.get_device_details(device)
-    return details.get("device_name", "GPU")
 
 
 def _measure_recording(options):
@@ -139,12 +120,7 @@ def table(results):
     """Returns the ratios of CPU and wall time by network and solver."""
     parts = []
     for threads, result in results.items():
-        where = result.get("device", _threads(threads))
-        title = f"time of a step relative to Adam, {where}"
-        if "device" in result:
-            rows = result["networks"]
-            parts.append(fit_steps.table(rows, "wall", f"wall {title}"))
-            continue
+        title = f"time of a step relative to Adam, {_threads(threads)}"
         for kind, word in (("cpu", "CPU"), ("wall", "wall")):
             rows = result["networks"]
             parts.append(fit_steps.table(rows, kind, f"{word} {title}"))

@@ -1,24 +1,20 @@
-"""Prints the tables of stored runs and draws their figure.
+"""The tables of stored runs and their figure.
 
-    python -m research.cifar10.table [FOLDER]
+`python -m research pages` writes them. `runs.jsonl` has the runs. Those on seed
+100 chose the settings, by validation accuracy, and the others report. There is
+a table for each network and number of epochs. The p-values are those of paired
+t-tests against the averaged rule, over the seeds that both methods have. A
+dagger marks a setting at an end of its grid. A line above them names the
+programs that were exported by other code than the present one.
 
-`FOLDER/runs.jsonl` has the runs. Those on seed 100 chose the settings, by
-validation accuracy, and the others report. There is a table for each network
-and number of epochs. The p-values are those of paired t-tests against the
-averaged rule, over the seeds that both methods have. A dagger marks a setting
-at an end of its grid. A line above them names the programs that were exported
-by other code than the present one.
-
-`FOLDER/curves.png` shows the longest trainings of each network. Its time axis
-has the times per step of `FOLDER/times.jsonl`, which were measured with nothing
+`curves.png` shows the longest trainings of each network. Its time axis
+has the times per step of `times.jsonl`, which were measured with nothing
 else on the device. Without this file, it has the times of the runs.
 """
 
-import argparse
 import collections
 import pathlib
 import statistics
-import sys
 
 import numpy as np
 
@@ -45,24 +41,14 @@ FIGURE = "curves.png"
 SHOWN = 4
 
 
-def main(arguments=None):
-    """Prints the tables and draws the figure. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m research.cifar10.table")
-    parser.add_argument(
-        "folder",
-        nargs="?",
-        default="results/cifar10",
-        type=pathlib.Path,
-        help="folder with runs.jsonl (default: %(default)s)",
+def draw(folder):
+    """Draws the figure of the runs in a folder. Returns its path."""
+    folder = pathlib.Path(folder)
+    runs, times = (
+        records.read(folder / name) for name in ("runs.jsonl", "times.jsonl")
     )
-    folder = parser.parse_args(arguments).folder
-    runs = records.read(folder / "runs.jsonl")
-    if not runs:
-        parser.error(f"the folder has no runs. Received: {folder}")
-    print(markdown(runs))
-    times = records.read(folder / "times.jsonl")
     figures.save(figure(runs, times), folder / FIGURE)
-    return 0
+    return folder / FIGURE
 
 
 def markdown(runs):
@@ -290,7 +276,3 @@ def milliseconds(runs, times):
         ):
             return row["ms_per_step"]
     return statistics.median(run["ms_per_step"] for run in runs)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

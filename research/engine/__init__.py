@@ -1,11 +1,6 @@
-"""Compares methods for training a binary network on your own data.
+"""Compares methods for training a binary network.
 
-`compare` is available as `keras_qpsbgd.compare`. The modules behind it
-(methods, plan, training, records, tables) also run the experiments of the
-paper.
+A method, a task, a plan of runs on the same seeds, a trainer, records, tables
+with paired tests, and figures. The experiments of the paper and
+`python -m research compare` use it.
 """
-
-from research.engine.function import compare
-from research.engine.result import Comparison
-
-__all__ = ["Comparison", "compare"]

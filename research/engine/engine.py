@@ -1,13 +1,11 @@
 """Runs jobs in one or several processes and stores their records.
 
-`kq.compare` and all of `research` use it. A job is a dictionary of plain
-values, such as a task, a method, settings and a seed. Its record is stored as
-soon as it has finished, and a job that has a record is not repeated, so an
-interrupted command can be resumed.
+A job is a dictionary of plain values, such as a task, a method, settings and a
+seed. Its record is stored as soon as it has finished, and a job that has a
+record is not repeated, so an interrupted command can be resumed.
 
-The processes come from `joblib`. They do not need an `if __name__ ==
-"__main__"` guard and accept functions that are defined in a notebook. They
-return results to this process, which alone writes files.
+The processes come from `joblib` and accept functions of a file that is not a
+module. They return results to this process, which alone writes files.
 """
 
 import contextlib

@@ -5,7 +5,6 @@ A method looks the same in all figures of an experiment. Methods differ in color
 prints, in marker and line style.
 """
 
-import io
 import math
 import pathlib
 
@@ -33,15 +32,7 @@ def blank(width, height):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    class Shown(Figure):
-        """A figure that a notebook shows even without pyplot."""
-
-        def _repr_png_(self):
-            content = io.BytesIO()
-            self.savefig(content, format="png")
-            return content.getvalue()
-
-    found = Shown(figsize=(width, height), layout="constrained")
+    found = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(found)
     return found
 
@@ -108,14 +99,6 @@ def figure_of(runs, task, reference, seconds=None):
     )
     add_title(figure, task, fresh)
     return figure
-
-
-def draw_curves(runs, task, reference, panel):
-    """Draws the curves of the first measure, with a legend, on given axes."""
-    styles = styles_of(runs, reference)
-    fresh = tables.select(runs, task=task.name, stage="fresh")
-    _draw_curves(panel, fresh, task.curves[0], reference, styles)
-    panel.legend(frameon=False, fontsize=9, handlelength=3.6)
 
 
 def new(width, height, panels=1):

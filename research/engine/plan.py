@@ -306,11 +306,11 @@ def warn_about_edges(items):
         "The best configuration is at the edge of the grid, so a better one "
         "may lie beyond it:",
         *found,
-        "Call `compare` again, and add the same number of configurations to "
-        "the grids of all methods. If you pass the same `out`, its runs are "
-        "reused. The grids were:",
+        "Define `grids` with wider ones in the file, with the same number of "
+        "configurations for all methods. Runs of the same folder are reused. "
+        "The grids were:",
         "grids = {",
         *grids,
         "}",
     ]
-    warnings.warn("\n".join(lines), stacklevel=3)
+    warnings.warn("\n".join(lines), stacklevel=2)

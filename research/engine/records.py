@@ -2,7 +2,7 @@
 
 A job is a dictionary of plain values that identifies a run, such as its task,
 method, settings and seed. A record is the job together with its result. The
-runs of `kq.compare` and of an experiment are
+runs of a comparison or of an experiment are
 
     OUT/runs.jsonl       results
     OUT/times.jsonl      CPU seconds, which vary
@@ -152,7 +152,7 @@ class Store:
 
 
 class Runs(Store):
-    """The runs of `kq.compare` or of an experiment, with their CPU times.
+    """The runs of a comparison or of an experiment, with their CPU times.
 
     Args:
         folder: Path of the folder.

@@ -6,6 +6,7 @@ import pathlib
 from keras_qpsbgd import backends
 from keras_qpsbgd.cli.console import positive
 from research import pages
+from research import studies
 from research.bench import stored
 from research.cifar10 import records as cifar10
 from research.cifar10 import table as cifar10_table
@@ -152,9 +153,9 @@ def _add_pages(commands):
         "pages",
         help="write the tables of results in RESULTS.md, README.md and docs/",
         description=(
-            "Writes tables and figures from the records in results/, and the "
-            "blocks <!-- results:NAME --> in RESULTS.md, "
-            "results/paper/RESULTS.md, README.md and docs/. Trains nothing."
+            "Writes all tables and figures from the records in results/, and "
+            "the blocks <!-- results:NAME --> of the pages, README.md and "
+            "docs/. Trains nothing."
         ),
     )
     parser.set_defaults(run=_pages)
@@ -168,6 +169,9 @@ def _pages(arguments):
             folder.write_tables()
             folder.draw()
             print(folder.path, flush=True)
+        for path in studies.write_pages(ROOT / "results"):
+            print(path, flush=True)
+        print(cifar10_table.draw(ROOT / "results" / "cifar10"))
         print(stored.draw(ROOT), flush=True)
         blocks = blocks_of(ROOT, *folders)
         for path in pages.files(ROOT):

@@ -1,17 +1,13 @@
 """The benchmark command, and the suites that time layers and networks."""
 
 import json
-import os
 import pathlib
 import shutil
-import subprocess
 import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from keras_qpsbgd.analysis import load_run
 from research.__main__ import main
 from research.bench import export
 from research.bench import fit_steps
@@ -79,23 +75,6 @@ def test_text_of_ratios(ratios, text):
     assert timing.text(ratios) == text
 
 
-def test_environment_sets_the_threads(monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "--xla_user_flag=1")
-    one, two = harness.environment(1), harness.environment(2)
-    assert "--xla_user_flag=1 --xla_cpu_multi" in one["XLA_FLAGS"]
-    assert two["XLA_FLAGS"] == "--xla_user_flag=1"
-    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
-        assert (one[name], two[name]) == ("1", "2")
-    assert one["CUDA_VISIBLE_DEVICES"] == "-1"
-
-
-def test_only_selects_rows_or_columns():
-    options = Options(only=("b", "x"))
-    assert options.wanted("abc") == ["b"]
-    assert options.wanted("xyz") == ["x"]
-    assert options.wanted("pq") == ["p", "q"]
-
-
 @pytest.fixture
 def suite(monkeypatch):
     """A fake suite that takes no time."""
@@ -130,17 +109,6 @@ def test_run_reports(suite, capsys, tmp_path):
     assert [threads for _, _, threads in suite.measured] == [1, 2]
 
 
-def test_run_reports_a_failed_process(suite, capsys, tmp_path, monkeypatch):
-    def broken(name, options, threads):
-        raise subprocess.CalledProcessError(3, [name], stderr="no data here")
-
-    monkeypatch.setattr(harness, "measure", broken)
-    assert main(["bench", "fake", "--output", str(tmp_path)]) == 1
-    captured = capsys.readouterr()
-    assert "FAIL  fake with 1 thread: " in captured.out
-    assert "no data here" in captured.err
-
-
 @pytest.mark.parametrize(
     ("arguments", "message", "received"),
     [
@@ -150,123 +118,14 @@ def test_run_reports_a_failed_process(suite, capsys, tmp_path, monkeypatch):
             "`--only` must be one or more of 16-4-4-2, ",
             "fsat",
         ),
-        (["step", "--device", "gpu"], "requires a GPU", "device=gpu"),
-        (
-            ["solver", "--device", "gpu"],
-            "must be one of step with `--device gpu`.",
-            "solver",
-        ),
-        (
-            ["--device", "gpu", "--only", "28x28-conv-bn"],
-            "`--only` must be one or more of 16-4-4-2, ",
-            "28x28-conv-bn",
-        ),
     ],
 )
 def test_wrong_arguments(capsys, monkeypatch, arguments, message, received):
-    monkeypatch.setattr(
-        tf.config, "list_physical_devices", lambda kind=None: []
-    )
     monkeypatch.setattr(harness, "run", None)  # nothing is measured
     assert main(["bench", *arguments]) == 1
     err = capsys.readouterr().err
     assert message in err
     assert err.endswith(f"Received: {received}\n")
-
-
-def test_help_lists_the_suites_and_their_durations(capsys):
-    with pytest.raises(SystemExit):
-        main(["bench", "--help"])
-    lines = capsys.readouterr().out.splitlines()
-    assert all(len(line) <= 80 for line in lines)
-    for name, module in harness.SUITES.items():
-        assert any(
-            line.split() == [name, *module.HELP.split()] for line in lines
-        )
-        assert "minute" in module.HELP
-
-
-def fake_python(tmp_path, monkeypatch, script):
-    """Makes `run` start a shell script instead of Python."""
-    path = tmp_path / "python"
-    path.write_text("#!/bin/sh\n" + script)
-    path.chmod(0o755)
-    monkeypatch.setattr(harness.sys, "executable", str(path))
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
-def test_process_receives_threads_options_and_file(tmp_path, monkeypatch):
-    cores = getattr(os, "sched_getaffinity", lambda _: None)(0)
-    # Arguments: -m, the worker, the suite, its options, the file.
-    script = """echo '{"threads": '$OMP_NUM_THREADS', "options": '$4'}' > $5"""
-    fake_python(tmp_path, monkeypatch, script)
-    result = harness.measure("step", Options(only=("x",)), 2)
-    assert result["threads"] == 2
-    assert result["options"]["only"] == ["x"]
-    assert getattr(os, "sched_getaffinity", lambda _: None)(0) == cores
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
-def test_failed_process_raises_with_its_output(tmp_path, monkeypatch):
-    fake_python(tmp_path, monkeypatch, "echo no such suite >&2; exit 3")
-    with pytest.raises(subprocess.CalledProcessError) as caught:
-        harness.measure("step", Options(), 1)
-    assert caught.value.returncode == 3
-    assert "no such suite" in caught.value.stderr
-
-
-def test_measure_recording(tmp_path, monkeypatch):
-    """Steps of `fit` are in the slow test below."""
-    monkeypatch.setattr(step, "RECORDED_SIZE", 12)
-    monkeypatch.setattr(step, "ROWS", 8)
-    options = {"quick": True, "only": [step.RECORDING]}
-    path = tmp_path / "result.json"
-    harness.main("step", json.dumps(options), str(path))
-    result = json.loads(path.read_text())
-    assert result["networks"] == {}
-    assert list(result[step.RECORDING]["sides"]) == ["none", "file"]
-    for side in result[step.RECORDING]["sides"].values():
-        assert side["cpu_ratio"] > 0 and len(side["cpu_ratios"]) == 4
-    assert fits(step.table({1: result}))
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    """Makes the benchmarks take the CPU for a GPU."""
-    (device, *_) = tf.config.list_physical_devices("CPU")
-    monkeypatch.setattr(
-        tf.config, "list_physical_devices", lambda kind=None: [device]
-    )
-
-
-def test_device_selects_the_suites(gpu, monkeypatch):
-    runs = []
-    monkeypatch.setattr(harness, "run", lambda *given: runs.append(given))
-    main(["bench", "--device", "gpu", "--only", "784-1024-1024-10"])
-    main(["bench"])
-    assert [names for names, *_ in runs] == [["step"], list(harness.SUITES)]
-    assert [options.device for _, options, *_ in runs] == ["gpu", "cpu"]
-
-
-def test_process_sees_the_gpu(monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert "CUDA_VISIBLE_DEVICES" not in harness._environment(2, "gpu")
-    assert harness._environment(2, "cpu")["CUDA_VISIBLE_DEVICES"] == "-1"
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    values = harness._environment(2, "gpu")
-    assert values["CUDA_VISIBLE_DEVICES"] == "3"
-    assert values["OMP_NUM_THREADS"] == "2"
-
-
-@pytest.mark.slow
-def test_measure_step_on_a_gpu(gpu):
-    options = Options(quick=True, only=("16-4-4-2", "sign"), device="gpu")
-    result = step.measure(options)
-    assert result["device"] == "GPU"
-    (row,) = result["networks"].values()
-    assert list(row["sides"]) == ["sign"]
-    assert row["sides"]["sign"]["wall_ratio"] > 0
-    assert fits(step.table({2: result}))
 
 
 def times(ratio):
@@ -305,29 +164,6 @@ def test_step_table():
     assert "to a file / without recording: 1.50 (" in blocks["recording"]
 
 
-def test_step_on_a_gpu_table(tmp_path, monkeypatch, capsys):
-    sides = dict.fromkeys(step.SOLVERS, times(1.5))
-    row = {"yardstick": times(None), "sides": sides}
-    networks = dict.fromkeys(step.GPU_NETWORKS, row)
-    result = {"device": "NVIDIA H200", "networks": networks}
-    monkeypatch.setattr(harness, "measure", lambda *given: result)
-    options = Options(device="gpu")
-    assert harness.run(["step"], options, output=tmp_path) == 0
-    out = capsys.readouterr().out
-    assert fits(out.split("Results written")[0]) and "NVIDIA H200" in out
-    # Results on a CPU are not overwritten.
-    names = [path.name for path in tmp_path.iterdir()]
-    assert names == ["step-gpu.json"]
-
-
-def test_recording_records_every_tenth_step(tmp_path):
-    side = step._recorded("sign", "file", str(tmp_path), 11, 1)
-    side.block()
-    run = load_run(tmp_path / "sign")
-    assert [update.step for update in run.updates] == [0, 10]
-    assert run.updates[0].qubo.fields.shape == (128, 128)
-
-
 # Export, inference, quantization
 
 
@@ -343,14 +179,6 @@ def test_graph_network_in_every_installed_runtime():
     assert found["`export.packed`"]["difference"] == 0
     assert found["`export.onnx`"]["size"] * 8 < results[1]["graph"]["floats"]
     assert "| `export.packed` |" in export.table(results)
-
-
-def test_record_has_all_networks_and_formats():
-    record = json.loads((ROOT / stored.FOLDER / "export.json").read_text())
-    (networks,) = record["results"].values()
-    assert list(networks) == export.names()
-    for network in networks.values():
-        assert list(network["formats"]) == [n for n, *_ in export.FORMATS]
 
 
 def test_sizes_are_relative_to_the_floats():
@@ -407,19 +235,6 @@ def test_network_in_onnx_runtime(activation):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_quantize_processes(capsys):
-    quantize.main("wide", "40", "6", "100", "gptq+scales")
-    found = json.loads(capsys.readouterr().out)
-    assert 0 < found["error"] < 1 and found["cpu"] > 0 and found["peak"] > 0
-
-
-@pytest.mark.slow  # builds a network of 160 layers
-def test_quantize_a_network_of_keras():
-    found = quantize.network("MobileNetV2", 2, "nearest")
-    assert 0 < found["forward"] < found["cpu"] and found["predict"] > 0
-    assert found["compression"] > 8
-
-
 def test_quantize_table():
     network = {
         "predict": 2.0,
@@ -468,12 +283,3 @@ def test_blocks_say_that_a_record_is_older(monkeypatch):
     found = stored.blocks(ROOT)
     older = f"*{stored.OLDER}: this table.*\n"
     assert found["bench-inference"].startswith(older)
-
-
-def test_blocks_without_a_record(tmp_path, monkeypatch):
-    monkeypatch.setattr(stored.gpu, "read", lambda folder: [])
-    monkeypatch.setattr(stored.gpu, "markdown", lambda records: "")
-    monkeypatch.setattr(stored.gpu, "cifar10", lambda path: "")
-    found = stored.blocks(tmp_path)
-    assert set(found) == set(stored.blocks(ROOT))
-    assert found["bench-recording"].startswith("Not measured yet")

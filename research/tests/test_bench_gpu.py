@@ -1,59 +1,14 @@
 """The tools for a GPU machine without TensorFlow, on a CPU."""
 
-import json
-import pathlib
-import subprocess
-import sys
-
-import numpy as np
 import pytest
 
 from research.bench.gpu import runner
 
 pytestmark = pytest.mark.once
 
-ROOT = pathlib.Path(__file__).parents[2]
-
 
 def fits(text):
     return all(len(line) <= 80 for line in text.splitlines())
-
-
-@pytest.mark.slow
-def test_exported_steps_run(tmp_path):
-    """Exports in a process, because `export` sets the device for good."""
-
-    def run(module, *arguments):
-        command = [sys.executable, "-m", f"research.bench.gpu.{module}"]
-        command += [tmp_path, "--only", "16-4-4-2", "adam", "sign", *arguments]
-        subprocess.run(command, check=True, cwd=ROOT)
-
-    run("export", "--check")
-    steps = []
-    for name in ("adam", "sign"):
-        with np.load(tmp_path / "16-4-4-2" / f"{name}.npz") as file:
-            steps.append(dict(file))
-    adam, sign = steps
-    for arrays in steps:
-        assert arrays["inputs"].shape == (8, 32, 16)
-        assert arrays["targets"].shape == (8, 32, 1)
-        kernels = [arrays[f"state{i}"].shape for i in (0, 2, 4)]
-        assert kernels == [(16, 4), (4, 4), (4, 2)]
-        # Only kernels have signs, not the averages of the optimizers.
-        signs = [name for name in arrays if name.startswith("signs")]
-        assert signs == ["signs0", "signs2", "signs4"]
-        assert set(np.unique(arrays["signs0"])) <= {-1, 0, 1}
-    for index in range(6):  # the same weights
-        np.testing.assert_array_equal(
-            adam[f"state{index}"], sign[f"state{index}"]
-        )
-    pytest.importorskip("jax")
-    run("runner", "--output", tmp_path)
-    result = json.loads((tmp_path / "gpu-16-4-4-2.json").read_text())
-    assert list(result["optimizers"]) == ["adam", "sign"]
-    for row in result["optimizers"].values():
-        assert row["wrong_signs"] == 0.0
-        assert row["loop"]["us"] > 0 and np.isfinite(row["loss"])
 
 
 def timed(us, profile=None, signs=None):

@@ -1,17 +1,13 @@
 """The study of CIFAR-10, without a GPU."""
 
-import argparse
 import json
 import pathlib
-import subprocess
-import sys
 import types
 
 import numpy as np
 import pytest
 
 from research.cifar10 import export
-from research.cifar10 import pack
 from research.cifar10 import records
 from research.cifar10 import study
 from research.cifar10 import table
@@ -51,21 +47,6 @@ def asked(program, rates, seeds, settings=None, epochs=3):
 
 def write(path, runs):
     path.write_text("".join(json.dumps(run) + "\n" for run in runs))
-
-
-def test_packed_images_are_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(pack, "TRAIN", 6)
-    monkeypatch.setattr(pack, "VALIDATION", 3)
-    monkeypatch.setattr(pack, "TEST", 2)
-    random = np.random.default_rng(0)
-    x = random.integers(0, 256, (14, 32, 32, 3), np.uint8)
-    y = np.arange(14)[:, None]
-    pack.pack(tmp_path, (x[:9], y[:9], x[9:], y[9:]))
-    found = pack.load(tmp_path)
-    assert [len(images.y) for images in found.values()] == [6, 3, 2]
-    for images in found.values():
-        np.testing.assert_array_equal(images.x, x[images.y] // 4)
-    assert len({*found["train"].y, *found["validation"].y}) == 9
 
 
 def test_stored_runs_are_skipped(tmp_path):
@@ -153,33 +134,6 @@ def test_jobs_start_in_order(tmp_path, monkeypatch):
     assert not started
 
 
-def test_finished_jobs(tmp_path):
-    programs = tmp_path / "relu-64" / "adam"
-    programs.mkdir(parents=True)
-    (programs / "program.json").write_text(json.dumps(NETWORK))
-    given = types.SimpleNamespace(programs=tmp_path, output=tmp_path)
-    tuning = study.Job("relu-64", ("adam:3:0.1,0.2,0.4:100",))
-    final = study.Job("relu-64", ("adam:3:best:0",))
-    assert not study.is_done(tuning, given) and not study.is_done(final, given)
-    runs = [
-        new_run("adam", rate, 100, accuracy)
-        for rate, accuracy in [(0.1, 0.7), (0.2, 0.8), (0.4, 0.9)]
-    ]
-    write(tmp_path / study.RUNS, runs)
-    assert not study.is_done(tuning, given)  # the best rate is the highest one
-    runs.append(new_run("adam", 0.8, 100, 0.6))
-    write(tmp_path / study.RUNS, runs)
-    assert study.is_done(tuning, given) and not study.is_done(final, given)
-    write(tmp_path / study.RUNS, [*runs, new_run("adam", 0.4, 0, 0.6)])
-    assert study.is_done(final, given)
-
-
-@pytest.mark.parametrize("text", ["", "adam:x", "adam:1:2:3:a=1:b", "a:1:x"])
-def test_wrong_runs(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="Received: "):
-        records.parsed(text)
-
-
 def test_jobs_of_the_study():
     """Adam has at least as many configurations, and the same seeds."""
     tries, seeds = {}, {}
@@ -209,7 +163,7 @@ def test_table_of_the_first_runs():
     assert "| SGD with momentum | 6 | 3† | 6 | 0.8265 ± 0.0012 |" in text
 
 
-def test_tables_and_figure(tmp_path, capsys):
+def test_tables_and_figure(tmp_path):
     """Two networks, one of them with a method that fails."""
     runs = []
     for index, program in enumerate(("adam", "averaged", "bop")):
@@ -228,49 +182,14 @@ def test_tables_and_figure(tmp_path, capsys):
     write(tmp_path / "runs.jsonl", runs)
     times = [{"program": "adam", "ms_per_step": 500.0, **NETWORK}]
     write(tmp_path / "times.jsonl", times)
-    assert table.main([str(tmp_path)]) == 0
-    text = capsys.readouterr().out
+    text = table.markdown(runs)
     assert "64 filters, ReLU, 3 epochs**\n\n| method | tries" in text
     assert "| Adam | 3 | 2 | 2 | 0.6950 ± 0.0050 |" in text
     assert "nan ± nan" in text
     assert text.startswith("*Older than the code: averaged, bop.*\n\n**")
-    assert (tmp_path / table.FIGURE).stat().st_size > 10_000
+    assert table.draw(tmp_path).stat().st_size > 10_000
     panels = table.figure(runs, times).axes
     assert len(panels) == 4
     ours, adam, bop = panels[1].get_lines()
     assert list(ours.get_xdata()) == [0.004, 0.008, 0.012]
     assert list(adam.get_xdata()) == [1.0, 2.0, 3.0]  # as timed
-    with pytest.raises(SystemExit):
-        table.main([str(tmp_path / "missing")])
-
-
-@pytest.mark.slow
-def test_exported_programs_train(tmp_path, monkeypatch):
-    """Exports in a process, because `export` sets the device for good."""
-
-    def run(module, *arguments):
-        command = [sys.executable, "-m", f"research.cifar10.{module}"]
-        subprocess.run([*command, *arguments], check=True, cwd=ROOT)
-
-    programs = tmp_path / "programs"
-    run(
-        *("export", programs / "binary-2", "averaged"),
-        *("--width", "2", "--batch", "4", "--activation", "binary"),
-    )
-    path = programs / "binary-2" / "averaged" / "program.json"
-    record = json.loads(path.read_text())
-    assert records.network(record) == ("binary", 2)
-    assert len(record["kernels"]) == 7
-    pytest.importorskip("jax")
-    monkeypatch.setattr(pack, "TRAIN", 30)
-    monkeypatch.setattr(pack, "VALIDATION", 20)
-    random = np.random.default_rng(0)
-    x = random.integers(0, 256, (50, 32, 32, 3), np.uint8)
-    y = random.integers(0, 10, 50)
-    pack.pack(tmp_path, (x, y, x, y))
-    jobs = tmp_path / "jobs.txt"
-    jobs.write_text("binary-2 averaged:1:1,2:100\nbinary-2 averaged:1:best:0\n")
-    run("study", jobs, tmp_path, programs, tmp_path / "out")
-    found = records.read(tmp_path / "out" / "runs.jsonl")
-    assert [run["seed"] for run in found[-1:]] == [0]
-    assert records.read(tmp_path / "out" / "times.jsonl")[0]["ms_per_step"] > 0

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-import keras_qpsbgd as kq
 from research import datasets
 
 DATA = pathlib.Path(__file__).parents[2].parent / "shared" / "data"
@@ -30,15 +29,6 @@ def test_published_files():
     assert (graph.num_nodes, graph.num_features) == (2708, 1433)
     assert graph.num_classes == 7 and graph.a.nnz == 2 * 5278
     np.testing.assert_allclose(graph.x.sum(axis=1), 1.0, rtol=1e-5)
-
-
-def test_karate_club():
-    graph = datasets.karate(train_per_class=5, seed=1)
-    assert graph.num_nodes == 34 and graph.a.nnz == 2 * 78
-    assert list(np.bincount(graph.y)) == [12, 11, 6, 5]
-    assert list(np.bincount(graph.y[graph.train_mask])) == [5, 5, 5, 5]
-    assert (graph.train_mask ^ graph.test_mask).all()
-    np.testing.assert_array_equal(graph.x[33], [1, -1, -1, -1, -1, 1])
 
 
 @pytest.fixture
@@ -94,14 +84,6 @@ def test_other_data_are_not_read(tmp_path):
         datasets.adult(tmp_path)
 
 
-def test_missing_files(tmp_path, monkeypatch):
-    with pytest.raises(datasets.MissingFile, match="download=True"):
-        datasets.mnist(tmp_path)
-    monkeypatch.setenv("KERAS_QPSBGD_DATA", str(tmp_path / "elsewhere"))
-    with pytest.raises(datasets.MissingFile, match="elsewhere"):
-        datasets.citation("cora")
-
-
 def test_downloads(tmp_path, monkeypatch):
     content = b"-1 1:1\n"
     (tmp_path / "origin").write_bytes(content)
@@ -114,8 +96,3 @@ def test_downloads(tmp_path, monkeypatch):
     (x, y), _ = datasets.adult(tmp_path / "data", download=True)
     assert x[0, 0] == 1 and list(y) == [0]
     assert (tmp_path / "data" / "adult" / "a1a").read_bytes() == content
-
-
-def test_the_library_names_what_replaces_its_data_sets():
-    with pytest.raises(ImportError, match="`spektral.datasets`"):
-        _ = kq.datasets

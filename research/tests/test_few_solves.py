@@ -10,7 +10,6 @@ import tensorflow as tf
 import keras_qpsbgd as kq
 from keras_qpsbgd.columns import tail
 from research import __main__ as research
-from research import datasets
 from research import studies
 from research.engine.task import Split
 from research.few_solves import costs
@@ -24,7 +23,7 @@ from research.few_solves.tasks import TASKS
 
 pytestmark = pytest.mark.once
 ROOT = pathlib.Path(__file__).parents[2]
-FEW = ("columns", "signum", "adam", "adam-mini")
+FEW = ("columns", "adam-mini")
 
 
 def shorten(monkeypatch, name, kept, **changes):
@@ -105,81 +104,7 @@ def test_page_of_the_repository_has_the_tables_of_its_records(monkeypatch):
     assert not written
 
 
-def small_mnist(data_dir, download):
-    rng = np.random.default_rng(0)
-    y = np.arange(360) % 10
-    x = rng.integers(100, size=(360, 28, 28)) + 15 * y[:, None, None]
-    x, y = x.astype("uint8"), y.astype("uint8")
-    return (x[:300], y[:300]), (x[300:], y[300:])
-
-
-@pytest.mark.slow
-def test_mnist(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets, "mnist", small_mnist)
-    kept = ("columns", "averaged", "averaged-mini", "adam")
-    shorten(monkeypatch, "mnist", kept, sizes=(784, 6, 10))
-    found = quick_runs(tmp_path, "mnist")
-    assert set(found) == set(kept)
-    counts = {"averaged-mini": ["20", "50"]}
-    for method, configurations in found.items():
-        for run in configurations[0]:
-            assert list(run["results"]) == counts.get(method, ["1", "2"])
-            for result in run["results"].values():
-                assert result["gradients"] > 0 and result["cpu_seconds"] > 0
-                assert (result["qpu_seconds"] > 0) == (method != "adam")
-
-
 # --- Training ---
-
-
-def test_methods_share_batches_and_initial_weights():
-    task = dataclasses.replace(TASKS["logistic"], batch=100)
-    splits = task.load(None, [0], True)[0]
-    rows = splits["train"].rows
-    kernels, drawn = [], []
-    for name in ("adam", "signum"):
-        method = task.methods[name]
-        trainer = training.Trainer(task, method, method.grid[0], splits, (1,))
-        trainer._reset(3)
-        kernels.append(trainer.model.get_weights()[0])
-        batches = trainer._batches(3, rows)
-        drawn.append([next(batches) for _ in range(2)])
-    assert (kernels[0] == kernels[1]).all()
-    assert (np.array(drawn[0]) == np.array(drawn[1])).all()
-    first, second = drawn[0]
-    assert len(set(first)) == 100 and (first != second).any()
-
-
-def test_runs_do_not_depend_on_each_other():
-    task = dataclasses.replace(TASKS["digits"], sizes=(5, 4, 2))
-    splits = random_splits(task.sizes)
-    for name in ("columns", "averaged"):
-        method = task.methods[name]
-        trainer = training.Trainer(task, method, method.grid[1], splits, (1, 2))
-        found = []
-        for seed in (3, 4, 3):
-            results = trainer.run(seed, splits)
-            for result in results.values():
-                del result["cpu_seconds"]
-            found.append(results)
-        assert found[0] == found[2] and found[0] != found[1]
-
-
-def test_default_solver_is_exact_on_small_layers():
-    """A longer search gives the same steps of QP-SBGD on 16 inputs."""
-    task = TASKS["digits"]
-    splits = random_splits(task.sizes)
-    losses = []
-    for backend in ("native", {"name": "native", "preset": "once"}):
-        method = dataclasses.replace(
-            task.methods["averaged"],
-            make=lambda _, backend=backend: kq.QPSBGD(
-                0.1, backend=backend, seed=0
-            ),
-        )
-        trainer = training.Trainer(task, method, [], splits, (10,))
-        losses.append(trainer.run(0, splits)[10]["train_loss"])
-    assert losses[0] == losses[1]
 
 
 def test_enumerated_loss():
@@ -260,15 +185,6 @@ def test_sweep_counts_at_least_what_it_computes(monkeypatch):
     expected += (costs.PASSES + len(dampings)) * visits
     expected += (1 + len(dampings)) * own
     assert costs.sweep(SHAPES, len(dampings)) == expected
-
-
-def test_sweep_of_a_layer_before_a_wider_one():
-    """Its columns change all products after it."""
-    narrow = costs.sweep(((4, 3), (3, 3)), 1)
-    wide = costs.sweep(((4, 3), (3, 4)), 1)
-    # Forward passes, outputs after a visit, and the visits of the next layer.
-    passes = costs.PASSES + 1
-    assert wide - narrow == 2 * 3 + 3 * passes * (3 * 4 - 3) + 2 * 3
 
 
 def test_qpu_seconds_are_those_of_training():

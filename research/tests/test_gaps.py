@@ -15,7 +15,6 @@ pytest.importorskip("scipy")
 pytestmark = pytest.mark.once
 
 ROOT = pathlib.Path(__file__).parents[2]
-DATA = ROOT.parent / "shared" / "data"
 RESULTS = ROOT / "results" / "gaps"
 
 
@@ -35,24 +34,6 @@ def test_scale_is_that_of_a_scaled_gradient():
     assert left.all()
 
 
-def test_undecided_variables_are_left_out():
-    """z = (1, 1, 2) / 6: the third is decided, one of the others is +1."""
-    problem = column([1.0, 1.0, 2.0], 1 / 3)
-    changed, left = gaps.scaled(hold=True)(problem)
-    np.testing.assert_array_equal(left, [False, False, True])
-    np.testing.assert_allclose(changed.fields, problem.qubo.fields[2:])
-    found = gaps.measure(problem, gaps.CHANGES["raw, undecided held"])
-    assert found["held"] == pytest.approx(2 / 3)
-    assert found["kept"] == 1.0
-
-
-def test_nothing_is_left():
-    """Of two equal inputs and no gradient to speak of, both are undecided."""
-    problem = column([1.0, 1.0], 1e-9)
-    found = gaps.measure(problem, gaps.CHANGES["raw, undecided held"])
-    assert found["held"] == 1.0 and np.isnan(found["gap"])
-
-
 def test_damping():
     """The diagonal is constant for spins: adding to it changes nothing."""
     qubo = column([1.0, 1.0, 2.0], 0.3).qubo
@@ -65,23 +46,7 @@ def test_damping():
     np.testing.assert_allclose(one.gap, two.gap, rtol=1e-9)
 
 
-def test_optima_that_are_not_kept():
-    """z = (1, 1) / 2, v = 0.4: one +1 and one -1, until v is scaled up."""
-    problem = column([1.0, 1.0], 0.4)
-    found = gaps.measure(problem, gaps.CHANGES["max, kappa 16"])
-    assert (found["optima"], found["kept"]) == (1, 0)
-    found = gaps.measure(problem, gaps.CHANGES["raw"])
-    assert (found["optima"], found["kept"]) == (2, 1)
-
-
 # Anneals
-
-
-def test_quantum_anneal_of_one_spin():
-    """A sudden anneal leaves it as it was, a slow one in the optimum."""
-    qubo = kq.Qubo([[0.0]], [[1.0]])
-    assert gaps.quantum(qubo, 1e-6) == pytest.approx(0.5, abs=1e-6)
-    assert gaps.quantum(qubo, 200.0, steps=4000) > 0.999
 
 
 def test_quantum_anneal_against_an_integrator():
@@ -175,16 +140,3 @@ def test_comparison(tmp_path):
     table = gaps.write(tmp_path).read_text()
     assert "| 2-2-2 | max, kappa 4 | 0.600 +- 0.100 |" in table
     assert "| 60 +- 10 % |" in table
-
-
-@pytest.mark.slow  # the tests above check the parts
-@pytest.mark.skipif(not DATA.exists(), reason="needs the files of UCI Adult")
-def test_study(monkeypatch):
-    pytest.importorskip("dwave.samplers")
-    monkeypatch.setattr(gaps, "PER_SEED", 2)
-    study = gaps.study(seeds=1, data_dir=DATA, widths=(2,))
-    assert {row["problems"] for row in study["rows"]} == {2}
-    for row in study["rows"]:
-        assert set(row["seeds"]) == set(row["differences"]) == set(gaps.VALUES)
-        if row["change"] == row["base"]:
-            assert row["differences"]["gap"] == [0.0]

@@ -40,19 +40,6 @@ def test_counts_decide_not_distances():
     np.testing.assert_array_equal(half_planes.half_plane_bits(moved), bits)
 
 
-def test_tie_is_minus_on_both_sides():
-    bits = half_planes.half_plane_bits([(-1, 0), (1, 0), (0, 3), (0, -3)])
-    assert not ones(bits)
-
-
-def test_key_points_are_in_the_stroke():
-    points = half_planes.key_points(stroke(slice(4, 24), slice(18, 21)))
-    assert len(points) >= 4
-    x, y = points.T
-    assert 17 < x.min() and x.max() < 21
-    assert 3 < y.min() < 8 and 20 < y.max() < 24
-
-
 def test_drawn_l():
     # A vertical stroke on the left and a foot at the lower right: most key
     # points are to the left of their centroid (bit 8) and below it (bit 12).
@@ -64,12 +51,6 @@ def test_drawn_l():
     assert mirrored[[0, 8]].tolist() == [1, -1]
 
 
-def test_empty_image():
-    empty = stroke(slice(0), slice(0))
-    assert half_planes.key_points(empty).shape == (0, 2)
-    assert not ones(half_planes.features(empty[None])[0])
-
-
 def test_same_image_same_bits():
     noise = np.random.default_rng(0).integers(0, 256, (28, 28), "uint8")
     other = stroke(slice(4, 24), slice(18, 21))
@@ -77,11 +58,3 @@ def test_same_image_same_bits():
     np.testing.assert_array_equal(bits[0], bits[2])
     assert (bits[0] != bits[1]).any()
     assert set(np.unique(bits)) == {-1, 1}
-
-
-def test_picture(tmp_path):
-    images = np.stack(
-        [stroke(slice(4, 24), slice(18, 21)), stroke(slice(0), slice(0))]
-    )
-    half_planes.draw(images, ["stroke", "empty"], tmp_path / "bits.png")
-    assert (tmp_path / "bits.png").read_bytes().startswith(b"\x89PNG")

@@ -5,9 +5,7 @@ import pathlib
 
 import numpy as np
 import pytest
-from tensorflow import keras
 
-import keras_qpsbgd as kq
 from keras_qpsbgd.quantization.numerics.layer import quantize_layer
 from keras_qpsbgd.quantization.numerics.output_error import Statistics
 from research import pages
@@ -105,23 +103,6 @@ def test_awq_layer_is_not_worse_than_nearest(bits):
     )
 
 
-def test_awq_network_has_the_weights_of_its_layers():
-    data, model = arrays(), tasks.mlp((6,), 20)
-    quantized, values = methods.quantize(
-        model, data.calibration, 2, methods.AWQ, 0
-    )
-    assert [layer["inputs"] for layer in values["layers"]] == [20, 6]
-    assert isinstance(quantized.layers[1], keras.layers.Dense)
-    x = data.calibration[:54]  # without the part that is held out
-    exact = x @ model.layers[1].get_weights()[0]
-    kernel, bias = quantized.layers[1].get_weights()
-    error = np.square(x @ kernel + bias - exact).sum() / np.square(exact).sum()
-    assert error == pytest.approx(values["layers"][0]["errors"]["nearest"])
-    # The patches of `kq.quantize` are gone.
-    again, _ = kq.quantize(model, data.calibration, 2, verbose=0)
-    assert isinstance(again.layers[1], kq.layers.BinaryDense)
-
-
 @pytest.mark.parametrize("size", [None, 12])
 def test_group_layer_has_the_best_scales(size):
     found, x = statistics(Statistics)
@@ -144,21 +125,6 @@ def test_group_layer_has_the_best_scales(size):
             other = kernel.copy()
             other[part] *= factor
             assert (grouped.errors(other) > lowest).all()
-
-
-def test_keras_int4_skips_convolutions():
-    """So the task `cifar10` has no row of it."""
-    model = keras.Sequential(
-        [
-            keras.layers.InputLayer((8, 8, 3)),
-            keras.layers.Conv2D(4, 3, name="conv"),
-            keras.layers.Flatten(),
-            keras.layers.Dense(2, name="dense"),
-        ]
-    )
-    found, _ = methods.quantize(model, None, 4, methods.KERAS_INT4, 0)
-    assert found.get_layer("conv").quantization_mode is None
-    assert found.get_layer("dense").quantization_mode == "int4"
 
 
 # Networks and data
@@ -190,24 +156,6 @@ def test_networks_are_those_of_the_gpu():
             if layer.weights:
                 layer.set_weights(layers[layer.name])
         np.testing.assert_allclose(model(given), apply(layers), atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["cifar10", "transformer"])
-def test_stored_networks(name):
-    model = tasks.TASKS[name].build()
-    tasks.stored(name, 4, model)
-    assert all(np.isfinite(weight).all() for weight in model.get_weights())
-    with pytest.raises(ValueError, match="Received: seed=5"):
-        tasks.stored(name, 5, model)
-
-
-def test_windows_of_the_text():
-    parts = text.load(shapes.TEXT)
-    assert [len(part) for part in parts] == [1_320_464, 29_343, 117_375]
-    found = text.windows(np.arange(10), 3)
-    np.testing.assert_array_equal(
-        found, [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
-    )
 
 
 # Tables

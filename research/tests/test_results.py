@@ -1,13 +1,11 @@
 """Tables, figures and pages of the experiments."""
 
-import contextlib
-import json
 import pathlib
 import re
 import types
 
 import pytest
-from comparing import make_run
+from made_runs import make_run
 
 from research import pages
 from research.engine import records
@@ -17,7 +15,6 @@ from research.engine.methods import METHODS
 from research.experiments import command
 from research.experiments import figures
 from research.experiments import overview
-from research.experiments import reproduce
 from research.experiments import results
 from research.experiments.options import Description
 from research.experiments.options import Options
@@ -103,19 +100,6 @@ def test_grids():
     assert re.search(r"0.02, .*\*\* \(run, but not the best\); rate 0.1", text)
 
 
-def test_ends_of_a_grid_are_marked():
-    tuning = [
-        make_run(5, validation=rate, stage="tuning", rate=rate)
-        for rate in (0.1, 0.2, 0.3)
-    ]
-    for rate, note in ((0.2, ""), (0.3, " (the highest rate of the grid)")):
-        runs = [make_run(0, rate=rate), *tuning]
-        text = grids_table(runs, make_task(), OURS)
-        best = " (run, but not the best)" if rate == 0.2 else ""
-        value = f"{100 * rate:.1f} %**{best}{note}"
-        assert f"**rate {rate:g}, real rate 0.01: {value}" in text
-
-
 def test_overview_table():
     """A mean over fewer seeds is not the best of the other methods."""
     lucky = make_run(0, 0.99, method="lucky")
@@ -190,60 +174,6 @@ def test_picture_of_all_tasks(tmp_path):
 # --- Folders and pages ---
 
 
-def test_options_of_each_folder(tmp_path):
-    names = ("adult-2layer", "adult-small")
-    for name, paper in zip(names, (False, True)):
-        (tmp_path / name).mkdir()
-        settings = {"quick": not paper, "paper": paper}
-        path = tmp_path / name / "settings.json"
-        path.write_text(json.dumps(settings))
-    folder = results.Folder(tmp_path, Options(paper=True))
-    quick, paper = map(folder.options, names)
-    assert quick.quick and not quick.paper
-    assert paper.paper and not paper.quick
-
-
-def test_another_command_starts_with_other_options(tmp_path, monkeypatch):
-    """It uses the folder and ends while this one prepares the data."""
-
-    @contextlib.contextmanager
-    def locked(folders):
-        for folder in folders:
-            reproduce.write_settings(folder, Options(quick=True))
-        yield
-
-    monkeypatch.setattr(records, "locked", locked)
-    with pytest.raises(ValueError, match="other options: --quick"):
-        reproduce.reproduce(["karate"], Options(methods=("native",)), tmp_path)
-    settings = json.loads((tmp_path / "karate" / "settings.json").read_text())
-    assert settings["quick"] is True
-
-
-def test_files_that_are_not_json(tmp_path):
-    for name, read in (
-        ("meta.json", lambda: records.read_meta(tmp_path)),
-        (
-            "settings.json",
-            lambda: reproduce._check_settings(tmp_path, Options()),
-        ),
-    ):
-        (tmp_path / name).write_text("")
-        with pytest.raises(ValueError, match=f"{name} is not .* Received: b''"):
-            read()
-
-
-def test_all_commands_and_dates_of_a_folder_are_kept(tmp_path):
-    before = {"date": "2020-01-01", "notes": ["A note."]}
-    (tmp_path / "meta.json").write_text(json.dumps(before))
-    for line in ("first", "second", "first"):
-        reproduce.write_meta(tmp_path, line)
-    meta = records.read_meta(tmp_path)
-    assert meta["command"] == "first\nsecond"
-    first, today = meta["date"].splitlines()
-    assert first == "2020-01-01" < today
-    assert meta["notes"] == ["A note."]
-
-
 def test_blocks_are_filled(tmp_path):
     text = "a\n<!-- results:x -->\nold\n<!-- /results -->\nb\n"
     filled = pages.fill(text, {"x": "new x"})
@@ -275,15 +205,6 @@ def test_blocks_are_filled(tmp_path):
 def blocks():
     found = command.blocks_of(ROOT)
     return {name: without_notes(text) for name, text in found.items()}
-
-
-@pytest.mark.slow
-def test_pages_say_what_is_older_than_the_code():
-    blocks = command.blocks_of(ROOT)
-    for path in pages.files(ROOT):
-        text = path.read_text(encoding="utf-8")
-        message = f"{path}: run `python -m research pages`"
-        assert pages.fill(text, blocks) == text, message
 
 
 def test_pages_of_the_repository_have_the_tables_of_its_records(blocks):

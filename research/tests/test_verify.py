@@ -1,18 +1,11 @@
 """Tests the command `verify`, and that the code gives the stored results."""
 
 import json
-import os
-import pathlib
-import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from research.__main__ import main
-from research.engine import engine
-from research.engine import records
 from research.experiments import provenance
 from research.experiments import results
 from research.experiments import verify
@@ -20,68 +13,8 @@ from research.experiments.options import Options
 
 pytestmark = pytest.mark.once
 
-ROOT = pathlib.Path(__file__).parents[2]
-DATA = pathlib.Path(
-    os.environ.get("KERAS_QPSBGD_DATA") or ROOT.parent / "shared" / "data"
-)
-RESULTS = ROOT / "results"
 METHODS = {"native": "QP-SBGD", "adam": "BinaryConnect (Adam)"}
 OURS, OTHER = METHODS.values()
-# MNIST takes minutes.
-CHEAP = (
-    "logistic",
-    "adult-2layer",
-    "adult-10layer",
-    "adult-small",
-    "mnist-pairs",
-    "karate",
-    "cora",
-    "pubmed",
-    "direction",
-)
-
-
-@pytest.mark.slow
-def test_code_gives_the_stored_results(tmp_path):
-    """One seed of each task, by QP-SBGD and by one other method."""
-    if not (DATA / "mnist.npz").is_file():
-        pytest.skip("the data are not on this machine")
-    names = [name for name in CHEAP if copy_rows(name, tmp_path)]
-    if not names:
-        pytest.skip("all records are of an earlier version")
-    # In a process with one thread, as the stored runs.
-    words = [sys.executable, "-m", "research", "verify", *names]
-    words += ["--methods", *METHODS, "--processes", "1"]
-    words += ["--results", str(tmp_path), "--data-dir", str(DATA)]
-    done = subprocess.run(
-        words,
-        cwd=ROOT,
-        env=engine.environment(1),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
-
-
-def copy_rows(name, out):
-    """Copies the records of one configuration of each task and method."""
-    runs = records.read(RESULTS / name)
-    if not any("code" in run for run in runs):
-        return False
-    rows = {}
-    for run in verify.rows(runs, METHODS.values()):
-        rows.setdefault((run["task"], run["method"]), run["configuration"])
-    kept = [
-        records.line_of(records.plain(run))
-        for run in runs
-        if rows.get((run["task"], run["method"])) == run["configuration"]
-        and run["stage"] == "fresh"
-    ]
-    (out / name).mkdir()
-    (out / name / "runs.jsonl").write_bytes(b"".join(kept))
-    for file in ("meta.json", "settings.json"):
-        shutil.copy(RESULTS / name / file, out / name)
-    return True
 
 
 @pytest.fixture(scope="module")
@@ -152,12 +85,6 @@ def test_verify(folder, monkeypatch, capsys):
     assert json.loads(path.read_text())["verified"] == verified
 
 
-def test_unknown_names(folder, capsys):
-    words = ["verify", "cora", "--results", str(folder)]
-    assert main(words) == 1
-    assert "one of logistic. Received: cora" in capsys.readouterr().err
-
-
 def test_records_without_a_code_are_older():
     run = {"method": OURS, "stage": "fresh"}
     code = provenance.code("cora", OURS)
@@ -200,14 +127,3 @@ def test_comparison():
     assert not check(np.nan, [0.9], is_same=False).agrees
     diverged = make_run(0, np.nan)
     assert verify.compare(diverged, diverged, [diverged], True).agrees
-
-
-def test_long_runs_are_not_repeated():
-    short, long = make_run(0, 0.5), {**make_run(0, 0.5), "task": "b"}
-    only = {**long, "method": OTHER}
-    times = [
-        {"task": run["task"], "method": run["method"], "seconds": seconds}
-        for run, seconds in ((short, 10.0), (long, 500.0), (only, 500.0))
-    ]
-    kept = verify._without_long([short, long, only], times, 300)
-    assert kept == [short, only]

@@ -16,7 +16,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd.analysis import DirectionTest
+from research.analysis.direction_test import DirectionTest
 from research.engine.methods import METHODS
 from research.engine.methods import grid
 from research.engine.statistics import Measure

@@ -4,15 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from comparing import make_run
+from made_runs import make_run
 from scipy import stats
 
 from research.engine import figures as drawing
 from research.engine import records
 from research.engine import statistics
 from research.engine import tables
-from research.engine.methods import METHODS
-from research.engine.result import Comparison
 
 pytestmark = pytest.mark.once
 
@@ -192,12 +190,6 @@ def test_text_fits_the_terminal():
         assert measure.label in text
 
 
-def test_small_errors_have_two_decimals():
-    texts = [tables.mean_text((0.9755, v), ACCURACY) for v in (0.9759, 0.98)]
-    assert texts == ["97.57 +- 0.02 %", "97.8 +- 0.2 %"]
-    assert tables.difference_text(-0.0013, ACCURACY) == "-0.13 pp"
-
-
 def test_diverged_runs_are_counted():
     assert tables.mean_text([0.5, math.nan, 0.5], ACCURACY) == "1 of 3 diverged"
     runs = [*RUNS, make_run(4, math.nan, method="Adam")]
@@ -205,82 +197,7 @@ def test_diverged_runs_are_counted():
     assert {row.method: row.verdict for row in rows}["Adam"] == "not tested"
 
 
-def test_several_fresh_configurations_are_an_error():
-    runs = [*RUNS, make_run(9, rate=0.5)]
-    with pytest.raises(ValueError, match="Received: 2 .*QP-SBGD"):
-        tables.rows_of(runs, make_task(), OURS)
-
-
-def test_zero_difference_has_no_minus():
-    for value in (-0.0, -1e-9, 0.0, 1e-9):
-        assert tables.difference_text(value, ACCURACY) == "+0.00 pp"
-        assert tables.difference_text(value, LOSS) == "+0.0000"
-    assert tables.difference_text(-0.00005, ACCURACY) == "-0.01 pp"
-    assert tables.difference_text(-0.1234, ACCURACY) == "-12.3 pp"
-    assert tables.difference_text(-12.345, LOSS) == "-12.35"
-
-
-# --- `Comparison` ---
-
-
-@pytest.fixture
-def comparison():
-    values = {
-        "native": (0.80, 0.81, 0.79),
-        "adam": (0.84, 0.86, 0.83),
-        "real": (0.79, 0.81, 0.7999),
-    }
-    runs = [
-        run
-        for key in values
-        for run in of_method(METHODS[key].label, values[key])
-    ]
-    return Comparison("a", runs, "native", is_class=True)
-
-
-def test_all_attributes_use_the_keys_of_methods(comparison):
-    keys = {"native", "adam", "real"}
-    assert {*comparison.results} == {*comparison.chosen} == keys
-    assert {run["method"] for run in comparison.runs} == keys
-    assert {*comparison.p_values} == keys - {comparison.reference}
-    of_adam = [run for run in comparison.runs if run["method"] == "adam"]
-    assert comparison.results["adam"] == {
-        run["seed"]: run["result"]["test_accuracy"] for run in of_adam
-    }
-
-
-def test_columns_of_the_table(comparison):
-    head, _, *rows = (
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in comparison.markdown().splitlines()
-    )
-    found = {row[0]: dict(zip(head, row)) for row in rows}
-    assert head[-5:] == ["seeds", "difference", "p", "verdict", "configuration"]
-    assert "paper" not in head
-    ours, adam, real = (
-        found[METHODS[key].label] for key in ("native", "adam", "real")
-    )
-    assert (ours["difference"], ours["verdict"]) == ("", "reference")
-    # The method minus the reference: positive accuracies are better.
-    assert (adam["difference"], adam["verdict"]) == ("+4.3 pp", "better")
-    assert (real["difference"], real["verdict"]) == ("+0.00 pp", "tie")
-    for name in head:
-        assert name in comparison.table()
-
-
-def test_curves_on_given_axes(comparison):
-    figures = pytest.importorskip("matplotlib.figure")
-    axes = figures.Figure().subplots()
-    assert comparison.plot(axes) is axes
-    lines = {line.get_label(): line for line in axes.get_lines()}
-    adam = lines["BinaryConnect (Adam)"]
-    # Without epoch 0.
-    assert list(adam.get_xdata()) == [1]
-    np.testing.assert_allclose(adam.get_ydata(), [84.333333])
-
-
 def test_axes_hold_the_bands_and_not_epoch_0():
-    figures = pytest.importorskip("matplotlib.figure")
     rng = np.random.default_rng(0)
     runs = []
     for method in (OURS, "Adam"):
@@ -294,9 +211,8 @@ def test_axes_hold_the_bands_and_not_epoch_0():
             }
             runs.append(run)
     for measure in (ACCURACY, LOSS):
-        axes = figures.Figure().subplots()
         task = make_task(curves=(measure,))
-        drawing.draw_curves(runs, task, OURS, axes)
+        axes = drawing.figure_of(runs, task, OURS).axes[0]
         left, right = axes.get_xlim()
         assert 0 < left < 1 and right > 39
         assert min(tick for tick in axes.get_xticks() if tick >= left) > 0

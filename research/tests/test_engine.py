@@ -3,14 +3,11 @@
 import dataclasses
 import json
 import os
-import threading
 import types
 import warnings
 
-import numpy as np
 import pytest
 import tensorflow as tf
-import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
@@ -21,7 +18,6 @@ from research.engine import records
 from research.engine.methods import METHODS
 from research.engine.statistics import VALIDATION_ACCURACY
 from research.engine.task import Task
-from research.engine.training import Trainer
 
 JOBS = [{"task": "t", "settings": {"rate": 1 / 3}, "seed": k} for k in range(5)]
 
@@ -56,60 +52,6 @@ def test_finished_jobs_are_not_repeated(tmp_path):
     assert all(job in store for job in JOBS)
     # Results have six digits, and jobs all of them.
     assert store[JOBS[1]] == {**JOBS[1], "value": 0.333333}
-
-
-@pytest.mark.once
-def test_later_jobs_may_depend_on_the_results_of_earlier_ones(tmp_path):
-    store = open_store(tmp_path)
-
-    def waves():
-        yield JOBS[:3]
-        best = max(store.records, key=lambda record: record["value"])
-        yield [{**JOBS[0], "seed": 10 + best["seed"]}]
-
-    engine.perform(waves(), work, store, total=4, verbose=0)
-    assert [record["seed"] for record in store.records] == [0, 1, 2, 12]
-
-
-@pytest.mark.once
-def test_progress_bar_ends_when_resumed(tmp_path, monkeypatch):
-    """The number of jobs of later waves is not known at the start."""
-    ends = tools.count_ends(monkeypatch)
-    store = open_store(tmp_path)
-    engine.perform([JOBS[3:]], work, store)
-    assert ends == ["2 of 2"]
-    engine.perform(iter([JOBS[:3], JOBS[3:]]), work, store, total=5)
-    assert ends[1:] == ["3 of 3"]
-    engine.perform([JOBS], work, store)
-    assert not ends[2:]
-
-
-@pytest.mark.slow  # two processes that import TensorFlow
-@pytest.mark.once
-def test_jobs_in_processes(tmp_path):
-    parent = os.getpid()
-
-    def elsewhere(job):
-        if job["seed"] == 9:
-            raise ZeroDivisionError("nine")
-        assert os.getpid() != parent
-        names = ("TF_NUM_INTRAOP_THREADS", "CUDA_VISIBLE_DEVICES")
-        return {"value": [os.environ[name] for name in names]}
-
-    store = open_store(tmp_path)
-    engine.perform([JOBS[:2], JOBS[2:]], elsewhere, store, 2, verbose=0)
-    assert {tuple(r["value"]) for r in store.records} == {("1", "-1")}
-    assert len(open_store(tmp_path)) == 5
-    with pytest.raises(ZeroDivisionError, match="nine"):
-        jobs = [{**JOBS[0], "seed": 9}]
-        engine.perform([jobs], elsewhere, store, 2, verbose=0)
-
-
-@pytest.mark.once
-def test_objects_that_cannot_be_pickled():
-    pytest.importorskip("cloudpickle")
-    with pytest.raises(ValueError, match="`processes` must be 1 if .*lock"):
-        engine._pickled([threading.Lock()])
 
 
 # --- Records ---
@@ -216,21 +158,6 @@ def conv_task():
         batches=None,
         build=build,
     )
-
-
-def test_initial_convolution_kernels_depend_only_on_the_seed():
-    found = {}
-    for key in ("signsgd", "frozen"):
-        trainer = Trainer(conv_task(), None, METHODS[key], {})
-        for seed in (0, 1):
-            trainer._reset(seed)
-            found[key, seed] = trainer.kernels[0].numpy()
-    assert found["signsgd", 0].shape == (2, 2, 1, 2)
-    assert (found["signsgd", 0] != found["signsgd", 1]).all()
-    for seed in (0, 1):
-        np.testing.assert_array_equal(
-            found["signsgd", seed], found["frozen", seed]
-        )
 
 
 @pytest.mark.once

@@ -1,0 +1,196 @@
+"""`python -m research compare`, and its default grids."""
+
+import math
+import pathlib
+
+import numpy as np
+import pytest
+from tensorflow import keras
+
+from research import __main__ as command
+from research.engine import compare
+from research.engine import plan
+from research.engine import records
+from research.engine import statistics
+from research.engine.methods import METHODS
+from research.engine.methods import default_grids
+from research.engine.network import latent_scale
+from research.engine.task import marked_kernels
+from research.experiments import catalogue
+from research.experiments.options import Options
+from research.experiments.tasks import networks
+
+pytestmark = pytest.mark.once
+FILE = """
+import numpy as np
+from tensorflow import keras
+import keras_qpsbgd as kq
+
+x = np.random.default_rng(0).normal(size=(120, 6))
+y = (x[:, 0] > x[:, 1]).astype(int)
+train, validation, test = (
+    (x[part], y[part])
+    for part in (slice(80), slice(80, 100), slice(100, 120))
+)
+epochs, batch_size = 1, 20
+grids = {"adam": [{"rate": 0.01}, {"rate": 0.1}], "signum": [{"rate": 0.1}]}
+
+
+def build_model():
+    return keras.Sequential(
+        [
+            keras.layers.InputLayer((6,)),
+            kq.layers.BinaryDense(4, activation="hard_tanh"),
+            keras.layers.Dropout(0.3),
+            kq.layers.BinaryDense(2),
+        ]
+    )
+"""
+METHODS_OF_FILE = ["signum", "adam"]
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory):
+    path = tmp_path_factory.mktemp("file") / "mine.py"
+    path.write_text(FILE)
+    return path, compare.read(path)
+
+
+def test_command(setup, tmp_path, monkeypatch, capsys):
+    """Best on validation data, same seeds, resumed without a run."""
+    path, _ = setup
+    words = ["compare", str(path), "--seeds", "2", "--processes", "1"]
+    words += ["--output", str(tmp_path), "--methods", *METHODS_OF_FILE]
+    assert command.main(words) == 0
+    assert "BinaryConnect (Adam)" in capsys.readouterr().out
+    runs = records.read(tmp_path)
+    kinds = [(run["stage"], run["method"]) for run in runs]
+    adam, signum = (METHODS[key].label for key in ("adam", "signum"))
+    for kind, number in (
+        (("tuning", adam), 6),
+        (("fresh", adam), 2),
+        (("fresh", signum), 2),
+    ):
+        assert kinds.count(kind) == number
+    for run in runs:
+        tested = any(name.startswith("test_") for name in run["result"])
+        assert tested == (run["stage"] == "fresh")
+    assert adam in (tmp_path / "table.md").read_text()
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(plan.Work, "__call__", None)
+    assert command.main(words) == 0
+
+
+def test_wrong_files(setup, tmp_path):
+    path, found = setup
+    (tmp_path / "empty.py").write_text("train = None")
+    with pytest.raises(ValueError, match="define .* without build_model, val"):
+        compare.read(tmp_path / "empty.py")
+    x, y = found["train"]
+    for change, message in (
+        ({"train": (x, y[:-1])}, "same length"),
+        ({"train": (x, y / 2)}, "integers from 0"),
+        ({"train": (x * np.nan, y)}, "finite"),
+        ({"test": (found["test"][0], found["test"][1] + 2)}, "one logit per"),
+        ({"build_model": lambda: _real()}, "trainable layers of"),
+        ({"build_model": lambda: _softmax(found)}, "softmax"),
+    ):
+        with pytest.raises(ValueError, match=f"{message}.*Received: "):
+            compare.compare({**found, **change}, ["adam"], 1, tmp_path / "no")
+
+
+def _real():
+    return keras.Sequential([keras.Input((6,)), keras.layers.Dense(2)])
+
+
+def _softmax(found):
+    model = found["build_model"]()
+    model.add(keras.layers.Softmax())
+    return model
+
+
+def test_regression_and_other_settings(setup, tmp_path):
+    _, found = setup
+    found = {
+        **found,
+        "loss": "mse",
+        "grids": {"adam": [{"rate": 0.01}]},
+        **{
+            name: (found[name][0], found[name][0][:, :2])
+            for name in compare.PARTS
+        },
+    }
+    text = compare.compare(found, ["adam"], 2, tmp_path, verbose=0)
+    assert "test loss" in text and "accuracy" not in text
+    with pytest.raises(ValueError, match="Received: other epochs"):
+        compare.compare({**found, "epochs": 2}, ["adam"], 2, tmp_path)
+
+
+LEAST_SLACK = 0.005
+RESULTS = pathlib.Path(__file__).parents[2] / "results"
+# Folder, task, network, steps.
+TASKS = (
+    ("logistic", "logistic", (3, 1), 100),
+    ("adult-small", "adult-small", (3, 5, 2), 30),
+    ("adult-2layer", "adult-2layer", (15, 10, 1), 64),
+    ("adult-10layer", "adult-10layer", (123, *[128] * 9, 1), 64),
+    ("mnist-pairs", "mnist-pairs-0-2", (16, 4, 4, 2), 300),
+    ("mnist-pairs", "mnist-pairs-1-2", (16, 4, 4, 2), 300),
+    ("mnist-pairs", "mnist-pairs-1-7", (16, 4, 4, 2), 300),
+    ("karate", "karate", (6, 8, 4), 150),
+    ("mnist", "mnist", (784, 256, 10), 2340),
+)
+
+
+def tuning_of(folder, task):
+    """Returns the tuning runs by method, and the measure that chooses."""
+    keys = {method.label: key for key, method in METHODS.items()}
+    found = {}
+    for run in records.read(RESULTS / folder):
+        if run["task"] == task and run["stage"] == "tuning":
+            found.setdefault(keys[run["method"]], []).append(run)
+    tasks = catalogue.describe(folder, Options()).tasks
+    (measure,) = [one.chosen_by for one in tasks if one.name == task]
+    return found, measure
+
+
+@pytest.mark.parametrize(
+    "folder, task, sizes, steps", TASKS, ids=[task[1] for task in TASKS]
+)
+def test_default_grids_cover_good_settings(folder, task, sizes, steps):
+    """For most methods, no setting outside of the grid is clearly better."""
+    model = networks.mlp(sizes, "binary")
+    count = len(marked_kernels(model))
+    grids = default_grids(latent_scale(model), count, steps, False)
+    tuning, measure = tuning_of(folder, task)
+    tuning.pop("frozen", None)
+    assert len(tuning) >= 9
+    covered = 0
+    for key, runs in tuning.items():
+        setting = "threshold" if key == "bop" else "rate"
+        values = [one[setting] for one in grids[METHODS[key].like or key]]
+        low, high = min(values) / 1.2, 1.2 * max(values)
+        best, best_inside, error = -math.inf, -math.inf, 0.0
+        for configuration, group in statistics.by_configuration(runs):
+            score = statistics.score(group, measure)
+            if score > best:
+                best = score
+                seeds = list(statistics.by_seed(group, measure).values())
+                _, error = statistics.mean_and_error(seeds)
+            if low <= configuration[setting] <= high:
+                best_inside = max(best_inside, score)
+        # The error of a single seed is not known.
+        slack = max(2 * np.nan_to_num(error), LEAST_SLACK)
+        covered += best_inside >= best - slack
+    assert covered >= len(tuning) - 3
+
+
+def test_all_methods_get_four():
+    for scale, layers, steps in ((1.2, 1, 1), (0.05, 20, 10**6)):
+        grids = default_grids(scale, layers, steps, True)
+        assert {*grids} == {*METHODS} - {"gurobi", "dwave"}
+        for grid in grids.values():
+            assert len({records.text_of(one) for one in grid}) == 4
+            for one in grid:
+                assert all(0 < value < math.inf for value in one.values())
+    assert default_grids(1.0, 1, 1, False)["frozen"] == [{}]
