@@ -205,7 +205,10 @@ class QuboRecorder(keras.callbacks.Callback):
         """Records a layer. Called by the optimizer."""
         if self.path is None:
             qubo = qubo.copy()  # TensorFlow may reuse the memory
-        keeps_reads = self.reads and samples is not None
+        if not self.reads or samples is None:
+            samples = sample_energies = None
+        else:
+            samples = samples.astype(np.int8)
         # The update has the energies in `sample_energies`.
         info = {k: v for k, v in (info or {}).items() if k != "energies"}
         update = Update(
@@ -213,8 +216,8 @@ class QuboRecorder(keras.callbacks.Callback):
             layer,
             qubo,
             states.astype(np.int8),
-            samples.astype(np.int8) if keeps_reads else None,
-            sample_energies if keeps_reads else None,
+            samples,
+            sample_energies,
             info,
         )
         with self._lock:

@@ -5,7 +5,6 @@ import pathlib
 import shutil
 import types
 
-import numpy as np
 import pytest
 
 from research.__main__ import main
@@ -181,23 +180,6 @@ def test_graph_network_in_every_installed_runtime():
     assert "| `export.packed` |" in export.table(results)
 
 
-def test_sizes_are_relative_to_the_floats():
-    """Smaller, larger, and about the same."""
-    sizes = {"a": 100, "b": 375, "c": 1040, "d": 2000}
-    formats = {
-        name: {"size": size, "difference": 0.0, "problem": None}
-        for name, size in sizes.items()
-    }
-    text = export.markdown({"net": {"floats": 1000, "formats": formats}})
-    for expected in (
-        "| a | 0 (10x smaller) |",
-        "| b | 0 (2.7x smaller) |",
-        "| c | 1 (about the same) |",
-        "| d | 2 (2.0x larger) |",
-    ):
-        assert expected in text
-
-
 def test_measure_inference(monkeypatch):
     monkeypatch.setattr(inference, "SIZES", (20, 30, 3))
     monkeypatch.setattr(inference, "BATCHES", (1, 2))
@@ -209,30 +191,6 @@ def test_measure_inference(monkeypatch):
     text = inference.table(results)
     assert all(len(line) <= 80 for line in text.splitlines())
     assert text.count("binary  ") == 2
-
-
-@pytest.mark.parametrize("activation", ["binary", "hard_tanh"])
-def test_network_in_onnx_runtime(activation):
-    pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    rng = np.random.default_rng(0)
-    shapes = [(5, 4), (4, 3)]
-    weights = [
-        (
-            rng.normal(size=shape).astype("float32"),
-            rng.normal(size=shape[1]).astype("float32"),
-        )
-        for shape in shapes
-    ]
-    x = rng.normal(size=(6, 5)).astype("float32")
-    hidden = x @ weights[0][0] + weights[0][1]
-    if activation == "binary":
-        hidden = np.where(hidden >= 0, 1, -1)
-    else:
-        hidden = np.clip(hidden, -1, 1)
-    expected = hidden @ weights[1][0] + weights[1][1]
-    found = inference.onnx_runner(weights, activation)(x)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_quantize_table():
@@ -271,15 +229,3 @@ def test_records_of_the_repository(tmp_path):
     shutil.copytree(ROOT / stored.FOLDER, tmp_path / stored.FOLDER)
     (tmp_path / stored.PICTURE).parent.mkdir(parents=True)
     assert stored.draw(tmp_path).read_bytes().startswith(b"\x89PNG")
-
-
-def test_blocks_say_that_a_record_is_older(monkeypatch):
-    found = {
-        name: text.startswith(f"*{stored.OLDER}")
-        for name, text in stored.blocks(ROOT).items()
-    }
-    assert found["bench-gpu"]  # from before records had fingerprints
-    monkeypatch.setattr(stored, "code", lambda name: "other")
-    found = stored.blocks(ROOT)
-    older = f"*{stored.OLDER}: this table.*\n"
-    assert found["bench-inference"].startswith(older)

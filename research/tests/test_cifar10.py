@@ -88,27 +88,6 @@ def test_grids_are_extended(tmp_path, best, rates):
     assert not list(again)
 
 
-def test_best_rate_and_settings(tmp_path):
-    path = tmp_path / "runs.jsonl"
-    runs = asked("bop", records.BEST, (0,))
-    with pytest.raises(ValueError, match="seeds .100, 101.. Received: 0 runs"):
-        list(records.missing(runs, NETWORK, path))
-    seed, settings = 100, {"threshold": 1e-7}
-    stored = [
-        new_run("bop", 0.1, 101, 0.8, settings={"threshold": 1e-6}),
-        new_run("bop", 0.2, 101, 0.8, settings=settings),
-        new_run("bop", 0.1, seed, 0.7, settings={"threshold": 1e-6}),
-        new_run("bop", 0.2, seed, 0.8, settings=settings),
-        new_run("bop", 0.3, 1, 0.9),  # not for tuning
-        new_run("bop", 0.4, seed, 0.9, epochs=2),  # a shorter training
-    ]
-    write(path, stored)
-    assert list(records.missing(runs, NETWORK, path)) == [(0.2, 0, settings)]
-    long = asked("bop", records.BEST, (0,), epochs=60)
-    assert records.estimate(long, NETWORK, path) == pytest.approx(144)
-    assert records.estimate(asked("sgd", (), ()), NETWORK, path) == 0
-
-
 def test_jobs_start_in_order(tmp_path, monkeypatch):
     """A line waits for earlier lines of the same program."""
     started = []

@@ -5,12 +5,10 @@ import pathlib
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.columns import tail
 from research import __main__ as research
-from research import studies
 from research.engine.task import Split
 from research.few_solves import costs
 from research.few_solves import methods
@@ -56,10 +54,6 @@ def random_splits(sizes, count=40):
     x = rng.normal(size=(count, sizes[0])).astype("float32")
     y = (x[:, 0] > 0).astype("int32")
     return dict.fromkeys(training.PARTS, Split((x,), np.arange(count), y))
-
-
-def test_names_of_the_command():
-    assert list(studies.FEW_SOLVES) == list(TASKS)
 
 
 def test_tuning_is_equal():
@@ -124,31 +118,6 @@ def test_enumerated_loss():
 
 SIZES = (12, 6, 5, 3)
 SHAPES = tuple(zip(SIZES, SIZES[1:]))
-
-
-def products_in(function, *arguments):
-    """Returns the multiplications of all matrix products of a graph."""
-    graph = tf.function(function).get_concrete_function(*arguments).graph
-    total = 0
-    for operation in graph.get_operations():
-        if operation.type == "MatMul":
-            a, b = (list(tensor.shape) for tensor in operation.inputs)
-            inner = a[0] if operation.get_attr("transpose_a") else a[1]
-            rows, columns = operation.outputs[0].shape
-            assert inner in b
-            total += rows * inner * columns
-    return total
-
-
-def test_gradient_counts_the_products_of_an_update():
-    task = dataclasses.replace(TASKS["digits"], sizes=SIZES)
-    splits = random_splits(SIZES)
-    method = task.methods["adam"]
-    trainer = training.Trainer(task, method, method.grid[0], splits, (1,))
-    x, y = splits["train"].inputs[0], splits["train"].y
-    found = products_in(trainer._make_step, tf.constant(x), tf.constant(y))
-    assert found == len(x) * costs.gradient(SHAPES)
-    assert trainer._price == (len(x) / task.mini, 0.0)
 
 
 def test_sweep_counts_at_least_what_it_computes(monkeypatch):

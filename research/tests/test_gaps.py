@@ -9,6 +9,7 @@ import pytest
 import tools
 
 import keras_qpsbgd as kq
+from research.analysis import anneals
 from research.analysis import gaps
 
 pytest.importorskip("scipy")
@@ -54,7 +55,7 @@ def test_quantum_anneal_against_an_integrator():
 
     rows, v = tools.rows_and_gradients(1, n=3, m=1)
     qubo = kq.Qubo.from_rows(rows, v)
-    states, energies = gaps.all_energies(qubo)
+    states, energies = anneals.all_energies(qubo)
     flips = (states @ states.T == 1).astype(float)  # differ in one of three
 
     def slope(t, psi):
@@ -65,17 +66,19 @@ def test_quantum_anneal_against_an_integrator():
     start = np.full(8, 8**-0.5, complex)
     end = solve_ivp(slope, (0, 5.0), start, rtol=1e-9, atol=1e-11).y[:, -1]
     expected = np.abs(end[energies.argmin()]) ** 2
-    found = gaps.quantum(qubo, 5.0, steps=1000)
+    found = anneals.quantum(qubo, 5.0, steps=1000)
     assert found == pytest.approx(expected, abs=1e-4)
 
 
 def test_thermal_anneal():
     pytest.importorskip("dwave.samplers")
     easy = kq.Qubo(np.zeros((3, 3)), [[4.0], [-4.0], [4.0]])
-    assert gaps.thermal(easy) == 1.0
+    assert anneals.thermal(easy) == 1.0
     # Differences far below the temperature: one of eight is a matter of luck.
     blind = kq.Qubo(np.zeros((3, 3)), 1e-4 * np.array([[4.0], [-4.0], [4.0]]))
-    assert gaps.thermal(blind, num_reads=1000) == pytest.approx(0.125, abs=0.05)
+    assert anneals.thermal(blind, num_reads=1000) == pytest.approx(
+        0.125, abs=0.05
+    )
 
 
 # Tables

@@ -9,7 +9,6 @@ import pytest
 from keras_qpsbgd.quantization.numerics.layer import quantize_layer
 from keras_qpsbgd.quantization.numerics.output_error import Statistics
 from research import pages
-from research import studies
 from research.quantization import groups
 from research.quantization import methods
 from research.quantization import page
@@ -211,10 +210,6 @@ def test_tables():
     # Fewer bits per character are better.
     gain, _, _ = page.verdict(numbers, "transformer", 1, "gptq")
     assert gain == pytest.approx(-0.015)
-
-
-def test_command_knows_all_tasks():
-    assert studies.QUANTIZE == tuple(tasks.TASKS)
 
 
 def test_page_has_the_tables_of_the_records():

@@ -8,12 +8,10 @@ import pytest
 from made_runs import make_run
 
 from research import pages
-from research.engine import records
 from research.engine import statistics
 from research.engine import tables
 from research.engine.methods import METHODS
 from research.experiments import command
-from research.experiments import figures
 from research.experiments import overview
 from research.experiments import results
 from research.experiments.options import Description
@@ -117,50 +115,6 @@ def test_verdicts():
     assert accuracy.endswith(
         "no significant difference from the other methods (1)."
     )
-
-
-def test_overview_of_cifar10():
-    """As the table of `research.cifar10.table` has it."""
-    folder = ROOT / "results" / "cifar10"
-    found = overview.collect([], folder)
-    titles = [one.title for one in found]
-    assert "CIFAR-10, 64 filters, ReLU, 60 epochs" in titles
-    for one in found:
-        assert len(one.values[0][OURS]) >= 3
-        assert METHODS["adam"].label in one.others(0)
-
-
-def save(folder, runs):
-    store = records.Runs(folder)
-    for run in runs:
-        store.add(run)
-
-
-def test_figures_do_not_depend_on_the_order_of_records(tmp_path):
-    """Three kinds of tasks: curves, cells and bars."""
-    cells = [
-        {**run, "task": "cells", "configuration": {"rate": rate, "batch": 4}}
-        for rate in (0.1, 0.2)
-        for run in RUNS[:4]
-    ]
-    bars = [{**run, "task": "bars", "curves": {}} for run in RUNS]
-    tasks = (
-        make_task(),
-        make_task(name="cells", kind="cells"),
-        make_task(name="bars", kind="bars", paper={OURS: (0.7, 0.8)}),
-    )
-    for name, order in (("one", 1), ("two", -1)):
-        save(tmp_path / name, [*RUNS, *cells, *bars][::order])
-        runs = records.read(tmp_path / name)
-        for task in tasks:
-            path = tmp_path / name / f"{task.name}.png"
-            figures.draw(runs, task, OURS, path)
-    for task in tasks:
-        one, two = (
-            (tmp_path / name / f"{task.name}.png").read_bytes()
-            for name in ("one", "two")
-        )
-        assert one == two
 
 
 def test_picture_of_all_tasks(tmp_path):

@@ -249,19 +249,6 @@ def test_settings_without_nulls_and_noise(run, quick):
         assert noise not in found, noise
 
 
-@pytest.mark.parametrize(
-    "name, expected",
-    [
-        ("loss", "Loss"),
-        ("val_loss", "Validation loss"),
-        ("sparse_categorical_accuracy", "Sparse categorical accuracy"),
-        ("", ""),
-    ],
-)
-def test_names_of_logs_in_words(name, expected):
-    assert run_figures.title_of(name) == expected
-
-
 # Safety
 
 
@@ -316,21 +303,6 @@ def test_large_runs_stay_small(quick):
     assert "6 more layers are not drawn" in page.text
     assert "At most 24 logs are shown" in page.text
     assert "4,800 more settings are not shown" in page.text
-
-
-@pytest.mark.parametrize(
-    "value, expected",
-    [
-        (0, "0"),
-        (0.5, "0.5"),
-        (12345.6, "12,346"),
-        (0.012345, "0.01235"),
-        (-3.14159, "-3.142"),
-        (2e9, "2e+09"),
-    ],
-)
-def test_numbers_as_text(value, expected):
-    assert pages.number(value) == expected
 
 
 def luminance(color):

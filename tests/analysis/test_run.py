@@ -108,10 +108,6 @@ def test_other_files_and_layers(tmp_path):
     assert run.of_layer("wide[1]") == blocks[1:2]
 
 
-def test_what_was_moved_or_never_existed():
-    with pytest.raises(ImportError, match="use `research.analysis.spectrum`"):
-        from keras_qpsbgd.analysis import spectral_gap  # noqa: F401
-    with pytest.raises(AttributeError, match="no attribute 'spectra'"):
-        _ = kq.analysis.spectra
+def test_missing_packages_are_named():
     with pytest.raises(ImportError, match=r"keras_qpsbgd\[analysis\]"):
         common.require("no_such_package")

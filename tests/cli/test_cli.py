@@ -281,9 +281,7 @@ def test_qpu_cost_of_invalid_arguments(arguments, message, capsys):
     "command, code",
     [
         (["--help"], 0),
-        (["--version"], 0),
         (["demo", "--help"], 0),
-        (["demo", "--epochs", "0"], 2),
         (["qpu-cost", "abc"], 2),
         (["export", "missing.keras", "--to", "packed"], 2),
     ],

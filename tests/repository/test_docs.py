@@ -91,7 +91,7 @@ def test_commands_exist(path, monkeypatch):
     parse = argparse.ArgumentParser.parse_args
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
     # The files of the documentation do not exist here.
-    monkeypatch.setattr(cli.options, "existing_path", str)
+    monkeypatch.setattr(cli.console, "existing_path", str)
     mains = {"keras_qpsbgd": cli.main, "research": research.main}
     placeholders = {"NAME": "cora", "SUITE": "step", "NETWORK": "16-4"}
     for command in commands_of(path.read_text()):
