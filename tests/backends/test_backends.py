@@ -22,9 +22,7 @@ from keras_qpsbgd.qubo import ops
 pytestmark = pytest.mark.once
 
 NATIVE = [{"name": "native", "preset": preset} for preset in ("fast", "once")]
-NATIVE.append({"name": "native", "preset": "fast", "search": "parallel"})
-PARALLEL_RIDGE = {"name": "ridge", "search": "parallel"}
-GRAPH = [*NATIVE, PARALLEL_RIDGE, "exact", "ridge", "sign"]
+GRAPH = [*NATIVE, "exact", "ridge", "sign"]
 HOST = ["simulated_annealing", "tabu", "gurobi", "dwave", "leap_hybrid"]
 ALL = [*GRAPH, *HOST]
 # One of each kind.
@@ -92,15 +90,7 @@ def problems():
     yield kq.Qubo.from_rows(rows, single)  # one row
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [
-        # It compiles each shape.
-        pytest.param(b, marks=pytest.mark.slow) if b == PARALLEL_RIDGE else b
-        for b in ALL
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("backend", ALL, ids=str)
 def test_solutions(backend):
     solver = get(backend)
     for number, problem in enumerate(problems()):
@@ -179,11 +169,7 @@ def test_search_is_nearly_exact_at_20(backend):
 
 @pytest.mark.parametrize(
     "backend",
-    [
-        NATIVE[0],
-        "ridge",
-        "sign",
-    ],
+    [NATIVE[0], "ridge", "sign"],
     ids=str,
 )
 def test_compiled_search_equals_plain_search(backend):
@@ -331,14 +317,6 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
             "`preset`.*Received: preset='best'",
         ),
         (
-            {"name": "native", "preset": "balanced"},
-            "Use \"once\".*Received: preset='balanced'",
-        ),
-        (
-            {"name": "native", "preset": "accurate"},
-            "Use \"once\".*Received: preset='accurate'",
-        ),
-        (
             {"name": "dwave", "topology": "ring"},
             "`topology`.*Received: topology='ring'",
         ),
@@ -376,10 +354,6 @@ def test_register_and_entry_points(monkeypatch, tmp_path):
         (
             {"name": "gurobi", "work_limit": 0},
             "`work_limit`.*Received: work_limit=0",
-        ),
-        (
-            {"name": "native", "search": "fast"},
-            "`search`.*Received: search='fast'",
         ),
         (
             {"name": "native", "speed": 1},
@@ -483,8 +457,6 @@ def test_import_does_not_need_solvers():
         (NATIVE[0], 10),
         (NATIVE[0], 18),
         (NATIVE[1], 18),
-        pytest.param(NATIVE[2], 18, marks=pytest.mark.slow),
-        pytest.param(PARALLEL_RIDGE, 10, marks=pytest.mark.slow),
     ],
     ids=str,
 )

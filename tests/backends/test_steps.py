@@ -11,6 +11,7 @@ import tensorflow as tf
 import tools
 
 import keras_qpsbgd as kq
+from keras_qpsbgd.backends.graph import products
 from keras_qpsbgd.optimizers import averaged_rule
 from keras_qpsbgd.optimizers.step_solver import StepSolver
 from keras_qpsbgd.qubo import ops
@@ -20,16 +21,11 @@ from keras_qpsbgd.qubo.blocks import second_moments
 
 pytestmark = pytest.mark.once
 
-NATIVE = [
-    {"name": "native", "search": search}
-    for search in ("sequential", "parallel")
-]
-PARALLEL_RIDGE = {"name": "ridge", "search": "parallel"}
-GRAPH = [*NATIVE, "exact", "ridge", PARALLEL_RIDGE, "sign"]
+GRAPH = ["native", "exact", "ridge", "sign"]
 HOST = ["simulated_annealing", "tabu", "gurobi", "dwave", "leap_hybrid"]
 ALL = [*GRAPH, *HOST]
 # Compiling these takes seconds, and other tests search with them.
-SLOW = (NATIVE[1], PARALLEL_RIDGE, "exact")
+SLOW = ("exact",)
 
 
 def slow_unless(backends):
@@ -97,7 +93,7 @@ def layer(n, m, blocks, seed, with_start=False):
 
 
 def layers_for(backend):
-    shapes = WIDE_SHAPES if backend in NATIVE else SHAPES
+    shapes = WIDE_SHAPES if backend == "native" else SHAPES
     return [
         layer(*shape, seed=seed, with_start=seed == 2)
         for seed, shape in enumerate(shapes)
@@ -179,17 +175,17 @@ def test_a_step(backend):
 
 @pytest.mark.slow
 def test_compiled_equals_uncompiled():
-    layers = layers_for(NATIVE[0])
-    expected = solve(get(NATIVE[0]), layers)
-    uncompiled = get(NATIVE[0])
+    layers = layers_for("native")
+    expected = solve(get("native"), layers)
+    uncompiled = get("native")
     uncompiled.compiled = False
     tools.assert_equal(solve(uncompiled, layers), expected)
 
 
-@slow_unless([NATIVE[0], "ridge", "simulated_annealing", "dwave"])
+@slow_unless(["native", "ridge", "simulated_annealing", "dwave"])
 def test_blocks_are_separate_problems(backend):
     """Another block does not change the states of a block."""
-    shape = (WIDE_SHAPES if backend in NATIVE else SHAPES)[1]
+    shape = (WIDE_SHAPES if backend == "native" else SHAPES)[1]
     one = layer(*shape, seed=7)
     gradient, average, moments, *others = one.tensors
     # The scale of the fields depends on both blocks. Negating the average and
@@ -255,29 +251,24 @@ def test_starts_on_the_host(blocks):
         assert (qubo.energy(found) <= qubo.energy(qubo.start) + slack).all()
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [NATIVE[0], pytest.param(NATIVE[1], marks=pytest.mark.slow)],
-    ids=str,
-)
-def test_searches_are_never_worse_than_their_start(backend):
+def test_search_is_never_worse_than_its_start():
     (problem,) = layer(40, 6, 1, seed=3, with_start=True).problems()
     good = get("simulated_annealing").solve(qubo_of(problem)).states
     for start in (good, problem.start.numpy()):
         start = np.float32(start)
         given = problem._replace(start=tf.constant(start), informative=None)
-        found = get(backend).solve_in_graph(given, tf.constant([1, 2]))
+        found = get("native").solve_in_graph(given, tf.constant([1, 2]))
         qubo = qubo_of(problem)
         slack = 1e-6 * np.abs(qubo.couplings).sum()
         assert (qubo.energy(found) <= qubo.energy(start) + slack).all()
 
 
-@pytest.mark.parametrize(
-    "search",
-    ["sequential", pytest.param("parallel", marks=pytest.mark.slow)],
-)
-def test_a_warm_step_is_nearly_a_plain_sweep(search):
-    backend = kq.backends.get({"name": "native", "search": search})
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_a_warm_step_is_nearly_a_plain_sweep(
+    on_gpu, monkeypatch, nothing_compiled
+):
+    monkeypatch.setattr(products, "on_gpu", lambda: on_gpu)
+    backend = kq.backends.get("native")
     one = layer(37, 3, 2, seed=5, with_start=True)
     (states,) = solve(backend, [one])
     for block, problem in enumerate(one.problems()):

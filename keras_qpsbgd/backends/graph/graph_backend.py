@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_qpsbgd.backends.base import Backend
+from keras_qpsbgd.backends.graph import products
 from keras_qpsbgd.qubo import Qubo
 from keras_qpsbgd.qubo import ops
 
@@ -191,7 +192,10 @@ class GraphBackend(Backend):
         Small layers share one call because a call costs more than solving them.
         Each of the others has its own call. Layers of the same shape then share
         a compiled function, and run in parallel if there are several cores.
+        On a GPU, all layers share one call.
         """
+        if products.on_gpu():
+            return [list(range(len(shapes)))]
         sizes = [math.prod(shape) for shape in shapes]
         small = [i for i, size in enumerate(sizes) if size <= SMALL]
         groups = [[i] for i, size in enumerate(sizes) if size > SMALL]

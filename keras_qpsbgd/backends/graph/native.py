@@ -1,57 +1,54 @@
 """The default backend: exact for small layers, local search for others."""
 
+import copy
 import math
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from keras_qpsbgd.backends.graph import batches
+from keras_qpsbgd.backends.graph import beam
+from keras_qpsbgd.backends.graph import descent
 from keras_qpsbgd.backends.graph import exact
-from keras_qpsbgd.backends.graph import gpu_batches
-from keras_qpsbgd.backends.graph import gpu_search
-from keras_qpsbgd.backends.graph import local_search
-from keras_qpsbgd.backends.graph import numpy_search
 from keras_qpsbgd.backends.graph import products
-from keras_qpsbgd.backends.graph import relaxed
+from keras_qpsbgd.backends.graph import search
+from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.qubo import Qubo
 from keras_qpsbgd.qubo import ops
 
-PRESETS = ("fast", "once")
 ENUMERATE_UP_TO = 16
-# Layers with more weights than this are wide. One flip per step would take too
-# long.
-SWEEP_FROM = 50_000
+FAST = search.Effort(lanes=2, size=2**17, sweeps=16, min_sweeps=0, work=2**26)
+# A single call of the preset `"once"` may take about a second.
+ONCE = search.Effort(
+    lanes=16, size=2**14, sweeps=800, min_sweeps=30, work=2**33
+)
+PRESETS = {"fast": FAST, "once": ONCE}
+# The descent in float64 takes too long for layers with more weights.
+DESCEND_UP_TO = 50_000
 
 
-class NativeBackend(gpu_batches.BatchedBackend):
+class NativeBackend(GraphBackend):
     """Solves in the training graph, without other packages, licenses or tokens.
 
     The method depends on the size of the layer:
 
     - Up to 16 inputs: exact, by enumeration (float32 in training, float64 in
       `solve`).
-    - More inputs: 1-opt descent from the rounded ridge solution, which is
-      closer to the optimum than sign(-s) and costs one factorization.
-    - Wide layers (more than 50,000 weights): a sweep from zero, or from the
-      start of the problem if it has one.
+    - More inputs: sweeps, which set each variable to the better of its values,
+      until nothing changes. Several of them start close to the rounded ridge
+      solution and add random numbers that become smaller, as in simulated
+      annealing. The best result counts. `solve` then descends in float64.
 
     With the default rule of `QPSBGD`, the problems of consecutive updates are
     similar. Training then makes a single sweep from the states of the last
     update.
 
     Args:
-        preset: String. One of `"fast"` (the methods above) and `"once"`, for
-            problems that are solved once, such as those of `kq.quantize`. Its
-            `solve` uses a beam search and simulated annealing in sweeps, which
-            are also fast for wide layers. In training it is the same as
-            `"fast"`. Defaults to `"fast"`.
-        search: String. One of `"sequential"` (the methods above), `"parallel"`
-            (above 16 inputs, flips many variables at once, in all layers
-            together) and `"auto"`, which means `"parallel"` if TensorFlow finds
-            a GPU, else `"sequential"`. The energies are about the same. On a
-            GPU, sequential searches are slow, because they consist of thousands
-            of small operations. On a CPU, the parallel search is slower.
-            Defaults to `"auto"`.
+        preset: String. One of `"fast"` and `"once"`, for problems that are
+            solved once, such as those of `kq.quantize`. Its `solve` makes many
+            more sweeps, and a beam search for small layers. In training it is
+            the same as `"fast"`. Defaults to `"fast"`.
 
     Example:
         ```python
@@ -63,75 +60,41 @@ class NativeBackend(gpu_batches.BatchedBackend):
     name = "native"
     warm_start = True
 
-    def __init__(self, preset: str = "fast", search: str = "auto") -> None:
-        if preset in ("balanced", "accurate"):
-            raise ValueError(
-                f'`preset` "{preset}" was removed. Use "once" to solve a '
-                'problem well, and the default "fast" to train. '
-                f"Received: preset={preset!r}"
-            )
+    def __init__(self, preset: str = "fast") -> None:
         if preset not in PRESETS:
             raise ValueError(
-                f"`preset` must be one of {PRESETS}. "
+                f"`preset` must be one of {tuple(PRESETS)}. "
                 f"Received: preset={preset!r}"
             )
-        super().__init__(search)
+        super().__init__()
         self.preset = preset
-
-    def start(self, problem: ops.Problem) -> tf.Tensor | None:
-        n = problem.fields.shape[0]
-        if self.is_parallel():
-            return None
-        if n <= ENUMERATE_UP_TO or _is_wide(problem):
-            return None
-        return ops.sign(relaxed.ridge_solution(problem))
+        # In training, all presets are the same.
+        self._effort = FAST
 
     def search(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
         if problem.fields.shape[0] <= ENUMERATE_UP_TO:
             return exact.enumerate_states(problem)
-        if _is_wide(problem):
-            return local_search.shuffled_sweep(problem, seed)
-        return local_search.greedy(problem)
+        return search.search(_rounded_on_gpu(problem), seed, self._effort)
 
     def _search_all(self, layers, seeds, is_warm):
-        if not self.is_parallel():
-            return [
-                self._sequential(*layer)
-                for layer in zip(layers, seeds, is_warm)
-            ]
-        states: list = [None] * len(layers)
-        swept, searched = [], []
-        for i, problems in enumerate(layers):
-            if problems[0].fields.shape[0] <= ENUMERATE_UP_TO:
-                states[i] = [
-                    self._finished(exact.enumerate_states(problem), problem)
-                    for problem in problems
-                ]
-            elif is_warm[i]:
-                swept.append(i)
-            else:
-                searched.append(i)
-        found = gpu_batches.in_batches(
-            [layers[i] for i in swept],
-            [seeds[i] for i in swept],
-            gpu_sweep,
+        warm = [
+            is_warm[i] and layer[0].fields.shape[0] > ENUMERATE_UP_TO
+            for i, layer in enumerate(layers)
+        ]
+        swept = batches.in_batches(
+            [layer for layer, sweeps in zip(layers, warm) if sweeps],
+            _sweep,
             self._finished,
         )
-        found += gpu_search.search(
-            [layers[i] for i in searched],
-            [seeds[i] for i in searched],
-            self._finished,
-        )
-        for i, layer in zip(swept + searched, found):
-            states[i] = layer
-        return states
-
-    def _sequential(self, problems, seed, is_warm):
-        """Solves the problems of one layer."""
-        if is_warm and problems[0].fields.shape[0] > ENUMERATE_UP_TO:
-            found = _swept(problems)
-            return [self._finished(g, p) for g, p in zip(found, problems)]
-        return super()._search_all([problems], [seed], [False])[0]
+        swept = iter(swept)
+        return [
+            next(swept)
+            if sweeps
+            else super(NativeBackend, self)._search_all(
+                [layer], [seed], [False]
+            )[0]
+            for layer, seed, sweeps in zip(layers, seeds, warm)
+        ]
 
     def sample(
         self, qubo: Qubo, seed: int
@@ -139,44 +102,31 @@ class NativeBackend(gpu_batches.BatchedBackend):
         if qubo.num_variables <= ENUMERATE_UP_TO:
             proven = np.ones(qubo.num_columns, bool)
             return exact.best_states(qubo)[None], {"proven_optimal": proven}
-        if self.preset == "fast" and _is_wide(qubo):
-            return super().sample(qubo, seed)
-        start = qubo.start
-        if start is None:
-            problem = self._as_problem(qubo)
-            start = np.asarray(ops.sign(relaxed.ridge_solution(problem)))
-        start = start.astype(np.int8)
-        if self.preset == "once":
-            found = numpy_search.beam_search(qubo)
-            if found is not None:
-                before, after = qubo.varying_energies([start, found])
-                start = np.where(after < before, found, start)
-            annealed = numpy_search.anneal(qubo, start, seed)
-            return np.stack([start, annealed]), {}
-        samples, info = super().sample(qubo, seed)
-        return numpy_search.descend(qubo, samples[0], start)[None], info
+        solver = copy.copy(self)
+        solver._effort = PRESETS[self.preset]
+        samples, info = GraphBackend.sample(solver, qubo, seed)
+        states = samples[0]
+        found = beam.beam_search(qubo) if self.preset == "once" else None
+        if found is not None:
+            before, after = qubo.varying_energies([states, found])
+            states = np.where(after < before, found, states)
+        if math.prod(qubo.fields.shape) <= DESCEND_UP_TO:
+            start = states if qubo.start is None else qubo.start
+            states = descent.descend(qubo, states, start)
+        return states[None], info
 
     def get_config(self) -> dict[str, Any]:
-        return {"preset": self.preset, **super().get_config()}
+        return {"preset": self.preset}
 
 
-def _is_wide(problem):
-    """Returns whether single flips would take too long."""
-    return math.prod(problem.fields.shape) > SWEEP_FROM
+def _sweep(stack, sizes):
+    """Sweeps once over a stack of problems. See `in_batches`."""
+    del sizes
+    return search.warm_sweep(_rounded_on_gpu(stack))
 
 
-def _swept(problems):
-    """Sweeps once over the problems of a layer, which have the same shape."""
-    stack = ops.Problem(
-        couplings=tf.stack([problem.couplings for problem in problems]),
-        fields=tf.stack([problem.fields for problem in problems]),
-        start=tf.stack([problem.start for problem in problems]),
-    )
-    return tf.unstack(local_search.warm_sweep(stack))
-
-
-def gpu_sweep(stack, sizes, seeds):
-    """Sweeps once over a stack of problems. See `gpu_batches.in_batches`."""
-    del sizes, seeds
-    stack = stack._replace(couplings=products.rounded(stack.couplings))
-    return tf.linalg.matrix_transpose(local_search.warm_sweep(stack))
+def _rounded_on_gpu(problem):
+    """Rounds couplings, so that products do not depend on the GPU."""
+    if not products.on_gpu():
+        return problem
+    return problem._replace(couplings=products.rounded(problem.couplings))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_qpsbgd.backends.graph import gpu_batches
+from keras_qpsbgd.backends.graph import batches
 from keras_qpsbgd.backends.graph import products
 from keras_qpsbgd.backends.graph.graph_backend import GraphBackend
 from keras_qpsbgd.qubo import ops
@@ -32,7 +32,7 @@ def ridge_solution(problem, rho=RHO):
 
 
 def iterated_solution(problem, sizes, iterations, rho=RHO):
-    """Approximates `ridge_solution` without a factorization, for GPUs.
+    """Approximates `ridge_solution` without a factorization.
 
     Runs a fixed number of conjugate gradient iterations for all columns of all
     layers at once.
@@ -84,7 +84,7 @@ def _dot(a, b):
     return tf.reduce_sum(a * b, axis=-1, keepdims=True)
 
 
-class RidgeBackend(gpu_batches.BatchedBackend):
+class RidgeBackend(GraphBackend):
     r"""Solves the QUBO relaxed to real numbers and rounds the solution.
 
     $$g_j = \mathrm{sign}\left(-\tfrac12
@@ -94,13 +94,12 @@ class RidgeBackend(gpu_batches.BatchedBackend):
     deterministic and independent of the scale of the fields, so `kappa` has no
     effect. It is the baseline that any QUBO solver should beat.
 
+    On a GPU, where factorizations are slow, conjugate gradient iterations for
+    all layers together replace them.
+
     Args:
         rho: Float. Ridge, relative to the mean diagonal of Q. Defaults to
             `0.1`.
-        search: String. One of `"sequential"` (factorizations),
-            `"parallel"` (conjugate gradient iterations, for all layers
-            together) and `"auto"`, which means `"parallel"` if TensorFlow uses
-            a GPU, else `"sequential"`. Defaults to `"auto"`.
 
     Example:
         ```python
@@ -110,8 +109,8 @@ class RidgeBackend(gpu_batches.BatchedBackend):
 
     name = "ridge"
 
-    def __init__(self, rho: float = RHO, search: str = "auto") -> None:
-        super().__init__(search)
+    def __init__(self, rho: float = RHO) -> None:
+        super().__init__()
         if not rho > 0:
             raise ValueError(f"`rho` must be positive. Received: rho={rho}")
         self.rho = rho
@@ -119,26 +118,24 @@ class RidgeBackend(gpu_batches.BatchedBackend):
     @property
     def compiled(self) -> bool:  # type: ignore[override]
         # XLA factorizes a matrix slowly on a CPU.
-        return self.is_parallel()
+        return products.on_gpu()
 
     def search(self, problem: ops.Problem, seed: tf.Tensor) -> tf.Tensor:
         del seed
         return ops.sign(ridge_solution(problem, self.rho))
 
     def _search_all(self, layers, seeds, is_warm):
-        if not self.is_parallel():
+        if not products.on_gpu():
             return super()._search_all(layers, seeds, is_warm)
 
-        def solve(stack, sizes, seeds):
-            del seeds
-            return ops.sign(
-                iterated_solution(stack, sizes, ITERATIONS, self.rho)
-            )
+        def solve(stack, sizes):
+            found = iterated_solution(stack, sizes, ITERATIONS, self.rho)
+            return ops.sign(tf.linalg.matrix_transpose(found))
 
-        return gpu_batches.in_batches(layers, seeds, solve, self._finished)
+        return batches.in_batches(layers, solve, self._finished)
 
     def get_config(self) -> dict[str, Any]:
-        return {"rho": self.rho, **super().get_config()}
+        return {"rho": self.rho}
 
 
 class SignBackend(GraphBackend):

@@ -3,7 +3,7 @@
     python -m research.bench.gpu.export FOLDER [--only NAME ...] [--check]
 
 The steps are those of Keras, `model.train_step`, compiled with XLA as on a GPU
-and with the search that `native` and `ridge` use on a GPU. The data is random.
+and with what `native` and `ridge` do on a GPU. The data is random.
 `--only` selects networks and optimizers. `--check` also takes the first step
 here and stores the signs of its updates, to which `runner.py` compares those of
 the other device.
@@ -26,12 +26,8 @@ from research.bench.gpu import lowering
 from research.bench.harness import Options
 
 NETWORKS = fit_steps.GPU_NETWORKS
-# Backends of QP-SBGD by name, and Adam. `sequential` is the search of the CPU.
-OPTIMIZERS = {
-    "adam": None,
-    **fit_steps.SOLVERS,
-    "sequential": {"name": "native", "search": "sequential"},
-}
+# Backends of QP-SBGD by name, and Adam.
+OPTIMIZERS = {"adam": None, **fit_steps.SOLVERS}
 BATCHES = 8
 
 
