@@ -15,7 +15,6 @@ import time
 
 import numpy as np
 
-from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends.errors import BudgetExceeded
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
@@ -54,8 +53,7 @@ def sample(backend, qubo, seed):
     try:
         for call in calls:
             call.start()
-        for number, (call, part) in enumerate(zip(calls, parts)):
-            progress.set_columns(number * width, m)
+        for call, part in zip(calls, parts):
             samples, info = _check_answer(backend, call.answer())
             answers.append((_check_samples(backend, part, samples), info))
     except BaseException as error:

@@ -17,7 +17,6 @@ import numpy as np
 
 from keras_qpsbgd.backends import block_descent
 from keras_qpsbgd.backends import calls
-from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends import remote
 from keras_qpsbgd.backends.dwave import ranges
 from keras_qpsbgd.backends.errors import NOT_RUN
@@ -95,7 +94,6 @@ def solve_layers(backend, qubos, seeds, stop_at_failure):
 def _make_calls(backend, layers, seeds, stop_at_failure):
     """Makes the calls of layers that fit on the chip."""
     sizes = [(la.qubo.num_variables, la.qubo.num_columns) for la in layers]
-    total = sum(columns for _, columns in sizes)
     try:
         packed = backend.pack(sizes)
     except Exception as error:  # the layers cannot be packed
@@ -103,7 +101,6 @@ def _make_calls(backend, layers, seeds, stop_at_failure):
         for layer in layers:
             layer.fail(error)
     for number, call in enumerate(packed):
-        progress.set_columns(sum(len(k.columns) for k in layers), total)
         failed = [layer.error is not None for layer in layers]
         # The answer is not needed if all layers of a call have failed.
         if not (

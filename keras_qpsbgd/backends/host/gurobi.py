@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
@@ -126,7 +125,6 @@ class GurobiBackend(Backend):
             samples[0, :, column] = np.where(x.X > 0.5, 1, -1)
             proven[column] = model.Status == GRB.OPTIMAL
             work += model.Work
-            progress.add_column()
         return samples, {"proven_optimal": proven, "work": work, "calls": m}
 
     def _model(self, n):

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends import remote
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.calls import join_columns
@@ -84,7 +83,6 @@ class SamplerBackend(Backend):
                 remote.ordered_samples(sample_set, order, self.sampler)
             )
             access_times.append(_access_time(sample_set))
-            progress.add_column()
         # Samplers may merge equal reads.
         samples = join_columns([read[:, :, None] for read in reads])
         info: dict[str, Any] = {"reads": len(samples), "calls": len(reads)}

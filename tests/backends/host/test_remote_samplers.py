@@ -1,4 +1,4 @@
-"""Any `dimod.Sampler` gets a timeout, retries and progress."""
+"""Any `dimod.Sampler` gets a timeout and retries."""
 
 import concurrent.futures
 import re
@@ -14,7 +14,6 @@ import tools
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends import calls
-from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends.host.samplers import SamplerBackend
 
 pytestmark = pytest.mark.once
@@ -167,17 +166,6 @@ def test_answered_columns_are_counted_after_a_failure():
         kq.backends.get(sampler).solve(qubo())
     assert raised.value.info["qpu_access_time"] == 20.0
     assert raised.value.info["calls"] == 3
-
-
-def test_columns_are_counted_in_the_progress(monkeypatch):
-    monkeypatch.setattr(progress, "INTERVAL", 0.0)
-    lines = []
-    host = progress.HostProgress()
-    host.watch(lines.append)
-    with host.step(1), host.layer("dense"):
-        kq.backends.get(Remote()).solve(qubo())
-    found = [text.rpartition(", ")[-1] for text in lines]
-    assert list(dict.fromkeys(found)) == [f"{k} of 4 columns" for k in range(5)]
 
 
 @pytest.mark.slow
