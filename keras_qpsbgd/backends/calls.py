@@ -42,12 +42,11 @@ def sample(backend, qubo, seed):
     """
     m = qubo.num_columns
     width, shared = backend._plan_calls(qubo)
+    # Copies, because `sample` may modify them.
     parts = [
-        qubo.columns(start, min(start + width, m))
+        qubo.columns(start, min(start + width, m)).copy()
         for start in range(0, m, width)
     ]
-    if backend._modifies_problem:
-        parts = [part.copy() for part in parts]
     calls = [Call(backend, _sample, part, seed, shared) for part in parts]
     answers = []
     try:

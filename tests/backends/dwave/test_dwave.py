@@ -259,16 +259,14 @@ def test_solver_and_timeouts_are_passed_to_ocean(monkeypatch):
         return offline.small_chip()
 
     monkeypatch.setattr(dwave.system, "DWaveSampler", connect)
-    DWaveBackend(solver="Advantage_x", region="eu", timeout_seconds=7).open()
+    DWaveBackend(solver="Advantage_x", timeout_seconds=7).open()
     assert received == {
         "solver": "Advantage_x",
-        "region": "eu",
         "request_timeout": 7,
         "polling_timeout": 7,
     }
-    DWaveBackend(topology="zephyr", profile="mine").open()
+    DWaveBackend(topology="zephyr").open()
     assert received["solver"]["topology__type"] == "zephyr"
-    assert received["profile"] == "mine"
 
 
 def test_close(spy, monkeypatch):

@@ -80,7 +80,7 @@ def assert_exact(solution):
 @pytest.mark.parametrize("late", [False, True])
 def test_hanging_samplers_time_out(late):
     sampler = Remote({0: hangs, 1: hangs}, late)
-    backend = SamplerBackend(sampler, {"timeout_seconds": 0.2, "retries": 1})
+    backend = SamplerBackend(sampler, timeout_seconds=0.2, retries=1)
     with pytest.raises(TRANSIENT, match="0.2 s .`timeout_seconds`") as raised:
         backend.solve(qubo())
     assert raised.value.info == {"calls": 2, "retries": 1}
@@ -93,9 +93,6 @@ def test_arguments_of_the_backend_and_of_the_sampler():
     )
     assert (backend.timeout_seconds, backend.retries) == (2, 1)
     assert backend.parameters == {"num_reads": 7}
-    # All others belong to the sampler if `options` are given.
-    backend = kq.backends.SamplerBackend(Remote(), {"retries": 1}, retries=5)
-    assert backend.retries == 1 and backend.parameters == {"retries": 5}
 
 
 def test_configuration_with_a_sampler_instead_of_a_name():
@@ -171,7 +168,7 @@ def test_answered_columns_are_counted_after_a_failure():
 @pytest.mark.slow
 def test_training_survives_failures():
     sampler = Remote({3: raises(ConnectionError("reset")), 7: hangs}, late=True)
-    backend = SamplerBackend(sampler, {"timeout_seconds": 2.0})
+    backend = SamplerBackend(sampler, timeout_seconds=2.0)
     seed = tools.CLEAR_CUT["averaged"]
     opt = tools.optimizer(backend=backend)
     found = tools.fit(tools.small_model(seed), opt, *tools.data(seed))
