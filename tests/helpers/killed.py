@@ -3,10 +3,8 @@
 Each function creates an empty file `started` before it starts to write.
 """
 
-import itertools
 import os
 import pathlib
-import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -15,7 +13,6 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from research.engine import records
 
 EPOCHS = 12
 
@@ -86,33 +83,3 @@ def record_training(folder):
         verbose=0,
         callbacks=[recorder, Started(folder)],
     )
-
-
-def record(seed):
-    return {
-        "task": "t",
-        "method": "m",
-        "stage": "fresh",
-        "configuration": {},
-        "seed": seed,
-        "curves": {"epoch": list(range(2000))},
-        "result": {},
-    }
-
-
-def make_runs(folder):
-    """Continues the runs in a folder, and packs them from time to time."""
-    folder = pathlib.Path(folder)
-    (folder / "started").touch()
-    runs = records.Runs(folder)
-    for seed in itertools.count(len(runs)):
-        runs.add(record(seed), seconds=1.0)
-        if seed % 3 == 2:
-            records.pack(folder)
-
-
-def hold_the_lock(folder):
-    folder = pathlib.Path(folder)
-    with records.locked([folder / "experiment"]):
-        (folder / "started").touch()
-        time.sleep(600)

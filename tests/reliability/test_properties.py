@@ -1,15 +1,14 @@
 """Properties of all small networks, data, precisions, options and backends.
 
 Hypothesis draws the examples. The suite tries a few for each property, the same
-ones each time. For a release, try 10,000 new examples (40 minutes on one core).
+ones each time. For a release, try 2,000 new examples (40 minutes on one core).
 `-s` prints the number of examples:
 
-    python -m pytest tests/reliability -k properties -s --examples 10000
+    python -m pytest tests/reliability -k properties -s --examples 2000
 """
 
 import gc
 import math
-import traceback
 import warnings
 
 import hypothesis
@@ -25,8 +24,8 @@ from keras_qpsbgd import _keras
 
 RATE = 0.05
 # Number of examples per property, and shares of those given by `--examples`.
-FEW = {"step": 6, "saving": 3, "misuse": 15, "energy": 15}
-SHARES = {"step": 0.15, "saving": 0.03, "misuse": 0.62, "energy": 0.2}
+FEW = {"step": 6, "saving": 3}
+SHARES = {"step": 0.8, "saving": 0.2}
 
 
 @pytest.fixture
@@ -371,176 +370,4 @@ def test_loaded_model_takes_the_same_steps(wanted, tmp_path):
         options(),
         eagerly(wanted, 10),
         st.just(tmp_path),
-    )
-
-
-# Wrong arguments
-
-NUMBERS = st.one_of(
-    st.none(),
-    st.sampled_from([0, -1, 1, 2, 0.5, math.nan, math.inf, -math.inf, True]),
-    st.floats(),
-    st.integers(-3, 10),
-    st.sampled_from(["", "max", "native", "adam", [], {}, np.int64(2), object]),
-)
-ARGUMENTS = [
-    "learning_rate",
-    "backend",
-    "kappa",
-    "momentum",
-    "covariance_decay",
-    "max_variables",
-    "rule",
-    "real_optimizer",
-    "seed",
-    "on_failure",
-    "name",
-    "clipnorm",
-    "use_ema",
-]
-VALUES = [0.0, 1e-45, 1e-30, 1e-20, 1.0, 1e20, 3e38, math.inf, math.nan]
-
-
-def check_misuse(network, wrong, extreme, labels, layer):
-    """Checks that training works or raises a clear error."""
-    try:
-        x, y = data_of(network)
-        x[0] *= extreme
-        y = y * labels
-        model = build(network)
-        if layer:
-            kq.layers.BinaryDense(**{"units": 2, **layer}).build((None, 3))
-        opt = kq.QPSBGD(**wrong)
-        model.compile(opt, LOSSES[network["loss"]], run_eagerly=True)
-        for _ in range(2):
-            model.train_on_batch(x, y)
-        if all(map(np.isfinite, (extreme, labels))):
-            assert np.isfinite(tools.kernels(model)[0]).all() or not (
-                np.isfinite(wrong.get("learning_rate", 0.0))
-            )
-    except AssertionError:
-        raise
-    except Exception as error:
-        assert is_clear(error), traceback.format_exc()
-
-
-def is_clear(error):
-    """Returns whether an error is intended and states what is wrong."""
-    if isinstance(error, hypothesis.errors.HypothesisException):
-        return False
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = "keras_qpsbgd" in frames[-1].filename
-    if ours:
-        return "Received" in str(error)
-    # Keras and TensorFlow check the arguments that we pass to them.
-    libraries = ("/keras/", "/tf_keras/", "/tensorflow/")
-    unintended = (KeyError, IndexError, AttributeError, ZeroDivisionError)
-    return any(
-        name in frames[-1].filename for name in libraries
-    ) and not isinstance(error, unintended)
-
-
-def test_errors_are_clear(wanted):
-    wrong = st.dictionaries(st.sampled_from(ARGUMENTS), NUMBERS, max_size=2)
-    layer = st.dictionaries(
-        st.sampled_from(["units", "output_scale", "training_weights"]),
-        NUMBERS,
-        max_size=1,
-    )
-    try_examples(
-        "misuse",
-        wanted,
-        check_misuse,
-        networks(["native"], DTYPES),
-        wrong,
-        st.sampled_from(VALUES),
-        st.sampled_from(VALUES),
-        layer,
-    )
-
-
-# Energies
-
-
-@st.composite
-def qubos(draw, wanted):
-    """Draws a `Qubo` from rows or couplings, with an offset and a scale."""
-    n, m = draw(st.integers(1, 16)), draw(st.integers(1, 4))
-    if draw(st.booleans()):  # above 16 inputs the search is compiled
-        shapes = [(20, 3), (17, 1), (24, 2)]
-        n, m = draw(st.sampled_from(shapes if wanted else shapes[:1]))
-    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
-    scale = draw(st.sampled_from([1e-12, 1e-3, 1.0, 1e3, 1e12]))
-    kind = draw(st.sampled_from(["rows", "any", "integers", "penalty", "zero"]))
-    if kind == "rows":
-        rows = rng.normal(size=(draw(st.integers(1, 30)), n))
-        return kq.Qubo.from_rows(rows, scale * rng.normal(size=(len(rows), m)))
-    couplings = rng.normal(size=(n, n))
-    if kind == "integers":
-        couplings = np.round(2 * couplings)
-    if kind == "zero":
-        couplings[:] = 0.0
-    if kind == "penalty":
-        couplings[rng.integers(n), rng.integers(n)] = 1e8
-    couplings = scale * (couplings + couplings.T)
-    fields = scale * rng.normal(size=(n, m))
-    if kind == "zero":
-        fields[rng.random(fields.shape) < 0.5] = 0.0
-    offset = scale * draw(st.sampled_from([0.0, 1.0, -1e8, 1e8]))
-    return kq.Qubo(couplings, fields, np.full(m, offset))
-
-
-BACKENDS = [
-    "native",
-    {"name": "native", "preset": "once"},
-    "exact",
-    "ridge",
-    "sign",
-    TABU,
-    {"name": "simulated_annealing", "num_reads": 2, "num_sweeps": 50},
-    {**TABU, "block_size": 3},
-]
-
-
-def check_energy(qubo, config, seed):
-    backend = kq.backends.get(config)
-    name = config if isinstance(config, str) else config["name"]
-    if name == "exact" and qubo.num_variables > 12:
-        qubo = kq.Qubo(qubo.couplings[:12, :12], qubo.fields[:12], qubo.offset)
-    solution = backend.solve(qubo, seed)
-    states = solution.states.astype(np.float64)
-    assert states.shape == qubo.fields.shape
-    assert set(np.unique(states)) <= {-1.0, 1.0}
-    bare = kq.Qubo(qubo.couplings, qubo.fields)
-    energies = bare.energy(states)
-    unit = np.abs(qubo.couplings).sum() + np.abs(qubo.fields).sum(axis=0)
-    slack = 1e-6 * unit
-    assert (energies <= bare.energy(-states) + slack).all()
-    if name in ("native", "tabu") or name == "exact":
-        start = np.where(qubo.fields > 0, -1.0, 1.0)
-        if name != "tabu" or "block_size" in backend.get_config():
-            assert (energies <= bare.energy(start) + slack).all() or (
-                name == "native" and qubo.num_variables > 16
-            )
-    if name in ("native", "exact") and qubo.num_variables <= 12:
-        candidates = tools.all_states(qubo.num_variables)
-        for column in range(qubo.num_columns):
-            fields = qubo.fields[:, [column]]
-            best = kq.Qubo(
-                qubo.couplings, np.tile(fields, candidates.shape[1])
-            ).energy(candidates)
-            # The solver compares nearly equal states again in float64.
-            assert energies[column] <= best.min() + 1e-9 * unit[column]
-
-
-@pytest.mark.once
-def test_energies_are_never_worse_than_the_start(wanted):
-    """They are the lowest if the backend enumerates all states."""
-    try_examples(
-        "energy",
-        wanted,
-        check_energy,
-        qubos(wanted),
-        st.sampled_from(BACKENDS),
-        st.integers(0, 2**31 - 1),
     )
