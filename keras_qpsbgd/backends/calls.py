@@ -20,6 +20,7 @@ from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import in_short
+from keras_qpsbgd.backends.errors import info_of
 from keras_qpsbgd.backends.solution import merge_column_info
 
 FIRST_WAIT = 1.0  # seconds before the first retry; doubles with each retry
@@ -70,14 +71,11 @@ def _sample(backend, qubo, seed, shared):
 
 def _attach_info(error, info):
     """Sets the `info` of an exception."""
-    error_info = getattr(error, "info", None) or {}
+    error_info = info_of(error)
     if "qpu_access_time" in error_info:  # an invalid answer is billed, too
         answered = info.get("qpu_access_time", 0.0)
         info["qpu_access_time"] = answered + error_info["qpu_access_time"]
-    try:
-        error.info = info
-    except AttributeError:
-        pass  # some exceptions do not allow new attributes
+    error.info = info
 
 
 def _merge_call_info(calls, answers):
@@ -170,8 +168,6 @@ def _wait(future, timeout):
         ) from error
     except concurrent.futures.BrokenExecutor as error:
         raise _executor_error(error) from error
-    except concurrent.futures.CancelledError as error:
-        raise SolverError("The executor canceled the call") from error
 
 
 def _executor_error(error):

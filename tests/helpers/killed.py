@@ -5,6 +5,7 @@ Each function creates an empty file `started` before it starts to write.
 
 import os
 import pathlib
+import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import keras_qpsbgd as kq
+from research.engine import records
 
 EPOCHS = 12
 
@@ -83,3 +85,10 @@ def record_training(folder):
         verbose=0,
         callbacks=[recorder, Started(folder)],
     )
+
+
+def hold_the_lock(folder):
+    folder = pathlib.Path(folder)
+    with records.locked([folder / "experiment"]):
+        (folder / "started").touch()
+        time.sleep(600)

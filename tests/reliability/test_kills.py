@@ -14,6 +14,7 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd import analysis
 from keras_qpsbgd import callbacks
 from keras_qpsbgd import disk
+from research.engine import records
 
 ROOT = pathlib.Path(__file__).parents[2]
 RANDOM = random.Random(0)
@@ -194,6 +195,20 @@ def test_kill_between_weights_and_epoch(tmp_path, callback, is_equal):
 
 
 # --- files ---
+
+
+@pytest.mark.slow
+@pytest.mark.once
+def test_lock_of_a_killed_command(start, tmp_path):
+    pytest.importorskip("filelock")
+    holder = start("hold_the_lock", tmp_path)
+    wait_for(tmp_path / "started", holder)
+    with pytest.raises(ValueError, match="Another command .* Received: "):
+        with records.locked([tmp_path / "experiment"]):
+            pass
+    kill(holder)
+    with records.locked([tmp_path / "experiment"]):
+        pass
 
 
 @pytest.mark.once

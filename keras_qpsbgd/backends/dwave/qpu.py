@@ -366,16 +366,6 @@ class DWaveBackend(Backend):
         }
         return {**super().get_config(), "num_reads": self.num_reads, **given}
 
-    def __getstate__(self):
-        # A copy counts its own calls.
-        state = super().__getstate__()
-        del state["budget"]
-        return state
-
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        self.budget = cost.Budget(self.qpu_budget_seconds)
-
 
 def _listed(solver):
     return solver if isinstance(solver, (list, tuple)) else [solver]

@@ -22,6 +22,7 @@ from keras_qpsbgd.backends.dwave import ranges
 from keras_qpsbgd.backends.errors import NOT_RUN
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
+from keras_qpsbgd.backends.errors import info_of
 from keras_qpsbgd.backends.solution import merge_column_info
 
 
@@ -154,7 +155,7 @@ def _make_call(backend, packed, layers, seed):
         answers, reported = call.answer()
     except Exception as error:  # solvers may raise anything
         answers = dict.fromkeys(packed.layers, error)
-        reported = getattr(error, "info", None) or {}
+        reported = info_of(error)
     names = ("problem_id", "qpu_access_time")
     known = {name: reported[name] for name in names if name in reported}
     made = {"calls": call.num_attempts, "retries": call.retries}
@@ -197,7 +198,7 @@ def _anneal(backend, packed, qubos, seed):
         return embedded.unembed(found, model.gauge), info
     except BaseException as error:
         if info is None:
-            info = getattr(error, "info", None)
+            info = info_of(error)
         else:
             error.info = info  # an invalid answer is billed, too
         raise

@@ -13,6 +13,7 @@ from keras_qpsbgd._messages import reason
 from keras_qpsbgd.backends.calls import Stopped
 from keras_qpsbgd.backends.errors import BudgetExceeded
 from keras_qpsbgd.backends.errors import SolverError
+from keras_qpsbgd.backends.errors import info_of
 from keras_qpsbgd.qubo import Qubo
 
 
@@ -149,7 +150,7 @@ class HostCall:
         seconds = (time.perf_counter() - start) / len(layers)
         stop = threading.Event()
         for index, (layer, result) in enumerate(zip(layers, found)):
-            info = dict(getattr(result, "info", None) or {})
+            info = dict(info_of(result))
             # The first layer counts a call, if the backend does not.
             if index and "calls" not in info:
                 info["shared_calls"] = 1
@@ -168,8 +169,7 @@ class HostCall:
             except Exception as error:  # solvers may raise anything
                 found = error
             seconds = time.perf_counter() - start
-            info = getattr(found, "info", None) or {}
-            self._finish(layer, found, info, seconds, stop)
+            self._finish(layer, found, info_of(found), seconds, stop)
 
         if self.backend.executor is None or len(layers) == 1:
             for layer in layers:
@@ -256,13 +256,9 @@ class HostCall:
 
 def _message(name, backend, error):
     kind = "" if type(error) is SolverError else f"{type(error).__name__}: "
-    try:
-        text = str(error)
-    except Exception:  # `__str__` of a custom exception may raise anything
-        text = "(no message)"
     return (
         f"SolverError: the backend `{backend.name}` failed on layer "
-        f"`{name}`: {kind}{text}"
+        f"`{name}`: {kind}{error}"
     )
 
 

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import re
-import subprocess
 import sys
 import threading
 import urllib.error
@@ -135,7 +134,14 @@ def requests_timeout():
     ],
     ids=repr,
 )
-def test_temporary_failures_are_retried(error, retried):
+@pytest.mark.parametrize("with_ocean", [True, False])
+def test_temporary_failures_are_retried(
+    error, retried, with_ocean, monkeypatch
+):
+    if with_ocean:
+        import dwave.cloud  # noqa: F401
+    else:
+        monkeypatch.delitem(sys.modules, "dwave.cloud", raising=False)
     sampler = Remote({0: raises(error)})
     backend = kq.backends.get(sampler)
     if retried:
@@ -175,32 +181,3 @@ def test_training_survives_failures():
     tools.assert_equal(found, tools.clear_cut_fit(seed))
     total = opt.solver_report().total
     assert total.retries == 2 and total.failures == 0
-
-
-CODE = """
-import sys
-import dimod
-import keras_qpsbgd as kq
-import numpy as np
-from keras_qpsbgd.backends import calls
-calls.FIRST_WAIT = 0.0
-
-class Remote(dimod.Sampler):
-    properties = {}
-    parameters = {}
-    calls = 0
-    def sample(self, bqm):
-        self.calls += 1
-        if self.calls == 1:
-            raise ConnectionResetError("reset")
-        return dimod.ExactSolver().sample(bqm)
-
-qubo = kq.Qubo(np.eye(3), np.ones((3, 1)))
-assert kq.backends.get(Remote()).solve(qubo).info["retries"] == 1
-assert "dwave.cloud" not in sys.modules
-"""
-
-
-@pytest.mark.slow  # the other tests cover it if Ocean is imported
-def test_without_ocean():
-    subprocess.run([sys.executable, "-c", CODE], check=True)
