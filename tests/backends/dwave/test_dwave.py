@@ -3,7 +3,6 @@
 import re
 import zipfile
 
-import dimod
 import numpy as np
 import offline
 import pytest
@@ -11,7 +10,6 @@ import tools
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.backends.dwave import cost
 from keras_qpsbgd.backends.dwave import mock
 from keras_qpsbgd.backends.dwave import ranges
 from keras_qpsbgd.backends.dwave.qpu import DWaveBackend
@@ -369,30 +367,6 @@ def test_what_the_solver_does_not_support(spy, arguments, message):
 
 
 # The mock QPU
-
-
-def test_mock_rejects_what_a_qpu_rejects():
-    from dwave.cloud.exceptions import SolverFailureError
-
-    sampler = offline.small_chip()
-    a, b = sampler.edgelist[0]
-    strong = dimod.BinaryQuadraticModel({a: 100.0}, {(a, b): -30.0}, "SPIN")
-    found = sampler.sample(strong, num_reads=3)
-    np.testing.assert_allclose(found.record.energy, -130.0)
-    for parameters, message in (
-        ({"auto_scale": False}, "ranges"),
-        ({"num_reads": 0}, "num_reads"),
-        ({"num_reads": 10_000, "annealing_time": 2000.0}, "duration"),
-    ):
-        with pytest.raises(SolverFailureError, match=message):
-            sampler.sample(strong, **parameters)
-    with pytest.raises(ValueError, match="seed"):
-        sampler.sample(strong, seed=1)
-    assert found.info["timing"]["qpu_access_time"] == pytest.approx(
-        1e6 * cost.access_time(sampler, 2, num_reads=3)
-    )
-    with pytest.raises(dimod.exceptions.BinaryQuadraticModelStructureError):
-        sampler.sample(dimod.BinaryQuadraticModel({-5: 1.0}, {}, "SPIN"))
 
 
 # Cost
