@@ -31,12 +31,14 @@ class Tail:
             and one output.
         layer: A `BinaryDense` of the model.
         wiring: The `Wiring` of the model.
+        last: Layer (optional). The last layer that the product belongs to.
+            Defaults to `layer`.
     """
 
-    def __init__(self, model, layer, wiring):
+    def __init__(self, model, layer, wiring, last=None):
         self.layer = layer
         self._before = wiring.before(layer)
-        self._after = self._rest(wiring)
+        self._after = wiring.after(last or layer, of=layer)
         self._model = model
         self._loss_in_graph = in_graph(self._loss)
         self._derivatives_in_graph = in_graph(self._derivatives)
@@ -120,10 +122,6 @@ class Tail:
         self._state = tf.convert_to_tensor(self._product)
         return self._state
 
-    def _rest(self, wiring):
-        """Returns the layers after this one, as a function."""
-        return wiring.after(self.layer, of=self.layer)
-
     def _outputs(self, state):
         """Returns the outputs of the network."""
         return self._after(self.layer.outputs_of(state), training=False)
@@ -184,7 +182,7 @@ class NarrowTail(Tail):
 
     def __init__(self, model, layer, wiring, following):
         self._following = following
-        super().__init__(model, layer, wiring)
+        super().__init__(model, layer, wiring, last=following)
         self._changed_in_graph = in_graph(self._changed)
 
     def change(self, column, product):
@@ -197,9 +195,6 @@ class NarrowTail(Tail):
         hidden = self.layer.outputs_of(self._product)
         self._state = tf.matmul(hidden, self._weights())
         return self._state
-
-    def _rest(self, wiring):
-        return wiring.after(self._following, of=self.layer)
 
     def _weights(self):
         if isinstance(self._following, BinaryDense):

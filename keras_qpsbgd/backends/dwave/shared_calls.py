@@ -1,8 +1,6 @@
 """Solves the layers of a training step in as few QPU calls as possible.
 
-The columns of all layers that fit on the chip are packed side by side. A failed
-call counts as a failure for every layer in it. A layer that is wider than the
-largest complete graph on the chip is solved in blocks, with its own calls.
+See `DWaveBackend`.
 
 `ParallelEmbeddingComposite.sample_multiple` of dwave-system also anneals
 several problems in one call, but it embeds each of them in Python. For layers

@@ -180,17 +180,6 @@ class SolverReport:
             report.layers[layer] = _combine(report.layers[layer], row, -1)
         return report
 
-    def as_dict(self) -> dict[str, dict]:
-        """Returns the layers as plain dictionaries, for JSON."""
-        return {
-            name: {
-                **dataclasses.asdict(row),
-                "mean_energy": row.mean_energy,
-                "mean_chain_breaks": row.mean_chain_breaks,
-            }
-            for name, row in self.layers.items()
-        }
-
     def __str__(self):
         if not self.layers:
             return "No host solver has been called."
