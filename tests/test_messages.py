@@ -77,13 +77,3 @@ def test_reason():
     assert _messages.reason(ValueError("Wrong. Received: 3")) == "Wrong"
     assert _messages.reason(ValueError("a 3.5 b")) == "a 3.5 b"
     assert _messages.reason(ValueError()) == "ValueError()"
-
-
-def test_table():
-    rows = [["name", "count"], ["a", "1"], ["longer", "20"]]
-    assert _messages.table(rows).split("\n") == [
-        "name    count",
-        "-------------",
-        "a           1",
-        "longer     20",
-    ]

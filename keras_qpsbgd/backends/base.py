@@ -96,8 +96,6 @@ class Backend:
     info_entries: tuple[str, ...] = ()
     # Why the backend does not accept an `executor`.
     _without_executor: str | None = None
-    # Whether `sample` may modify its `qubo`, so that it must receive a copy.
-    _modifies_problem: bool = True
     # The open connection or solver. Opened on first use, not sent to workers.
     _handle: Any = None
 

@@ -8,7 +8,6 @@ its new state is better, so the energy never increases.
 
 import numpy as np
 
-from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.solution import merge_block_info
@@ -43,11 +42,9 @@ def solve(qubo, seed, block_size, solve_block, sweeps):
     # Updated after each block, so that a block costs |A| n m, not n n m.
     forces = couplings @ states
     block_infos = []
-    for sweep in range(sweeps):
+    for _ in range(sweeps):
         improved = False
-        parts = _blocks(couplings, block_size, rng)
-        for index, block in enumerate(parts):
-            progress.set_block(index, len(parts), sweep, sweeps)
+        for block in _blocks(couplings, block_size, rng):
             block.sort()
             inner = couplings[np.ix_(block, block)]
             outside = forces[block] - inner @ states[block]

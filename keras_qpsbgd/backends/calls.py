@@ -15,12 +15,12 @@ import time
 
 import numpy as np
 
-from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends.errors import BudgetExceeded
 from keras_qpsbgd.backends.errors import SolverError
 from keras_qpsbgd.backends.errors import TransientError
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.errors import in_short
+from keras_qpsbgd.backends.errors import info_of
 from keras_qpsbgd.backends.solution import merge_column_info
 
 FIRST_WAIT = 1.0  # seconds before the first retry; doubles with each retry
@@ -43,19 +43,17 @@ def sample(backend, qubo, seed):
     """
     m = qubo.num_columns
     width, shared = backend._plan_calls(qubo)
+    # Copies, because `sample` may modify them.
     parts = [
-        qubo.columns(start, min(start + width, m))
+        qubo.columns(start, min(start + width, m)).copy()
         for start in range(0, m, width)
     ]
-    if backend._modifies_problem:
-        parts = [part.copy() for part in parts]
     calls = [Call(backend, _sample, part, seed, shared) for part in parts]
     answers = []
     try:
         for call in calls:
             call.start()
-        for number, (call, part) in enumerate(zip(calls, parts)):
-            progress.set_columns(number * width, m)
+        for call, part in zip(calls, parts):
             samples, info = _check_answer(backend, call.answer())
             answers.append((_check_samples(backend, part, samples), info))
     except BaseException as error:
@@ -73,14 +71,11 @@ def _sample(backend, qubo, seed, shared):
 
 def _attach_info(error, info):
     """Sets the `info` of an exception."""
-    error_info = getattr(error, "info", None) or {}
+    error_info = info_of(error)
     if "qpu_access_time" in error_info:  # an invalid answer is billed, too
         answered = info.get("qpu_access_time", 0.0)
         info["qpu_access_time"] = answered + error_info["qpu_access_time"]
-    try:
-        error.info = info
-    except AttributeError:
-        pass  # some exceptions do not allow new attributes
+    error.info = info
 
 
 def _merge_call_info(calls, answers):
@@ -173,8 +168,6 @@ def _wait(future, timeout):
         ) from error
     except concurrent.futures.BrokenExecutor as error:
         raise _executor_error(error) from error
-    except concurrent.futures.CancelledError as error:
-        raise SolverError("The executor canceled the call") from error
 
 
 def _executor_error(error):

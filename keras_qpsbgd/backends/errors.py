@@ -68,6 +68,16 @@ def check_number(
         )
 
 
+def info_of(result):
+    """Returns the `info` of a solution or of any exception, `{}` without one.
+
+    The `info` of an exception of another package may be anything, such as the
+    method of `urllib.error.HTTPError`.
+    """
+    info = getattr(result, "info", None)
+    return info if isinstance(info, dict) else {}
+
+
 def in_short(value):
     """Returns the type of a value and the start of its text, for messages."""
     text = " ".join(repr(value).split())

@@ -54,7 +54,7 @@ def call_with_timeout(seconds, function):
     return value
 
 
-def connect(kind, seconds, solvers, **config):
+def connect(kind, seconds, solvers):
     """Opens a `DWaveSampler` or `LeapHybridSampler`.
 
     Args:
@@ -63,7 +63,6 @@ def connect(kind, seconds, solvers, **config):
             wait for an answer.
         solvers: Sequence of names or features of solvers, in the order in which
             to try them. `None` leaves the choice to the user's configuration.
-        **config: Other arguments of the sampler, or `None`.
 
     Returns:
         The sampler of the first solver that is available.
@@ -75,7 +74,7 @@ def connect(kind, seconds, solvers, **config):
     errors = []
     for solver in solvers:
         try:
-            return _connect(kind, seconds, solver=solver, **config)
+            return _connect(kind, seconds, solver)
         except BackendUnavailable as error:
             if not _is_offline(error.__cause__):  # no token or no network
                 raise
@@ -89,14 +88,15 @@ def connect(kind, seconds, solvers, **config):
     ) from errors[-1]
 
 
-def _connect(kind, seconds, **config):
+def _connect(kind, seconds, solver):
     import dwave.system
 
-    config.update(request_timeout=seconds, polling_timeout=seconds)
-    given = {k: v for k, v in config.items() if v is not None}
+    config = {"request_timeout": seconds, "polling_timeout": seconds}
+    if solver is not None:
+        config["solver"] = solver
     try:
         return call_with_timeout(
-            seconds, lambda: getattr(dwave.system, kind)(**given)
+            seconds, lambda: getattr(dwave.system, kind)(**config)
         )
     except Exception as error:
         # Ocean raises a `ValueError` if there is no token.
@@ -123,7 +123,11 @@ def sample(sampler, problem, seconds, /, **parameters):
 
     def call():
         found = sampler.sample(problem, **parameters)
-        check_sample_set(found, sampler)
+        if not isinstance(found, dimod.SampleSet):
+            raise SolverError(
+                f"The sampler `{type(sampler).__name__}` must return a "
+                f"`dimod.SampleSet`. Received: {in_short(found)}"
+            )
         found.resolve()  # errors of a remote call surface here
         return found
 
@@ -134,15 +138,6 @@ def sample(sampler, problem, seconds, /, **parameters):
         if known is error:
             raise
         raise known from error
-
-
-def check_sample_set(found, sampler):
-    """Raises a `SolverError` if a sampler did not return a sample set."""
-    if not isinstance(found, dimod.SampleSet):
-        raise SolverError(
-            f"The sampler `{type(sampler).__name__}` must return a "
-            f"`dimod.SampleSet`. Received: {in_short(found)}"
-        )
 
 
 def _is_network_failure(error):
@@ -280,14 +275,13 @@ def ordered_samples(sample_set, order, sampler):
     """Returns the reads (reads, n) of a sample set with ordered variables.
 
     Args:
-        sample_set: The answer of a `dimod.Sampler`.
+        sample_set: `dimod.SampleSet`.
         order: List of the labels of the model, in the order to return.
         sampler: The sampler, for messages.
 
     Raises:
-        SolverError: If `sample_set` is not a sample set of these variables.
+        SolverError: If there is no read, or if a variable is missing.
     """
-    check_sample_set(sample_set, sampler)
     labels = list(sample_set.variables)
     position = {label: i for i, label in enumerate(labels)}
     missing = [label for label in order if label not in position]

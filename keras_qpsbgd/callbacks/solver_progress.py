@@ -9,7 +9,6 @@ from typing import Any
 from tensorflow import keras
 
 from keras_qpsbgd.backends import GraphBackend
-from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.backends.host.solver_report import SolverReport
 from keras_qpsbgd.optimizers import QPSBGD
 
@@ -26,14 +25,6 @@ class SolverProgress(keras.callbacks.Callback):
     seconds per step that the solver took in the epoch. A terminal with fewer
     than 100 columns shows it only at the end of the epoch, because every update
     of a bar that does not fit on one line starts a new line.
-
-    If the solver takes longer than `after` seconds for a step, the callback
-    prints a line with the elapsed time, the layer and the number of solved
-    columns, at most every five seconds:
-
-    ```text
-    Solving for 12 s: layer dense_1 (2 of 3), 14 of 64 columns
-    ```
 
     With `qpu_budget_seconds`, the progress bar also shows the metric
     `solver_budget_s`, what is left of the budget. When training starts, an
@@ -58,20 +49,9 @@ class SolverProgress(keras.callbacks.Callback):
     A mean is NaN if there was no solve in the epoch. See
     `optimizer.solver_report()` for the figures of each layer.
 
-    Pass the callback to `fit`, because only callbacks can see whether `fit`
-    shows a bar. The lines are printed with `verbose=1` or `verbose="auto"`.
-
     With a backend that solves in the graph, such as `native`, the callback only
     prints that the first step compiles the solver, above the first bar. With
     another optimizer it does nothing.
-
-    Args:
-        after: Float. The number of seconds of a step before its first line. A
-            line is printed when the solver reports a layer or a column.
-            Defaults to `2.0`.
-
-    Raises:
-        ValueError: If `after` is negative or not a number.
 
     Example:
         ```python
@@ -89,11 +69,7 @@ class SolverProgress(keras.callbacks.Callback):
         ```
     """
 
-    def __init__(self, after: float = 2.0) -> None:
-        super().__init__()
-        check_number("after", after, at_least=0)
-        self.after = after
-        self._optimizer: Any = None
+    _optimizer: Any = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         optimizer = self.model.optimizer
@@ -106,24 +82,20 @@ class SolverProgress(keras.callbacks.Callback):
             self._announce_compilation(optimizer)
         else:
             self._optimizer = optimizer
-            self._watch()
             self._confirm_cost()
 
     def on_epoch_begin(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
         if self._optimizer is not None:
-            progress = self._optimizer.host_progress
-            self._before = progress.finished, progress.seconds
             self._report = self._optimizer.solver_report()
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        if self._optimizer is not None:
-            if shutil.get_terminal_size((_WIDE, 24)).columns >= _WIDE:
-                self._log(logs)
-            self._watch()  # a failed solve ends it
+        is_wide = shutil.get_terminal_size((_WIDE, 24)).columns >= _WIDE
+        if self._optimizer is not None and logs is not None and is_wide:
+            self._log(logs)
 
     def on_epoch_end(
         self, epoch: int, logs: dict[str, Any] | None = None
@@ -133,25 +105,14 @@ class SolverProgress(keras.callbacks.Callback):
             self._log(logs)
             logs.update(figures_of_epoch(self._optimizer, self._report))
 
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        if self._optimizer is not None:
-            self._optimizer.host_progress.watch(None)
-
-    def _watch(self):
-        if self._has_bar():
-            self._optimizer.host_progress.watch(_print, self.after)
-
-    def _has_bar(self):
-        """Returns whether `fit` shows a progress bar, and not a log."""
-        return (
+    def _announce_compilation(self, optimizer):
+        """Says why the first bar shows a long time, unless it does not."""
+        is_first = not optimizer._solver.is_checked  # set when a step is traced
+        has_bar = (
             self.params.get("verbose") in (1, "auto")
             and keras.utils.is_interactive_logging_enabled()
         )
-
-    def _announce_compilation(self, optimizer):
-        """Says why the first bar shows a long time, unless it does not."""
-        is_first = not optimizer._checked  # set when a step is traced
-        if is_first and optimizer.backend.compiled and self._has_bar():
+        if is_first and optimizer.backend.compiled and has_bar:
             print("The first step compiles the solver. The others are faster.")
 
     def _confirm_cost(self):
@@ -180,20 +141,12 @@ class SolverProgress(keras.callbacks.Callback):
 
     def _log(self, logs):
         """Adds what the bar shows."""
-        progress = self._optimizer.host_progress
-        steps, seconds = self._before
-        steps = progress.finished - steps
-        if logs is None:
-            return
-        if steps:
-            logs["solver_s"] = (progress.seconds - seconds) / steps
+        found = self._optimizer.solver_report().since(self._report)
+        if found.steps:
+            logs["solver_s"] = found.step_seconds / found.steps
         remaining = _remaining(self._optimizer)
         if remaining is not None:
             logs["solver_budget_s"] = remaining
-
-
-def _print(text):
-    print(f"\n{text}", flush=True)  # ends the line of the progress bar
 
 
 def figures_of_epoch(optimizer: QPSBGD, before: SolverReport) -> dict[str, Any]:

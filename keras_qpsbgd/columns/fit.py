@@ -151,11 +151,6 @@ def fit_columns(
     check_number("max_reads", max_reads, at_least=1, whole=True)
     check_number("seed", seed, at_least=0, whole=True)
     dampings = _checked_dampings(dampings)
-    if on_sweep is not None and not callable(on_sweep):
-        raise ValueError(
-            "`on_sweep` must be a function that takes the number of the sweep "
-            f"and the loss. Received: on_sweep={on_sweep!r}"
-        )
     samples = _checked_samples(x, y, sample_weight)
     if batch_size is not None:
         check_number("batch_size", batch_size, at_least=1, whole=True)

@@ -12,8 +12,6 @@ ELEMENTWISE = (
     "linear", "mish", "relu", "relu6", "selu", "sigmoid", "silu", "softplus",
     "softsign", "swish", "tanh",
 )  # fmt: skip
-# Layers that do nothing in inference.
-IDENTITIES = ("Dropout", "GaussianDropout", "GaussianNoise")
 
 
 class Tail:
@@ -33,12 +31,14 @@ class Tail:
             and one output.
         layer: A `BinaryDense` of the model.
         wiring: The `Wiring` of the model.
+        last: Layer (optional). The last layer that the product belongs to.
+            Defaults to `layer`.
     """
 
-    def __init__(self, model, layer, wiring):
+    def __init__(self, model, layer, wiring, last=None):
         self.layer = layer
         self._before = wiring.before(layer)
-        self._after = self._rest(wiring)
+        self._after = wiring.after(last or layer, of=layer)
         self._model = model
         self._loss_in_graph = in_graph(self._loss)
         self._derivatives_in_graph = in_graph(self._derivatives)
@@ -122,10 +122,6 @@ class Tail:
         self._state = tf.convert_to_tensor(self._product)
         return self._state
 
-    def _rest(self, wiring):
-        """Returns the layers after this one, as a function."""
-        return wiring.after(self.layer, of=self.layer)
-
     def _outputs(self, state):
         """Returns the outputs of the network."""
         return self._after(self.layer.outputs_of(state), training=False)
@@ -174,25 +170,19 @@ class NarrowTail(Tail):
 
     If a layer computes its outputs \(h\) elementwise from its product, a new
     column \(j\) changes \(S = h W\) by the outer product of \(\Delta h_j\) and
-    a row of \(W\). This is much faster than computing all outputs of a wide
-    layer again. Layers that treat each feature separately may come in between:
-    activations, batch normalization and dropout.
+    a row of \(W\). With 64-300-10 and 5000 samples, a sweep takes a quarter of
+    the CPU time of `Tail`.
 
     Args:
         model: A compiled Sequential or functional `keras.Model`.
         layer: A `BinaryDense` of the model.
         wiring: The `Wiring` of the model.
-        between: List of layers between `layer` and `following`.
-        following: The next `Dense` or `BinaryDense`.
+        following: The next layer, a `Dense` or `BinaryDense`.
     """
 
-    def __init__(self, model, layer, wiring, between, following):
-        self._between = between
+    def __init__(self, model, layer, wiring, following):
         self._following = following
-        self._hidden = wiring.between(
-            wiring.output(layer), wiring.input(following), layer
-        )
-        super().__init__(model, layer, wiring)
+        super().__init__(model, layer, wiring, last=following)
         self._changed_in_graph = in_graph(self._changed)
 
     def change(self, column, product):
@@ -202,14 +192,9 @@ class NarrowTail(Tail):
         self._product[:, column] = product
 
     def _start(self):
-        hidden = self._hidden(
-            self.layer.outputs_of(self._product), training=False
-        )
+        hidden = self.layer.outputs_of(self._product)
         self._state = tf.matmul(hidden, self._weights())
         return self._state
-
-    def _rest(self, wiring):
-        return wiring.after(self._following, of=self.layer)
 
     def _weights(self):
         if isinstance(self._following, BinaryDense):
@@ -227,56 +212,27 @@ class NarrowTail(Tail):
         return self._after(outputs, training=False)
 
     def _changed(self, state, column, old, new):
-        change = self._feature(column, new) - self._feature(column, old)
+        change = self.layer.outputs_of(new, column)
+        change -= self.layer.outputs_of(old, column)
         return state + change[:, None] * tf.gather(self._weights(), column)
-
-    def _feature(self, column, product):
-        """Returns one feature of the inputs of the next layer.
-
-        Args:
-            column: Scalar int tensor. Index of the feature.
-            product: Tensor of shape `(B,)`. The column of the product.
-        """
-        feature = self.layer.outputs_of(product, column)
-        for layer in self._between:
-            if isinstance(layer, keras.layers.BatchNormalization):
-                feature = _normalized(layer, feature, column)
-            elif isinstance(layer, keras.layers.Activation):
-                feature = layer.activation(feature)
-        return feature
 
 
 def tail_of(model, layer, wiring):
-    """Returns the fastest `Tail` of a layer."""
-    between = []
-    tensor = wiring.output(layer)
-    is_elementwise = _is_elementwise(layer.activation)
-    while is_elementwise:
-        following = wiring.consumer(tensor)
-        if following is None or following.compute_dtype != "float32":
-            break
-        if type(following) is keras.layers.Dense or (
-            type(following) is BinaryDense
-            and following.bits == 1
-            and not following.has_real_kernel
-        ):
-            # A wider next layer would not be faster.
-            if following.units > layer.units:
-                break
-            return NarrowTail(model, layer, wiring, between, following)
-        is_elementwise = _is_per_feature(following)
-        between.append(following)
-        tensor = wiring.output(following)
+    """Returns the faster `Tail` of a layer."""
+    following = wiring.consumer(wiring.output(layer))
+    is_dense = type(following) is keras.layers.Dense or (
+        type(following) is BinaryDense
+        and following.bits == 1
+        and not following.has_real_kernel
+    )
+    if (
+        is_dense
+        and following.compute_dtype == "float32"
+        and following.units <= layer.units  # a wider one would not be faster
+        and _is_elementwise(layer.activation)
+    ):
+        return NarrowTail(model, layer, wiring, following)
     return Tail(model, layer, wiring)
-
-
-def _is_per_feature(layer):
-    if type(layer) is keras.layers.BatchNormalization:
-        axis = layer.axis
-        return (axis if isinstance(axis, int) else axis[0]) in (-1, 1)
-    if type(layer) is keras.layers.Activation:
-        return _is_elementwise(layer.activation)
-    return type(layer).__name__ in IDENTITIES
 
 
 def _is_elementwise(activation):
@@ -289,18 +245,3 @@ def _is_elementwise(activation):
         except ValueError:
             continue  # missing in this version of Keras
     return False
-
-
-def _normalized(layer, feature, column):
-    """Returns a batch-normalized feature, as in inference."""
-
-    def at_column(variable):
-        return tf.convert_to_tensor(variable)[column]
-
-    factor = tf.math.rsqrt(at_column(layer.moving_variance) + layer.epsilon)
-    feature = (feature - at_column(layer.moving_mean)) * factor
-    if layer.scale:
-        feature *= at_column(layer.gamma)
-    if layer.center:
-        feature += at_column(layer.beta)
-    return feature

@@ -33,11 +33,6 @@ class SolverInfo:
         return self._solver.last_error
 
     @property
-    def host_progress(self) -> Any:
-        """The progress of the current solve on the host."""
-        return self._solver.progress
-
-    @property
     def skipped_updates(self) -> int:
         """Number of updates that were skipped because of a non-finite value."""
         return self._skipping.count

@@ -23,7 +23,6 @@ from keras_qpsbgd._messages import reason
 from keras_qpsbgd.backends.host.host_call import HostCall
 from keras_qpsbgd.backends.host.host_call import pack_problems
 from keras_qpsbgd.backends.host.solver_report import SolverReport
-from keras_qpsbgd.backends.progress import HostProgress
 from keras_qpsbgd.optimizers.estimate import log_start
 from keras_qpsbgd.qubo import blocks
 
@@ -57,10 +56,9 @@ class StepSolver:
                 ) from error
         self.last_error = None
         self.report = SolverReport()
-        self.progress = HostProgress()
         self._warn_once = weakref.WeakMethod(warn_once)
         self._drop = drop and weakref.WeakMethod(drop)
-        self._is_checked = False
+        self.is_checked = False
 
     def get_config(self):
         """Returns the arguments of `QPSBGD` that select the solver."""
@@ -88,13 +86,13 @@ class StepSolver:
                 "`compile` or to your `tf.function`. On a GPU, Keras 3 uses "
                 "XLA by default. Received: jit_compile=True"
             )
-        if self._is_checked:
+        if self.is_checked:
             return
         self.backend.check_layers(sizes)
         if self.fallback is not None:
             self.fallback.check_layers(sizes)
         log_start(self.backend, sizes)
-        self._is_checked = True
+        self.is_checked = True
 
     def solve(self, names, layers, seeds, step, recorder):
         """Returns the states of each layer, zero for entries to hold.
@@ -142,7 +140,6 @@ class StepSolver:
             self.fallback,
             self.report,
             weakref.WeakMethod(self._on_error),
-            self.progress,
             stop_at_failure=self.on_failure != "hold",
             recorder=recorder,
         )

@@ -107,22 +107,6 @@ def test_backup_without_deletion(tmp_path):
         assert kept == ["epoch-00000003"]
 
 
-def test_early_stopping_restores_the_best_weights(setting):
-    model, fit = setting
-    seen = []
-
-    class RecordWeights(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            seen.append((logs["loss"], self.model.get_weights()))
-
-    stop = keras.callbacks.EarlyStopping(
-        "loss", patience=1, min_delta=10.0, restore_best_weights=True
-    )
-    history = fit([RecordWeights(), stop], epochs=6)
-    assert len(history.epoch) == 2
-    tools.assert_equal(model.get_weights(), seen[0][1])
-
-
 def test_learning_rate_callbacks(setting):
     model, fit = setting
     fit(
@@ -136,23 +120,3 @@ def test_learning_rate_callbacks(setting):
     assert float(np.array(model.optimizer.learning_rate)) == 0.0625
     inner = model.optimizer.real_optimizer.learning_rate
     np.testing.assert_allclose(np.array(inner), 0.001)
-
-
-@pytest.mark.skipif(
-    not hasattr(keras.callbacks, "SwapEMAWeights"),
-    reason="legacy Keras has no SwapEMAWeights",
-)
-def test_swap_ema_weights():
-    x, y = tools.data()
-    model = tools.small_model()
-    opt = tools.optimizer(backend="sign", use_ema=True)
-    model.compile(opt, tools.loss(), run_eagerly=True)
-    model.fit(
-        x,
-        y,
-        verbose=0,
-        validation_data=(x, y),
-        callbacks=[keras.callbacks.SwapEMAWeights()],
-    )
-    assert all(np.isfinite(w).all() for w in model.get_weights())
-    assert _keras.KERAS_3

@@ -18,7 +18,7 @@ ALWAYS = {"solver_s", "solver_energy", "solver_retries", "solver_fallbacks"}
 QPU = {"solver_qpu_s", "solver_chain_breaks"}
 
 
-def fit(backend, *callbacks, epochs=2, on_failure="raise"):
+def fit(backend, *callbacks, epochs=2, on_failure="raise", verbose=0):
     """Trains for four steps per epoch."""
     model = tools.small_model()
     model.compile(
@@ -33,7 +33,7 @@ def fit(backend, *callbacks, epochs=2, on_failure="raise"):
         batch_size=tools.BATCH,
         epochs=epochs,
         shuffle=False,
-        verbose=0,
+        verbose=verbose,
         callbacks=[kq.callbacks.SolverProgress(), *callbacks],
     )
     return history.history
@@ -121,6 +121,39 @@ def test_retries(no_waiting):
     history = fit(Unreliable())
     assert history["solver_retries"] == [8, 8]
     assert history["solver_fallbacks"] == [0, 0]
+
+
+def test_progress_bar(capsys, monkeypatch):
+    """In a narrow terminal, `solver_s` does not fit in the running bar."""
+    for columns in (80, 100):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        history = fit(dimod.ExactSolver(), epochs=1, verbose=1)
+        count = capsys.readouterr().out.count("solver_s")
+        assert count == 1 if columns == 80 else count > 1
+        assert history["solver_s"][0] > 0
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_first_step_compiles_a_solver_in_the_graph(verbose, capsys):
+    """A line above the first bar says so, only in the first `fit`."""
+    model = tools.small_model()
+    model.compile(tools.optimizer(backend="exact"), tools.loss())
+    x, y = tools.data()
+    for _ in range(2):
+        watch = kq.callbacks.SolverProgress()
+        model.fit(x[:6], y[:6], verbose=verbose, callbacks=[watch])
+    text = capsys.readouterr().out
+    assert text.count("The first step compiles the solver.") == verbose
+
+
+@pytest.mark.once
+def test_other_optimizers_are_ignored():
+    x, y = tools.data()
+    model = tools.small_model()
+    model.compile("sgd", tools.loss(), run_eagerly=True)
+    watch = kq.callbacks.SolverProgress()
+    history = model.fit(x[:6], y[:6], verbose=0, callbacks=[watch])
+    assert set(history.history) == {"loss"}
 
 
 @pytest.mark.slow

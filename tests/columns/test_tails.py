@@ -41,11 +41,8 @@ NETWORKS = {
         kq.layers.BinaryDense(4, output_scale="channel", use_bias=False),
         keras.layers.Softmax(),
     ],
-    "normalized": lambda: [
-        kq.layers.BinaryDense(5, use_bias=False),
-        keras.layers.BatchNormalization(),
-        keras.layers.Activation("hard_tanh"),
-        keras.layers.Dropout(0.5),
+    "dense": lambda: [
+        kq.layers.BinaryDense(5, use_bias=False, activation="hard_tanh"),
         keras.layers.Dense(4, activation="softplus"),
         keras.layers.BatchNormalization(),
         kq.layers.BinaryDense(3),
@@ -58,7 +55,7 @@ NETWORKS = {
     [
         ("binary", True),
         pytest.param("channel", False, marks=pytest.mark.slow),
-        pytest.param("normalized", True, marks=pytest.mark.slow),
+        pytest.param("dense", True, marks=pytest.mark.slow),
     ],
 )
 def test_both_tails_agree(name, weighted):
@@ -94,7 +91,7 @@ def test_both_tails_agree(name, weighted):
 
 
 def test_derivatives_are_those_of_the_loss():
-    model = compiled(NETWORKS["normalized"]())
+    model = compiled(NETWORKS["dense"]())
     batch = (*samples()[:2], None)
     tail = tail_of(model, model.layers[0], Wiring(model))
     rows, weights, _ = tail.begin(batch)
@@ -118,14 +115,6 @@ def softmax_between():
     ]
 
 
-def layer_normalization_between():
-    return [
-        kq.layers.BinaryDense(5),
-        keras.layers.LayerNormalization(),
-        kq.layers.BinaryDense(3),
-    ]
-
-
 def wider_next():
     return [kq.layers.BinaryDense(2), kq.layers.BinaryDense(3)]
 
@@ -138,7 +127,6 @@ def several_bits_next():
     "layers",
     [
         softmax_between,
-        layer_normalization_between,
         wider_next,
         several_bits_next,
     ],

@@ -3,7 +3,6 @@
 Each function creates an empty file `started` before it starts to write.
 """
 
-import itertools
 import os
 import pathlib
 import time
@@ -86,29 +85,6 @@ def record_training(folder):
         verbose=0,
         callbacks=[recorder, Started(folder)],
     )
-
-
-def record(seed):
-    return {
-        "task": "t",
-        "method": "m",
-        "stage": "fresh",
-        "configuration": {},
-        "seed": seed,
-        "curves": {"epoch": list(range(2000))},
-        "result": {},
-    }
-
-
-def make_runs(folder):
-    """Continues the runs in a folder, and packs them from time to time."""
-    folder = pathlib.Path(folder)
-    (folder / "started").touch()
-    runs = records.Runs(folder)
-    for seed in itertools.count(len(runs)):
-        runs.add(record(seed), seconds=1.0)
-        if seed % 3 == 2:
-            records.pack(folder)
 
 
 def hold_the_lock(folder):

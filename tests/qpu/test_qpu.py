@@ -121,11 +121,6 @@ def test_weak_chains_break(solve):
     assert broken(solutions).mean() > 0.01
 
 
-def test_label(solve):
-    _, ((_, parameters),) = solve([problem(4, 2)], problem_label="mine")
-    assert parameters["label"] == "mine"
-
-
 def test_hybrid_solver(hybrid):
     qubo = problem(8, 4)
     solution = hybrid.solve(qubo)

@@ -199,24 +199,6 @@ def test_kill_between_weights_and_epoch(tmp_path, callback, is_equal):
 
 @pytest.mark.slow
 @pytest.mark.once
-def test_killed_writers_of_runs(start, tmp_path):
-    """Several processes are killed one after another in the same folder."""
-    made = 0
-    for _ in range(5):
-        process = start("make_runs", tmp_path)
-        wait_for(tmp_path / "started", process)
-        time.sleep(RANDOM.random() * 0.1)
-        kill(process)
-        assert process.exitcode == -9
-        runs = records.read(tmp_path)
-        assert [run["seed"] for run in runs] == list(range(len(runs)))
-        assert len(runs) >= made
-        made = len(runs)
-    assert made > 0
-
-
-@pytest.mark.slow
-@pytest.mark.once
 def test_lock_of_a_killed_command(start, tmp_path):
     pytest.importorskip("filelock")
     holder = start("hold_the_lock", tmp_path)

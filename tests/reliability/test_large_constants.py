@@ -5,13 +5,9 @@ import itertools
 import dimod
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends import block_descent
-from keras_qpsbgd.layers import statistics
-from keras_qpsbgd.optimizers import paper_rule
-from keras_qpsbgd.qubo import blocks
 
 pytestmark = pytest.mark.once
 
@@ -118,20 +114,3 @@ def test_blocks_improve_despite_a_penalty(constant):
     solve = kq.backends.get("exact").solve
     states, _ = block_descent.solve(qubo, 0, 4, solve, 1)
     np.testing.assert_array_equal(states[:, 0], [1, 1, -1, -1])
-
-
-def test_inputs_that_are_not_normalized():
-    """Rows of size 1e4 make the energies of the graph search small."""
-    rng = np.random.default_rng(0)
-    rows = tf.constant(1e4 * rng.normal(size=(64, 10)), tf.float32)
-    v = tf.constant(rng.normal(size=(64, 40)), tf.float32)
-    z, v = statistics.normalized(statistics.LayerCall(rows, v))
-    gradient = tf.matmul(z, v, transpose_a=True)
-    moments = blocks.second_moments(z, (1, 10, 10))
-    (problem,) = paper_rule.problems(gradient, moments)
-    backend = kq.backends.get("exact")
-    found = backend.solve_in_graph(problem, tf.constant([0, 0])).numpy()
-    qubo = kq.Qubo(problem.couplings.numpy(), problem.fields.numpy())
-    best = backend.solve(qubo).energies
-    reach = qubo.random_energy() - best
-    assert ((qubo.energy(found) - best) / reach).max() < 1e-4

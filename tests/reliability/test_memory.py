@@ -69,15 +69,3 @@ def test_step_is_kept_as_long_as_its_optimizer():
     train(kept)
     gc.collect()
     assert entries() - before
-
-
-def test_steps_of_other_optimizers_are_kept():
-    train(keras.optimizers.SGD())
-    before = entries()
-    train(Freeing())
-    gc.collect()
-    assert entries() == before
-
-
-def test_eager_mode():
-    memory.free_with(object)

@@ -26,10 +26,6 @@ class LeapHybridBackend(Backend):
             features. Defaults to `None`, which uses D-Wave's configuration.
         time_limit: Float (optional). Seconds per call. Defaults to `None`,
             which uses the minimum that the solver accepts for the problem size.
-        profile: String (optional). Section of D-Wave's configuration file.
-            Defaults to `None`, which uses D-Wave's configuration.
-        region: String (optional). Region of Leap. Defaults to `None`, which
-            uses D-Wave's configuration.
         sampler: An open `LeapHybridSampler` (optional). It is not saved.
             Defaults to `None`, which connects to Leap.
         **options: Arguments of `Backend`.
@@ -49,8 +45,6 @@ class LeapHybridBackend(Backend):
         self,
         solver: Any = None,
         time_limit: float | None = None,
-        profile: str | None = None,
-        region: str | None = None,
         sampler: Any = None,
         **options: Any,
     ) -> None:
@@ -59,8 +53,6 @@ class LeapHybridBackend(Backend):
         check_number("time_limit", time_limit, above=0, optional=True)
         self.solver = solver
         self.time_limit = time_limit
-        self.profile = profile
-        self.region = region
         self.sampler = sampler
 
     @classmethod
@@ -77,11 +69,7 @@ class LeapHybridBackend(Backend):
         with self._lock:
             if self._handle is None:
                 self._handle = self.sampler or remote.connect(
-                    "LeapHybridSampler",
-                    self.timeout_seconds,
-                    [self.solver],
-                    profile=self.profile,
-                    region=self.region,
+                    "LeapHybridSampler", self.timeout_seconds, [self.solver]
                 )
             return self._handle
 
@@ -129,11 +117,6 @@ class LeapHybridBackend(Backend):
             super().close()
 
     def get_config(self) -> dict[str, Any]:
-        config = {
-            "solver": self.solver,
-            "time_limit": self.time_limit,
-            "profile": self.profile,
-            "region": self.region,
-        }
+        config = {"solver": self.solver, "time_limit": self.time_limit}
         given = {k: v for k, v in config.items() if v is not None}
         return {**super().get_config(), **given}

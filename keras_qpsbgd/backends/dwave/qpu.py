@@ -26,7 +26,7 @@ LABEL = "keras_qpsbgd"
 # Only values that differ from these are saved.
 _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(("solver", "topology", "annealing_time", "chain_strength")),
-    **dict.fromkeys(("qpu_budget_seconds", "profile", "region")),
+    "qpu_budget_seconds": None,
     "parameters": {},
     "gauge": True,
     "problem_label": LABEL,
@@ -90,10 +90,6 @@ class DWaveBackend(Backend):
             seed of the step determines the choice. Defaults to `True`.
         problem_label: String (optional). Label of the calls in Leap. `None`
             sets no label. Defaults to `"keras_qpsbgd"`.
-        profile: String (optional). Section of D-Wave's configuration file.
-            Defaults to `None`, which uses D-Wave's configuration.
-        region: String (optional). Region of Leap. Defaults to `None`, which
-            uses D-Wave's configuration.
         mock: Boolean. If `True`, simulated annealing replaces the chip.
             Embeddings, times and ranges stay the same. Defaults to `False`.
         sampler: An open `DWaveSampler`, or a compatible sampler (optional). It
@@ -127,8 +123,6 @@ class DWaveBackend(Backend):
         qpu_budget_seconds: float | None = None,
         gauge: bool = True,
         problem_label: str | None = LABEL,
-        profile: str | None = None,
-        region: str | None = None,
         mock: bool = False,
         sampler: Any = None,
         **options: Any,
@@ -143,8 +137,6 @@ class DWaveBackend(Backend):
         self.qpu_budget_seconds = qpu_budget_seconds
         self.gauge = gauge
         self.problem_label = problem_label
-        self.profile = profile
-        self.region = region
         self.mock = mock
         self.sampler = sampler
         self._check_arguments()
@@ -248,13 +240,7 @@ class DWaveBackend(Backend):
         if self.topology is not None:
             largest = "-num_active_qubits"
             solvers = [{"topology__type": self.topology, "order_by": largest}]
-        return remote.connect(
-            "DWaveSampler",
-            self.timeout_seconds,
-            solvers,
-            profile=self.profile,
-            region=self.region,
-        )
+        return remote.connect("DWaveSampler", self.timeout_seconds, solvers)
 
     def block_size_for(self, num_variables: int) -> int:
         if self.block_size is not None:
@@ -379,16 +365,6 @@ class DWaveBackend(Backend):
             if getattr(self, name) != default
         }
         return {**super().get_config(), "num_reads": self.num_reads, **given}
-
-    def __getstate__(self):
-        # A copy counts its own calls.
-        state = super().__getstate__()
-        del state["budget"]
-        return state
-
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        self.budget = cost.Budget(self.qpu_budget_seconds)
 
 
 def _listed(solver):

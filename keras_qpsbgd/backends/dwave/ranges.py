@@ -182,12 +182,6 @@ def check_parameters(backend):
             "instead. Received: fast_anneal="
             f"{backend.parameters['fast_anneal']!r}"
         )
-    if _is_reverse(backend.parameters):
-        raise BackendUnavailable(
-            "`parameters` must not contain `initial_state` or an "
-            "`anneal_schedule` that starts at s = 1, because reverse annealing "
-            f"is not supported. Received: parameters={backend.parameters!r}"
-        )
     limits = parameter_ranges(sampler.properties)
     for name, value in call_parameters(backend).items():
         low, high = limits.get(name, (-np.inf, np.inf))
@@ -196,15 +190,6 @@ def check_parameters(backend):
                 f"`{name}` must be between {low:g} and {high:g} on this "
                 f"solver. Received: {name}={value}"
             )
-
-
-def _is_reverse(parameters):
-    if "initial_state" in parameters:
-        return True
-    try:
-        return parameters["anneal_schedule"][0][1] == 1
-    except (KeyError, IndexError, TypeError):  # no schedule, or not a valid one
-        return False
 
 
 def check_duration(backend, calls):

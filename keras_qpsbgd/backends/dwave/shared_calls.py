@@ -1,8 +1,6 @@
 """Solves the layers of a training step in as few QPU calls as possible.
 
-The columns of all layers that fit on the chip are packed side by side. A failed
-call counts as a failure for every layer in it. A layer that is wider than the
-largest complete graph on the chip is solved in blocks, with its own calls.
+See `DWaveBackend`.
 
 `ParallelEmbeddingComposite.sample_multiple` of dwave-system also anneals
 several problems in one call, but it embeds each of them in Python. For layers
@@ -17,12 +15,12 @@ import numpy as np
 
 from keras_qpsbgd.backends import block_descent
 from keras_qpsbgd.backends import calls
-from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends import remote
 from keras_qpsbgd.backends.dwave import ranges
 from keras_qpsbgd.backends.errors import NOT_RUN
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
+from keras_qpsbgd.backends.errors import info_of
 from keras_qpsbgd.backends.solution import merge_column_info
 
 
@@ -95,7 +93,6 @@ def solve_layers(backend, qubos, seeds, stop_at_failure):
 def _make_calls(backend, layers, seeds, stop_at_failure):
     """Makes the calls of layers that fit on the chip."""
     sizes = [(la.qubo.num_variables, la.qubo.num_columns) for la in layers]
-    total = sum(columns for _, columns in sizes)
     try:
         packed = backend.pack(sizes)
     except Exception as error:  # the layers cannot be packed
@@ -103,7 +100,6 @@ def _make_calls(backend, layers, seeds, stop_at_failure):
         for layer in layers:
             layer.fail(error)
     for number, call in enumerate(packed):
-        progress.set_columns(sum(len(k.columns) for k in layers), total)
         failed = [layer.error is not None for layer in layers]
         # The answer is not needed if all layers of a call have failed.
         if not (
@@ -157,7 +153,7 @@ def _make_call(backend, packed, layers, seed):
         answers, reported = call.answer()
     except Exception as error:  # solvers may raise anything
         answers = dict.fromkeys(packed.layers, error)
-        reported = getattr(error, "info", None) or {}
+        reported = info_of(error)
     names = ("problem_id", "qpu_access_time")
     known = {name: reported[name] for name in names if name in reported}
     made = {"calls": call.num_attempts, "retries": call.retries}
@@ -200,7 +196,7 @@ def _anneal(backend, packed, qubos, seed):
         return embedded.unembed(found, model.gauge), info
     except BaseException as error:
         if info is None:
-            info = getattr(error, "info", None)
+            info = info_of(error)
         else:
             error.info = info  # an invalid answer is billed, too
         raise

@@ -64,8 +64,6 @@ class GraphBackend(Backend):
 
     compiled = True
     can_ascend = True
-    # `search` receives tensors. A copy would double the memory of wide layers.
-    _modifies_problem = False
     _without_executor = "runs in the training graph"
 
     def __init__(self) -> None:

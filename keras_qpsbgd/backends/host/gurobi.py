@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.errors import BackendUnavailable
 from keras_qpsbgd.backends.errors import SolverError
@@ -15,6 +14,9 @@ from keras_qpsbgd.qubo import Qubo
 
 # Number of variables that the license of `pip install gurobipy` allows.
 PIP_LICENSE = 200
+# Gap to the bound at which a column counts as solved, relative to the gap
+# between the best state and a random one.
+MIP_GAP = 1e-6
 
 
 class GurobiBackend(Backend):
@@ -40,12 +42,6 @@ class GurobiBackend(Backend):
         work_limit: Float (optional). Maximum work per column, in Gurobi's work
             units of about one second. Deterministic, unlike a time limit.
             `None` searches until the optimum is proven. Defaults to `1.0`.
-        mip_gap: Float. Gap to the bound at which a column counts as solved,
-            relative to the gap between the best state and a random one.
-            Defaults to `1e-6`.
-        threads: Integer. Number of threads per column. `0` lets Gurobi choose.
-            Columns are solved one after the other; use an `executor` to solve
-            several at once. Defaults to `1`.
         **options: Arguments of `Backend`.
 
     Example:
@@ -58,20 +54,10 @@ class GurobiBackend(Backend):
     package = "gurobipy"
     install = "keras_qpsbgd[gurobi]"
 
-    def __init__(
-        self,
-        work_limit: float = 1.0,
-        mip_gap: float = 1e-6,
-        threads: int = 1,
-        **options: Any,
-    ) -> None:
+    def __init__(self, work_limit: float = 1.0, **options: Any) -> None:
         super().__init__(**options)
         check_number("work_limit", work_limit, above=0, optional=True)
-        check_number("mip_gap", mip_gap, at_least=0)
-        check_number("threads", threads, at_least=0, whole=True)
         self.work_limit = work_limit
-        self.mip_gap = mip_gap
-        self.threads = threads
 
     def check(self, num_variables: int, num_columns: int) -> None:
         super().check(num_variables, num_columns)
@@ -126,7 +112,6 @@ class GurobiBackend(Backend):
             samples[0, :, column] = np.where(x.X > 0.5, 1, -1)
             proven[column] = model.Status == GRB.OPTIMAL
             work += model.Work
-            progress.add_column()
         return samples, {"proven_optimal": proven, "work": work, "calls": m}
 
     def _model(self, n):
@@ -143,8 +128,8 @@ class GurobiBackend(Backend):
             model = gurobipy.Model(env=env)
             if self.work_limit is not None:
                 model.Params.WorkLimit = self.work_limit
-            model.Params.MIPGap = self.mip_gap
-            model.Params.Threads = self.threads
+            model.Params.MIPGap = MIP_GAP
+            model.Params.Threads = 1  # an executor solves columns at once
             models[n] = model, model.addMVar(n, vtype=gurobipy.GRB.BINARY)
         return models[n]
 
@@ -158,12 +143,7 @@ class GurobiBackend(Backend):
             super().close()
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "work_limit": self.work_limit,
-            "mip_gap": self.mip_gap,
-            "threads": self.threads,
-        }
+        return {**super().get_config(), "work_limit": self.work_limit}
 
 
 @contextlib.contextmanager

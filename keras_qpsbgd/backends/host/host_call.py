@@ -13,6 +13,7 @@ from keras_qpsbgd._messages import reason
 from keras_qpsbgd.backends.calls import Stopped
 from keras_qpsbgd.backends.errors import BudgetExceeded
 from keras_qpsbgd.backends.errors import SolverError
+from keras_qpsbgd.backends.errors import info_of
 from keras_qpsbgd.qubo import Qubo
 
 
@@ -56,7 +57,6 @@ class HostCall:
         report: `SolverReport` to which the solves are added.
         on_error: Weak reference to a function that receives each exception, the
             name of the layer and a message.
-        progress: `HostProgress` to update.
         stop_at_failure: Boolean. If True, the remaining layers are skipped, and
             not billed, after one has failed.
         recorder: Weak reference to the object that records the solutions (see
@@ -69,7 +69,6 @@ class HostCall:
         fallback,
         report,
         on_error,
-        progress,
         stop_at_failure,
         recorder=None,
     ):
@@ -77,7 +76,6 @@ class HostCall:
         self.fallback = fallback
         self.report = report
         self.on_error = on_error
-        self.progress = progress
         self.stop_at_failure = stop_at_failure
         self.recorder = recorder
 
@@ -105,18 +103,16 @@ class HostCall:
             recorded_values = arrays[: len(recorded)]
             qubos = unpack(iter(arrays[len(recorded) :]))
             layers = [_Layer(*values) for values in zip(names, qubos, seeds)]
-            with self.progress.step(len(layers)):
-                if hasattr(self.backend, "solve_layers"):
-                    self._solve_together(layers)
-                else:
-                    self._solve_apart(layers)
+            start = time.perf_counter()
+            if hasattr(self.backend, "solve_layers"):
+                self._solve_together(layers)
+            else:
+                self._solve_apart(layers)
+            self.report.count_step(time.perf_counter() - start)
             for layer in layers:
                 if layer.count is not None:
                     self.report.count(layer.name, **layer.count)
             messages = [layer.message for layer in layers]
-            if any(messages):
-                # `fit` may end here without calling its callbacks.
-                self.progress.watch(None)
             ended = any(messages) and self.stop_at_failure
             if recorded:
                 self._record(layers, ended, *recorded_values)
@@ -143,19 +139,18 @@ class HostCall:
         start = time.perf_counter()
         # With a fallback, a failure of the backend does not end the step.
         stop_at_failure = self.stop_at_failure and self.fallback is None
-        with self.progress.layer(layers[0].name, len(layers)):
-            try:
-                found = self.backend.solve_layers(
-                    [layer.qubo for layer in layers],
-                    [layer.seed for layer in layers],
-                    stop_at_failure,
-                )
-            except Exception as error:  # solvers may raise anything
-                found = [error] * len(layers)
+        try:
+            found = self.backend.solve_layers(
+                [layer.qubo for layer in layers],
+                [layer.seed for layer in layers],
+                stop_at_failure,
+            )
+        except Exception as error:  # solvers may raise anything
+            found = [error] * len(layers)
         seconds = (time.perf_counter() - start) / len(layers)
         stop = threading.Event()
         for index, (layer, result) in enumerate(zip(layers, found)):
-            info = dict(getattr(result, "info", None) or {})
+            info = dict(info_of(result))
             # The first layer counts a call, if the backend does not.
             if index and "calls" not in info:
                 info["shared_calls"] = 1
@@ -166,17 +161,15 @@ class HostCall:
         stop = threading.Event()
 
         def solve(layer):
-            with self.progress.layer(layer.name):
-                if stop.is_set():
-                    return
-                start = time.perf_counter()
-                try:
-                    found = self.backend.solve(layer.qubo, layer.seed)
-                except Exception as error:  # solvers may raise anything
-                    found = error
-                seconds = time.perf_counter() - start
-                info = getattr(found, "info", None) or {}
-                self._finish(layer, found, info, seconds, stop)
+            if stop.is_set():
+                return
+            start = time.perf_counter()
+            try:
+                found = self.backend.solve(layer.qubo, layer.seed)
+            except Exception as error:  # solvers may raise anything
+                found = error
+            seconds = time.perf_counter() - start
+            self._finish(layer, found, info_of(found), seconds, stop)
 
         if self.backend.executor is None or len(layers) == 1:
             for layer in layers:
@@ -263,13 +256,9 @@ class HostCall:
 
 def _message(name, backend, error):
     kind = "" if type(error) is SolverError else f"{type(error).__name__}: "
-    try:
-        text = str(error)
-    except Exception:  # `__str__` of a custom exception may raise anything
-        text = "(no message)"
     return (
         f"SolverError: the backend `{backend.name}` failed on layer "
-        f"`{name}`: {kind}{text}"
+        f"`{name}`: {kind}{error}"
     )
 
 

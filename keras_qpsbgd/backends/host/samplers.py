@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends import remote
 from keras_qpsbgd.backends.base import Backend
 from keras_qpsbgd.backends.calls import join_columns
@@ -26,8 +25,6 @@ class SamplerBackend(Backend):
     Args:
         sampler: `dimod.Sampler`. Only one thread at a time calls it, unless a
             call has timed out, because such a call cannot be stopped.
-        options: Dictionary (optional). Arguments of `Backend`, if the sampler
-            has parameters of the same name. Defaults to `None`.
         **parameters: Arguments of `Backend`, such as `timeout_seconds` and
             `retries`. All others are passed to `sampler.sample` for every
             column. A `seed` is added if the sampler accepts one.
@@ -40,20 +37,13 @@ class SamplerBackend(Backend):
         ```
     """
 
-    def __init__(
-        self,
-        sampler: Any,
-        options: dict[str, Any] | None = None,
-        /,
-        **parameters: Any,
-    ) -> None:
-        if options is None:
-            known = inspect.signature(Backend).parameters
-            options = {k: v for k, v in parameters.items() if k in known}
-            parameters = {k: v for k, v in parameters.items() if k not in known}
-        super().__init__(**options)
+    def __init__(self, sampler: Any, /, **parameters: Any) -> None:
+        known = inspect.signature(Backend).parameters
+        super().__init__(**{k: v for k, v in parameters.items() if k in known})
         self.sampler = sampler
-        self.parameters = parameters
+        self.parameters = {
+            k: v for k, v in parameters.items() if k not in known
+        }
         self.name = type(sampler).__name__
 
     def _plan_calls(self, qubo):
@@ -84,7 +74,6 @@ class SamplerBackend(Backend):
                 remote.ordered_samples(sample_set, order, self.sampler)
             )
             access_times.append(_access_time(sample_set))
-            progress.add_column()
         # Samplers may merge equal reads.
         samples = join_columns([read[:, :, None] for read in reads])
         info: dict[str, Any] = {"reads": len(samples), "calls": len(reads)}
@@ -120,6 +109,9 @@ class _LocalSamplerBackend(SamplerBackend):
     def _plan_calls(self, qubo):
         return Backend._plan_calls(self, qubo)
 
+    def get_config(self) -> dict[str, Any]:
+        return {**Backend.get_config(self), **self.parameters}
+
     def _call(self, model, parameters):
         return self.sampler.sample(model, **parameters)
 
@@ -131,9 +123,6 @@ class SimulatedAnnealingBackend(_LocalSamplerBackend):
         num_reads: Integer. Number of anneals per column, of which the best is
             used. Defaults to `10`.
         num_sweeps: Integer. Number of sweeps per anneal. Defaults to `1000`.
-        beta_range: Tuple of two floats (optional). Inverse temperatures at the
-            start and at the end. `None` computes them once per layer and step
-            from the size of the fields and couplings. Defaults to `None`.
         **options: Arguments of `Backend`.
 
     Example:
@@ -150,31 +139,22 @@ class SimulatedAnnealingBackend(_LocalSamplerBackend):
         self,
         num_reads: int = 10,
         num_sweeps: int = 1000,
-        beta_range: tuple[float, float] | None = None,
         **options: Any,
     ) -> None:
         from dwave.samplers import SimulatedAnnealingSampler
 
         super().__init__(
             SimulatedAnnealingSampler(),
-            options,
             num_reads=num_reads,
             num_sweeps=num_sweeps,
+            **options,
         )
         self.name = "simulated_annealing"
-        self.beta_range = beta_range
 
     def _plan_calls(self, qubo):
         # The temperatures must not depend on how the columns are divided.
         width, _ = super()._plan_calls(qubo)
-        return width, {"beta_range": self.beta_range or beta_range(qubo)}
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **Backend.get_config(self),
-            **self.parameters,
-            "beta_range": self.beta_range,
-        }
+        return width, {"beta_range": beta_range(qubo)}
 
 
 class TabuBackend(_LocalSamplerBackend):
@@ -184,9 +164,6 @@ class TabuBackend(_LocalSamplerBackend):
         num_reads: Integer. Number of searches per column, of which the best is
             used. Defaults to `1`.
         num_restarts: Integer. Number of restarts per search. Defaults to `10`.
-        timeout: Integer. Maximum time of a search in milliseconds. A search
-            that times out is not reproducible, so the default is far longer
-            than the restarts take. Defaults to `60000`.
         **options: Arguments of `Backend`.
 
     Example:
@@ -198,25 +175,23 @@ class TabuBackend(_LocalSamplerBackend):
     name = "tabu"
 
     def __init__(
-        self,
-        num_reads: int = 1,
-        num_restarts: int = 10,
-        timeout: int = 60_000,
-        **options: Any,
+        self, num_reads: int = 1, num_restarts: int = 10, **options: Any
     ) -> None:
         from dwave.samplers import TabuSampler
 
         super().__init__(
             TabuSampler(),
-            options,
             num_reads=num_reads,
             num_restarts=num_restarts,
-            timeout=timeout,
+            **options,
         )
         self.name = "tabu"
 
-    def get_config(self) -> dict[str, Any]:
-        return {**Backend.get_config(self), **self.parameters}
+    def _plan_calls(self, qubo):
+        # A search that times out is not reproducible, so this is far longer
+        # than the restarts take.
+        width, shared = super()._plan_calls(qubo)
+        return width, {**shared, "timeout": 60_000}
 
 
 class _Base:

@@ -9,7 +9,7 @@ from typing import Optional
 
 import numpy as np
 
-from keras_qpsbgd._messages import table
+from keras_qpsbgd import _tables
 
 # Problem identifiers that the report keeps for each layer.
 MAX_IDS = 5
@@ -86,11 +86,21 @@ class SolverReport:
     Attributes:
         layers: Dictionary that maps the name of a layer to its `LayerReport`.
         total: `LayerReport` over all layers, with each call counted once.
+        steps: Integer. Number of training steps that called the solver.
+        step_seconds: Float. Wall-clock time of the solver in these steps.
     """
 
     def __init__(self) -> None:
         self.layers: dict[str, LayerReport] = {}
+        self.steps = 0
+        self.step_seconds = 0.0
         self._lock = threading.Lock()
+
+    def count_step(self, seconds: float) -> None:
+        """Adds the wall-clock time that the solver took in one step."""
+        with self._lock:
+            self.steps += 1
+            self.step_seconds += seconds
 
     def count(
         self,
@@ -151,6 +161,7 @@ class SolverReport:
         report = SolverReport()
         with self._lock:
             report.layers = dict(self.layers)
+            report.steps, report.step_seconds = self.steps, self.step_seconds
         return report
 
     def since(self, earlier: SolverReport) -> SolverReport:
@@ -162,44 +173,35 @@ class SolverReport:
         Returns:
             A `SolverReport`.
         """
-        report = self.copy()
-        for layer, row in earlier.copy().layers.items():
+        report, earlier = self.copy(), earlier.copy()
+        report.steps -= earlier.steps
+        report.step_seconds -= earlier.step_seconds
+        for layer, row in earlier.layers.items():
             report.layers[layer] = _combine(report.layers[layer], row, -1)
         return report
-
-    def as_dict(self) -> dict[str, dict]:
-        """Returns the layers as plain dictionaries, for JSON."""
-        return {
-            name: {
-                **dataclasses.asdict(row),
-                "mean_energy": row.mean_energy,
-                "mean_chain_breaks": row.mean_chain_breaks,
-            }
-            for name, row in self.layers.items()
-        }
 
     def __str__(self):
         if not self.layers:
             return "No host solver has been called."
-        rows = [
-            ["layer", "calls", "seconds", "QPU s", "retries", "failures"]
-            + ["fallbacks", "breaks"]
-        ]
+        rows = []
         for name, row in {**self.layers, "total": self.total}.items():
             breaks = row.mean_chain_breaks
             rows.append(
-                [
-                    name if len(name) <= 18 else f"{name[:15]}...",
-                    str(row.calls),
+                (
+                    name,
+                    row.calls,
                     f"{row.seconds:.1f}",
                     f"{row.qpu_seconds:.3f}" if row.qpu_seconds else "-",
-                    str(row.retries),
-                    str(row.failures),
-                    str(row.fallbacks),
+                    row.retries,
+                    row.failures,
+                    row.fallbacks,
                     "-" if breaks is None else f"{100 * breaks:.1f} %",
-                ]
+                )
             )
-        return table(rows)
+        head = ("layer", "calls", "seconds", "QPU s", "retries", "failures")
+        head += ("fallbacks", "breaks")
+        widths = (7, 9, 8, 9, 10, 11, 8)
+        return "\n".join(_tables.table(head, rows, widths))
 
     __repr__ = __str__
 

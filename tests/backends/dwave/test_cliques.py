@@ -84,22 +84,6 @@ def test_copies_are_a_prefix(n):
         assert known.copies(n, count) == everything[:count]
 
 
-def test_results_are_kept(monkeypatch):
-    def forbidden(*arguments):
-        raise AssertionError("not kept")
-
-    graph = offline.lattice("pegasus", 3)
-    known = Cliques(graph)
-    copies, largest = known.copies(12), known.largest()
-    part = known.copies(16, 1)
-    monkeypatch.setattr(cliques.FreeQubits, "place", forbidden)
-    monkeypatch.setattr(cliques, "largest_copy", forbidden)
-    assert known.copies(12) == copies and known.copies(12, 1) == copies[:1]
-    assert known.copies(16, 1) == part and known.largest() == largest
-    with pytest.raises(AssertionError, match="not kept"):
-        known.copies(16)
-
-
 @pytest.mark.parametrize(
     "family, size, largest",
     [
@@ -126,12 +110,6 @@ def test_largest(family, size, largest):
     assert len(known.copies(largest, 1)) == 1
     assert known.copies(largest + 1) == []
     assert known.copies(10 * len(graph)) == []
-
-
-def test_one_variable():
-    graph = offline.lattice("pegasus", 3, 5)
-    copies = Cliques(graph).copies(1)
-    assert sorted(copy[0] for copy in copies) == [(q,) for q in sorted(graph)]
 
 
 def test_threads_get_the_same_copies():

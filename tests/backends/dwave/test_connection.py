@@ -93,12 +93,6 @@ def test_invalid_solvers(arguments, message):
         DWaveBackend(**arguments)
 
 
-def test_list_of_solvers_is_saved():
-    solvers = ["first", {"topology__type": "zephyr"}]
-    config = kq.backends.serialize(DWaveBackend(solver=solvers))
-    assert config == {"name": "dwave", "num_reads": 100, "solver": solvers}
-
-
 # In the middle
 
 

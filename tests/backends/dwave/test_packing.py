@@ -137,27 +137,6 @@ def test_layers_stay_apart_if_sharing_saves_no_call():
     assert [call.layers for call in packed] == [(0,), (1,)]
 
 
-def test_result_is_deterministic():
-    graph = offline.lattice("zephyr", 3, 10, 10)
-    other = type(graph)(**graph.graph)
-    other.add_nodes_from(sorted(graph, reverse=True))
-    other.add_edges_from(sorted(graph.edges, reverse=True))
-    sizes = ((12, 3), (9, 2), (5, 4), (2, 9))
-    first = pack(Cliques(graph), sizes)
-    # Other requests before do not change the result.
-    second = Cliques(other)
-    second.copies(9)
-    second.copies(5, 2)
-    pack(second, sizes[:2])
-    assert pack(second, list(map(list, sizes))) == first
-
-
-def test_packings_are_kept():
-    chip = offline.qpu(offline.small_chip()).open()
-    found = chip.pack(((9, 1), (2, 3)))
-    assert chip.pack([[9, 1], [2, 3]]) is found
-
-
 def test_layers_without_columns_are_left_out():
     known = Cliques(offline.lattice("chimera", 1))
     assert pack(known, [(2, 0), (3, 0)]) == ()

@@ -210,16 +210,6 @@ def test_invalid_answers():
     np.testing.assert_array_equal(embedded.unembed(binary)[1][0], answers[1][0])
 
 
-def test_invalid_calls():
-    chip, embedded, _ = packed("P4")
-    slot = next(s for s in embedded.call.slots if s.layer == 2)
-    with pytest.raises(ValueError, match="`slots`.*every qubit only once"):
-        Layout((slot.chains, slot.chains), chip)
-    apart = ((chip.nodelist[0],), (chip.nodelist[-1],))
-    with pytest.raises(ValueError, match="`slots`.*coupler between"):
-        Layout((apart,), chip)
-
-
 # The ranges
 
 
@@ -270,29 +260,6 @@ def test_limits_of_the_sum_of_couplings(name):
         chip.sample(problem.bqm, **ranges.PARAMETERS)
         with pytest.raises(SolverFailureError, match="ranges"):
             chip.sample(loose.bqm, **ranges.PARAMETERS)
-
-
-@pytest.mark.parametrize("name", ["P4", "Z3"])
-def test_a_large_column_does_not_change_the_others(name):
-    _, embedded, sizes = packed(name)
-    qubos = layers(sizes)
-    before = embedded.embed(qubos)
-    fields = qubos[1].fields.copy()
-    fields[:, 2] *= 1000
-    qubos[1] = kq.Qubo(qubos[1].couplings, fields)
-    qubos[2] = kq.Qubo(1000 * qubos[2].couplings, qubos[2].fields)
-    after = embedded.embed(qubos)
-    changed = [
-        k
-        for k, slot in enumerate(embedded.call.slots)
-        if part(before.bqm, slot) != part(after.bqm, slot)
-    ]
-    large = [
-        k
-        for k, slot in enumerate(embedded.call.slots)
-        if slot.layer == 2 or (slot.layer, slot.column) == (1, 2)
-    ]
-    assert changed == large
 
 
 def test_columns_without_values():

@@ -10,7 +10,6 @@ import tools
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends import calls
 from keras_qpsbgd.backends.calls import Stopped
-from keras_qpsbgd.backends.dwave import embedding
 from keras_qpsbgd.backends.dwave import mock
 
 pytestmark = pytest.mark.once
@@ -125,30 +124,6 @@ def test_wide_layer_beside_narrow_ones(chip):
     assert 1e-6 * total == pytest.approx(backend.budget.charged)
 
 
-def test_calls_on_the_same_qubits_share_their_layout(monkeypatch):
-    """Layers and columns of a call do not matter."""
-    built = []
-
-    class CountedLayout(embedding.Layout):
-        def __init__(self, slots, sampler):
-            built.append(slots)
-            super().__init__(slots, sampler)
-
-    monkeypatch.setattr(embedding, "Layout", CountedLayout)
-    # Nineteen columns with 20 inputs do not fit on the chip together.
-    sizes = [(20, 15), (20, 4), (3, 1)]
-    problems = qubos(sizes)
-    backend = qpu(mock.MockQPU("pegasus", shape=[3]))
-    calls = backend.pack(sizes)
-    layouts = {call.chains for call in calls}
-    assert len(calls) > 6 and len(layouts) <= 3
-    assert len({call.layers for call in calls}) > 1
-    for seed in range(2):
-        found = backend.solve_layers(problems, [seed] * 3, True)
-        assert not any(isinstance(f, Exception) for f in found)
-    assert len(built) == len(set(built)) and set(built) == layouts
-
-
 # Failures
 
 
@@ -194,26 +169,6 @@ def test_calls_of_failed_layers_are_not_made(monkeypatch):
     assert len(chip.calls) == 2
     assert first.info["calls"] == 1
     assert not isinstance(second, Exception)
-
-
-def test_each_layer_has_its_own_error():
-    backend = qpu(ExactChip({0: failure()}))
-    first, second, _ = backend.solve_layers(qubos(), [1, 2, 3], True)
-    assert type(first) is type(second) is kq.backends.SolverError
-    assert first.info.get("shared_calls") is None
-    assert second.info["shared_calls"] == 1
-
-
-def test_retries():
-    busy = kq.backends.TransientError("busy")
-    chip = ExactChip({0: busy})
-    problems = qubos()
-    found = qpu(chip).solve_layers(problems, [1, 2, 3], True)
-    assert_solved(found, problems)
-    assert len(chip.calls) == 2
-    assert [f.info["retries"] for f in found] == [1, 1, 1]
-    # The same problem is sent again.
-    assert chip.calls[0][0] == chip.calls[1][0]
 
 
 def test_budget_is_never_exceeded_by_threads(chip):
@@ -279,9 +234,3 @@ def test_report_counts_every_call_once(chip):
 
 
 # Arguments
-
-
-def test_problem_label(chip):
-    for label in ("mine", None):
-        qpu(chip, problem_label=label).solve(qubos()[2])
-    assert [p.get("label") for _, p in chip.calls] == ["mine", None]

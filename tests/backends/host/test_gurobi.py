@@ -30,26 +30,6 @@ def test_equals_enumeration(scale):
         assert solution.info["work"] > 0
 
 
-def test_one_environment_and_one_model_per_shape(monkeypatch):
-    created = {"Env": 0, "Model": 0}
-
-    def counting(name, original):
-        def make(*args, **kwargs):
-            created[name] += 1
-            return original(*args, **kwargs)
-
-        return make
-
-    for name in created:
-        original = getattr(gurobipy, name)
-        monkeypatch.setattr(gurobipy, name, counting(name, original))
-    gurobi = kq.backends.get("gurobi")
-    for _ in range(2):
-        gurobi.solve(qubo(6, 5))
-        gurobi.solve(qubo(7, 5))
-    assert created == {"Env": 1, "Model": 2}
-
-
 def test_close_releases_the_license():
     gurobi = kq.backends.get("gurobi")
     problem = qubo(6, 2)
@@ -70,13 +50,6 @@ def test_work_limit_is_deterministic_and_reported():
     np.testing.assert_array_equal(first.states, second.states)
     assert first.info["work"] == second.info["work"]
     assert (first.energies < problem.random_energy()).all()
-
-
-def test_column_does_not_depend_on_previous_columns():
-    problem = qubo(20, 4)
-    whole = kq.backends.get("gurobi").solve(problem, 5).states
-    part = kq.backends.get("gurobi").solve(problem.columns(2, 4), 5).states
-    np.testing.assert_array_equal(whole[:, 2:], part)
 
 
 def test_large_column_does_not_affect_the_others():

@@ -1,8 +1,7 @@
-"""Any `dimod.Sampler` gets a timeout, retries and progress."""
+"""Any `dimod.Sampler` gets a timeout and retries."""
 
 import concurrent.futures
 import re
-import subprocess
 import sys
 import threading
 import urllib.error
@@ -14,7 +13,6 @@ import tools
 
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends import calls
-from keras_qpsbgd.backends import progress
 from keras_qpsbgd.backends.host.samplers import SamplerBackend
 
 pytestmark = pytest.mark.once
@@ -81,7 +79,7 @@ def assert_exact(solution):
 @pytest.mark.parametrize("late", [False, True])
 def test_hanging_samplers_time_out(late):
     sampler = Remote({0: hangs, 1: hangs}, late)
-    backend = SamplerBackend(sampler, {"timeout_seconds": 0.2, "retries": 1})
+    backend = SamplerBackend(sampler, timeout_seconds=0.2, retries=1)
     with pytest.raises(TRANSIENT, match="0.2 s .`timeout_seconds`") as raised:
         backend.solve(qubo())
     assert raised.value.info == {"calls": 2, "retries": 1}
@@ -94,9 +92,6 @@ def test_arguments_of_the_backend_and_of_the_sampler():
     )
     assert (backend.timeout_seconds, backend.retries) == (2, 1)
     assert backend.parameters == {"num_reads": 7}
-    # All others belong to the sampler if `options` are given.
-    backend = kq.backends.SamplerBackend(Remote(), {"retries": 1}, retries=5)
-    assert backend.retries == 1 and backend.parameters == {"retries": 5}
 
 
 def test_configuration_with_a_sampler_instead_of_a_name():
@@ -139,7 +134,14 @@ def requests_timeout():
     ],
     ids=repr,
 )
-def test_temporary_failures_are_retried(error, retried):
+@pytest.mark.parametrize("with_ocean", [True, False])
+def test_temporary_failures_are_retried(
+    error, retried, with_ocean, monkeypatch
+):
+    if with_ocean:
+        import dwave.cloud  # noqa: F401
+    else:
+        monkeypatch.delitem(sys.modules, "dwave.cloud", raising=False)
     sampler = Remote({0: raises(error)})
     backend = kq.backends.get(sampler)
     if retried:
@@ -169,53 +171,13 @@ def test_answered_columns_are_counted_after_a_failure():
     assert raised.value.info["calls"] == 3
 
 
-def test_columns_are_counted_in_the_progress(monkeypatch):
-    monkeypatch.setattr(progress, "INTERVAL", 0.0)
-    lines = []
-    host = progress.HostProgress()
-    host.watch(lines.append)
-    with host.step(1), host.layer("dense"):
-        kq.backends.get(Remote()).solve(qubo())
-    found = [text.rpartition(", ")[-1] for text in lines]
-    assert list(dict.fromkeys(found)) == [f"{k} of 4 columns" for k in range(5)]
-
-
 @pytest.mark.slow
 def test_training_survives_failures():
     sampler = Remote({3: raises(ConnectionError("reset")), 7: hangs}, late=True)
-    backend = SamplerBackend(sampler, {"timeout_seconds": 2.0})
+    backend = SamplerBackend(sampler, timeout_seconds=2.0)
     seed = tools.CLEAR_CUT["averaged"]
     opt = tools.optimizer(backend=backend)
     found = tools.fit(tools.small_model(seed), opt, *tools.data(seed))
     tools.assert_equal(found, tools.clear_cut_fit(seed))
     total = opt.solver_report().total
     assert total.retries == 2 and total.failures == 0
-
-
-CODE = """
-import sys
-import dimod
-import keras_qpsbgd as kq
-import numpy as np
-from keras_qpsbgd.backends import calls
-calls.FIRST_WAIT = 0.0
-
-class Remote(dimod.Sampler):
-    properties = {}
-    parameters = {}
-    calls = 0
-    def sample(self, bqm):
-        self.calls += 1
-        if self.calls == 1:
-            raise ConnectionResetError("reset")
-        return dimod.ExactSolver().sample(bqm)
-
-qubo = kq.Qubo(np.eye(3), np.ones((3, 1)))
-assert kq.backends.get(Remote()).solve(qubo).info["retries"] == 1
-assert "dwave.cloud" not in sys.modules
-"""
-
-
-@pytest.mark.slow  # the other tests cover it if Ocean is imported
-def test_without_ocean():
-    subprocess.run([sys.executable, "-c", CODE], check=True)

@@ -126,16 +126,6 @@ def test_sample_sets_without_info():
     np.testing.assert_allclose(solution.energies, lowest_energies(problem))
 
 
-def test_qpu_access_time_is_counted():
-    def answer(bqm):
-        found = exact(bqm)
-        found.info["timing"] = {"qpu_access_time": 10.0}
-        return found
-
-    info = kq.backends.get(Sampler(answer)).solve(qubo(m=4)).info
-    assert info["qpu_access_time"] == 40.0 and info["calls"] == 4
-
-
 class Returns(kq.backends.Backend):
     def __init__(self, answer):
         super().__init__()
@@ -190,12 +180,6 @@ def test_ascending_answer_is_negated():
 )
 def test_accepted_answers(answer):
     assert Returns(answer).solve(qubo()).states.shape == (6, 4)
-
-
-def test_numpy_scalars_in_info():
-    info = {"work": np.float64(2.0), "level": np.array(3)}
-    solution = Returns((ONES, info)).solve(qubo())
-    assert solution.info["work"] == 2.0 and solution.info["level"] == 3
 
 
 # Backends as samplers

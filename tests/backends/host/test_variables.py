@@ -1,7 +1,6 @@
 """Variables after failed solves, and layers with several problems."""
 
 import numpy as np
-import offline
 import pytest
 import tensorflow as tf
 import tools
@@ -108,18 +107,6 @@ def test_hold_keeps_one_layer_and_averages_its_gradient():
     assert first.all() and not second.any()
 
 
-@pytest.mark.filterwarnings("ignore:A solve failed")
-def test_fallback_leaves_no_trace():
-    found = []
-    for backend in (Fails(3, 4), Fails()):
-        model, opt, data = start(backend, on_failure="exact")
-        for step in range(tools.STEPS):
-            model.train_on_batch(*batch(data, step))
-        assert opt.solver_report().total.fallbacks == len(backend.failing)
-        found.append(variables(model, opt))
-    tools.assert_equal(*(list(values.values()) for values in found))
-
-
 def test_a_backend_that_uses_no_couplings():
     class Sign(tools.SignBackend):
         uses_couplings = False
@@ -203,23 +190,6 @@ def test_blocks_are_recorded(backend):
         assert update.qubo.num_variables == 3
         np.testing.assert_array_equal(update.states[: len(part)], part)
         assert not update.states[len(part) :].any()  # padding
-
-
-@pytest.mark.usefixtures("narrow")
-def test_blocks_share_a_call():
-    chip = offline.exact_chip()
-    sent = []
-    sample = chip.sample
-    chip.sample = lambda bqm, **p: sent.append(p) or sample(bqm, **p)
-    backend = offline.qpu(chip, num_reads=2)
-    model, opt, data = start(backend)
-    cost = backend.step_cost([(3, 3)] * 3)
-    estimate = opt.estimate(model, 1)
-    assert estimate.calls_per_update == cost.calls == 1
-    assert estimate.seconds_per_update == cost.seconds
-    for step in range(2):
-        model.train_on_batch(*batch(data, step))
-    assert len(sent) == 2
 
 
 def test_layers_are_checked_by_their_blocks(monkeypatch):
