@@ -91,11 +91,7 @@ def test_numbers_and_notebooks(report):
     assert {name: getattr(report, name) for name in totals} == totals
     assert found["layers"][0]["errors"]["gptq"] == 0.2
     assert found["unchanged"][0]["reason"] == "unsupported type"
-    found = report._repr_html_()
-    assert found.count("<tr>") == 3 and "<td>0.123</td>" in found
-    assert "Improved by the solver: 2,000" in found
-    assert "<td>*long" in found and "* Frozen float layer" in found
-    assert "(LSTM): unsupported type" in found
+    assert report._repr_html_().startswith("<pre>Model: &quot;network&quot;")
 
 
 def test_numbers_of_a_model():
