@@ -1,14 +1,11 @@
 """Tests files, errors and the C module of `Predictor`."""
 
-import pathlib
-
 import exporting
 import numpy as np
 import pytest
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import _keras
 from keras_qpsbgd.export import description
 from keras_qpsbgd.inference import Predictor
 from keras_qpsbgd.inference import binary_products
@@ -46,19 +43,6 @@ def test_files(tmp_path, monkeypatch):
         "~/model.kq",
     ):
         np.testing.assert_array_equal(Predictor(path)(x), expected)
-
-
-@pytest.mark.skipif(not _keras.KERAS_3, reason="a file of Keras 3")
-def test_file_of_an_earlier_version():
-    """A file without the steps of a prediction, written by version 0.1.0."""
-    path = pathlib.Path(__file__).parent / "without_steps.kq"
-    x, expected = np.load(path.with_suffix(".npy"))
-    np.testing.assert_allclose(
-        kq.export.load_packed(path)(x), expected[:, :3], rtol=1e-5, atol=1e-6
-    )
-    for kernels in binary_products.available():
-        found = Predictor(path, kernels=kernels)(x)
-        np.testing.assert_allclose(found, expected[:, :3], rtol=1e-5, atol=1e-6)
 
 
 def test_files_that_are_no_models(tmp_path):
