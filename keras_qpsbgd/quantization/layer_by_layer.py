@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import sys
 import time
@@ -144,10 +143,14 @@ class LayerByLayer:
         num_inputs = statistics.kernel.shape[1]
         if statistics.count < num_inputs:
             self.few_rows.append((target.name, statistics.count, num_inputs))
-        with _naming(target.name):
+        try:
             result = quantize_layer(
                 statistics, bits=target.bits, seed=seed, **settings
             )
+        except (backends.SolverError, backends.BackendUnavailable) as error:
+            named = type(error)(f"Layer `{target.name}`: {error}")
+            named.info = error.info
+            raise named from error
         if not held_out:
             return result
         kernel = target.kind.kernel(target.layer)
@@ -225,17 +228,6 @@ class LayerByLayer:
             seconds=float(seconds),
             qpu_seconds=float(result.solver.get("qpu_seconds", 0.0)),
         )
-
-
-@contextlib.contextmanager
-def _naming(layer):
-    """Adds the name of a layer to the errors of its solver."""
-    try:
-        yield
-    except (backends.SolverError, backends.BackendUnavailable) as error:
-        named = type(error)(f"Layer `{layer}`: {error}")
-        named.info = error.info
-        raise named from error
 
 
 def _write_floats(target, layer, result):
