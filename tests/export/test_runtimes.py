@@ -84,6 +84,21 @@ def test_few_bits_are_stored(name, stored, bits, tmp_path):
         assert {node.domain for node in onnx.load(path).graph.node} == {""}
 
 
+@pytest.mark.parametrize("name", ["onnx", "litert"])
+def test_convolutions_shrink(name, tmp_path):
+    """Both converters transpose the kernel."""
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((6, 6, 16)),
+            kq.layers.BinaryConv2D(64, 3),
+            keras.layers.Flatten(),
+        ]
+    )
+    write_and_run(name, exporting.randomize(model), tmp_path / "model")
+    floats = 4 * model.count_params()
+    assert (tmp_path / "model").stat().st_size < floats / 3
+
+
 @pytest.mark.parametrize("model", ["conv", "graph", "attention", "twice"])
 @pytest.mark.parametrize("name", ["onnx", "litert"])
 def test_every_layer(name, model, tmp_path):
