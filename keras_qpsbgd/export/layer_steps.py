@@ -16,16 +16,6 @@ from keras_qpsbgd.layers import BinaryDense
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.quantization import kinds
 
-# Layers that return their input in a prediction.
-IDENTITIES = (
-    "ActivityRegularization",
-    "AlphaDropout",
-    "Dropout",
-    "GaussianDropout",
-    "GaussianNoise",
-    "SpatialDropout1D",
-    "SpatialDropout2D",
-)
 # Monotone functions of one number.
 MONOTONE = ("relu", "hard_tanh", "tanh", "sigmoid")
 
@@ -62,15 +52,11 @@ def translated(layer, rank):
     Raises:
         NotSupported: If the layer is not supported. The message is the reason.
     """
-    name = type(layer).__name__
-    if type(layer) in TRANSLATIONS:
-        if getattr(layer, "data_format", None) == "channels_first":
-            raise NotSupported("`data_format` is 'channels_first'")
-        return TRANSLATIONS[type(layer)](layer, rank)
-    is_stock = type(layer) is getattr(keras.layers, name, None)
-    if is_stock and name in IDENTITIES:
-        return []
-    raise NotSupported("")
+    if type(layer) not in TRANSLATIONS:
+        raise NotSupported("")
+    if getattr(layer, "data_format", None) == "channels_first":
+        raise NotSupported("`data_format` is 'channels_first'")
+    return TRANSLATIONS[type(layer)](layer, rank)
 
 
 def _product(layer, rank):
@@ -250,7 +236,18 @@ POOLING = {
     keras.layers.AveragePooling2D: "average_pooling",
     keras.layers.GlobalAveragePooling2D: "average_pooling",
 }
+# Layers that return their input in a prediction.
+IDENTITIES = (
+    keras.layers.ActivityRegularization,
+    keras.layers.AlphaDropout,
+    keras.layers.Dropout,
+    keras.layers.GaussianDropout,
+    keras.layers.GaussianNoise,
+    keras.layers.SpatialDropout1D,
+    keras.layers.SpatialDropout2D,
+)
 TRANSLATIONS: dict[Any, Callable] = {
+    **dict.fromkeys(IDENTITIES, lambda layer, rank: []),
     **dict.fromkeys(PRODUCTS, _product),
     **dict.fromkeys(POOLING, _pooling),
     keras.layers.Activation: lambda layer, rank: _activation(layer.activation),

@@ -58,11 +58,11 @@ def litert(model: Any, path: Any) -> None:
         interpreter = Interpreter("digits.tflite")
         ```
     """
-    stock.check(model)
+    floats_model = stock.inference_model(model)
     path = disk.file_path(path)
     with tempfile.TemporaryDirectory() as temporary:
         floats = str(pathlib.Path(temporary, "model"))
-        stock.export_folder(stock.inference_model(model), floats)
+        stock.export_folder(floats_model, floats)
         content = tf.lite.TFLiteConverter.from_saved_model(floats).convert()
     disk.write(path, _compressed(content, binary_kernels.kernels_of(model)))
 

@@ -63,21 +63,13 @@ def refused(config: Any, custom_objects: dict[str, Any]) -> list[str]:
         List of names, each once. Empty if the configuration is safe.
     """
     found: dict[str, None] = {}
-    stack = [config]
-    while stack:
-        value = stack.pop()
-        if isinstance(value, dict):
-            if "class_name" in value or "module" in value:
-                name = _refused_name(value, custom_objects)
-                if name is not None:
-                    if value is config:
-                        name += " (the class of the model itself)"
-                    found[name] = None
-                    if value.get("class_name") == "Lambda":
-                        continue  # its function would be a second name
-            stack.extend(value.values())
-        elif isinstance(value, list):
-            stack.extend(value)
+    for value in _dictionaries(config):
+        if "class_name" in value or "module" in value:
+            name = _refused_name(value, custom_objects)
+            if name is not None:
+                if value is config:
+                    name += " (the class of the model itself)"
+                found[name] = None
     return list(found)
 
 
@@ -90,18 +82,24 @@ def spektral_classes(config: Any) -> dict[str, Any]:
     Args:
         config: A configuration for which `refused` returns an empty list.
     """
-    found: dict[str, Any] = {}
+    names = {
+        str(value.get("class_name"))
+        for value in _dictionaries(config)
+        if _package(value) == "spektral"
+    }
+    return {name: _spektral_class(name) for name in names}
+
+
+def _dictionaries(config):
+    """Yields all dictionaries in a configuration, from outer to inner ones."""
     stack = [config]
     while stack:
         value = stack.pop()
         if isinstance(value, dict):
-            if _package(value) == "spektral":
-                name = str(value.get("class_name"))
-                found[name] = _spektral_class(name)
+            yield value
             stack.extend(value.values())
         elif isinstance(value, list):
             stack.extend(value)
-    return found
 
 
 def _refused_name(value, custom_objects):

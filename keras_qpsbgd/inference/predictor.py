@@ -222,7 +222,13 @@ def _program(path_or_model, kernels):
         start = file.read(len(container.MAGIC))
         content = start + file.read() if start == container.MAGIC else None
     if content is not None:
-        return _program_of_file(content, given, kernels)
+        try:
+            return program.load(content, kernels)
+        except container.InvalidFile as error:
+            raise ValueError(
+                "`path_or_model` must be a file written by `export.packed`, "
+                f"but {error}. Received: path_or_model={given!r}"
+            ) from error
     if not path.endswith(KERAS_SUFFIXES):
         raise ValueError(f"{received}, which is another kind of file")
     try:
@@ -234,32 +240,6 @@ def _program(path_or_model, kernels):
         ) from error
     model = keras.models.load_model(path, compile=False)
     return _program_of_model(model, kernels)
-
-
-def _program_of_file(content, given, kernels):
-    """Returns the `Program` of the content of a packed file."""
-    try:
-        found = program.load(content, kernels)
-    except container.InvalidFile as error:
-        raise ValueError(
-            "`path_or_model` must be a file written by `export.packed`, but "
-            f"{error}. Received: path_or_model={given!r}"
-        ) from error
-    if found is not None:
-        return found
-    # The model is not supported, or the file is from an older version.
-    try:
-        from keras_qpsbgd import export
-
-        load_packed = export.load_packed
-    except ImportError as error:
-        raise ValueError(
-            "`path_or_model` must be a packed file of a model that `Predictor` "
-            "supports. Install TensorFlow to see which layers are not "
-            "supported, or to read a file from an older version. "
-            f"Received: path_or_model={given!r}"
-        ) from error
-    return _program_of_model(load_packed(os.path.expanduser(given)), kernels)
 
 
 def _program_of_model(model, kernels):

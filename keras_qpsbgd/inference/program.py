@@ -39,7 +39,7 @@ class Program(NamedTuple):
     steps: list[steps.Step]
 
 
-def load(content: bytes, kernels: str) -> Program | None:
+def load(content: bytes, kernels: str) -> Program:
     """Returns the program of a packed file.
 
     Args:
@@ -47,14 +47,18 @@ def load(content: bytes, kernels: str) -> Program | None:
         kernels: `"c"` or `"numpy"`.
 
     Returns:
-        A `Program`, or `None` if the file does not describe one.
+        A `Program`.
 
     Raises:
-        InvalidFile: If the file is not valid.
+        InvalidFile: If the file is not valid or does not describe a program.
     """
     header, arrays = container.decode(content)
     if "predictor" not in header:
-        return None
+        raise container.InvalidFile(
+            "`Predictor` does not support the model in this file. Where "
+            "TensorFlow is installed, `Predictor(export.load_packed(path))` "
+            "names the layers that are not supported"
+        )
 
     def convert(value):
         if isinstance(value, list):

@@ -14,7 +14,6 @@ from typing import Any
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 from tensorflow import keras
 
 from keras_qpsbgd import _keras
@@ -253,13 +252,24 @@ class Correction:
     def _correct(self, layer):
         self._forward.advance_to(layer)
         norm = self._copies[1][id(layer)]
-        moments = _Moments(_axes(norm)[0])
+        count, sums = 0, np.zeros((4, 1))
         for call in self._forward.calls(layer):
             if call.quantized is call.given:
                 return  # no quantized layer comes before it
             if call.batch < self._num_used:
-                moments.add(call.given[0][0], call.quantized[0][0])
-        (given, quantized), slope = moments.means(), moments.slope()
+                x, y = (
+                    _channels(inputs[0], _axes(norm)[0])
+                    for inputs, _ in (call.given, call.quantized)
+                )
+                count += len(x)
+                squares, products = (
+                    np.einsum("bc,bc->c", values, y) for values in (y, x)
+                )
+                sums = sums + np.stack([x.sum(0), y.sum(0), squares, products])
+        given, quantized, squares, products = sums / count
+        slope = _slope(
+            squares, squares - quantized**2, products - given * quantized
+        )
         mean, variance = (
             weight.numpy().astype(np.float64)
             for weight in (norm.moving_mean, norm.moving_variance)
@@ -272,45 +282,16 @@ class Correction:
         self._corrected.append(layer)
 
 
-class _Moments:
-    """Moments of the channels of two tensors over all batches.
+def _channels(tensor, axis):
+    """Returns a tensor as a matrix with a column for each channel."""
+    values = np.moveaxis(tensor.numpy(), axis, -1).astype(np.float64)
+    return values.reshape(-1, values.shape[-1])
 
-    Args:
-        axis: Integer. The axis of the channels.
-    """
 
-    def __init__(self, axis):
-        self._axis = axis
-        self._count = 0
-        # Sums of both tensors, of the second one squared, and of the products.
-        self._sums = np.zeros((4, 1))
-
-    def add(self, given, quantized):
-        """Adds one batch of both tensors."""
-        axes = [i for i in range(len(given.shape)) if i != self._axis]
-        x, y = (tf.cast(values, tf.float32) for values in (given, quantized))
-        count = int(tf.size(x)) // x.shape[self._axis]
-        means = [tf.reduce_mean(v, axes, keepdims=True) for v in (x, y)]
-        x, y = x - means[0], y - means[1]
-        products = [tf.reduce_mean(v, axes) for v in (y * y, x * y)]
-        a, b, square, product = (
-            v.numpy().astype(np.float64).ravel() for v in (*means, *products)
-        )
-        self._count += count
-        self._sums = self._sums + count * np.stack(
-            [a, b, square + b * b, product + a * b]
-        )
-
-    def means(self):
-        """Returns the means of both tensors."""
-        return self._sums[:2] / self._count
-
-    def slope(self):
-        """Returns the slope of the best linear fit of the first tensor."""
-        a, b, square, product = self._sums / self._count
-        variance, covariance = square - b * b, product - a * b
-        # A channel that is constant up to rounding has no slope.
-        usable = variance > 1e-6 * square
-        slope = np.ones_like(variance)
-        np.divide(covariance, variance, out=slope, where=usable)
-        return np.clip(slope, *SLOPES)
+def _slope(squares, variance, covariance):
+    """Returns the slope of the best linear fit of the given activations."""
+    slope = np.ones_like(variance)
+    # A channel that is constant up to rounding has no slope.
+    usable = variance > 1e-6 * squares
+    np.divide(covariance, variance, out=slope, where=usable)
+    return np.clip(slope, *SLOPES)

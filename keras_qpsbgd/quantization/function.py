@@ -10,7 +10,6 @@ from keras_qpsbgd.quantization import arguments
 from keras_qpsbgd.quantization import batch_norm
 from keras_qpsbgd.quantization.calibration import Calibration
 from keras_qpsbgd.quantization.layer_by_layer import LayerByLayer
-from keras_qpsbgd.quantization.layer_by_layer import Settings
 from keras_qpsbgd.quantization.quantization_report import QuantizationReport
 from keras_qpsbgd.quantization.quantization_report import UnchangedLayer
 from keras_qpsbgd.quantization.targets import choose_layers
@@ -153,8 +152,7 @@ def quantize(
     solver = None
     if method == "qubo" and work.targets:
         solver = arguments.solver(backend, work.targets, verbose)
-    settings = Settings(method, solver, seed, damping, out, verbose)
-    quantized, rows = work.quantize(settings)
+    quantized, rows = work.quantize(method, solver, seed, damping, out, verbose)
     _warn_about_few_rows(work.few_rows, rows, is_graph)
     unchanged = [row for row in unchanged if id(row[1]) not in folded.norms]
     unchanged += work.not_called

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import sys
 import time
 from typing import Any
-from typing import Optional
 
 import numpy as np
 
@@ -24,8 +22,8 @@ from keras_qpsbgd.quantization.finished_layers import FinishedLayers
 from keras_qpsbgd.quantization.forward import ForwardPass
 from keras_qpsbgd.quantization.numerics import grid
 from keras_qpsbgd.quantization.numerics.layer import quantize_layer
-from keras_qpsbgd.quantization.numerics.output_error import HeldOutError
 from keras_qpsbgd.quantization.numerics.output_error import Statistics
+from keras_qpsbgd.quantization.numerics.output_error import held_out_error
 from keras_qpsbgd.quantization.quantization_report import LayerQuantization
 from keras_qpsbgd.quantization.targets import Target
 from keras_qpsbgd.quantization.targets import is_frozen
@@ -33,27 +31,6 @@ from keras_qpsbgd.quantization.targets import is_frozen
 # At most this many rows of a layer are used, chosen at random. More rows hardly
 # change its statistics, but take time in convolutions of large images.
 MIN_ROWS, ROWS_PER_INPUT = 2**14, 32
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """How to choose the weights of all layers.
-
-    Attributes:
-        method: String, one of `numerics.layer.METHODS`.
-        backend: A `Backend`, or `None` if the method uses none.
-        seed: Integer, or `None` to draw one.
-        damping: Float. See `OutputError`.
-        out: Path of the folder for finished layers, or `None`.
-        verbose: Whether to show the current layer, as in `quantize`.
-    """
-
-    method: str
-    backend: Any
-    seed: Optional[int]
-    damping: float
-    out: Any
-    verbose: Any
 
 
 class LayerByLayer:
@@ -99,32 +76,58 @@ class LayerByLayer:
         self.few_rows: list[tuple[str, int, int]] = []
 
     def quantize(
-        self, settings: Settings
+        self,
+        method: str,
+        solver: Any,
+        seed: int | None,
+        damping: float,
+        out: Any,
+        verbose: Any,
     ) -> tuple[Any, list[LayerQuantization]]:
         """Quantizes all layers.
+
+        Args:
+            method: String, as in `quantize`.
+            solver: A `Backend`, or `None` if the method uses none.
+            seed: Integer, or `None` to draw one.
+            damping: Float. See `OutputError`.
+            out: Path of the folder for finished layers, or `None`.
+            verbose: Whether to show the current layer, as in `quantize`.
 
         Returns:
             A tuple `(quantized_model, rows)` with the rows of the report.
         """
-        finished = self._finished_layers(settings)
+        config = None if out is None else arguments.stored_config(solver)
+        content = {
+            "method": method,
+            "backend": config,
+            "solver": None if solver is None else solver.name,
+            "seed": seed,
+            "damping": damping,
+            "num_used": self._num_used,
+        }
+        finished = FinishedLayers(out, content, self._model, self._batches)
+        settings = {"method": method, "backend": solver, "damping": damping}
         count = len(self.targets)
-        seeds = np.random.SeedSequence(settings.seed).generate_state(count or 1)
+        seeds = np.random.SeedSequence(seed).generate_state(count or 1)
         results, rows = [], []
-        for number, (target, seed) in enumerate(zip(self.targets, seeds), 1):
+        for number, target in enumerate(self.targets, 1):
             start = time.perf_counter()
             result = finished.read(target.name, target.bits)
             stored = "" if result is None else " (stored)"
             text = f"{number}/{count} {target.name}{stored}"
-            _show(text, settings.verbose)
+            _show(text, verbose)
             if result is None:
-                result = self._solve(target, settings, int(seed))
+                result = self._solve(
+                    target, seed=int(seeds[number - 1]), **settings
+                )
                 finished.write(target.name, result)
             _write_floats(target, target.find(self._copies[1]), result)
             self._forward.mark_changed(target)
             results.append(result)
             seconds = time.perf_counter() - start
-            rows.append(self._row(target, result, settings.method, seconds))
-        _show("", settings.verbose)
+            rows.append(self._row(target, result, method, seconds))
+        _show("", verbose)
         quantized, found = model_copy.quantized_copy(
             self._model, self._batches[0], self.targets
         )
@@ -133,45 +136,28 @@ class LayerByLayer:
         self._correction.finish(found)
         return quantized, rows
 
-    def _finished_layers(self, settings):
-        solver, config = settings.backend, None
-        if settings.out is not None:
-            config = arguments.stored_config(solver)
-        content = {
-            "method": settings.method,
-            "backend": config,
-            "solver": None if solver is None else solver.name,
-            "seed": settings.seed,
-            "damping": settings.damping,
-            "num_used": self._num_used,
-        }
-        return FinishedLayers(settings.out, content, self._model, self._batches)
-
-    def _solve(self, target, settings, seed):
+    def _solve(self, target, seed, **settings):
         """Returns the `LayerResult` of a layer."""
         self._correction.advance_to(target.owner)
         statistics, held_out = self._gather(target, seed)
         num_inputs = statistics.kernel.shape[1]
         if statistics.count < num_inputs:
             self.few_rows.append((target.name, statistics.count, num_inputs))
-        with _naming(target.name):
+        try:
             result = quantize_layer(
-                statistics,
-                bits=target.bits,
-                method=settings.method,
-                backend=settings.backend,
-                seed=seed,
-                damping=settings.damping,
+                statistics, bits=target.bits, seed=seed, **settings
             )
+        except (backends.SolverError, backends.BackendUnavailable) as error:
+            named = type(error)(f"Layer `{target.name}`: {error}")
+            named.info = error.info
+            raise named from error
         if not held_out:
             return result
         kernel = target.kind.kernel(target.layer)
-        measured = HeldOutError(
-            kernel, result.kernel.reshape(kernel.shape), result.bias_change
+        error = held_out_error(
+            kernel, result.kernel, result.bias_change, held_out
         )
-        for pair in held_out:
-            measured.add(*pair)
-        return dataclasses.replace(result, held_out=measured.relative())
+        return dataclasses.replace(result, held_out=error)
 
     def _gather(self, target, seed):
         """Returns the `Statistics` of a layer and its held-out rows.
@@ -242,17 +228,6 @@ class LayerByLayer:
             seconds=float(seconds),
             qpu_seconds=float(result.solver.get("qpu_seconds", 0.0)),
         )
-
-
-@contextlib.contextmanager
-def _naming(layer):
-    """Adds the name of a layer to the errors of its solver."""
-    try:
-        yield
-    except (backends.SolverError, backends.BackendUnavailable) as error:
-        named = type(error)(f"Layer `{layer}`: {error}")
-        named.info = error.info
-        raise named from error
 
 
 def _write_floats(target, layer, result):

@@ -112,7 +112,7 @@ class UnchangedLayer(NamedTuple):
 class QuantizationReport:
     """The report of `kq.quantize`.
 
-    `print(report)` shows it as text, and a notebook shows it as a table.
+    `print(report)` and notebooks show it as text.
 
     Attributes:
         name: String. Name of the model.
@@ -241,52 +241,14 @@ class QuantizationReport:
         return "\n".join([*_error_lines(self), *_memory_lines(self)])
 
     def _repr_html_(self):
-        """Returns the table of errors for notebooks."""
-        methods = _methods(self)
-        header = ["Layer", "Type", "Size", "Bits", "Packed"]
-        rows = [
-            [
-                _marked_name(layer),
-                layer.type,
-                _size(layer),
-                layer.bits,
-                memory_text(layer.packed_bytes),
-                *_errors(layer, methods),
-                _number(layer.held_out),
-            ]
-            for layer in self.layers
-        ]
-        notes = [
-            f"{_bits_text(self)} per weight, {self.compression:.1f} times "
-            "smaller",
-            *_solver_notes(self),
-        ]
-        others = [
-            f"{name} ({kind}): {reason}"
-            for name, kind, reason in self.unchanged
-        ]
-        below = ["Unchanged: " + "; ".join(others)] if others else []
-        if any(layer.frozen for layer in self.layers):
-            below.append(FROZEN)
-        lines = [_html_row("th", [*header, *methods, "held out"])]
-        lines += [_html_row("td", row) for row in rows]
-        return (
-            f"<p><b>{html.escape(self.name)}</b>: "
-            f"{html.escape('. '.join(notes))}</p>"
-            f"<table>{''.join(lines)}</table>"
-            + "".join(f"<p>{html.escape(line)}</p>" for line in below)
-        )
+        """Returns the report for notebooks."""
+        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 def _methods(report):
     """Returns the methods to show, in the order in which they ran."""
     errors = report.layers[0].errors if report.layers else {}
     return [name for name in errors if name != "gptq" or report.method == name]
-
-
-def _html_row(tag, cells):
-    cells = "".join(f"<{tag}>{html.escape(str(c))}</{tag}>" for c in cells)
-    return f"<tr>{cells}</tr>"
 
 
 # The tables

@@ -49,16 +49,6 @@ def test_round_trip_predicts_bitwise_the_same(name, bits, tmp_path):
             )
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_mixed_precision(policy, tmp_path):
-    keras.mixed_precision.set_global_policy(policy)
-    try:
-        model = exporting.randomize(exporting.dense(output_scale="channel"))
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
-    assert_same(model, tmp_path / "model.kq")
-
-
 def test_bfloat16_weights(tmp_path):
     model = keras.Sequential(
         [
@@ -190,16 +180,6 @@ def test_own_model_without_arguments(tmp_path):
         kq.export.load_packed(path)
 
 
-def test_quantized_model(tmp_path):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(64, 4, 6)).astype("float32")
-    inputs = keras.Input((4, 6))
-    hidden = keras.layers.MultiHeadAttention(2, 3)(inputs, inputs)
-    model = keras.Model(inputs, keras.layers.Dense(3)(hidden))
-    quantized, _ = kq.quantize(model, x, bits=2, method="nearest", verbose=0)
-    assert_same(quantized, tmp_path / "model.kq", x)
-
-
 class WithoutConfig(keras.Model):
     def __init__(self, units):
         super().__init__()
@@ -233,7 +213,7 @@ def refused_models():
                 keras.layers.Lambda(lambda x: x),
             ]
         ),
-        "neither run stored code nor load files.*with keras.layers.Lambda$",
+        "neither run stored code nor load files.*with keras.layers.Lambda",
     )
     yield "model.keras", r"`keras.models.load_model`.*model='model.keras'"
     yield pathlib.Path("model.kq"), "`keras_qpsbgd.export.load_packed`"
@@ -305,39 +285,6 @@ def test_bit_stream(bits, count):
             bits_module.pack_levels(np.array(wrong), bits)
 
 
-def codes():
-    """Returns the reader and the forward pass in the documentation."""
-    page = (DOCS / "packed-format.md").read_text()
-    reader, forward = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    return reader, forward
-
-
-@pytest.mark.parametrize("bits", [1, 3])
-def test_reader_of_the_documentation(bits, tmp_path):
-    """The code of the page reads a file with NumPy alone."""
-    model = exporting.randomize(exporting.nested(bits=bits))
-    path = tmp_path / "model.kq"
-    kq.export.packed(model, path)
-    reader, _ = codes()
-    assert not re.search("import (?!hashlib|json|math|struct|numpy)", reader)
-    names = {}
-    exec(reader, names)
-    _, arrays = names["read_packed"](path)
-    assert len(arrays) == len(container.decode(path.read_bytes())[1])
-    layer = model.layers[-1]
-    found = arrays[f"{layer.name}/kernel"]
-    np.testing.assert_allclose(
-        found * (2**bits - 1), layer.binary_kernel, rtol=1e-6
-    )
-    np.testing.assert_array_equal(arrays[f"{layer.name}/bias"], layer.bias)
-    shared = model.get_layer("one").layers[-1].name
-    for inner in ("one", "two/one"):
-        np.testing.assert_array_equal(
-            arrays[f"{inner}/{shared}/kernel"],
-            arrays[f"two/{shared}/kernel"],
-        )
-
-
 @pytest.mark.parametrize("scale", exporting.SCALES)
 def test_forward_pass_of_the_documentation(scale, tmp_path):
     """The code of the page computes the outputs with NumPy alone."""
@@ -360,10 +307,16 @@ def test_forward_pass_of_the_documentation(scale, tmp_path):
     inputs = inputs.astype("float32")
     path = tmp_path / "model.kq"
     kq.export.packed(model, path)
-    reader, forward = codes()
+    page = (DOCS / "packed-format.md").read_text()
+    code = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    assert not re.search("import (?!hashlib|json|math|struct|numpy)", code)
     names = {}
-    exec(reader + forward, names)
-    found = names["predict"](*names["read_packed"](path), inputs)
+    exec(code, names)
+    header, arrays = names["read_packed"](path)
+    np.testing.assert_array_equal(
+        arrays[f"{model.layers[-1].name}/bias"], model.layers[-1].bias
+    )
+    found = names["predict"](header, arrays, inputs)
     np.testing.assert_allclose(
         found, exporting.predict(model, inputs), rtol=1e-5, atol=1e-5
     )

@@ -8,7 +8,6 @@ from tensorflow import keras
 
 import keras_qpsbgd as kq
 from keras_qpsbgd import _keras
-from keras_qpsbgd.export import binary_kernels
 
 WIDE = (200, 96)
 
@@ -85,44 +84,26 @@ def test_few_bits_are_stored(name, stored, bits, tmp_path):
         assert {node.domain for node in onnx.load(path).graph.node} == {""}
 
 
+@pytest.mark.parametrize("name", ["onnx", "litert"])
+def test_convolutions_shrink(name, tmp_path):
+    """Both converters transpose the kernel."""
+    model = keras.Sequential(
+        [
+            keras.layers.InputLayer((6, 6, 16)),
+            kq.layers.BinaryConv2D(64, 3),
+            keras.layers.Flatten(),
+        ]
+    )
+    write_and_run(name, exporting.randomize(model), tmp_path / "model")
+    floats = 4 * model.count_params()
+    assert (tmp_path / "model").stat().st_size < floats / 3
+
+
 @pytest.mark.parametrize("model", ["conv", "graph", "attention", "twice"])
 @pytest.mark.parametrize("name", ["onnx", "litert"])
 def test_every_layer(name, model, tmp_path):
     model = exporting.randomize(exporting.MODELS[model]())
     write_and_run(name, model, tmp_path / "model")
-
-
-@pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 3 exports ONNX files")
-@pytest.mark.once
-def test_onnx_runtime_unpacks_weights_when_it_loads_them(tmp_path):
-    """Otherwise it would unpack them in every call, which is slow."""
-    pytest.importorskip("tf2onnx")
-    onnx = pytest.importorskip("onnx")
-    onnxruntime = pytest.importorskip("onnxruntime")
-    model = keras.Sequential(
-        [
-            keras.layers.InputLayer((8, 8, 3)),
-            kq.layers.BinaryConv2D(64, 3),
-            keras.layers.BatchNormalization(),
-            keras.layers.Flatten(),
-            kq.layers.BinaryDense(5, bits=3),
-        ]
-    )
-    path = tmp_path / "model.onnx"
-    write_and_run("onnx", exporting.randomize(model), path)
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(tmp_path / "loaded.onnx")
-    onnxruntime.InferenceSession(path, options)
-    tables = [
-        {array.name for array in onnx.load(each).graph.initializer}
-        & {"levels_of_1_bits", "levels_of_3_bits"}
-        for each in (path, options.optimized_model_filepath)
-    ]
-    assert len(tables[0]) == 2 and not tables[1]
-    assert path.stat().st_size < 4 * model.count_params() / 3
-
-
-# Fails if the package can be imported, then runs the model.
 
 
 @pytest.mark.parametrize("bits", [1, 2])
@@ -191,23 +172,3 @@ def test_wrong_models_and_paths(write, tmp_path):
         with pytest.raises(ValueError, match="`path` must be .*Received: path"):
             write(model, wrong)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("layout", binary_kernels.CONV_LAYOUTS)
-def test_matching_finds_scaled_and_transposed_kernels(layout):
-    rng = np.random.default_rng(0)
-    levels = (2 * rng.integers(4, size=(3, 3, 5, 6)) - 3).astype(np.int8)
-    kernel = binary_kernels.Kernel(2, levels, np.ones(6, np.float32))
-    scales = rng.normal(size=6).astype(np.float32)
-    array = (levels * scales).transpose(layout)
-    found = binary_kernels.find(array, [kernel])
-    shape = [1] * 4
-    shape[found.axis] = -1
-    np.testing.assert_allclose(
-        found.levels * found.scales.reshape(shape), array, rtol=1e-6
-    )
-    assert (found.scales >= 0).all()
-    array = array.copy()
-    array[0, 0, 0, 0] *= 1.001
-    assert binary_kernels.find(array, [kernel]) is None

@@ -87,16 +87,6 @@ def test_random_networks(seed, sizes, name, num_bits, scale, norm, batch):
     assert_equal(model, x)
 
 
-@pytest.mark.parametrize("num_bits", [2, 4])
-def test_several_bits_after_a_binary_activation(num_bits):
-    model = sequential(
-        (40,),
-        BinaryDense(70, activation="binary"),
-        BinaryDense(9, bits=num_bits, activation="hard_tanh"),
-    )
-    assert_equal(model, integers((6, 40)))
-
-
 @pytest.mark.once
 @pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 80, 81, 128, 129, 500, 4100])
 def test_products_are_exact(n):
@@ -128,7 +118,7 @@ def test_long_rows_do_not_overflow(sign):
 
 
 @pytest.mark.parametrize("outer", ["binary", "real"])
-@pytest.mark.parametrize("center", [0.0, 0.1, 4.0])
+@pytest.mark.parametrize("center", [0.0, 0.1])
 def test_ties_in_thresholds(outer, center):
     """The sum is exactly zero for some inputs, on either side of the sign."""
     n = 8
@@ -150,7 +140,7 @@ def test_ties_in_thresholds(outer, center):
 
 
 def test_threshold_after_other_activations():
-    for name in ("relu", "hard_tanh", "tanh", "sigmoid"):
+    for name in ("relu", "sigmoid"):
         model = sequential(
             (20,),
             layers.Activation("binary"),
@@ -160,19 +150,6 @@ def test_threshold_after_other_activations():
             BinaryDense(7, activation="binary"),
         )
         assert_equal(model, integers((40, 20)), exact=True)
-
-
-def test_threshold_without_a_product():
-    model = sequential(
-        (6, 6, 3),
-        BinaryConv2D(5, 3),
-        layers.MaxPooling2D(),
-        layers.BatchNormalization(),
-        layers.Activation("binary"),
-        layers.Flatten(),
-        layers.Dense(4),
-    )
-    assert_equal(model, integers((3, 6, 6, 3)))
 
 
 @pytest.mark.parametrize(
@@ -209,12 +186,15 @@ POOLS = {
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("name", ["binary", "tanh"])
 def test_pooling(pool, name):
+    """Also a threshold that does not follow a product."""
     model = sequential(
         (7, 8, 2),
         BinaryConv2D(70, 2, activation=name),
         POOLS[pool](),
+        layers.BatchNormalization(),
+        layers.Activation("binary"),
         layers.Flatten(),
-        BinaryDense(4),
+        BinaryDense(4, bits=2),
     )
     assert_equal(model, integers((2, 7, 8, 2)))
 

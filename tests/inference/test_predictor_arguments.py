@@ -1,15 +1,11 @@
 """Tests files, errors and the C module of `Predictor`."""
 
-import pathlib
-
 import exporting
 import numpy as np
 import pytest
 from tensorflow import keras
 
 import keras_qpsbgd as kq
-from keras_qpsbgd import _keras
-from keras_qpsbgd.export import description
 from keras_qpsbgd.inference import Predictor
 from keras_qpsbgd.inference import binary_products
 
@@ -46,19 +42,6 @@ def test_files(tmp_path, monkeypatch):
         "~/model.kq",
     ):
         np.testing.assert_array_equal(Predictor(path)(x), expected)
-
-
-@pytest.mark.skipif(not _keras.KERAS_3, reason="a file of Keras 3")
-def test_file_of_an_earlier_version():
-    """A file without the steps of a prediction, written by version 0.1.0."""
-    path = pathlib.Path(__file__).parent / "without_steps.kq"
-    x, expected = np.load(path.with_suffix(".npy"))
-    np.testing.assert_allclose(
-        kq.export.load_packed(path)(x), expected[:, :3], rtol=1e-5, atol=1e-6
-    )
-    for kernels in binary_products.available():
-        found = Predictor(path, kernels=kernels)(x)
-        np.testing.assert_allclose(found, expected[:, :3], rtol=1e-5, atol=1e-6)
 
 
 def test_files_that_are_no_models(tmp_path):
@@ -169,16 +152,6 @@ def test_unsupported_layer(layer, reason):
         Predictor(model)
 
 
-def test_kernel_with_nan():
-    layer = kq.layers.BinaryDense(2, bits=2)
-    model = small(layer)
-    kernel = layer.kernel.numpy()
-    kernel[0, 0] = np.nan
-    layer.kernel.assign(kernel)
-    with pytest.raises(ValueError, match="its kernel contains NaN"):
-        Predictor(model)
-
-
 def test_only_chains_are_supported():
     x = keras.Input((6,))
     y = layers.Dense(6, name="a")(x)
@@ -196,6 +169,10 @@ def test_only_chains_are_supported():
 
 
 def test_models_that_are_not_ready():
+    model = small(kq.layers.BinaryDense(2, bits=2))
+    model.layers[-1].kernel.assign(np.full((6, 2), np.nan))
+    with pytest.raises(ValueError, match="its kernel contains NaN"):
+        Predictor(model)
     with pytest.raises(ValueError, match="has been built.*Received: "):
         Predictor(keras.Sequential([kq.layers.BinaryDense(2)]))
     with pytest.raises(ValueError, match="Received: path_or_model=3"):
@@ -271,24 +248,3 @@ def test_c_functions_check_sizes():
             call(words, kernel, out, *sizes)
     with pytest.raises((TypeError, BufferError)):
         call(words, kernel, bytes(24), 2, 70, 3)
-
-
-@pytest.mark.once
-def test_thresholds_of_all_kinds():
-    constants = np.array([1.5, -0.0, 1e-30, -3e10, 7.0, -7.0], np.float32)
-    directions = np.array([1, -1, -1, 1, 0, 0], np.float32)
-
-    def function(x):
-        return directions * x + constants >= 0
-
-    signs, limits = description.find_thresholds(function, 6)
-    np.testing.assert_array_equal(signs, [1, -1, -1, 1, 1, 1])
-    np.testing.assert_array_equal(limits[4:], [-np.inf, np.inf])
-    for _ in range(3):
-        edges = signs[:4] * limits[:4]
-        for towards in (-np.inf, np.inf):
-            near = np.nextafter(edges, np.float32(towards))
-            x = np.concatenate([near, [0, 0]]).astype(np.float32)
-            np.testing.assert_array_equal(signs * x >= limits, function(x))
-        x = np.concatenate([edges, [0, 0]]).astype(np.float32)
-        np.testing.assert_array_equal(signs * x >= limits, function(x))

@@ -27,9 +27,7 @@ def model():
     "options, message",
     [
         ({"bits": 0}, "`bits` must be"),
-        ({"bits": 5}, "`bits` must be"),
         ({"bits": True}, "`bits` must be"),
-        ({"bits": 1.0}, "`bits` must be"),
         ({"method": "best"}, "`method` must be"),
         ({"validation_split": 1.0}, "`validation_split` must be"),
         ({"bits": {}}, "`bits` must match"),
@@ -40,14 +38,12 @@ def model():
         ({"seed": -1}, "`seed` must be"),
         ({"seed": 0.5}, "`seed` must be"),
         ({"damping": 0.0}, "`damping` must be"),
-        ({"damping": float("nan")}, "`damping` must be"),
         ({"verbose": "loud"}, "`verbose` must be"),
         ({"layers": "conv"}, "`layers` must match"),
         ({"layers": "("}, "`layers` must be a valid regular expression"),
         ({"layers": ["first", "third"]}, "`layers` must contain"),
         ({"layers": ["norm"]}, "'norm' \\(normalization\\)"),
         ({"layers": lambda layer: False}, "`layers` must match"),
-        ({"layers": []}, "`layers` must match"),
         ({"layers": 3}, "`layers` must be"),
         ({"backend": "none"}, "`backend` must be"),
     ],
@@ -58,32 +54,18 @@ def test_options(model, options, message):
     assert "Received: " in str(caught.value)
 
 
-def not_finite(value):
-    x = X.copy()
-    x[3, 2] = value
-    return x
-
-
 @pytest.mark.parametrize(
     "calibration, message",
     [
         (X[:0], "at least one sample"),
         (X[:, :5], r"shape \(None, 8\).*Received: an array of shape \(20, 5\)"),
-        (X[0], "shape"),
         ([X, X], "no labels.* Received: 2 arrays"),
         ([], "one array per input .* Received: 0 arrays"),
-        (not_finite(np.nan), "only finite numbers"),
-        (not_finite(np.inf), "only finite numbers"),
+        (np.where(X > 1, np.nan, X), "only finite numbers"),
         ({"wrong": X}, "one array per input"),
         (object(), "must be an array"),
-        (None, "must be an array"),
         (tf.data.Dataset.from_tensors(X).repeat(), "must be a finite dataset"),
         (tf.data.Dataset.from_tensors(X).take(0), "at least one batch"),
-        (tf.data.Dataset.from_tensor_slices(X), "shape"),
-        (
-            tf.data.Dataset.from_tensors(X).filter(lambda x: False),
-            "at least one batch",
-        ),
     ],
 )
 def test_calibration(model, calibration, message):
@@ -131,12 +113,10 @@ LONG = quantizing.data(300, 8).astype(np.float64)
 @pytest.mark.parametrize(
     "data, options, sizes, held_out",
     [
-        (X, {}, [20], []),
         (LONG, {}, [128, 128, 44], []),
         (LONG, {"whole": True, "validation_split": 0.2}, [300], []),
         (X, {"validation_split": 0.25}, [15], [5]),
         (dataset(X), {}, [8, 8, 4], []),
-        (dataset(X, WEIGHTS), {}, [8, 8, 4], []),
         (dataset(X, WEIGHTS, WEIGHTS), {}, [8, 8, 4], []),
         (Batches(), {"validation_split": 0.25}, [2] * 9, [2] * 3),
         (Batches(), {"validation_split": 0.9}, [2] * 6, [2] * 6),
@@ -175,12 +155,6 @@ def called(model):
         (
             lambda: keras.Sequential([keras.Input((8,)), L.ReLU()]),
             "that can be quantized.*no layers with weights",
-        ),
-        (
-            lambda: keras.Sequential(
-                [keras.Input((8,)), L.BatchNormalization()]
-            ),
-            "that can be quantized.*Normaliz",
         ),
     ],
 )
@@ -284,24 +258,14 @@ def test_budget_covers_all_layers(model, capsys):
         kq.quantize(model, X, **options)
 
 
-class Failing(backends.Backend):
-    def sample(self, qubo, seed):
-        if qubo.num_variables == 5:
-            raise backends.SolverError("no answer")
-        return np.ones((1, qubo.num_variables, qubo.num_columns)), {}
+def test_an_error_of_the_solver_names_the_layer(model, monkeypatch):
+    def fail(self, qubo, seed):
+        raise backends.SolverError("no answer")
 
-
-def test_an_error_of_the_solver_names_the_layer():
-    model = keras.Sequential(
-        [
-            keras.layers.InputLayer((4,)),
-            keras.layers.Dense(5, name="first"),
-            keras.layers.Dense(2, name="second"),
-        ]
-    )
-    x = np.random.default_rng(0).normal(size=(50, 4)).astype("float32")
+    monkeypatch.setattr(Counting, "sample", fail)
+    options = {"backend": Counting(), "layers": "head", "verbose": 0}
     with pytest.raises(
-        backends.SolverError, match="Layer `second`: no answer"
+        backends.SolverError, match="Layer `head`: no answer"
     ) as caught:
-        kq.quantize(model, x, backend=Failing())
+        kq.quantize(model, X, **options)
     assert caught.value.info["calls"] == 1

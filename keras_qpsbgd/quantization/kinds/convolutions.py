@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,13 @@ from keras_qpsbgd.quantization.kinds.dense import first
 
 # Windows are extracted in pieces of at most this many numbers.
 MAX_NUMBERS = 2**22
+# Convolutions with the windows of layers whose filters are no full kernels.
+WINDOWS = {
+    keras.layers.DepthwiseConv1D: keras.layers.Conv1D,
+    keras.layers.DepthwiseConv2D: keras.layers.Conv2D,
+    keras.layers.SeparableConv1D: keras.layers.Conv1D,
+    keras.layers.SeparableConv2D: keras.layers.Conv2D,
+}
 
 
 class ConvKind(DenseKind):
@@ -30,13 +38,17 @@ class ConvKind(DenseKind):
     def __init__(self, stock: Any) -> None:
         self.stock = stock
 
+    def groups(self, layer):
+        """Returns the number of groups of inputs, or `None` without groups."""
+        groups = getattr(layer, "groups", 1)  # absent if transposed
+        return groups if groups > 1 else None
+
     def kernel(self, layer):
-        kernel = super().kernel(layer)
-        if layer.groups == 1:
+        kernel, groups = super().kernel(layer), self.groups(layer)
+        if groups is None:
             return kernel
         # The outputs of a group follow each other.
-        split = kernel.reshape(len(kernel), layer.groups, -1)
-        return split.transpose(1, 0, 2)
+        return kernel.reshape(len(kernel), groups, -1).transpose(1, 0, 2)
 
     def set_kernel(self, layer, kernel):
         if kernel.ndim == 3:
@@ -44,14 +56,31 @@ class ConvKind(DenseKind):
         super().set_kernel(layer, kernel)
 
     def rows(self, layer, args, kwargs, count=None, seed=0):
-        for found in _windows(layer, args, kwargs, count, seed):
-            if layer.groups == 1:
+        images = first(args, kwargs).numpy()
+        if layer.data_format == "channels_first":
+            images = np.moveaxis(images, 1, -1)
+        groups, channels = self.groups(layer), images.shape[-1]
+        places = _places(
+            WINDOWS.get(type(layer), type(layer)),
+            images.shape[1:-1],
+            layer.kernel_size,
+            layer.strides,
+            layer.padding,
+            layer.dilation_rate,
+            getattr(layer, "output_padding", None),
+        )
+        images = images.reshape(len(images), -1, channels)
+        images = np.pad(images, [(0, 0), (1, 0), (0, 0)])  # pixel 0 is outside
+        chosen = choose(len(images) * len(places), count, seed)
+        step = max(1, MAX_NUMBERS // (places.shape[1] * channels))
+        for begin in range(0, len(chosen), step):
+            image, window = divmod(chosen[begin : begin + step], len(places))
+            found = images[image[:, None], places[window]]
+            if groups is None:
                 yield found.reshape(len(found), -1)
                 continue
-            b, places, channels = found.shape
-            groups = layer.groups
-            split = found.reshape(b, places, groups, channels // groups)
-            yield split.transpose(0, 2, 1, 3).reshape(b, groups, -1)
+            split = found.reshape(*found.shape[:2], groups, -1)
+            yield split.transpose(0, 2, 1, 3).reshape(len(found), groups, -1)
 
 
 class DepthwiseKind(ConvKind):
@@ -60,14 +89,13 @@ class DepthwiseKind(ConvKind):
     def variable(self, layer):
         return layer.kernel if _keras.KERAS_3 else layer.depthwise_kernel
 
+    def groups(self, layer):
+        return self.variable(layer).shape[-2]
+
     def kernel(self, layer):
         kernel = self.variable(layer).numpy().astype(np.float64)
         kernel = kernel.reshape(-1, *kernel.shape[-2:])
         return kernel.transpose(1, 0, 2)
-
-    def rows(self, layer, args, kwargs, count=None, seed=0):
-        for found in _windows(layer, args, kwargs, count, seed):
-            yield found.transpose(0, 2, 1)
 
 
 class Conv2DKind(ConvKind):
@@ -129,8 +157,7 @@ class PointwiseKind(DenseKind):
 class TransposedKind(ConvKind):
     """`Conv1DTranspose`, `Conv2DTranspose` and `Conv3DTranspose`.
 
-    A transposed convolution is a convolution of an image with `strides - 1`
-    zeros between the pixels, with a reversed kernel.
+    The window of an output is the pixels that contribute to it.
     """
 
     def kernel(self, layer):
@@ -144,127 +171,40 @@ class TransposedKind(ConvKind):
         kernel = kernel.reshape(-1, inputs, outputs).transpose(0, 2, 1)
         variable.assign(kernel.reshape(variable.shape))
 
-    def rows(self, layer, args, kwargs, count=None, seed=0):
-        images = _images(layer, args, kwargs)
-        shape = layer.compute_output_shape(first(args, kwargs).shape)
-        is_first = layer.data_format == "channels_first"
-        lengths = shape[2:] if is_first else shape[1:-1]
-        found = windows(
-            _stuffed(layer, images, lengths),
-            layer.kernel_size,
-            (1,) * len(lengths),
-            layer.dilation_rate,
-            "valid",
-            count,
-            seed,
-        )
-        for piece in found:
-            yield piece[:, ::-1].reshape(len(piece), -1)
 
+@functools.lru_cache(maxsize=16)
+def _places(layer_class, axes, size, strides, padding, dilations, output):
+    """Returns which pixel of an image is at each place of each window.
 
-def _windows(layer, args, kwargs, count, seed):
-    return windows(
-        _images(layer, args, kwargs),
-        layer.kernel_size,
-        layer.strides,
-        layer.dilation_rate,
-        layer.padding,
-        count,
-        seed,
-    )
-
-
-def _images(layer, args, kwargs):
-    """Returns the inputs of a call with the channels on the last axis."""
-    images = first(args, kwargs).numpy()
-    if layer.data_format == "channels_first":
-        return np.moveaxis(images, 1, -1)
-    return images
-
-
-def _stuffed(layer, images, lengths):
-    """Returns images with zeros between the pixels and at the borders.
+    The layer is asked: a convolution of the numbers of the pixels, with one
+    filter for each place of the window, returns the pixels at these places.
 
     Args:
-        layer: Transposed convolution.
-        images: Array of shape `(batch, *axes, channels)`.
-        lengths: Tuple of integers. The lengths of the outputs.
-    """
-    shape, places = [len(images)], [slice(None)]
-    for length, output, size, stride, dilation in zip(
-        images.shape[1:-1],
-        lengths,
-        layer.kernel_size,
-        layer.strides,
-        layer.dilation_rate,
-    ):
-        reach = (size - 1) * dilation
-        last = (length - 1) * stride
-        # The part of the outputs that "same" cuts off at the beginning.
-        cut = max(last + reach + 1 - output, 0) // 2
-        begin = reach - (cut if layer.padding == "same" else 0)
-        shape.append(output + reach)
-        places.append(slice(begin, begin + last + 1, stride))
-    stuffed = np.zeros((*shape, images.shape[-1]), images.dtype)
-    stuffed[tuple(places)] = images
-    return stuffed
-
-
-def windows(
-    images: np.ndarray,
-    size: tuple[int, ...],
-    strides: tuple[int, ...],
-    dilations: tuple[int, ...],
-    padding: str,
-    count: int | None = None,
-    seed: int = 0,
-) -> Iterator[np.ndarray]:
-    """Yields the windows of a convolution with any number of axes.
-
-    Args:
-        images: Array of shape `(batch, *axes, channels)`.
-        size: Tuple of integers, the size of the window along each axis.
-        strides: Tuple of integers.
-        dilations: Tuple of integers.
-        padding: `"valid"`, `"same"` or `"causal"`.
-        count: Integer (optional). Chooses at most this many windows at random.
-            Defaults to `None`, which yields all of them.
-        seed: Integer or list of them. The same seed chooses the same windows.
-            Defaults to `0`.
+        layer_class: Class of a Keras layer.
+        axes: Tuple of integers, the shape of an image without its channels.
+        size, strides, padding, dilations, output: Arguments of the layer. The
+            last one, `output_padding`, only exists in transposed convolutions.
 
     Returns:
-        An iterator over arrays of shape `(B, prod(size), channels)`, in the
-        order of the images and positions.
+        Array of shape `(windows, prod(size))`. The first pixel has the number
+        1, and 0 is outside of the image.
     """
-    counts, margins = [], [(0, 0)]
-    for length, window, stride, dilation in zip(
-        images.shape[1:-1], size, strides, dilations
-    ):
-        reach = (window - 1) * dilation + 1
-        if padding == "same":
-            positions = -(-length // stride)
-            missing = max((positions - 1) * stride + reach - length, 0)
-            margins.append((missing // 2, missing - missing // 2))
-        else:
-            before = reach - 1 if padding == "causal" else 0
-            positions = max((length + before - reach) // stride + 1, 0)
-            margins.append((before, 0))
-        counts.append(positions)
-    if np.any(margins):
-        images = np.pad(images, [*margins, (0, 0)])
-    shape = (len(images), *counts)
-    chosen = choose(int(np.prod(shape)), count, seed)
-    numbers = int(np.prod(size)) * images.shape[-1]
-    step = max(1, MAX_NUMBERS // numbers)
-    axes = len(size)
-    for begin in range(0, len(chosen), step):
-        places = np.unravel_index(chosen[begin : begin + step], shape)
-        index = [places[0].reshape(-1, *[1] * axes)]
-        for axis in range(axes):
-            offsets = dilations[axis] * np.arange(size[axis])
-            at = strides[axis] * places[axis + 1][:, None] + offsets
-            broadcast = [1] * axes
-            broadcast[axis] = size[axis]
-            index.append(at.reshape(-1, *broadcast))
-        found = images[tuple(index)]
-        yield found.reshape(len(found), -1, images.shape[-1])
+    filters = math.prod(size)
+    options = {} if output is None else {"output_padding": output}
+    layer = layer_class(
+        filters,
+        size,
+        strides,
+        padding,
+        dilation_rate=dilations,
+        use_bias=False,
+        kernel_initializer="zeros",
+        name="windows",
+        dtype="float64",
+        **options,
+    )
+    numbers = np.arange(1.0, math.prod(axes) + 1).reshape(1, *axes, 1)
+    layer.build(numbers.shape)
+    layer.kernel.assign(np.eye(filters).reshape(layer.kernel.shape))
+    found = np.asarray(layer(numbers)).reshape(-1, filters)
+    return np.rint(found).astype(int)

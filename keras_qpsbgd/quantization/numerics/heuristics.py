@@ -13,7 +13,7 @@ before it. This is GPTQ with the Cholesky factor of \(H\) in place of that of
 large \(H_{ii}\) are rounded first (GPTQ's `act_order`).
 
 The scales that fit the weights best are not the best ones for the outputs.
-`search_scales` runs GPTQ with several scales and keeps the best result of each
+`"gptq+scales"` runs GPTQ with several scales and keeps the best result of each
 column.
 
 Coordinate descent starts from given levels. With the other weights fixed, the
@@ -36,9 +36,7 @@ from keras_qpsbgd.quantization.numerics.output_error import fit_scales
 # errors and forces on to the other blocks.
 BLOCK = 64
 MAX_SWEEPS = 100
-# GPTQ rounds about this many weights at once, with each scale.
-PIECE = 2**20
-# Scales of `search_scales`, relative to those of the weights.
+# Scales for which GPTQ runs, relative to those of the weights.
 SCALES = {1: (1.25, 1.5, 1.75, 2.0, 2.5), 2: (0.7, 0.85, 1.15, 1.3, 1.5)}
 
 
@@ -58,90 +56,36 @@ class Gptq:
         # Rounding does not need float64, and float32 takes half the time.
         self._feedback = np.empty((groups, n, n), np.float32)
         self._target = np.empty((groups, n, m))
-        self._center = np.empty((groups, n, m))
-        self._weights = np.empty((groups, n, 1))
         for group, order in enumerate(self._order):
             couplings = problem.couplings[group][np.ix_(order, order)]
             factor = linalg.cholesky(
                 couplings, overwrite_a=True, check_finite=False
             )
-            diagonal = np.diag(factor)[:, None].copy()
-            center = linalg.solve_triangular(
-                factor,
+            self._target[group] = linalg.cho_solve(
+                (factor, False),
                 problem.products[group, order],
-                trans="T",
                 check_finite=False,
-            )
-            self._target[group] = linalg.solve_triangular(
-                factor, center, check_finite=False
             )
             # Row i passes the errors of the weights after i on to weight i.
             np.divide(
-                factor, diagonal, out=self._feedback[group], casting="same_kind"
+                factor,
+                np.diag(factor)[:, None],
+                out=self._feedback[group],
+                casting="same_kind",
             )
-            self._center[group] = center / diagonal
-            self._weights[group] = diagonal**2
 
     def levels(self, scales, bits):
-        """Returns the best levels of each column for several scales.
+        """Returns the levels of all weights.
 
         Args:
-            scales: List of arrays of shape `(groups, 1, m)`.
+            scales: Array of shape `(groups, 1, m)`.
             bits: Integer.
 
         Returns:
             Array of shape `(groups, n, m)`.
         """
-        groups, n, m = self._target.shape
-        levels = np.empty((groups, n, m))
-        step = max(1, PIECE // (groups * n))
-        for begin in range(0, m, step):
-            columns = slice(begin, begin + step)
-            levels[:, :, columns] = self._levels(
-                columns, np.stack(scales)[..., columns], bits
-            )
-        unsorted = np.empty_like(levels)
-        np.put_along_axis(unsorted, self._order[:, :, None], levels, axis=1)
-        return unsorted
-
-    def _levels(self, columns, scales, bits):
-        """Returns the best levels of some columns.
-
-        Args:
-            columns: Slice.
-            scales: Array of shape `(k, groups, 1, columns)`.
-            bits: Integer.
-        """
-        # The columns of all scales, side by side.
-        target = grid.divide(self._target[:, :, columns], scales)
-        shape = target.shape[1:3]
-        target = np.concatenate(list(target.astype(np.float32)), axis=2)
-        levels, errors = self._round(target, bits)
-        levels = levels.reshape(*shape, len(scales), -1)
-        errors = errors.reshape(levels.shape).astype(np.float64)
-        # R q is R times the target, minus R times the rest. The gain is what
-        # the levels with their best scale subtract from the error of zeros.
-        center = self._center[:, :, None, columns]
-        product = grid.divide(center, scales.transpose(1, 2, 0, 3)) - errors
-        weights = self._weights[..., None]
-        gain = (weights * product * center).sum(axis=1) ** 2
-        gain /= (weights * product**2).sum(axis=1)
-        best = gain.argmax(axis=1)[:, None, None]
-        return np.take_along_axis(levels, best, axis=2)[:, :, 0]
-
-    def _round(self, target, bits):
-        """Rounds the weights one after the other.
-
-        Args:
-            target: Array of shape `(groups, n, columns)`. The real optimum,
-                divided by the scales.
-            bits: Integer.
-
-        Returns:
-            A tuple `(levels, errors)` of arrays of the same shape. An error is
-            the difference between the value that was rounded and its level.
-        """
-        levels, errors = np.empty_like(target), np.empty_like(target)
+        target = grid.divide(self._target, scales).astype(np.float32)
+        levels = np.empty_like(target)
         rest = np.zeros_like(target)  # target minus levels, where rounded
         for end in range(target.shape[1], 0, -BLOCK):
             begin = max(0, end - BLOCK)
@@ -154,26 +98,10 @@ class Gptq:
                     + self._feedback[:, row, i + 1 : end] @ rest[:, i + 1 : end]
                 )
                 levels[:, row] = grid.nearest_levels(value, bits)
-                errors[:, row] = value - levels[:, row]
                 rest[:, row] = target[:, row] - levels[:, row]
-        return levels, errors
-
-
-def search_scales(problem, gptq, candidate, weight_scales, bits):
-    """Returns the best result of GPTQ over several scales.
-
-    Args:
-        problem: An `OutputError`.
-        gptq: A `Gptq`.
-        candidate: `Candidate`. The result of GPTQ with `weight_scales`.
-        weight_scales: Array of shape `(groups, 1, m)`.
-        bits: Integer.
-
-    Returns:
-        A `Candidate`.
-    """
-    scales = [factor * weight_scales for factor in SCALES[min(bits, 2)]]
-    return best_of([candidate, fit_scales(problem, gptq.levels(scales, bits))])
+        unsorted = np.empty(levels.shape)
+        np.put_along_axis(unsorted, self._order[:, :, None], levels, axis=1)
+        return unsorted
 
 
 def descend(problem, candidate, bits):

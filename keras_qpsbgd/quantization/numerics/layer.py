@@ -82,12 +82,13 @@ def quantize_layer(
     seconds = 0.0
     if "gptq" in steps:
         gptq = heuristics.Gptq(problem)
-        levels = gptq.levels([weight_scales], bits)
-        found["gptq"] = fit_scales(problem, levels)
+        levels = gptq.levels(weight_scales, bits)
+        found["gptq"] = best = fit_scales(problem, levels)
     if "gptq+scales" in steps:
-        found["gptq+scales"] = heuristics.search_scales(
-            problem, gptq, found["gptq"], weight_scales, bits
-        )
+        for factor in heuristics.SCALES[min(bits, 2)]:
+            levels = gptq.levels(factor * weight_scales, bits)
+            best = best_of([best, fit_scales(problem, levels)])
+        found["gptq+scales"] = best
         del gptq  # as large as the couplings
     if "descent+scales" in steps:
         found["descent+scales"] = heuristics.descend(

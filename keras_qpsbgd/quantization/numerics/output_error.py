@@ -47,11 +47,6 @@ class Statistics:
         self._target_squares = np.zeros((groups, 1, m))
         self._row_sum = np.zeros((groups, 1, n))
         self._target_sum = np.zeros((groups, 1, m))
-        self._target_square = 0.0
-        # A first guess of the means. Sums of differences from it are more
-        # accurate than sums of the rows.
-        self._row_shift = np.zeros((groups, 1, n))
-        self._target_shift = np.zeros((groups, 1, m))
 
     def add(self, rows, quantized_rows):
         r"""Adds the rows of one batch.
@@ -64,13 +59,6 @@ class Statistics:
             self._add(y, x @ self.kernel)
 
     def _add(self, rows, targets):
-        self._target_square += (targets**2).sum()
-        if self.bias:
-            if self.count == 0:
-                self._row_shift = rows.mean(axis=1, keepdims=True)
-                self._target_shift = targets.mean(axis=1, keepdims=True)
-            rows = rows - self._row_shift
-            targets = targets - self._target_shift
         self.count += rows.shape[1]
         transposed = rows.transpose(0, 2, 1)
         self._squares += transposed @ rows
@@ -91,6 +79,7 @@ class Statistics:
         squares, products = self._squares, self._products
         del self._squares
         target_squares = self._target_squares
+        total = target_squares.sum()
         if self.bias:
             count = max(self.count, 1)
             row_mean = self._row_sum / count
@@ -106,7 +95,7 @@ class Statistics:
             squares,
             products,
             np.maximum(target_squares, 0.0),
-            self._target_square,
+            total,
             damping,
         )
 
@@ -115,37 +104,29 @@ class Statistics:
         groups, _, m = self.kernel.shape
         if not self.bias or self.count == 0:
             return np.zeros((groups, m))
-        row_mean = self._row_shift + self._row_sum / self.count
-        target_mean = self._target_shift + self._target_sum / self.count
+        row_mean = self._row_sum / self.count
+        target_mean = self._target_sum / self.count
         return (target_mean - row_mean @ quantized_kernel)[:, 0]
 
 
-class HeldOutError:
-    """The output error of a quantized layer on held-out rows.
+def held_out_error(kernel, quantized_kernel, bias_change, pairs):
+    """Returns the relative output error of a layer on held-out rows.
 
     Args:
         kernel: Array of shape `(n, m)` or `(groups, n, m)`. The float kernel.
-        quantized_kernel: Array of the same shape.
+        quantized_kernel: Array of shape `(groups, n, m)`.
         bias_change: Array of shape `(groups, m)`.
+        pairs: List of the arguments of `Statistics.add`.
     """
-
-    def __init__(self, kernel, quantized_kernel, bias_change):
-        self._kernel = _with_groups(np.asarray(kernel, dtype=np.float64))
-        self._quantized = _with_groups(quantized_kernel)
-        self._bias_change = bias_change[:, None]
-        self._error = self._total = 0.0
-
-    def add(self, rows, quantized_rows):
-        """Adds rows. See `Statistics.add`."""
-        for x, y in _pieces(rows, quantized_rows, self._kernel):
-            targets = x @ self._kernel
-            outputs = y @ self._quantized + self._bias_change
-            self._error += ((outputs - targets) ** 2).sum()
-            self._total += (targets**2).sum()
-
-    def relative(self):
-        """Returns the error relative to the float outputs."""
-        return float(self._error / self._total) if self._total > 0 else 0.0
+    kernel = _with_groups(kernel)
+    error = total = 0.0
+    for rows, quantized_rows in pairs:
+        for x, y in _pieces(rows, quantized_rows, kernel):
+            targets = x @ kernel
+            outputs = y @ quantized_kernel + bias_change[:, None]
+            error += ((outputs - targets) ** 2).sum()
+            total += (targets**2).sum()
+    return float(error / total) if total > 0 else 0.0
 
 
 def _with_groups(kernel):
