@@ -7,12 +7,11 @@ and errors appear at once.
 
 import argparse
 import importlib
+import pathlib
 import re
 
 from keras_qpsbgd.cli import console
 
-EPOCHS = 20
-SEEDS = 3
 # Suffixes of the formats of `export`. A SavedModel is a folder.
 SUFFIXES = {
     "packed": ".kq",
@@ -29,26 +28,10 @@ def add_demo(commands):
         "demo",
         "train a binary network on handwritten digits (about a minute)",
         "Train a binary network on scikit-learn's handwritten digits with "
-        "QP-SBGD and with BinaryConnect (Adam), compare the test accuracy, and "
-        "draw the learning curves.",
+        "QP-SBGD and with BinaryConnect (Adam), and compare the test accuracy.",
     )
-    _count(parser, "--epochs", "number of training epochs", EPOCHS)
-    _count(parser, "--seeds", "number of training runs per method", SEEDS)
-    parser.add_argument(
-        "--output",
-        type=console.picture,
-        default="digits.png",
-        metavar="FILE",
-        help="write a plot of the learning curves to FILE "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--no-plot",
-        dest="output",
-        action="store_const",
-        const=None,
-        help="do not plot the learning curves",
-    )
+    _count(parser, "--epochs", "number of training epochs", 20)
+    _count(parser, "--seeds", "number of training runs per method", 3)
 
 
 def add_backends(commands):
@@ -75,10 +58,7 @@ def add_qpu_cost(commands):
         "published. The output names the solver and the date of these data.",
     )
     parser.add_argument(
-        "network",
-        type=network,
-        help="layer sizes such as 16-4-4-2, or the file of a saved model "
-        "(.keras, .h5)",
+        "network", type=network, help="layer sizes such as 16-4-4-2"
     )
     length = parser.add_mutually_exclusive_group()
     _count(
@@ -107,30 +87,12 @@ def add_qpu_cost(commands):
     )
     _count(parser, "--num-reads", "number of anneals per QPU call", 100)
     parser.add_argument(
-        "--annealing-time",
-        type=float,
-        metavar="T",
-        help="annealing time in microseconds (default: the default of the "
-        "chip, 20)",
-    )
-    parser.add_argument(
         "--topology",
         choices=["pegasus", "zephyr"],
         default="pegasus",
         help="topology of the chip (default: %(default)s)",
     )
-    _count(
-        parser,
-        "--block-size",
-        "solve wider layers in blocks of N inputs (default: 64 for layers that "
-        "do not fit on the chip; other layers are solved whole)",
-    )
-    parser.add_argument(
-        "--output",
-        type=console.picture,
-        metavar="FILE",
-        help="write a plot of the calls to FILE, with one color per layer",
-    )
+    _output(parser, "write a plot of the calls to FILE, one color per layer")
 
 
 def add_report(commands):
@@ -149,11 +111,8 @@ def add_report(commands):
         metavar="RUN",
         help="the recorded file",
     )
-    parser.add_argument(
-        "--output",
-        type=console.output_path,
-        metavar="FILE",
-        help="write the page to FILE (default: RUN with the suffix .html)",
+    _output(
+        parser, "write the page to FILE (default: RUN with the suffix .html)"
     )
 
 
@@ -177,34 +136,22 @@ def add_export(commands):
     parser.add_argument(
         "--to", required=True, choices=SUFFIXES, help="the format to write"
     )
-    parser.add_argument(
-        "--output",
-        type=console.output_path,
-        metavar="PATH",
-        help="write to PATH (default: MODEL with the suffix .kq, .onnx or "
-        ".tflite, or without a suffix)",
+    _output(
+        parser,
+        "write to FILE (default: MODEL with the suffix .kq, .onnx or .tflite, "
+        "or without a suffix)",
     )
 
 
 def network(text):
-    """Converts the argument `network` of `qpu-cost`.
-
-    Returns:
-        The list of layer sizes, or the path of a saved model.
-    """
-    if re.fullmatch(r"\d+(-\d+)+", text):
-        sizes = [int(size) for size in text.split("-")]
-        if min(sizes) < 1:
-            raise argparse.ArgumentTypeError(
-                f"must have at least one unit in every layer. Received: {text}"
-            )
-        return sizes
-    if not text.endswith((".keras", ".h5")):
+    """Converts layer sizes to pairs of inputs and outputs."""
+    sizes = [int(size) for size in re.findall(r"\d+", text)]
+    if not re.fullmatch(r"\d+(-\d+)+", text) or min(sizes) < 1:
         raise argparse.ArgumentTypeError(
-            "must be layer sizes such as 16-4-4-2, or the file of a saved "
-            f"model (.keras, .h5). Received: {text}"
+            "must be layer sizes of at least 1, such as 16-4-4-2. "
+            f"Received: {text}"
         )
-    return console.existing_path(text)
+    return list(zip(sizes, sizes[1:]))
 
 
 def _parser(commands, name, summary, description):
@@ -235,4 +182,14 @@ def _count(parser, name, text, default=None):
         text += " (default: %(default)s)"
     parser.add_argument(
         name, type=console.positive, metavar="N", default=default, help=text
+    )
+
+
+def _output(parser, text):
+    """Adds the option `--output`."""
+    parser.add_argument(
+        "--output",
+        type=lambda path: pathlib.Path(path).expanduser(),
+        metavar="FILE",
+        help=text,
     )
