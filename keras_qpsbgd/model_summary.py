@@ -48,9 +48,6 @@ class LayerSummary:
             These three are `None` for a layer without binary weights.
         num_columns: Number of columns, the outputs of the layer.
         bits: Number of bits of a binary weight.
-        frozen: Whether the layer has a float kernel and is not trainable.
-            `quantize` may have rounded its weights to a few bits, but they are
-            stored as floats and count as real weights.
         fits: Dictionary that maps `"Pegasus P16"`, `"Zephyr Z12"`,
             `"Zephyr Z15"`, and `"Gurobi pip"` to whether they can solve a QUBO
             of the layer as a whole. Empty for a layer without binary weights.
@@ -67,7 +64,6 @@ class LayerSummary:
     num_variables: Optional[int] = None
     num_columns: Optional[int] = None
     bits: Optional[int] = None
-    frozen: bool = False
 
     @property
     def params(self) -> int:
@@ -181,8 +177,8 @@ def summary(
     The function complements `model.summary()`. It lists all layers with
     weights, including those of nested models. Layers and weights that are used
     more than once are counted once. A convolution has kernel height x kernel
-    width x channels variables. Layers that `quantize` has frozen store floats,
-    so they count as 32 bits per weight.
+    width x channels variables. Layers that `quantize` has rounded but not made
+    binary store floats, so they count as 32 bits per weight.
 
     The QUBOs are those of `QPSBGD`. A layer with more than 144 inputs has
     several per column: "6 x 131" means six QUBOs with 131 variables each. A
@@ -273,7 +269,6 @@ def _layer_summary(layer, weights):
     binary = sum(math.prod(weight.shape) for weight in marked)
     params = sum(math.prod(weight.shape) for weight in weights)
     mark = statistics.mark_of(marked[0]) if marked else None
-    has_kernel = any(len(weight.shape) > 1 for weight in weights)
     return LayerSummary(
         layer.name,
         type(layer).__name__,
@@ -282,7 +277,6 @@ def _layer_summary(layer, weights):
         mark and mark.num_variables,
         mark and mark.num_columns,
         mark and mark.bits,
-        not marked and not layer.trainable and has_kernel,
     )
 
 
@@ -336,25 +330,13 @@ def _memory_lines(found):
         "=" * WIDTH,
     ]
     for layer in found.layers:
-        mark = "*" if layer.frozen else ""
-        lines.append(_counts(f"{mark}{layer.name} ({layer.type})", layer))
-    bits = {layer.bits for layer in found.layers if layer.bits} or {1}
-    low, high = min(bits), max(bits)
-    each = f"{low} to {high} bits" if low < high else f"{low} bits"
-    each = "1 bit" if high == 1 else each
-    lines += [
+        lines.append(_counts(f"{layer.name} ({layer.type})", layer))
+    return [
+        *lines,
         "_" * WIDTH,
         _counts("Total", found),
-        f"Compression: {found.compression:.1f}x ({each} per binary weight, 32 "
-        "per real weight)",
+        f"Compression: {found.compression:.1f}x",
     ]
-    if any(layer.frozen for layer in found.layers):
-        lines += textwrap.wrap(
-            "* frozen and counted with 32 bits per weight, because it holds "
-            "floats. If `quantize` gave it fewer bits, its report has these.",
-            WIDTH,
-        )
-    return lines
 
 
 def _counts(name, counted):
