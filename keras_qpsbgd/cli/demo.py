@@ -18,6 +18,7 @@ from tensorflow import keras
 from keras_qpsbgd import _tables
 from keras_qpsbgd import layers
 from keras_qpsbgd import optimizers
+from keras_qpsbgd.analysis import common
 from keras_qpsbgd.cli import console
 from keras_qpsbgd.layers import constraints
 
@@ -39,11 +40,8 @@ def run(arguments):
     start = time.perf_counter()
     try:
         training, testing = load()
-    except ImportError:
-        return console.fail(
-            "The demo uses images from scikit-learn, which is not installed.\n"
-            'Install it with `python -m pip install "keras_qpsbgd[demo]"`.'
-        )
+    except ImportError as error:
+        return console.fail(str(error))
     epochs, seeds = arguments.epochs, arguments.seeds
     print(
         f"Images of digits: {len(training[1])} for training, "
@@ -73,9 +71,8 @@ def load():
     Raises:
         ImportError: If scikit-learn is not installed.
     """
-    from sklearn import datasets
-    from sklearn import model_selection
-
+    datasets = common.require("sklearn.datasets", "demo")
+    model_selection = common.require("sklearn.model_selection", "demo")
     x, y = datasets.load_digits(return_X_y=True)
     x = (x / 8.0 - 1.0).astype("float32")
 

@@ -160,17 +160,7 @@ def _parser(commands, name, summary, description):
 
     def run(arguments):
         module = f"keras_qpsbgd.cli.{name.replace('-', '_')}"
-        try:
-            command = importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            package = (error.name or "").partition(".")[0]
-            if package in ("", "keras_qpsbgd"):
-                raise
-            return console.fail(
-                f"This command requires {package}. Install it with `python -m "
-                f"pip install {package.replace('_', '-')}`."
-            )
-        return command.run(arguments)
+        return importlib.import_module(module).run(arguments)
 
     parser.set_defaults(run=run)
     return parser
