@@ -27,8 +27,8 @@ def add_demo(commands):
         commands,
         "demo",
         "train a binary network on handwritten digits (about a minute)",
-        "Train a binary network on scikit-learn's handwritten digits with "
-        "QP-SBGD and with BinaryConnect (Adam), and compare the test accuracy.",
+        "The test accuracy of QP-SBGD is compared with that of BinaryConnect "
+        "(Adam).",
     )
     _count(parser, "--epochs", "number of training epochs", 20)
     _count(parser, "--seeds", "number of training runs per method", 3)
@@ -39,9 +39,7 @@ def add_backends(commands):
     _parser(
         commands,
         "backends",
-        "list all solvers and whether they can run on this machine",
-        "List all solver backends, whether each of them can run on this "
-        "machine, and what is missing if it cannot.",
+        "list all solvers, and what is missing if one cannot run here",
     )
 
 
@@ -51,32 +49,21 @@ def add_qpu_cost(commands):
         commands,
         "qpu-cost",
         "estimate the cost of training a network on a D-Wave QPU",
-        "Embed the layers of a network on a D-Wave chip and estimate the QPU "
-        "time of training it, with `QPSBGD` (`--steps`) or with `fit_columns` "
-        "(`--sweeps`). No API token is needed, and no QPU is called. Times are "
-        "estimated with Ocean's cost model and timing data that D-Wave has "
-        "published. The output names the solver and the date of these data.",
+        "Training uses `QPSBGD` (`--steps`) or `fit_columns` (`--sweeps`). No "
+        "API token is needed, and no QPU is called. Times are estimated with "
+        "Ocean's cost model and timing data that D-Wave has published.",
     )
     parser.add_argument(
         "network", type=network, help="layer sizes such as 16-4-4-2"
     )
     length = parser.add_mutually_exclusive_group()
-    _count(
-        length,
-        "--steps",
-        "number of training steps, the updates of `QPSBGD`",
-        1000,
-    )
-    _count(
-        length,
-        "--sweeps",
-        "number of sweeps of `fit_columns`, instead of training steps",
-    )
+    _count(length, "--steps", "number of updates of `QPSBGD`", 1000)
+    _count(length, "--sweeps", "number of sweeps of `fit_columns`")
     _count(
         parser,
         "--dampings",
-        "number of dampings of `fit_columns`, which share a call (default with "
-        "`--sweeps`: that of `fit_columns`)",
+        "number of dampings of `fit_columns`, which share a call (default: "
+        "that of `fit_columns`)",
     )
     parser.add_argument(
         "--budget-seconds",
@@ -101,9 +88,8 @@ def add_report(commands):
         commands,
         "report",
         "write an HTML page about a recorded training run",
-        "Write one self-contained HTML page about a training run that "
-        "`callbacks.QuboRecorder` recorded: curves, QUBOs, energies, reads, "
-        "solver statistics, and settings.",
+        "`callbacks.QuboRecorder` records runs. The page is one file with "
+        "curves, QUBOs, energies, reads, and settings.",
     )
     parser.add_argument(
         "run_file",
@@ -122,10 +108,9 @@ def add_export(commands):
         commands,
         "export",
         "write a saved model as a small file or for another runtime",
-        "Write a saved model in a format for deployment. packed: a file with 1 "
-        "to 4 bits per binary weight, for this package. onnx, litert: 2 or 4 "
-        "bits per binary weight, for ONNX Runtime and LiteRT. savedmodel: a "
-        "folder for TensorFlow. Only packed needs this package to run.",
+        "packed: 1 to 4 bits per binary weight, for this package. onnx, "
+        "litert: 2 or 4 bits per binary weight, for ONNX Runtime and LiteRT. "
+        "savedmodel: a folder for TensorFlow.",
     )
     parser.add_argument(
         "model",
@@ -154,8 +139,9 @@ def network(text):
     return list(zip(sizes, sizes[1:]))
 
 
-def _parser(commands, name, summary, description):
+def _parser(commands, name, summary, details=""):
     """Adds a command, which loads its module when it runs."""
+    description = f"{summary[0].upper()}{summary[1:]}. {details}"
     parser = commands.add_parser(name, help=summary, description=description)
 
     def run(arguments):

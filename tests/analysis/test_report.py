@@ -267,28 +267,6 @@ def test_large_runs_stay_small(quick):
     assert "4,802 more lines are not shown" in page.text
 
 
-def luminance(color):
-    color = color[1:] if len(color) == 7 else "".join(2 * c for c in color[1:])
-    channels = [int(color[k : k + 2], 16) / 255 for k in (0, 2, 4)]
-    linear = [
-        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
-        for c in channels
-    ]
-    return np.dot([0.2126, 0.7152, 0.0722], linear)
-
-
-@pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
-def test_contrast(mode):
-    """WCAG 2.2, level AA: 4.5 for text."""
-    block = re.findall(r":root \{(.*?)\}", report.CSS, re.S)[mode]
-    colors = dict(re.findall(r"--([\w-]+): (#\w+)", block))
-    for name in ("text", "muted", "good", "warn"):
-        for ground in ("card", "page"):
-            pair = luminance(colors[name]), luminance(colors[ground])
-            a, b = sorted(pair)
-            assert (b + 0.05) / (a + 0.05) > 4.5, (name, ground)
-
-
 # The command
 
 
@@ -312,14 +290,12 @@ def test_command(run, tmp_path, capsys, quick):
     assert "This run is incomplete" in out.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("kind", ["folder", "other", "damaged"])
+@pytest.mark.parametrize("kind", ["folder", "damaged"])
 def test_bad_files(kind, tmp_path, capsys):
     path = tmp_path / "a.run"
     if kind == "folder":
         path.mkdir()
-    elif kind == "other":
-        path.write_bytes(b"something else")
-    elif kind == "damaged":  # valid checksums, but not our records
+    else:  # valid checksums, but not our records
         import struct
         import zlib
 

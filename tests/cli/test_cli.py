@@ -200,9 +200,7 @@ def test_qpu_cost_of_invalid_arguments(arguments, message, capsys):
 @pytest.mark.parametrize(
     "command, code",
     [
-        (["--help"], 0),
         (["demo", "--help"], 0),
-        (["qpu-cost", "abc"], 2),
         (["export", "missing.keras", "--to", "packed"], 2),
     ],
     ids=str,
