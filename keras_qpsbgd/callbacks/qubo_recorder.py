@@ -97,13 +97,6 @@ class QuboRecorder(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         check_number("every", every, at_least=1, whole=True)
-        if layers is not None:
-            is_list = isinstance(layers, (list, tuple))
-            if not is_list or not all(isinstance(name, str) for name in layers):
-                raise ValueError(
-                    "`layers` must be a list of names of layers, or None. "
-                    f"Received: layers={layers!r}"
-                )
         self.path = path
         self.every = every
         self.layers = layers
@@ -256,7 +249,7 @@ class QuboRecorder(keras.callbacks.Callback):
         if unknown:
             raise ValueError(
                 "`layers` must contain names of trainable binary layers. The "
-                f"model has {names}. Received: layers={list(self.layers)}"
+                f"model has {names}. Received: layers={self.layers!r}"
             )
         with self._lock:
             runs.append(self._file, "settings", _settings(self, marks))

@@ -127,7 +127,6 @@ def test_similarity_of_the_best():
     [
         (lambda: kq.analysis.energy_histogram(solution(), 2), "`column` must"),
         (lambda: kq.analysis.energy_histogram([1.0]), "`source` must be an"),
-        (lambda: kq.analysis.energy_histogram(solution(), bins=0), "`bins`"),
         (lambda: kq.analysis.sample_similarity(solution(), k=1), "`k` must"),
         (lambda: kq.analysis.sample_similarity(one_read()), "at least two"),
     ],
