@@ -110,7 +110,7 @@ def append(
     file: BinaryIO,
     kind: str,
     meta: dict[str, Any],
-    arrays: dict[str, np.ndarray] | None = None,
+    arrays: dict[str, Any] | None = None,
 ) -> None:
     """Appends a record to a file.
 
@@ -122,9 +122,9 @@ def append(
         arrays: Dictionary of arrays (optional).
     """
     text = json.dumps({"kind": kind, **_plain(meta)})
+    content = np.frombuffer(text.encode(), np.uint8)
     buffer = io.BytesIO()
-    meta_bytes = np.frombuffer(text.encode(), np.uint8)
-    np.savez(buffer, meta=meta_bytes, **arrays or {})
+    np.savez(buffer, meta=content, **arrays or {})
     payload = buffer.getvalue()
     file.write(_FRAME.pack(len(payload), zlib.crc32(payload)))
     file.write(payload)
