@@ -193,6 +193,7 @@ def test_table_fits_a_terminal():
     wide = LayerSummary("long_" * 20, "T" * 30, 300_000_000, 0, 10_000, 30_000)
     real = LayerSummary("dense", "Dense", 0, 90_003)
     found = ModelSummary("model_" * 20, [wide, real])
+    assert "2 layers" in repr(found)
     out = str(found)
     assert max(map(len, out.splitlines())) <= 80
     for text in ("long_long", "300,000,000", "35.76 MB", "1.12 GB", "30,000"):

@@ -52,8 +52,6 @@ def run(arguments):
     total = count * seconds
     # Short runs need more digits.
     shown = f"{total:.3g} s" if total < 1 else f"{total:,.1f} s"
-    if total > 3600:
-        shown += f" ({total / 3600:,.1f} h)"
     print(f"\n{_count(count, unit)}: {shown} of QPU access time.")
     budget = arguments.budget_seconds
     if budget is not None:

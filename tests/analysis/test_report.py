@@ -288,6 +288,10 @@ def test_command(run, tmp_path, capsys, quick):
     out = tmp_path / "new" / "other.html"
     assert cli.main(["report", str(path), "--output", str(out)]) == 0
     assert "This run is incomplete" in out.read_text(encoding="utf-8")
+    capsys.readouterr()
+    below = str(page / "a.html")  # a file is no folder
+    assert cli.main(["report", str(path), "--output", below]) == 1
+    assert f"not written to {below}" in error_line(capsys)
 
 
 @pytest.mark.parametrize("kind", ["folder", "damaged"])
