@@ -17,8 +17,6 @@ from keras_qpsbgd import _keras
 from keras_qpsbgd._tables import WIDTH
 from keras_qpsbgd._tables import memory_text
 from keras_qpsbgd._tables import row
-from keras_qpsbgd.backends.dwave.cliques import LARGEST
-from keras_qpsbgd.backends.host.gurobi import PIP_LICENSE
 from keras_qpsbgd.layers import BinaryLayer
 from keras_qpsbgd.layers import statistics
 from keras_qpsbgd.optimizers.averaged_rule import Averaged
@@ -26,9 +24,7 @@ from keras_qpsbgd.qubo import blocks
 
 # Widths of the cells of both tables.
 MEMORY = (11, 11, 6, 11, 11)
-QUBOS = (11, 10, 8, 8, 8, 8)
-# Number of variables that a solver can solve as a whole.
-LIMITS = {**LARGEST, "Gurobi pip": PIP_LICENSE}
+QUBOS = (11, 11)
 
 # The root mean square of unscaled inputs, beyond that of raw pixels.
 MAX_INPUT = 300.0
@@ -48,12 +44,6 @@ class LayerSummary:
             These three are `None` for a layer without binary weights.
         num_columns: Number of columns, the outputs of the layer.
         bits: Number of bits of a binary weight.
-        frozen: Whether the layer has a float kernel and is not trainable.
-            `quantize` may have rounded its weights to a few bits, but they are
-            stored as floats and count as real weights.
-        fits: Dictionary that maps `"Pegasus P16"`, `"Zephyr Z12"`,
-            `"Zephyr Z15"`, and `"Gurobi pip"` to whether they can solve a QUBO
-            of the layer as a whole. Empty for a layer without binary weights.
         num_qubos: Number of QUBOs per column. If a layer has more than 144
             inputs, `QPSBGD` divides them into blocks and solves one QUBO per
             block. `rule="paper"` and `fit_columns` use one QUBO.
@@ -67,7 +57,6 @@ class LayerSummary:
     num_variables: Optional[int] = None
     num_columns: Optional[int] = None
     bits: Optional[int] = None
-    frozen: bool = False
 
     @property
     def params(self) -> int:
@@ -93,11 +82,6 @@ class LayerSummary:
     def float32_bytes(self) -> int:
         """Memory with 32 bits per weight."""
         return 4 * self.params
-
-    @property
-    def fits(self) -> dict[str, bool]:
-        size = self.qubo_variables
-        return {} if size is None else {k: size <= LIMITS[k] for k in LIMITS}
 
     @property
     def num_qubos(self) -> Optional[int]:
@@ -181,13 +165,11 @@ def summary(
     The function complements `model.summary()`. It lists all layers with
     weights, including those of nested models. Layers and weights that are used
     more than once are counted once. A convolution has kernel height x kernel
-    width x channels variables. Layers that `quantize` has frozen store floats,
-    so they count as 32 bits per weight.
+    width x channels variables. Layers that `quantize` has rounded but not made
+    binary store floats, so they count as 32 bits per weight.
 
     The QUBOs are those of `QPSBGD`. A layer with more than 144 inputs has
-    several per column: "6 x 131" means six QUBOs with 131 variables each. A
-    QUBO that does not fit on a chip is solved in parts. The limits are those of
-    chips without defects.
+    several per column: "6 x 131" means six QUBOs with 131 variables each.
 
     If you pass inputs `x`, the function also shows how large the inputs of the
     binary layers are in training. It warns if they are hundreds of times too
@@ -214,7 +196,7 @@ def summary(
         model = keras.Sequential([keras.layers.InputLayer((784,)), layer])
         found = kq.summary(model)
         print(found.compression)  # about 30
-        print(found.layers[0].fits["Pegasus P16"])  # True
+        print(found.layers[0].num_qubos)  # 6
         ```
     """
     if not isinstance(model, keras.Model):
@@ -273,7 +255,6 @@ def _layer_summary(layer, weights):
     binary = sum(math.prod(weight.shape) for weight in marked)
     params = sum(math.prod(weight.shape) for weight in weights)
     mark = statistics.mark_of(marked[0]) if marked else None
-    has_kernel = any(len(weight.shape) > 1 for weight in weights)
     return LayerSummary(
         layer.name,
         type(layer).__name__,
@@ -282,7 +263,6 @@ def _layer_summary(layer, weights):
         mark and mark.num_variables,
         mark and mark.num_columns,
         mark and mark.bits,
-        not marked and not layer.trainable and has_kernel,
     )
 
 
@@ -336,25 +316,13 @@ def _memory_lines(found):
         "=" * WIDTH,
     ]
     for layer in found.layers:
-        mark = "*" if layer.frozen else ""
-        lines.append(_counts(f"{mark}{layer.name} ({layer.type})", layer))
-    bits = {layer.bits for layer in found.layers if layer.bits} or {1}
-    low, high = min(bits), max(bits)
-    each = f"{low} to {high} bits" if low < high else f"{low} bits"
-    each = "1 bit" if high == 1 else each
-    lines += [
+        lines.append(_counts(f"{layer.name} ({layer.type})", layer))
+    return [
+        *lines,
         "_" * WIDTH,
         _counts("Total", found),
-        f"Compression: {found.compression:.1f}x ({each} per binary weight, 32 "
-        "per real weight)",
+        f"Compression: {found.compression:.1f}x",
     ]
-    if any(layer.frozen for layer in found.layers):
-        lines += textwrap.wrap(
-            "* frozen and counted with 32 bits per weight, because it holds "
-            "floats. If `quantize` gave it fewer bits, its report has these.",
-            WIDTH,
-        )
-    return lines
 
 
 def _counts(name, counted):
@@ -369,25 +337,18 @@ def _counts(name, counted):
 
 
 def _qubo_lines(found):
-    binary = [layer for layer in found.layers if layer.fits]
+    binary = [layer for layer in found.layers if layer.num_qubos]
     if not binary:
         return ["", "The model has no binary layers."]
-    solvers = [name.split()[-1] for name in LARGEST] + ["Gurobi"]
-    head = ("QUBO of layer", "Variables", "Columns", *solvers)
+    head = ("QUBO of layer", "Variables", "Columns")
     lines = ["", row(head, QUBOS), "=" * WIDTH]
     for layer in binary:
         variables = f"{layer.qubo_variables:,}"
         if layer.num_qubos > 1:
             variables = f"{layer.num_qubos} x {variables}"
-        fits = ["fits" if fit else "no" for fit in layer.fits.values()]
-        cells = (layer.name, variables, f"{layer.num_columns:,}", *fits)
+        cells = (layer.name, variables, f"{layer.num_columns:,}")
         lines.append(row(cells, QUBOS))
-    chips = ", ".join(f"{name} {limit}" for name, limit in LARGEST.items())
-    limits = (
-        f"Limits in variables: {chips} (without defects), Gurobi's pip license "
-        f"{PIP_LICENSE}. Larger QUBOs need blocks (`block_size`)."
-    )
-    return [*lines, "_" * WIDTH, *textwrap.wrap(limits, WIDTH)]
+    return lines
 
 
 def _input_lines(found):

@@ -72,8 +72,11 @@ def embedding(
         ```
     """
     networkx = common.require("networkx", "dwave")
-    if not isinstance(qubo, (int, np.integer)):
-        common.check_qubo(qubo)
+    if not isinstance(qubo, (Qubo, int, np.integer)):
+        raise ValueError(
+            "`qubo` must be a `Qubo`, such as the `qubo` of an update, or the "
+            f"number of variables. Received: {type(qubo).__name__}"
+        )
     n = qubo.num_variables if isinstance(qubo, Qubo) else qubo
     for name, value in {"qubo": n, "columns": columns}.items():
         if value < 1:

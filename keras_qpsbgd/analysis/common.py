@@ -1,9 +1,7 @@
-"""Helpers of several tools: optional packages, axes for plots, checks."""
+"""What several tools need: optional packages, and axes for plots."""
 
 import importlib
 from typing import Any
-
-from keras_qpsbgd.qubo import Qubo
 
 # The colors of all plots, distinguishable with any kind of color vision (Okabe
 # and Ito). Gray is for baselines.
@@ -51,21 +49,3 @@ def new_axes(number: int = 1, width: float = 6.0, height: float = 4.0) -> Any:
         1, number, figsize=(width * number, height), layout="constrained"
     )
     return axes
-
-
-def check_qubo(qubo: Any) -> None:
-    """Checks that an argument is a `Qubo`, and not a recorded `Update`.
-
-    Args:
-        qubo: The argument `qubo` of a tool.
-
-    Raises:
-        ValueError: If it is not a `Qubo`.
-    """
-    if not isinstance(qubo, Qubo):
-        hint = ""
-        if isinstance(getattr(qubo, "qubo", None), Qubo):
-            hint = " Pass the `qubo` of the update."
-        raise ValueError(
-            f"`qubo` must be a `Qubo`.{hint} Received: {type(qubo).__name__}"
-        )

@@ -9,7 +9,6 @@ import numpy as np
 
 from keras_qpsbgd.analysis import common
 from keras_qpsbgd.analysis.run import Run
-from keras_qpsbgd.analysis.run import Update
 
 
 @dataclasses.dataclass
@@ -70,30 +69,12 @@ def qubo_evolution(run: Run, layer: str) -> QuboEvolution:
         print(evolution.field_cosines)
         ```
     """
-    return evolution_of(layer, run.of_layer(layer))
-
-
-def evolution_of(
-    layer: str, updates: list[Update], indices: Any = None
-) -> QuboEvolution:
-    """Measures given updates of a layer, for the report page.
-
-    Args:
-        layer: String. Name of the layer.
-        updates: List of all recorded updates of the layer.
-        indices: Integers (optional). The updates to measure. Each is compared
-            with the update before it, even if that one is not measured.
-            Defaults to all updates.
-
-    Returns:
-        A `QuboEvolution`.
-    """
-    indices = range(len(updates)) if indices is None else indices
+    updates = run.of_layer(layer)
     # A diverged run has values that are not finite.
     with np.errstate(invalid="ignore", over="ignore"):
         rows = [
-            _row(updates[index], updates[index - 1] if index else None)
-            for index in indices
+            _row(update, before)
+            for update, before in zip(updates, [None, *updates])
         ]
     return QuboEvolution(layer, *map(np.array, zip(*rows)))
 

@@ -5,7 +5,9 @@ Everything that comes from the file of a run passes through `escape`.
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import html
 import itertools
 import json
 from typing import Any
@@ -13,15 +15,16 @@ from typing import Optional
 
 import numpy as np
 
-from keras_qpsbgd.analysis import page
+from keras_qpsbgd._version import __version__
 from keras_qpsbgd.analysis import run_figures
 from keras_qpsbgd.analysis.run import Run
 
+# The page must work without a server, and must not load anything.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 # Limits for the size of the page.
 MAX_CURVES = 24
 MAX_LAYERS = 24
 MAX_ROWS = 200
-MAX_IDS = 5
 # What backends report about an update.
 REPORTED = (
     "calls",
@@ -83,7 +86,7 @@ def render(run: Run, title: str = "Training run") -> str:
         f'<section id="{key}"><h2>{name}</h2>{content}</section>'
         for key, name, content in sections
     )
-    return page.document(title, f"{_headline(run, title, layers)}{body}")
+    return _document(title, f"{_headline(run, title, layers)}{body}")
 
 
 # Headline
@@ -92,7 +95,7 @@ def render(run: Run, title: str = "Training run") -> str:
 def _headline(run, title, layers):
     state = "complete" if run.complete else "incomplete"
     parts = [
-        f'<h1>Training run</h1><p class="muted">{page.escape(title, 200)} '
+        f'<h1>Training run</h1><p class="muted">{_escape(title, 200)} '
         f'<b class="{state}">{state}</b></p>'
     ]
     if not run.complete:
@@ -108,8 +111,7 @@ def _headline(run, title, layers):
             "updates, there are no QUBOs to show.</p>"
         )
     cards = "".join(
-        f"<div><dt>{page.escape(name, 40)}</dt>"
-        f"<dd><b>{value}</b> {note}</dd></div>"
+        f"<div><dt>{_escape(name, 40)}</dt><dd><b>{value}</b> {note}</dd></div>"
         for name, value, note in _facts(run, layers)
     )
     return "".join([*parts, f"<dl>{cards}</dl>"])
@@ -123,23 +125,23 @@ def _facts(run, layers):
         last = int(np.flatnonzero(np.isfinite(curves[name]))[-1])
         value = curves[name][last]
         is_share = run_figures.is_share(name, value)
-        shown = page.percent(value) if is_share else page.number(value)
+        shown = _percent(value) if is_share else _number(value)
         yield run_figures.title_of(name), shown, f"after epoch {last + 1:,}"
     if run.epochs:
         yield "Epochs", f"{len(run.epochs):,}", ""
     if run.updates:
-        note = f"of {len(layers):,} layer{page.plural(len(layers))}"
+        note = f"of {len(layers):,} layer{'s' * (len(layers) != 1)}"
         yield "Recorded updates", f"{len(run.updates):,}", note
     yield from _totals(run, curves)
     seconds = _backend(run.settings).get("qpu_budget_seconds")
-    budget = page.seconds(seconds) if isinstance(seconds, (int, float)) else ""
+    budget = _seconds(seconds) if isinstance(seconds, (int, float)) else ""
     if run.budget_spent_at is not None:
-        step = f"step {page.escape(run.budget_spent_at, 20)}"
+        step = f"step {_escape(run.budget_spent_at, 20)}"
         yield "QPU budget spent at", step, budget and f"budget: {budget}"
     elif "solver_budget_s" in curves:
         left = curves["solver_budget_s"]
         left = max(0.0, float(left[np.isfinite(left)][-1]))
-        yield "QPU budget left", page.seconds(left), budget and f"of {budget}"
+        yield "QPU budget left", _seconds(left), budget and f"of {budget}"
 
 
 def _totals(run, curves):
@@ -151,16 +153,16 @@ def _totals(run, curves):
     )
     span = "in all updates" if run.complete else "in complete epochs"
     if calls is not None:
-        note = f"{page.number(retries)} of them repeated" if retries else span
-        yield "Solver calls", page.number(calls), note
+        note = f"{_number(retries)} of them repeated" if retries else span
+        yield "Solver calls", _number(calls), note
     if fallbacks is not None:
-        note = f"{page.number(failures)} failed solves" if failures else span
-        yield "Fallbacks", page.number(fallbacks), note
+        note = f"{_number(failures)} failed solves" if failures else span
+        yield "Fallbacks", _number(fallbacks), note
     if "solver_qpu_s" in curves:
         note = "estimate (mock)" if _is_mock(run) else span
-        yield "QPU time", page.seconds(curves["solver_qpu_s"].sum()), note
+        yield "QPU time", _seconds(curves["solver_qpu_s"].sum()), note
     if "solver_chain_breaks" in curves:
-        mean = page.percent(curves["solver_chain_breaks"].mean())
+        mean = _percent(curves["solver_chain_breaks"].mean())
         yield "Broken chains", mean, "on average"
 
 
@@ -181,16 +183,16 @@ def _training(run):
     left = ""
     if len(pictures) == MAX_CURVES:
         left = f"<p>At most {MAX_CURVES} logs are shown.</p>"
-    return f"{page.figures(pictures)}{left}"
+    return f"{_figures(pictures)}{left}"
 
 
 def _layer(name, updates):
     qubo = updates[-1].qubo
     return (
-        f'<h3>{page.escape(name, 120)}</h3><p class="muted">'
+        f'<h3>{_escape(name, 120)}</h3><p class="muted">'
         f"{qubo.num_variables:,} variables × {qubo.num_columns:,} columns, "
-        f"{len(updates):,} recorded update{page.plural(len(updates))}</p>"
-        f"{page.figures(run_figures.of_layer(name, updates))}"
+        f"{len(updates):,} recorded update{'s' * (len(updates) != 1)}</p>"
+        f"{_figures(run_figures.of_layer(name, updates))}"
     )
 
 
@@ -200,26 +202,20 @@ def _layer(name, updates):
 def _solver(run, layers):
     """Returns what the backend reported per update, one row per layer."""
     is_mock = _is_mock(run)
-    rows, problems = [], ""
+    rows = []
     for name, updates in list(layers.items())[:MAX_ROWS]:
         qubo = updates[-1].qubo
         *counts, time, breaks = (reported_mean(updates, k) for k in REPORTED)
         rows.append(
             [
-                page.escape(name, 60),
+                _escape(name, 60),
                 f"{qubo.num_variables:,} × {qubo.num_columns:,}",
                 f"{len(updates):,}",
-                *(
-                    "–" if each is None else page.number(each)
-                    for each in counts
-                ),
-                "–" if time is None else page.seconds(1e-6 * time),
-                "–" if breaks is None else page.percent(breaks),
+                *("–" if each is None else _number(each) for each in counts),
+                "–" if time is None else _seconds(1e-6 * time),
+                "–" if breaks is None else _percent(breaks),
             ]
         )
-        if ids := problem_ids(updates):
-            text = page.escape(", ".join(ids), 400)
-            problems += f"<li>{page.escape(name, 60)}: {text}</li>"
     note = (
         "Number of recorded updates, and means over those that the backend "
         "solved. – means that the backend does not report the value."
@@ -231,13 +227,7 @@ def _solver(run, layers):
         )
     head = ["Layer", "QUBO", "Recorded", "Calls", "Reads", "Retries"]
     head += [f"QPU time{' (estimate)' * is_mock}", "Broken chains"]
-    text = f'{page.table(head, rows)}<p class="muted">{note}</p>'
-    if problems:
-        text += (
-            '<h3>Latest problems</h3><p class="muted">Leap and dwave-inspector '
-            f"find a call by its identifier.</p><ul>{problems}</ul>"
-        )
-    return text
+    return f'{_table(head, rows)}<p class="muted">{note}</p>'
 
 
 def reported_mean(updates: list, name: str) -> Optional[float]:
@@ -255,41 +245,17 @@ def reported_mean(updates: list, name: str) -> Optional[float]:
     return float(np.mean(values)) if values else None
 
 
-def problem_ids(updates: list) -> list[str]:
-    """Returns the identifiers of the latest calls."""
-    found: dict[str, None] = {}
-    for update in updates[-MAX_IDS:]:
-        ids = update.info.get("problem_id")
-        if isinstance(ids, (list, tuple)):  # a file may contain anything
-            found.update(dict.fromkeys(map(str, ids)))
-    return list(found)[-MAX_IDS:]
-
-
 def _settings(settings):
-    rows = [(page.escape(k, 120), page.escape(v)) for k, v in _flat(settings)]
-    left = len(rows) - MAX_ROWS
-    more = f"<p>{left:,} more settings are not shown.</p>" if left > 0 else ""
-    return f"{page.table(['Setting', 'Value'], rows[:MAX_ROWS])}{more}"
-
-
-def _flat(values, prefix=""):
-    """Yields nested settings with dotted names, without those that are None."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        elif isinstance(value, str):
-            yield f"{prefix}{key}", value
-        elif value is not None:
-            yield f"{prefix}{key}", json.dumps(_rounded(value), default=str)
-
-
-def _rounded(value):
-    """Rounds to the digits of float32, so that 0.03 is not 0.02999999933."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, list):
-        return [_rounded(entry) for entry in value]
-    return value
+    """Returns the settings as JSON. 0.03 is not shown as 0.02999999933."""
+    found = json.loads(
+        json.dumps(settings, default=str),
+        parse_float=lambda text: float(f"{float(text):.6g}"),
+    )
+    lines = json.dumps(found, indent=2).split("\n")
+    text = "\n".join(_escape(line) for line in lines[:MAX_ROWS])
+    left = len(lines) - MAX_ROWS
+    more = f"<p>{left:,} more lines are not shown.</p>" if left > 0 else ""
+    return f'<pre class="scroll">{text}</pre>{more}'
 
 
 def _backend(settings):
@@ -304,3 +270,119 @@ def _backend(settings):
 def _is_mock(run):
     """Returns whether a mock QPU ran, whose times are only estimates."""
     return bool(_backend(run.settings).get("mock"))
+
+
+# HTML
+
+
+def _document(title, body):
+    """Returns a page. The title is not escaped yet."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f'<title>{_escape(title, 120)}</title><link rel="icon" href="data:,">'
+        f"<style>{CSS}</style></head>\n<body><main>{body}</main>"
+        f"<footer>keras_qpsbgd {__version__}</footer></body></html>\n"
+    )
+
+
+def _figures(pictures):
+    """Returns pictures side by side. See `run_figures.Picture`."""
+    parts = []
+    for title, note, png in pictures:
+        title = _escape(title, 80)
+        source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+        parts.append(
+            f"<figure><figcaption><b>{title}</b> {note}</figcaption>"
+            f'<img alt="{title}" src="{source}"></figure>'
+        )
+    return f'<div class="charts">{"".join(parts)}</div>'
+
+
+def _table(head, rows):
+    """Returns a table. Cells are already escaped."""
+    titles = "".join(f'<th scope="col">{title}</th>' for title in head)
+    body = "".join(
+        f'<tr><th scope="row">{first}</th>'
+        + "".join(f"<td>{cell}</td>" for cell in others)
+        + "</tr>"
+        for first, *others in rows
+    )
+    return (
+        '<div class="scroll" tabindex="0"><table>'
+        f"<thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _escape(value, limit=300):
+    """Returns text that is safe in HTML and at most `limit` characters long."""
+    text = str(value)
+    if len(text) > limit:
+        text = f"{text[: limit - 1]}…"
+    # Control characters and lone surrogates are not allowed in HTML.
+    return html.escape("".join(c if c.isprintable() else " " for c in text))
+
+
+def _number(value):
+    """Returns a number with about four significant digits."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
+
+
+def _percent(value):
+    """Returns a share as a percentage."""
+    return f"{100 * value:.3g} %"
+
+
+def _seconds(value):
+    """Returns a duration."""
+    if value < 1:
+        return f"{1000 * value:.3g} ms"
+    return f"{value:.3g} s" if value < 3600 else f"{value / 3600:,.1f} h"
+
+
+# The ink of the pictures is dark and their background transparent. In dark
+# mode, the page inverts their lightness and keeps their hues.
+CSS = """
+:root { color-scheme: light dark; --page: #f5f6f8; --card: #fff;
+  --text: #1b212c; --muted: #566072; --line: #dfe3ea;
+  --good: #10693c; --warn: #8a4b00; }
+@media (prefers-color-scheme: dark) {
+  :root { --page: #0e131a; --card: #171e28; --text: #e7ebf1;
+    --muted: #a3aebd; --line: #2a3442; --good: #7fdca6;
+    --warn: #ffc977; }
+  img { filter: invert(1) hue-rotate(180deg); }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1180px; padding: 24px 16px;
+  background: var(--page); color: var(--text);
+  font: 16px/1.5 system-ui, "Segoe UI", Roboto, sans-serif;
+  overflow-wrap: anywhere; }
+h1 { font-size: 1.9rem; margin: 0; }
+h2 { font-size: 1.3rem; margin: 40px 0 12px; }
+h3 { font-size: 1.1rem; margin: 24px 0 0; }
+p { margin: 4px 0 12px; }
+.muted, dt, dd, figcaption, thead, footer { color: var(--muted);
+  font-size: 0.9rem; }
+.complete { color: var(--good); }
+.incomplete { color: var(--warn); }
+dl, .charts { display: grid; gap: 12px;
+  grid-template-columns: repeat(auto-fill, minmax(168px, 1fr)); }
+.charts { grid-template-columns:
+  repeat(auto-fill, minmax(min(100%, 340px), 1fr)); }
+dl > div, figure, .scroll { background: var(--card); padding: 12px;
+  border: 1px solid var(--line); border-radius: 8px; margin: 0; }
+dd { margin: 0; }
+dd b { color: var(--text); display: block; font-size: 1.4rem; }
+figure { display: flex; flex-direction: column; break-inside: avoid; }
+figcaption { flex: 1; }
+figcaption b { color: var(--text); display: block; }
+img { width: 100%; height: auto; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: 0.9rem; }
+th, td { padding: 6px 12px; text-align: right; vertical-align: top; }
+th:first-child { text-align: left; }
+tbody > * > * { border-top: 1px solid var(--line); font-weight: 400; }
+footer { padding-top: 32px; }
+"""

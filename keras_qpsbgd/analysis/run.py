@@ -12,10 +12,10 @@ import dataclasses
 import io
 import json
 import os
-import pathlib
 import struct
 import zlib
 from typing import Any
+from typing import BinaryIO
 from typing import Optional
 
 import numpy as np
@@ -24,7 +24,6 @@ from keras_qpsbgd.qubo import Qubo
 
 HEADER = b"keras_qpsbgd run 1\n"
 _FRAME = struct.Struct("<QI")  # length and CRC-32 of the payload
-_READS = ("samples", "sample_energies")
 
 
 @dataclasses.dataclass
@@ -107,80 +106,46 @@ class Run:
         return [update for update in self.updates if update.layer == layer]
 
 
-class RunWriter:
-    """Appends records to a file, or to a `Run` in memory.
+def append(
+    file: BinaryIO,
+    kind: str,
+    meta: dict[str, Any],
+    arrays: dict[str, Any] | None = None,
+) -> None:
+    """Appends a record to a file.
 
     Args:
-        run: The `Run` that receives the records if `path` is `None`.
-        path: Path of the file (optional). An existing file is replaced.
+        file: A binary file that is open for writing and starts with `HEADER`.
+        kind: String. `"settings"`, `"update"`, `"epoch"`, `"budget"` or
+            `"end"`.
+        meta: Dictionary of plain values.
+        arrays: Dictionary of arrays (optional).
     """
+    text = json.dumps({"kind": kind, **_plain(meta)})
+    content = np.frombuffer(text.encode(), np.uint8)
+    buffer = io.BytesIO()
+    np.savez(buffer, meta=content, **arrays or {})
+    payload = buffer.getvalue()
+    file.write(_FRAME.pack(len(payload), zlib.crc32(payload)))
+    file.write(payload)
+    # After this, the record survives if the process is killed.
+    file.flush()
 
-    def __init__(self, run: Run, path: str | os.PathLike | None = None):
-        self._run = run
-        self._file: Any = None
-        if path is not None:
-            path = pathlib.Path(path)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(path, "wb")
-            self._file.write(HEADER)
-            self._file.flush()
 
-    def settings(self, settings: dict[str, Any]) -> None:
-        """Writes the settings of the run."""
-        self._run.settings = _plain(settings)
-        self._append("settings", settings)
-
-    def update(self, update: Update) -> None:
-        """Writes one update."""
-        if self._file is None:
-            info = _plain(update.info)
-            self._run.updates.append(dataclasses.replace(update, info=info))
-            return
-        qubo = update.qubo
-        arrays = {
-            "couplings": qubo.couplings,
-            "fields": qubo.fields,
-            "offset": qubo.offset,
-            "states": update.states.astype(np.int8),
-        }
-        for name in _READS:
-            if getattr(update, name) is not None:
-                arrays[name] = getattr(update, name)
-        meta = {"step": update.step, "layer": update.layer, "info": update.info}
-        self._append("update", meta, arrays)
-
-    def epoch(self, logs: dict[str, Any]) -> None:
-        """Writes the logs of one epoch."""
-        self._run.epochs.append(_plain(logs))
-        self._append("epoch", logs)
-
-    def budget_spent(self, step: int) -> None:
-        """Writes the first step for which the QPU budget was not enough."""
-        if self._run.budget_spent_at is None:
-            self._run.budget_spent_at = step
-            self._append("budget", {"step": step})
-
-    def end(self) -> None:
-        """Marks the run as complete and closes the file."""
-        self._run.complete = True
-        self._append("end", {})
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _append(self, kind, meta, arrays=None):
-        if self._file is None:
-            return
-        text = json.dumps({"kind": kind, **_plain(meta)})
-        buffer = io.BytesIO()
-        np.savez(
-            buffer, meta=np.frombuffer(text.encode(), np.uint8), **arrays or {}
-        )
-        payload = buffer.getvalue()
-        self._file.write(_FRAME.pack(len(payload), zlib.crc32(payload)))
-        self._file.write(payload)
-        # After this, the record survives if the process is killed.
-        self._file.flush()
+def append_update(file: BinaryIO, update: Update) -> None:
+    """Appends an update to a file."""
+    qubo = update.qubo
+    arrays = {
+        "couplings": qubo.couplings,
+        "fields": qubo.fields,
+        "offset": qubo.offset,
+        "states": update.states.astype(np.int8),
+    }
+    if update.samples is not None:
+        arrays["samples"] = update.samples.astype(np.int8)
+        arrays["sample_energies"] = update.sample_energies
+    meta = {"step": update.step, "layer": update.layer, "info": update.info}
+    append(file, "update", meta, arrays)
 
 
 def load_run(path: str | os.PathLike) -> Run:
@@ -199,25 +164,30 @@ def load_run(path: str | os.PathLike) -> Run:
         FileNotFoundError: If there is no such file.
         ValueError: If the file is not a recorded run.
     """
-    run = Run()
     with open(path, "rb") as file:
         if file.read(len(HEADER)) != HEADER:
             raise ValueError(
                 "`path` must be a file written by `callbacks.QuboRecorder`. "
                 f"Received: path={os.fspath(path)!r}"
             )
-        for meta, arrays in _records(file):
-            kind = meta.pop("kind")
-            if kind == "settings":
-                run.settings = meta
-            elif kind == "epoch":
-                run.epochs.append(meta)
-            elif kind == "update":
-                run.updates.append(_update(meta, arrays))
-            elif kind == "budget":
-                run.budget_spent_at = meta["step"]
-            elif kind == "end":
-                run.complete = True
+        return read_run(file)
+
+
+def read_run(file: BinaryIO) -> Run:
+    """Reads the records that follow the header of a file."""
+    run = Run()
+    for meta, arrays in _records(file):
+        kind = meta.pop("kind")
+        if kind == "settings":
+            run.settings = meta
+        elif kind == "epoch":
+            run.epochs.append(meta)
+        elif kind == "update":
+            run.updates.append(_update(meta, arrays))
+        elif kind == "budget":
+            run.budget_spent_at = meta["step"]
+        elif kind == "end":
+            run.complete = True
     return run
 
 

@@ -5,6 +5,7 @@ They contain no text of the file, so Matplotlib parses none.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 from collections.abc import Callable
@@ -15,9 +16,9 @@ from typing import Optional
 import numpy as np
 
 from keras_qpsbgd.analysis import common
-from keras_qpsbgd.analysis.evolution import evolution_of
+from keras_qpsbgd.analysis.evolution import qubo_evolution
+from keras_qpsbgd.analysis.run import Run
 from keras_qpsbgd.analysis.run import Update
-from keras_qpsbgd.analysis.samples import SampleSimilarity
 from keras_qpsbgd.analysis.samples import plot_sample_similarity
 from keras_qpsbgd.analysis.samples import reads_of
 from keras_qpsbgd.analysis.samples import sample_similarity
@@ -136,12 +137,17 @@ def _number(value):
 
 def of_layer(name: str, updates: list[Update]) -> list[Picture]:
     """Draws the QUBOs, the energies and the reads of one layer."""
-    indices = thin(len(updates))
-    evolution = evolution_of(name, updates, indices)
-    applied = applied_states([updates[index] for index in indices])
+    evolution = qubo_evolution(Run(updates=updates), name)
+    drawn = thin(len(updates))
+    shown = [updates[index] for index in drawn]
+    # A diverged run has values that are not finite.
+    with np.errstate(invalid="ignore", over="ignore"):
+        energies = [update.energies for update in shown]
+        randoms = [update.qubo.random_energy().mean() for update in shown]
+    held = np.array([(update.states == 0).mean() for update in shown])
 
     def chart(title, note, series, **options):
-        steps = evolution.steps
+        steps = evolution.steps[drawn]
         return curves(title, note, steps, series, "step", **options)
 
     pictures = [
@@ -149,13 +155,19 @@ def of_layer(name: str, updates: list[Update]) -> list[Picture]:
             "Energy of the applied states",
             "Mean over the columns. The band spans the lowest to the highest "
             "column.",
-            {"applied": applied["energy"], "random states": applied["random"]},
-            band=(applied["lowest"], applied["highest"]),
+            {
+                "applied": [each.mean() for each in energies],
+                "random states": randoms,
+            },
+            band=(
+                [each.min() for each in energies],
+                [each.max() for each in energies],
+            ),
         ),
         chart(
             "Changed and held entries",
             "Changed: the sign differs from the previous recorded update.",
-            {"changed": evolution.changed_states, "held": applied["held"]},
+            {"changed": evolution.changed_states[drawn], "held": held},
             share=True,
             bottom=0.0,
         ),
@@ -163,13 +175,13 @@ def of_layer(name: str, updates: list[Update]) -> list[Picture]:
             "Size of the couplings",
             "Frobenius norm of Q without its diagonal, which is constant for "
             "spins.",
-            {"couplings": evolution.coupling_norms},
+            {"couplings": evolution.coupling_norms[drawn]},
             bottom=0.0,
         ),
         chart(
             "Size of the fields",
             "Frobenius norm of s.",
-            {"fields": evolution.field_norms},
+            {"fields": evolution.field_norms[drawn]},
             bottom=0.0,
         ),
     ]
@@ -177,28 +189,6 @@ def of_layer(name: str, updates: list[Update]) -> list[Picture]:
         if update.samples is not None and len(update.samples) > 1:
             return [*pictures, *_reads(update)]
     return pictures
-
-
-def applied_states(updates: list[Update]) -> dict[str, np.ndarray]:
-    """Returns the numbers of the applied states of some updates of a layer.
-
-    Returns:
-        A dictionary of arrays with one entry per update: the mean `"energy"`
-        over the columns, the `"lowest"` and `"highest"` energy of a column, the
-        mean energy of `"random"` states, and the share of entries that were
-        `"held"`.
-    """
-    # A diverged run has values that are not finite.
-    with np.errstate(invalid="ignore", over="ignore"):
-        energies = [update.energies for update in updates]
-        randoms = [update.qubo.random_energy() for update in updates]
-    return {
-        "energy": np.array([each.mean() for each in energies]),
-        "lowest": np.array([each.min() for each in energies]),
-        "highest": np.array([each.max() for each in energies]),
-        "random": np.array([each.mean() for each in randoms]),
-        "held": np.array([(u.states == 0).mean() for u in updates]),
-    }
 
 
 def _reads(update):
@@ -225,10 +215,8 @@ def _reads(update):
     mean = float(np.mean([each.mean for each in found]))
 
     def heat_map(axes):
-        first = found[0]
-        plot_sample_similarity(
-            SampleSimilarity(matrix, mean, first.energies, first.samples), axes
-        ).set_title("")
+        shown = dataclasses.replace(found[0], matrix=matrix, mean=mean)
+        plot_sample_similarity(shown, axes).set_title("")
         # Still light to dark, or dark to light, when the page inverts it.
         axes.images[0].set_cmap("Blues")
 
@@ -254,26 +242,17 @@ def curves(
     title: str,
     note: str,
     x: np.ndarray,
-    series: dict[str, np.ndarray],
+    series: dict[str, Any],
     x_label: str,
     share: bool = False,
     bottom: Optional[float] = None,
-    band: Optional[tuple[np.ndarray, np.ndarray]] = None,
+    band: Any = None,
 ) -> Picture:
     """Draws at most two curves over a common axis.
 
-    Args:
-        title: String.
-        note: String.
-        x: Array of the positions.
-        series: Dictionary that maps names to values. Values that are not finite
-            interrupt a curve.
-        x_label: String.
-        share: Boolean. Whether to show the values in percent. Defaults to
-            `False`.
-        bottom: Float (optional). The lower end of the axis, unless a value is
-            below it.
-        band: Lower and upper ends of a band around the first curve (optional).
+    Values that are not finite interrupt a curve. `share` shows them in percent,
+    `bottom` is the lower end of the axis unless a value is below it, and `band`
+    has the lower and upper ends of a band around the first curve.
     """
     series = {name: _finite(values) for name, values in series.items()}
 

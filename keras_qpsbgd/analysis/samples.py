@@ -124,8 +124,8 @@ def energy_histogram(
         An `EnergyHistogram`.
 
     Raises:
-        ValueError: If `source` has no reads, if there is no such column, if
-            `bins` is less than 1, or if a read is better than `best`.
+        ValueError: If `source` has no reads, if there is no such column, or if
+            a read is better than `best`.
 
     Example:
         ```python
@@ -136,8 +136,6 @@ def energy_histogram(
         print(histogram.hits)
         ```
     """
-    if bins < 1:
-        raise ValueError(f"`bins` must be at least 1. Received: bins={bins}")
     _, energies = reads_of(source, column)
     least = float(energies.min())
     tie = TIE * max(1e-30, float(np.abs(energies).max()))

@@ -1,7 +1,9 @@
 """Callback that records the QUBOs of training and their solutions."""
 
 import datetime
+import io
 import os
+import pathlib
 import platform
 import threading
 from collections.abc import Sequence
@@ -13,10 +15,7 @@ from tensorflow import keras
 
 from keras_qpsbgd import _keras
 from keras_qpsbgd._version import __version__
-from keras_qpsbgd.analysis.run import Run
-from keras_qpsbgd.analysis.run import RunWriter
-from keras_qpsbgd.analysis.run import Update
-from keras_qpsbgd.analysis.run import load_run
+from keras_qpsbgd.analysis import run as runs
 from keras_qpsbgd.backends import GraphBackend
 from keras_qpsbgd.backends.errors import check_number
 from keras_qpsbgd.callbacks.solver_progress import figures_of_epoch
@@ -63,8 +62,8 @@ class QuboRecorder(keras.callbacks.Callback):
             records only the states that moved the weights. Defaults to `True`.
 
     Attributes:
-        run: The `analysis.Run`. If there is a `path`, each access loads the
-            file.
+        run: The `analysis.Run`, as recorded until now. Each access reads the
+            whole record.
 
     Raises:
         ValueError: If an argument is invalid. `fit` raises it if the optimizer
@@ -98,30 +97,27 @@ class QuboRecorder(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         check_number("every", every, at_least=1, whole=True)
-        if layers is not None:
-            is_list = isinstance(layers, (list, tuple))
-            if not is_list or not all(isinstance(name, str) for name in layers):
-                raise ValueError(
-                    "`layers` must be a list of names of layers, or None. "
-                    f"Received: layers={layers!r}"
-                )
         self.path = path
         self.every = every
         self.layers = layers
         self.reads = reads
-        self._run = Run()
-        self._writer: Any = None
+        self._file: Any = None
         self._history: Any = None
         self._report: Any = None
         self._in_batch = False
         self._begun = False
+        self._budget_spent = False
         self._lock = threading.Lock()  # TensorFlow calls `record` in a thread
 
     @property
-    def run(self) -> Run:
-        if self.path is None or self._writer is None:
-            return self._run
-        return load_run(self.path)
+    def run(self) -> runs.Run:
+        if self._file is None:
+            return runs.Run()
+        if self.path is not None:
+            return runs.load_run(self.path)
+        with self._lock:
+            content = self._file.getvalue()
+        return runs.read_run(io.BytesIO(content[len(runs.HEADER) :]))
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         optimizer = _find_qpsbgd(self.model)
@@ -131,11 +127,18 @@ class QuboRecorder(keras.callbacks.Callback):
                 "`fit` can have only one `QuboRecorder`. Received: two in "
                 "`callbacks`"
             )
-        self._run = Run()
-        self._writer = RunWriter(self._run, self.path)
+        if self.path is None:
+            self._file = io.BytesIO()
+        else:
+            path = pathlib.Path(self.path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(path, "wb")
+        self._file.write(runs.HEADER)
+        self._file.flush()
         self._history = getattr(self.model, "history", None)
         self._in_batch = False
         self._begun = False
+        self._budget_spent = False
         if self.model.built:
             self._begin()
         optimizer.recorder = self
@@ -172,11 +175,14 @@ class QuboRecorder(keras.callbacks.Callback):
                 **figures_of_epoch(optimizer, self._report),
             }
         with self._lock:
-            self._writer.epoch({"epoch": epoch, **(logs or {}), **figures})
+            logs = {"epoch": epoch, **(logs or {}), **figures}
+            runs.append(self._file, "epoch", logs)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         with self._lock:
-            self._writer.end()
+            runs.append(self._file, "end", {})
+            if self.path is not None:
+                self._file.close()
         _find_qpsbgd(self.model).recorder = None
         self.model.make_train_function(force=True)
 
@@ -203,31 +209,24 @@ class QuboRecorder(keras.callbacks.Callback):
         info: dict[str, Any] | None = None,
     ) -> None:
         """Records a layer. Called by the optimizer."""
-        if self.path is None:
-            qubo = qubo.copy()  # TensorFlow may reuse the memory
-        if not self.reads or samples is None:
+        if not self.reads:
             samples = sample_energies = None
-        else:
-            samples = samples.astype(np.int8)
         # The update has the energies in `sample_energies`.
         info = {k: v for k, v in (info or {}).items() if k != "energies"}
-        update = Update(
-            step,
-            layer,
-            qubo,
-            states.astype(np.int8),
-            samples,
-            sample_energies,
-            info,
+        update = runs.Update(
+            step, layer, qubo, states, samples, sample_energies, info
         )
         with self._lock:
-            self._writer.update(update)
+            runs.append_update(self._file, update)
 
     def budget_spent(self, step: int) -> None:
         """Records that the QPU budget ended. Called by the optimizer."""
         with self._lock:
-            if self._in_batch and self._is_for(self.model):
-                self._writer.budget_spent(step)
+            if self._budget_spent or not self._in_batch:
+                return
+            if self._is_for(self.model):
+                self._budget_spent = True
+                runs.append(self._file, "budget", {"step": step})
 
     def _is_for(self, model):
         """Returns whether this records the current `fit` of a model.
@@ -250,10 +249,10 @@ class QuboRecorder(keras.callbacks.Callback):
         if unknown:
             raise ValueError(
                 "`layers` must contain names of trainable binary layers. The "
-                f"model has {names}. Received: layers={list(self.layers)}"
+                f"model has {names}. Received: layers={self.layers!r}"
             )
         with self._lock:
-            self._writer.settings(_settings(self, marks))
+            runs.append(self._file, "settings", _settings(self, marks))
         self._begun = True
 
 

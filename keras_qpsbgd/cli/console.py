@@ -2,12 +2,10 @@
 
 import argparse
 import math
-import os
 import pathlib
 import sys
 
 WIDTH = 80
-PICTURES = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp")
 
 
 def show_status(text):
@@ -48,39 +46,5 @@ def existing_path(text):
     if not path.exists():
         raise argparse.ArgumentTypeError(
             f"must be an existing file. Received: {text}"
-        )
-    return path
-
-
-def output_path(text):
-    """Checks the path of an output before the work begins."""
-    path = pathlib.Path(text).expanduser()
-    folder = path.parent
-    while not folder.exists():  # missing folders are created
-        folder = folder.parent
-    reason = None
-    if not text:
-        reason = "the path is empty"
-    elif not folder.is_dir():
-        reason = f"{folder} is not a folder"
-    elif not os.access(path if path.exists() else folder, os.W_OK):
-        reason = "permission denied"
-    if reason:
-        raise argparse.ArgumentTypeError(
-            f"must be a path that can be written ({reason}). Received: {text}"
-        )
-    return path
-
-
-def picture(text):
-    """Checks the path of a picture before the work begins."""
-    path = output_path(text)
-    if path.suffix.lower() not in PICTURES:
-        raise argparse.ArgumentTypeError(
-            f"must end with one of {', '.join(PICTURES)}. Received: {text}"
-        )
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(
-            f"must be a file, not a folder. Received: {text}"
         )
     return path

@@ -5,12 +5,12 @@
 - BinaryConnect: Adam trains everything, with straight-through gradients.
 
 The images are the 1,797 digits of scikit-learn, with 8x8 pixels. The split is
-fixed: 1,047 training, 300 validation and 450 test images.
+fixed: 1,047 images for training, 450 for testing, and 300 that were used to
+choose the learning rates.
 """
 
 import math
 import time
-from typing import NamedTuple
 
 import numpy as np
 from tensorflow import keras
@@ -33,67 +33,46 @@ BINARY_CONNECT = "BinaryConnect (Adam)"
 RATES = {QPSBGD: 0.032, BINARY_CONNECT: 0.128}
 # For batch normalization with QP-SBGD. Not tuned.
 REAL_RATE = 0.01
-INSTALL = 'Install it with `python -m pip install "keras_qpsbgd[demo]"`.'
-
-
-class Run(NamedTuple):
-    """Results of one training run."""
-
-    method: str
-    seed: int
-    validation_curve: list  # accuracy after each epoch
-    test_accuracy: float
-    seconds: float  # of training and validation; first run: also compilation
 
 
 def run(arguments):
     """Runs the command."""
     start = time.perf_counter()
     try:
-        digits = load()
-    except ImportError:
-        return console.fail(
-            "The demo uses images from scikit-learn, which is not installed.\n"
-            f"{INSTALL}"
-        )
+        training, testing = load()
+    except ImportError as error:
+        return console.fail(str(error))
     epochs, seeds = arguments.epochs, arguments.seeds
-    sizes = ", ".join(f"{len(y)} for {name}" for name, (_, y) in digits.items())
     print(
-        f"Images of digits: {sizes}\n"
+        f"Images of digits: {len(training[1])} for training, "
+        f"{len(testing[1])} for testing\n"
         f"Network: 64-{HIDDEN}-10, weights of +1 and -1\n"
         f"Training: {epochs} epoch{'s' * (epochs > 1)}, "
         f"{seeds} seed{'s' * (seeds > 1)}\n"
         "The first step of a method compiles it, which takes a few seconds.\n"
     )
-    runs = []
+    rows = []
     for method in RATES:
-        runs += train(method, digits, epochs, seeds)
-    print("\n" + table(runs))
+        start_of_method = time.perf_counter()
+        accuracies = train(method, training, testing, epochs, seeds)
+        seconds = (time.perf_counter() - start_of_method) / seeds
+        rows.append((method, accuracy_text(accuracies), f"{seconds:.1f}"))
+    head = ("method", "test accuracy", "seconds per run")
+    print("\n" + "\n".join(_tables.table(head, rows, (17, 19))))
     if seeds > 1:
         print("+- is the standard error of the mean over seeds.")
-    if arguments.output:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            plot(runs, arguments.output)
-            print(f"\nLearning curves written to {arguments.output}")
-        except ImportError:
-            print(
-                "\nThe learning curves were not plotted, because Matplotlib is "
-                f"not installed.\n{INSTALL}"
-            )
     print(f"\nDone in {time.perf_counter() - start:.0f} s.")
     return 0
 
 
 def load():
-    """Returns pairs of images, scaled to [-1, 1], and classes.
+    """Returns images, scaled to [-1, 1], and classes to train and to test.
 
     Raises:
         ImportError: If scikit-learn is not installed.
     """
-    from sklearn import datasets
-    from sklearn import model_selection
-
+    datasets = common.require("sklearn.datasets", "demo")
+    model_selection = common.require("sklearn.model_selection", "demo")
     x, y = datasets.load_digits(return_X_y=True)
     x = (x / 8.0 - 1.0).astype("float32")
 
@@ -103,12 +82,8 @@ def load():
         )
 
     x, x_test, y, y_test = split(x, y, TEST_IMAGES)
-    x, x_validation, y, y_validation = split(x, y, VALIDATION_IMAGES)
-    return {
-        "training": (x, y),
-        "validation": (x_validation, y_validation),
-        "testing": (x_test, y_test),
-    }
+    x, _, y, _ = split(x, y, VALIDATION_IMAGES)
+    return (x, y), (x_test, y_test)
 
 
 def build_model():
@@ -142,15 +117,15 @@ def make_optimizer(method, steps):
     )
 
 
-def train(method, digits, epochs, seeds):
+def train(method, training, testing, epochs, seeds):
     """Trains from scratch with each seed.
 
     Compilation takes longer than training here, so all seeds share it.
 
     Returns:
-        A list of `Run`.
+        A list of test accuracies.
     """
-    x, y = digits["training"]
+    x, y = training
     model = build_model()
     model.compile(
         optimizer=make_optimizer(method, epochs * math.ceil(len(x) / BATCH)),
@@ -159,88 +134,27 @@ def train(method, digits, epochs, seeds):
     )
     model.optimizer.build(model.trainable_variables)
     state = [variable.numpy() for variable in model.optimizer.variables]
-    runs = []
+    accuracies = []
     for seed in range(seeds):
         keras.utils.set_random_seed(seed)
         model.set_weights(build_model().get_weights())
         for variable, value in zip(model.optimizer.variables, state):
             variable.assign(value)
         name = f"{method}, seed {seed}"
-        start = time.perf_counter()
-        history = model.fit(
-            x,
-            y,
-            batch_size=BATCH,
-            epochs=epochs,
-            validation_data=digits["validation"],
-            validation_batch_size=VALIDATION_IMAGES,
-            callbacks=[
-                keras.callbacks.LambdaCallback(
-                    on_epoch_begin=lambda epoch, _, name=name: (
-                        console.show_status(f"{name}: epoch {epoch + 1}")
-                    )
-                )
-            ],
-            verbose=0,
-        )
-        seconds = time.perf_counter() - start
+        console.show_status(f"{name} ...")
+        model.fit(x, y, batch_size=BATCH, epochs=epochs, verbose=0)
         _, accuracy = model.evaluate(
-            *digits["testing"], batch_size=TEST_IMAGES, verbose=0
+            *testing, batch_size=TEST_IMAGES, verbose=0
         )
         print(f"{name}: {accuracy:.1%} of the test images")
-        curve = history.history["val_accuracy"]
-        runs.append(Run(method, seed, curve, accuracy, seconds))
-    return runs
+        accuracies.append(accuracy)
+    return accuracies
 
 
-def table(runs):
-    """Returns the results as a table."""
-    rows = []
-    for method in RATES:
-        found = [run for run in runs if run.method == method]
-        mean, error = _mean_and_error([run.test_accuracy for run in found])
-        accuracy = f"{mean:.1f} %"
-        if len(found) > 1:
-            accuracy = f"{mean:.1f} +- {error:.1f} %"
-        seconds = np.mean([run.seconds for run in found])
-        rows.append((method, accuracy, f"{seconds:.1f}"))
-    head = ("method", "test accuracy", "seconds per run")
-    return "\n".join(_tables.table(head, rows, (17, 19)))
-
-
-def plot(runs, path):
-    """Plots validation accuracy by epoch: means with standard error bands.
-
-    Raises:
-        ImportError: If Matplotlib is not installed.
-    """
-    axes = common.new_axes(width=6.4)
-    for method, color, marker in zip(RATES, common.COLORS, "os"):
-        curves = [run.validation_curve for run in runs if run.method == method]
-        mean, error = _mean_and_error(curves)
-        epochs = np.arange(1, len(mean) + 1)
-        style = {"color": color, "marker": marker, "markersize": 4}
-        axes.plot(epochs, mean, label=method, **style)
-        axes.fill_between(
-            epochs, mean - error, mean + error, color=color, alpha=0.2, lw=0
-        )
-    seeds = len({run.seed for run in runs})
-    note = f"\nmean and standard error of {seeds} seeds" if seeds > 1 else ""
-    axes.set(
-        title=f"Handwritten digits, 64-{HIDDEN}-10 binary network{note}",
-        xlabel="epoch",
-        ylabel="validation accuracy [%]",
-    )
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.grid(axis="y", color="#dddddd", linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="lower right", frameon=False)
-    axes.figure.savefig(path, dpi=150)
-
-
-def _mean_and_error(accuracies):
-    """Returns mean and standard error over seeds, in percent."""
-    values = 100 * np.asarray(accuracies)
-    count = len(values)
-    error = values.std(axis=0, ddof=min(count - 1, 1)) / math.sqrt(count)
-    return values.mean(axis=0), error
+def accuracy_text(accuracies):
+    """Returns the mean and the standard error in percent."""
+    mean = 100 * np.mean(accuracies)
+    if len(accuracies) == 1:
+        return f"{mean:.1f} %"
+    error = 100 * np.std(accuracies, ddof=1) / math.sqrt(len(accuracies))
+    return f"{mean:.1f} +- {error:.1f} %"

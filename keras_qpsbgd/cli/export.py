@@ -51,7 +51,12 @@ def run(arguments):
         return console.fail(
             f"Nothing was written to {out} ({error.strerror or error})."
         )
-    print(_sizes(model, path, out))
+    size = _size(out)
+    floats = max(1, sum(4 * int(np.prod(each.shape)) for each in model.weights))
+    print(
+        f"Written to {out}: {size / 1000:,.1f} kB, {size / floats:.1%} of the "
+        "weights as float32"
+    )
     return 0
 
 
@@ -72,24 +77,6 @@ def _load(path):
     if not start.startswith(KERAS_MAGIC):
         raise ValueError("it is another kind of file")
     return keras.models.load_model(path, compile=False)
-
-
-def _sizes(model, path, out):
-    """Returns a table of the sizes, relative to the weights as floats."""
-    floats = sum(4 * int(np.prod(each.shape)) for each in model.weights)
-    rows = [
-        ("weights as float32", floats),
-        (path.name, _size(path)),
-        (out.name, _size(out)),
-    ]
-    width = max(len(name) for name, _ in rows)
-    head = f"{'':<{width}}  {'size':>13}  {'share':>7}"
-    lines = [
-        f"{name:<{width}}  {size / 1000:>10,.1f} kB  "
-        f"{size / max(floats, 1):>7.1%}"
-        for name, size in rows
-    ]
-    return "\n".join([head, *lines, f"Written to {out}"])
 
 
 def _size(path):

@@ -7,12 +7,11 @@ and errors appear at once.
 
 import argparse
 import importlib
+import pathlib
 import re
 
 from keras_qpsbgd.cli import console
 
-EPOCHS = 20
-SEEDS = 3
 # Suffixes of the formats of `export`. A SavedModel is a folder.
 SUFFIXES = {
     "packed": ".kq",
@@ -28,27 +27,11 @@ def add_demo(commands):
         commands,
         "demo",
         "train a binary network on handwritten digits (about a minute)",
-        "Train a binary network on scikit-learn's handwritten digits with "
-        "QP-SBGD and with BinaryConnect (Adam), compare the test accuracy, and "
-        "draw the learning curves.",
+        "The test accuracy of QP-SBGD is compared with that of BinaryConnect "
+        "(Adam).",
     )
-    _count(parser, "--epochs", "number of training epochs", EPOCHS)
-    _count(parser, "--seeds", "number of training runs per method", SEEDS)
-    parser.add_argument(
-        "--output",
-        type=console.picture,
-        default="digits.png",
-        metavar="FILE",
-        help="write a plot of the learning curves to FILE "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--no-plot",
-        dest="output",
-        action="store_const",
-        const=None,
-        help="do not plot the learning curves",
-    )
+    _count(parser, "--epochs", "number of training epochs", 20)
+    _count(parser, "--seeds", "number of training runs per method", 3)
 
 
 def add_backends(commands):
@@ -56,9 +39,7 @@ def add_backends(commands):
     _parser(
         commands,
         "backends",
-        "list all solvers and whether they can run on this machine",
-        "List all solver backends, whether each of them can run on this "
-        "machine, and what is missing if it cannot.",
+        "list all solvers, and what is missing if one cannot run here",
     )
 
 
@@ -68,35 +49,21 @@ def add_qpu_cost(commands):
         commands,
         "qpu-cost",
         "estimate the cost of training a network on a D-Wave QPU",
-        "Embed the layers of a network on a D-Wave chip and estimate the QPU "
-        "time of training it, with `QPSBGD` (`--steps`) or with `fit_columns` "
-        "(`--sweeps`). No API token is needed, and no QPU is called. Times are "
-        "estimated with Ocean's cost model and timing data that D-Wave has "
-        "published. The output names the solver and the date of these data.",
+        "Training uses `QPSBGD` (`--steps`) or `fit_columns` (`--sweeps`). No "
+        "API token is needed, and no QPU is called. Times are estimated with "
+        "Ocean's cost model and timing data that D-Wave has published.",
     )
     parser.add_argument(
-        "network",
-        type=network,
-        help="layer sizes such as 16-4-4-2, or the file of a saved model "
-        "(.keras, .h5)",
+        "network", type=network, help="layer sizes such as 16-4-4-2"
     )
     length = parser.add_mutually_exclusive_group()
-    _count(
-        length,
-        "--steps",
-        "number of training steps, the updates of `QPSBGD`",
-        1000,
-    )
-    _count(
-        length,
-        "--sweeps",
-        "number of sweeps of `fit_columns`, instead of training steps",
-    )
+    _count(length, "--steps", "number of updates of `QPSBGD`", 1000)
+    _count(length, "--sweeps", "number of sweeps of `fit_columns`")
     _count(
         parser,
         "--dampings",
-        "number of dampings of `fit_columns`, which share a call (default with "
-        "`--sweeps`: that of `fit_columns`)",
+        "number of dampings of `fit_columns`, which share a call (default: "
+        "that of `fit_columns`)",
     )
     parser.add_argument(
         "--budget-seconds",
@@ -107,30 +74,12 @@ def add_qpu_cost(commands):
     )
     _count(parser, "--num-reads", "number of anneals per QPU call", 100)
     parser.add_argument(
-        "--annealing-time",
-        type=float,
-        metavar="T",
-        help="annealing time in microseconds (default: the default of the "
-        "chip, 20)",
-    )
-    parser.add_argument(
         "--topology",
         choices=["pegasus", "zephyr"],
         default="pegasus",
         help="topology of the chip (default: %(default)s)",
     )
-    _count(
-        parser,
-        "--block-size",
-        "solve wider layers in blocks of N inputs (default: 64 for layers that "
-        "do not fit on the chip; other layers are solved whole)",
-    )
-    parser.add_argument(
-        "--output",
-        type=console.picture,
-        metavar="FILE",
-        help="write a plot of the calls to FILE, with one color per layer",
-    )
+    _output(parser, "write a plot of the calls to FILE, one color per layer")
 
 
 def add_report(commands):
@@ -139,9 +88,8 @@ def add_report(commands):
         commands,
         "report",
         "write an HTML page about a recorded training run",
-        "Write one self-contained HTML page about a training run that "
-        "`callbacks.QuboRecorder` recorded: curves, QUBOs, energies, reads, "
-        "solver statistics, and settings.",
+        "`callbacks.QuboRecorder` records runs. The page is one file with "
+        "curves, QUBOs, energies, reads, and settings.",
     )
     parser.add_argument(
         "run_file",
@@ -149,11 +97,8 @@ def add_report(commands):
         metavar="RUN",
         help="the recorded file",
     )
-    parser.add_argument(
-        "--output",
-        type=console.output_path,
-        metavar="FILE",
-        help="write the page to FILE (default: RUN with the suffix .html)",
+    _output(
+        parser, "write the page to FILE (default: RUN with the suffix .html)"
     )
 
 
@@ -163,10 +108,9 @@ def add_export(commands):
         commands,
         "export",
         "write a saved model as a small file or for another runtime",
-        "Write a saved model in a format for deployment. packed: a file with 1 "
-        "to 4 bits per binary weight, for this package. onnx, litert: 2 or 4 "
-        "bits per binary weight, for ONNX Runtime and LiteRT. savedmodel: a "
-        "folder for TensorFlow. Only packed needs this package to run.",
+        "packed: 1 to 4 bits per binary weight, for this package. onnx, "
+        "litert: 2 or 4 bits per binary weight, for ONNX Runtime and LiteRT. "
+        "savedmodel: a folder for TensorFlow.",
     )
     parser.add_argument(
         "model",
@@ -177,53 +121,32 @@ def add_export(commands):
     parser.add_argument(
         "--to", required=True, choices=SUFFIXES, help="the format to write"
     )
-    parser.add_argument(
-        "--output",
-        type=console.output_path,
-        metavar="PATH",
-        help="write to PATH (default: MODEL with the suffix .kq, .onnx or "
-        ".tflite, or without a suffix)",
+    _output(
+        parser,
+        "write to FILE (default: MODEL with the suffix .kq, .onnx or .tflite, "
+        "or without a suffix)",
     )
 
 
 def network(text):
-    """Converts the argument `network` of `qpu-cost`.
-
-    Returns:
-        The list of layer sizes, or the path of a saved model.
-    """
-    if re.fullmatch(r"\d+(-\d+)+", text):
-        sizes = [int(size) for size in text.split("-")]
-        if min(sizes) < 1:
-            raise argparse.ArgumentTypeError(
-                f"must have at least one unit in every layer. Received: {text}"
-            )
-        return sizes
-    if not text.endswith((".keras", ".h5")):
+    """Converts layer sizes to pairs of inputs and outputs."""
+    sizes = [int(size) for size in re.findall(r"\d+", text)]
+    if not re.fullmatch(r"\d+(-\d+)+", text) or min(sizes) < 1:
         raise argparse.ArgumentTypeError(
-            "must be layer sizes such as 16-4-4-2, or the file of a saved "
-            f"model (.keras, .h5). Received: {text}"
+            "must be layer sizes of at least 1, such as 16-4-4-2. "
+            f"Received: {text}"
         )
-    return console.existing_path(text)
+    return list(zip(sizes, sizes[1:]))
 
 
-def _parser(commands, name, summary, description):
+def _parser(commands, name, summary, details=""):
     """Adds a command, which loads its module when it runs."""
+    description = f"{summary[0].upper()}{summary[1:]}. {details}"
     parser = commands.add_parser(name, help=summary, description=description)
 
     def run(arguments):
         module = f"keras_qpsbgd.cli.{name.replace('-', '_')}"
-        try:
-            command = importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            package = (error.name or "").partition(".")[0]
-            if package in ("", "keras_qpsbgd"):
-                raise
-            return console.fail(
-                f"This command requires {package}. Install it with `python -m "
-                f"pip install {package.replace('_', '-')}`."
-            )
-        return command.run(arguments)
+        return importlib.import_module(module).run(arguments)
 
     parser.set_defaults(run=run)
     return parser
@@ -235,4 +158,14 @@ def _count(parser, name, text, default=None):
         text += " (default: %(default)s)"
     parser.add_argument(
         name, type=console.positive, metavar="N", default=default, help=text
+    )
+
+
+def _output(parser, text):
+    """Adds the option `--output`."""
+    parser.add_argument(
+        "--output",
+        type=lambda path: pathlib.Path(path).expanduser(),
+        metavar="FILE",
+        help=text,
     )

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import keras_qpsbgd as kq
-from keras_qpsbgd.analysis.evolution import evolution_of
 
 pytestmark = pytest.mark.once
 
@@ -49,31 +48,15 @@ def test_evolution():
     np.testing.assert_allclose(found.changed_states, [nan, 0.5, 1, nan, nan])
 
 
-def test_some_updates_are_compared_with_the_one_before():
-    """Whether that one is among them or not."""
-    updates = run().of_layer("a")
-    every = evolution_of("a", updates)
-    found = evolution_of("a", updates, [0, 2])
-    np.testing.assert_array_equal(found.steps, [0, 20])
-    for name in ("coupling_norms", "field_changes", "changed_states"):
-        np.testing.assert_array_equal(
-            getattr(found, name), getattr(every, name)[[0, 2]]
-        )
-
-
 def test_layers_of_the_same_name():
     one = run().updates[0]
     qubo = kq.Qubo(np.eye(3), np.ones((3, 1)))
     other = kq.analysis.Update(9, "a", qubo, np.ones((3, 1)))
-    found = evolution_of("a", [one, other])
+    both = kq.analysis.Run(updates=[one, other])
+    found = kq.analysis.qubo_evolution(both, "a")
     np.testing.assert_array_equal(found.steps, [0, 9])
     assert np.isnan(found.field_changes).all()
     assert np.isnan(found.changed_states).all()
-
-
-def test_unknown_layer():
-    with pytest.raises(ValueError, match="`layer` must be one of.*Received"):
-        kq.analysis.qubo_evolution(run(), "c")
 
 
 def test_plot():
@@ -83,6 +66,4 @@ def test_plot():
     cosines = lines["fields: cosine to the previous"]
     np.testing.assert_array_equal(cosines.get_xdata(), [0, 10, 20, 30, 40])
     assert cosines.get_ydata()[2] == pytest.approx(1.0)
-    found = kq.analysis.qubo_evolution(run(), "b")
-    ax = kq.analysis.plot_qubo_evolution(found, ax=ax)
-    assert ax.get_title().startswith("b")
+    assert ax.get_title().startswith("a")

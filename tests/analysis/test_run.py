@@ -29,14 +29,16 @@ def update(step, samples=True):
 
 
 def write(path, number=3):
-    writer = runs.RunWriter(kq.analysis.Run(), path)
-    writer.settings({"version": "1", "backend": {"name": "native"}})
     ends = []
-    for step in range(number):
-        writer.update(update(step, samples=step % 2 == 0))
-        ends.append(path.stat().st_size)
-    writer.epoch({"loss": np.float32(0.5)})
-    writer.end()
+    with open(path, "wb") as file:
+        file.write(runs.HEADER)
+        settings = {"version": "1", "backend": {"name": "native"}}
+        runs.append(file, "settings", settings)
+        for step in range(number):
+            runs.append_update(file, update(step, samples=step % 2 == 0))
+            ends.append(file.tell())
+        runs.append(file, "epoch", {"loss": np.float32(0.5)})
+        runs.append(file, "end", {})
     return ends
 
 
@@ -56,7 +58,7 @@ def assert_same(found, expected):
 
 
 def test_what_is_written_is_read(tmp_path):
-    path = tmp_path / "folder" / "run"
+    path = tmp_path / "run"
     write(path)
     run = kq.analysis.load_run(path)
     assert run.complete and run.layers == ["dense"]

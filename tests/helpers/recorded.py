@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from keras_qpsbgd.analysis import run as runs
 from keras_qpsbgd.analysis.run import Run
-from keras_qpsbgd.analysis.run import RunWriter
 from keras_qpsbgd.analysis.run import Update
 from keras_qpsbgd.qubo import Qubo
 
@@ -56,12 +56,13 @@ def make_run(num_updates=10, epochs=5, layers=("hidden", "output"), **sizes):
 
 def save(run, path):
     """Writes a run to a file, as a recorder does."""
-    writer = RunWriter(Run(), path)
-    writer.settings(run.settings)
-    for update in run.updates:
-        writer.update(update)
-    for logs in run.epochs:
-        writer.epoch(logs)
-    if run.complete:
-        writer.end()
+    with open(path, "wb") as file:
+        file.write(runs.HEADER)
+        runs.append(file, "settings", run.settings)
+        for update in run.updates:
+            runs.append_update(file, update)
+        for logs in run.epochs:
+            runs.append(file, "epoch", logs)
+        if run.complete:
+            runs.append(file, "end", {})
     return path

@@ -215,7 +215,15 @@ def test_summary_by_hand():
     assert (last.bits, last.packed_bytes, last.bits_per_weight) == (4, 3, 4)
     assert found.bits_per_weight == (30 + 192 + 24) / 27
     assert found.compression == 4 * 27 / 31
-    assert "3.5x (2 to 4 bits per binary weight" in texts[0]
-    texts.clear()
-    kq.summary(keras.Sequential([INPUT((5,)), model.layers[0]]), texts.append)
-    assert "(2 bits per binary weight" in texts[0]
+    assert "Compression: 3.5x" in texts[0]
+
+
+def test_flip_ratio_counts_levels():
+    layer = kq.layers.BinaryDense(1, bits=2)
+    layer.build((None, 4))
+    layer.kernel.assign([[0.2], [0.2], [-0.9], [0.9]])
+    metric = kq.metrics.FlipRatio(layer)
+    metric.reset_state()
+    layer.kernel.assign([[0.3], [0.8], [-0.7], [0.9]])  # levels 1, 3, -3, 3
+    metric.update_state()
+    assert float(metric.result()) == 0.25

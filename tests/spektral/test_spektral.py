@@ -417,19 +417,6 @@ def test_xla_is_disabled(patched):
     assert not model.jit_compile
 
 
-def test_saving(patched, tmp_path):
-    x, a = keras.Input((FEATURES,)), keras.Input((NODES,))
-    model = keras.Model([x, a], layers.GCNConv(4, "relu")([x, a]))
-    model.save(tmp_path / "model.keras")
-    known = {"GCNConv": layers.GCNConv}
-    again = keras.models.load_model(
-        tmp_path / "model.keras", custom_objects=known
-    )
-    graph = Graphs([NODES])[0]
-    inputs = [tf.constant(graph.x), tf.constant(graph.a.toarray())]
-    np.testing.assert_array_equal(model(inputs), again(inputs))
-
-
 # SciPy.
 
 

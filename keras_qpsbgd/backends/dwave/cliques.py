@@ -26,8 +26,6 @@ FAMILIES = {
 MAX_SHORT = 10
 # busclique does not return for smaller graphs on Zephyr.
 MIN_BUSCLIQUE = 9
-# Variables of the largest K_n on chips without defects (`Cliques.largest`).
-LARGEST = {"Pegasus P16": 180, "Zephyr Z12": 184, "Zephyr Z15": 232}
 
 
 class Cliques:
