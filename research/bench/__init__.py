@@ -11,9 +11,8 @@ suite is a module with
   threads;
 - `table(results)`, where `results` maps thread counts to the values that
   `measure` returned;
-- `CODE`, the definitions that determine the results, see
-  `research.fingerprint`;
 - `blocks(result)`, the tables of the documentation by name.
 
-`results/bench` has one record of each suite. `stored.py` reads them.
+`results/bench` has one record of each suite. `stored.py` reads them, and lists
+the code that each suite measures.
 """

@@ -48,12 +48,6 @@ from research.engine import tables
 
 HELP = "what fits on a QPU, time and answers of shared calls (4 minutes)"
 THREADS = (1,)
-# What is measured, see `research.fingerprint`.
-CODE = (
-    "research.bench.annealer.measure",
-    "keras_qpsbgd.backends.graph.exact.ExactBackend",
-)
-
 FIT, TIME, ANSWERS = "chips", "time", "answers"
 INPUTS = 16
 NETWORKS = {

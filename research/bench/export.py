@@ -20,8 +20,6 @@ from research.engine import tables
 
 HELP = "sizes and outputs of exported files (1 minute)"
 THREADS = (1,)
-# What is measured, see `research.fingerprint`.
-CODE = ("research.bench.export.measure",)
 
 
 def _dense():

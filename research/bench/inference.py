@@ -26,13 +26,6 @@ from research.engine import tables
 
 HELP = "time of predictions on a CPU (1 minute)"
 THREADS = (1,)
-# What is measured, see `research.fingerprint`.
-CODE = ("research.bench.inference.measure",)
-FILES = (
-    "keras_qpsbgd/inference/_kernels.c",
-    "keras_qpsbgd/inference/_sign_product.h",
-)
-
 ACTIVATIONS = ("binary", "hard_tanh")
 SIDES = ("keras", "keras-xla", "onnxruntime", "numpy")
 LABELS = {

@@ -30,13 +30,6 @@ from research.engine import tables
 
 HELP = "time and memory of kq.quantize (12 minutes)"
 THREADS = (1,)
-# What is measured, see `research.fingerprint`.
-CODE = (
-    "research.bench.quantize.network",
-    "research.bench.quantize.wide",
-    "keras_qpsbgd.backends.graph.native.NativeBackend",
-)
-
 NETWORKS = ("MobileNetV2", "ResNet50")
 NETWORK_METHODS = ("nearest", "gptq", "qubo")
 WIDE_METHODS = ("gptq+scales", "descent+scales", "qubo")

@@ -32,14 +32,6 @@ from research.engine import tables
 
 HELP = "optima and CPU time of the solvers (2 minutes)"
 THREADS = (1,)
-# What is measured, see `research.fingerprint`.
-CODE = (
-    "research.bench.solver.measure",
-    "keras_qpsbgd.backends.graph.native.NativeBackend",
-    "keras_qpsbgd.backends.graph.relaxed",
-    "keras_qpsbgd.backends.host.samplers",
-)
-
 KINDS = ("pm1", "htanh", "sparse")
 DENSITY = 0.11
 # The parameters of the solvers were tuned on other seeds.

@@ -31,13 +31,6 @@ from research.engine import tables
 
 HELP = "time of a training step relative to Adam (5 minutes)"
 THREADS = (1,)
-# What is measured, see `research.fingerprint`.
-CODE = (
-    "research.bench.step.measure",
-    "keras_qpsbgd.backends.graph.native.NativeBackend",
-    "keras_qpsbgd.backends.graph.relaxed",
-)
-
 RECORDING = "recording"
 ROWS = 64
 RECORDED_SIZE, EVERY = 128, 10

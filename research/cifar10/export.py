@@ -21,7 +21,6 @@ initial kernels. `FOLDER/NAME` contains
 
 import argparse
 import ast
-import functools
 import json
 import pathlib
 import re
@@ -34,9 +33,8 @@ from tensorflow import keras
 import keras_qpsbgd as kq
 from keras_qpsbgd.backends.graph import products
 from keras_qpsbgd.optimizers.base import BinaryOptimizer
-from research import fingerprint
+from research import code_version
 from research.bench.gpu import lowering
-from research.experiments import provenance
 
 IMAGE = (32, 32, 3)
 CLASSES = 10
@@ -95,6 +93,12 @@ OPTIMIZERS = {
     "paper": (kq.QPSBGD, {"rule": "paper", "seed": 0}),
 }
 ACTIVATIONS = ("relu", "binary")
+CODE = (
+    *code_version.TRAINING,
+    "research/cifar10/batches.py",
+    "research/cifar10/export.py",
+    "research/cifar10/train.py",
+)
 # Arguments that become variables.
 SETTINGS = {"bop": ("threshold",)}
 
@@ -204,24 +208,6 @@ def network(width, activation):
     return model
 
 
-@functools.cache
-def code(optimizer, root=fingerprint.ROOT):
-    """Returns the fingerprint of the code that determines a training.
-
-    Args:
-        optimizer: String. One of `OPTIMIZERS`.
-        root: Folder of a checkout. Defaults to this one.
-    """
-    names = [f"{__package__}.export.export", f"{__package__}.train.train"]
-    own, _ = OPTIMIZERS[optimizer]
-    if own in (adam, sgd):
-        own = None
-    solver = "native" if own is kq.QPSBGD else None
-    names, without = provenance.with_optimizer(names, own, solver)
-    without.append(f"{__package__}.export.code")
-    return fingerprint.fingerprint(names, root, without)
-
-
 def export(folder, optimizer, arguments, width, activation, batch):
     """Exports the programs of one optimizer.
 
@@ -270,7 +256,7 @@ def export(folder, optimizer, arguments, width, activation, batch):
     ]
     inner = getattr(rule, "real_optimizer", None)
     record = {
-        "code": code(optimizer),
+        "code": code_version.version(*CODE),
         "optimizer": type(rule).__name__,
         "arguments": {**defaults, **arguments},
         "width": width,

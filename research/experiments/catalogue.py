@@ -1,7 +1,6 @@
 """All experiments by name, and their runs."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
 
 from research.engine.methods import METHODS
@@ -83,19 +82,6 @@ def describe(name, options):
     found = EXPERIMENTS[name]
     tasks = tuple(found.tasks(options))
     return Description(name, found.title, tasks)
-
-
-@functools.cache
-def methods_of(name):
-    """Returns the methods of an experiment by their labels.
-
-    Args:
-        name: name of the experiment.
-    """
-    found = {method.label: method for method in METHODS.values()}
-    for task in EXPERIMENTS[name].tasks(Options()):
-        found |= {method.label: method for method, _ in task.variants}
-    return found
 
 
 def items_of(name, options, runs):

@@ -1,4 +1,4 @@
-"""`python -m research reproduce`, `verify` and `pages`."""
+"""`python -m research reproduce` and `pages`."""
 
 import argparse
 import pathlib
@@ -10,11 +10,9 @@ from research import studies
 from research.bench import stored
 from research.cifar10 import records as cifar10
 from research.cifar10 import table as cifar10_table
-from research.engine import tables
 from research.engine.methods import METHODS
 from research.experiments import reproduce
 from research.experiments import results
-from research.experiments import verify
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import MAX_SEEDS
 from research.experiments.options import DEFAULT
@@ -26,7 +24,6 @@ ROOT = pathlib.Path(__file__).parents[2]
 def add(commands):
     """Adds the commands."""
     _add_reproduce(commands)
-    _add_verify(commands)
     _add_pages(commands)
 
 
@@ -86,54 +83,6 @@ def _add_reproduce(commands):
         metavar="DIR",
         help="folder for the results (default: %(default)s)",
     )
-    _add_running(parser)
-    parser.set_defaults(run=_reproduce)
-
-
-def _add_verify(commands):
-    parser = commands.add_parser(
-        "verify",
-        help="tell whether the code still gives the stored results",
-        description=(
-            "Runs one stored seed of each row of the tables again, for methods "
-            "whose code has changed since, and compares. If all rows of a "
-            "method agree, the pages no longer call it older than the code. "
-            "Run `python -m research pages` afterwards."
-        ),
-    )
-    parser.add_argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help="experiments (default: all with records)",
-    )
-    parser.add_argument(
-        "--methods",
-        nargs="+",
-        default=[],
-        metavar="METHOD",
-        help="methods, as in `reproduce` (default: those that are older)",
-    )
-    parser.add_argument(
-        "--longest",
-        type=positive,
-        default=verify.LONGEST,
-        metavar="SECONDS",
-        help="do not repeat runs that took longer, if the method has a shorter "
-        "one (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--results",
-        default="results",
-        metavar="DIR",
-        help="folder of the records (default: %(default)s)",
-    )
-    _add_running(parser)
-    parser.set_defaults(run=_verify)
-
-
-def _add_running(parser):
-    """Adds the options of commands that train."""
     parser.add_argument(
         "--data-dir",
         help=(
@@ -146,6 +95,7 @@ def _add_running(parser):
         type=positive,
         help="number of processes (default: one per core)",
     )
+    parser.set_defaults(run=_reproduce)
 
 
 def _add_pages(commands):
@@ -228,41 +178,6 @@ def _check_names(arguments, names):
                 f"`{argument}` must be one of {', '.join(known)}. "
                 f"Received: {' '.join(unknown)}"
             )
-
-
-def _verify(arguments):
-    options = Options(data_dir=arguments.data_dir)
-    folder = results.Folder(arguments.results, options)
-    found = [description.name for description, _ in folder.described]
-    _check_names(arguments, found)
-    labels = [METHODS[key].label for key in arguments.methods]
-    failed = []
-    for name in arguments.names or found:
-        print(f"\n{name}", flush=True)
-        try:
-            checks = verify.verify(
-                name,
-                folder.path / name,
-                folder.options(name),
-                labels,
-                arguments.processes,
-                arguments.longest,
-            )
-        except (RuntimeError, ValueError, ImportError, OSError) as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-        if not checks:
-            print("No run to repeat.")
-            continue
-        lines = [check.line() for check in checks]
-        print(tables.text_table(verify.HEAD, lines), flush=True)
-        if not all(check.agrees for check in checks):
-            failed.append(name)
-    if failed:
-        print(
-            f"\nThe code gives other results: {', '.join(failed)}. Run them "
-            "again with `python -m research reproduce` in another folder."
-        )
-    return int(bool(failed))
 
 
 def _reproduce(arguments):

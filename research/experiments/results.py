@@ -4,20 +4,20 @@ import dataclasses
 import pathlib
 
 from keras_qpsbgd import disk
+from research import code_version
 from research import pages
 from research.engine import records
 from research.engine import tables
 from research.engine.tables import markdown_table
 from research.experiments import figures
 from research.experiments import overview
-from research.experiments import provenance
 from research.experiments.catalogue import EXPERIMENTS
 from research.experiments.catalogue import describe
+from research.experiments.reproduce import CODE
 from research.experiments.reproduce import SETTINGS
 from research.experiments.tables import grids_table
 from research.experiments.tables import task_table
 
-ROOT = pathlib.Path(__file__).parents[2]
 TITLE = "Results of the paper's experiments"
 PAGE = "RESULTS.md"
 NO_RUNS = "*No runs are stored.*"
@@ -59,25 +59,16 @@ class Folder:
 
     def _note(self, name):
         """Returns a line about the older methods, with its blank line."""
+        now = code_version.version(*CODE)
         runs = self._runs[name]
-        meta = records.read_meta(self.path / name)
-        older = provenance.older_methods(name, runs, meta)
-        every = len(older) == len({run["method"] for run in runs})
-        return self._line(["all methods"] if every else older, name)
+        older = {run["method"] for run in runs if run.get("code") != now}
+        if older == {run["method"] for run in runs}:
+            older = {"all methods"}
+        return code_version.note(sorted(older, key=str.casefold))
 
     def note(self):
         """Returns a line about the older experiments, with its blank line."""
-        return self._line([name for name in self._runs if self._note(name)])
-
-    def _line(self, older, *words):
-        if not older:
-            return ""
-        path = self.path
-        if path.is_relative_to(ROOT):
-            path = path.relative_to(ROOT)
-        if path.as_posix() != "results":
-            words = (*words, "--results", path.as_posix())
-        return f"{provenance.note(older, *words)}\n\n"
+        return code_version.note([n for n in self._runs if self._note(n)])
 
     def print_tables(self, names):
         """Prints the tables of experiments."""

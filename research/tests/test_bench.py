@@ -82,10 +82,10 @@ def suite(monkeypatch):
         names=list,
         HELP="a fake suite",
         THREADS=(1, 2),
-        CODE=("research.bench.timing.compare",),
         table=lambda results: f"table of {sorted(results)}",
     )
     monkeypatch.setitem(harness.SUITES, "fake", suite)
+    monkeypatch.setattr(stored, "code", lambda name: f"code of {name}")
     measured = []
 
     def measure(name, options, threads):
@@ -103,7 +103,7 @@ def test_run_reports(suite, capsys, tmp_path):
     out = capsys.readouterr().out
     assert "table of [1, 2]" in out
     record = json.loads((output / "fake.json").read_text())
-    assert record["code"] == stored.code("fake")
+    assert record["code"] == "code of fake"
     assert record["results"] == {"1": {"ok": True}, "2": {"ok": True}}
     assert [threads for _, _, threads in suite.measured] == [1, 2]
 

@@ -7,6 +7,7 @@ import types
 import numpy as np
 import pytest
 
+from research import code_version
 from research.cifar10 import export
 from research.cifar10 import records
 from research.cifar10 import study
@@ -157,7 +158,7 @@ def test_tables_and_figure(tmp_path):
     runs[-1]["loss"] = None
     for run in runs:
         if run["program"] == "adam":
-            run["code"] = export.code("adam")
+            run["code"] = code_version.version(*export.CODE)
     write(tmp_path / "runs.jsonl", runs)
     times = [{"program": "adam", "ms_per_step": 500.0, **NETWORK}]
     write(tmp_path / "times.jsonl", times)

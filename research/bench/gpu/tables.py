@@ -7,14 +7,6 @@ import statistics
 from research.bench.gpu import runner
 from research.engine import tables
 
-# What is exported, see `research.fingerprint`.
-CODE = (
-    "research.bench.fit_steps.GPU_NETWORKS",
-    "research.bench.fit_steps.Training",
-    "research.bench.gpu.lowering",
-    "keras_qpsbgd.backends.graph.native.NativeBackend",
-    "keras_qpsbgd.optimizers.QPSBGD",
-)
 # The order of the columns.
 NETWORKS = {
     "16-4-4-2": "16-4-4-2",
