@@ -25,9 +25,7 @@ from research.bench import timing
 from research.engine import tables
 
 HELP = "time of predictions on a CPU (1 minute)"
-THREADS = (1,)
 ACTIVATIONS = ("binary", "hard_tanh")
-SIDES = ("keras", "keras-xla", "onnxruntime", "numpy")
 LABELS = {
     "keras": "Keras",
     "keras-xla": "Keras with XLA",
@@ -39,20 +37,14 @@ SIZES = (784, 1024, 1024, 10)
 SECONDS, BLOCKS, QUICK_BLOCKS = 0.02, 25, 6
 
 
-def names():
-    """Returns the names that `--only` accepts."""
-    return [*ACTIVATIONS, *SIDES]
-
-
-def measure(options):
+def measure(quick):
     """Measures all networks."""
     return {
-        activation: _network(activation, options)
-        for activation in options.wanted(ACTIVATIONS)
+        activation: _network(activation, quick) for activation in ACTIVATIONS
     }
 
 
-def _network(activation, options):
+def _network(activation, quick):
     model = keras.Sequential([keras.layers.InputLayer(SIZES[:1])])
     for units in SIZES[1:]:
         is_last = units == SIZES[-1]
@@ -71,8 +63,7 @@ def _network(activation, options):
         "memory": floats / predictor.weight_bytes,
         "batches": {},
     }
-    wanted = options.wanted(SIDES)
-    functions = {name: _function(name, model) for name in wanted}
+    functions = {name: _function(name, model) for name in LABELS}
     functions = {name: f for name, f in functions.items() if f is not None}
     # Integers, so that rounding errors do not change signs.
     rng = np.random.default_rng(0)
@@ -83,7 +74,7 @@ def _network(activation, options):
             np.testing.assert_allclose(
                 function(x), expected, rtol=1e-4, atol=1e-3
             )
-        blocks = QUICK_BLOCKS if options.quick else BLOCKS
+        blocks = QUICK_BLOCKS if quick else BLOCKS
         base, sides = timing.compare(
             _side(predictor, x, blocks),
             {name: _side(f, x, blocks) for name, f in functions.items()},
@@ -136,33 +127,6 @@ def _side(function, x, blocks):
             function(x)
 
     return timing.Side(block, steps=steps, blocks=blocks)
-
-
-def table(results):
-    """Returns the times of `Predictor`, and the ratios."""
-    lines = [
-        "Predictions of 784-1024-1024-10, 1 bit, one thread. Ratios of CPU",
-        "times: the other / Predictor.",
-        f"{'activation':<12}{'batch':>6}{'CPU us':>10}"
-        + "".join(f"{name:>13}" for name in SIDES),
-        "-" * 80,
-    ]
-    memory = []
-    for result in results.values():
-        for activation, network in result.items():
-            for batch, found in network["batches"].items():
-                micros = 1e6 * found["yardstick"]["cpu"]
-                line = f"{activation:<12}{batch:>6}{micros:>10.0f}"
-                for name in SIDES:
-                    side = found["sides"].get(name)
-                    text = "-" if side is None else f"{side['cpu_ratio']:.2f}"
-                    line += f"{text:>13}"
-                lines.append(line)
-            memory.append(
-                f"{activation}: kernels {network['kernels']}, float weights / "
-                f"packed weights in memory: {network['memory']:.1f}"
-            )
-    return "\n".join([*lines, "", *memory])
 
 
 # The table of the documentation

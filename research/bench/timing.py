@@ -34,15 +34,10 @@ class Side:
 
 @dataclasses.dataclass
 class Times:
-    """Seconds per step, and ratios to the yardstick (`None` for itself).
-
-    `cpu_ratios` has the ratios of all blocks.
-    """
+    """Seconds per step, and the ratios of all blocks to the yardstick."""
 
     cpu: float
     wall: float
-    cpu_ratio: float | None = None
-    wall_ratio: float | None = None
     cpu_ratios: list | None = None
 
 
@@ -84,19 +79,10 @@ def compare(yardstick, sides, warm_up=1, show=lambda text: None):
             times = per_step(side)
             base.append(per_step(yardstick))
             found[name].append(times)
-            ratios[name].append(
-                [
-                    2 * mine / (before + after)
-                    for mine, before, after in zip(times, base[-2], base[-1])
-                ]
-            )
+            ratio = 2 * times[0] / (base[-2][0] + base[-1][0])
+            ratios[name].append(float(f"{ratio:.4g}"))
     return Times(*_medians(base)), {
-        name: Times(
-            *_medians(found[name]),
-            *_medians(ratios[name]),
-            [float(f"{cpu:.4g}") for cpu, _ in ratios[name]],
-        )
-        for name in sides
+        name: Times(*_medians(found[name]), ratios[name]) for name in sides
     }
 
 

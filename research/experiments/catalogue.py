@@ -8,7 +8,6 @@ from research.engine.plan import FIRST_TUNING_SEED
 from research.engine.plan import Item
 from research.experiments.options import HOST
 from research.experiments.options import Description
-from research.experiments.options import Options
 from research.experiments.tasks import ablation
 from research.experiments.tasks import adult
 from research.experiments.tasks import citation

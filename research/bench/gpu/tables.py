@@ -4,7 +4,6 @@ import json
 import pathlib
 import statistics
 
-from research.bench.gpu import runner
 from research.engine import tables
 
 # The order of the columns.
@@ -60,9 +59,8 @@ def _rounds(record):
 
 
 def _cell(optimizers, name, kind):
-    return _text(
-        runner.ratios(optimizers[name][kind], optimizers["adam"][kind])
-    )
+    mine, adam = (optimizers[key][kind]["rounds_us"] for key in (name, "adam"))
+    return _text([one / base for one, base in zip(mine, adam)])
 
 
 def _text(ratios):
