@@ -27,8 +27,8 @@ programs.
 After each epoch, the command prints the validation accuracy. After the last one
 it also prints the test accuracy, the mean training loss of the epoch and the
 time per step, and appends a line of JSON to `FILE`, with validation accuracy,
-training loss and seconds of each epoch. With `--time`, the programs take turns
-and nothing else is measured.
+training loss and seconds of each epoch. With `--time`, the programs (of one
+network) take turns, and nothing else is measured.
 
 The command needs JAX and NumPy, but neither TensorFlow nor the library.
 """
@@ -258,9 +258,8 @@ def time_programs(folder, all_runs, images, steps):
     Returns:
         A list of dictionaries.
     """
-    programs = {
-        runs.program: Program(folder, runs.program) for runs in all_runs
-    }
+    names = [runs.program for runs in all_runs]
+    programs = {name: Program(folder, name) for name in names}
     times = _times(programs, all_runs, images, steps)
     first = next(iter(times.values()))
     results = []
