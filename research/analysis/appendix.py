@@ -260,9 +260,7 @@ def fixed_points(x, y, epochs, seeds):
                 shuffle=False,
                 epochs=epochs * every,
                 verbose=0,
-                callbacks=[
-                    FixedPoints(network(), x, y, rule=RULE, every=every)
-                ],
+                callbacks=[FixedPoints(network(), x, y, every=every)],
             ).history
             shares = np.array(history["fixed_point"])
             sizes = [layer.count_params() for layer in model.layers]

@@ -25,6 +25,7 @@ from tensorflow import keras
 from keras_qpsbgd import disk
 from keras_qpsbgd.cli.console import WIDTH
 from keras_qpsbgd.cli.console import show_status
+from research import arguments as shared
 from research.bench import stored
 from research.bench.stored import SUITES
 from research.engine.engine import environment
@@ -58,29 +59,14 @@ def add(commands):
         metavar="SUITE",
         help="suites to run, listed below (default: all suites)",
     )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="run about ten times faster, with results that are too rough to "
-        "report",
-    )
-    parser.add_argument(
-        "--output",
-        metavar="DIR",
-        default="bench",
-        help="folder of the results (default: %(default)s)",
-    )
+    shared.add_quick(parser)
+    shared.add_output(parser, "bench")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments):
     names = arguments.suites or list(SUITES)
-    unknown = [name for name in names if name not in SUITES]
-    if unknown:
-        raise argparse.ArgumentTypeError(
-            f"`SUITE` must be one of {', '.join(SUITES)}. "
-            f"Received: {' '.join(unknown)}"
-        )
+    shared.check_names("SUITE", names, SUITES)
     output = pathlib.Path(arguments.output)
     output.mkdir(parents=True, exist_ok=True)
     done = [_run_suite(name, arguments.quick, output) for name in names]

@@ -3,8 +3,7 @@
 import argparse
 import pathlib
 
-from keras_qpsbgd import backends
-from keras_qpsbgd.cli.console import positive
+from research import arguments as shared
 from research import pages
 from research import studies
 from research.bench import stored
@@ -42,16 +41,12 @@ def _add_reproduce(commands):
         "names",
         nargs="+",
         metavar="NAME",
-        help=(
-            "logistic, adult-2layer, adult-10layer, adult-small, mnist-pairs, "
-            "karate, cora, pubmed, direction, mnist, ablation, or all"
-        ),
+        help=f"{', '.join(EXPERIMENTS)}, or all",
     )
-    parser.add_argument(
-        "--seeds",
-        type=positive,
-        help="number of fresh seeds (default: depends on the experiment, "
-        "mostly 10)",
+    shared.add_seeds(
+        parser,
+        None,
+        "number of fresh seeds (default: depends on the experiment, mostly 10)",
     )
     parser.add_argument(
         "--methods",
@@ -59,16 +54,11 @@ def _add_reproduce(commands):
         default=[],
         metavar="METHOD",
         help=(
-            "native, gurobi, dwave, ridge, paper, sgd, momentum, signsgd, "
-            "signum, adam, proxquant, bop, frozen, real (default: all except "
-            "gurobi and dwave, which take longer; dwave runs on a mock chip)"
+            f"{', '.join(METHODS)} (default: all except gurobi and dwave, "
+            "which take longer; dwave runs on a mock chip)"
         ),
     )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="short runs that only show that it works",
-    )
+    shared.add_quick(parser)
     parser.add_argument(
         "--paper",
         action="store_true",
@@ -77,25 +67,10 @@ def _add_reproduce(commands):
             "unscaled layers, its batches and learning rates, five seeds"
         ),
     )
-    parser.add_argument(
-        "--output",
-        default="reproduced",
-        metavar="DIR",
-        help="folder for the results (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--data-dir",
-        help=(
-            "folder of the data sets (default: KERAS_QPSBGD_DATA, else the "
-            "cache; missing files are downloaded to the cache)"
-        ),
-    )
-    parser.add_argument(
-        "--processes",
-        type=positive,
-        help="number of processes (default: one per core)",
-    )
-    parser.set_defaults(run=_reproduce)
+    shared.add_output(parser, "reproduced")
+    shared.add_data(parser)
+    shared.add_processes(parser)
+    parser.set_defaults(run=shared.reported(_reproduce))
 
 
 def _add_pages(commands):
@@ -108,27 +83,24 @@ def _add_pages(commands):
             "docs/. Trains nothing."
         ),
     )
-    parser.set_defaults(run=_pages)
+    parser.set_defaults(run=shared.reported(_pages))
 
 
 def _pages(arguments):
     del arguments
     folders = _folders(ROOT)
-    try:
-        for folder in folders:
-            folder.write_tables()
-            folder.draw()
-            print(folder.path, flush=True)
-        for path in studies.write_pages(ROOT / "results"):
-            print(path, flush=True)
-        print(cifar10_table.draw(ROOT / "results" / "cifar10"))
-        print(stored.draw(ROOT), flush=True)
-        blocks = blocks_of(ROOT, *folders)
-        for path in pages.files(ROOT):
-            if pages.update(path, blocks):
-                print(path)
-    except (ValueError, ImportError, OSError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    for folder in folders:
+        folder.write_tables()
+        folder.draw()
+        print(folder.path, flush=True)
+    for path in studies.write_pages(ROOT / "results"):
+        print(path, flush=True)
+    print(cifar10_table.draw(ROOT / "results" / "cifar10"))
+    print(stored.draw(ROOT), flush=True)
+    blocks = blocks_of(ROOT, *folders)
+    for path in pages.files(ROOT):
+        if pages.update(path, blocks):
+            print(path)
     return 0
 
 
@@ -167,22 +139,10 @@ def _cifar10(root, *more):
     return cifar10_table.markdown(cifar10.read(path))
 
 
-def _check_names(arguments, names):
-    for argument, received, known in (
-        ("NAME", arguments.names, names),
-        ("--methods", arguments.methods, list(METHODS)),
-    ):
-        unknown = [name for name in received if name not in known]
-        if unknown:
-            raise argparse.ArgumentTypeError(
-                f"`{argument}` must be one of {', '.join(known)}. "
-                f"Received: {' '.join(unknown)}"
-            )
-
-
 def _reproduce(arguments):
     names = list(dict.fromkeys(arguments.names))
-    _check_names(arguments, [*EXPERIMENTS, "all"])
+    shared.check_names("NAME", names, [*EXPERIMENTS, "all"])
+    shared.check_names("--methods", arguments.methods, list(METHODS))
     if (arguments.seeds or 0) > MAX_SEEDS:
         raise argparse.ArgumentTypeError(
             f"`--seeds` must be at most {MAX_SEEDS}, since higher seeds "
@@ -197,7 +157,7 @@ def _reproduce(arguments):
             "`--paper` needs experiments of the paper, which has no such "
             f"experiment. Received: {' '.join(beyond)}"
         )
-    options = Options(
+    wanted = Options(
         quick=arguments.quick,
         paper=arguments.paper,
         seeds=arguments.seeds,
@@ -205,26 +165,15 @@ def _reproduce(arguments):
         data_dir=arguments.data_dir,
     )
     if "all" in arguments.names:
-        names = reproduce.with_methods(names, options)
-    try:
-        reproduce.reproduce(
-            names,
-            options,
-            arguments.output,
-            _flags(arguments),
-            arguments.processes,
-        )
-        page = results.report(names, options, arguments.output)
-    except KeyboardInterrupt:
-        print("\nStopped. Run the same command again to resume.")
-        return 130
-    except (
-        backends.BackendUnavailable,
-        ValueError,
-        ImportError,
-        OSError,
-    ) as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        names = reproduce.with_methods(names, wanted)
+    reproduce.reproduce(
+        names,
+        wanted,
+        arguments.output,
+        _flags(arguments),
+        arguments.processes,
+    )
+    page = results.report(names, wanted, arguments.output)
     print(f"\nWrote {page}")
     return 0
 

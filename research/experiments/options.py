@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from research.engine import task
 from research.engine.methods import METHODS
+from research.engine.methods import grids
 from research.engine.statistics import TEST_ACCURACY
 from research.engine.statistics import TEST_LOSS
 from research.engine.statistics import TRAIN_LOSS
@@ -36,6 +37,40 @@ def spread(low, high, number, below=0, above=0):
     ratio = (high / low) ** (1 / (number - 1))
     powers = range(-below, number + above)
     return tuple(float(f"{low * ratio**k:.2g}") for k in powers)
+
+
+def usual_grids(
+    rates,
+    sgd,
+    prox,
+    thresholds,
+    steps,
+    bop_rates=(0.03, 0.1),
+    more=0,
+    **others,
+):
+    """Returns eight configurations of each method, see `grids`.
+
+    Args:
+        rates, sgd, prox, thresholds: Pairs of the lowest and the highest
+            number. `rates` are those of QP-SBGD, signSGD and Adam.
+        steps: Integer. Number of steps of a run.
+        bop_rates: Pair of averaging rates of Bop.
+        more: Integer. Number of configurations beyond these, where some method
+            chose an end.
+        **others: Further arguments of `grids`.
+    """
+    rates = spread(*rates, 8, above=more)
+    return grids(
+        qp=rates,
+        sign=rates,
+        adam=rates,
+        sgd=spread(*sgd, 8, above=more),
+        prox=spread(*prox, 4, below=more // 2),
+        bop=bop(bop_rates, *thresholds, 4, below=more // 2),
+        steps=steps,
+        **others,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

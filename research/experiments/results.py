@@ -70,15 +70,6 @@ class Folder:
         """Returns a line about the older experiments, with its blank line."""
         return code_version.note([n for n in self._runs if self._note(n)])
 
-    def print_tables(self, names):
-        """Prints the tables of experiments."""
-        for description, runs in self.described:
-            if description.name in names:
-                for task in _tasks_with_runs(description, runs):
-                    table = task_table(runs, task, description.reference_method)
-                    text = tables.text_table(*table)
-                    print(f"\n{task.title}\n\n{text}", flush=True)
-
     def write_tables(self):
         """Writes `table.md` in the folder of each experiment."""
         for description, runs in self.described:
@@ -173,10 +164,10 @@ def _tasks_with_runs(description, runs):
 
 
 def report(names, options, out):
-    """Prints tables, and writes tables, figures and the page.
+    """Writes tables, figures and the page.
 
     Args:
-        names: names of the experiments to print.
+        names: names of the experiments.
         options: `Options`.
         out: folder of the results.
 
@@ -184,7 +175,6 @@ def report(names, options, out):
         Path of the page.
     """
     found = Folder(out, options)
-    found.print_tables(names)
     for name in names:
         if EXPERIMENTS[name].draw is not None:
             EXPERIMENTS[name].draw(options, found.path / name)
