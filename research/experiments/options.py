@@ -121,13 +121,10 @@ class Task(task.Task):
             processes start. It downloads data and fills caches.
         grids: dict that maps keys of methods to lists of configurations. All
             methods that are tuned have lists of the same length.
-        like: the `Task` whose chosen configurations are used.
         variants: list of pairs of a `Method` and its grid, in place of
             `methods` and `grids`.
         methods: keys of the methods that run in reasonable time.
         tuning_seeds, fresh_seeds: numbers of seeds.
-        first_seed: the first of the fresh seeds. Lower seeds were used while
-            the rules and the grids were developed.
         host_seeds: number of fresh seeds for host solvers.
         measures: measures in the table. Methods are compared by the first.
         curves: measures that are drawn over epochs.
@@ -141,12 +138,10 @@ class Task(task.Task):
     title: str
     grids: dict
     prepare: Callable | None = None
-    like: object = None
     variants: tuple = ()
     methods: tuple = tuple(METHODS)
     tuning_seeds: int = 3
     fresh_seeds: int = 10
-    first_seed: int = 300
     host_seeds: int = 3
     measures: tuple = (TEST_ACCURACY, TEST_LOSS, TRAIN_LOSS)
     curves: tuple = (TEST_ACCURACY, TRAIN_LOSS)

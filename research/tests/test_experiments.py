@@ -276,7 +276,7 @@ def test_solvers_on_the_host_use_the_choice_of_native(tmp_path):
     tune(native, best)
     assert not dwave.jobs(TUNING)
     for item, seeds in ((native, 50), (gurobi, 10), (dwave, 10)):
-        first = item.task.first_seed
+        first = catalogue.FIRST_SEED
         assert missing(item) == [(best, first + seed) for seed in range(seeds)]
         # One of a previous choice, one of this choice.
         record(item, FRESH, native.grid[1], first)
