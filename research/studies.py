@@ -43,8 +43,8 @@ def add(commands):
         "measure what raises the spectral gap of small networks",
         "Compute the spectral gaps of the QUBOs of small networks on UCI "
         "Adult, and what the scale of the gradient, held variables and damped "
-        "couplings change (about two CPU minutes). Writes gaps.json, table.md "
-        "and the tables of RESULTS.md.",
+        "couplings change (about two CPU minutes). Writes gaps.json and "
+        "the tables of RESULTS.md.",
     )
     shared.add_seeds(parser, 10, "training runs per network")
     _command(

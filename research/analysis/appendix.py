@@ -5,7 +5,6 @@ and how good are the reads? More runs count fixed points. Gaps and directions
 come from the experiments `gaps` and `direction`.
 """
 
-import dataclasses
 import json
 import math
 import pathlib
@@ -276,17 +275,7 @@ def fixed_points(x, y, epochs, seeds):
 
 def plain(value):
     """Converts a result; five digits, since more depend on the machine."""
-    if dataclasses.is_dataclass(value):
-        value = dataclasses.asdict(value)
-    if isinstance(value, dict):
-        return {key: plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [plain(entry) for entry in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return float(f"{value:.5g}") if math.isfinite(value) else None
-    return value
+    return records.plain(value, digits=5)
 
 
 def restored(kind, values):

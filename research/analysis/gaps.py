@@ -282,7 +282,6 @@ def write(folder):
     folder = pathlib.Path(folder)
     found = json.loads((folder / NUMBERS).read_text())
     tables = {"comparison": comparison(found), "table": table(found)}
-    disk.write(folder / "table.md", tables["table"] + "\n")
     title = "What raises the spectral gap?"
     return pages.write(folder / "RESULTS.md", title, tables)
 

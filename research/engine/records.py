@@ -23,6 +23,7 @@ the file and NaN when read.
 """
 
 import contextlib
+import dataclasses
 import gzip
 import io
 import json
@@ -360,6 +361,8 @@ def line_of(value):
 
 def plain(value, digits=SIGNIFICANT_DIGITS):
     """Converts a value to JSON types and rounds floats."""
+    if dataclasses.is_dataclass(value):
+        value = dataclasses.asdict(value)
     if isinstance(value, dict):
         return {key: plain(item, digits) for key, item in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):

@@ -33,7 +33,7 @@ def _add_reproduce(commands):
         description=(
             "Runs experiments of the paper. Every method gets the same number "
             "of configurations; the best on validation data is run on fresh "
-            "seeds. Writes runs as JSON lines, tables, figures and RESULTS.md. "
+            "seeds. Writes runs as JSON lines, figures and RESULTS.md. "
             "If it is interrupted, run the same command again to resume."
         ),
     )
@@ -90,7 +90,6 @@ def _pages(arguments):
     del arguments
     folders = _folders(ROOT)
     for folder in folders:
-        folder.write_tables()
         folder.draw()
         print(folder.path, flush=True)
     for path in studies.write_pages(ROOT / "results"):

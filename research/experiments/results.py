@@ -3,7 +3,6 @@
 import dataclasses
 import pathlib
 
-from keras_qpsbgd import disk
 from research import code_version
 from research import pages
 from research.engine import records
@@ -21,7 +20,7 @@ from research.experiments.tables import task_table
 TITLE = "Results of the paper's experiments"
 PAGE = "RESULTS.md"
 NO_RUNS = "*No runs are stored.*"
-QUICK = "**Short runs (`--quick`) that only show that it works.**"
+QUICK = "Short runs that only show that it works"
 
 
 class Folder:
@@ -69,20 +68,6 @@ class Folder:
     def note(self):
         """Returns a line about the older experiments, with its blank line."""
         return code_version.note([n for n in self._runs if self._note(n)])
-
-    def write_tables(self):
-        """Writes `table.md` in the folder of each experiment."""
-        for description, runs in self.described:
-            folder = self.path / description.name
-            parts = [f"# {description.title}"]
-            options = self.options(description.name)
-            if options.quick:
-                parts.append(QUICK)
-            above = self._note(description.name)
-            for task in _tasks_with_runs(description, runs):
-                table = task_table(runs, task, description.reference_method)
-                parts += [f"## {task.title}", above + markdown_table(*table)]
-            disk.write(folder / "table.md", "\n\n".join(parts) + "\n")
 
     def draw(self):
         """Draws the figures of all tasks."""
@@ -152,7 +137,8 @@ class Folder:
             for name in blocks
             if (self.path / f"{name}.png").is_file()
         }
-        return pages.write(self.path / PAGE, TITLE, blocks, pictures)
+        title = QUICK if self._options.quick else TITLE
+        return pages.write(self.path / PAGE, title, blocks, pictures)
 
 
 def _tasks_with_runs(description, runs):
@@ -164,7 +150,7 @@ def _tasks_with_runs(description, runs):
 
 
 def report(names, options, out):
-    """Writes tables, figures and the page.
+    """Writes figures and the page with all tables.
 
     Args:
         names: names of the experiments.
@@ -178,6 +164,5 @@ def report(names, options, out):
     for name in names:
         if EXPERIMENTS[name].draw is not None:
             EXPERIMENTS[name].draw(options, found.path / name)
-    found.write_tables()
     found.draw()
     return found.write_page()
