@@ -26,7 +26,6 @@ from keras_qpsbgd.optimizers import QPSBGD
 from research.bench import fit_steps
 from research.bench import timing
 from research.bench.fit_steps import DEFAULT
-from research.bench.fit_steps import SOLVERS
 from research.engine import tables
 
 HELP = "time of a training step relative to Adam (5 minutes)"
@@ -51,14 +50,14 @@ def _measure_recording(quick):
     steps, blocks = (50, 4) if quick else (100, 12)
     with tempfile.TemporaryDirectory() as folder:
         yardstick, *sides = (
-            _recorded(DEFAULT, recorder, folder, steps, blocks)
+            _recorded(recorder, folder, steps, blocks)
             for recorder in ("none", *RECORDERS)
         )
         sides = dict(zip(RECORDERS, sides))
         return fit_steps.compare(RECORDING, yardstick, sides)
 
 
-def _recorded(solver, recorder, folder, steps, blocks):
+def _recorded(recorder, folder, steps, blocks):
     """Returns a `timing.Side` of a layer that is recorded.
 
     The blocks call the training function of the model directly, because `fit`
@@ -68,15 +67,14 @@ def _recorded(solver, recorder, folder, steps, blocks):
         [keras.layers.InputLayer((RECORDED_SIZE,)), BinaryDense(RECORDED_SIZE)]
     )
     model.compile(
-        QPSBGD(0.002, SOLVERS[solver], seed=0),
+        QPSBGD(0.002, seed=0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=False,
     )
     if recorder == "none":
         model.make_train_function()
     else:
-        path = os.path.join(folder, solver) if recorder == "file" else None
-        callback = QuboRecorder(path, every=EVERY)
+        callback = QuboRecorder(os.path.join(folder, "run"), every=EVERY)
         callback.set_model(model)
         callback.on_train_begin()
         callback.on_train_batch_begin(0)

@@ -49,14 +49,12 @@ def per_step(side):
     return cpu / side.steps, wall / side.steps
 
 
-def compare(yardstick, sides, warm_up=1, show=lambda text: None):
+def compare(yardstick, sides, show=lambda text: None):
     """Times all sides, which take turns with the yardstick.
 
     Args:
         yardstick: A `Side`. Its `blocks` are ignored.
         sides: Dictionary of `Side`.
-        warm_up: Integer. Number of blocks of each side that are run first but
-            not counted, for tracing and compilation. Defaults to `1`.
         show: Function (optional). Called with a progress message.
 
     Returns:
@@ -65,8 +63,7 @@ def compare(yardstick, sides, warm_up=1, show=lambda text: None):
     """
     for name, side in {"yardstick": yardstick, **sides}.items():
         show(f"{name}: compiling")
-        for _ in range(warm_up):
-            per_step(side)
+        per_step(side)  # traces and compiles
     base = [per_step(yardstick)]
     found = {name: [] for name in sides}
     ratios = {name: [] for name in sides}

@@ -113,8 +113,8 @@ class Trainer:
                     seed=1_000 * seed + position
                 )
                 variable.assign(initializer(variable.shape))
-            elif variable.dtype == "uint32":
-                variable.assign([seed, 0])  # the random state of dropout
+            elif variable.name == "seed_generator_state":
+                variable.assign([seed, 0])  # of dropout
 
     def _assign(self, splits):
         """Assigns the data to the variables that the graphs read."""

@@ -157,10 +157,8 @@ class Description:
         name: folder of its records.
         title: heading.
         tasks: tuple of `Task`.
-        reference_method: the method that the others are compared with.
     """
 
     name: str
     title: str
     tasks: tuple
-    reference_method: str = "QP-SBGD"

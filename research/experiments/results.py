@@ -73,12 +73,11 @@ class Folder:
         """Draws the figures of all tasks."""
         for description, runs in self.described:
             folder = self.path / description.name
-            reference = description.reference_method
             shows_time = EXPERIMENTS[description.name].against_time
             times = records.read_times(folder) if shows_time else []
             for task in _tasks_with_runs(description, runs):
                 path = folder / f"{task.name}.png"
-                figures.draw(runs, task, reference, path, times)
+                figures.draw(runs, task, overview.OURS, path, times)
         found = self.overview()
         if found and not self._options.paper:
             overview.draw(found, self.path / overview.PICTURE)
@@ -99,21 +98,20 @@ class Folder:
         found = {"overview": self.note() + overview.table(self.overview())}
         for description, runs in self.described:
             name = description.name
-            reference = description.reference_method
             shown = _tasks_with_runs(description, runs)
             above = self._note(name)
             for task in shown:
-                table = markdown_table(*task_table(runs, task, reference))
+                table = markdown_table(*task_table(runs, task, overview.OURS))
                 found[f"{name}/{task.name}"] = above + table
                 if task.kind != "cells":
-                    rows = tables.rows_of(runs, task, reference)
-                    words = overview.verdicts(rows, task, reference)
+                    rows = tables.rows_of(runs, task, overview.OURS)
+                    words = overview.verdicts(rows, task)
                     found[f"{name}/{task.name}"] += f"\n\n{words}"
             times = records.read_times(self.path / name)
             for task in shown:
                 if task.kind != "cells":
                     found[f"{name}/grids/{task.name}"] = grids_table(
-                        runs, task, reference, times
+                        runs, task, overview.OURS, times
                     )
         return {f"{prefix}{name}": text for name, text in found.items()}
 
